@@ -1,0 +1,41 @@
+# `make demo` and `make test` do all their own set-up; the rest is for those who work on trialist.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+LINES := -q --disable-pip-version-check
+
+.PHONY: demo test setup check bench lock system clean
+
+demo: $(STAMP)
+	$(BIN)/trialist demo
+
+test: $(STAMP) system check
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(STAMP)
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+setup: $(STAMP) system
+
+system:
+	@sh tools/system_libraries.sh
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install $(LINES) -r requirements.lock
+	$(BIN)/pip install $(LINES) --no-deps -e .
+	touch $(STAMP)
+
+lock: $(STAMP)
+	$(BIN)/pip install $(LINES) -e '.[dev]'
+	sh tools/lock.sh $(BIN)/pip > requirements.lock
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,43 @@
+"""The root command, and the one place where an error becomes a line on the terminal."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from trialist import __version__
+from trialist.errors import TrialistError
+
+app = typer.Typer(
+    name='trialist',
+    help='Two-arm trials for robot arms: declare, run, score and report robot-policy evaluations.',
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode='markdown',
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f'trialist {__version__}')
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, '--version', callback=_print_version, is_eager=True, help='Print the version.'),
+) -> None:
+    """Two-arm trials for robot arms."""
+
+
+def main() -> None:
+    """Run the command line; our own errors are one clear line and exit code 2, anything else is a traceback."""
+    try:
+        app()
+    except TrialistError as error:
+        typer.secho(f'{type(error).__name__}: {error}', fg='red', err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(0)

@@ -1,0 +1,67 @@
+"""Every exception that trialist raises on purpose.
+
+    TrialistError
+    ├── InputError (ValueError)        an argument, a file or a row is not what was wanted
+    │   ├── RecordError                an episode, event or trajectory breaks the record's rules
+    │   └── UnknownName                no such policy, task, host, figure, benchmark, ...; names the near one
+    ├── StoreError                     a store is damaged, foreign, or from another version
+    ├── NotEstimable (ArithmeticError) the data are fine, and can't answer the question asked
+    └── SetupError                     something has to be installed or configured first
+
+A message says what was wanted, what was found, where (file, row, field), and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrialistError(Exception):
+    """The root: catch this to catch everything trialist raises on purpose."""
+
+
+class InputError(TrialistError, ValueError):
+    """An argument, a file or a row is not what was wanted."""
+
+
+class RecordError(InputError):
+    """An episode, event or trajectory breaks the record's rules."""
+
+
+class UnknownName(InputError):  # noqa: N818 - reads as the fact it states
+    """No such name; the near one is suggested.
+
+    >>> str(UnknownName('host', 'libreo', ['libero', 'tabletop']))
+    "no host named 'libreo': did you mean 'libero'? known: libero, tabletop"
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind = kind
+        self.name = name
+        self.known = tuple(sorted(known))
+        super().__init__(f'no {kind} named {name!r}: {near_miss(name, self.known)}')
+
+
+class StoreError(TrialistError):
+    """A store is damaged, foreign, or from another version."""
+
+
+class NotEstimable(TrialistError, ArithmeticError):  # noqa: N818 - reads as the fact it states
+    """The data are fine, and can't answer the question asked."""
+
+
+class SetupError(TrialistError):
+    """Something has to be installed or configured first."""
+
+
+def near_miss(name: str, known: Iterable[str], *, most: int = 20) -> str:
+    """The tail of an unknown-name message: the nearest known name, then the known names."""
+    names = list(known)
+    if not names:
+        return 'none are known'
+    lowered = {n.lower(): n for n in names}
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    listed = ', '.join(names[:most]) + (f', ... ({len(names) - most} more)' if len(names) > most else '')
+    hint = f'did you mean {lowered[close[0]]!r}? ' if close else ''
+    return f'{hint}known: {listed}'

@@ -1,0 +1,1 @@
+"""Tables and figures: formats what the scoring rooms computed, and computes nothing itself."""

@@ -1,0 +1,170 @@
+"""A table of results, and its five printed forms: text, JSON, CSV, Markdown, LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import enum
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trialist.errors import InputError
+
+Cell = str | int | float | bool | None
+
+
+class TableFormat(enum.StrEnum):
+    TEXT = 'text'
+    JSON = 'json'
+    CSV = 'csv'
+    MARKDOWN = 'markdown'
+    LATEX = 'latex'
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's heading and how its numbers are printed for people (`''` means as they are)."""
+
+    name: str
+    number_format: str = ''
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under named columns. An absent value is None; it prints as a dash and is null in JSON, never 0."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ''
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise InputError(f'{self.title}: row {number} has {len(row)} cells, wanted {len(self.columns)}')
+
+
+def table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[Cell]], *, note: str = '') -> Table:
+    """A Table from plain sequences; a bare string is a column printed as it is."""
+    named = tuple(c if isinstance(c, Column) else Column(c) for c in columns)
+    return Table(title, named, tuple(tuple(row) for row in rows), note)
+
+
+def render(shown: Table, form: TableFormat | str = TableFormat.TEXT, *, width: int | None = None) -> str:
+    """The table as one string. JSON and CSV keep full precision; the others use each column's number format."""
+    form = TableFormat(form)
+    if form is TableFormat.JSON:
+        return _json(shown)
+    if form is TableFormat.CSV:
+        return _csv(shown)
+    if form is TableFormat.MARKDOWN:
+        return _markdown(shown)
+    if form is TableFormat.LATEX:
+        return _latex(shown)
+    return _text(shown, width)
+
+
+def cell_text(value: Cell, number_format: str = '') -> str:
+    """One cell for people: a dash for an absent value, 'inf' spelt out, numbers by the column's format."""
+    if value is None:
+        return '—'
+    if isinstance(value, bool):
+        return 'yes' if value else 'no'
+    if isinstance(value, float) and math.isnan(value):
+        return '—'
+    if isinstance(value, float) and math.isinf(value):
+        return '∞' if value > 0 else '-∞'
+    if isinstance(value, int | float) and number_format:
+        return format(value, number_format)
+    return str(value)
+
+
+def _cells(shown: Table) -> list[list[str]]:
+    return [[cell_text(v, c.number_format) for v, c in zip(row, shown.columns, strict=True)] for row in shown.rows]
+
+
+def _is_numeric(shown: Table) -> list[bool]:
+    return [
+        any(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in shown.rows)
+        for i in range(len(shown.columns))
+    ]
+
+
+def _text(shown: Table, width: int | None) -> str:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(
+        box=SIMPLE_HEAD, title=Text(shown.title) if shown.title else None, title_justify='left', pad_edge=False
+    )
+    for column, numeric in zip(shown.columns, _is_numeric(shown), strict=True):
+        drawn.add_column(Text(column.name), justify='right' if numeric else 'left')
+    for row in _cells(shown):
+        drawn.add_row(*(Text(cell) for cell in row))
+    buffer = io.StringIO()
+    Console(file=buffer, width=width, highlight=False).print(drawn)
+    lines = [line.rstrip() for line in buffer.getvalue().splitlines()]
+    return '\n'.join([*lines, *([shown.note] if shown.note else [])]).strip('\n') + '\n'
+
+
+def _json_cell(value: Cell) -> Cell:
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, float) and math.isinf(value):
+        return 'inf' if value > 0 else '-inf'
+    return value
+
+
+def _json(shown: Table) -> str:
+    names = [c.name for c in shown.columns]
+    rows = [dict(zip(names, map(_json_cell, row), strict=True)) for row in shown.rows]
+    document = {'title': shown.title, 'columns': names, 'rows': rows, 'note': shown.note or None}
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + '\n'
+
+
+def _csv(shown: Table) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator='\n')
+    writer.writerow([c.name for c in shown.columns])
+    for row in shown.rows:
+        writer.writerow(['' if v is None else v for v in row])
+    return buffer.getvalue()
+
+
+def _markdown(shown: Table) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return '| ' + ' | '.join(c.replace('|', '\\|').replace('\n', ' ') for c in cells) + ' |'
+
+    rule = '|' + '|'.join(' ---: ' if numeric else ' --- ' for numeric in _is_numeric(shown)) + '|'
+    lines = [line([c.name for c in shown.columns]), rule, *(line(row) for row in _cells(shown))]
+    head = [f'**{shown.title}**', ''] if shown.title else []
+    tail = ['', shown.note] if shown.note else []
+    return '\n'.join([*head, *lines, *tail]) + '\n'
+
+
+LATEX_SPECIAL = {
+    '\\': r'\textbackslash{}', '&': r'\&', '%': r'\%', '$': r'\$', '#': r'\#', '_': r'\_', '{': r'\{', '}': r'\}',
+    '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '∞': r'$\infty$', '—': '--', '±': r'$\pm$', '≥': r'$\geq$',
+    '≤': r'$\leq$', '<': r'\textless{}', '>': r'\textgreater{}', 'τ': r'$\tau$', 'π': r'$\pi$', 'ρ': r'$\rho$',
+}  # fmt: skip
+
+
+def _latex(shown: Table) -> str:
+    def escape(text: str) -> str:
+        return ''.join(LATEX_SPECIAL.get(ch, ch) for ch in text)
+
+    def line(cells: Sequence[str]) -> str:
+        return ' & '.join(escape(c) for c in cells) + r' \\'
+
+    spec = ''.join('r' if numeric else 'l' for numeric in _is_numeric(shown))
+    body = [line(row) for row in _cells(shown)]
+    lines = [
+        r'\begin{table}', r'\centering', rf'\begin{{tabular}}{{{spec}}}', r'\toprule',
+        line([c.name for c in shown.columns]), r'\midrule', *body, r'\bottomrule', r'\end{tabular}',
+        rf'\caption{{{escape(" ".join(filter(None, (shown.title, shown.note))))}}}', r'\end{table}',
+    ]  # fmt: skip
+    return '\n'.join(lines) + '\n'

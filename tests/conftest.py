@@ -1,0 +1,31 @@
+"""Shared test set-up: where the reference vectors and data lie, and how hypothesis runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile('default', deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile('default')
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def shared_path(*parts: str) -> Path:
+    """A file of the shared reference material (TRIALIST_SHARED, default ../shared); skips, or fails under CI."""
+    root = Path(os.environ.get('TRIALIST_SHARED', REPOSITORY.parent / 'shared'))
+    path = root.joinpath(*parts)
+    if path.exists():
+        return path
+    message = f'{path} is missing; set TRIALIST_SHARED to the folder with golden/, data/ and seeds/'
+    if os.environ.get('CI') == 'true':
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope='session')
+def shared() -> object:
+    return shared_path
