@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LINES := -q --disable-pip-version-check
 
-.PHONY: demo test setup check bench lock system clean
+.PHONY: demo test setup check study bench lock system clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -18,6 +18,9 @@ check: $(STAMP)
 	$(BIN)/ruff check src tests bench
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+study: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m study
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
