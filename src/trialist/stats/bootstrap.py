@@ -40,8 +40,8 @@ class Bootstrap:
 def weighted_mean(values: NDArray[Any], weights: FloatArray) -> FloatArray:
     """The mean of `values` (n,) under each row of `weights` (B, n)."""
     # einsum, not BLAS: the last bit must not depend on the batch or on the number of threads.
-    totals: FloatArray = np.einsum('bn,n->b', weights, values)
-    return totals / weights.sum(axis=1)
+    means: FloatArray = np.einsum('bn,n->b', weights, values) / weights.sum(axis=1)
+    return means
 
 
 def cluster_bootstrap(

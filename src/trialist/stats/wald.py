@@ -67,7 +67,7 @@ def two_sample_wald(
 
     With strata (labels, or rows of 2-d arrays) each task counts the same: sum_t (mean a_t - mean b_t) / T.
     """
-    parts = list(_matched_strata(a, b, strata_a, strata_b))
+    parts = list(matched_strata(a, b, strata_a, strata_b))
     tasks = len(parts)
     estimate = math.fsum(_mean(pa) - _mean(pb) for pa, pb in parts) / tasks
     variance = math.fsum(_variance('a', pa) / pa.size + _variance('b', pb) / pb.size for pa, pb in parts) / tasks**2
@@ -94,7 +94,7 @@ def welch(a: ArrayLike, b: ArrayLike, *, level: float = 0.95, alternative: Alter
     return Wald(estimate, error, t, float(min(1.0, tail)), alternative, interval, (first.size, second.size))
 
 
-def _matched_strata(
+def matched_strata(
     a: ArrayLike, b: ArrayLike, strata_a: ArrayLike | None, strata_b: ArrayLike | None
 ) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     if (strata_a is None) != (strata_b is None):
