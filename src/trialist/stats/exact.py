@@ -104,13 +104,13 @@ def as_extreme(order: FloatArray, observed: float, alternative: Alternative) -> 
 def unconditional_size(region: BoolArray) -> float:
     """The largest chance, over a common success rate, that a table falls into `region` (n1 + 1, n2 + 1)."""
     rates = _nuisance_grid()
-    best = 0.0
+    best, step = 0.0, float(np.max(np.diff(rates)))
     for _ in range(NUISANCE_REFINEMENTS):
         chances = region_chance(region, rates, rates)
         best = max(best, float(chances.max()))
-        step = float(np.max(np.diff(rates)))
         centres = rates[np.argsort(chances)[-5:]]
         rates = np.unique(np.clip(centres[:, None] + np.linspace(-step, step, 21), 0, 1))
+        step /= 10
     return min(1.0, best)
 
 
