@@ -1,0 +1,13 @@
+"""Public fakes and generators for tests and benchmarks."""
+
+from trialist.testing.cohort import (
+    OBJECTS,
+    PAPER_LIKE,
+    Profile,
+    cell_episodes,
+    effect_pair,
+    null_pair,
+    paper_like_cohort,
+)
+
+__all__ = ['OBJECTS', 'PAPER_LIKE', 'Profile', 'cell_episodes', 'effect_pair', 'null_pair', 'paper_like_cohort']
