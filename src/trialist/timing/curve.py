@@ -90,12 +90,10 @@ class SuccessCurve:
         asked = np.atleast_1d(np.asarray(t_s, dtype=np.float64))
         index = np.searchsorted(self.times_s, asked, side='right')
         survival = 1.0 - np.concatenate([[0.0], self.chance])[index]
-        return survival**2 * total[index]
+        return np.asarray(survival**2 * total[index], dtype=np.float64)
 
 
-def success_curve(
-    durations_s: ArrayLike, observed: ArrayLike, *, weights: ArrayLike | None = None
-) -> SuccessCurve:
+def success_curve(durations_s: ArrayLike, observed: ArrayLike, *, weights: ArrayLike | None = None) -> SuccessCurve:
     """Kaplan-Meier chance of success by time. `inf` observed is a ghost; unobserved is censored at its duration.
 
     durations_s, observed and weights are (n,). Censored at a tie counts as still at risk there.
@@ -117,7 +115,7 @@ def success_curve(
     leaving = (n_success + n_censored)[::-1]
     at_risk = np.cumsum(leaving)[::-1] + n_ghosts
     ratio = np.divide(n_success, at_risk, out=np.zeros_like(at_risk), where=at_risk > 0)
-    chance = 1.0 - np.cumprod(1.0 - np.minimum(ratio, 1.0))
+    chance = np.asarray(1.0 - np.cumprod(1.0 - np.minimum(ratio, 1.0)), dtype=np.float64)
     return SuccessCurve(unique, chance, at_risk, n_success, n_censored, n_ghosts)
 
 

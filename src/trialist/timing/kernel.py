@@ -362,9 +362,7 @@ def _weigh_swapped(state: Any, unit_local: I4, unit_size: I4, n_a: int, weight: 
 
 
 @njit(cache=True, nogil=True)
-def _weigh(
-    method: int, state: Any, unit_local: I4, unit_size: I4, n_a: int, weight: U4, order: I4
-) -> tuple[int, int]:
+def _weigh(method: int, state: Any, unit_local: I4, unit_size: I4, n_a: int, weight: U4, order: I4) -> tuple[int, int]:
     weight[:] = 0
     if method == POOLED_BOOTSTRAP:
         return _weigh_pooled(state, unit_local, unit_size, n_a, weight)

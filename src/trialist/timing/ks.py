@@ -133,11 +133,15 @@ def match_scenes(
 
 def _scene_places(cell: Operations, stratum: str) -> dict[object, int]:
     if cell.scenes is None or None in cell.scenes:
-        raise InputError(f'stratum {stratum}: some episodes have neither seed nor instance, so scenes can not be matched')
+        raise InputError(
+            f'stratum {stratum}: some episodes have neither seed nor instance, so scenes can not be matched'
+        )
     places: dict[object, int] = {}
     for place, scene in enumerate(cell.scenes):
         if scene in places:
-            raise InputError(f'stratum {stratum}: two episodes of one policy share the scene {scene}; give them repeats')
+            raise InputError(
+                f'stratum {stratum}: two episodes of one policy share the scene {scene}; give them repeats'
+            )
         places[scene] = place
     return places
 
@@ -153,8 +157,8 @@ class KSTrials:
         """(trials,) one p-value a trial."""
         exceeding = np.count_nonzero(self.null >= self.statistic[:, None] - TIE_SLACK, axis=1)
         if PValueRule(rule) is PValueRule.PLUS_ONE:
-            return (exceeding + 1) / (self.null.shape[1] + 1)
-        return exceeding / self.null.shape[1]
+            return np.asarray((exceeding + 1) / (self.null.shape[1] + 1), dtype=np.float64)
+        return np.asarray(exceeding / self.null.shape[1], dtype=np.float64)
 
 
 def macro_ks_trials(

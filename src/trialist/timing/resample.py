@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,7 +84,7 @@ def spread(n_rows: int, work: Callable[[int, int], None], *, threads: int | None
     # Several chunks a thread even out what other processes take from the cores.
     edges = np.linspace(0, n_rows, min(n_rows, 8 * count) + 1).astype(int)
     with ThreadPoolExecutor(count) as executor:
-        for done in [executor.submit(work, int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]:
+        for done in [executor.submit(work, int(a), int(b)) for a, b in itertools.pairwise(edges)]:
             done.result()
 
 
