@@ -1,4 +1,4 @@
-"""Public fakes and generators for tests and benchmarks."""
+"""Public helpers for tests and benchmarks: strategies, fakes and simulated cohorts. No other room imports them."""
 
 from trialist.testing.cohort import (
     OBJECTS,

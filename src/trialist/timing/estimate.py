@@ -52,7 +52,7 @@ class Draws:
 
 
 def combine(function: Callable[..., Any], parts: Sequence[Draws]) -> Draws:
-    """`function` of several independent statistics: draws go in parallel, one episode of one part is left out a time."""
+    """`function` of independent statistics: draws go in parallel, one episode of one part is left out at a time."""
     values = [p.value for p in parts]
     left, group, start = [], [], 0
     with np.errstate(divide='ignore', invalid='ignore'):
