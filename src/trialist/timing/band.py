@@ -18,7 +18,7 @@ class BandKind(enum.StrEnum):
     GREENWOOD = 'greenwood'  # pointwise, log-log, operations taken as independent
     CLUSTERED = 'clustered'  # pointwise, log-log, operations clustered in episodes
     BOOTSTRAP = 'bootstrap'  # pointwise, percentiles of resampled episodes
-    SIMULTANEOUS = 'simultaneous'  # the whole curve at once: equal precision, calibrated by resampled episodes
+    SIMULTANEOUS = 'simultaneous'  # the whole curve at once, calibrated by resampled episodes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ def macro_band(
     if kind is BandKind.BOOTSTRAP:
         low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
         return Band(times, low, high, kind, level)
-    return _simultaneous(times, chance, _variance(cells, times, BandKind.CLUSTERED), draws, level)
+    return _simultaneous(times, np.asarray(chance, dtype=np.float64), draws, level)
 
 
 def _variance(cells: Mapping[str, Operations], times: FloatArray, kind: BandKind) -> FloatArray:
@@ -94,15 +94,17 @@ def _log_log(times: FloatArray, chance: FloatArray, variance: FloatArray, kind: 
     return Band(times, low, high, kind, level)
 
 
-def _simultaneous(times: FloatArray, chance: FloatArray, variance: FloatArray, draws: FloatArray, level: float) -> Band:
-    """F -+ c se with c the quantile of the largest studentised deviation over the curve's inner part."""
-    error = np.sqrt(variance)
-    inner = (error > 0) & (chance > 0.02) & (chance < 0.98)
-    if not inner.any():
-        raise NotEstimable('the curve has no inner part to calibrate a simultaneous band on; more episodes are needed')
-    largest = np.max(np.abs(draws[:, inner] - chance[inner]) / error[inner], axis=1)
-    critical = float(np.quantile(largest, level))
-    return Band(
-        times, np.clip(chance - critical * error, 0, 1), np.clip(chance + critical * error, 0, 1),
-        BandKind.SIMULTANEOUS, level,
-    )  # fmt: skip
+def _simultaneous(times: FloatArray, chance: FloatArray, draws: FloatArray, level: float) -> Band:
+    """Constant width on the scale asin(sqrt F), as wide as the largest resampled deviation at this level.
+
+    That scale makes the variance nearly constant, so that no estimated standard error enters: studentised bands cover
+    too little with some forty episodes.
+    """
+    middle = _angle(chance)
+    reach = float(np.quantile(np.max(np.abs(_angle(draws) - middle), axis=1), level))
+    low, high = (np.sin(np.clip(middle + side * reach, 0, np.pi / 2)) ** 2 for side in (-1, 1))
+    return Band(times, low, high, BandKind.SIMULTANEOUS, level)
+
+
+def _angle(chance: FloatArray) -> FloatArray:
+    return np.arcsin(np.sqrt(np.clip(chance, 0.0, 1.0)))
