@@ -183,6 +183,24 @@ def _remove_leftovers(store: Store, stale_after_s: float) -> int:
     return len(old)
 
 
+def add_episodes(store: Store, episodes: Sequence[Episode]) -> Merge:
+    """Append the episodes that the store lacks, so that an import can be repeated; a clash adds nothing, by name."""
+    given = {e.key: e for e in episodes}
+    if len(given) != len(episodes):
+        raise StoreError('two of the given episodes share an id and attempt; nothing was added')
+    there = {e.key: e for part in store.parts() for e in store.recorded(part) if e.key in given}
+    for key, episode in there.items():
+        if given[key] != episode:
+            raise StoreError(
+                f'episode {key[0]} attempt {key[1]} ({episode.policy}, {episode.task}) is in {store.path} with other '
+                'content; nothing was added. Import into a new store, or edit the episode there'
+            )
+    fresh = [e for e in episodes if e.key not in there]
+    if fresh:
+        store.append(fresh)
+    return Merge(len(fresh), len(there), 0)
+
+
 def merge_stores(target: Path | str, source: Path | str) -> Merge:
     """Bring the episodes, trajectories, provenance, media and edits of `source` into `target`; again adds nothing.
 
