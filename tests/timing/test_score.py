@@ -45,7 +45,7 @@ def cell(times: list[float], observed: list[bool]) -> Operations:
 
 
 def test_the_generator_is_shaped_like_the_published_cohort(found: dict[str, Cohort]) -> None:
-    """4 policies and a reference, 4 objects, 32-46 episodes a cell, about 4.4 placements an episode, ghosts, timeouts."""
+    """4 policies and a reference, 4 objects, 32-46 episodes a cell, about 4.4 placements, ghosts, timeouts."""
     assert list(found) == ['human', 'act', 'groot', 'openpi', 'smolvla']
     for name in ('act', 'groot', 'openpi'):
         cohort = found[name]
@@ -113,8 +113,10 @@ def test_intervals_hold_their_estimate_and_are_seeded(found: dict[str, Cohort]) 
     for kind in ('macro', 'pooled'):
         for name, e in getattr(scores[0], kind).items():
             assert e.value is not None, name
-            assert e.percentile is not None and e.percentile.contains(e.value)
-            assert e.bca is not None and e.bca.contains(e.value)
+            assert e.percentile is not None
+            assert e.percentile.contains(e.value)
+            assert e.bca is not None
+            assert e.bca.contains(e.value)
     ends = [s.macro['rmst_s'].percentile for s in scores]
     assert ends[0] == ends[1]
     assert ends[0] != ends[2]
@@ -144,9 +146,11 @@ def test_reference_scores_refuse_or_drop_lonely_strata() -> None:
 
 def test_references_are_found_by_mark_or_by_name(found: dict[str, Cohort]) -> None:
     marked = find_reference(found)
-    assert marked is not None and marked.policy == 'human'
+    assert marked is not None
+    assert marked.policy == 'human'
     named = find_reference(found, 'openpi')
-    assert named is not None and named.policy == 'openpi'
+    assert named is not None
+    assert named.policy == 'openpi'
     assert find_reference({k: v for k, v in found.items() if k != 'human'}) is None
     with pytest.raises(UnknownName, match="did you mean 'openpi'"):
         find_cohort(found, 'opnpi')
@@ -155,7 +159,10 @@ def test_references_are_found_by_mark_or_by_name(found: dict[str, Cohort]) -> No
 @pytest.mark.parametrize(
     ('times', 'observed', 'reasons'),
     [
-        ([50.0, 60.0], [False, False], {'hard_failure': 'censored', 'median_s': 'not reached', 'uph_of_successes': 'no success'}),
+        (
+            [50.0, 60.0], [False, False],
+            {'hard_failure': 'censored', 'median_s': 'not reached', 'uph_of_successes': 'no success'},
+        ),
         ([INF, INF], [True, True], {'median_s': 'not reached', 'uph_of_successes': 'no success'}),
     ],
 )  # fmt: skip
@@ -203,7 +210,8 @@ def coverage(n_trials: int, *, n_resamples: int, seed: int) -> tuple[float, floa
         made = cell_episodes(rng, profile, 'spoons', n_episodes=40)
         score = score_cohort(cohorts(made)[profile.name], n_resamples=n_resamples, rng=rng, threads=1)
         e = score.pooled['rmst_s']
-        assert e.percentile is not None and e.bca is not None
+        assert e.percentile is not None
+        assert e.bca is not None
         held[0] += e.percentile.contains(truth)
         held[1] += e.bca.contains(truth)
         grid = np.linspace(10, 200, 20)

@@ -45,7 +45,15 @@ def compare(
     from trialist.cli.source import check_method, read_episodes
     from trialist.errors import InputError
     from trialist.show import timing as show
-    from trialist.timing import Scale, cohorts, compare_all, compare_timing, find_cohort, find_reference, stratum_differences
+    from trialist.timing import (
+        Scale,
+        cohorts,
+        compare_all,
+        compare_timing,
+        find_cohort,
+        find_reference,
+        stratum_differences,
+    )
 
     found = {name: c for name, c in cohorts(read_episodes(store, where)).items() if c.cells}
     anchor = find_reference(found, reference)

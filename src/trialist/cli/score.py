@@ -19,7 +19,9 @@ def score(
     seed: SeedOption = 0,
     bca: Annotated[bool, typer.Option('--bca', help='Print BCa intervals in the headline, not percentile.')] = False,
     every: Annotated[bool, typer.Option('--all', help='Also print every scalar, macro and in each stratum.')] = False,
-    failures: Annotated[bool, typer.Option('--failures', help='Also print how episodes and operations failed.')] = False,
+    failures: Annotated[
+        bool, typer.Option('--failures', help='Also print how episodes and operations failed.')
+    ] = False,
     label: Annotated[
         str | None, typer.Option('--label', help='Also print completion by a label; a=b: whether two labels agree.')
     ] = None,

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trialist.cli.store import WhereOption, parse_where
+
 if TYPE_CHECKING:
     from trialist.episodes import Episode
 
+__all__ = [
+    'MethodOption', 'ReferenceOption', 'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption',
+    'check_method', 'read_episodes',
+]  # fmt: skip
+
 StoreArgument = Annotated[Path, typer.Argument(metavar='STORE', help='The folder of the store.')]
-WhereOption = Annotated[
-    list[str] | None,
-    typer.Option('--where', '-w', help='Only episodes with field=value, such as condition=nominal; repeat to combine.'),
-]
 SeedOption = Annotated[int, typer.Option('--seed', help='Seed of every random draw: same seed, same numbers.')]
 ReferenceOption = Annotated[
     str | None, typer.Option('--reference', '-r', help='The policy to measure against; default: the one marked.')
@@ -32,13 +35,7 @@ def read_episodes(store: Path, where: list[str] | None = None) -> list[Episode]:
     from trialist.episodes import read_store
     from trialist.errors import InputError
 
-    wanted: dict[str, list[str]] = {}
-    for text in where or []:
-        field, equals, value = text.partition('=')
-        if not equals:
-            raise InputError(f'--where {text}: wanted field=value')
-        wanted.setdefault(field, []).append(value)
-    found = list(read_store(store).episodes(where=wanted or None))
+    found = list(read_store(store).episodes(where=parse_where(where) or None))
     if not found:
         asked = ' '.join(where or [])
         raise InputError(f'{store}: no episode' + (f' matches {asked}' if asked else ' in this store'))

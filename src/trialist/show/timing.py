@@ -79,7 +79,7 @@ def headline_table(
     dropped = sorted({s for r in relative.values() for s in r.dropped})
     if dropped:
         note += f' Strata without a partner, left out of HRT: {", ".join(dropped)}.'
-    columns = [
+    columns: list[str | Column] = [
         'policy', Column('RMST (s)', '.1f'), Column('RMST low', '.1f'), Column('RMST high', '.1f'),
         Column('macro RMST (s)', '.1f'), Column('HRT (%)', '.1f'), Column('HRT low', '.1f'), Column('HRT high', '.1f'),
         Column('intervention (%)', '.1f'), 'episodes', 'invalid',
@@ -140,7 +140,13 @@ def comparison_table(found: TimingComparison) -> Table:
         )
     if ks.dropped:
         note += f'\nStrata of only one policy, left out: {", ".join(ks.dropped)}.'
-    columns = ['scalar', Column('advantage', '.4g'), Column('low', '.4g'), Column('high', '.4g'), 'favours']
+    columns: list[str | Column] = [
+        'scalar',
+        Column('advantage', '.4g'),
+        Column('low', '.4g'),
+        Column('high', '.4g'),
+        'favours',
+    ]
     return table(f'{found.policy_a} against {found.policy_b}', [*columns, Column('p', '.3g')], rows, note=note)
 
 
@@ -167,21 +173,22 @@ def all_pairs_table(found: AllPairs) -> Table:
         verdict = f'{c.better} better' if c.better else c.verdict.value
         rows.append((c.policy_a, c.policy_b, c.ks.statistic, c.ks.p_value, p, classical, verdict, c.n_for_power))
     letters = ', '.join(f'{p} {found.letters[p]}' for p in found.policies)
-    columns = [
+    columns: list[str | Column] = [
         'a', 'b', Column('macro KS', '.3f'), Column('p', '.3g'), Column('p (Holm)', '.3g'),
         Column('p logrank (robust)', '.3g'), 'verdict', 'N for power',
     ]  # fmt: skip
-    note = f'Lowest macro RMST first. Policies that share a letter are not told apart at alpha = {found.alpha:g}: {letters}.'
+    note = f'Lowest macro RMST first. Who shares a letter is not told apart at alpha = {found.alpha:g}: {letters}.'
     return table('All pairs', columns, rows, note=note)
 
 
 def stratum_difference_table(found: Sequence[StratumDifference]) -> Table:
     """RMST differences of pairs in strata, corrected over all of them."""
     rows = [
-        (d.policy_a, d.policy_b, d.stratum, d.rmst_s.value, *ends(d.rmst_s.percentile), d.p_value, d.p_bonferroni, d.p_holm)
+        (d.policy_a, d.policy_b, d.stratum, d.rmst_s.value, *ends(d.rmst_s.percentile), d.p_value, d.p_bonferroni,
+         d.p_holm)
         for d in found
     ]  # fmt: skip
-    columns = [
+    columns: list[str | Column] = [
         'a', 'b', 'stratum', Column('RMST a - b (s)', '.1f'), Column('low', '.1f'), Column('high', '.1f'),
         Column('p', '.3g'), Column('p (Bonferroni)', '.3g'), Column('p (Holm)', '.3g'),
     ]  # fmt: skip
@@ -203,7 +210,7 @@ def failure_table(found: Sequence[FailureModes]) -> Table:
         'operations', 'dropped outside %', 'uncollected %', 'unrecoverable %', 'episodes', 'safety stop %', 'timeout %',
         'assists', 'ghost share %', 'hard failure %', '1 - F(tau) %',
     ]  # fmt: skip
-    columns = ['policy', *(Column(n, '.1f' if n.endswith('%') else '') for n in percent)]
+    columns: list[str | Column] = ['policy', *(Column(n, '.1f' if n.endswith('%') else '') for n in percent)]
     note = 'Drops and unrecoverable failures are shares of operations; safety stops and timeouts of episodes.'
     return table('Failure modes', columns, rows, note=note)
 
@@ -217,7 +224,7 @@ def label_table(found: Sequence[LabelSensitivity]) -> Table:
             gap = (100 * s.difference, low, high) if k == 0 and s.difference is not None else (None, None, None)
             rows.append((s.policy, share.value, share.n_episodes, share.n_placed, share.n_items, 100 * share.completion,
                          *ends(share.interval, 100.0), *gap, s.is_balanced if k == 0 else None))  # fmt: skip
-    columns = [
+    columns: list[str | Column] = [
         'policy', 'value', 'episodes', 'placed', 'items', Column('completion %', '.1f'), Column('low', '.1f'),
         Column('high', '.1f'), Column('difference (points)', '+.1f'), Column('diff. low', '+.1f'),
         Column('diff. high', '+.1f'), 'balanced',
@@ -239,7 +246,11 @@ def calibration_table(found: Calibration) -> Table:
     rows.append(('nominal', '', 0.5, *(v for alpha in ALPHAS for v in (alpha, None, None))))
     columns: list[str | Column] = ['setup', 'scenario', Column('mean p', '.3f')]
     for alpha in ALPHAS:
-        columns += [Column(f'Pr(p<={alpha:g})', '.3f'), Column(f'{alpha:g} low', '.3f'), Column(f'{alpha:g} high', '.3f')]
+        columns += [
+            Column(f'Pr(p<={alpha:g})', '.3f'),
+            Column(f'{alpha:g} low', '.3f'),
+            Column(f'{alpha:g} high', '.3f'),
+        ]
     note = f'{found.method}, {found.rule}; {found.n_trials} trials of {found.n_resamples} resamples a row.'
     if found.skipped:
         note += ' Skipped: ' + '; '.join(found.skipped) + '.'

@@ -1,4 +1,4 @@
-"""Pictures of time-to-success: curves with bands, P-P plots, the grid of restricted means (PhAIL, Figures 1, 2, 6, 7)."""
+"""Pictures of time-to-success: curves with bands, P-P plots, restricted means (PhAIL, Figures 1, 2, 6, 7)."""
 
 from __future__ import annotations
 
