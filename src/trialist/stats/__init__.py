@@ -1,5 +1,6 @@
 """Arrays in, intervals and decisions out."""
 
+from trialist.stats.arms import ArmPair, SequentialArms, sequential_arms
 from trialist.stats.bootstrap import (
     Bootstrap,
     bootstrap_interval,
@@ -9,6 +10,13 @@ from trialist.stats.bootstrap import (
     weighted_mean,
 )
 from trialist.stats.exact import barnard, barnard_p_values, barnard_region, exact_mcnemar
+from trialist.stats.group_sequential import (
+    GroupSequential,
+    drift_for_power,
+    group_sequential,
+    operating_characteristics,
+    spending_bounds,
+)
 from trialist.stats.interval import Interval, Significance
 from trialist.stats.multiplicity import bonferroni, different_matrix, holm, letter_groups
 from trialist.stats.permutation import Permutation, label_permutation, sign_flip
@@ -27,15 +35,22 @@ from trialist.stats.sample_size import (
     two_proportion_sample_size,
     wilson_sample_size,
 )
+from trialist.stats.sequential import Decision, Look, SequentialComparison, sequential_comparison
 from trialist.stats.survey import FieldPosition, SurveyedPaper, field_position, read_survey
 from trialist.stats.wald import Wald, paired_wald, two_sample_wald, welch
 
 __all__ = [
+    'ArmPair',
     'Bootstrap',
+    'Decision',
     'FieldPosition',
+    'GroupSequential',
     'Interval',
+    'Look',
     'Permutation',
     'PlanSize',
+    'SequentialArms',
+    'SequentialComparison',
     'Significance',
     'SurveyedPaper',
     'Wald',
@@ -50,8 +65,10 @@ __all__ = [
     'cluster_bootstrap',
     'cluster_sample_size',
     'different_matrix',
+    'drift_for_power',
     'exact_mcnemar',
     'field_position',
+    'group_sequential',
     'holm',
     'jackknife_statistics',
     'jeffreys',
@@ -63,6 +80,7 @@ __all__ = [
     'newcombe',
     'newcombe_paired',
     'noninferiority_sample_size',
+    'operating_characteristics',
     'paired_mean_sample_size',
     'paired_noninferiority_sample_size',
     'paired_wald',
@@ -70,7 +88,10 @@ __all__ = [
     'plan_sizes',
     'read_survey',
     'resample_counts',
+    'sequential_arms',
+    'sequential_comparison',
     'sign_flip',
+    'spending_bounds',
     'two_proportion_sample_size',
     'two_sample_wald',
     'weighted_mean',

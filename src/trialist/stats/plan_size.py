@@ -46,8 +46,9 @@ def plan_size(
 ) -> PlanSize:
     """The rollouts of a plan in which `sample_size(alpha_each)` gives the rollouts of one arm in one comparison.
 
-    Bonferroni over comparisons (counted from the plan unless given). 'per_cell' makes every comparison in every (task, condition) and needs that many
-    rollouts in each cell; 'overall' compares policies on the mean over cells and spreads the rollouts over them.
+    Bonferroni over comparisons (counted from the plan unless given). 'per_cell' makes every comparison in every
+    (task, condition) and needs that many rollouts in each cell; 'overall' compares policies on the mean over cells and
+    spreads the rollouts over them.
     """
     policies, cells = check_count('policies', policies, least=1), _cells(tasks, conditions)
     pairs = math.comb(policies, 2) if contrast == 'all_pairs' else policies - 1
