@@ -52,7 +52,7 @@ from trialist.stats.sample_size import (
 )
 from trialist.stats.sequential import Decision, Look, SequentialComparison, sequential_comparison
 from trialist.stats.survey import FieldPosition, SurveyedPaper, field_position, read_survey
-from trialist.stats.wald import Wald, paired_wald, two_sample_wald, welch
+from trialist.stats.wald import Wald, clustered_wald, paired_wald, two_sample_wald, welch
 
 __all__ = [
     'AGGREGATES',
@@ -85,6 +85,7 @@ __all__ = [
     'clopper_pearson',
     'cluster_bootstrap',
     'cluster_sample_size',
+    'clustered_wald',
     'difference_credible',
     'different_matrix',
     'drift_for_power',
