@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from trialist.errors import InputError
+from trialist.errors import InputError, UnknownName
 from trialist.stats import Decision, barnard_power, sequential_arms, sequential_comparison
 from trialist.stats.betting import betting_prior, log_capital, lower_bound
 from trialist.stats.block import pair_blocks
@@ -131,6 +131,38 @@ def test_pairing_ignores_when_rollouts_finish_and_keeps_the_surplus_waiting() ->
     blocks = pair_blocks([1, 0, 0, 1, 1], [0, 1, 1], paired=False, strata=strata)
     assert blocks.differences.tolist() == [0, 0]
     assert (blocks.rounds, blocks.waiting_a, blocks.waiting_b) == (1, 3, 1)
+
+
+def test_declared_tasks_hold_the_first_look_until_each_was_run() -> None:
+    strata = (['x', 'x'], ['x', 'x'])
+    assert pair_blocks([1, 1], [0, 0], paired=False, strata=strata).rounds == 2
+    waiting = sequential_comparison([1, 1], [0, 0], paired=False, strata=strata, tasks=['x', 'y'])
+    assert (waiting.looks, waiting.waiting_a, waiting.waiting_b) == ((), 2, 2)
+    with pytest.raises(UnknownName, match='known: x1, y1'):
+        pair_blocks([1], [0], paired=True, strata=['y2'], tasks=['x1', 'y1'])
+    with pytest.raises(InputError, match='strata must give'):
+        pair_blocks([1], [0], paired=True, tasks=['x'])
+
+
+def test_stratified_differences_are_means_over_tasks() -> None:
+    rng = np.random.default_rng(17)
+    strata = np.tile(['x', 'y', 'z'], 60)
+    a, b = rng.random(180) < 0.8, rng.random(180) < 0.45
+    ours = sequential_comparison(a, b, paired=True, strata=strata, horizon=180)
+    assert [look.blocks for look in ours.looks[:3]] == [3, 6, 9]
+    assert ours.decision is Decision.A_BETTER
+    assert ours.looks[-1].difference == pytest.approx(a.mean() - b.mean())
+
+
+def test_a_decision_on_continuous_scores_does_not_depend_on_the_looks() -> None:
+    """A crossing between two looks counts at the next: more data never takes a decision back."""
+    rng = np.random.default_rng(18)
+    a, b = rng.random(300), rng.random(300) * 0.7
+    whole = sequential_comparison(a, b, paired=False, looks=range(1, 301))
+    assert whole.stopped_at is not None
+    first = whole.stopped_at.blocks
+    later = sequential_comparison(a, b, paired=False, looks=[first - 1, first + 5])
+    assert [look.decision for look in later.looks] == [Decision.CONTINUE, Decision.A_BETTER]
 
 
 def test_declared_unequal_allocation_uses_whole_blocks() -> None:

@@ -47,6 +47,7 @@ from trialist.stats.sample_size import (
     noninferiority_sample_size,
     paired_mean_sample_size,
     paired_noninferiority_sample_size,
+    two_proportion_power,
     two_proportion_sample_size,
     wilson_sample_size,
 )
@@ -124,6 +125,7 @@ __all__ = [
     'sign_flip',
     'spending_bounds',
     'success_posterior',
+    'two_proportion_power',
     'two_proportion_sample_size',
     'two_sample_wald',
     'weighted_mean',

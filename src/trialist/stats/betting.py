@@ -67,6 +67,19 @@ def log_capital(values: FloatArray, counts: FloatArray, claimed: FloatArray, pri
     return out
 
 
+def log_capital_path(values: FloatArray, prior: Prior) -> FloatArray:
+    """The log of the capital against "the mean is at most 0" before any value and after each, (n + 1,)."""
+    out = np.zeros(values.size + 1)
+    held = np.log(prior.weights)
+    batch = max(1, 2_000_000 // prior.shares.size)
+    for start in range(0, values.size, batch):
+        part = values[start : start + batch]
+        path = held + np.cumsum(np.log1p(prior.shares[None, :] * part[:, None]), axis=0)
+        out[start + 1 : start + 1 + part.size] = _log_sum_exp(path)
+        held = path[-1]
+    return out
+
+
 def lower_bound(values: FloatArray, counts: FloatArray, *, alpha: float, prior: Prior) -> FloatArray:
     """The lower confidence sequence of the mean, one bound a row of `counts`: each claim below it was bet to ruin."""
     goal = math.log(1 / alpha)
