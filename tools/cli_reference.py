@@ -1,6 +1,6 @@
 """Write the reference of the command line from the commands themselves.
 
-    python tools/cli_reference.py > docs/reference/cli.md
+python tools/cli_reference.py > docs/reference/cli.md
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ def parameter_row(parameter: Any) -> str | None:
     if parameter.name == 'help' or getattr(parameter, 'hidden', False):
         return None
     is_option = parameter.param_type_name == 'option'
-    name = ', '.join(f'`{o}`' for o in parameter.opts) if is_option else f'`{(parameter.metavar or parameter.name).upper()}`'
+    name = (
+        ', '.join(f'`{o}`' for o in parameter.opts)
+        if is_option
+        else f'`{(parameter.metavar or parameter.name).upper()}`'
+    )
     meaning = ' '.join((getattr(parameter, 'help', '') or '').split()).replace('|', r'\|')
     default = parameter.default
     absent = default is None or default is False or callable(default) or default in ('', [], ())
