@@ -96,9 +96,7 @@ def test_infinite_values_are_allowed_and_nan_is_not() -> None:
     def finite_share(v: np.ndarray, w: np.ndarray) -> np.ndarray:
         return w @ np.isfinite(v) / w.sum(axis=1)
 
-    ours = cluster_bootstrap(
-        values, np.arange(4), statistic=finite_share, n_resamples=50, rng=np.random.default_rng(0)
-    )
+    ours = cluster_bootstrap(values, np.arange(4), statistic=finite_share, n_resamples=50, rng=np.random.default_rng(0))
     assert ours.estimate == 0.75
     with pytest.raises(InputError, match=r'values\[1\] is nan'):
         cluster_bootstrap([1.0, np.nan], [0, 1], n_resamples=5, rng=np.random.default_rng(0))
