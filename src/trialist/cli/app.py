@@ -21,7 +21,7 @@ app = typer.Typer(
     help='Two-arm trials for robot arms: declare, run, score and report robot-policy evaluations.',
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode='markdown',
+    rich_markup_mode=None,  # the rich help costs more than everything else that --help imports
     pretty_exceptions_enable=False,
 )
 
