@@ -115,6 +115,19 @@ class Topline:
         return min(ends), max(ends)
 
     @property
+    def q_range(self) -> tuple[float, float]:
+        """The least and greatest Q of any compatible table."""
+        return self.scaled_q_low / self.protocol.samples, self.scaled_q_high / self.protocol.samples
+
+    @property
+    def decisive_q(self) -> float | None:
+        """A paired table with these totals rejects exactly when its Q is below this; None without an improvement."""
+        if self.gap_count <= 0:
+            return None
+        samples, z = self.protocol.samples, threshold(self.alpha).z
+        return self.gap_count**2 * (samples - 1) / (z * z * samples)
+
+    @property
     def independent_reading(self) -> str:
         """What the class means if the two policies were run on independently drawn instances (C.6)."""
         return INDEPENDENT_READING[self.classification]
