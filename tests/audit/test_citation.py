@@ -204,6 +204,8 @@ def test_bibtex_is_read_whole(tmp_path: Path) -> None:
     assert [c.arxiv_id for c in found] == ['2306.03310', '2112.03227', '']
     counts = citation_counts(found)['LIBERO']
     assert counts.by_usage == {Usage.TERM_ONLY: 2, Usage.REPORTS_RESULTS: 1}
+    cited = candidates_from_bibtex(path, benchmark='LIBERO', usage=Usage.CITATION_ONLY)
+    assert citation_counts(cited)['LIBERO'].by_usage == {Usage.CITATION_ONLY: 2, Usage.REPORTS_RESULTS: 1}
 
 
 @pytest.mark.parametrize(

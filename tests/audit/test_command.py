@@ -23,6 +23,16 @@ def run(line: str) -> str:
     return result.stdout
 
 
+def documents(text: str) -> list[dict[str, Any]]:
+    """The JSON tables that were printed one after another."""
+    found, decoder = [], json.JSONDecoder()
+    while text.strip():
+        document, end = decoder.raw_decode(text.lstrip())
+        found.append(document)
+        text = text.lstrip()[end:]
+    return found
+
+
 def fails(line: str, error: type[TrialistError], message: str) -> None:
     with pytest.raises(error, match=message):
         CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
@@ -78,8 +88,8 @@ def test_topline_mistakes_are_told() -> None:
 def test_leaderboard_prints_shares_coverage_and_reasons(tmp_path: Path, shared: Any) -> None:
     file = shared('data', 'leaderboard', 'leaderboard.json')
     claims, pies = tmp_path / 'claims.csv', tmp_path / 'pies.png'
-    said = run(f'audit leaderboard {file} -b simplerenv -b robocasa --csv {claims} --figure {pies}')
-    for words in ('Shares of judged claims', 'Coverage', 'can not be reproduced', 'could not be judged'):
+    said = run(f'audit leaderboard {file} -b simplerenv -b robocasa --csv {claims} --figure {pies} --set-aside')
+    for words in ('Shares of judged claims', 'Coverage', 'can not be reproduced', 'could not be judged', 'Set aside'):
         assert words in said
     rows = list(csv.DictReader(io.StringIO(claims.read_text())))
     assert all(row['class'] or row['set aside'] for row in rows)
@@ -118,11 +128,11 @@ def test_drop_takes_counts_rows_and_files(tmp_path: Path) -> None:
         lines = [f'{i},{max(0, i % 6 - shift)},s{i % 8}' for i in range(48)]
         (tmp_path / f'{name}.csv').write_text('\n'.join(['sequence,score,start', *lines]))
     both = f'{tmp_path / "cal.csv"} {tmp_path / "alt.csv"}'
-    atc = json.loads(run(f'audit drop {both} --paired -f json'))['rows'][0]
-    assert atc['drop (score)'] == pytest.approx(40 / 48, abs=1e-5)
-    assert atc['starts'] == '8, 8'
-    chains = json.loads(run(f'audit drop {both} --full-score 5 -f json'))['rows'][0]
-    assert chains['calibration'].startswith('8/48')
+    atc, clusters = documents(run(f'audit drop {both} --paired -f json'))
+    assert atc['rows'][0]['drop (score)'] == pytest.approx(40 / 48, abs=1e-5)
+    assert clusters['rows'][0]['starts'] == 8
+    chains = documents(run(f'audit drop {both} --full-score 5 -f json'))[0]
+    assert chains['rows'][0]['calibration'].startswith('8/48')
 
 
 def test_drop_mistakes_are_told(tmp_path: Path) -> None:
@@ -158,7 +168,7 @@ def test_traces_prints_table_10_and_the_four_targets(stores: list[Path], tmp_pat
         assert words in said
     assert growth.exists()
     assert 'is bitwise identical' in run(f'audit traces {a} {b} --control {again} --closed-loop')
-    rows = json.loads(run(f'audit traces {a} {b} -f json').split('\n}\n')[1] + '\n}')['rows']
+    rows = documents(run(f'audit traces {a} {b} -f json'))[1]['rows']
     assert next(r for r in rows if r['channel'] == 'simulator state')['earliest step'] == 5
 
 

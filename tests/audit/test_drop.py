@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trialist.audit import InstanceOutcome, drop, drop_of_outcomes, half_up_percent, read_outcomes
 from trialist.errors import InputError, NotEstimable
+from trialist.stats import wilson
 
 TABLE_5 = [
     # calibration and altered successes out of 288; drop and 95 % interval in percentage points
@@ -68,6 +69,13 @@ def test_newcombe_is_statsmodels(x: int, n: int, y: int, m: int) -> None:
     low, high = proportion.confint_proportions_2indep(x, n, y, m, method='newcomb')
     found = drop((x, n), (y, m)).interval
     assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_wilson_is_statsmodels() -> None:
+    proportion = pytest.importorskip('statsmodels.stats.proportion')
+    for x, n in ((60, 288), (0, 24), (24, 24), (1956, 2000)):
+        low, high = proportion.proportion_confint(x, n, method='wilson')
+        assert tuple(wilson(x, n)) == (pytest.approx(low, abs=1e-12), pytest.approx(high, abs=1e-12))
 
 
 def test_two_sample_wald_of_tasks_completed_is_the_printed_formula() -> None:

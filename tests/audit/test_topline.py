@@ -268,6 +268,7 @@ def test_z_range_holds_the_statistic_of_extreme_tables() -> None:
         ({'score_a': '95.3', 'score_b': '101', 'unit': 'percent'}, 'outside 0..100'),
         ({'score_a': '-1', 'score_b': '50', 'unit': 'percent'}, 'outside 0..100'),
         ({'score_a': '6', 'score_b': '5', 'unit': 'score', 'max_score': 5}, 'outside 0..5'),
+        ({'score_a': '4.5', 'score_b': '5', 'unit': 'count'}, 'not whole'),
         ({'score_a': '95,3', 'score_b': '96', 'unit': 'percent'}, 'finite decimal'),
         ({'score_a': float('nan'), 'score_b': 0.5}, 'finite decimal'),
         ({'score_a': '0.5', 'score_b': '0.6', 'unit': 'percnt'}, "did you mean 'percent'"),

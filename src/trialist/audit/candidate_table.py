@@ -53,13 +53,15 @@ def candidates_from_bibtex(
 ) -> tuple[Candidate, ...]:
     """A bibliography as candidates for one benchmark, all of one class; what they do with it is not in a BibTeX file.
 
-    A field `trialist_usage` (with `trialist_evidence`) in an entry overrides the class for that entry.
+    Saying `citation-only` declares that the entries are known to cite the benchmark. A field `trialist_usage` (with
+    `trialist_evidence`) in an entry overrides the class for that entry.
     """
     source = Path(path)
     if not source.exists():
         raise InputError(f'{source}: no such file; wanted a BibTeX file')
     entries = parse_bibtex(source.read_text(encoding='utf-8-sig'), source=str(source))
-    via = found_via or f'BibTeX {source.name}'
+    declared = ' (citations)' if usage is Usage.CITATION_ONLY else ''
+    via = found_via or f'BibTeX {source.name}{declared}'
     return tuple(_from_entry(entry, benchmark, usage, via, str(source)) for entry in entries)
 
 

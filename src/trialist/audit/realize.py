@@ -49,6 +49,8 @@ def realize(score: Score, *, tasks: int, samples: int, max_score: int = 1, unit:
     most = {'fraction': 1, 'percent': 100, 'score': max_score, 'count': max_score * total}[unit]
     if not 0 <= reported <= most:
         raise InputError(f'score {score} is outside 0..{most} for unit={unit!r}{_hint(reported, unit, max_score)}')
+    if unit == 'count' and reported.denominator != 1:
+        raise InputError(f'count {score} is not whole; wanted a total score, or another unit')
     exact_count = reported * max_score * total / most
     below = exact_count.numerator // exact_count.denominator
     half = exact_count - below - Fraction(1, 2)

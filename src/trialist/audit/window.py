@@ -9,7 +9,6 @@ Both facts are proved in docs/concepts/topline.md.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ def windowed_q_high(headroom: int, gap: int, *, tasks: int, samples: int, max_sc
             f'classify per task, or on a coarser score'
         )
     differences = _near(gap, tasks, reach_d, low=-max_score * samples, high=max_score * samples)
-    caps = _near(headroom, tasks, reach_c, low=0, high=max_score * samples)
+    caps = _near(headroom, tasks, reach_c, low=0, high=max_score * (samples + 1))
     gain = _gains(differences, caps, samples, max_score)
     best: IntArray = np.zeros((1, 1), dtype=np.int64)
     start_d, start_c = 0, 0  # the sums that best[0, 0] stands for
@@ -59,8 +58,8 @@ def _near(total: int, parts: int, reach: int, *, low: int, high: int) -> range:
 
 def _clip(start: int, size: int, numerator: int, denominator: int, reach: int) -> tuple[slice, int]:
     """Where an axis of sums starting at `start` lies within `reach` of numerator / denominator."""
-    first = max(start, math.floor(numerator / denominator) - reach - 1)
-    last = min(start + size - 1, math.ceil(numerator / denominator) + reach + 1)
+    first = max(start, numerator // denominator - reach)
+    last = min(start + size - 1, numerator // denominator + 1 + reach)
     return slice(first - start, last - start + 1), first
 
 

@@ -77,6 +77,7 @@ def leaderboard_command(
     copied: Annotated[bool, typer.Option(help='Count scores that notes say a paper copied as its baselines.')] = True,
     realizable_only: Annotated[bool, typer.Option(help='Set aside scores that one pass can not give.')] = False,
     alpha: AlphaOption = '0.05',
+    set_aside: Annotated[bool, typer.Option('--set-aside', help='List the claims that can not be judged.')] = False,
     csv: Annotated[Path | None, typer.Option(help='Write every comparison with its reason to this CSV.')] = None,
     figure: FigureOption = None,
     form: FormatOption = 'text',
@@ -111,6 +112,8 @@ def leaderboard_command(
     )
     for shown in (count_table, share_table, rounding_table, coverage_table, obstacle_table):
         print_table(shown(audit), form)
+    if set_aside:
+        print_table(set_aside_table(audit.claims), form)
     if csv is not None:
         csv.write_text(render(claims_table(audit.claims), 'csv'), encoding='utf-8')
         typer.echo(f'{len(audit.claims)} comparisons written to {csv}', err=True)

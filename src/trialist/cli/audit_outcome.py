@@ -72,7 +72,7 @@ def drop_command(
 
     from trialist.audit import drop, drop_of_outcomes, read_outcomes
     from trialist.errors import InputError
-    from trialist.show.audit import drop_table
+    from trialist.show.audit import cluster_table, drop_table
 
     if rows is not None:
         drops = _drops_of_rows(rows, level)
@@ -93,6 +93,8 @@ def drop_command(
             typer.echo(f'{len(found.unmatched)} sequences without a partner left out: {named}', err=True)
         drops = [found]
     print_table(drop_table(drops), form)
+    if any(d.cluster_interval is not None for d in drops):
+        print_table(cluster_table(drops), form)
     if figure is not None:
         from trialist.show.audit_figure import drop_forest
         from trialist.show.figure import save_figure

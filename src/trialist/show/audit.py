@@ -213,6 +213,23 @@ def claims_table(claims: Sequence[Claim]) -> Table:
     return table('Claims', columns, [_claim_row(claim) for claim in claims])
 
 
+def set_aside_table(claims: Sequence[Claim]) -> Table:
+    """The claims that could not be judged, each with why."""
+    rows = [
+        (
+            c.paper,
+            c.model,
+            c.benchmark.name if c.benchmark else FAMILIES[c.family],
+            str(c.rule),
+            str(c.obstacle),
+            c.detail,
+        )
+        for c in claims
+        if c.obstacle is not None
+    ]
+    return table('Set aside', ['paper', 'model', 'suite', 'rule', 'why', 'detail'], rows)
+
+
 def _claim_row(claim: Claim) -> list[Cell]:
     reading = claim.reading
     return [
@@ -260,26 +277,34 @@ def drop_table(drops: Sequence[Drop]) -> Table:
     """Drops with their intervals; rates in percentage points, scores on their own scale."""
     rates = [d.is_rate for d in drops]
     unit = ' (points)' if all(rates) else ' (score)' if not any(rates) else ''
+    form = '+.2f' if all(rates) else '+.4f'
     methods = list(dict.fromkeys(d.method.replace('_', ' ') for d in drops))
-    has_clusters = any(d.cluster_interval is not None for d in drops)
     columns: list[str | Column] = [
-        'test', 'calibration', 'altered', Column(f'drop{unit}', '+.4g'), Column('low', '+.4g'), Column('high', '+.4g'),
+        'test', 'calibration', 'altered', Column(f'drop{unit}', form), Column('low', form), Column('high', form),
         'not 0', *(['interval'] if len(methods) > 1 else []),
     ]  # fmt: skip
-    if has_clusters:
-        columns += [Column('cluster low', '+.4g'), Column('cluster high', '+.4g'), 'starts']
-    rows = [
-        [
-            *_drop_row(d), *([d.method.replace('_', ' ')] if len(methods) > 1 else []),
-            *(_cluster_cells(d) if has_clusters else []),
-        ]
-        for d in drops
-    ]  # fmt: skip
+    rows = [[*_drop_row(d), *([d.method.replace('_', ' ')] if len(methods) > 1 else [])] for d in drops]
     level = f'{100 * drops[0].level:g} % intervals ({" or ".join(methods)}). ' if drops else ''
     note = f'{level}drop = calibration - altered: positive means that the altered or fresh test scored lower.'
-    if has_clusters:
-        note += ' Cluster ends: start states drawn whole.'
     return table('Drops', columns, rows, note=note)
+
+
+def cluster_table(drops: Sequence[Drop]) -> Table:
+    """The intervals in which start states are drawn whole, beside the plain ones."""
+    rows: list[list[Cell]] = []
+    for found in drops:
+        if found.cluster_interval is None or found.n_starts is None:
+            continue
+        scale = 100.0 if found.is_rate else 1.0
+        ends = [round(scale * end, 6) for end in found.cluster_interval]
+        wider = found.cluster_interval.width / found.interval.width if found.interval.width else None
+        rows.append([found.label, *found.n_starts, *ends, wider, found.cluster_interval.excludes(0.0)])
+    columns: list[str | Column] = [
+        'test', 'starts', 'altered starts', Column('low', '+.4g'), Column('high', '+.4g'),
+        Column('times as wide', '.2f'), 'not 0',
+    ]  # fmt: skip
+    note = 'Repeats of one start state are drawn together, which the plain interval does not model.'
+    return table('Drops, start states drawn whole', columns, rows, note=note)
 
 
 def _drop_row(found: Drop) -> list[Cell]:
@@ -289,14 +314,6 @@ def _drop_row(found: Drop) -> list[Cell]:
         _side(found.altered, found.n_altered, found.is_rate), round(scale * found.estimate, 6),
         round(scale * found.interval.low, 6), round(scale * found.interval.high, 6), found.is_resolved,
     ]  # fmt: skip
-
-
-def _cluster_cells(found: Drop) -> list[Cell]:
-    if found.cluster_interval is None or found.n_starts is None:
-        return [None, None, None]
-    scale = 100.0 if found.is_rate else 1.0
-    ends = [round(scale * end, 6) for end in found.cluster_interval]
-    return [*ends, f'{found.n_starts[0]}, {found.n_starts[1]}']
 
 
 def _side(mean: float, n: int, is_rate: bool) -> str:
