@@ -41,9 +41,10 @@ def _calvin(split: str) -> Benchmark:
     )  # fmt: skip
 
 
-def _robotwin(suite: str, scene: str, training: str, demos: str, *aliases: str) -> Benchmark:
+def _robotwin(suite: str, scene: str, training: str, *aliases: str) -> Benchmark:
+    """Protocol A trains on 50 clean demonstrations a task, B on 50 clean and 500 randomized ones."""
     return Benchmark(
-        f'robotwin2-{scene}-{training.lower()}', f'RoboTwin 2.0 {scene}, protocol {training} ({demos})',
+        f'robotwin2-{scene}-{training.lower()}', f'RoboTwin 2.0 {scene}, protocol {training}',
         Protocol(50, 100), family='robotwin_v2', suite=suite, training=training, aliases=aliases,
     )  # fmt: skip
 
@@ -68,10 +69,10 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         'robocasa-panda', 'RoboCasa, 24 atomic tasks, Panda', Protocol(24, 50), family='robocasa', suite='panda',
         aliases=('robocasa', 'robocasa-24'),
     ),
-    _robotwin('easy', 'clean', 'A', '50 clean demonstrations a task', 'robotwin2', 'robotwin', 'robotwin-2.0'),
-    _robotwin('hard', 'randomized', 'A', '50 clean demonstrations a task'),
-    _robotwin('easy', 'clean', 'B', '50 clean and 500 randomized demonstrations a task'),
-    _robotwin('hard', 'randomized', 'B', '50 clean and 500 randomized demonstrations a task'),
+    _robotwin('easy', 'clean', 'A', 'robotwin2', 'robotwin', 'robotwin-2.0'),
+    _robotwin('hard', 'randomized', 'A'),
+    _robotwin('easy', 'clean', 'B'),
+    _robotwin('hard', 'randomized', 'B'),
 )  # fmt: skip
 
 

@@ -89,12 +89,13 @@ def leaderboard_command(
     from trialist.audit import Rule, audit_leaderboard, read_leaderboard
     from trialist.audit.leaderboard import FAMILIES, LIBERO_SUITES
     from trialist.errors import UnknownName
-    from trialist.show.audit import (
+    from trialist.show.audit_leaderboard import (
         claims_table,
         count_table,
         coverage_table,
         obstacle_table,
         rounding_table,
+        set_aside_table,
         share_table,
     )
     from trialist.show.table import render
