@@ -8,7 +8,12 @@ import typer
 
 from trialist import __version__
 from trialist.cli.audit import audit_app
+from trialist.cli.calibrate import calibrate
+from trialist.cli.compare import compare
+from trialist.cli.demo import demo
 from trialist.cli.importing import import_table
+from trialist.cli.plot import plot
+from trialist.cli.score import score
 from trialist.cli.store import store_app
 from trialist.errors import TrialistError
 
@@ -36,9 +41,14 @@ def root(
 
 
 # One line a verb, in the order of a trial.
+app.command('demo')(demo)
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
 app.add_typer(audit_app, name='audit')
+app.command('score')(score)
+app.command('compare')(compare)
+app.command('calibrate')(calibrate)
+app.command('plot')(plot)
 
 
 def main() -> None:
