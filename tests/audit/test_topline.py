@@ -200,6 +200,28 @@ def test_decisions_do_not_rest_on_rounded_floats() -> None:
     assert limit.is_exceeded(edge + 2, huge)
 
 
+@pytest.mark.study
+def test_binary_form_agrees_with_the_program_on_every_cell_of_libero() -> None:
+    best = dynamic_program(tasks=10, samples=50)
+    for a in range(501):
+        for b in range(a, 501):
+            assert scaled_q_high(a, b - a, tasks=10, samples=50) == best[a, b]
+
+
+@pytest.mark.study
+def test_window_agrees_with_the_program_on_many_shapes() -> None:
+    draw = random.Random(11)
+    for _ in range(60):
+        max_score, tasks, samples = draw.randint(2, 5), draw.randint(2, 12), draw.choice([2, 2, 3, 3, 4, 5, 6, 8])
+        most = max_score * tasks * samples
+        if most > 90:
+            continue
+        best = dynamic_program(tasks=tasks, samples=samples, max_score=max_score)
+        for _ in range(40):
+            a, b = sorted(draw.randint(0, most) for _ in range(2))
+            assert scaled_q_high(a, b - a, tasks=tasks, samples=samples, max_score=max_score) == best[a, b]
+
+
 @pytest.mark.parametrize(
     ('alpha', 'z'),
     [('0.05', 1.6448536269514722), ('0.025', 1.959963984540054), ('0.01', 2.3263478740408408),
@@ -223,6 +245,24 @@ def test_libero_spatial_95_3_to_96_6_is_inconclusive_whichever_way_the_tie_goes(
     assert not found.is_realizable
     assert not found.is_tie_decisive
     assert len(found.readings) == 2
+
+
+@pytest.mark.parametrize(
+    ('score', 'samples', 'tasks', 'printable'),
+    [('95.8', 24, 4, True), ('95.83', 24, 4, True), ('95.9', 24, 4, False), ('95.3', 50, 10, False),
+     ('95.4', 50, 10, True), ('95', 50, 10, True), (95.8, 24, 4, True), (Fraction(958, 10), 24, 4, False)],
+)  # fmt: skip
+def test_printable_scores_are_those_that_some_count_prints(
+    score: Any, samples: int, tasks: int, printable: bool
+) -> None:
+    found = realize(score, tasks=tasks, samples=samples, unit='percent')
+    assert found.is_printable is printable
+    if not isinstance(score, Fraction):
+        digits = len(str(score).partition('.')[2])
+        counts = range(tasks * samples + 1)
+        gap = Fraction(1, 2 * 10**digits)
+        wanted = any(abs(Fraction(100 * c, tasks * samples) - Fraction(str(score))) <= gap for c in counts)
+        assert wanted is printable
 
 
 def test_a_tie_that_decides_is_reported_both_ways() -> None:

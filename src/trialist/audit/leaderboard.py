@@ -78,7 +78,8 @@ class Shares:
     counts: dict[Classification, int]
     unjudged: dict[Obstacle, int]
     tie_decided: int  # judged claims whose class depends on how a half count is rounded
-    rounded: int  # judged claims with a score that one pass can't give
+    rounded: int  # judged claims with a score that is no whole count as printed
+    unprintable: int  # of these, with a score that no single pass can print
 
     @property
     def judged(self) -> int:
@@ -130,7 +131,7 @@ def audit_leaderboard(
 
     `libero_suites` says which LIBERO suites are pooled (the paper pools three and does not name them); 'overall' is the
     four-suite mean. `copied_baselines` also uses scores that another entry's notes say the paper repeats.
-    `require_realizable` sets aside scores that one pass can't give, instead of rounding them by C.7.
+    `require_realizable` sets aside scores that no single pass can print, instead of rounding them by C.7.
     """
     level = check_alpha(alpha)
     for family in families:
@@ -243,13 +244,13 @@ class _Judge:
         protocol = preset.protocol
         try:
             reading = topline(
-                base.value, own.value, tasks=protocol.tasks, samples=protocol.samples, max_score=protocol.max_score,
+                base.text, own.text, tasks=protocol.tasks, samples=protocol.samples, max_score=protocol.max_score,
                 alpha=self.alpha, unit=preset.unit,
             )  # fmt: skip
         except InputError as error:
             return replace(claim, obstacle=Obstacle.OUT_OF_RANGE, detail=str(error))
-        if self.require_realizable and not reading.is_realizable:
-            counts = [str(float(s.exact_count)) for s in (reading.score_a, reading.score_b) if not s.is_realizable]
+        if self.require_realizable and not reading.is_printable:
+            counts = [f'{float(s.exact_count):.6g}' for s in (reading.score_a, reading.score_b) if not s.is_printable]
             detail = f'would be {" and ".join(counts)} successes'
             return replace(claim, obstacle=Obstacle.NOT_REALIZABLE, detail=detail)
         return replace(claim, reading=reading, detail=_detail(reading))
@@ -307,6 +308,7 @@ def _shares(rule: Rule, family: str, claims: Sequence[Claim]) -> Shares:
         unjudged=dict(Counter(c.obstacle for c in claims if c.obstacle is not None)),
         tie_decided=sum(r.is_tie_decisive for r in readings),
         rounded=sum(not r.is_realizable for r in readings),
+        unprintable=sum(not r.is_printable for r in readings),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Literal
 
@@ -22,10 +22,17 @@ class RealizedScore:
     reported: Fraction  # as given, in its own unit
     exact_count: Fraction
     nearest: tuple[int, ...]  # one count, or two when the score lies halfway between them
+    slack: Fraction = Fraction(0)  # half of the last printed digit, on the count scale
 
     @property
     def is_realizable(self) -> bool:
+        """Whether the score as printed is a whole count."""
         return self.exact_count.denominator == 1
+
+    @property
+    def is_printable(self) -> bool:
+        """Whether some count of one pass prints as this score: 92 of 96 prints as 95.8 %, no count of 500 as 95.3 %."""
+        return abs(self.exact_count - self.nearest[0]) <= self.slack
 
     @property
     def is_tie(self) -> bool:
@@ -55,7 +62,18 @@ def realize(score: Score, *, tasks: int, samples: int, max_score: int = 1, unit:
     below = exact_count.numerator // exact_count.denominator
     half = exact_count - below - Fraction(1, 2)
     nearest = (below, below + 1) if half == 0 else (below + (half > 0),)
-    return RealizedScore(reported, exact_count, nearest)
+    return RealizedScore(reported, exact_count, nearest, _last_digit(score) / 2 * max_score * total / most)
+
+
+def _last_digit(score: Score) -> Fraction:
+    """The worth of the last digit given; zero where a number is exact (an integer or a fraction)."""
+    if isinstance(score, int | Fraction):
+        return Fraction(0)
+    try:
+        exponent = Decimal(score if isinstance(score, str | Decimal) else repr(float(score))).as_tuple().exponent
+    except InvalidOperation:  # text such as '1/3', which is exact
+        return Fraction(0)
+    return Fraction(10) ** min(0, int(exponent))
 
 
 def _hint(reported: Fraction, unit: str, max_score: int) -> str:

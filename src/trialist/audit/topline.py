@@ -95,8 +95,13 @@ class Topline:
 
     @property
     def is_realizable(self) -> bool:
-        """Whether both scores can come from one pass over the test set."""
+        """Whether both scores, as printed, are whole counts."""
         return self.score_a.is_realizable and self.score_b.is_realizable
+
+    @property
+    def is_printable(self) -> bool:
+        """Whether one pass over the test set can print both scores, rounded to the digits given."""
+        return self.score_a.is_printable and self.score_b.is_printable
 
     @property
     def feasible_difference(self) -> Fraction | None:

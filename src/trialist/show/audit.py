@@ -75,7 +75,9 @@ def _rounding_lines(found: Topline) -> list[str]:
             low, high = score.nearest
             lines.append(f'The {name} score lies halfway between {low} and {high}; {high} is used.')
         elif not score.is_realizable:
-            lines.append(f'The {name} score is {float(score.exact_count):.6g}, which one pass can not give; rounded.')
+            why = 'a rounded figure' if score.is_printable else 'which no single pass prints'
+            count = f'{float(score.exact_count):.6g}'
+            lines.append(f'The {name} score is {count} on the count scale ({why}); {score.half_up} is used.')
     if found.is_tie_decisive:
         ways = ', '.join(f'{r.count_a} to {r.count_b}: {CLASS_WORDS[r.classification]}' for r in found.readings)
         lines.append(f'The class depends on how the tie is rounded ({ways}).')
@@ -104,6 +106,7 @@ def topline_table(found: Topline, *, title: str) -> Table:
         ('smallest guaranteed gap', found.smallest_guaranteed),
         ('feasible difference', _number(found.feasible_difference)),
         ('guaranteed difference', _number(found.guaranteed_difference)), ('realizable', found.is_realizable),
+        ('printable', found.is_printable),
         ('tie decides', found.is_tie_decisive), ('tasks', found.protocol.tasks), ('samples', found.protocol.samples),
         ('max score', found.protocol.max_score), ('alpha', float(found.alpha)),
     ]  # fmt: skip

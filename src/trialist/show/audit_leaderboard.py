@@ -48,12 +48,16 @@ def share_table(audit: LeaderboardAudit) -> Table:
 
 
 def rounding_table(audit: LeaderboardAudit) -> Table:
-    """How many judged claims rest on a score that one pass can't give, and on which way a half count went."""
+    """How many judged claims rest on a rounded score, and on which way a half count went."""
     rows: list[list[Cell]] = [
-        [FAMILIES[s.family], str(s.rule), s.judged, s.rounded, s.tie_decided] for s in audit.shares()
+        [FAMILIES[s.family], str(s.rule), s.judged, s.rounded, s.unprintable, s.tie_decided] for s in audit.shares()
     ]
-    note = 'Half counts are rounded up; the CSV says what the other way gives.'
-    return table('Rounding (C.7)', ['benchmark', 'rule', 'judged', 'rounded', 'a tie decides'], rows, note=note)
+    note = (
+        'No whole count: as printed. No single pass: no count prints so, as with averages over seeds. Scores go to the '
+        'nearest count, half counts up; the CSV says what the other way gives.'
+    )
+    columns = ['benchmark', 'rule', 'judged', 'no whole count', 'no single pass', 'a tie decides']
+    return table('Rounding (C.7)', columns, rows, note=note)
 
 
 def coverage_table(audit: LeaderboardAudit) -> Table:
