@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.audit import InstanceOutcome, drop, drop_of_outcomes, half_up_percent, read_outcomes
+from trialist.audit import InstanceOutcome, drop, drop_of_outcomes, half_up_percent, outcomes_of, read_outcomes
+from trialist.episodes import Episode, Outcome
 from trialist.errors import InputError, NotEstimable
 from trialist.stats import wilson
 
@@ -176,6 +177,17 @@ def test_outcomes_pair_by_sequence_and_name_the_rest(tmp_path: Path) -> None:
     csv.write_text('start,sample,success\n' + '\n'.join(f's{i // 3},{i},{i % 2}' for i in range(12)))
     clustered = drop_of_outcomes(read_outcomes(csv), read_outcomes(csv), rng=np.random.default_rng(0))
     assert clustered.n_starts == (4, 4)
+
+
+def test_repeats_of_one_instance_are_one_start_whatever_their_seed() -> None:
+    episodes = [
+        Episode(policy='p', task='stack', instance=i, repeat=r, seed=100 * i + r, outcome=Outcome.SUCCESS, duration_s=1)
+        for i in range(24)
+        for r in range(12)
+    ]
+    outcomes = outcomes_of(episodes)
+    assert len({o.sample for o in outcomes}) == 288
+    assert len({o.start for o in outcomes}) == 24
 
 
 @pytest.mark.parametrize(

@@ -111,15 +111,18 @@ def outcomes_of(
         found = sorted({getattr(e, name) for e in chosen})
         if len(found) > 1:
             raise InputError(f'{where}: several of {name} ({", ".join(found)}); name one')
-    return tuple(
-        InstanceOutcome(e.task, _sample_of(e), _score_of(e, where), start=f'{e.task}/{e.instance}/{e.seed}')
-        for e in chosen
-    )
+    return tuple(InstanceOutcome(e.task, _sample_of(e), _score_of(e, where), start=_start_of(e)) for e in chosen)
 
 
 def _sample_of(episode: Episode) -> str:
     parts = {'instance': episode.instance, 'seed': episode.seed, 'repeat': episode.repeat}
     return ' '.join(f'{name}={value}' for name, value in parts.items() if value is not None)
+
+
+def _start_of(episode: Episode) -> str:
+    """The start state: the instance, whatever the seed of a repeat; the seed where no instance was recorded."""
+    known = {'instance': episode.instance, 'seed': episode.seed}
+    return next((f'{episode.task} {name}={value}' for name, value in known.items() if value is not None), '')
 
 
 def _score_of(episode: Episode, where: str) -> int:

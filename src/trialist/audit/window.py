@@ -19,7 +19,7 @@ from trialist.errors import InputError
 
 IntArray = NDArray[np.integer[Any]]
 UNREACHED = np.iinfo(np.int64).min // 4
-MOST_CELLS = 10**11  # about two minutes
+MOST_CELLS = 10**10  # some ten seconds
 
 
 @functools.lru_cache(maxsize=4096)
@@ -34,7 +34,7 @@ def windowed_q_high(headroom: int, gap: int, *, tasks: int, samples: int, max_sc
     reach_c = 4 * max_score + 1
     if tasks * 8 * (2 * reach_d * 2 * reach_c) ** 2 > 2 * MOST_CELLS:
         raise InputError(
-            f'several tasks ({tasks}) with scores 0..{max_score} are beyond the exact method (0..20 at 10 tasks); '
+            f'several tasks ({tasks}) with scores 0..{max_score} are beyond the exact method (0..15 at 10 tasks); '
             f'classify per task, or on a coarser score'
         )
     differences = _near(gap, tasks, reach_d, low=-max_score * samples, high=max_score * samples)
