@@ -7,6 +7,7 @@ import sys
 import typer
 
 from trialist import __version__
+from trialist.cli.audit import audit_app
 from trialist.cli.calibrate import calibrate
 from trialist.cli.compare import compare
 from trialist.cli.demo import demo
@@ -43,6 +44,7 @@ def root(
 app.command('demo')(demo)
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
+app.add_typer(audit_app, name='audit')
 app.command('score')(score)
 app.command('compare')(compare)
 app.command('calibrate')(calibrate)
