@@ -1,0 +1,1 @@
+"""Safety: was it safe while it succeeded? Signal temporal logic over recorded trajectories."""
