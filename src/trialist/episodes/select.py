@@ -1,0 +1,169 @@
+"""Which rows of the tables count, and reading them with filters pushed down to the files."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from trialist.episodes.edit import Edits
+from trialist.episodes.episode import Episode, Outcome
+from trialist.episodes.event import Event
+from trialist.episodes.part import PartInfo
+from trialist.episodes.schema import (
+    EPISODE_FIELDS,
+    EPISODE_MIGRATIONS,
+    JSON_FIELDS,
+    SCHEMA_VERSION,
+    episodes_from_rows,
+    migrate,
+)
+from trialist.errors import RecordError, StoreError, UnknownName
+
+Key = tuple[str, int]
+Where = Mapping[str, Any]
+BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows that do not count: (part number, key) pairs. Empty for nearly every store."""
+
+    excluded: frozenset[tuple[int, Key]]
+
+    @classmethod
+    def everything(cls) -> Selection:
+        return cls(frozenset())
+
+    def keeps(self, part_number: int, key: Key) -> bool:
+        return not self.excluded or (part_number, key) not in self.excluded
+
+
+def check_where(where: Where | None) -> None:
+    """Refuse a filter on a field that episodes do not have, with the near name."""
+    for name in where or {}:
+        if name not in EPISODE_FIELDS or name in JSON_FIELDS:
+            raise UnknownName('field to filter by', name, [n for n in EPISODE_FIELDS if n not in JSON_FIELDS])
+
+
+def select_attempts(parts: Sequence[PartInfo], edits: Edits) -> Selection:
+    """Of several rows with one id, the one that counts is the first valid attempt, or else the last attempt.
+
+    That a later, luckier attempt can't replace a valid one is the point: a rerun is for a broken rig.
+    """
+    excluded: set[tuple[int, Key]] = set()
+    for rows in _repeated_ids(parts).values():
+        kept: dict[Key, int] = {}
+        for part_number, key, _ in rows:
+            if key in kept:
+                excluded.add((part_number, key))
+            else:
+                kept[key] = part_number
+        outcomes = {key: outcome for _, key, outcome in reversed(rows)}
+        counted = _counted(outcomes, edits)
+        excluded.update((part_number, key) for key, part_number in kept.items() if key != counted)
+    return Selection(frozenset(excluded))
+
+
+def _counted(outcomes: Mapping[Key, str], edits: Edits) -> Key:
+    keys = sorted(outcomes, key=lambda key: key[1])
+    present = [key for key in keys if not edits.is_dropped(*key)] or keys
+    for key in present:
+        outcome = outcomes[key]
+        for edit in edits.by_episode.get(key[0], ()):
+            if edit.concerns(*key) and edit.field == 'outcome':
+                outcome = str(edit.value)
+        if outcome != Outcome.INVALID:
+            return key
+    return present[-1]
+
+
+def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, str]]]:
+    """The rows of every id that stands in the tables more than once, in part order."""
+    tables = []
+    for number, part in enumerate(parts):
+        table = _scan(part, columns=['episode_id']).to_table()
+        tables.append(table.append_column('part', pa.array([number] * table.num_rows, pa.int32())))
+    if not tables:
+        return {}
+    ids = pa.concat_tables(tables)
+    counts = ids.group_by('episode_id').aggregate([([], 'count_all')])
+    repeated = counts.filter(pc.greater(counts['count_all'], 1))['episode_id']
+    if len(repeated) == 0:
+        return {}
+    found: dict[str, list[tuple[int, Key, str]]] = {}
+    concerned = set(pc.unique(ids.filter(pc.is_in(ids['episode_id'], repeated.combine_chunks()))['part']).to_pylist())
+    for number in sorted(concerned):
+        rows = _scan(
+            parts[number],
+            columns=['episode_id', 'attempt', 'outcome'],
+            expression=ds.field('episode_id').isin(repeated.combine_chunks()),
+        ).to_table()
+        columns = rows.to_pydict()
+        for episode_id, attempt, outcome in zip(
+            columns['episode_id'], columns['attempt'], columns['outcome'], strict=True
+        ):
+            found.setdefault(episode_id, []).append((number, (episode_id, attempt), outcome))
+    return found
+
+
+def read_part_episodes(
+    part: PartInfo, events: Mapping[Key, tuple[Event, ...]], *, edits: Edits, where: Where | None
+) -> Iterator[Episode]:
+    """Stream the episodes of one part in bounded memory, edits applied, filtered as asked."""
+    expression = _expression(where)
+    if expression is not None and edits.by_episode:
+        expression = expression | ds.field('episode_id').isin(list(edits.by_episode))
+    start = 0
+    try:
+        for batch in _scan(part, expression=expression).to_batches():
+            table = pa.Table.from_batches([batch])
+            table = migrate(table, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
+            for episode in episodes_from_rows(table.select(list(EPISODE_FIELDS)).to_pydict(), events):
+                edited = edits.apply(episode)
+                if where is None or _matches(edited, where):
+                    yield edited
+            start += batch.num_rows
+    except RecordError as error:
+        among = ' (among the filtered rows)' if where is not None else ''
+        raise StoreError(f'{part.path} after row {start}{among}: {error}') from error
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(f'{part.path}: damaged or gone ({error}); run: trialist store verify') from error
+
+
+def _scan(part: PartInfo, *, columns: list[str] | None = None, expression: Any = None) -> ds.Scanner:
+    """A bounded-memory scanner; older schemas are read whole and filtered after migration."""
+    format_ = ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+    )
+    source = ds.dataset(part.path, format=format_)
+    if part.schema_version < SCHEMA_VERSION:
+        expression = None
+    return source.scanner(
+        columns=columns, filter=expression, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1
+    )
+
+
+def _values(wanted: Any) -> list[Any]:
+    many = isinstance(wanted, Collection) and not isinstance(wanted, str)
+    return [v.value if isinstance(v, enum.Enum) else v for v in (wanted if many else [wanted])]
+
+
+def _expression(where: Where | None) -> Any:
+    expression = None
+    for name, wanted in (where or {}).items():
+        values = _values(wanted)
+        term = ds.field(name).isin([v for v in values if v is not None])
+        if None in values:
+            term = term | ds.field(name).is_null()
+        expression = term if expression is None else expression & term
+    return expression
+
+
+def _matches(episode: Episode, where: Where) -> bool:
+    return all(getattr(episode, name) in _values(wanted) for name, wanted in where.items())

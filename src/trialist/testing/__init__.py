@@ -1,0 +1,1 @@
+"""Public helpers for tests and benchmarks: strategies, fakes and simulated cohorts. No other room imports them."""
