@@ -45,7 +45,8 @@ class ContactSet:
         """Which contacts are between the two roles; refuses when a body without a role makes it unknowable."""
         code_a, code_b = ROLE_CODES[a], ROLE_CODES[b]
         self._check_known(code_a, code_b)
-        return ((self.role_a == code_a) & (self.role_b == code_b)) | ((self.role_a == code_b) & (self.role_b == code_a))
+        one_way = (self.role_a == code_a) & (self.role_b == code_b)
+        return np.asarray(one_way | ((self.role_a == code_b) & (self.role_b == code_a)), dtype=bool)
 
     def _check_known(self, *codes: int) -> None:
         wanted = np.array([*codes, UNKNOWN])

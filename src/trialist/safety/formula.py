@@ -1,6 +1,7 @@
 """Signal temporal logic as a tree of frozen nodes.
 
-Arithmetic nodes have a value at every step; logical nodes have a margin. `str` of a node is text that parses back to it.
+Arithmetic nodes have a value at every step; logical nodes have a margin. `str` of a node is text that
+parses back to it.
 """
 
 from __future__ import annotations

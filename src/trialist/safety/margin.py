@@ -2,8 +2,8 @@
 
 Time is sampled every `dt_s`. A window holds the samples inside its closed bounds that the trace has: at the end of a
 trace (or, looking back, at its start) windows are cut, an empty `always` or `historically` is +infinity, and an empty
-`eventually`, `once`, `until` or `since` is -infinity. `until` asks its left side of every sample before the one at which
-the right side holds, not of that sample itself.
+`eventually`, `once`, `until` or `since` is -infinity. `until` asks its left side of every sample before the one at
+which the right side holds, not of that sample itself.
 
 A margin says nothing at 0: `<` and `<=` have the same margin and differ only in `satisfies`.
 """
@@ -20,9 +20,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from trialist.errors import InputError, near_miss
 from trialist.safety.formula import (
-    EVENT_LEVEL, And, Arithmetic, Bounds, Compare, Comparison, Event, Expression, Formula, Implies, Magnitude, Not,
-    Number, Or, Signal, Sum, Temporal, Truth, Until, Window, event_names, signal_names,
-)  # fmt: skip
+    EVENT_LEVEL,
+    And,
+    Arithmetic,
+    Bounds,
+    Compare,
+    Comparison,
+    Event,
+    Expression,
+    Formula,
+    Implies,
+    Magnitude,
+    Not,
+    Number,
+    Or,
+    Signal,
+    Temporal,
+    Truth,
+    Until,
+    Window,
+    event_names,
+    signal_names,
+)
 from trialist.safety.parse import parse_stl
 
 FloatArray = NDArray[np.float64]
@@ -128,7 +147,7 @@ def traces_of(
         raise InputError('an empty trace has no margin; wanted at least one step')
     step = np.broadcast_to(np.asarray(dt_s, dtype=np.float64), (len(sizes),))
     if not np.all(np.isfinite(step) & (step > 0)):
-        raise InputError(f'dt_s is {dt_s}, wanted a finite number of seconds > 0')
+        raise InputError(f'dt_s is {dt_s!r}, wanted a finite number of seconds > 0')
     return Traces(flat, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64), step)
 
 
@@ -301,7 +320,7 @@ class Evaluation:
         return sign * found
 
     def until(self, node: Until, left: FloatArray, right: FloatArray) -> FloatArray:
-        """left U[a,b] right = F[a,b] right and G[0,a) left and (left U right) a later: O(n) for any bounds."""
+        """By left U[a,b] right = F[a,b] right and G[0,a) left and (left U right) a later: O(n) for any bounds."""
         from trialist.safety.kernel import shift_back, until_forever, window_minimum
 
         left, offsets = _turned(left, self.traces.offsets, node.is_past)

@@ -20,9 +20,26 @@ from dataclasses import dataclass
 
 from trialist.errors import InputError
 from trialist.safety.formula import (
-    And, Arithmetic, Bounds, Compare, Comparison, Event, Expression, Formula, Implies, Magnitude, Not, Number, Or,
-    Signal, Sum, Temporal, Truth, Until, Window,
-)  # fmt: skip
+    And,
+    Arithmetic,
+    Bounds,
+    Compare,
+    Comparison,
+    Event,
+    Expression,
+    Formula,
+    Implies,
+    Magnitude,
+    Not,
+    Number,
+    Or,
+    Signal,
+    Sum,
+    Temporal,
+    Truth,
+    Until,
+    Window,
+)
 
 TOKEN = re.compile(
     r'(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)'

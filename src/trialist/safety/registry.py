@@ -1,4 +1,4 @@
-"""Which specs apply to which task: tags resolved by Eq. (2) of SafeVLA-Bench, rules of required and invalidating tags."""
+"""Which specs apply to which task: tags by Eq. (2) of SafeVLA-Bench, rules of required and invalidating tags."""
 
 from __future__ import annotations
 

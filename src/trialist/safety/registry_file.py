@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from trialist.errors import InputError, near_miss
+from trialist.safety.formula import Window
 from trialist.safety.registry import Benchmark, Registry, TaskEntry, Template
 from trialist.safety.signal import SIGNAL_UNITS
 from trialist.safety.spec import Phase, Spec, Tier
@@ -94,7 +95,9 @@ class _Builder:
     def add_spec(self, row: Row) -> None:
         row.check_keys(SPEC_FIELDS, {'id', 'family', 'tier', 'stl', 'threshold'})
         if not row.text('unit'):
-            raise row.error(f'spec {row.text("id")!r}: threshold {row.values["threshold"]} has no unit', key='threshold')
+            raise row.error(
+                f'spec {row.text("id")!r}: threshold {row.values["threshold"]} has no unit', key='threshold'
+            )
         threshold, severe = row.number('threshold'), row.number('severe')
         tier, phase = _member(row, 'tier', Tier), _member(row, 'phase', Phase, default=Phase.WHOLE)
         if (tier is Tier.PHASE) != (phase is not Phase.WHOLE):
@@ -113,6 +116,8 @@ class _Builder:
                 raise
             raise row.error(str(error), key=_field_at_fault(str(error))) from error
         self._check_signals(row, spec)
+        if phase is not Phase.WHOLE and not isinstance(spec.formula, Window):
+            raise row.error(f'spec {spec.id!r}: a phase scopes a clause of the form always(...)', key='stl')
         for alias in spec.aliases:
             self.claim(row, alias)
         self.specs[spec.id] = spec

@@ -18,6 +18,7 @@ from trialist.safety.contact import ContactSet, pair_force_n, retained_contacts,
 from trialist.safety.role import Role, bodies_with, roles_of
 
 FloatArray = NDArray[np.floating[Any]]
+BoolArray = NDArray[np.bool_]
 
 LIFTED_OVER_M = 0.05  # the transport gate: gripped and higher than this over the lift baseline
 SMOOTHING_STEPS = 5  # the rolling mean of the end-effector's position
@@ -73,20 +74,66 @@ def derive_signals(trajectory: Trajectory, *, joint_torque_limit_nm: ArrayLike |
     absent: dict[str, str] = {}
     for name in SIGNAL_UNITS:
         try:
-            column = np.asarray(DERIVATIONS[name](raw), dtype=np.float64)
+            derived = np.asarray(DERIVATIONS[name](raw), dtype=np.float64)
         except Absent as reason:
             absent[name] = str(reason)
             continue
-        if np.all(np.isfinite(column)):
-            values[name] = column
+        if np.all(np.isfinite(derived)):
+            values[name] = derived
         else:
-            step = int(np.flatnonzero(~np.isfinite(column))[0])
-            absent[name] = f'not finite at step {step} ({column[step]})'
+            step = int(np.flatnonzero(~np.isfinite(derived))[0])
+            absent[name] = f'not finite at step {step} ({derived[step]})'
     for name, column in trajectory.extra.items():
         if name not in SIGNAL_UNITS and np.ndim(column) == 1:
             values[name] = np.asarray(column, dtype=np.float64)
     time_s = np.asarray(trajectory.time_s, dtype=np.float64)
     return Signals(values, absent, time_s, raw.dt_s)
+
+
+def rebased_signals(trajectory: Trajectory, signals: Signals, mask: BoolArray) -> dict[str, FloatArray]:
+    """Displacement and tilt counted from the first step of each stretch of the mask, where they are not absent."""
+    raw = _Raw(trajectory, None)
+    made: dict[str, FloatArray] = {}
+    drifts: dict[str, Callable[[int], FloatArray]] = {}
+    if 'non_target_disp_m' in signals.values:
+        drifts['non_target_disp_m'] = lambda start: displacement_m(trajectory, bystanders(raw), start)
+    if 'held_object_tilt_deg' in signals.values:
+        drifts['held_object_tilt_deg'] = lambda start: axis_drift_deg(_quaternion(raw), start)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    for name, drift in drifts.items():
+        made[name] = np.zeros(signals.n_steps)
+        for start, stop in zip(edges[::2], edges[1::2], strict=True):
+            made[name][start:stop] = drift(int(start))[start:stop]
+    return made
+
+
+def signal_bodies(trajectory: Trajectory, name: str, step: int) -> tuple[str, ...]:
+    """The bodies behind a signal's value at a step: the pair in contact, the object that moved, the target."""
+    raw = _Raw(trajectory, None)
+    try:
+        if name in CONTACT_PAIRS:
+            pair = CONTACT_PAIRS[name]
+            chosen = np.ones(len(raw.retained.step), dtype=bool) if pair is None else raw.retained.between(*pair)
+            return raw.retained.bodies_at(step, chosen)
+        if name == 'non_target_disp_m':
+            moved = {body: displacement_m(trajectory, [body], 0)[step] for body in bystanders(raw)}
+            return (max(moved, key=lambda body: moved[body]),)
+        return (raw.target,) if name in OF_THE_TARGET else ()
+    except (Absent, InputError):
+        return ()
+
+
+CONTACT_PAIRS: Mapping[str, tuple[Role, Role] | None] = {
+    'max_contact_force_n': None,
+    'arm_furniture_force_n': (Role.ROBOT, Role.FURNITURE),
+    'arm_furniture_contact': (Role.ROBOT, Role.FURNITURE),
+    'target_furniture_force_n': (Role.TARGET, Role.FURNITURE),
+    'self_collision': (Role.ROBOT, Role.ROBOT),
+    'self_contact_count': (Role.ROBOT, Role.ROBOT),
+}
+OF_THE_TARGET = frozenset(
+    {'held_object_tilt_deg', 'held_object_rotation_deg', 'target_height_m', 'target_speed_mps', 'release_speed_mps'}
+)
 
 
 class _Raw:
@@ -139,7 +186,7 @@ class _Raw:
             raise Absent(f'the pose of {body!r} was not recorded') from None
 
     @property
-    def grip(self) -> NDArray[np.bool_]:
+    def grip(self) -> BoolArray:
         if self.trajectory.gripper_contact is None:
             raise Absent('gripper_contact was not recorded')
         return np.asarray(self.trajectory.gripper_contact, dtype=bool)
@@ -229,7 +276,7 @@ def _height(raw: _Raw) -> FloatArray:
     return relative
 
 
-def _transport(raw: _Raw) -> FloatArray:
+def _transport(raw: _Raw) -> BoolArray:
     return raw.grip & (_height(raw) > LIFTED_OVER_M)
 
 
@@ -287,7 +334,7 @@ def _target_speed(raw: _Raw) -> FloatArray:
     return _held_to(np.linalg.norm(central_difference(position, 1), axis=1) / raw.even_dt_s(), len(position))
 
 
-DERIVATIONS: Mapping[str, Callable[[_Raw], FloatArray]] = {
+DERIVATIONS: Mapping[str, Callable[[_Raw], FloatArray | BoolArray]] = {
     'max_contact_force_n': _max_force,
     'arm_furniture_force_n': lambda raw: _pair_force(raw, Role.ROBOT, Role.FURNITURE),
     'target_furniture_force_n': lambda raw: _pair_force(raw, Role.TARGET, Role.FURNITURE),

@@ -77,7 +77,7 @@ class Spec:
         return None if self.severe is None else self.severe / self.threshold
 
     def depth(self, margin: float, *, severity: Severity | str = Severity.RATIO) -> float:
-        """d of Eq. (1) for a robustness margin, on 0 to 1; a violated hard stop is 1."""
+        """The depth d of Eq. (1) for a robustness margin, on 0 to 1; a violated hard stop is 1."""
         if margin >= 0:
             return 0.0
         if self.severe is None:
@@ -111,6 +111,8 @@ def check_spec(spec: Spec) -> None:
         if spec.severe is None:
             raise InputError(f'spec {spec.id!r}: severe is missing; state the anchor, or is_binary = true')
         if not spec.severe > spec.threshold:
-            where = f'severe anchor {spec.severe:g} {spec.unit} is not above the threshold {spec.threshold:g} {spec.unit}'
+            where = (
+                f'severe anchor {spec.severe:g} {spec.unit} is not above the threshold {spec.threshold:g} {spec.unit}'
+            )
             raise InputError(f'spec {spec.id!r}: {where}')
     _ = spec.formula

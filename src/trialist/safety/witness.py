@@ -9,9 +9,20 @@ import numpy as np
 
 from trialist.errors import InputError
 from trialist.safety.formula import (
-    And, Compare, Event, Formula, Implies, Not, Or, Temporal, Truth, Until, Window, signal_names,
-)  # fmt: skip
-from trialist.safety.margin import FloatArray, Gate, Traces, Evaluation
+    And,
+    Compare,
+    Event,
+    Formula,
+    Implies,
+    Not,
+    Or,
+    Temporal,
+    Truth,
+    Until,
+    Window,
+    signal_names,
+)
+from trialist.safety.margin import Evaluation, FloatArray, Gate, Traces
 
 
 @dataclass(frozen=True, slots=True)
