@@ -7,6 +7,8 @@ import sys
 import typer
 
 from trialist import __version__
+from trialist.cli.importing import import_table
+from trialist.cli.store import store_app
 from trialist.errors import TrialistError
 
 app = typer.Typer(
@@ -30,6 +32,11 @@ def root(
     version: bool = typer.Option(False, '--version', callback=_print_version, is_eager=True, help='Print the version.'),
 ) -> None:
     """Two-arm trials for robot arms."""
+
+
+# One line a verb, in the order of a trial.
+app.command('import')(import_table)
+app.add_typer(store_app, name='store')
 
 
 def main() -> None:

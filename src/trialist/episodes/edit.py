@@ -92,7 +92,7 @@ def check_edit(edit: Edit, episode: Episode) -> None:
 def write_edit(path: Path, edit: Edit) -> None:
     """Append one edit durably; writers take turns, and a line torn by a killed writer is cut off first."""
     told = {k: v for k, v in asdict(edit).items() if k == 'value' or v not in (None, '')}
-    line = json.dumps(told, ensure_ascii=False) + '\n'
+    line = json.dumps(told, ensure_ascii=False, default=_plain) + '\n'
     with path.open('a+b') as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.seek(0)
@@ -102,6 +102,14 @@ def write_edit(path: Path, edit: Edit) -> None:
         stream.write(line.encode())
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise InputError(f'{value!r} can not be written to the log of edits')
 
 
 def read_edits(path: Path) -> list[Edit]:
@@ -121,8 +129,10 @@ def parse_edit(line: str, *, where: str) -> Edit:
     try:
         values = json.loads(line)
         operation = enum_member(EditOperation, values.pop('operation'), 'operation')
+        if values.get('field') == 'started_at' and values.get('value') is not None:
+            values['value'] = dt.datetime.fromisoformat(values['value'])
         return Edit(operation=operation, **values)
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError, RecordError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f'{where}: not an edit ({error}); wanted one JSON object a line') from error
 
 

@@ -24,6 +24,7 @@ from trialist.episodes.part import (
     parquet_options,
     read_companion,
     read_part_info,
+    row_groups,
     write_part,
 )
 from trialist.episodes.schema import EPISODE_MIGRATIONS, EVENT_MIGRATIONS, EVENT_SCHEMA, SCHEMA_VERSION, migrate
@@ -135,26 +136,25 @@ def _remove_part(root: Path, part: PartInfo) -> None:
 
 def _join_trajectories(store: Store, names: Sequence[str]) -> str:
     """Stream several trajectory parts into one, a row group at a time, over the union of their columns."""
-    files = [store.path / 'trajectories' / name for name in names]
-    schema = pa.unify_schemas([pq.read_schema(f).remove_metadata() for f in files], promote_options='permissive')
+    schemas = [pq.read_schema(store.path / 'trajectories' / name).remove_metadata() for name in names]
+    schema = pa.unify_schemas(schemas, promote_options='permissive')
     schema = schema.with_metadata({METADATA_KEY: f'{{"schema_version": {SCHEMA_VERSION}}}'.encode()})
 
     def write(target: Path) -> None:
         with pq.ParquetWriter(target, schema, **parquet_options(schema)) as writer:
-            for tables in _full_groups(files):
+            for tables in _full_groups(store.path, names):
                 writer.write_table(_fit(tables, schema), row_group_size=TRAJECTORY_ROW_GROUP)
 
     return write_part(store.path, 'trajectories', write)
 
 
-def _full_groups(files: Sequence[Path]) -> Iterator[pa.Table]:
+def _full_groups(root: Path, names: Sequence[str]) -> Iterator[pa.Table]:
     """The rows of all files in tables of exactly one row group, but for the last."""
     pending: list[pa.Table] = []
     rows = 0
-    for path in files:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        for group in range(file.num_row_groups):
-            pending.append(file.read_row_group(group).replace_schema_metadata(None))
+    for name in names:
+        for table in row_groups(root, 'trajectories', name):
+            pending.append(table.replace_schema_metadata(None))
             rows += pending[-1].num_rows
             while rows >= TRAJECTORY_ROW_GROUP:
                 joined = pa.concat_tables(pending, promote_options='permissive')
@@ -181,6 +181,24 @@ def _remove_leftovers(store: Store, stale_after_s: float) -> int:
     for path in old:
         path.unlink()
     return len(old)
+
+
+def add_episodes(store: Store, episodes: Sequence[Episode]) -> Merge:
+    """Append the episodes that the store lacks, so that an import can be repeated; a clash adds nothing, by name."""
+    given = {e.key: e for e in episodes}
+    if len(given) != len(episodes):
+        raise StoreError('two of the given episodes share an id and attempt; nothing was added')
+    there = {e.key: e for part in store.parts() for e in store.recorded(part) if e.key in given}
+    for key, episode in there.items():
+        if given[key] != episode:
+            raise StoreError(
+                f'episode {key[0]} attempt {key[1]} ({episode.policy}, {episode.task}) is in {store.path} with other '
+                'content; nothing was added. Import into a new store, or edit the episode there'
+            )
+    fresh = [e for e in episodes if e.key not in there]
+    if fresh:
+        store.append(fresh)
+    return Merge(len(fresh), len(there), 0)
 
 
 def merge_stores(target: Path | str, source: Path | str) -> Merge:
@@ -224,9 +242,8 @@ def _copy_episodes(into: Store, other: Store, part: PartInfo, *, episodes: Seque
     wanted = {e.key for e in episodes}
     trajectories = {}
     for name in part.trajectories:
-        file = pq.ParquetFile(other.path / 'trajectories' / name, page_checksum_verification=True)
-        for group in range(file.num_row_groups):
-            found = trajectories_from_arrow(file.read_row_group(group))
+        for table in row_groups(other.path, 'trajectories', name):
+            found = trajectories_from_arrow(table)
             trajectories.update({key: trajectory for key, trajectory in found if key in wanted})
     into.append(episodes, trajectories=trajectories)
 

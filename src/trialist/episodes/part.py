@@ -128,13 +128,23 @@ def live_parts(root: Path) -> list[PartInfo]:
     return [info for info in infos if info.path.name not in replaced]
 
 
-def read_companion(root: Path, folder: str, name: str, *, columns: Sequence[str] | None = None) -> pa.Table:
-    """One events or trajectories part, whole; a missing or damaged file is named."""
+def read_companion(root: Path, folder: str, name: str) -> pa.Table:
+    """One events part, whole; a missing or damaged file is named."""
+    return pa.concat_tables(list(row_groups(root, folder, name)))
+
+
+def row_groups(
+    root: Path, folder: str, name: str, *, choose: Callable[[Sequence[str]], list[str]] | None = None
+) -> Iterator[pa.Table]:
+    """The row groups of an events or trajectories part, one at a time; `choose` picks columns from those there are."""
     path = root / folder / name
     try:
-        return pq.read_table(
-            path, columns=list(columns) if columns is not None else None, page_checksum_verification=True
-        )
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        columns = choose(file.schema_arrow.names) if choose is not None else None
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns=columns)
+        if file.num_row_groups == 0:
+            yield file.schema_arrow.empty_table()
     except FileNotFoundError as error:
         raise StoreError(f'{path}: missing, though an episodes part names it; run: trialist store verify') from error
     except (pa.ArrowException, OSError) as error:

@@ -29,7 +29,15 @@ from trialist.episodes.column import columns_for, trajectories_from_arrow, traje
 from trialist.episodes.edit import Edit, EditOperation, Edits, check_edit, now, read_edits, write_edit
 from trialist.episodes.episode import Episode
 from trialist.episodes.event import enum_member
-from trialist.episodes.part import PartInfo, live_parts, read_companion, sync_folder, write_part, write_table
+from trialist.episodes.part import (
+    PartInfo,
+    live_parts,
+    read_companion,
+    row_groups,
+    sync_folder,
+    write_part,
+    write_table,
+)
 from trialist.episodes.provenance import Provenance, provenance_from_json
 from trialist.episodes.schema import (
     EVENT_MIGRATIONS,
@@ -202,43 +210,30 @@ class Store:
         self, *, where: Where | None = None, signals: Sequence[str] | None = None
     ) -> Iterator[tuple[Episode, Trajectory]]:
         """Stream the counted episodes that have a trajectory, with it; `signals` limits what is read."""
-        import pyarrow.parquet as pq
-
-        wanted: dict[Path, dict[Key, Episode]] = {}
+        wanted: dict[str, dict[Key, Episode]] = {}
         for part, episode in self._stream(where, attempts='counted', dropped=False, events=True):
             for name in part.trajectories:
-                wanted.setdefault(self.path / 'trajectories' / name, {})[episode.key] = episode
-        for path, episodes in wanted.items():
-            if not path.exists():
-                raise StoreError(f'{path}: missing, though an episodes part names it; run: trialist store verify')
-            file = pq.ParquetFile(path, page_checksum_verification=True)
-            columns = columns_for(signals, file.schema_arrow.names) if signals is not None else None
-            for group in range(file.num_row_groups):
-                try:
-                    table = file.read_row_group(group, columns=columns)
-                except (pa.ArrowException, OSError) as error:
-                    raise StoreError(f'{path}: damaged ({error}); run: trialist store verify') from error
-                for key, trajectory in trajectories_from_arrow(table):
-                    if key in episodes:
-                        yield episodes[key], trajectory
+                wanted.setdefault(name, {})[episode.key] = episode
+        for name, episodes in wanted.items():
+            for key, trajectory in self._trajectories_in(name, signals):
+                if key in episodes:
+                    yield episodes[key], trajectory
 
     def trajectory(self, episode: Episode, *, signals: Sequence[str] | None = None) -> Trajectory | None:
         """The trajectory of one episode, or None if none was recorded."""
-        import pyarrow.parquet as pq
-
         for part in self.parts():
             for name in part.trajectories:
-                path = self.path / 'trajectories' / name
-                keys = read_companion(self.path, 'trajectories', name, columns=('episode_id', 'attempt')).to_pydict()
-                pairs = list(zip(keys['episode_id'], keys['attempt'], strict=True))
-                if episode.key not in pairs:
-                    continue
-                row = pairs.index(episode.key)
-                file = pq.ParquetFile(path, page_checksum_verification=True)
-                columns = columns_for(signals, file.schema_arrow.names) if signals is not None else None
-                table = file.read_row_group(row // TRAJECTORY_ROW_GROUP, columns=columns)
-                return next(t for key, t in trajectories_from_arrow(table) if key == episode.key)
+                keys = pa.concat_tables(
+                    list(row_groups(self.path, 'trajectories', name, choose=_key_columns))
+                ).to_pydict()
+                if episode.key in zip(keys['episode_id'], keys['attempt'], strict=True):
+                    return next(t for key, t in self._trajectories_in(name, signals) if key == episode.key)
         return None
+
+    def _trajectories_in(self, name: str, signals: Sequence[str] | None) -> Iterator[tuple[Key, Trajectory]]:
+        choose = (lambda available: columns_for(signals, available)) if signals is not None else None
+        for table in row_groups(self.path, 'trajectories', name, choose=choose):
+            yield from trajectories_from_arrow(table)
 
     def provenance(self, provenance_id: str) -> Provenance:
         """The origin that an episode's `provenance_id` names."""
@@ -275,6 +270,10 @@ class Store:
     def _episodes_of(self, episode_id: str) -> list[Episode]:
         where = {'episode_id': episode_id}
         return list(self.episodes(where=where, attempts='all', dropped=True))
+
+
+def _key_columns(available: Sequence[str]) -> list[str]:
+    return ['episode_id', 'attempt']
 
 
 def read_store(path: Path | str) -> Store:

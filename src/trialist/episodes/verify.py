@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from trialist.episodes.column import trajectories_from_arrow
 from trialist.episodes.edit import Edits, parse_edit
 from trialist.episodes.episode import Outcome
-from trialist.episodes.part import PART_NAME, PENDING, PartInfo, file_hash, leftovers, read_part_info
+from trialist.episodes.part import PART_NAME, PENDING, PartInfo, file_hash, leftovers, read_part_info, row_groups
 from trialist.episodes.provenance import provenance_from_json
 from trialist.episodes.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
 from trialist.episodes.select import read_part_episodes
@@ -214,11 +214,10 @@ def _check_trajectories(store: Store, part: PartInfo, good: set[Path], findings:
         if not path.exists():
             findings.append(Finding(FindingKind.MISSING, path, f'{part.path.name} names it'))
         elif path in good:
-            file = pq.ParquetFile(path)
-            for group in range(file.num_row_groups):
+            for group, table in enumerate(row_groups(store.path, 'trajectories', name)):
                 try:
-                    count += sum(1 for _ in trajectories_from_arrow(file.read_row_group(group)))
-                except (RecordError, KeyError, pa.ArrowException) as error:
+                    count += sum(1 for _ in trajectories_from_arrow(table))
+                except (RecordError, KeyError) as error:
                     findings.append(Finding(FindingKind.RECORD, path, f'row group {group}: {error}'))
     return count
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from trialist.episodes import Contacts, Episode, Event, EventKind, EventSource, Outcome, Scene, Trajectory
 
-NAMES = st.text(alphabet=st.characters(codec='utf-8', exclude_categories=('Cs', 'Cc')), min_size=1, max_size=12)
+NAMES = st.text(alphabet=st.characters(codec='utf-8', exclude_categories=('Cs', 'Cc')), min_size=1, max_size=12).filter(
+    lambda text: text == text.strip()
+)
 SECONDS = st.floats(0, 600, allow_nan=False).map(lambda x: round(x, 6))
 
 

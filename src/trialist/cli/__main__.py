@@ -1,0 +1,5 @@
+"""`python -m trialist.cli`."""
+
+from trialist.cli.app import main
+
+main()

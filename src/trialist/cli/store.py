@@ -1,0 +1,214 @@
+"""`trialist store ...`: look at a store, check it, correct it, join it, export it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trialist.cli.output import FormatOption, print_table
+
+store_app = typer.Typer(no_args_is_help=True, help='Look at a store, check it, correct it, join it, export it.')
+
+StorePath = Annotated[Path, typer.Argument(help='The folder of the store.', show_default=False)]
+WhereOption = Annotated[
+    list[str] | None, typer.Option('--where', '-w', help='Only episodes with FIELD=VALUE; repeat it for more.')
+]
+
+
+def parse_where(conditions: list[str] | None) -> dict[str, list[object]]:
+    """`['policy=act', 'policy=pi05', 'seed=3']` as a filter for `Store.episodes`."""
+    from trialist.episodes.field import PARSERS, parse_field
+    from trialist.errors import InputError, UnknownName
+
+    where: dict[str, list[object]] = {}
+    for condition in conditions or []:
+        name, separator, value = condition.partition('=')
+        if not separator:
+            raise InputError(f'--where wants FIELD=VALUE, found {condition!r}')
+        if name not in PARSERS:
+            raise UnknownName('field of an episode', name, PARSERS)
+        where.setdefault(name, []).append(parse_field(name, value) if value else '')
+    return where
+
+
+@store_app.command('ls')
+def list_episodes(
+    store: StorePath,
+    where: WhereOption = None,
+    attempts: Annotated[bool, typer.Option('--all', help='Every attempt, dropped episodes too.')] = False,
+    limit: Annotated[int, typer.Option(help='How many rows at the most; 0 for all.')] = 50,
+    form: FormatOption = 'text',
+) -> None:
+    """List episodes, one a line.
+
+    Example: `trialist store ls runs/may --where policy=act --where outcome=timeout`
+    """
+    from itertools import islice
+
+    from trialist.episodes import read_store
+    from trialist.show.record import episode_table
+
+    episodes = read_store(store).episodes(
+        where=parse_where(where), attempts='all' if attempts else 'counted', dropped=attempts
+    )
+    shown = list(islice(episodes, limit)) if limit else list(episodes)
+    more = limit > 0 and next(iter(episodes), None) is not None
+    print_table(
+        episode_table(shown, title=str(store), note=f'the first {limit}; --limit 0 shows all' if more else ''), form
+    )
+
+
+@store_app.command('show')
+def show_episode(
+    store: StorePath, episode_id: Annotated[str, typer.Argument(help='Its id, or the start of it.')]
+) -> None:
+    """Show everything that is known of one episode: every attempt, events, edits, trajectory, provenance.
+
+    Example: `trialist store show runs/may 3f2a`
+    """
+    import json
+
+    from trialist.episodes import read_store
+    from trialist.episodes.to_table import episode_row
+    from trialist.errors import InputError
+
+    opened = read_store(store)
+    found = [e for e in opened.episodes(attempts='all', dropped=True) if e.episode_id.startswith(episode_id)]
+    ids = sorted({e.episode_id for e in found})
+    if len(ids) != 1:
+        several = f'{len(ids)} start with it: {", ".join(ids[:5])}' if ids else 'none starts with it'
+        raise InputError(f'{store}: wanted one episode {episode_id!r}, {several}; `trialist store ls` lists them')
+    edits = opened.edits()
+    for episode in found:
+        trajectory = opened.trajectory(episode)
+        told = {
+            **episode_row(episode),
+            'is_dropped': edits.is_dropped(*episode.key),
+            'edits': [
+                f'{e.at} {e.by}: {e.operation} {e.field} ({e.why})'
+                for e in edits.by_episode.get(episode.episode_id, ())
+            ],
+            'trajectory_steps': trajectory.n_steps if trajectory is not None else None,
+            'provenance': opened.provenance(episode.provenance_id).as_json() if episode.provenance_id else None,
+        }
+        typer.echo(
+            json.dumps({k: v for k, v in told.items() if v not in (None, '', [], {})}, indent=1, ensure_ascii=False)
+        )
+
+
+@store_app.command('tables')
+def tables(store: StorePath, form: FormatOption = 'text') -> None:
+    """Count what is there: outcomes for each policy and stratum, and what was left out.
+
+    Example: `trialist store tables runs/may --format markdown`
+    """
+    from trialist.episodes import read_store
+    from trialist.show.record import count_tables
+
+    opened = read_store(store)
+    edits = opened.edits()
+    dropped = sum(edits.is_dropped(*e.key) for e in opened.episodes(dropped=True, events=False))
+    for shown in count_tables(opened.episodes(), n_dropped=dropped):
+        print_table(shown, form)
+
+
+@store_app.command('verify')
+def verify(store: StorePath, form: FormatOption = 'text') -> None:
+    """Check every file; exit with 1 if anything is damaged, naming it.
+
+    Example: `trialist store verify runs/may`
+    """
+    from trialist.episodes.verify import verify_store
+    from trialist.show.record import finding_table
+
+    result = verify_store(store)
+    if result.findings:
+        print_table(finding_table(result.findings, root=store), form)
+    counted = f'{result.n_episodes} episodes, {result.n_events} events, {result.n_trajectories} trajectories'
+    typer.echo(f'{"clean" if result.is_clean else "DAMAGED"}: {counted}', err=form != 'text')
+    if not result.is_clean:
+        raise typer.Exit(1)
+
+
+@store_app.command('edit')
+def edit(
+    store: StorePath,
+    episode_id: Annotated[str, typer.Argument(help='The whole id of the episode.')],
+    operation: Annotated[str, typer.Argument(help='set, drop or undrop.')],
+    assignment: Annotated[str, typer.Argument(help='For set: FIELD=VALUE (an empty value takes it away).')] = '',
+    why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
+    by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
+    attempt: Annotated[int | None, typer.Option(help='Only this attempt.')] = None,
+) -> None:
+    """Correct a field, drop an episode, or take that back. The recording stays as it is; the edit is laid over it.
+
+    Example: `trialist store edit runs/may 3f2ab81c9d0e44a2b1c3d4e5 set outcome=invalid --why "camera unplugged"`
+    """
+    import getpass
+
+    from trialist.episodes import read_store
+    from trialist.episodes.field import PARSERS, parse_field
+    from trialist.errors import InputError, UnknownName
+
+    name, separator, text = assignment.partition('=')
+    if operation == 'set' and not separator:
+        raise InputError(f'set wants FIELD=VALUE, found {assignment!r}')
+    if name and name not in PARSERS:
+        raise UnknownName('field of an episode', name, PARSERS)
+    value = parse_field(name, text) if name else None
+    if (
+        name
+        and value is None
+        and name in ('reason', 'instruction', 'stratum', 'benchmark', 'block', 'session', 'operator')
+    ):
+        value = ''
+    done = read_store(store).edit(
+        episode_id, operation, by=by or getpass.getuser(), why=why, attempt=attempt, field=name, value=value
+    )
+    typer.echo(f'{done.at} {done.by}: {done.operation} {assignment} on {episode_id}')
+
+
+@store_app.command('merge')
+def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help='Stores to bring in.')]) -> None:
+    """Bring other stores into TARGET. Repeating it adds nothing; clashing episodes are named and nothing is merged.
+
+    Example: `trialist store merge runs/all runs/monday runs/tuesday`
+    """
+    from trialist.episodes.maintain import merge_stores
+
+    for source in sources:
+        done = merge_stores(target, source)
+        typer.echo(
+            f'{source}: {done.added} episodes added, {done.already_there} already there, {done.edits_added} edits added'
+        )
+
+
+@store_app.command('compact')
+def compact(store: StorePath) -> None:
+    """Rewrite many small files as few large ones. Safe while others read and write.
+
+    Example: `trialist store compact runs/may`
+    """
+    from trialist.episodes.maintain import compact_store
+
+    done = compact_store(store)
+    typer.echo(f'{done.parts_before} parts became {done.parts_after}; {done.leftovers_removed} leftovers removed')
+
+
+@store_app.command('export')
+def export(
+    store: StorePath,
+    output: Annotated[Path, typer.Option('--output', '-o', help='A file ending in .csv, .jsonl or .parquet.')],
+    where: WhereOption = None,
+) -> None:
+    """Write the counted episodes as one table, edits applied; `trialist import` reads it back.
+
+    Example: `trialist store export runs/may -o may.csv`
+    """
+    from trialist.episodes import read_store
+    from trialist.episodes.to_table import to_table
+
+    count = to_table(read_store(store).episodes(where=parse_where(where)), output)
+    typer.echo(f'{output}: {count} episodes')

@@ -1,0 +1,24 @@
+"""Run the command line in this process, as `trialist ...` would."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from unittest import mock
+
+from trialist.cli import main
+
+
+def trialist(*arguments: object, code: int = 0) -> str:
+    """What `trialist ARGUMENTS` prints, both streams; the exit code must be `code`."""
+    printed = io.StringIO()
+    exit_code = 0
+    argv = ['trialist', *map(str, arguments)]
+    with mock.patch.object(sys, 'argv', argv), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            main()
+        except SystemExit as stop:
+            exit_code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    assert exit_code == code, printed.getvalue()
+    return printed.getvalue()

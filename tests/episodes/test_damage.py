@@ -1,0 +1,186 @@
+"""Every kind of damage is found, named by file, and costs nothing but what it touched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from trialist.episodes import Episode, Event, Provenance, Store, Trajectory
+from trialist.episodes import part as part_module
+from trialist.episodes import schema as schema_module
+from trialist.episodes.part import write_part, write_table
+from trialist.episodes.schema import EPISODE_SCHEMA, episodes_to_arrow
+from trialist.episodes.verify import Finding, FindingKind, verify_store
+from trialist.errors import StoreError
+
+
+def episode(seed: int) -> Episode:
+    return Episode(
+        policy='p', task='t', outcome='success', duration_s=3.0, seed=seed, events=(Event(1.0, 'placement'),)
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Three parts of two episodes, with events and trajectories."""
+    made = Store.create(tmp_path / 's')
+    origin = made.write_provenance(Provenance(cpu='x'))
+    for first in (0, 2, 4):
+        batch = [episode(first).replace(provenance_id=origin), episode(first + 1)]
+        steps = Trajectory(time_s=np.arange(50.0), joint_position_rad=np.random.default_rng(first).normal(size=(50, 7)))
+        made.append(batch, trajectories={batch[0].key: steps})
+    assert verify_store(made.path).findings == ()
+    return made
+
+
+def files(store: Store, folder: str) -> list[Path]:
+    return sorted((store.path / folder).iterdir())
+
+
+def damage_found(store: Store) -> list[Finding]:
+    return [f for f in verify_store(store.path).findings if f.is_damage]
+
+
+@pytest.mark.parametrize('folder', ['episodes', 'events', 'trajectories'])
+@pytest.mark.parametrize('keep', [0.0, 0.5, 0.99])
+def test_a_truncated_part_is_named(store: Store, folder: str, keep: float) -> None:
+    victim = files(store, folder)[1]
+    content = victim.read_bytes()
+    victim.write_bytes(content[: int(len(content) * keep)])
+    (finding,) = damage_found(store)
+    assert (finding.kind, finding.path) == (FindingKind.DAMAGED, victim)
+    with pytest.raises(StoreError, match=victim.name):
+        list(store.trajectories())
+
+
+@pytest.mark.parametrize('folder', ['episodes', 'events', 'trajectories'])
+def test_any_flipped_byte_is_found(store: Store, folder: str) -> None:
+    victim = files(store, folder)[1]
+    content = victim.read_bytes()
+    for position in np.linspace(0, len(content) - 1, 23).astype(int):
+        victim.write_bytes(content[:position] + bytes([content[position] ^ 0x40]) + content[position + 1 :])
+        assert [f.path for f in damage_found(store)] == [victim], position
+    victim.write_bytes(content)
+    assert damage_found(store) == []
+
+
+@pytest.mark.parametrize('folder', ['events', 'trajectories', 'provenance'])
+def test_a_missing_file_is_named_with_who_names_it(store: Store, folder: str) -> None:
+    victim = files(store, folder)[0]
+    victim.unlink()
+    (finding,) = damage_found(store)
+    assert (finding.kind, finding.path) == (FindingKind.MISSING, victim)
+    if folder != 'provenance':
+        assert files(store, 'episodes')[0].name in finding.detail
+
+
+def test_damage_in_one_part_leaves_the_others_readable(store: Store) -> None:
+    files(store, 'trajectories')[1].unlink()
+    assert [e.seed for e in store.episodes()] == [0, 1, 2, 3, 4, 5]
+    assert store.trajectory(next(e for e in store.episodes() if e.seed == 0)) is not None
+    verification = verify_store(store.path)
+    assert (verification.n_episodes, verification.n_trajectories) == (6, 2)
+
+
+def test_foreign_files_are_named(store: Store) -> None:
+    (store.path / 'episodes' / 'notes.txt').write_text('hello')
+    (store.path / 'plot.png').write_bytes(b'x')
+    foreign = {f.path.name for f in damage_found(store) if f.kind is FindingKind.FOREIGN}
+    assert foreign == {'notes.txt', 'plot.png'}
+    assert len(list(store.episodes())) == 6
+
+
+def test_a_parquet_file_of_somebody_else_is_named(store: Store) -> None:
+    name = write_part(store.path, 'episodes', lambda p: pq.write_table(pa.table({'a': [1]}), p))
+    (finding,) = damage_found(store)
+    assert finding.kind is FindingKind.FOREIGN
+    assert finding.path.name == name
+    with pytest.raises(StoreError, match='not written by trialist'):
+        list(store.episodes())
+
+
+def write_version(store: Store, version: int, table: pa.Table) -> str:
+    meta = {'schema_version': version, 'n_events': 0, 'events': '', 'trajectories': []}
+    return write_part(store.path, 'episodes', lambda p: write_table(table, p, metadata=meta))
+
+
+def test_a_newer_schema_asks_for_a_newer_trialist(store: Store) -> None:
+    name = write_version(store, 99, episodes_to_arrow([episode(9)]))
+    (finding,) = damage_found(store)
+    assert (finding.kind, finding.path.name) == (FindingKind.SCHEMA, name)
+    with pytest.raises(StoreError, match=r'schema version 99.*upgrade trialist'):
+        list(store.episodes())
+
+
+def test_an_older_schema_is_migrated_on_reading_and_by_compaction(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = episodes_to_arrow([episode(9).replace(events=())]).drop_columns(['repeat', 'max_score'])
+    old = old.rename_columns(['duration' if n == 'duration_s' else n for n in old.column_names])
+    name = write_version(store, 0, old)
+    (finding,) = damage_found(store)
+    assert (finding.kind, finding.path.name) == (FindingKind.SCHEMA, name)
+    assert 'no migration' in finding.detail
+
+    def to_version_1(table: pa.Table) -> pa.Table:
+        table = table.rename_columns(['duration_s' if n == 'duration' else n for n in table.column_names])
+        table = table.append_column(EPISODE_SCHEMA.field('repeat'), pa.array([0] * table.num_rows, pa.int32()))
+        table = table.append_column(EPISODE_SCHEMA.field('max_score'), pa.nulls(table.num_rows, pa.float64()))
+        return table.select(EPISODE_SCHEMA.names)
+
+    monkeypatch.setitem(schema_module.EPISODE_MIGRATIONS, 0, to_version_1)
+    assert damage_found(store) == []
+    assert [e.seed for e in store.episodes()] == [0, 1, 2, 3, 4, 5, 9]
+    assert [e.seed for e in store.episodes(where={'duration_s': 3.0, 'seed': [5, 9]})] == [5, 9]
+    from trialist.episodes.maintain import compact_store
+
+    compact_store(store.path, stale_after_s=0)
+    monkeypatch.delitem(schema_module.EPISODE_MIGRATIONS, 0)
+    assert [e.seed for e in store.episodes()] == [0, 1, 2, 3, 4, 5, 9]
+
+
+def test_a_row_that_breaks_the_rules_is_named_by_file_row_and_field(store: Store) -> None:
+    table = episodes_to_arrow([episode(7), episode(8)])
+    bad = table.set_column(table.column_names.index('duration_s'), 'duration_s', pa.array([3.0, -2.0]))
+    name = write_version(store, 1, bad)
+    with pytest.raises(StoreError, match=rf'{name} .*row 1: duration_s is -2\.0, wanted'):
+        list(store.episodes())
+    (finding,) = damage_found(store)
+    assert (finding.kind, finding.path.name) == (FindingKind.RECORD, name)
+    assert 'row 1: duration_s is -2.0' in finding.detail
+
+
+def test_one_key_with_two_contents_is_a_clash(store: Store) -> None:
+    store.append([episode(0).replace(duration_s=4.0)])
+    findings = damage_found(store)
+    assert {f.kind for f in findings} == {FindingKind.CLASH}
+    assert episode(0).episode_id in findings[0].detail
+
+
+def test_a_broken_edit_line_is_named(store: Store) -> None:
+    (store.path / 'edits.jsonl').write_text('{"episode_id": "x"}\nnot json\n')
+    assert [f.detail[:6] for f in damage_found(store) if f.kind is FindingKind.EDIT] == ['line 1', 'line 2']
+    with pytest.raises(StoreError, match=r'edits\.jsonl line 1: not an edit'):
+        list(store.episodes())
+
+
+def test_a_broken_trial_description_is_named(store: Store) -> None:
+    path = store.path / 'trial.json'
+    values = json.loads(path.read_text())
+    for content in ('{', json.dumps({**values, 'format': 'other'}), json.dumps({**values, 'schema_version': 99})):
+        path.write_text(content)
+        with pytest.raises(StoreError, match=r'trial\.json'):
+            Store.open(store.path)
+
+
+def test_damaged_provenance_is_named(store: Store) -> None:
+    (victim,) = files(store, 'provenance')
+    victim.write_text(victim.read_text().replace('"x"', '"y"'))
+    (finding,) = damage_found(store)
+    assert (finding.kind, finding.path) == (FindingKind.DAMAGED, victim)
+    assert part_module.PART_NAME.match(victim.name) is None
