@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeGuard, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,7 +126,7 @@ def _wanted(formula: Formula, signals: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def traces_of(
-    signals: Mapping[str, Sequence[ArrayLike]],
+    signals: Mapping[str, Sequence[ArrayLike] | FloatArray],
     dt_s: float | ArrayLike,
     *,
     lengths: Sequence[int] = (),
@@ -134,58 +134,66 @@ def traces_of(
 ) -> Traces:
     """Lay ragged episodes end to end, and refuse what has no margin: empty, NaN, infinite or unequal traces.
 
-    `signals` has one array an episode under each name. `lengths` is needed only where there are no signals at all.
+    `signals` has one array an episode under each name, or with `lengths` one array of all episodes end to end.
     """
-    sizes = list(lengths)
+    sizes = np.asarray(lengths, dtype=np.int64)
+    total = int(sizes.sum())
     flat: dict[str, FloatArray] = {}
     for name, columns in signals.items():
-        arrays = [np.asarray(column, dtype=np.float64) for column in columns]
-        _check_lengths(name, arrays, sizes)
-        sizes = [len(a) for a in arrays]
-        flat[name] = _checked(name, arrays, is_event=name in events)
-    if any(size == 0 for size in sizes):
+        if len(sizes) and isinstance(columns, np.ndarray) and columns.shape == (total,):
+            whole = columns.astype(np.float64, copy=False)
+        else:
+            whole, sizes = _joined(name, columns, sizes)
+        _check_values(name, whole, sizes, is_event=name in events)
+        flat[name] = np.ascontiguousarray(whole)
+    if len(sizes) == 0 or np.any(sizes == 0):
         raise InputError('an empty trace has no margin; wanted at least one step')
     step = np.broadcast_to(np.asarray(dt_s, dtype=np.float64), (len(sizes),))
     if not np.all(np.isfinite(step) & (step > 0)):
         raise InputError(f'dt_s is {dt_s!r}, wanted a finite number of seconds > 0')
-    return Traces(flat, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64), step)
+    offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return Traces(flat, offsets, step)
 
 
-def _check_lengths(name: str, arrays: Sequence[FloatArray], sizes: Sequence[int]) -> None:
-    if sizes and len(arrays) != len(sizes):
-        raise InputError(f'signal {name!r} has {len(arrays)} episodes, others have {len(sizes)}')
-    for number, array in enumerate(arrays):
-        if array.ndim != 1:
-            raise InputError(f'signal {name!r}, episode {number}: shape {array.shape}, wanted (T,)')
-        if len(array) == 0:
-            raise InputError(f'signal {name!r}, episode {number}: an empty trace has no margin')
-        if sizes and len(array) != sizes[number]:
-            raise InputError(f'signal {name!r}, episode {number}: {len(array)} steps, others have {sizes[number]}')
+def _joined(name: str, columns: Sequence[ArrayLike] | FloatArray, sizes: IntArray) -> tuple[FloatArray, IntArray]:
+    """The episodes' arrays end to end, and their lengths, equal to those of the signals before."""
+    shapes = {np.ndim(column) for column in columns}
+    if shapes != {1}:
+        found = next((np.shape(c) for c in columns if np.ndim(c) != 1), 'no episode')
+        raise InputError(f'signal {name!r}: found {found}, wanted one array (T,) an episode')
+    own = np.fromiter((len(column) for column in columns), dtype=np.int64, count=len(columns))  # type: ignore[arg-type]
+    if len(sizes) and len(own) != len(sizes):
+        raise InputError(f'signal {name!r} has {len(own)} episodes, others have {len(sizes)}')
+    if np.any(own == 0):
+        raise InputError(f'signal {name!r}, episode {int(np.argmin(own))}: an empty trace has no margin')
+    if len(sizes) and np.any(own != sizes):
+        episode = int(np.flatnonzero(own != sizes)[0])
+        raise InputError(f'signal {name!r}, episode {episode}: {own[episode]} steps, others have {sizes[episode]}')
+    return np.concatenate(list(columns)).astype(np.float64, copy=False), own
 
 
-def _checked(name: str, arrays: Sequence[FloatArray], *, is_event: bool) -> FloatArray:
-    whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+def _check_values(name: str, whole: FloatArray, sizes: IntArray, *, is_event: bool) -> None:
+    from trialist.safety.kernel import count_not_binary
+
     # A finite sum proves every addend finite; only a sum that is not needs the look at each.
     with np.errstate(over='ignore', invalid='ignore'):
         total = whole.sum()
     if not np.isfinite(total) and not np.all(np.isfinite(whole)):
-        where = int(np.flatnonzero(~np.isfinite(whole))[0])
-        episode, step = _place(arrays, where)
-        raise InputError(f'signal {name!r} is {whole[where]} at step {step} of episode {episode}; wanted finite values')
-    if is_event and not np.all((whole == 0) | (whole == 1)):
-        where = int(np.flatnonzero((whole != 0) & (whole != 1))[0])
-        episode, step = _place(arrays, where)
+        row = int(np.flatnonzero(~np.isfinite(whole))[0])
+        raise InputError(f'signal {name!r} is {whole[row]} at {_place(sizes, row)}; wanted finite values')
+    if is_event and count_not_binary(whole):
+        row = int(np.flatnonzero((whole != 0) & (whole != 1))[0])
         raise InputError(
-            f'signal {name!r} stands alone as an event but is {whole[where]} at step {step} of episode {episode}; '
+            f'signal {name!r} stands alone as an event but is {whole[row]} at {_place(sizes, row)}; '
             'wanted 0 or 1, or a comparison'
         )
-    return np.ascontiguousarray(whole)
 
 
-def _place(arrays: Sequence[FloatArray], row: int) -> tuple[int, int]:
-    starts = np.cumsum([0, *(len(a) for a in arrays)])
-    episode = int(np.searchsorted(starts, row, side='right')) - 1
-    return episode, row - int(starts[episode])
+def _place(sizes: IntArray, row: int) -> str:
+    ends = np.cumsum(sizes)
+    episode = int(np.searchsorted(ends, row, side='right'))
+    return f'step {row - int(ends[episode] - sizes[episode])} of episode {episode}'
 
 
 def margins(formula: Formula, traces: Traces, *, gate: Gate | str = Gate.BOOLEAN) -> FloatArray:
@@ -231,16 +239,20 @@ class Evaluation:
 
         gated = node.left.name if isinstance(node, Implies) and isinstance(node.left, Event) else None
         bound = node.right if isinstance(node, Implies) and gated else node
-        if not (isinstance(bound, Compare) and isinstance(bound.left, Signal) and isinstance(bound.right, Number)):
+        if not _is_bound(bound):
             return None
-        values, offsets = self.traces.signals[bound.left.name], self.traces.offsets
+        values, number, offsets = (
+            np.asarray(self.value(bound.left)),
+            float(self.value(bound.right)),
+            self.traces.offsets,
+        )
         if gated is None:
-            plain: FloatArray = bound_minimum(values, offsets, bound.right.value, bound.operator.is_upper)
+            plain: FloatArray = bound_minimum(values, offsets, number, bound.operator.is_upper)
             return plain
-        if self.gate is Gate.LITERAL:
-            return None
-        gate = self.traces.signals[gated]
-        found: FloatArray = gated_bound_minimum(values, gate, offsets, bound.right.value, bound.operator.is_upper)
+        literal = self.gate is Gate.LITERAL
+        found: FloatArray = gated_bound_minimum(
+            values, self.traces.signals[gated], offsets, number, bound.operator.is_upper, literal
+        )
         return found
 
     def trace(self, node: Formula, *, boolean: bool = False) -> FloatArray:
@@ -255,7 +267,10 @@ class Evaluation:
         if isinstance(node, Not):
             return -self.trace(node.argument, boolean=boolean)
         if isinstance(node, Window):
-            return self.window(node.operator, node.bounds, self.trace(node.argument, boolean=boolean))
+            if not boolean and _is_bound(node.argument):
+                return self.window_of_bound(node, node.argument)
+            sign = 1.0 if node.operator.is_universal else -1.0
+            return self.window(node, self.trace(node.argument, boolean=boolean), sign)
         if isinstance(node, Implies):
             crisp = boolean or self.gate is Gate.BOOLEAN
             return np.maximum(-self.trace(node.left, boolean=crisp), self.trace(node.right, boolean=boolean))
@@ -304,24 +319,35 @@ class Evaluation:
             raise InputError(f'the window {bounds} holds no sample at a step of {at:g} s; widen it')
         return np.minimum(low, longest).astype(np.int64), np.minimum(high, longest).astype(np.int64)
 
-    def window(self, operator: Temporal, bounds: Bounds, values: FloatArray) -> FloatArray:
-        from trialist.safety.kernel import suffix_minimum, window_minimum
-
-        sign = 1.0 if operator.is_universal else -1.0
-        turned, offsets = _turned(values * sign, self.traces.offsets, operator.is_past)
-        if bounds.is_whole:
-            least = suffix_minimum(turned, offsets)
+    def window_of_bound(self, node: Window, bound: Compare) -> FloatArray:
+        """The window of signal < number from the signal's extreme; rounding is monotonic, so the margin is the same."""
+        values, number = self.value(bound.left), self.value(bound.right)
+        sign = (1.0 if node.operator.is_universal else -1.0) * (-1.0 if bound.operator.is_upper else 1.0)
+        extreme = self.window(node, np.asarray(values), sign)
+        if bound.operator.is_upper:
+            np.subtract(number, extreme, out=extreme)
         else:
-            low, high = self.steps(bounds)
-            if operator.is_past:
+            np.subtract(extreme, number, out=extreme)
+        return extreme
+
+    def window(self, node: Window, values: FloatArray, sign: float) -> FloatArray:
+        """The least (sign 1) or greatest (sign -1) value of each row's window, in a new array."""
+        from trialist.safety.kernel import suffix_extreme, window_extreme
+
+        is_past = node.operator.is_past
+        turned, offsets = _turned(values, self.traces.offsets, is_past)
+        if node.bounds.is_whole:
+            extreme = suffix_extreme(turned, offsets, sign)
+        else:
+            low, high = self.steps(node.bounds)
+            if is_past:
                 low, high = low[::-1].copy(), high[::-1].copy()
-            least = window_minimum(turned, offsets, low, high)
-        found: FloatArray = _turned(least, offsets, operator.is_past)[0]
-        return sign * found
+            extreme = window_extreme(turned, offsets, low, high, sign)
+        return _turned(extreme, offsets, is_past)[0]
 
     def until(self, node: Until, left: FloatArray, right: FloatArray) -> FloatArray:
         """By left U[a,b] right = F[a,b] right and G[0,a) left and (left U right) a later: O(n) for any bounds."""
-        from trialist.safety.kernel import shift_back, until_forever, window_minimum
+        from trialist.safety.kernel import shift_back, until_forever, window_extreme
 
         left, offsets = _turned(left, self.traces.offsets, node.is_past)
         right, _ = _turned(right, self.traces.offsets, node.is_past)
@@ -331,10 +357,15 @@ class Evaluation:
             if node.is_past:
                 low, high = low[::-1].copy(), high[::-1].copy()
             found = shift_back(found, offsets, low, -np.inf)
-            before = window_minimum(left, offsets, np.zeros_like(low), low - 1)
-            within = -window_minimum(-right, offsets, low, high)
+            before = window_extreme(left, offsets, np.zeros_like(low), low - 1, 1.0)
+            within = window_extreme(right, offsets, low, high, -1.0)
             found = np.minimum(np.minimum(found, before), within)
         return _turned(found, offsets, node.is_past)[0]
+
+
+def _is_bound(node: Formula) -> TypeGuard[Compare]:
+    """Whether it bounds one signal by one number."""
+    return isinstance(node, Compare) and isinstance(node.left, Signal) and isinstance(node.right, Number)
 
 
 def _turned(values: FloatArray, offsets: IntArray, is_past: bool) -> tuple[FloatArray, IntArray]:
