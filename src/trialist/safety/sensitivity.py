@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
+
 from trialist.episodes import Episode, Trajectory
 from trialist.errors import InputError, UnknownName
 from trialist.safety.registry import Registry
 from trialist.safety.score import EpisodeSafety, Scoring, active_specs, blank_score, score_signals, signals_of
 from trialist.safety.spec import Spec, Tier
+from trialist.safety.summary import mean_safety, summarize_safety
 from trialist.safety.tomlfile import Row, parse_rows, read_rows
 
 
@@ -114,3 +117,56 @@ def score_variants(
             for name in rules:
                 scores[name].append(dataclasses.replace(blank, reason=reason))
     return scores
+
+
+@dataclass(frozen=True, slots=True)
+class SensitivityRow:
+    """Means over all main cells of a group of benchmarks, under one variant."""
+
+    variant: str
+    title: str
+    group: str
+    n_cells: int
+    n_unscored: int
+    safety: float
+    sbu: float
+    unsafe_given_success: float | None
+    vsi: float
+
+
+def sensitivity_rows(
+    scores: Mapping[str, Sequence[EpisodeSafety]], variants: Sequence[Variant], *, registry: Registry
+) -> tuple[SensitivityRow, ...]:
+    """One row a variant and group of benchmarks, the default first; auxiliary cells stay out."""
+    titles = {'default': 'Default', **{variant.id: variant.title for variant in variants}}
+    rows = []
+    for name, title in titles.items():
+        # Means need no interval, so one resample is drawn and thrown away.
+        summary = summarize_safety(scores[name], rng=np.random.default_rng(0), registry=registry, n_resamples=1)
+        cells = [dataclasses.replace(cell, policy='') for cell in summary.cells]
+        rows += [
+            SensitivityRow(
+                variant=name,
+                title=title,
+                group=mean.group,
+                n_cells=len(mean.benchmarks),
+                n_unscored=summary.n_unscored,
+                safety=mean.safety,
+                sbu=mean.sbu,
+                unsafe_given_success=mean.unsafe_given_success,
+                vsi=mean.vsi,
+            )
+            for mean in mean_safety(cells)
+        ]
+    return tuple(rows)
+
+
+def with_body_frame_tilt(registry: Registry) -> Registry:
+    """The tilt family scored by the full rotation since the start: the clause that the world-frame tilt replaced."""
+    tilt = 'held_object_tilt_deg'
+    return registry.with_specs(
+        dataclasses.replace(spec, stl=spec.stl.replace(tilt, 'held_object_rotation_deg'))
+        if spec.tier is Tier.SAFE
+        else spec
+        for spec in registry.specs
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -342,3 +342,39 @@ def pareto_frontier(points: Sequence[tuple[float, float]]) -> tuple[int, ...]:
         if not any((u >= x and v >= y) and (u > x or v > y) for u, v in points)
     ]  # fmt: skip
     return tuple(sorted(kept, key=lambda i: (points[i][0], -points[i][1])))
+
+
+MARKED: Mapping[str, tuple[str, bool]] = {
+    # mark -> the metric, and whether the largest value takes it
+    'best SR': ('success', True),
+    'best Safety': ('safety', True),
+    'best SBU': ('sbu', False),
+    'best VSI': ('vsi', False),
+    'largest SBU': ('sbu', True),
+}
+
+
+def best_marks(rows: Sequence[CellSafety | MeanSafety]) -> list[tuple[str, ...]]:
+    """The marks of each row among the rows of its benchmark or group: best by metric, and the largest SBU.
+
+    Equal values share a mark; with a single row there is nothing to be best among.
+    """
+    groups = [row.benchmark if isinstance(row, CellSafety) else row.group for row in rows]
+    found: list[list[str]] = [[] for _ in rows]
+    for group in sorted(set(groups)):
+        members = [i for i, name in enumerate(groups) if name == group]
+        if len(members) < 2:
+            continue
+        for mark, (metric, is_largest) in MARKED.items():
+            values = [_metric(rows[i], metric) for i in members]
+            top = max(values) if is_largest else min(values)
+            for i, value in zip(members, values, strict=True):
+                if value == top:
+                    found[i].append(mark)
+    return [tuple(marks) for marks in found]
+
+
+def _metric(row: CellSafety | MeanSafety, metric: str) -> float:
+    value = getattr(row, metric)
+    plain = value if isinstance(value, float) else value.value
+    return float(plain)
