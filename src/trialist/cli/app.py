@@ -7,8 +7,12 @@ import sys
 import typer
 
 from trialist import __version__
+from trialist.cli.calibrate import calibrate
+from trialist.cli.compare import compare
 from trialist.cli.importing import import_table
+from trialist.cli.plot import plot
 from trialist.cli.safety import safety_app
+from trialist.cli.score import score
 from trialist.cli.store import store_app
 from trialist.errors import TrialistError
 
@@ -39,6 +43,10 @@ def root(
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
 app.add_typer(safety_app, name='safety')
+app.command('score')(score)
+app.command('compare')(compare)
+app.command('calibrate')(calibrate)
+app.command('plot')(plot)
 
 
 def main() -> None:

@@ -1,5 +1,21 @@
 """Arrays in, intervals and decisions out."""
 
+from trialist.stats.aggregate import (
+    AGGREGATES,
+    Profile,
+    Ranks,
+    aggregate,
+    improvement_chance,
+    iqm,
+    mean_score,
+    median_score,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+    rank_policies,
+)
+from trialist.stats.arms import ArmPair, SequentialArms, sequential_arms
+from trialist.stats.bayes import BetaPosterior, chance_better, difference_credible, success_posterior
 from trialist.stats.bootstrap import (
     Bootstrap,
     bootstrap_interval,
@@ -9,39 +25,111 @@ from trialist.stats.bootstrap import (
     weighted_mean,
 )
 from trialist.stats.exact import barnard, barnard_p_values, barnard_region, exact_mcnemar
+from trialist.stats.group_sequential import (
+    GroupSequential,
+    drift_for_power,
+    group_sequential,
+    operating_characteristics,
+    spending_bounds,
+)
 from trialist.stats.interval import Interval, Significance
 from trialist.stats.multiplicity import bonferroni, different_matrix, holm, letter_groups
 from trialist.stats.permutation import Permutation, label_permutation, sign_flip
+from trialist.stats.plan_size import PlanSize, plan_size, plan_sizes
 from trialist.stats.proportion import clopper_pearson, jeffreys, newcombe, newcombe_paired, wilson
-from trialist.stats.wald import Wald, paired_wald, two_sample_wald, welch
+from trialist.stats.sample_size import (
+    barnard_power,
+    barnard_sample_size,
+    cluster_sample_size,
+    mcnemar_rollouts,
+    mcnemar_sample_size,
+    mean_sample_size,
+    noninferiority_sample_size,
+    paired_mean_sample_size,
+    paired_noninferiority_sample_size,
+    two_proportion_power,
+    two_proportion_sample_size,
+    wilson_sample_size,
+)
+from trialist.stats.sequential import Decision, Look, SequentialComparison, sequential_comparison
+from trialist.stats.survey import FieldPosition, SurveyedPaper, field_position, read_survey
+from trialist.stats.wald import Wald, clustered_wald, paired_wald, two_sample_wald, welch
 
 __all__ = [
+    'AGGREGATES',
+    'ArmPair',
+    'BetaPosterior',
     'Bootstrap',
+    'Decision',
+    'FieldPosition',
+    'GroupSequential',
     'Interval',
+    'Look',
     'Permutation',
+    'PlanSize',
+    'Profile',
+    'Ranks',
+    'SequentialArms',
+    'SequentialComparison',
     'Significance',
+    'SurveyedPaper',
     'Wald',
+    'aggregate',
     'barnard',
     'barnard_p_values',
+    'barnard_power',
     'barnard_region',
+    'barnard_sample_size',
     'bonferroni',
     'bootstrap_interval',
+    'chance_better',
     'clopper_pearson',
     'cluster_bootstrap',
+    'cluster_sample_size',
+    'clustered_wald',
+    'difference_credible',
     'different_matrix',
+    'drift_for_power',
     'exact_mcnemar',
+    'field_position',
+    'group_sequential',
     'holm',
+    'improvement_chance',
+    'iqm',
     'jackknife_statistics',
     'jeffreys',
     'label_permutation',
     'letter_groups',
+    'mcnemar_rollouts',
+    'mcnemar_sample_size',
+    'mean_sample_size',
+    'mean_score',
+    'median_score',
     'newcombe',
     'newcombe_paired',
+    'noninferiority_sample_size',
+    'operating_characteristics',
+    'optimality_gap',
+    'paired_mean_sample_size',
+    'paired_noninferiority_sample_size',
     'paired_wald',
+    'performance_profile',
+    'plan_size',
+    'plan_sizes',
+    'probability_of_improvement',
+    'rank_policies',
+    'read_survey',
     'resample_counts',
+    'sequential_arms',
+    'sequential_comparison',
     'sign_flip',
+    'spending_bounds',
+    'success_posterior',
+    'two_proportion_power',
+    'two_proportion_sample_size',
     'two_sample_wald',
     'weighted_mean',
     'welch',
     'wilson',
+    'wilson_sample_size',
 ]

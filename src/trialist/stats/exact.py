@@ -17,7 +17,7 @@ from trialist.stats.argument import (
 )
 from trialist.stats.interval import Significance
 
-NUISANCE_GRID = 1025
+NUISANCE_GRID = 513
 NUISANCE_REFINEMENTS = 6
 
 
@@ -76,8 +76,23 @@ def barnard_p_values(n1: int, n2: int, *, alternative: Alternative = 'two-sided'
 
 
 def barnard_region(n1: int, n2: int, *, alpha: float, alternative: Alternative = 'two-sided') -> BoolArray:
-    """Which tables Barnard's test rejects at alpha, (n1 + 1, n2 + 1)."""
-    return barnard_p_values(n1, n2, alternative=alternative) <= check_open_unit('alpha', alpha)
+    """Which tables Barnard's test rejects at alpha, (n1 + 1, n2 + 1): the largest region of size at most alpha."""
+    n1, n2 = check_count('n1', n1, least=1), check_count('n2', n2, least=1)
+    alpha = check_open_unit('alpha', alpha)
+    order = wald_order(n1, n2)
+    signed = {'greater': order, 'less': -order, 'two-sided': np.abs(order)}[check_alternative(alternative)]
+    values = np.sort(signed, axis=None)
+    edges = values[np.r_[True, np.diff(values) > _slack(values[1:])]]
+    low, high = 0, edges.size  # the size falls as the edge rises; edges.size rejects nothing
+    while low < high:
+        middle = (low + high) // 2
+        if unconditional_size(as_extreme(signed, float(edges[middle]), 'greater')) <= alpha:
+            high = middle
+        else:
+            low = middle + 1
+    if low == edges.size:
+        return np.zeros(order.shape, dtype=np.bool_)
+    return as_extreme(signed, float(edges[low]), 'greater')
 
 
 def wald_order(n1: int, n2: int, *, pooled: bool = True) -> FloatArray:
