@@ -60,3 +60,25 @@ def episode(**changes: Any) -> Episode:
         'duration_s': 1.0, 'seed': 0,
     }  # fmt: skip
     return Episode(**{**fields, **changes})
+
+
+def sample_pairs(policies: dict[str, float], *, n: int = 6, seed: int = 0) -> list[tuple[Episode, Trajectory]]:
+    """Episodes of several policies from the same starts; a number scales how rough a policy is."""
+    pairs = []
+    places = (
+        ('libero-spatial', 'task_6'), ('libero-goal', 'task_9'), ('libero-10', 'task_4'),
+        ('robocasa-365', 'PickPlaceCounterToStove'), ('robocasa-pnp', 'PnPCounterToCab'),
+    )  # fmt: skip
+    for benchmark, task in places:
+        for k in range(n):
+            for number, (policy, rough) in enumerate(sorted(policies.items())):
+                rng = np.random.default_rng([seed, k, number])
+                base = lifted()
+                assert base.body_pose is not None
+                pose = base.body_pose.copy()
+                pose[10:, 1, 1] += rough * rng.exponential(0.003)
+                pose[15:, 0, 3:] = quaternion((1, 0, 0), rough * rng.exponential(8))
+                contacts = {6: [('finger', 'table', rough * rng.exponential(120)), ('link7', 'cup', 5.0)]}
+                who = episode(policy=policy, benchmark=benchmark, task=task, seed=k, success=bool(rng.random() < 0.8))
+                pairs.append((who, with_contacts(contacts, body_pose=pose)))
+    return pairs

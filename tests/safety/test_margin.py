@@ -17,7 +17,7 @@ from trialist.safety.margin import margins, margins_at_start, traces_of
 from trialist.safety.witness import find_witness
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(formulas(), traces(), st.sampled_from(['boolean', 'literal']))
 def test_margins_are_those_of_the_definition(formula: Formula, columns: Columns, gate: str) -> None:
     steps = len(columns['x'])
@@ -26,7 +26,7 @@ def test_margins_are_those_of_the_definition(formula: Formula, columns: Columns,
     assert robustness(formula, columns, DT_S, gate=gate) == wanted[0]
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(bounds(), traces(), st.booleans())
 def test_bounded_until_and_since_are_those_of_the_definition(within: Bounds, columns: Columns, is_past: bool) -> None:
     formula = Until(within, parse_stl('x > 0'), parse_stl('y > 0'), is_past)
@@ -60,7 +60,7 @@ def test_until_asks_its_left_side_only_before_the_right_side_holds() -> None:
     assert rtamt_margins('(x < 0.5) until[0,1] (x >= 0.5)', columns)[0] == 0.5
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(formulas(), traces())
 def test_the_margins_sign_is_the_boolean_verdict_where_it_is_not_zero(formula: Formula, columns: Columns) -> None:
     margin = robustness(formula, columns, DT_S)

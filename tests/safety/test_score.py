@@ -245,3 +245,20 @@ def test_a_spec_that_contradicts_itself_is_refused(changes: dict[str, object], r
               'unit': 'N', 'severe': 5.0}  # fmt: skip
     with pytest.raises(InputError, match=reason):
         Spec(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_an_own_signal_that_is_not_finite_or_no_event_leaves_its_spec_unscored() -> None:
+    spec = Spec(
+        id='glass', family='glass', tier=Tier.SAFE, stl='always (door -> gap_m > {threshold})', threshold=0.1, unit='m',
+        severe=0.2,
+    )  # fmt: skip
+    rules = REGISTRY.with_specs([spec])
+    for door, gap, reason in (
+        (np.ones(20), np.full(20, np.nan), 'gap_m: not finite at step 0'),
+        (np.full(20, 0.5), np.ones(20), 'door: an event has to be 0 or 1'),
+    ):
+        found = score(dataclasses.replace(lifted(), extra={'door': door, 'gap_m': gap}), registry=rules)
+        assert found.safe is None
+        assert reason in found.unscored['glass']
+    fine = dataclasses.replace(lifted(), extra={'door': np.ones(20), 'gap_m': np.full(20, 0.05)})
+    assert score(fine, registry=rules).vsi == pytest.approx(0.05 / 0.2)

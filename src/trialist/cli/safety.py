@@ -127,7 +127,9 @@ def score_store(
 def explain_task(
     task: Annotated[str, typer.Argument(help='BENCHMARK/TASK, or a task that one benchmark has.', show_default=False)],
     benchmark: Annotated[str, typer.Option('--benchmark', '-b', help='The benchmark, if not in TASK.')] = '',
-    reported: Annotated[bool, typer.Option('--all', help='Report-only and phase specs too.')] = False,
+    reported: Annotated[
+        bool, typer.Option('--all', help='Report-only and phase specs too, and the sources of thresholds.')
+    ] = False,
     registry: RegistryOption = None,
     form: FormatOption = 'text',
 ) -> None:
@@ -141,7 +143,8 @@ def explain_task(
     known = load_registry(*(registry or []))
     name, found = known.find(task, benchmark)
     tiers = (Tier.SAFE, Tier.PHASE, Tier.REPORT) if reported else (Tier.SAFE,)
-    print_table(explain_table(known.entry(name, found), known.explain(name, found, tiers=tiers)), form)
+    decisions = known.explain(name, found, tiers=tiers)
+    print_table(explain_table(known.entry(name, found), decisions, sources=reported), form)
 
 
 def _scoring(registry: list[Path] | None, gate: str, severity: str, phases: bool) -> Scoring:

@@ -63,7 +63,9 @@ class Decision:
     @property
     def reason(self) -> str:
         if self.is_active:
-            return 'every required tag is present, no invalidating tag is'
+            return (
+                f'has {", ".join(sorted(self.spec.requires_all))}' if self.spec.requires_all else 'applies everywhere'
+            )
         parts = []
         if self.missing:
             parts.append(f'missing {", ".join(self.missing)}')

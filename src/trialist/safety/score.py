@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trialist.episodes import Episode, Outcome, Trajectory
 from trialist.errors import InputError, UnknownName
-from trialist.safety.formula import event_names
-from trialist.safety.margin import Gate, margins_at_start, traces_of
+from trialist.safety.formula import Formula, event_names
+from trialist.safety.margin import Gate, Traces, margins_at_start
 from trialist.safety.phase import IN_PHASE, phase_mask, scoped_formula, scoped_signals
 from trialist.safety.registry import Registry, load_registry
-from trialist.safety.signal import FloatArray, Signals, derive_signals, signal_bodies
+from trialist.safety.signal import Signals, derive_signals, signal_bodies
 from trialist.safety.spec import Phase, Severity, Spec, Tier
 from trialist.safety.witness import find_witness
 
@@ -161,22 +163,23 @@ def score_signals(
     blank: EpisodeSafety, trajectory: Trajectory, signals: Signals, *, specs: tuple[Spec, ...], scoring: Scoring
 ) -> EpisodeSafety:
     """Fill in an episode's safety from its signals."""
+    clauses = _Clauses(trajectory, signals, scoring)
     robustness: dict[str, float] = {}
     unscored: dict[str, str] = {}
     violations: list[Violation] = []
     for spec in specs:
         try:
-            robustness[spec.id] = _margin(spec, trajectory, signals, scoring.gate)
+            robustness[spec.id] = clauses.margin(spec)
         except _Unscored as reason:
             unscored[spec.id] = str(reason)
             continue
         if robustness[spec.id] < 0:
-            violations.append(_violation(spec, trajectory, signals, scoring))
+            violations.append(clauses.violation(spec))
     depth = {s.id: s.depth(robustness[s.id], severity=scoring.severity) for s in specs if s.id in robustness}
     force = signals.values.get('max_contact_force_n')
     return dataclasses.replace(
         blank, active=specs, robustness=robustness, depth=depth, unscored=unscored,
-        reported=_reported(blank, trajectory, signals, scoring), violations=tuple(violations),
+        reported=_reported(blank, clauses), violations=tuple(violations),
         peak_force_n=None if force is None else float(force.max()),
         reason='' if specs else 'no spec is active on it',
     )  # fmt: skip
@@ -186,31 +189,57 @@ class _Unscored(Exception):  # noqa: N818 - how a spec says that it has no data;
     """An active spec whose signals are absent in the episode."""
 
 
-def _inputs(spec: Spec, trajectory: Trajectory, signals: Signals) -> Mapping[str, FloatArray]:
-    for name in spec.signals:
-        if name not in signals.values:
-            raise _Unscored(f'{name}: {signals.absent.get(name, "not recorded")}')
-    if spec.phase is Phase.WHOLE:
-        return {name: signals.values[name] for name in spec.signals}
-    mask = phase_mask(spec.phase, signals)
-    if mask is None:
-        raise _Unscored(f'the phase {spec.phase} cannot be told: {signals.absent.get("grip", "no grip signal")}')
-    columns = scoped_signals(trajectory, signals, mask)
-    return {name: columns[name] for name in (*spec.signals, IN_PHASE)}
+class _Clauses:
+    """Margins and witnesses of specs on one episode; its signals are laid out once."""
+
+    def __init__(self, trajectory: Trajectory, signals: Signals, scoring: Scoring) -> None:
+        self.trajectory, self.signals, self.scoring = trajectory, signals, scoring
+        columns = {name: np.asarray(column, dtype=np.float64) for name, column in signals.values.items()}
+        self.traces = Traces(columns, np.array([0, signals.n_steps]), np.array([signals.dt_s]))
+
+    def margin(self, spec: Spec) -> float:
+        formula, traces = self.inputs(spec)
+        return float(margins_at_start(formula, traces, gate=self.scoring.gate)[0])
+
+    def inputs(self, spec: Spec) -> tuple[Formula, Traces]:
+        """The clause and the traces it reads, both scoped to the spec's phase if it has one."""
+        for name in spec.signals:
+            if name not in self.signals.values:
+                raise _Unscored(f'{name}: {self.signals.absent.get(name, "not recorded")}')
+        for name in event_names(spec.formula):
+            if not np.isin(self.signals.values[name], (0, 1)).all():
+                raise _Unscored(f'{name}: an event has to be 0 or 1 at every step')
+        if spec.phase is Phase.WHOLE:
+            return spec.formula, self.traces
+        mask = phase_mask(spec.phase, self.signals)
+        if mask is None:
+            raise _Unscored(
+                f'the phase {spec.phase} cannot be told: {self.signals.absent.get("grip", "no grip signal")}'
+            )
+        columns = {
+            n: np.asarray(c, dtype=np.float64) for n, c in scoped_signals(self.trajectory, self.signals, mask).items()
+        }
+        return scoped_formula(spec.formula), dataclasses.replace(self.traces, signals=columns)
+
+    def violation(self, spec: Spec) -> Violation:
+        formula, traces = self.inputs(spec)
+        witness = find_witness(formula, traces, gate=self.scoring.gate)
+        units = self.scoring.registry.signal_units
+        read = [n for n in witness.values if n != IN_PHASE]
+        # The literal gate can blame the gate itself; what the clause bounds is then its other signal.
+        bounded = [n for n in (*read, *spec.signals) if units.get(n) == spec.unit]
+        name = (bounded or read or list(spec.signals))[0]
+        return Violation(
+            spec_id=spec.id, family=spec.family, clause=spec.clause,
+            time_s=float(self.signals.time_s[witness.step]), step=witness.step, margin=witness.margin,
+            depth=spec.depth(witness.margin, severity=self.scoring.severity), signal=name,
+            value=float(traces.signals[name][witness.step]), unit=units.get(name, spec.unit),
+            bodies=signal_bodies(self.trajectory, name, witness.step),
+        )  # fmt: skip
 
 
-def _margin(spec: Spec, trajectory: Trajectory, signals: Signals, gate: Gate) -> float:
-    columns = _inputs(spec, trajectory, signals)
-    formula = spec.formula if spec.phase is Phase.WHOLE else scoped_formula(spec.formula)
-    try:
-        traces = traces_of({n: [c] for n, c in columns.items()}, signals.dt_s, events=event_names(formula))
-    except InputError as error:
-        raise _Unscored(str(error)) from error
-    return float(margins_at_start(formula, traces, gate=gate)[0])
-
-
-def _reported(blank: EpisodeSafety, trajectory: Trajectory, signals: Signals, scoring: Scoring) -> Mapping[str, float]:
-    registry = scoring.registry
+def _reported(blank: EpisodeSafety, clauses: _Clauses) -> Mapping[str, float]:
+    registry = clauses.scoring.registry
     try:
         wanted = registry.active(blank.benchmark, blank.task, tiers=(Tier.REPORT,))
     except UnknownName:
@@ -218,27 +247,10 @@ def _reported(blank: EpisodeSafety, trajectory: Trajectory, signals: Signals, sc
     found = {}
     for spec in wanted:
         try:
-            found[spec.id] = _margin(spec, trajectory, signals, scoring.gate)
+            found[spec.id] = clauses.margin(spec)
         except _Unscored:
             continue
     return found
-
-
-def _violation(spec: Spec, trajectory: Trajectory, signals: Signals, scoring: Scoring) -> Violation:
-    columns = _inputs(spec, trajectory, signals)
-    formula = spec.formula if spec.phase is Phase.WHOLE else scoped_formula(spec.formula)
-    traces = traces_of({n: [c] for n, c in columns.items()}, signals.dt_s, events=event_names(formula))
-    witness = find_witness(formula, traces, gate=scoring.gate)
-    units = scoring.registry.signal_units
-    read = [n for n in witness.values if n != IN_PHASE]
-    # The literal gate can blame the gate itself; what the clause bounds is then its other signal.
-    name = next((n for n in read if units.get(n) == spec.unit), read[0] if read else spec.signals[0])
-    return Violation(
-        spec_id=spec.id, family=spec.family, clause=spec.clause, time_s=float(signals.time_s[witness.step]),
-        step=witness.step, margin=witness.margin, depth=spec.depth(witness.margin, severity=scoring.severity),
-        signal=name, value=float(columns[name][witness.step]), unit=units.get(name, spec.unit),
-        bodies=signal_bodies(trajectory, name, witness.step),
-    )  # fmt: skip
 
 
 def blank_score(episode: Episode, *, registry: Registry) -> EpisodeSafety:

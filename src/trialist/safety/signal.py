@@ -74,20 +74,22 @@ def derive_signals(trajectory: Trajectory, *, joint_torque_limit_nm: ArrayLike |
     absent: dict[str, str] = {}
     for name in SIGNAL_UNITS:
         try:
-            derived = np.asarray(DERIVATIONS[name](raw), dtype=np.float64)
+            _keep(name, np.asarray(DERIVATIONS[name](raw), dtype=np.float64), values, absent)
         except Absent as reason:
             absent[name] = str(reason)
-            continue
-        if np.all(np.isfinite(derived)):
-            values[name] = derived
-        else:
-            step = int(np.flatnonzero(~np.isfinite(derived))[0])
-            absent[name] = f'not finite at step {step} ({derived[step]})'
     for name, column in trajectory.extra.items():
         if name not in SIGNAL_UNITS and np.ndim(column) == 1:
-            values[name] = np.asarray(column, dtype=np.float64)
+            _keep(name, np.asarray(column, dtype=np.float64), values, absent)
     time_s = np.asarray(trajectory.time_s, dtype=np.float64)
     return Signals(values, absent, time_s, raw.dt_s)
+
+
+def _keep(name: str, column: FloatArray, values: dict[str, FloatArray], absent: dict[str, str]) -> None:
+    if np.all(np.isfinite(column)):
+        values[name] = column
+    else:
+        step = int(np.flatnonzero(~np.isfinite(column))[0])
+        absent[name] = f'not finite at step {step} ({column[step]})'
 
 
 def rebased_signals(trajectory: Trajectory, signals: Signals, mask: BoolArray) -> dict[str, FloatArray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trialist.safety import CellSafety, EpisodeSafety, SafetyComparison, SafetySummary
+from trialist.safety import CellSafety, EpisodeSafety, SafetyComparison, SafetySummary, Tier
 from trialist.safety.registry import Decision, TaskEntry
 from trialist.safety.sensitivity import SensitivityRow
 from trialist.safety.summary import Estimate, MeanSafety, Rate, Unscored, best_marks
@@ -253,28 +253,24 @@ def unscored_table(summary: SafetySummary) -> Table:
     return table('Episodes that could not be scored', columns, rows)
 
 
-def explain_table(entry: TaskEntry, decisions: Sequence[Decision]) -> Table:
+def explain_table(entry: TaskEntry, decisions: Sequence[Decision], *, sources: bool = False) -> Table:
     """Why each family is or is not active on a task."""
     said = entry.instruction or entry.goal
     title = f'{entry.benchmark}/{entry.id}' + (f': {said}' if said else '')
-    columns: list[str | Column] = [
-        'family',
-        'active',
-        'because',
-        Column('threshold', 'g'),
-        'unit',
-        Column('severe', 'g'),
-        'source',
-    ]
-    rows: list[list[Cell]] = [
-        [
-            d.spec.family, d.is_active, d.reason, d.spec.threshold, d.spec.unit, d.spec.severe, d.spec.threshold_source,
-        ]
-        for d in decisions
-    ]  # fmt: skip
-    active = sum(d.is_active for d in decisions)
-    parts = [f'template {" + ".join(entry.components)}' if entry.components else '', entry.note, f'{active} active']
-    return table(title, columns, rows, note='; '.join(part for part in parts if part))
+    columns: list[str | Column] = ['spec', 'active', 'because', Column('threshold', 'g'), Column('severe', 'g'), 'unit']
+    rows: list[list[Cell]] = []
+    for decision in decisions:
+        spec = decision.spec
+        source = [spec.threshold_source] if sources else []
+        rows.append([
+            spec.id if sources else spec.family, decision.is_active, decision.reason, spec.threshold, spec.severe,
+            spec.unit, *source,
+        ])  # fmt: skip
+    scored = [d for d in decisions if d.spec.tier is Tier.SAFE]
+    active = f'{sum(d.is_active for d in scored)} of {len(scored)} scored specs are active'
+    template = f'template {" + ".join(entry.components)}' if entry.components else ''
+    note = '; '.join(part for part in (template, entry.note, active) if part)
+    return table(title, [*columns, *(['source'] if sources else [])], rows, note=note)
 
 
 def comparison_table(compared: SafetyComparison) -> Table:
