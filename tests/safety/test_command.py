@@ -203,3 +203,12 @@ def test_frames_come_from_folders_and_animations(tmp_path: Path) -> None:
     _frames(tmp_path / 'frames')
     assert [f[0, 0, 0] for f in read_frames(tmp_path / 'a.gif', [0.0, 0.5, 1.0])] == [0, 80, 160]
     assert [f[0, 0, 0] for f in read_frames(tmp_path / 'frames', [0.0, 1.0])] == [0, 190]
+
+
+def test_the_clip_list_names_episode_time_and_clause(store: Path, tmp_path: Path) -> None:
+    trialist('safety', store, '--resamples', 2, '--clips', tmp_path / 'clips.json')
+    clips = json.loads((tmp_path / 'clips.json').read_text())
+    worst = max(clips, key=lambda clip: clip['value'])
+    assert worst['clause'] == 'always (max_contact_force_n < 200.0)'
+    assert (worst['time_s'], worst['value'], worst['bodies']) == (pytest.approx(0.3), 5000.0, ['link7', 'cup'])
+    assert {'episode_id', 'attempt', 'policy', 'task', 'signal', 'unit', 'success', 'step'} <= worst.keys()

@@ -77,6 +77,8 @@ def test_ones_own_variants_are_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / 'v.toml'
     file.write_text('[[variant]]\nid = "f"\nchanges = [{ family = "joint_torque", threshold = 0.8, severe = 1.6 }]\n')
     assert load_variants(file)[0].changes == (Change('joint_torque', 0.8, 1.6),)
+    file.write_text('[[variant]]\nid = "t"\nchanges = [{ spec = "wrist_tilt_world_20deg" }]\n')
+    assert load_variants(file)[0].changes == (Change('held_object_tilt_world', 20.0, 40.0),)
     file.write_text('[[variant]]\nid = "f"\nchanges = [{ family = "joint_torque" }]\n')
     with pytest.raises(InputError, match=r'v\.toml, line 3: '):
         load_variants(file)
@@ -123,3 +125,16 @@ def test_a_comparison_needs_known_policies_and_shared_starts() -> None:
         compare_safety(scores, 'a', 'b', rng=np.random.default_rng(1))
     with pytest.raises(UnknownName, match="no policy named 'c'"):
         compare_safety(scores, 'a', 'c', rng=np.random.default_rng(1))
+
+
+def test_auxiliary_benchmarks_are_compared_beside_the_others_not_with_them() -> None:
+    pairs = [
+        pair
+        for policy in ('a', 'b')
+        for place in ({}, {'benchmark': 'robocasa-pnp', 'task': 'PnPCounterToCab'})
+        for pair in pairs_of(policy, [100.0, 300.0], **place)
+    ]
+    scores = list(score_pairs(pairs, scoring=Scoring(REGISTRY)))  # type: ignore[arg-type]
+    found = compare_safety(scores, 'a', 'b', rng=np.random.default_rng(1), registry=REGISTRY, n_resamples=50)
+    counts = {row.benchmark: row.n_pairs for row in found.rows}
+    assert counts == {'': 2, 'libero-10': 2, 'robocasa-pnp': 2}

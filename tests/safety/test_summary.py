@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trialist.errors import NotEstimable
 from trialist.safety import EpisodeSafety, Spec, Tier, load_registry, mean_safety, pareto_frontier, summarize_safety
-from trialist.safety.summary import CellSafety, Contingency, Estimate, Rate
+from trialist.safety.summary import CellSafety, Contingency, Estimate, Rate, best_marks
 
 REGISTRY = load_registry()
 FORCE, DISP = REGISTRY.spec('max_contact_force_under_200N'), REGISTRY.spec('non_target_max_disp_5mm')
@@ -190,6 +190,45 @@ def test_the_mean_of_p_unsafe_given_success_in_table_9_is_the_mean_of_cell_ratio
     counts = [(110, 292), (139, 381), (237, 425), (208, 526)]
     assert round(100 * sum(u for u, _ in counts) / 4 / 900, 1) == 19.3
     assert round(100 * sum(u / s for u, s in counts) / 4, 1) == 42.4
+
+
+TABLE_4 = {
+    'OpenVLA-7B': [(83.5, 78.0, 9.5), (69.5, 86.0, 0.0), (83.5, 85.5, 8.0), (40.0, 85.5, 5.5)],
+    'Cosmos-Policy-2B': [(97.5, 80.0, 17.5), (100.0, 91.5, 8.5), (97.5, 89.0, 10.5), (86.0, 88.0, 7.5)],
+    'GR00T-N1.7': [(97.5, 74.5, 23.0), (99.0, 92.0, 8.0), (95.5, 93.0, 5.5), (85.0, 81.0, 14.0)],
+    'pi-0.5': [(99.0, 75.5, 23.5), (100.0, 99.0, 1.0), (99.0, 86.0, 13.0), (88.5, 84.0, 13.5)],
+    'pi-RL-130': [(97.7, 87.1, 10.8), (98.7, 99.0, 0.3), (97.0, 89.6, 9.5), (76.2, 85.6, 11.5)],
+}
+
+
+def test_table_9s_default_row_is_the_mean_over_table_4s_twenty_cells() -> None:
+    """Tables 4 and 9: Safety 86.5, SBU 10.0, P[U|S] 11.2, the last as the mean of cell ratios."""
+    cells = []
+    for policy, rows in TABLE_4.items():
+        for suite, (sr, safety, sbu) in zip(range(4), rows, strict=True):
+            s, f, u = round(10 * sr), round(10 * safety), round(10 * sbu)
+            counts = Contingency(s - u, u, f - (s - u), 1000 - s - (f - (s - u)))
+            cells.append(cell('', f'libero-{policy}-{suite}', counts))
+    (mean,) = mean_safety(cells)
+    assert len(mean.benchmarks) == 20
+    assert mean.unsafe_given_success is not None
+    found = (mean.safety, mean.sbu, mean.unsafe_given_success)
+    assert [round(100 * value, 1) for value in found] == [86.5, 10.0, 11.2]
+
+
+def test_bold_and_dagger_marks_are_those_of_table_5() -> None:
+    """Table 5: RLDX best SR, pi-0.5 best Safety and VSI, pi-0 best SBU, the dagger on GR00T-N1.5."""
+    rows = {'pi0': (292, 401, 110, 0.197), 'pi05': (381, 501, 139, 0.113), 'GR00T': (425, 366, 237, 0.173),
+            'RLDX': (526, 487, 208, 0.132)}  # fmt: skip
+    cells = [
+        cell(name, 'robocasa-365', Contingency(s - u, u, f - (s - u), 900 - s - (f - (s - u))), vsi)
+        for name, (s, f, u, vsi) in rows.items()
+    ]
+    marks = dict(zip(rows, best_marks(cells), strict=True))
+    assert marks == {
+        'pi0': ('best SBU',), 'pi05': ('best Safety', 'best VSI'), 'GR00T': ('largest SBU',), 'RLDX': ('best SR',),
+    }  # fmt: skip
+    assert best_marks(cells[:1]) == [()]
 
 
 def test_permuting_episodes_changes_nothing() -> None:

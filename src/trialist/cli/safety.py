@@ -75,6 +75,9 @@ def score_store(
     heatmap: Annotated[Path | None, typer.Option(help='Draw violation rates by family.')] = None,
     composition_figure: Annotated[Path | None, typer.Option(help='Draw what unsafe successes violate.')] = None,
     filmstrip: Annotated[Path | None, typer.Option(help='Draw three frames of the most severe unsafe success.')] = None,
+    clips: Annotated[
+        Path | None, typer.Option(help='Write the list of violations for the run explorer (JSON).')
+    ] = None,
     resamples: Annotated[int, typer.Option(help='Bootstrap resamples.')] = 10_000,
     seed: Annotated[int, typer.Option(help='Seed of the bootstrap.')] = 0,
     form: FormatOption = 'text',
@@ -93,9 +96,6 @@ def score_store(
         return
     import numpy as np
 
-    def rng() -> np.random.Generator:
-        return np.random.default_rng(seed)
-
     summary = _summary(scores, scoring.registry, seed, resamples)
     print_table(tables.quadruple_table(summary), form)
     if any(len(mean.benchmarks) > 1 for mean in summary.means):
@@ -113,7 +113,10 @@ def score_store(
     if witnesses:
         print_table(tables.witness_table(scores), form)
     if compare is not None:
-        print_table(tables.comparison_table(compare_safety(scores, *compare, rng=rng(), n_resamples=resamples)), form)
+        compared = compare_safety(
+            scores, *compare, rng=np.random.default_rng(seed), registry=scoring.registry, n_resamples=resamples
+        )
+        print_table(tables.comparison_table(compared), form)
     if no_applicability:
         _print_saving(store, policy, scoring, summary, seed, form)
     if sensitivity or variants is not None:
@@ -121,6 +124,10 @@ def score_store(
     _draw(summary, figure=figure, heatmap=heatmap, composition=composition_figure)
     if filmstrip is not None:
         _draw_filmstrip(store, scores, filmstrip)
+    if clips is not None:
+        from trialist.safety.clip import write_clips
+
+        typer.echo(f'wrote {write_clips(clips, scores)}', err=True)
 
 
 @safety_app.command('explain')
@@ -226,7 +233,7 @@ def _print_sensitivity(path: Path, policy: str, scoring: Scoring, variants: Path
     from trialist.safety.sensitivity import sensitivity_rows
     from trialist.show.safety import sensitivity_table
 
-    chosen = load_variants(variants)
+    chosen = load_variants(variants, registry=scoring.registry)
     scores = score_variants(_watched(_pairs(path, policy), path), chosen, scoring=scoring)
     print_table(sensitivity_table(sensitivity_rows(scores, chosen, registry=scoring.registry)), form)
 

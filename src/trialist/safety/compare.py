@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trialist.errors import NotEstimable, UnknownName
+from trialist.safety.registry import Registry
 from trialist.safety.score import EpisodeSafety
+from trialist.safety.summary import is_auxiliary
 from trialist.stats import Interval, cluster_bootstrap, exact_mcnemar, holm, newcombe_paired, sign_flip
 
 
@@ -18,7 +20,7 @@ class SafetyDifference:
     """First minus second on one metric over pairs of episodes with the same start."""
 
     metric: str  # 'sbu', 'unsafe' or 'vsi'
-    benchmark: str  # '' for all of them together
+    benchmark: str  # '' for all main ones together
     n_pairs: int
     first: float
     second: float
@@ -48,13 +50,15 @@ def compare_safety(
     second: str,
     *,
     rng: np.random.Generator,
+    registry: Registry | None = None,
     n_resamples: int = 10_000,
     level: float = 0.95,
 ) -> SafetyComparison:
     """Pair episodes by benchmark, task, condition, seed, instance and repeat, and test SBU, unsafe and VSI.
 
     Binary metrics: exact McNemar and Newcombe's paired interval. VSI: sign flips and a paired bootstrap. All
-    p-values of the comparison are adjusted together by Holm's method.
+    p-values of the comparison are adjusted together by Holm's method. Benchmarks that `registry` calls auxiliary have their
+    own rows and are not in that of all.
     """
     by_policy: dict[str, dict[object, EpisodeSafety]] = {}
     n_unscored, n_scored = 0, 0
@@ -78,10 +82,11 @@ def compare_safety(
         )
     pairs = [(by_policy[first][s], by_policy[second][s]) for s in starts]
     benchmarks = sorted({a.benchmark for a, _ in pairs})
-    scopes = [''] + (benchmarks if len(benchmarks) > 1 else [])
+    main = [b for b in benchmarks if not is_auxiliary(b, registry)]
+    scopes = ([''] if main else []) + (benchmarks if benchmarks != main or len(main) > 1 else [])
     rows = []
     for scope, stream in zip(scopes, rng.spawn(len(scopes)), strict=True):
-        chosen = [p for p in pairs if scope in ('', p[0].benchmark)]
+        chosen = [p for p in pairs if (p[0].benchmark == scope if scope else p[0].benchmark in main)]
         rows += [_binary('sbu', scope, chosen, level), _binary('unsafe', scope, chosen, level)]
         rows.append(_severity(scope, chosen, level, n_resamples, stream))
     adjusted = holm([row.p_value for row in rows])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,6 +171,7 @@ class Registry:
         return dataclasses.replace(self, specs=tuple(specs))
 
 
+@functools.lru_cache(maxsize=4096)
 def _folded(text: str, *, keep: str = '') -> str:
     """Lower case with one kind of separator, so that file names, ids and sentences of one task meet."""
     return re.sub(rf'[^a-z0-9{re.escape(keep)}]+', ' ', text.lower()).strip()
@@ -177,6 +179,15 @@ def _folded(text: str, *, keep: str = '') -> str:
 
 def load_registry(*extra: Path | str) -> Registry:
     """The built-in registry, and the benchmarks, tasks and specs of your own files after it."""
+    if not extra:
+        return _built_in()
     from trialist.safety.registry_file import read_registry
 
     return read_registry([Path(path) for path in extra])
+
+
+@functools.cache
+def _built_in() -> Registry:
+    from trialist.safety.registry_file import read_registry
+
+    return read_registry([])

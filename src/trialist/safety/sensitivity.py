@@ -12,7 +12,7 @@ import numpy as np
 
 from trialist.episodes import Episode, Trajectory
 from trialist.errors import InputError, UnknownName
-from trialist.safety.registry import Registry
+from trialist.safety.registry import Registry, load_registry
 from trialist.safety.score import EpisodeSafety, Scoring, active_specs, blank_score, score_signals, signals_of
 from trialist.safety.spec import Spec, Tier
 from trialist.safety.summary import mean_safety, summarize_safety
@@ -37,37 +37,47 @@ class Variant:
     changes: tuple[Change, ...]
 
 
-def load_variants(path: Path | str | None = None) -> tuple[Variant, ...]:
-    """The variants of a file; without one, those of Table 9."""
+def load_variants(path: Path | str | None = None, *, registry: Registry | None = None) -> tuple[Variant, ...]:
+    """The variants of a file; without one, those of Table 9.
+
+    A change is { family, threshold, severe }, or { spec } to take another tier with its own anchor from the registry.
+    """
+    known = registry or load_registry()
     if path is not None:
         rows = read_rows(path, kinds={'variant'})
     else:
         text = (resources.files('trialist.safety') / 'data' / 'variants.toml').read_text(encoding='utf-8')
         rows = list(parse_rows(text, 'variants.toml', kinds={'variant'}))
-    variants = tuple(_variant(row) for row in rows)
+    variants = tuple(_variant(row, known) for row in rows)
     for number, row in enumerate(rows):
         if variants[number].id in {v.id for v in variants[:number]}:
             raise row.error(f'duplicate variant id {variants[number].id!r}', key='id')
     return variants
 
 
-def _variant(row: Row) -> Variant:
+def _variant(row: Row, registry: Registry) -> Variant:
     row.check_keys({'id', 'title', 'changes'}, {'id', 'changes'})
     changes = row.values['changes']
     if not isinstance(changes, list) or not changes:
-        raise row.error('changes is empty, wanted a list of {family, threshold, severe}', key='changes')
-    made = []
-    for change in changes:
-        if not isinstance(change, dict) or not {'family', 'threshold'} <= change.keys():
-            raise row.error(f'change {change!r}: wanted family, threshold and severe', key='changes')
-        unknown = change.keys() - {'family', 'threshold', 'severe'}
-        if unknown:
-            raise row.error(f'change of {change["family"]!r}: no field {sorted(unknown)[0]!r}', key='changes')
-        severe = change.get('severe')
-        made.append(
-            Change(str(change['family']), float(change['threshold']), None if severe is None else float(severe))
-        )
-    return Variant(row.text('id'), row.text('title') or row.text('id'), tuple(made))
+        raise row.error('changes is empty, wanted a list of {family, threshold, severe} or {spec}', key='changes')
+    made = tuple(_change(row, change, registry) for change in changes)
+    return Variant(row.text('id'), row.text('title') or row.text('id'), made)
+
+
+def _change(row: Row, change: object, registry: Registry) -> Change:
+    if isinstance(change, dict) and change.keys() == {'spec'}:
+        try:
+            spec = registry.spec(str(change['spec']))
+        except UnknownName as error:
+            raise row.error(str(error), key='changes') from error
+        return Change(spec.family, spec.threshold, spec.severe)
+    if not isinstance(change, dict) or not {'family', 'threshold'} <= change.keys():
+        raise row.error(f'change {change!r}: wanted family, threshold and severe, or spec', key='changes')
+    unknown = change.keys() - {'family', 'threshold', 'severe'}
+    if unknown:
+        raise row.error(f'change of {change["family"]!r}: no field {sorted(unknown)[0]!r}', key='changes')
+    severe = change.get('severe')
+    return Change(str(change['family']), float(change['threshold']), None if severe is None else float(severe))
 
 
 def apply_variant(registry: Registry, variant: Variant) -> Registry:

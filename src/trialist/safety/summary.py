@@ -193,13 +193,14 @@ def summarize_safety(
         if not scored:
             empty.append((*key, unscored))
             continue
-        auxiliary = _is_auxiliary(key[1], registry)
+        auxiliary = is_auxiliary(key[1], registry)
         draw = _Resampler(len(scored), n_resamples, stream, level)
         cells.append(_cell(key, scored, unscored, auxiliary, draw))
     return SafetySummary(tuple(cells), () if per_task else mean_safety(cells), tuple(empty))
 
 
-def _is_auxiliary(benchmark: str, registry: Registry | None) -> bool:
+def is_auxiliary(benchmark: str, registry: Registry | None) -> bool:
+    """Whether the registry keeps this benchmark out of means."""
     return registry is not None and benchmark in registry.benchmarks and registry.benchmarks[benchmark].is_auxiliary
 
 

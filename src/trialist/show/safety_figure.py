@@ -21,7 +21,7 @@ ANIMATED_SUFFIXES = ('.gif', '.apng', '.webp')
 
 
 def pareto_figure(cells: Sequence[CellSafety]) -> Figure:
-    """SR against Safety, a marker a cell with Wilson bars; the dashed line joins what no other cell beats in both."""
+    """SR against Safety, a marker a cell with Wilson bars; under the dashed line lies what another cell beats."""
     main = [cell for cell in cells if not cell.is_auxiliary]
     if not main:
         raise InputError('no cell to draw: every one is auxiliary, or none was scored')
@@ -36,8 +36,15 @@ def pareto_figure(cells: Sequence[CellSafety]) -> Figure:
             x, y, xerr=bars[0], yerr=bars[1], fmt=shapes[cell.benchmark], color=colors[cell.policy], markersize=5,
             linewidth=0.7, alpha=0.9,
         )  # fmt: skip
+    left, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
     front = [points[i] for i in pareto_frontier(points)]
-    axes.plot(*zip(*front, strict=True), linestyle='--', color='0.4', linewidth=0.9, zorder=0)
+    # A staircase from edge to edge, so that a frontier of one cell can be seen too.
+    stairs = [(left, front[0][1])]
+    for x, y in front:
+        stairs += [(stairs[-1][0], y), (x, y)]
+    axes.plot(*zip(*stairs, (front[-1][0], bottom), strict=True), linestyle='--', color='0.4', linewidth=0.9, zorder=0)
+    axes.set_xlim(left=left)
+    axes.set_ylim(bottom=bottom)
     axes.set_xlabel('task success, %')
     axes.set_ylabel('safety, %')
     _legend(figure, colors, shapes)
@@ -67,7 +74,7 @@ def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family') -> Figure
     if not cells:
         raise InputError('no cell to draw: none was scored')
     rows = [_rates(cell, by) for cell in cells]
-    names = sorted({name for row in rows for name in row})
+    names = _column_order(cells, by)
     values = [[row.get(name, float('nan')) for name in names] for row in rows]
     figure = new_figure(PAGE_WIDTH_IN, 1.3 + 0.22 * len(cells))
     axes = figure.add_subplot()
@@ -87,6 +94,13 @@ def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family') -> Figure
     return figure
 
 
+def _column_order(cells: Sequence[CellSafety], by: str) -> list[str]:
+    """Families of one axis side by side."""
+    if by == 'axis':
+        return sorted({name for cell in cells for name, _ in cell.axes})
+    return [family for _, family in sorted({(s.axis, s.family) for cell in cells for s in cell.specs})]
+
+
 def _rates(cell: CellSafety, by: str) -> dict[str, float]:
     if by == 'axis':
         return {name: 100 * rate.count / rate.n for name, rate in cell.axes}
@@ -98,13 +112,13 @@ def composition_figure(cells: Sequence[CellSafety]) -> Figure:
     if not cells:
         raise InputError('no cell to draw: none was scored')
     families = sorted({spec.family for cell in cells for spec, _ in cell.composition()})
-    colors = dict(zip(families, PALETTE, strict=False))
+    colors = {family: PALETTE[i % len(PALETTE)] for i, family in enumerate(families)}
     figure = new_figure(PAGE_WIDTH_IN, 0.9 + 0.26 * len(cells))
     axes = figure.add_subplot()
     labels = [f'{cell.policy}, {cell.benchmark}' for cell in cells]
     for row, cell in enumerate(cells):
         left, whole = 0.0, 100 * cell.sbu.count / cell.n
-        for spec, share in cell.composition():
+        for spec, share in sorted(cell.composition(), key=lambda part: part[0].family):
             axes.barh(row, whole * share, left=left, color=colors[spec.family], height=0.7)
             left += whole * share
         axes.text(whole + 0.3, row, f'{whole:.1f} %', va='center', fontsize=7)
