@@ -98,7 +98,9 @@ def _clauses() -> Result:
         f'{EPISODES} episodes x {STEPS} steps x {len(CLAUSES)} clauses, finiteness checked; equal to rtamt on the '
         f'{PEER_EPISODES} episodes it ran, its time extrapolated from them'
     )
-    return against('safety/clauses', ours_s=seconds(ours, repeats=10), peer='rtamt', peer_s=peer_s, target=1000, work=work)
+    return against(
+        'safety/clauses', ours_s=seconds(ours, repeats=10), peer='rtamt', peer_s=peer_s, target=1000, work=work
+    )
 
 
 def _windows() -> Result:
@@ -124,4 +126,6 @@ def _windows() -> Result:
         f'{EPISODES} episodes x {STEPS} steps, always and eventually over windows of 10 and 90 samples, every time; '
         f'equal to rtamt on the {PEER_EPISODES} episodes it ran, its time extrapolated from them'
     )
-    return against('safety/windows', ours_s=seconds(ours, repeats=10), peer='rtamt', peer_s=peer_s, target=500, work=work)
+    return against(
+        'safety/windows', ours_s=seconds(ours, repeats=10), peer='rtamt', peer_s=peer_s, target=500, work=work
+    )
