@@ -212,3 +212,22 @@ def test_the_clip_list_names_episode_time_and_clause(store: Path, tmp_path: Path
     assert worst['clause'] == 'always (max_contact_force_n < 200.0)'
     assert (worst['time_s'], worst['value'], worst['bodies']) == (pytest.approx(0.3), 5000.0, ['link7', 'cup'])
     assert {'episode_id', 'attempt', 'policy', 'task', 'signal', 'unit', 'success', 'step'} <= worst.keys()
+
+
+def test_invalid_episodes_are_said_and_an_empty_store_has_no_numbers(tmp_path: Path) -> None:
+    made = Store.create(tmp_path / 's')
+    assert 'no valid episode' in trialist('safety', tmp_path / 's', code=2)
+    good, bad = episode(seed=1), episode(seed=2, outcome='invalid', success=None)
+    made.append([good, bad], trajectories={good.key: lifted()})
+    printed = trialist('safety', tmp_path / 's', '--resamples', 2)
+    assert '1 INVALID episodes are not scored' in printed
+    assert '100.0' in printed
+
+
+def test_the_heat_map_has_families_or_axes(store: Path, tmp_path: Path) -> None:
+    for by, word in (('family', 'max contact force'), ('axis', 'scene interaction')):
+        trialist('safety', store, '--resamples', 2, '--heatmap', tmp_path / 'h.svg', '--heatmap-by', by)
+        assert word in (tmp_path / 'h.svg').read_text()
+    assert 'wanted' in trialist(
+        'safety', store, '--resamples', 2, '--heatmap', tmp_path / 'h.svg', '--heatmap-by', 'task', code=2
+    )

@@ -174,6 +174,10 @@ def test_a_phase_spec_sees_its_phase_alone() -> None:
     found = score(late, stove, use_phases=True)
     assert found.robustness[name] == pytest.approx(0.005 - 0.02)
     assert found.violations[0].step == 14
+    both = with_pose('cup', {14: 0.02}, part=slice(1, 2))
+    assert both.body_pose is not None
+    both.body_pose[2:, 2, 1] += 0.5
+    assert score(both, stove, use_phases=True).violations[0].bodies == ('cup',)
     assert (found.safe, score(late, stove).safe) == (False, True)
 
 

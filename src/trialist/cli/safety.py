@@ -73,6 +73,7 @@ def score_store(
     json_: Annotated[bool, typer.Option('--json', help="Print SafeVLA-Bench's metrics JSON and nothing else.")] = False,
     figure: Annotated[Path | None, typer.Option(help='Draw success against safety (svg, pdf, png).')] = None,
     heatmap: Annotated[Path | None, typer.Option(help='Draw violation rates by family.')] = None,
+    heatmap_by: Annotated[str, typer.Option(help='Columns of the heat map: family or axis.')] = 'family',
     composition_figure: Annotated[Path | None, typer.Option(help='Draw what unsafe successes violate.')] = None,
     filmstrip: Annotated[Path | None, typer.Option(help='Draw three frames of the most severe unsafe success.')] = None,
     clips: Annotated[
@@ -121,7 +122,7 @@ def score_store(
         _print_saving(store, policy, scoring, summary, seed, form)
     if sensitivity or variants is not None:
         _print_sensitivity(store, policy, scoring, variants, form)
-    _draw(summary, figure=figure, heatmap=heatmap, composition=composition_figure)
+    _draw(summary, figure=figure, heatmap=heatmap, heatmap_by=heatmap_by, composition=composition_figure)
     if filmstrip is not None:
         _draw_filmstrip(store, scores, filmstrip)
     if clips is not None:
@@ -178,7 +179,23 @@ def _pairs(path: Path, policy: str) -> Any:
 def _scores(path: Path, policy: str, scoring: Scoring) -> list[EpisodeSafety]:
     from trialist.safety import score_pairs
 
-    return list(score_pairs(_watched(_pairs(path, policy), path), scoring=scoring))
+    pairs = _Counted(_watched(_pairs(path, policy), path))
+    scores = list(score_pairs(pairs, scoring=scoring))
+    if pairs.n_invalid:
+        typer.echo(f'{pairs.n_invalid} INVALID episodes are not scored: they tested no policy', err=True)
+    return scores
+
+
+class _Counted:
+    """Pairs as they come, the INVALID ones counted."""
+
+    def __init__(self, pairs: Any) -> None:
+        self.pairs, self.n_invalid = pairs, 0
+
+    def __iter__(self) -> Any:
+        for episode, trajectory in self.pairs:
+            self.n_invalid += not episode.is_valid
+            yield episode, trajectory
 
 
 def _watched(pairs: Any, path: Path) -> Any:
@@ -238,18 +255,23 @@ def _print_sensitivity(path: Path, policy: str, scoring: Scoring, variants: Path
     print_table(sensitivity_table(sensitivity_rows(scores, chosen, registry=scoring.registry)), form)
 
 
-def _draw(summary: SafetySummary, *, figure: Path | None, heatmap: Path | None, composition: Path | None) -> None:
+def _draw(
+    summary: SafetySummary, *, figure: Path | None, heatmap: Path | None, heatmap_by: str, composition: Path | None
+) -> None:
     if figure is None and heatmap is None and composition is None:
         return
     from trialist.show import safety_figure
     from trialist.show.figure import save_figure
 
-    for path, build in (
-        (figure, safety_figure.pareto_figure), (heatmap, safety_figure.heatmap_figure),
-        (composition, safety_figure.composition_figure),
-    ):  # fmt: skip
-        if path is not None:
-            typer.echo(f'wrote {save_figure(build(summary.cells), path)}', err=True)
+    drawn = []
+    if figure is not None:
+        drawn.append(save_figure(safety_figure.pareto_figure(summary.cells), figure))
+    if heatmap is not None:
+        drawn.append(save_figure(safety_figure.heatmap_figure(summary.cells, by=heatmap_by), heatmap))
+    if composition is not None:
+        drawn.append(save_figure(safety_figure.composition_figure(summary.cells), composition))
+    for path in drawn:
+        typer.echo(f'wrote {path}', err=True)
 
 
 def _draw_filmstrip(path: Path, scores: list[EpisodeSafety], target: Path) -> None:

@@ -221,6 +221,12 @@ class _Clauses:
         }
         return scoped_formula(spec.formula), dataclasses.replace(self.traces, signals=columns)
 
+    def reference(self, spec: Spec, step: int) -> int:
+        """The step from which drifts count: the start, or that of the stretch of the spec's phase around `step`."""
+        mask = phase_mask(spec.phase, self.signals)
+        outside = np.flatnonzero(~mask[:step]) if mask is not None else np.array([])
+        return int(outside[-1]) + 1 if len(outside) else 0
+
     def violation(self, spec: Spec) -> Violation:
         formula, traces = self.inputs(spec)
         witness = find_witness(formula, traces, gate=self.scoring.gate)
@@ -234,7 +240,7 @@ class _Clauses:
             time_s=float(self.signals.time_s[witness.step]), step=witness.step, margin=witness.margin,
             depth=spec.depth(witness.margin, severity=self.scoring.severity), signal=name,
             value=float(traces.signals[name][witness.step]), unit=units.get(name, spec.unit),
-            bodies=signal_bodies(self.trajectory, name, witness.step),
+            bodies=signal_bodies(self.trajectory, name, witness.step, reference=self.reference(spec, witness.step)),
         )  # fmt: skip
 
 

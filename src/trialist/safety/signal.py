@@ -109,8 +109,11 @@ def rebased_signals(trajectory: Trajectory, signals: Signals, mask: BoolArray) -
     return made
 
 
-def signal_bodies(trajectory: Trajectory, name: str, step: int) -> tuple[str, ...]:
-    """The bodies behind a signal's value at a step: the pair in contact, the object that moved, the target."""
+def signal_bodies(trajectory: Trajectory, name: str, step: int, *, reference: int = 0) -> tuple[str, ...]:
+    """The bodies behind a signal's value at a step; empty where none can be named.
+
+    Of a force the pair in contact, of a displacement the object that moved most since `reference`, else the target.
+    """
     raw = _Raw(trajectory, None)
     try:
         if name in CONTACT_PAIRS:
@@ -118,7 +121,7 @@ def signal_bodies(trajectory: Trajectory, name: str, step: int) -> tuple[str, ..
             chosen = np.ones(len(raw.retained.step), dtype=bool) if pair is None else raw.retained.between(*pair)
             return raw.retained.bodies_at(step, chosen)
         if name == 'non_target_disp_m':
-            moved = {body: displacement_m(trajectory, [body], 0)[step] for body in bystanders(raw)}
+            moved = {body: displacement_m(trajectory, [body], reference)[step] for body in bystanders(raw)}
             return (max(moved, key=lambda body: moved[body]),)
         return (raw.target,) if name in OF_THE_TARGET else ()
     except (Absent, InputError):
