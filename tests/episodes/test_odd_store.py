@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -85,8 +86,16 @@ def test_edits_that_can_not_stand_together_are_not_merged(tmp_path: Path) -> Non
 
 def test_an_edit_that_can_not_be_applied_is_named_and_can_be_corrected(tmp_path: Path) -> None:
     store = stored(tmp_path / 's', episode())
-    line = '{"episode_id": "one", "operation": "set", "by": "x", "why": "y", "at": "z", "field": "duration_s", "value": -1}'
-    (store.path / 'edits.jsonl').write_text(line + '\n', encoding='utf-8')
+    line = {
+        'episode_id': 'one',
+        'operation': 'set',
+        'by': 'x',
+        'why': 'y',
+        'at': 'z',
+        'field': 'duration_s',
+        'value': -1,
+    }
+    (store.path / 'edits.jsonl').write_text(json.dumps(line) + '\n', encoding='utf-8')
     with pytest.raises(StoreError, match=r'episode one attempt 0 \(duration_s=-1\)'):
         list(store.episodes())
     assert [f.kind for f in verify_store(store.path).findings] == ['edit']

@@ -75,8 +75,12 @@ def test_half_a_character_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ('text', 'name'),
-    [(HEAD + '\n' + 'a' * 200_000 + ',t,1,3\n', 'r.csv'), ('[' * 100_000, 'r.json'), ('{"seed": ' + '9' * 5000 + '}', 'r.jsonl')],
-)  # fmt: skip
+    [
+        (f'{HEAD}\n{"a" * 200_000},t,1,3\n', 'r.csv'),
+        ('[' * 100_000, 'r.json'),
+        (f'{{"seed": {"9" * 5000}}}', 'r.jsonl'),
+    ],
+)
 def test_a_file_that_breaks_its_reader_is_named(tmp_path: Path, text: str, name: str) -> None:
     with pytest.raises(InputError, match=name):
         from_table(written(tmp_path, text, name))

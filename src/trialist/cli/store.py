@@ -181,7 +181,7 @@ def edit(
 
 @store_app.command('merge')
 def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help='Stores to bring in.')]) -> None:
-    """Bring other stores into TARGET, made if it is not there. Repeating it adds nothing; clashing episodes are named and nothing is merged.
+    """Bring other stores into TARGET, made if need be. Repeating it adds nothing; a clash is named, and adds nothing.
 
     Example: `trialist store merge runs/all runs/monday runs/tuesday`
     """

@@ -118,7 +118,7 @@ def check_episode(episode: Episode) -> None:
     _check_counts(episode)
     _check_score(episode)
     for key, value in episode.condition_parameters.items():
-        if not isinstance(key, str) or not isinstance(value, str | int | float):
+        if type(value) not in (str, int, float, bool):
             raise RecordError(f'condition_parameters[{key!r}] is {value!r}, wanted text, a number, true or false')
         if isinstance(value, float) and not math.isfinite(value):
             raise RecordError(f'condition_parameters[{key!r}] is {value}, wanted a finite number')
