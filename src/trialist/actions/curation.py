@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from trialist.actions.dataset import TEST_SPLITS
 from trialist.errors import InputError
@@ -87,3 +89,21 @@ def _decide(
     return CurationDecision(
         d.name, False, f'same robot ({d.robot}) and same profile as {kept.name}, which has {relation}'
     )
+
+
+def read_descriptions(path: Path | str) -> list[DatasetDescription]:
+    """Descriptions from a JSON list of objects with the fields of DatasetDescription."""
+    target = Path(path)
+    try:
+        rows = json.loads(target.read_text(encoding='utf-8'))
+    except (OSError, json.JSONDecodeError) as error:
+        raise InputError(f'{target}: not readable as JSON ({error})') from error
+    if not isinstance(rows, list):
+        raise InputError(f'{target}: wanted a list of descriptions, found {type(rows).__name__}')
+    found = []
+    for number, row in enumerate(rows):
+        try:
+            found.append(DatasetDescription(**{**row, 'splits': tuple(row.get('splits', ('train',)))}))
+        except (TypeError, AttributeError) as error:
+            raise InputError(f'{target}: description {number}: {error}') from error
+    return found

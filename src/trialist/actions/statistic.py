@@ -90,6 +90,6 @@ def check_no_leak(statistics: ActionStatistics, evaluated: Iterable[str]) -> Non
     leaked = sorted(statistics.episode_ids & set(evaluated))
     if leaked:
         raise InputError(
-            f'{len(leaked)} evaluated episodes, such as {leaked[0]}, are among those that the action statistics came from; '
+            f'{len(leaked)} evaluated episodes, such as {leaked[0]}, are among those the statistics came from; '
             'compute the statistics from the training split'
         )

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from trialist import __version__
+from trialist.cli.actions import actions_app
 from trialist.cli.importing import import_table
 from trialist.cli.store import store_app
 from trialist.errors import TrialistError
@@ -37,6 +38,7 @@ def root(
 # One line a verb, in the order of a trial.
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
+app.add_typer(actions_app, name='actions')
 
 
 def main() -> None:
