@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from trialist.actions.image import EncodedImage
 from trialist.actions.space import ActionSpace, FloatArray
+from trialist.actions.video import VideoFrame
 from trialist.errors import InputError, UnknownName
 
-RecordedImage = EncodedImage | NDArray[Any]
+RecordedImage = EncodedImage | VideoFrame | NDArray[Any]
 TEST_SPLITS = ('test', 'validation', 'valid', 'val', 'eval')
 
 
@@ -30,7 +31,7 @@ class Observation:
         if name not in self.images:
             raise UnknownName('image of the observation', name, self.images)
         found = self.images[name]
-        return found.array() if isinstance(found, EncodedImage) else found
+        return found if isinstance(found, np.ndarray) else found.array()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

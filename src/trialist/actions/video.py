@@ -1,9 +1,10 @@
-"""Frames of a recorded video, one at a time, through PyAV where it is installed."""
+"""Frames of a recorded video, decoded when looked at, through PyAV where it is installed."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
@@ -13,7 +14,19 @@ from numpy.typing import NDArray
 from trialist.errors import InputError, SetupError
 
 
-class VideoFrames(Sequence[NDArray[Any]]):
+@dataclass(frozen=True, slots=True, eq=False)
+class VideoFrame:
+    """One frame, not decoded yet."""
+
+    frames: VideoFrames
+    index: int
+
+    def array(self) -> NDArray[Any]:
+        """The pixels, (height, width, 3)."""
+        return self.frames.decode(self.index)
+
+
+class VideoFrames(Sequence[VideoFrame]):
     """The frames of one episode inside a video that may hold several; reading forward decodes each frame once."""
 
     def __init__(self, path: Path, start_s: float, fps: float, length: int) -> None:
@@ -21,7 +34,7 @@ class VideoFrames(Sequence[NDArray[Any]]):
         self.start_s = start_s
         self.fps = fps
         self.length = length
-        self._frames: Iterator[NDArray[Any]] | None = None
+        self._stream: Iterator[NDArray[Any]] | None = None
         self._next = 0
         self._last: tuple[int, NDArray[Any]] | None = None
 
@@ -29,21 +42,25 @@ class VideoFrames(Sequence[NDArray[Any]]):
         return self.length
 
     @overload
-    def __getitem__(self, index: int) -> NDArray[Any]: ...
+    def __getitem__(self, index: int) -> VideoFrame: ...
     @overload
-    def __getitem__(self, index: slice) -> list[NDArray[Any]]: ...
-    def __getitem__(self, index: int | slice) -> NDArray[Any] | list[NDArray[Any]]:
+    def __getitem__(self, index: slice) -> list[VideoFrame]: ...
+    def __getitem__(self, index: int | slice) -> VideoFrame | list[VideoFrame]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(self.length))]
         if not 0 <= index < self.length:
             raise IndexError(index)
+        return VideoFrame(self, index)
+
+    def decode(self, index: int) -> NDArray[Any]:
+        """The pixels of one frame; going back starts the video over."""
         if self._last is not None and self._last[0] == index:
             return self._last[1]
-        if self._frames is None or index < self._next:
-            self._frames, self._next = self._decode(), 0
+        if self._stream is None or index < self._next:
+            self._stream, self._next = self._decode(), 0
         frame = None
         while self._next <= index:
-            frame = next(self._frames, None)
+            frame = next(self._stream, None)
             if frame is None:
                 raise InputError(f'{self.path}: the video ends after {self._next} of the {self.length} frames declared')
             self._next += 1
