@@ -128,5 +128,5 @@ def test_spaces_follow_their_conversions() -> None:
 def test_a_dimension_that_is_not_there_raises() -> None:
     with pytest.raises(InputError, match='no dimension 5'):
         BinaryGripper(5)(np.zeros((2, 3)))
-    with pytest.raises(InputError, match='wanted each of 0..1 once'):
+    with pytest.raises(InputError, match=r'wanted each of 0\.\.1 once'):
         Reorder((0, 0))

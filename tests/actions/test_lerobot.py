@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-
 from tests.actions.build import make_lerobot, picture, rollout
+
 from trialist.actions.dataset import open_dataset
 from trialist.actions.lerobot import LeRobotDataset
 from trialist.actions.video import VideoFrames

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from tests.actions.build import make_rlds, picture, rlds_example, rlds_features, rollout, tensor
+
 from trialist.actions.dataset import open_dataset
 from trialist.actions.feature import Feature, features_json, parse_features
-from trialist.actions.image import EncodedImage, decode_many, encode_image
+from trialist.actions.image import EncodedImage, decode_many, encode_image, jpeg_header
 from trialist.actions.rlds import RldsDataset, write_rlds
 from trialist.actions.space import DimensionKind
 from trialist.errors import InputError, UnknownName
@@ -141,10 +141,40 @@ def test_decoding_in_threads_keeps_the_order() -> None:
     assert found == list(range(50))
 
 
+def test_the_fast_jpeg_path_gives_pillows_own_pixels() -> None:
+    import io
+
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for size, quality, mode in (
+        ((37, 53), 90, 'RGB'),
+        ((64, 48), 60, 'RGB'),
+        ((20, 20), 95, 'L'),
+        ((9, 200), 30, 'CMYK'),
+    ):
+        bands = {'RGB': 3, 'L': 1, 'CMYK': 4}[mode]
+        pixels = rng.integers(0, 255, (*size, bands), dtype=np.uint8)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if bands == 1 else pixels, mode=None if bands < 4 else 'CMYK').save(
+            buffer, 'jpeg', quality=quality
+        )
+        wanted = np.asarray(Image.open(io.BytesIO(buffer.getvalue())).convert('RGB'))
+        np.testing.assert_array_equal(EncodedImage(buffer.getvalue(), (*size, 3)).array(), wanted)
+        assert jpeg_header(buffer.getvalue()) == (*size, bands)
+
+
+def test_a_jpeg_cut_short_is_refused_wherever_it_ends() -> None:
+    whole = encode_image(picture(np.zeros(3), (64, 64)), form='jpeg')
+    for kept in range(0, len(whole) - 2, 97):
+        with pytest.raises(InputError):
+            EncodedImage(whole[:kept], (64, 64, 3)).array()
+
+
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     root = make_rlds(tmp_path, train=4, shards=2)
     (root / 'push-train.tfrecord-00001-of-00002').unlink()
-    with pytest.raises(InputError, match='push-train.tfrecord-00001-of-00002: missing'):
+    with pytest.raises(InputError, match=r'push-train\.tfrecord-00001-of-00002: missing'):
         RldsDataset.open(root)
 
 

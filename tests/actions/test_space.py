@@ -57,7 +57,8 @@ def test_an_action_without_numbers_raises() -> None:
     ('name', 'kind'),
     [
         ('world_vector[0]', 'position'), ('rotation_delta[2]', 'angle'), ('gripper_closedness_action', 'gripper'),
-        ('terminate_episode', 'terminate'), ('x', 'position'), ('joint_3', 'angle'), ('angular_velocity[0]', 'angular_velocity'),
+        ('terminate_episode', 'terminate'), ('x', 'position'), ('joint_3', 'angle'),
+        ('angular_velocity[0]', 'angular_velocity'),
         ('linear_velocity[1]', 'velocity'), ('gripper_torque', 'torque'), ('mystery', 'unknown'),
     ],
 )  # fmt: skip

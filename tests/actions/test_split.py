@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tests.actions.build import make_lerobot, make_rlds
+
 from trialist.actions.curation import DatasetDescription, curate, read_descriptions
 from trialist.actions.dataset import open_dataset
 from trialist.actions.registry import find_dataset, load_datasets
@@ -81,9 +81,12 @@ def described(name: str, episodes: int, **changes: object) -> DatasetDescription
 
 
 def test_of_equal_profiles_the_larger_dataset_is_kept() -> None:
-    decisions = {d.name: d for d in curate([described('small', 50), described('large', 90), described('other', 5, robot='UR5')])}
+    three = [described('small', 50), described('large', 90), described('other', 5, robot='UR5')]
+    decisions = {d.name: d for d in curate(three)}
     assert [n for n, d in decisions.items() if d.is_kept] == ['large', 'other']
-    assert decisions['small'].reason == 'same robot (Franka) and same profile as large, which has 90 episodes against 50'
+    assert (
+        decisions['small'].reason == 'same robot (Franka) and same profile as large, which has 90 episodes against 50'
+    )
 
 
 def test_any_differing_feature_keeps_both() -> None:

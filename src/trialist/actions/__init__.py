@@ -2,7 +2,6 @@
 
 from trialist.actions.compare import ActionComparison, Verdict, compare_actions
 from trialist.actions.dataset import Observation, RecordedEpisode, open_dataset
-from trialist.actions.evaluate import ActionRun, read_runs, run_actions
 from trialist.actions.metric import absolute_errors, action_errors, class_metrics
 from trialist.actions.parse import parse_action
 from trialist.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode
@@ -15,7 +14,6 @@ from trialist.actions.summary import ActionSummary, summarize_actions
 
 __all__ = [
     'ActionComparison',
-    'ActionRun',
     'ActionSpace',
     'ActionStatistics',
     'ActionSummary',
@@ -40,9 +38,7 @@ __all__ = [
     'make_split',
     'open_dataset',
     'parse_action',
-    'read_runs',
     'read_split',
-    'run_actions',
     'summarize_actions',
     'write_split',
 ]

@@ -52,6 +52,13 @@ def decode_pixels(data: bytes, *, channels: int | None, dtype: str, where: str) 
         from PIL import Image, UnidentifiedImageError
     except ModuleNotFoundError as error:
         raise SetupError('decoding images needs Pillow: pip install "trialist[vlm]"') from error
+    header = jpeg_header(data) if channels == 3 and dtype == 'uint8' else None
+    if header is not None and header[2] == 3:
+        try:
+            # The decoder alone: opening the file through Pillow's plugin costs a quarter of the time.
+            return np.asarray(Image.frombytes('RGB', (header[1], header[0]), data, 'jpeg', 'RGB', ''))
+        except ValueError:
+            pass  # damaged, or of a kind that only the plugin handles: it decides, and says why
     try:
         with Image.open(io.BytesIO(data)) as opened:
             if dtype == 'uint16':
@@ -62,6 +69,20 @@ def decode_pixels(data: bytes, *, channels: int | None, dtype: str, where: str) 
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise InputError(f'{where}: the image does not decode ({error})') from error
     return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def jpeg_header(data: bytes) -> tuple[int, int, int] | None:
+    """Height, width and components of a JPEG, from its frame header; None for anything else."""
+    if data[:2] != b'\xff\xd8':
+        return None
+    place = 2
+    while place + 9 < len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = (int.from_bytes(data[place + i : place + i + 2], 'big') for i in (5, 7))
+            return height, width, data[place + 9]
+        place += 2 + int.from_bytes(data[place + 2 : place + 4], 'big')
+    return None
 
 
 def encode_image(pixels: NDArray[Any], *, form: str = 'png', quality: int = 95) -> bytes:

@@ -68,7 +68,10 @@ def quantile_filtered(errors: ArrayLike, quantiles: tuple[float, float] = QUANTI
     """The normalised mean of the errors between two quantiles, the quantiles themselves included."""
     values = _flat(errors)
     low, high = np.quantile(values, quantiles)
-    return namse(values[(values >= low) & (values <= high)])
+    kept = values[(values >= low) & (values <= high)]
+    if kept.size == 0:
+        raise NotEstimable(f'none of the {values.size} errors lies between their own quantiles {quantiles}')
+    return namse(kept)
 
 
 def max_over_median(errors: ArrayLike) -> float:

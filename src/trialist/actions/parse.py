@@ -43,9 +43,9 @@ def parse_action(text: str, size: int, *, lenient: bool = False) -> Prediction:
 def _from_list(body: str, size: int) -> Prediction:
     values = _literal(body)
     if values is None:
-        if body.count('[') > 1:
-            return Invalid(InvalidReason.MIXED_TEXT, _shown(body))
-        return Invalid(InvalidReason.TEXT_ELEMENT, _shown(body))
+        nested = body[1:].lstrip().startswith('[')
+        several = InvalidReason.NOT_SCALAR if nested else InvalidReason.MIXED_TEXT
+        return Invalid(several if body.count('[') > 1 else InvalidReason.TEXT_ELEMENT, _shown(body))
     for value in values:
         fault = _fault(value)
         if fault is not None:

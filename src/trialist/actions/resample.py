@@ -61,7 +61,9 @@ class Pool:
         weights *= (self.ordered >= low[:, None]) & (self.ordered <= high[:, None])
         first = self.ordered[np.argmax(weights > 0, axis=1)]
         last = self.ordered[weights.shape[1] - 1 - np.argmax(weights[:, ::-1] > 0, axis=1)]
-        return _scaled(np.einsum('bn,n->b', weights, self.ordered) / weights.sum(axis=1), first, last)
+        size = weights.sum(axis=1)  # 0 where so few errors were drawn that none lies between the quantiles
+        mean = np.einsum('bn,n->b', weights, self.ordered) / np.where(size > 0, size, 1.0)
+        return np.where(size > 0, _scaled(mean, first, last), np.nan)
 
     def max_over_median(self, counts: Counts) -> FloatArray:
         median = self._quantile(counts[:, self.owner].astype(np.float64), 0.5)

@@ -19,6 +19,7 @@ from trialist.stats import Interval, wilson
 
 PHASES = ('start', 'middle', 'end')
 CONSTANT = 'the timestep errors do not differ (one timestep, or all equal)'
+FILTERED = 'the errors between the quantiles are none, or do not differ'
 ZERO_MEDIAN = 'the median error is 0'
 
 
@@ -227,7 +228,7 @@ def _absolute_measures(pool: Pool, asked: _Asked) -> dict[str, Measure]:
             'amae': (pool.mean, ''),
             'amae_by_episode': (pool.mean_by_episode, ''),
             'namae': (pool.normalized, CONSTANT),
-            'quantile_filtered_namae': (functools.partial(pool.quantile_filtered, quantiles=QUANTILES), CONSTANT),
+            'quantile_filtered_namae': (functools.partial(pool.quantile_filtered, quantiles=QUANTILES), FILTERED),
             'max_over_median': (pool.max_over_median, ZERO_MEDIAN),
             'share_beyond_three_medians': (functools.partial(pool.share_beyond, medians=3.0), ZERO_MEDIAN),
         },
