@@ -109,6 +109,28 @@ def test_no_shared_answer_is_not_estimable() -> None:
         compare_actions(pair[0], pair[1], invalid='exclude')
 
 
+def test_few_episodes_are_tested_exactly() -> None:
+    """Six episodes that all favour one model: 2 of the 64 arrangements are as extreme; Holm doubles it."""
+    found = compare_actions(run(1, 0.1, episodes=6), run(2, 0.9, episodes=6), n_resamples=100)
+    assert all(t.exact and t.p_value == 2 / 64 for t in found.tests.values())
+    assert found.p_value == 4 / 64
+    assert found.n_for_power == 7
+    assert found.verdict is Verdict.UNRESOLVED
+
+
+@pytest.mark.parametrize('scale', [1e-7, 1e7])
+def test_the_unit_of_the_actions_does_not_matter(scale: float) -> None:
+    def scaled(episodes: list[PredictedEpisode]) -> list[PredictedEpisode]:
+        return [
+            PredictedEpisode(episode_id=e.episode_id, predicted=e.predicted * scale, target=e.target * scale)
+            for e in episodes
+        ]
+
+    found = compare_actions(scaled(run(1, 0.1)), scaled(run(2, 0.5)))
+    assert found.verdict is Verdict.BETTER
+    assert found.p_value == pytest.approx(compare_actions(run(1, 0.1), run(2, 0.5)).p_value)
+
+
 def test_the_gate_holds_its_level_under_the_null() -> None:
     """Two models with equal noise, 12 episodes: told apart in at most about 5 % of 200 trials."""
     found = sum(

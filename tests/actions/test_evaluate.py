@@ -42,7 +42,7 @@ Prepared = tuple[ActionDataset, EvaluationSplit, ActionStatistics]
 
 @pytest.fixture(scope='module')
 def rlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_rlds(tmp_path_factory.mktemp('rlds'), train=28, test=6)
+    return make_rlds(tmp_path_factory.mktemp('rlds'), train=28, test=8)
 
 
 @pytest.fixture(scope='module')
@@ -63,7 +63,7 @@ def test_three_real_predictors_are_ranked_as_they_should_be(
 ) -> None:
     """The action is a smooth function of the state: neighbours beat the mean, and a network beats both."""
     dataset = open_dataset(request.getfixturevalue(folder))
-    split = make_split(dataset, test_share=0.2)
+    split = make_split(dataset, test_share=0.25)
     for spec in ('mean', 'nearest', 'clone,epochs=80'):
         predictor, statistics = prepare(dataset, split, spec)
         done = run_actions(dataset, predictor, tmp_path / 'store', split=split, statistics=statistics)

@@ -89,3 +89,27 @@ def test_a_camera_stored_as_video_leaves_actions_readable(tmp_path: Path) -> Non
     wanted = InputError if importlib.util.find_spec('av') else SetupError
     with pytest.raises(wanted, match=r'videos/chunk-000/observation.images.top/episode_000000.mp4'):
         episode.observation(0).image('top')
+
+
+@pytest.mark.skipif(importlib.util.find_spec('av') is None, reason='optional: PyAV is not installed')
+def test_frames_of_a_shared_video_are_the_episodes_own(tmp_path: Path) -> None:
+    """v3.0 keeps many episodes in one file: an episode starts at its from_timestamp."""
+    import av
+
+    path = tmp_path / 'file-000.mp4'
+    with av.open(str(path), 'w') as container:
+        stream = container.add_stream('mpeg4', rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, 'yuv420p'
+        for level in range(30):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), level * 8, np.uint8), format='rgb24')
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+    def level(frames: VideoFrames, index: int) -> float:
+        return float(frames[index].array().mean()) / 8
+
+    second = VideoFrames(path, 1.2, 10.0, 18)
+    assert [level(second, i) for i in range(18)] == pytest.approx(list(range(12, 30)), abs=0.9)
+    assert [level(second, i) for i in (3, 1, 1, 9)] == pytest.approx([15, 13, 13, 21], abs=0.9)
+    with pytest.raises(InputError, match='the video ends after 5 of the 9 frames'):
+        level(VideoFrames(path, 2.5, 10.0, 9), 8)

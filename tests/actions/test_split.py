@@ -74,8 +74,8 @@ def test_statistics_of_evaluated_episodes_are_refused(tmp_path: Path) -> None:
 
 
 def described(name: str, episodes: int, **changes: object) -> DatasetDescription:
-    base = {'robot': 'Franka', 'morphology': 'single arm', 'gripper': 'two-finger', 'action_space': '7D', 'rgb_cameras': 2,
-            'depth_cameras': 0, 'wrist_cameras': 1, 'has_language': True, 'has_calibration': False,
+    base = {'robot': 'Franka', 'morphology': 'single arm', 'gripper': 'two-finger', 'action_space': '7D',
+            'rgb_cameras': 2, 'depth_cameras': 0, 'wrist_cameras': 1, 'has_language': True, 'has_calibration': False,
             'has_proprioception': True}  # fmt: skip
     return DatasetDescription(name=name, episodes=episodes, **{**base, **changes})  # type: ignore[arg-type]
 

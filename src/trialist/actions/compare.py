@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from trialist.actions.summary import ScoredRun, score_episodes
 from trialist.errors import InputError, NotEstimable
 from trialist.stats import Permutation, holm, paired_mean_sample_size, sign_flip
 
-SCALARS = ('amse', 'amse_by_episode', 'amae')
+EXACT_EPISODES = 14
 
 
 class Verdict(enum.StrEnum):
@@ -60,7 +61,8 @@ class ActionComparison:
             )
         if self.verdict is Verdict.DIRECTION_UNRESOLVED:
             return f'{a} and {b} differ (p = {self.p_value:.3g}); which is better is not resolved.'
-        need = '' if self.n_for_power is None else f' About {self.n_for_power} episodes would resolve them.'
+        is_more = self.n_for_power is not None and self.n_for_power > self.n_episodes
+        need = f' About {self.n_for_power} episodes would resolve them.' if is_more else ''
         return f'{a} and {b} are not told apart on {self.n_episodes} episodes (p = {self.p_value:.3g}).{need}'
 
 
@@ -150,8 +152,15 @@ def _advantages(
 
 
 def _flip(differences: Sequence[FloatArray], *, seed: int, n_resamples: int) -> Permutation:
+    """The sign-flip test of the episodes' mean differences; every arrangement is counted where they are few."""
     means = np.array([d.mean() for d in differences])
-    return sign_flip(means, n_resamples=max(n_resamples, 999), rng=np.random.default_rng(seed))
+    largest = float(np.abs(means).max())
+    scaled = means / largest if largest > 0 else means
+    if means.size > EXACT_EPISODES:
+        return sign_flip(scaled, n_resamples=max(n_resamples, 9_999), rng=np.random.default_rng(seed))
+    signs = 1.0 - 2.0 * (np.arange(2**means.size)[:, None] >> np.arange(means.size) & 1)
+    extreme = np.abs(signs @ scaled) >= abs(scaled.sum()) - 1e-9
+    return Permutation(float(scaled.mean()), float(extreme.mean()), 'two-sided', True, None)
 
 
 def _verdict(
@@ -173,4 +182,7 @@ def _episodes_needed(differences: Sequence[FloatArray], alpha: float) -> int | N
     means = np.array([d.mean() for d in differences])
     if means.size < 2 or means.mean() == 0 or means.std() == 0:
         return None
-    return paired_mean_sample_size(float(means.mean()), float(means.std(ddof=1)), alpha=alpha)
+    # Holm over two tests; and with fewer episodes than `least` no arrangement of signs is rare enough.
+    least = 1 + math.ceil(math.log2(2 / alpha))
+    planned = paired_mean_sample_size(float(means.mean()), float(means.std(ddof=1)), alpha=alpha / 2)
+    return max(least, planned)

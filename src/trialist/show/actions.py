@@ -154,11 +154,13 @@ def comparison_table(comparisons: Sequence[tuple[str, ActionComparison]]) -> Tab
     for dataset, c in comparisons:
         advantage = c.advantages['amse']
         found = [advantage.value, _between(advantage.interval), c.p_value, c.n_episodes]
-        rows.append([dataset, c.model_a, c.model_b, *found, c.verdict.value, c.sentence])
+        rows.append([dataset, c.model_a, c.model_b, *found, c.verdict.value])
     columns: list[str | Column] = [
-        'dataset', 'a', 'b', Column('AMSE b - a', '.4g'), '95 %', Column('p', '.3g'), 'episodes', 'verdict', 'in words',
+        'dataset', 'a', 'b', Column('AMSE b - a', '.3g'), '95 %', Column('p', '.3g'), 'episodes', 'verdict',
     ]  # fmt: skip
-    return table('Paired comparisons', columns, rows, note='Positive: a has the smaller error. Paired by episode.')
+    told = '\n'.join(f'{dataset}: {c.sentence}' for dataset, c in comparisons)
+    note = f'Positive: a has the smaller error. Paired by episode; p by sign flips of AMSE and AMAE, Holm.\n{told}'
+    return table('Paired comparisons', columns, rows, note=note)
 
 
 def group_table(groups: Sequence[GroupScore]) -> Table:

@@ -70,6 +70,6 @@ def _label(axes: Axes, scores: Scores, what: str) -> None:
     marked = {True: ' *', False: '', None: ''}
     axes.set_yticks(range(len(scores.datasets)))
     axes.set_yticklabels([title + marked[scores.in_pretraining[d]] for d, title in scores.titles.items()])
-    axes.invert_yaxis()
+    axes.set_ylim(len(scores.datasets) - 0.4, -0.6)
     note = '    * in the pretraining mix' if any(scores.in_pretraining.values()) else ''
     axes.set_xlabel(what + note)
