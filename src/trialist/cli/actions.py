@@ -216,7 +216,7 @@ def report(
         scores, shown = built.scores, report_tables(built)
     for each in shown:
         print_table(each, form)
-        if form == 'text':
+        if form not in ('json', 'csv'):
             typer.echo()
     if figures is not None:
         from trialist.show.actions_figure import amse_figure, namse_figure
