@@ -27,9 +27,10 @@ from trialist.actions.image import decode_many
 from trialist.actions.rlds import RldsDataset
 def read():
     total = 0
-    for episode in RldsDataset.open(sys.argv[1]).episodes('train'):
-        for image in decode_many(episode.images['image'], threads=int(sys.argv[2])):
-            total += int(image[0, 0, 0])
+    episodes = RldsDataset.open(sys.argv[1]).episodes('train')
+    images = (image for episode in episodes for image in episode.images['image'])
+    for image in decode_many(images, threads=int(sys.argv[2])):
+        total += int(image[0, 0, 0])
     return total
 read()
 best = 1e9
@@ -113,7 +114,16 @@ def reader(python: Path | str, code: str, *arguments: object) -> tuple[float, fl
 def scoring() -> Result:
     """Ten thousand timesteps scored with every interval, against a loop over resamples in plain numpy."""
     from trialist.actions import PredictedEpisode, summarize_actions
-    from trialist.actions.metric import absolute_errors, action_errors, amse, max_over_median, namse, quantile_filtered
+    from trialist.actions.metric import (
+        absolute_errors,
+        action_errors,
+        amse,
+        amse_by_episode,
+        max_over_median,
+        namse,
+        quantile_filtered,
+        share_beyond_medians,
+    )
     from trialist.stats import resample_counts
 
     rng = np.random.default_rng(0)
@@ -125,15 +135,23 @@ def scoring() -> Result:
     squared = [action_errors(e.predicted, e.target) for e in run]
     absolute = [absolute_errors(e.predicted, e.target) for e in run]
 
+    by_dimension = [(e.predicted - e.target) ** 2 for e in run]
+    thirds = np.arange(100) * 3 // 100
+
     def loop(resamples: int) -> None:
         for row in resample_counts(100, n_resamples=resamples, rng=np.random.default_rng(0)):
             drawn = np.repeat(np.arange(100), row)
-            s, a = [squared[i] for i in drawn], np.concatenate([absolute[i] for i in drawn])
-            amse(s), namse(np.concatenate(s)), a.mean(), namse(a), quantile_filtered(a), max_over_median(a)
+            s, a = [squared[i] for i in drawn], [absolute[i] for i in drawn]
+            joined = np.concatenate(a)
+            amse(s), amse_by_episode(s), namse(np.concatenate(s)), amse(a), amse_by_episode(a), namse(joined)
+            quantile_filtered(joined), max_over_median(joined), share_beyond_medians(joined)
+            np.concatenate([by_dimension[i] for i in drawn]).mean(axis=0)
+            for phase in range(3):
+                np.concatenate([e[thirds == phase] for e in s]).mean()
 
     ours = seconds(lambda: summarize_actions(run, n_resamples=1000), repeats=2)
     peer = seconds(lambda: loop(50), repeats=2) * 20
-    work = '10,000 timesteps, 19 measures x 1,000 episode draws; the loop does 6 measures, 50 draws x 20'
+    work = '10,000 timesteps, 19 measures x 1,000 episode draws; the loop does 50 draws x 20'
     return against('actions/summary', ours_s=ours, peer='a numpy loop over draws', peer_s=peer, target=1.0, work=work)
 
 
