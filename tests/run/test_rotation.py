@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.run.plans import make_plan
+
 from trialist.run import Slot, trial_slots
 from trialist.run.rotation import rotate
 
@@ -117,5 +118,5 @@ def test_grouping_keeps_a_group_together_in_each_session(grouping: str) -> None:
     )
     for session in ('s1', 's2'):
         names = [getattr(s.cell, grouping).name for s in trial_slots(plan) if s.session == session]
-        changes = sum(a != b for a, b in zip(names, names[1:], strict=False))
+        changes = sum(a != b for a, b in itertools.pairwise(names))
         assert changes == 1
