@@ -286,6 +286,9 @@ def test_sessions_and_fixtures_can_be_run_one_by_one(tmp_path: Path) -> None:
     assert {e.session for e in episodes} == {'s1'}
     assert len(episodes) == 8
     assert {e.labels['fixture'] for e in episodes} <= {'left', 'right'}
+    ruled = make_plan(stopping={'rule': 'sequential'})
+    with pytest.raises(InputError, match='a stopping rule looks at all slots'):
+        run_trial(ruled, tmp_path / 'ruled', workers=0, session='s1')
     with pytest.raises(InputError, match="no session of this plan named 's3'"):
         run_trial(plan, tmp_path / 's', workers=0, session='s3')
 

@@ -69,6 +69,8 @@ def run_trial(
     """
     if workers < 0:
         raise InputError(f'workers is {workers}, wanted >= 0')
+    if plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
+        raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
     context = Context.of(plan, operator=operator)
     slots = _chosen(trial_slots(plan), fixture=fixture, session=session)
     opened = open_trial_store(context, store)
