@@ -170,6 +170,8 @@ def test_a_broken_policy_makes_episodes_with_the_right_outcome_and_the_trial_goe
     store = Store.open(tmp_path / 's')
     broken = [e for e in store.episodes(attempts='all') if e.reason]
     assert {(e.outcome, e.reason) for e in broken} == {(outcome, reason)}
+    if fault == 'hang':
+        assert 'in act' in (read_fault(store, broken[0], plan=plan) or '')  # the stack of the hanging call is kept
     if outcome is Outcome.INVALID:
         assert [e.attempt for e in broken] == [0, 1]
         assert (run.n_valid, run.n_given_up) == (3, 1)
