@@ -273,7 +273,9 @@ def test_a_mismatch_of_conventions_names_both_sides() -> None:
     arm = ActionConvention(
         control_mode=ControlMode.JOINT_POSITION, target=Target.ABSOLUTE, frame=Frame.JOINT, n_joints=7
     )
-    policy = PolicySpec(name='act', action=arm, control_rate_hz=50.0, state_width=8, images={'wrist': None})
+    policy = PolicySpec(
+        name='act', action=arm, control_rate_hz=50.0, state_width=8, state_layout=('q_rad',) * 8, images={'wrist': None}
+    )
     host = HostSpec(name='cell', action=TRANSLATION, control_rate_hz=20.0, state_width=4, images={'top': (4, 4)})
     with pytest.raises(InputError) as caught:
         check_conventions(host, policy)
@@ -282,6 +284,7 @@ def test_a_mismatch_of_conventions_names_both_sides() -> None:
         'target: host cell has delta, policy act has absolute',
         'control_rate_hz: host cell has 20, policy act has 50',
         'state_width: host cell has 4, policy act has 8',
+        'state_layout: host cell has none',
         'camera wrist: host cell has only top, policy act has a need of it',
     ):
         assert part in str(caught.value)
