@@ -7,6 +7,7 @@ import sys
 import typer
 
 from trialist import __version__
+from trialist.cli.actions import actions_app
 from trialist.cli.audit import audit_app
 from trialist.cli.calibrate import calibrate
 from trialist.cli.close import close
@@ -51,6 +52,7 @@ app.command('run')(run)
 app.command('close')(close)
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
+app.add_typer(actions_app, name='actions')
 app.add_typer(safety_app, name='safety')
 app.add_typer(audit_app, name='audit')
 app.command('score')(score)
