@@ -1,5 +1,5 @@
 # `make demo` and `make test` do all their own set-up; the rest is for those who work on trialist.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -25,7 +25,7 @@ study: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
-setup: $(STAMP) system
+setup: $(STAMP) system peers
 
 # Outside programs that can't live in our environment, such as openpi's own client (numpy 1).
 peers: $(STAMP)
