@@ -211,9 +211,9 @@ def test_bridge_power_is_within_three_points_of_the_detection_rate() -> None:
 @pytest.mark.parametrize('pilot', [12, 38])
 def test_the_interval_of_the_needed_n_covers_the_true_one(pilot: int) -> None:
     rng = np.random.default_rng(pilot)
-    a, b = population('groot', 1500, rng), population('act', 1500, rng)
+    a, b = population('groot', 1000, rng), population('act', 1000, rng)
     true = bridge_power(a, b, rng=rng, per_cell=(), tau_s=TAU_S, debias='none', n_bridges=20_000).needed.n
-    trials, covered, estimates, plugged = 150, 0, [], []
+    trials, covered, estimates, plugged = 100, 0, [], []
     for _ in range(trials):
         a, b = population('groot', pilot, rng), population('act', pilot, rng)
         seed = int(rng.integers(2**31))

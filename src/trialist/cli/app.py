@@ -13,9 +13,11 @@ from trialist.cli.compare import compare
 from trialist.cli.demo import demo
 from trialist.cli.importing import import_table
 from trialist.cli.plot import plot
+from trialist.cli.power import power_app
 from trialist.cli.safety import safety_app
 from trialist.cli.score import score
 from trialist.cli.store import store_app
+from trialist.cli.watch import watch
 from trialist.errors import TrialistError
 
 app = typer.Typer(
@@ -47,6 +49,8 @@ app.command('import')(import_table)
 app.add_typer(store_app, name='store')
 app.add_typer(safety_app, name='safety')
 app.add_typer(audit_app, name='audit')
+app.add_typer(power_app, name='power')
+app.command('watch')(watch)
 app.command('score')(score)
 app.command('compare')(compare)
 app.command('calibrate')(calibrate)

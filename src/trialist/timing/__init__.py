@@ -20,6 +20,7 @@ from trialist.timing.reference import RelativeScore, auc, curve_auc, hrt
 from trialist.timing.resample import NullMethod
 from trialist.timing.scalar import CohortScore, Scale, completion, mtbf, score_cohort, uph_of_rmst, uph_of_successes
 from trialist.timing.verdict import AllPairs, TimingComparison, Verdict, compare_all, compare_timing
+from trialist.timing.watch import WatchedScore, WatchedTrial, episode_promptness, episode_success, watch_trial
 
 __all__ = [
     'AllPairs',
@@ -53,6 +54,8 @@ __all__ = [
     'SuccessCurve',
     'TimingComparison',
     'Verdict',
+    'WatchedScore',
+    'WatchedTrial',
     'assumed_cells',
     'assumed_operations',
     'auc',
@@ -67,6 +70,8 @@ __all__ = [
     'curve_band',
     'design_effect',
     'detection_rate',
+    'episode_promptness',
+    'episode_success',
     'failure_modes',
     'find_cohort',
     'find_reference',
@@ -92,4 +97,5 @@ __all__ = [
     'success_curve',
     'uph_of_rmst',
     'uph_of_successes',
+    'watch_trial',
 ]

@@ -88,7 +88,7 @@ def detection_rate(
     pairs: Sequence[tuple[str, str]] | None = None, metrics: Sequence[str] = METRICS, tau_s: float = 120.0,
     n_trials: int = 300, n_resamples: int = 200, alpha: float = 0.05,
     method: NullMethod | str = NullMethod.PERMUTATION, rule: PValueRule | str = PValueRule.PLUS_ONE,
-    missing: str = 'refuse', threads: int | None = None, progress: Callable[[int, int], None] | None = None,
+    missing: str = 'refuse', threads: int | None = None, on_row: Callable[[int, int], None] | None = None,
 ) -> DetectionStudy:  # fmt: skip
     """How often each test rejects, for every pair and every N of episodes a cell.
 
@@ -113,8 +113,8 @@ def detection_rate(
                 n_resamples=n_resamples, alpha=alpha, method=method, rule=rule, rng=rng, threads=threads,
             )  # fmt: skip
             rows += [DetectionRow(a, b, m, n, int(c), n_trials) for m, c in zip(metrics, counts, strict=True)]
-            if progress is not None:
-                progress(len(rows) // len(metrics), len(chosen) * len(sizes))
+            if on_row is not None:
+                on_row(len(rows) // len(metrics), len(chosen) * len(sizes))
     return DetectionStudy(tuple(rows), tau_s, alpha, n_resamples, method, rule)
 
 
