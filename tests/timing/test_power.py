@@ -277,3 +277,13 @@ def test_nonsense_is_refused() -> None:
         bridge_power(pilot, pilot, rng=rng, n_bridges=10)
     with pytest.raises(NotEstimable, match='no success'):
         bridge_power(pilot, pilot, rng=rng, tau_s=1e-6)
+
+
+def test_the_example_in_the_document_is_true() -> None:
+    import doctest
+    from pathlib import Path
+
+    page = Path(__file__).resolve().parents[2] / 'docs' / 'concepts' / 'power.md'
+    result = doctest.testfile(str(page), module_relative=False, encoding='utf-8')
+    assert result.attempted > 0
+    assert result.failed == 0
