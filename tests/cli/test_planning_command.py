@@ -67,6 +67,18 @@ def test_power_detect_writes_the_whole_table(store: Path, tmp_path: Path) -> Non
     assert figure.stat().st_size > 1000
 
 
+def test_plan_prints_what_its_claim_needs(store: Path, tmp_path: Path) -> None:
+    declared = tmp_path / 'trial.toml'
+    declared.write_text(
+        'seed = 1\nepisodes_per_cell = 10\ntime_cap_s = 4.0\ntasks = ["reach"]\n[host]\nuse = "point-mass"\n'
+        '[policies.a]\nuse = "seek"\n[policies.b]\nuse = "seek"\n'
+    )
+    shown = trialist('plan', declared, '--power', 0.8, '--difference', 0.1, '--pilot', store)
+    assert '294' in shown, 'two proportions, 0.7 against 0.8'
+    assert 'The plan has 10 a cell' in shown
+    assert 'power at 10' in shown
+
+
 def test_compare_prints_the_n_that_would_resolve(store: Path) -> None:
     shown = trialist('compare', store, 'groot', 'openpi', '--resamples', 200)
     assert '80% power' in shown

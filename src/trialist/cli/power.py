@@ -13,6 +13,7 @@ from trialist.cli.source import MethodOption, SeedOption, WhereOption
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trialist.run import TrialPlan
     from trialist.timing import AssumedCell, AssumedCurve, Operations
 
 BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
@@ -341,3 +342,49 @@ def pick_two(cells: Mapping[str, object], a: str | None, b: str | None) -> tuple
         if name not in cells:
             raise UnknownName('policy', name, cells)
     return a, b
+
+
+def print_plan_power(
+    plan: TrialPlan, *, power: float, rate: float, difference: float, discordance: float | None, pilot: Path | None,
+    form: str,
+) -> None:  # fmt: skip
+    """What a declared trial needs for the power asked, against what it has and what is usual."""
+    from trialist.show.planning import plan_table
+    from trialist.stats import field_position, plan_sizes
+
+    target = plan.power
+    if target is not None:
+        rate, difference = target.success_rate or rate, target.difference
+        discordance = target.discordance if discordance is None else discordance
+    found = plan_sizes(
+        rate, difference, discordance=2 * difference if discordance is None else discordance,
+        policies=len(plan.policies), tasks=len(plan.cells()), claim='overall',
+        contrast='against_reference' if plan.reference else 'all_pairs', power=power,
+    )  # fmt: skip
+    has = plan.episodes_in_a_cell() * plan.repeats
+    note = (
+        f'{100 * difference:g} points around {100 * rate:g} %, mean over {len(plan.cells())} cells, power {power:g}. '
+        f'The plan has {has} a cell: {field_position(has)}.'
+    )
+    print_table(plan_table(found, note=note), form)
+    if pilot is not None:
+        _print_pilot_power(pilot, power=power, has=has, form=form)
+
+
+def _print_pilot_power(pilot: Path, *, power: float, has: int, form: str) -> None:
+    """Episodes a cell for the macro-KS test of every pair of the pilot."""
+    import itertools
+
+    import numpy as np
+
+    from trialist.show.planning import needed_table
+    from trialist.timing import bridge_power
+
+    cells = policy_cells(pilot, None, None, strata=1, operations=1, correlation=0.0, watched=None)
+    found = {
+        (a, b): bridge_power(
+            cells[a], cells[b], rng=np.random.default_rng(0), per_cell=[has], power=power, missing='drop'
+        )
+        for a, b in itertools.combinations(cells, 2)
+    }  # fmt: skip
+    print_table(needed_table(found), form)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trialist.show.table import Cell, Column, Table, table
 from trialist.show.timing import scalar_name
@@ -54,6 +54,24 @@ def power_table(
         note += f'\n{habit}.'
     columns: list[str | Column] = ['episodes a cell', Column('power', '.3f'), Column('error', '.3f')]
     return table(f'Power of the macro-KS test: {names[0]} against {names[1]}', columns, rows, note=note)
+
+
+def needed_table(found: Mapping[tuple[str, str], BridgePower]) -> Table:
+    """Episodes a cell that each pair needs, and the power of what is planned (the first N of each)."""
+    rows: list[tuple[Cell, ...]] = []
+    for (a, b), power in found.items():
+        interval = power.needed.interval
+        low, high = (None, None) if interval is None else (interval.low, interval.high)
+        rows.append((a, b, power.needed.n, low, high, float(power.power[0])))
+    first = next(iter(found.values()))
+    columns: list[str | Column] = [
+        'a', 'b', Column('N a cell', '.0f'), Column('low', '.0f'), Column('high', '.0f'),
+        Column(f'power at {first.per_cell[0]}', '.2f'),
+    ]  # fmt: skip
+    note = (
+        'Macro-KS test of one pair at alpha, uncorrected; from the pilot, less chance. ∞: nothing shows beyond chance.'
+    )
+    return table(f'Time to success: episodes a cell for {first.needed.power:.0%} power', columns, rows, note=note)
 
 
 def detection_table(found: DetectionStudy) -> Table:
