@@ -156,13 +156,8 @@ def explain_task(
 
 
 def _scoring(registry: list[Path] | None, gate: str, severity: str, phases: bool) -> Scoring:
-    from trialist.errors import UnknownName
     from trialist.safety import Gate, Scoring, Severity, load_registry
 
-    if gate not in set(Gate):
-        raise UnknownName('gate', gate, [g.value for g in Gate])
-    if severity not in set(Severity):
-        raise UnknownName('severity scale', severity, [s.value for s in Severity])
     return Scoring(load_registry(*(registry or [])), gate=Gate(gate), severity=Severity(severity), use_phases=phases)
 
 

@@ -76,6 +76,10 @@ def _change(row: Row, change: object, registry: Registry) -> Change:
     unknown = change.keys() - {'family', 'threshold', 'severe'}
     if unknown:
         raise row.error(f'change of {change["family"]!r}: no field {sorted(unknown)[0]!r}', key='changes')
+    for name in ('threshold', 'severe'):
+        value = change.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise row.error(f'change of {change["family"]!r}: {name} is {value!r}, wanted a number', key='changes')
     severe = change.get('severe')
     return Change(str(change['family']), float(change['threshold']), None if severe is None else float(severe))
 
