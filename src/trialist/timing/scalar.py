@@ -9,6 +9,7 @@ import numpy as np
 
 from trialist.errors import NotEstimable
 from trialist.stats import Interval, wilson
+from trialist.stats.argument import check_open_unit
 from trialist.timing.cohort import Cohort
 from trialist.timing.curve import SuccessCurve, check_tau, rmst
 from trialist.timing.estimate import (
@@ -40,7 +41,8 @@ def uph_of_successes(curve: SuccessCurve, tau_s: float) -> float:
 
 def uph_of_rmst(curve: SuccessCurve, tau_s: float) -> float:
     """Units per hour by Table 1's second form, 3600 / RMST(tau): failures are charged tau."""
-    return SECONDS_AN_HOUR / rmst(curve, tau_s)
+    mean_s = rmst(curve, tau_s)
+    return SECONDS_AN_HOUR / mean_s if mean_s > 0 else float('inf')
 
 
 def mtbf(curve: SuccessCurve, tau_s: float) -> float:
@@ -67,6 +69,8 @@ class Scale:
     def __post_init__(self) -> None:
         for value in (self.tau_s, self.budget_s, *self.thresholds_s):
             check_tau(value)
+        for level in self.levels:
+            check_open_unit('levels', level)
 
     @property
     def budget_s(self) -> float:
