@@ -9,11 +9,20 @@ from trialist.timing.estimate import Estimate
 from trialist.timing.failure import FailureModes, failure_modes
 from trialist.timing.ks import MacroKS, PValueRule, ks_distance, macro_ks
 from trialist.timing.label import LabelSensitivity, label_sensitivity, sensitivity_table
-from trialist.timing.logrank import Logrank, logrank
+from trialist.timing.logrank import Logrank, LogrankPair, logrank, logrank_pairs
 from trialist.timing.operation import BatchRule, Cause, Operations, operations, operations_by_stratum, pool
 from trialist.timing.reference import RelativeScore, auc, curve_auc, hrt
 from trialist.timing.resample import NullMethod
-from trialist.timing.scalar import CohortScore, Scale, completion, mtbf, score_cohort, uph_of_rmst, uph_of_successes
+from trialist.timing.scalar import (
+    CohortScore,
+    Scale,
+    completion,
+    mtbf,
+    scalar_label,
+    score_cohort,
+    uph_of_rmst,
+    uph_of_successes,
+)
 from trialist.timing.verdict import AllPairs, TimingComparison, Verdict, compare_all, compare_timing
 
 __all__ = [
@@ -29,6 +38,7 @@ __all__ = [
     'FailureModes',
     'LabelSensitivity',
     'Logrank',
+    'LogrankPair',
     'MacroKS',
     'NullMethod',
     'NullSetup',
@@ -56,6 +66,7 @@ __all__ = [
     'ks_distance',
     'label_sensitivity',
     'logrank',
+    'logrank_pairs',
     'macro_band',
     'macro_curve',
     'macro_ks',
@@ -65,6 +76,7 @@ __all__ = [
     'operations_by_stratum',
     'pool',
     'rmst',
+    'scalar_label',
     'scalar_tests',
     'score_cohort',
     'sensitivity_table',

@@ -28,6 +28,30 @@ SECONDS_AN_HOUR = 3600.0
 NOT_REACHED = 'not reached'
 
 
+LABELS = {
+    'rmst_s': 'RMST',
+    'uph_of_successes': 'UPH of successes',
+    'uph_of_rmst': 'UPH of RMST',
+    'completion': 'completion F(budget)',
+    'mtbf_s': 'MTBF/A',
+    'missing_at_tau': '1 - F(tau)',
+    'hard_failure': 'hard failure',
+    'median_s': 'median',
+    'hrt': 'HRT',
+    'auc_vs_reference': 'AUC vs reference',
+    'auc_between': 'pairwise AUC',
+}
+
+
+def scalar_label(name: str) -> str:
+    """What people call the scalar of this name, in sentences and at the head of table rows."""
+    if name.startswith('chance_'):
+        return f'F({name.removeprefix("chance_").removesuffix("s")} s)'
+    if name.startswith('quantile_'):
+        return f'quantile {name.removeprefix("quantile_").removesuffix("_s")}'
+    return LABELS.get(name, name)
+
+
 def uph_of_successes(curve: SuccessCurve, tau_s: float) -> float:
     """Units per hour by Table 1's first form, 3600 / E[T | T <= tau]: the pace of the successes alone."""
     check_tau(tau_s)
