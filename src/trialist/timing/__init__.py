@@ -13,12 +13,21 @@ from trialist.timing.estimate import Estimate
 from trialist.timing.failure import FailureModes, failure_modes
 from trialist.timing.ks import MacroKS, PValueRule, ks_distance, macro_ks
 from trialist.timing.label import LabelSensitivity, label_sensitivity, sensitivity_table
-from trialist.timing.logrank import Logrank, logrank
+from trialist.timing.logrank import Logrank, LogrankPair, logrank, logrank_pairs
 from trialist.timing.operation import BatchRule, Cause, Operations, operations, operations_by_stratum, pool
 from trialist.timing.power import BridgePower, NeededEpisodes, bridge_power, needed_episodes
 from trialist.timing.reference import RelativeScore, auc, curve_auc, hrt
 from trialist.timing.resample import NullMethod
-from trialist.timing.scalar import CohortScore, Scale, completion, mtbf, score_cohort, uph_of_rmst, uph_of_successes
+from trialist.timing.scalar import (
+    CohortScore,
+    Scale,
+    completion,
+    mtbf,
+    scalar_label,
+    score_cohort,
+    uph_of_rmst,
+    uph_of_successes,
+)
 from trialist.timing.verdict import AllPairs, TimingComparison, Verdict, compare_all, compare_timing
 from trialist.timing.watch import WatchedScore, WatchedTrial, episode_promptness, episode_success, watch_trial
 
@@ -41,6 +50,7 @@ __all__ = [
     'FailureModes',
     'LabelSensitivity',
     'Logrank',
+    'LogrankPair',
     'MacroKS',
     'NeededEpisodes',
     'NullMethod',
@@ -80,6 +90,7 @@ __all__ = [
     'label_sensitivity',
     'lognormal_curve',
     'logrank',
+    'logrank_pairs',
     'macro_band',
     'macro_curve',
     'macro_ks',
@@ -90,6 +101,7 @@ __all__ = [
     'operations_by_stratum',
     'pool',
     'rmst',
+    'scalar_label',
     'scalar_tests',
     'score_cohort',
     'sensitivity_table',

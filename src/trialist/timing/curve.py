@@ -141,7 +141,9 @@ def macro_curve(curves: Mapping[str, SuccessCurve], *, weights: Mapping[str, flo
     """
     if not curves:
         raise NotEstimable('no stratum was given: there is no average of no curve')
-    share = np.array([1.0 if weights is None else weights[name] for name in curves])
+    share = np.array([1.0 if weights is None else weights.get(name, np.nan) for name in curves])
+    if not np.all(np.isfinite(share)) or np.any(share < 0) or not share.sum() > 0:
+        raise InputError(f'weights must be numbers >= 0 for each of {", ".join(curves)}, not all 0; found {weights}')
     times = np.unique(np.concatenate([c.times_s for c in curves.values()]))
     chance = sum(w * np.atleast_1d(c.at(times)) for w, c in zip(share / share.sum(), curves.values(), strict=True))
     return SuccessCurve(
