@@ -14,7 +14,7 @@ from trialist.safety.formula import Formula, event_names, signal_names
 from trialist.safety.margin import Gate, margins, margins_at_start, traces_of
 
 EPISODES, STEPS, DT_S = 1000, 300, 0.05
-PEER_EPISODES = 20
+PEER_EPISODES = 100
 CLAUSES = {
     'arm_furniture_force': 'always (arm_furniture_force_n < 200)',
     'target_furniture_force': 'always (target_furniture_force_n < 200)',
@@ -123,7 +123,7 @@ def _windows() -> Result:
         if ours_of[: PEER_EPISODES * STEPS].tolist() != [value for episode in theirs_of for value in episode]:
             raise SystemExit(f'safety/windows: {text} differs from rtamt')
     work = (
-        f'{EPISODES} episodes x {STEPS} steps, always and eventually over windows of 10 and 90 samples, every time; '
+        f'{EPISODES} episodes x {STEPS} steps, always and eventually over windows of 11 and 91 samples, every time; '
         f'equal to rtamt on the {PEER_EPISODES} episodes it ran, its time extrapolated from them'
     )
     return against(

@@ -8,6 +8,7 @@ kernels would be written without a compiler; for the detection study it too is t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 from lifelines import KaplanMeierFitter
@@ -57,14 +58,14 @@ def headline(models: Mapping[str, Cells], reference: Cells) -> list[Result]:
             np.mean([drawn[-4 + j] / drawn[4 * k + j] for j in range(4)], axis=0)
 
     ours()
-    ours_s = seconds(ours)
+    ours_s = seconds(ours, repeats=10)
     sample = 40
     lifelines_s = seconds(lambda: lifelines_rmst(every, sample), repeats=1) / sample * RESAMPLES
     work = '16 model + 4 reference cells x 1,000 clustered resamples, RMST + HRT'
     return [
         against('timing/headline-lifelines', ours_s=ours_s, peer='lifelines loop', peer_s=lifelines_s, target=10_000,
                 work=f'{work}; peer extrapolated from {sample} resamples'),
-        against('timing/headline-numpy', ours_s=ours_s, peer='vectorised numpy', peer_s=seconds(by_numpy, repeats=2),
+        against('timing/headline-numpy', ours_s=ours_s, peer='vectorised numpy', peer_s=seconds(by_numpy, repeats=4),
                 target=15, work=work),
     ]  # fmt: skip
 
@@ -76,10 +77,10 @@ def one_test(a: Cells, b: Cells) -> list[Result]:
     layout = pair_layout(a, b)
     units = layout.own_units()[0]
     ours()
-    ours_s = seconds(ours)
+    ours_s = seconds(ours, repeats=10)
     sample = 25
     lifelines_s = seconds(lambda: lifelines_macro_ks(a, b, sample), repeats=1) / sample * RESAMPLES
-    numpy_s = seconds(lambda: numpy_macro_ks(layout, units, layout.n_a, layout.n_b, RESAMPLES), repeats=2)
+    numpy_s = seconds(lambda: numpy_macro_ks(layout, units, layout.n_a, layout.n_b, RESAMPLES), repeats=4)
     work = 'one macro-KS test, 4 cells, 1,000 pooled resamples'
     return [
         against('timing/macro-ks-lifelines', ours_s=ours_s, peer='lifelines loop', peer_s=lifelines_s, target=10_000,
@@ -158,11 +159,14 @@ def threads(models: Mapping[str, Cells]) -> list[Result]:
             layout, units, n_a=layout.n_a, n_b=layout.n_b, n_resamples=500, rng=np.random.default_rng(0), threads=count
         ).null
 
-    one, two = (seconds(lambda count=count: call(count)) for count in (1, 2))  # type: ignore[misc]
+    best = {1: float('inf'), 2: float('inf')}
+    for _ in range(6):  # in turn, so that what other processes take falls on both
+        for count in best:
+            best[count] = min(best[count], seconds(partial(call, count), repeats=1))
     if not np.array_equal(results[1], results[2]):
         raise AssertionError('results depend on the number of threads')
     return [
-        against('timing/two-threads', ours_s=two, peer='one thread', peer_s=one, target=1.6,
+        against('timing/two-threads', ours_s=best[2], peer='one thread', peer_s=best[1], target=1.6,
                 work='200,000 macro-KS; results identical')
     ]  # fmt: skip
 

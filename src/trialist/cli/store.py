@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
     from trialist.episodes import Store
@@ -92,6 +92,7 @@ def show_episode(
     chosen = find_id(opened, episode_id)
     found = opened.episodes(where={'episode_id': chosen}, attempts='all', dropped=True)
     edits = opened.edits()
+    documents = []
     for episode in found:
         trajectory = opened.trajectory(episode)
         told = {
@@ -104,9 +105,9 @@ def show_episode(
             'trajectory_steps': trajectory.n_steps if trajectory is not None else None,
             'provenance': opened.provenance(episode.provenance_id).as_json() if episode.provenance_id else None,
         }
-        typer.echo(
-            json.dumps({k: v for k, v in told.items() if v not in (None, '', [], {})}, indent=1, ensure_ascii=False)
-        )
+        documents.append({k: v for k, v in told.items() if v not in (None, '', [], {})})
+    shown = documents[0] if len(documents) == 1 else documents
+    typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
 
 
 @store_app.command('tables')
@@ -121,8 +122,7 @@ def tables(store: StorePath, form: FormatOption = 'text') -> None:
     opened = read_store(store)
     edits = opened.edits()
     dropped = sum(edits.is_dropped(*e.key) for e in opened.episodes(dropped=True, events=False))
-    for shown in count_tables(opened.episodes(), n_dropped=dropped):
-        print_table(shown, form)
+    print_tables(count_tables(opened.episodes(), n_dropped=dropped), form)
 
 
 @store_app.command('verify')
@@ -135,7 +135,7 @@ def verify(store: StorePath, form: FormatOption = 'text') -> None:
     from trialist.show.record import finding_table
 
     result = verify_store(store)
-    if result.findings:
+    if result.findings or form != 'text':
         print_table(finding_table(result.findings, root=store), form)
     counted = f'{result.n_episodes} episodes, {result.n_events} events, {result.n_trajectories} trajectories'
     typer.echo(f'{"clean" if result.is_clean else "DAMAGED"}: {counted}', err=form != 'text')

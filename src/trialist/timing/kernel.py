@@ -114,33 +114,40 @@ def curve_scalars(
 
 @njit(cache=True, nogil=True, error_model='numpy')
 def _scalar_lanes(
-    gaps: F8, n_to_tau: int, last_gap: float, tau: float, cluster: I4, event: U1, weight: F8, at_risk: F8, out: F8
+    gaps: F8, n_to_tau: int, last_gap: float, tau: float, cluster: U4, event: U1, weight: F8, at_risk: F8, out: F8
 ) -> None:
-    """N_SCALARS of LANES weighted curves; gaps are the times between operations, last_gap that from the last to tau."""
-    survival, area = np.ones(LANES), np.zeros(LANES)
+    """N_SCALARS of 2 LANES weighted curves; gaps are the times between operations, last_gap that from the last to tau.
+
+    One division serves two lanes: 1/(n m).
+    """
+    survival, area = np.ones(2 * LANES), np.zeros(2 * LANES)
     for i in range(len(gaps)):
-        w = weight[cluster[i]]
-        if i < n_to_tau:
-            for k in range(LANES):
-                area[k] += survival[k] * gaps[i]
-        elif i == n_to_tau:
+        w, gap = weight[cluster[i]], gaps[i]
+        if i == n_to_tau:
             _keep_at_tau(survival, area, last_gap, tau, out)
         if event[i]:
             for k in range(LANES):
-                survival[k] *= 1.0 - w[k] / max(at_risk[k], 1.0)
+                n, m = max(at_risk[k], 1.0), max(at_risk[k + LANES], 1.0)
+                inverse = 1.0 / (n * m)
+                area[k] += survival[k] * gap
+                area[k + LANES] += survival[k + LANES] * gap
+                survival[k] *= 1.0 - w[k] * m * inverse
+                survival[k + LANES] *= 1.0 - w[k + LANES] * n * inverse
                 at_risk[k] -= w[k]
+                at_risk[k + LANES] -= w[k + LANES]
         else:
-            for k in range(LANES):
+            for k in range(2 * LANES):
+                area[k] += survival[k] * gap
                 at_risk[k] -= w[k]
     if n_to_tau == len(gaps):
         _keep_at_tau(survival, area, last_gap, tau, out)
-    for k in range(LANES):
+    for k in range(2 * LANES):
         out[k, 3] = 1.0 - survival[k]
 
 
 @njit(cache=True, nogil=True)
 def _keep_at_tau(survival: F8, area: F8, last_gap: float, tau: float, out: F8) -> None:
-    for k in range(LANES):
+    for k in range(len(survival)):
         mean = area[k] + survival[k] * last_gap
         # Integrating by parts: the integral of t dF up to tau is RMST less tau times what is left.
         out[k, 0], out[k, 1], out[k, 2] = mean, 1.0 - survival[k], mean - tau * survival[k]
@@ -164,6 +171,7 @@ def bootstrap_scalars(
 
 @njit(cache=True, nogil=True)
 def _bootstrap_lanes(times: F8, cluster: I4, event: U1, sizes: I4, tau: float, seed: Any, start: int, out: F8) -> None:
+    place = cluster.astype(np.uint32)
     gaps, n_to_tau, before = np.empty(len(times)), 0, 0.0
     for i in range(len(times)):
         gaps[i] = times[i] - before
@@ -171,14 +179,14 @@ def _bootstrap_lanes(times: F8, cluster: I4, event: U1, sizes: I4, tau: float, s
         if times[i] <= tau:
             n_to_tau += 1
     last_gap = tau - times[n_to_tau - 1] if n_to_tau > 0 else tau
-    weight, at_risk = np.empty((len(sizes), LANES)), np.empty(LANES)
-    kept = np.empty((LANES, N_SCALARS))
-    for first in range(0, out.shape[0], LANES):
-        lanes = min(LANES, out.shape[0] - first)
+    weight, at_risk = np.empty((len(sizes), 2 * LANES)), np.empty(2 * LANES)
+    kept = np.empty((2 * LANES, N_SCALARS))
+    for first in range(0, out.shape[0], 2 * LANES):
+        lanes = min(2 * LANES, out.shape[0] - first)
         _clear(weight, at_risk)
         for k in range(lanes):
             at_risk[k] = _draw_lane(_stream(seed, start + first + k), sizes, weight, k)
-        _scalar_lanes(gaps, n_to_tau, last_gap, tau, cluster, event, weight, at_risk, kept)
+        _scalar_lanes(gaps, n_to_tau, last_gap, tau, place, event, weight, at_risk, kept)
         for k in range(lanes):
             for c in range(N_SCALARS):
                 out[first + k, c] = kept[k, c]

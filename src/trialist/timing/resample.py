@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError, NotEstimable
+from trialist.stats.argument import check_rng
 from trialist.timing.operation import FloatArray, IntArray, Operations
 
 RMST, CHANCE, MOMENT, PLATEAU, FIRST_QUANTILE = range(5)
@@ -25,7 +26,7 @@ class NullMethod(enum.StrEnum):
     PAIRED_SWAP = 'paired_swap'  # labels swapped within matched scenes
 
 
-CHUNK_ROWS = 16
+CHUNK_ROWS = 32
 
 METHOD_CODES = {NullMethod.POOLED_BOOTSTRAP: 0, NullMethod.PERMUTATION: 1, NullMethod.PAIRED_SWAP: 2}
 
@@ -70,10 +71,12 @@ def inverse_counts(most: int) -> FloatArray:
 
 def stream_seed(rng: np.random.Generator) -> np.uint64:
     """The 64-bit seed that a kernel's streams are numbered from."""
-    return np.uint64(rng.integers(0, 2**64, dtype=np.uint64))
+    return np.uint64(check_rng(rng).integers(0, 2**64, dtype=np.uint64))
 
 
-def spread(n_rows: int, work: Callable[[int, int], None], *, threads: int | None = None) -> None:
+def spread(
+    n_rows: int, work: Callable[[int, int], None], *, threads: int | None = None, chunk_rows: int = CHUNK_ROWS
+) -> None:
     """Call work(start, stop) over all rows, on `threads` threads (default: every core this process may use).
 
     The calling thread works too; chunks are taken one after another, which evens out what other processes take.
@@ -81,12 +84,12 @@ def spread(n_rows: int, work: Callable[[int, int], None], *, threads: int | None
     wanted = threads if threads is not None else available_cores()
     if wanted < 1:
         raise InputError(f'threads is {threads}, wanted at least 1')
-    count = min(wanted, -(-n_rows // CHUNK_ROWS))
+    count = min(wanted, -(-n_rows // chunk_rows))
     if count <= 1:
         work(0, n_rows)
         return
     # Whole lanes of the kernels a chunk, so that none is half empty.
-    size = -(-n_rows // (4 * count * CHUNK_ROWS)) * CHUNK_ROWS
+    size = -(-n_rows // (4 * count * chunk_rows)) * chunk_rows
     starts = iter(range(0, n_rows, size))
 
     def take() -> None:
@@ -260,7 +263,10 @@ def ks_trials(
         )  # fmt: skip
         null[rows, columns], observed[rows] = part, seen
 
-    spread(trials if over_trials else max(n_resamples, 1), work, threads=threads)
+    if over_trials:
+        spread(trials, work, threads=threads, chunk_rows=1)
+    else:
+        spread(max(n_resamples, 1), work, threads=threads)
     return observed, null
 
 
@@ -293,7 +299,10 @@ def contrast_trials(
         )  # fmt: skip
         null[rows, columns], observed[rows] = part, seen
 
-    spread(len(units) if over_trials else max(n_resamples, 1), work, threads=threads)
+    if over_trials:
+        spread(len(units), work, threads=threads, chunk_rows=1)
+    else:
+        spread(max(n_resamples, 1), work, threads=threads)
     return observed, null
 
 
