@@ -41,6 +41,8 @@ LISTS = [
     'audit topline -b libero-spatial --table',
     'audit paired A B',
     'audit drop 60/288 28/288',
+    'power size --rate 0.7 --difference 0.05 --survey',
+    'power detect S --pair act:groot --n 5 --trials 5 --resamples 19',
 ]
 SINGLES = ['calibrate S --trials 4 --resamples 5', 'store ls S', 'store verify S']
 

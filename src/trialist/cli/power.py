@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table, progress_bar
+from trialist.cli.output import FormatOption, print_table, print_tables, progress_bar
 from trialist.cli.source import MethodOption, SeedOption, WhereOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trialist.run import TrialPlan
+    from trialist.show.table import Table
     from trialist.timing import AssumedCell, AssumedCurve, Operations
 
 BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
@@ -75,12 +76,13 @@ def size(
     )  # fmt: skip
     rows = single_sizes(rate, difference, discordance, power=power, alpha=alpha)
     title = f'One comparison: {100 * difference:g} points around {100 * rate:g} %'
-    print_table(sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.'), form)
+    tables = [sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.')]
     paired = next(r for r in found if 'paired difference (McNemar)' in r.design)
     position = field_position(paired.per_cell)
-    print_table(plan_table(found, note=f'McNemar, {position}.'), form)
+    tables.append(plan_table(found, note=f'McNemar, {position}.'))
     if survey:
-        print_table(survey_table(read_survey(), position), form)
+        tables.append(survey_table(read_survey(), position))
+    print_tables(tables, form)
 
 
 def single_sizes(
@@ -234,9 +236,9 @@ def detect(
             n_trials=trials, n_resamples=resamples, alpha=alpha, method=check_method(method), missing='drop',
             threads=threads, on_row=advance,
         )  # fmt: skip
-    print_table(smallest_table(found, target=target), form)
+    tables = [smallest_table(found, target=target)]
     if csv is None or form != 'text':
-        print_table(detection_table(found), form)
+        tables.append(detection_table(found))
     if csv is not None:
         csv.write_text(render(detection_table(found), 'csv'), encoding='utf-8')
         typer.echo(f'wrote {csv}', err=True)
@@ -248,7 +250,8 @@ def detect(
             {f'{x} {y}': found.rates((x, y), 'ks') for x, y in found.pairs},
             fit_on=parse_sizes(fit), rng=rng, alpha=alpha, tau_s=tau, method=check_method(method),
         )  # fmt: skip
-        print_table(design_table(calibrated), form)
+        tables.append(design_table(calibrated))
+    print_tables(tables, form)
     if figure is not None:
         from trialist.show.figure import save_figure
         from trialist.show.planning_figure import draw_detection_study
@@ -366,12 +369,13 @@ def print_plan_power(
         f'{100 * difference:g} points around {100 * rate:g} %, mean over {len(plan.cells())} cells, power {power:g}. '
         f'The plan has {has} a cell: {field_position(has)}.'
     )
-    print_table(plan_table(found, note=note), form)
+    tables = [plan_table(found, note=note)]
     if pilot is not None:
-        _print_pilot_power(pilot, power=power, has=has, form=form)
+        tables.append(_pilot_power(pilot, power=power, has=has))
+    print_tables(tables, form)
 
 
-def _print_pilot_power(pilot: Path, *, power: float, has: int, form: str) -> None:
+def _pilot_power(pilot: Path, *, power: float, has: int) -> Table:
     """Episodes a cell for the macro-KS test of every pair of the pilot."""
     import itertools
 
@@ -387,4 +391,4 @@ def _print_pilot_power(pilot: Path, *, power: float, has: int, form: str) -> Non
         )
         for a, b in itertools.combinations(cells, 2)
     }  # fmt: skip
-    print_table(needed_table(found), form)
+    return needed_table(found)
