@@ -100,3 +100,12 @@ def test_strata_of_one_policy_only_can_be_dropped_as_told(tmp_path: Path) -> Non
     made = write_store(tmp_path, rows)
     assert '--drop' in trialist('compare', made, 'a', 'b', '--resamples', 20, code=2)
     assert 'not told apart' in trialist('compare', made, 'a', 'b', '--resamples', 20, '--drop')
+
+
+def test_names_that_look_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:
+    made = write_store(
+        tmp_path, ''.join(f'"{p}",t,success,{n},x_$y,0\n' for p in ('$\\frac$', 'a_$b$') for n in (3, 4))
+    )
+    for name in ('cdf', 'rmst-grid', 'pairwise-pp'):
+        trialist('plot', name, made, '-o', tmp_path / 'f.svg', '--resamples', 5)
+    assert '$\\frac$' in (tmp_path / 'f.svg').read_text(encoding='utf-8')

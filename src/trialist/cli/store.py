@@ -208,7 +208,10 @@ def compact(store: StorePath) -> None:
     from trialist.episodes.maintain import compact_store
 
     done = compact_store(store)
-    typer.echo(f'{done.parts_before} parts became {done.parts_after}; {done.leftovers_removed} leftovers removed')
+    typer.echo(
+        f'{done.parts_before} parts became {done.parts_after}; {done.leftovers_removed} leftovers removed. What was '
+        'replaced stays an hour for those who are reading it; a later compaction removes it'
+    )
 
 
 @store_app.command('export')

@@ -60,8 +60,8 @@ def compact_store(
 ) -> Compaction:
     """Rewrite many small parts as few large ones; readers and writers may go on meanwhile.
 
-    The new part names those it replaces, so a compaction that is killed leaves leftovers and no doubles. Leftovers
-    older than `stale_after_s` are removed.
+    The new part names those it replaces, so they count no more; they stay for those who are reading them. Leftovers
+    that are `stale_after_s` old are removed: what earlier compactions replaced, and what killed writers left.
     """
     store = Store.open(path)
     with _sole_compactor(store.path):
@@ -70,6 +70,8 @@ def compact_store(
         for group in _groups(before, store.path, rows_a_part):
             if len(group) > 1 or group[0].schema_version < SCHEMA_VERSION:
                 _rewrite(store, group)
+        if stale_after_s <= 0:
+            removed += _remove_leftovers(store, stale_after_s)
         return Compaction(len(before), len(store.parts()), removed)
 
 
@@ -112,27 +114,29 @@ def _rewrite(store: Store, group: Sequence[PartInfo]) -> None:
     joined = pa.concat_tables(events).unify_dictionaries() if events else EVENT_SCHEMA.empty_table()
     sources = [name for part in group for name in part.trajectories]
     trajectories = [_join_trajectories(store, sources)] if sources else []
-    store.write_episodes(episodes, joined, trajectories=trajectories, replaces=[p.path.name for p in group])
+    # What these parts had replaced may still lie there for readers: it must not come to life when they are gone.
+    before = [name for part in group for name in part.replaces if (store.path / 'episodes' / name).exists()]
+    replaces = [*(part.path.name for part in group), *before]
+    store.write_episodes(episodes, joined, trajectories=trajectories, replaces=replaces)
     for part in group:
-        _remove_part(store.path, part)
+        _retire_part(store.path, part)
 
 
 def _episode_table(part: PartInfo) -> pa.Table:
     try:
         table = pq.read_table(part.path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StoreError(f'{part.path}: damaged ({error}); run: trialist store verify') from error
     return migrate(
         table, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path)
     ).replace_schema_metadata(None)
 
 
-def _remove_part(root: Path, part: PartInfo) -> None:
-    part.path.unlink(missing_ok=True)
-    if part.events:
-        (root / 'events' / part.events).unlink(missing_ok=True)
-    for name in part.trajectories:
-        (root / 'trajectories' / name).unlink(missing_ok=True)
+def _retire_part(root: Path, part: PartInfo) -> None:
+    """Date the files of a replaced part: readers that began with them have `stale_after_s` to finish."""
+    events = [root / 'events' / part.events] if part.events else []
+    for path in (part.path, *events, *(root / 'trajectories' / name for name in part.trajectories)):
+        path.touch()
 
 
 def _join_trajectories(store: Store, names: Sequence[str]) -> str:
@@ -180,7 +184,7 @@ def _remove_leftovers(store: Store, stale_after_s: float) -> int:
     before = time.time() - stale_after_s
     old = [path for path, _ in leftovers(store.path, infos) if path.stat().st_mtime <= before]
     for path in old:
-        path.unlink()
+        path.unlink(missing_ok=True)
     return len(old)
 
 

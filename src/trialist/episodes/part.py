@@ -13,6 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,16 +110,20 @@ def read_part_info(path: Path) -> PartInfo:
         footer = pq.read_metadata(path)
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StoreError(f'{path}: not a readable Parquet file ({error}); run: trialist store verify') from error
     raw = (footer.metadata or {}).get(METADATA_KEY)
     if raw is None:
         raise StoreError(f'{path}: a Parquet file, but not written by trialist; move it out of the store')
-    values = json.loads(raw)
+    try:
+        values = json.loads(raw)
+        version = int(values['schema_version'])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f'{path}: its footer is damaged ({error}); run: trialist store verify') from error
     return PartInfo(
         path=path,
         n_rows=footer.num_rows,
-        schema_version=int(values['schema_version']),
+        schema_version=version,
         n_events=int(values.get('n_events', 0)),
         events=str(values.get('events', '')),
         trajectories=tuple(values.get('trajectories', ())),
@@ -130,14 +135,34 @@ def live_parts(root: Path) -> list[PartInfo]:
     """The episodes parts that count, oldest first: those that no compaction has replaced."""
     if not (root / 'episodes').is_dir():
         raise StoreError(f'{root / "episodes"}: the folder is gone; run: trialist store verify')
-    infos = [read_part_info(p) for p in sorted((root / 'episodes').iterdir()) if PART_NAME.match(p.name)]
+    infos = _part_infos(root)
     replaced = {name for info in infos for name in info.replaces}
     return [info for info in infos if info.path.name not in replaced]
+
+
+def _part_infos(root: Path, *, tries: int = 5) -> list[PartInfo]:
+    """Every episodes part; looked for again when one vanishes while a compaction tidies up."""
+    for left in reversed(range(tries)):
+        try:
+            return [read_part_info(p) for p in sorted((root / 'episodes').iterdir()) if PART_NAME.match(p.name)]
+        except FileNotFoundError as error:
+            if not left:
+                raise StoreError(f'{root}: its parts change faster than they can be read ({error})') from error
+    return []
 
 
 def read_companion(root: Path, folder: str, name: str) -> pa.Table:
     """One events part, whole; a missing or damaged file is named."""
     return pa.concat_tables(list(row_groups(root, folder, name)))
+
+
+@contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Whatever damaged bytes make the Parquet reader raise becomes a StoreError that names the file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
+        raise StoreError(f'{path}: damaged or gone ({error}); run: trialist store verify') from error
 
 
 def row_groups(
@@ -154,7 +179,7 @@ def row_groups(
             yield file.schema_arrow.empty_table()
     except FileNotFoundError as error:
         raise StoreError(f'{path}: missing, though an episodes part names it; run: trialist store verify') from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StoreError(f'{path}: damaged ({error}); run: trialist store verify') from error
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trialist.episodes.edit import Edits
 from trialist.episodes.episode import Episode, Outcome
 from trialist.episodes.event import Event
-from trialist.episodes.part import PartInfo
+from trialist.episodes.part import PartInfo, naming_damage
 from trialist.episodes.schema import (
     EPISODE_FIELDS,
     EPISODE_MIGRATIONS,
@@ -99,7 +99,10 @@ def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, s
 
     One pass over 64-bit hashes (8 bytes an episode) finds the few candidates; only those are read as text.
     """
-    hashes = [_id_hashes(_scan(part, columns=['episode_id']).to_table()['episode_id']) for part in parts]
+    hashes = []
+    for part in parts:
+        with naming_damage(part.path):
+            hashes.append(_id_hashes(_scan(part, columns=['episode_id']).to_table()['episode_id']))
     every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
     repeated = np.unique(every[1:][every[1:] == every[:-1]])
     found: dict[str, list[tuple[int, Key, str]]] = {}
@@ -155,7 +158,7 @@ def read_part_episodes(
     except RecordError as error:
         among = ' (among the filtered rows)' if where is not None else ''
         raise StoreError(f'{part.path} after row {start}{among}: {error}') from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
         raise StoreError(f'{part.path}: damaged or gone ({error}); run: trialist store verify') from error
 
 

@@ -34,6 +34,7 @@ from trialist.episodes.event import enum_member
 from trialist.episodes.part import (
     PartInfo,
     live_parts,
+    naming_damage,
     read_companion,
     row_groups,
     sync_folder,
@@ -276,9 +277,10 @@ class Store:
     def _events_of(self, part: PartInfo) -> dict[Key, Any]:
         if not part.events:
             return {}
+        path = self.path / 'events' / part.events
         table = read_companion(self.path, 'events', part.events)
-        where = str(self.path / 'events' / part.events)
-        return events_by_episode(migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=where))
+        with naming_damage(path):
+            return events_by_episode(migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=str(path)))
 
     def _recorded_with(self, episode_id: str) -> list[Episode]:
         where = {'episode_id': episode_id}

@@ -114,7 +114,7 @@ def _part_files(root: Path, folder: str, findings: list[Finding]) -> Iterator[Pa
 def _what_is_lost(path: Path) -> str:
     try:
         rows = pq.read_metadata(path).num_rows
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         return f' and its footer is unreadable ({path.stat().st_size} bytes)'
     return f'; its footer names {rows} rows'
 
@@ -168,7 +168,7 @@ def _check_events(store: Store, part: PartInfo, good: set[Path], findings: list[
     try:
         table = migrate(pq.read_table(path), part.schema_version, migrations=EVENT_MIGRATIONS, where=str(path))
         return events_by_episode(table)
-    except (RecordError, KeyError, pa.ArrowException) as error:
+    except (RecordError, KeyError, pa.ArrowException, UnicodeDecodeError) as error:
         findings.append(Finding(FindingKind.RECORD, path, str(error)))
     except StoreError as error:
         findings.append(Finding(FindingKind.SCHEMA, path, str(error).removeprefix(f'{path}: ')))

@@ -37,7 +37,8 @@ def new_figure(width_in: float = PAGE_WIDTH_IN, height_in: float = 3.2) -> Figur
 
     matplotlib.rcParams.update(
         {'font.size': 8, 'axes.spines.top': False, 'axes.spines.right': False, 'svg.fonttype': 'none',
-         'pdf.fonttype': 42, 'legend.frameon': False, 'svg.hashsalt': 'trialist'}
+         'pdf.fonttype': 42, 'legend.frameon': False, 'svg.hashsalt': 'trialist',
+         'text.parse_math': False}
     )  # fmt: skip
     figure = Figure(figsize=(width_in, height_in), layout='constrained')
     FigureCanvasAgg(figure)
