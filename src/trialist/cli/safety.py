@@ -80,7 +80,7 @@ def score_store(
     clips: Annotated[
         Path | None, typer.Option(help='Write the list of violations for the run explorer (JSON).')
     ] = None,
-    resamples: Annotated[int, typer.Option(help='Bootstrap resamples.')] = 10_000,
+    resamples: Annotated[int, typer.Option(min=1, help='Bootstrap resamples.')] = 10_000,
     seed: Annotated[int, typer.Option(help='Seed of the bootstrap.')] = 0,
     form: FormatOption = 'text',
 ) -> None:
@@ -205,7 +205,9 @@ def _watched(pairs: Any, path: Path) -> Any:
         from trialist.episodes import read_store
 
         total = read_store(path).count()
-    return track(pairs, description='scoring', total=total, console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    silent = not console.is_terminal
+    return track(pairs, description='scoring', total=total, console=console, transient=True, disable=silent)
 
 
 def _summary(

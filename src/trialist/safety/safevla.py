@@ -40,7 +40,13 @@ def read_safevla(path: Path | str, *, policy: str = '') -> Iterator[tuple[Episod
     The record names no policy, so `policy` does, unless the file carries a `policy` field of its own.
     """
     for where, record in _records(Path(path)):
-        yield _episode(record, where, policy), _trajectory(record, where)
+        try:
+            pair = _episode(record, where, policy), _trajectory(record, where)
+        except InputError as error:
+            raise error if where in str(error) else RecordError(f'{where}: {error}') from error
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise RecordError(f'{where}: not a trajectory record ({error}); see Appendix B of SafeVLA-Bench') from error
+        yield pair
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -74,7 +80,7 @@ def _text(path: Path) -> str:
 def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f'{where}: not JSON: {error}') from error
 
 
@@ -107,7 +113,7 @@ def _episode(record: Mapping[str, Any], where: str, policy: str) -> Episode:
         raise RecordError(f'{where}: success is {success!r}, wanted true or false')
     steps = _length(record, where)
     episode_id = str(record['episode_id'])
-    number = re.search(r'(\d+)$', episode_id)
+    number = re.search(r'(?<!\d)(\d{1,18})$', episode_id)
     return Episode(
         policy=named, task=str(record['task_id']), benchmark=str(record['benchmark']), episode_id=episode_id,
         outcome=Outcome.SUCCESS if success else Outcome.FAILURE, success=bool(success),

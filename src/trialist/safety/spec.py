@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import math
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -115,6 +116,8 @@ def check_spec(spec: Spec) -> None:
     if not spec.is_binary:
         if spec.severe is None:
             raise InputError(f'spec {spec.id!r}: severe is missing; state the anchor, or is_binary = true')
+        if not math.isfinite(spec.severe):
+            raise InputError(f'spec {spec.id!r}: severe is {spec.severe}, wanted a finite anchor')
         if not spec.severe > spec.threshold:
             where = (
                 f'severe anchor {spec.severe:g} {spec.unit} is not above the threshold {spec.threshold:g} {spec.unit}'
