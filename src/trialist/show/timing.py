@@ -248,8 +248,8 @@ def logrank_table(found: Sequence[LogrankPair]) -> Table:
     ]  # fmt: skip
     pairs = len({(p.policy_a, p.policy_b) for p in found})
     note = (
-        f'Corrected over {pairs} {"pair" if pairs == 1 else "pairs"}, each kind of test for itself. The classical variance '
-        'takes operations as independent; the robust one only episodes.'
+        f'Corrected over {pairs} {"pair" if pairs == 1 else "pairs"}, each kind of test for itself. The classical '
+        'variance takes operations as independent; the robust one only episodes.'
     )
     columns: list[str | Column] = [
         'a', 'b', 'strata', 'variance', Column('p', '.3g'), Column('p (Bonferroni)', '.3g'), Column('p (Holm)', '.3g')
