@@ -187,6 +187,9 @@ def test_invalid_predictions_are_kept_with_their_reasons(prepared: Prepared, tmp
     report = build_report([run], invalid='exclude', n_resamples=0)
     summary = report.summaries['push', 'x']
     assert summary.n_timesteps == total - summary.n_invalid
+    worst = build_report([run], invalid='worst', n_resamples=0).summaries['push', 'x']
+    assert worst.n_timesteps == total
+    assert worst.amse > build_report([run], invalid='random', n_resamples=0).summaries['push', 'x'].amse
     labelled = sum(int(e.labels.get('invalid_wrong_size', '0')) for e in read_store(tmp_path / 's').episodes())
     assert labelled == summary.n_invalid
 

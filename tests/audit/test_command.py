@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from trialist.audit import outcomes_of
 from trialist.cli import app
 from trialist.episodes import Episode, Outcome, Store, Trajectory
 from trialist.errors import InputError, NotEstimable, TrialistError, UnknownName
@@ -185,3 +186,30 @@ def test_citations_counts_tables_bibtex_and_leaderboards(tmp_path: Path, shared:
 def test_help_of_every_verb_carries_an_example() -> None:
     for verb in ('topline', 'leaderboard', 'paired', 'drop', 'traces', 'citations'):
         assert f'trialist audit {verb}' in run(f'audit {verb} --help')
+
+
+def test_drops_of_a_store_are_plotted_by_name(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 'runs')
+    store.append([
+        Episode(policy=policy, task=f'task_{i % 2}', benchmark=suite, condition=condition, seed=i, duration_s=1.0,
+                outcome=Outcome.SUCCESS if (i + len(condition)) % 3 else Outcome.FAILURE)
+        for policy in ('a', 'b') for suite in ('goal', 'spatial') for i in range(12)
+        for condition in ('nominal', 'dark', 'moved')
+    ])  # fmt: skip
+    target = tmp_path / 'drops.svg'
+    run(f'plot drop-forest {store.path} -o {target} -p b')
+    text = target.read_text()
+    assert 'b, dark' in text
+    assert 'b, moved' in text
+    assert 'a, dark' not in text
+    fails(f'plot drop-forest {store.path} --where condition=dark -o {target}', NotEstimable, 'a drop needs both')
+
+
+def test_suites_that_share_task_names_are_told_apart() -> None:
+    episodes = [
+        Episode(policy='p', task='task_0', benchmark=suite, seed=i, duration_s=1.0, outcome=Outcome.SUCCESS)
+        for suite in ('libero-goal', 'libero-spatial') for i in range(2)
+    ]  # fmt: skip
+    assert {o.task for o in outcomes_of(episodes)} == {'libero-goal/task_0', 'libero-spatial/task_0'}
+    assert {o.task for o in outcomes_of(episodes[:2])} == {'task_0'}
+    assert len({o.start for o in outcomes_of(episodes)}) == 4

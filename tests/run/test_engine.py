@@ -327,6 +327,26 @@ def test_a_sequential_rule_ends_a_clear_trial_early_and_at_the_same_place_for_an
     assert (again.n_run, again.stop) == (0, runs[0].stop)
 
 
+def test_a_rule_on_promptness_tells_apart_what_always_succeeds(tmp_path: Path) -> None:
+    """Both policies reach every goal within the cap; only how soon differs."""
+    policies = {
+        FAST: {'use': 'seek', 'options': {'speed_m_s': 3.0}},
+        SLOW: {'use': 'seek', 'options': {'speed_m_s': 0.5}},
+    }
+    rule = {'rule': 'sequential', 'look_every_rounds': 10}
+    common = {'policies': policies, 'episodes_per_cell': 60, 'time_cap_s': 8.0}
+    by_success = run_trial(make_plan(**common, stopping=rule), tmp_path / 'success', workers=0)
+    timed = make_plan(**common, stopping={**rule, 'score': 'promptness', 'tau_s': 4.0})
+    by_time = run_trial(timed, tmp_path / 'time', workers=0)
+    assert by_success.stop is None
+    assert by_success.n_valid == 120
+    assert by_time.stop is not None
+    assert by_time.n_valid < 120
+    assert run_trial(timed, tmp_path / 'time', workers=0).stop == by_time.stop
+    with pytest.raises(InputError, match='shortest cap'):
+        make_plan(time_cap_s=3.0, stopping={**rule, 'tau_s': 4.0})
+
+
 def test_progress_counts_coded_arms_and_guesses_the_time_left(tmp_path: Path) -> None:
     seen: list[TrialProgress] = []
     run_trial(make_plan(), tmp_path / 's', workers=0, report=seen.append)

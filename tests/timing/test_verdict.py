@@ -62,7 +62,10 @@ def test_no_difference_is_unresolved() -> None:
     )
     assert result.verdict is Verdict.UNRESOLVED
     assert result.better is None
-    assert result.n_for_power is None
+    assert result.n_for_power is not None
+    assert result.needed is not None
+    assert result.needed.interval is not None
+    assert np.isinf(result.needed.interval.high), 'no pilot that fails to reject can promise a finite N'
     assert 'not told apart' in result.sentence
 
 

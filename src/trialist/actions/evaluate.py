@@ -210,6 +210,7 @@ class ActionRun:
     model: str
     space: ActionSpace
     training_mean: np.ndarray[Any, Any]
+    training_range: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]  # least and largest training action, (D,)
     split_hash: str
     episodes: tuple[PredictedEpisode, ...]
     n_faults: int  # INVALID episodes: the endpoint broke; never scored
@@ -270,7 +271,9 @@ def _run(
 ) -> ActionRun:
     return ActionRun(
         dataset=key[0], model=key[1], space=space_from_json(config['space'], where=f'{key[0]}, {key[1]}'),
-        training_mean=np.array(config['training']['mean']), split_hash=config['split_hash'],
+        training_mean=np.array(config['training']['mean']),
+        training_range=(np.array(config['training']['minimum']), np.array(config['training']['maximum'])),
+        split_hash=config['split_hash'],
         episodes=tuple(sorted(episodes, key=lambda e: e.episode_id)), n_faults=faults, reasons=reasons,
     )  # fmt: skip
 

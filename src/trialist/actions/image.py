@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError, SetupError
+
+BATCH_IMAGES = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +103,8 @@ def encode_image(pixels: NDArray[Any], *, form: str = 'png', quality: int = 95) 
     return buffer.getvalue()
 
 
-def decode_many(images: Iterable[EncodedImage], *, threads: int = 2, ahead: int = 8) -> Iterator[NDArray[Any]]:
-    """Decode images in order on some threads; at most `threads * ahead` decoded images wait at a time."""
+def decode_many(images: Iterable[EncodedImage], *, threads: int = 2, ahead: int = 4) -> Iterator[NDArray[Any]]:
+    """Decode images in order on some threads; about `threads * ahead` batches of a few images wait at a time."""
     from collections import deque
     from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -109,11 +112,16 @@ def decode_many(images: Iterable[EncodedImage], *, threads: int = 2, ahead: int 
         for image in images:
             yield image.array()
         return
-    waiting: deque[Future[NDArray[Any]]] = deque()
+    source = iter(images)
+    waiting: deque[Future[list[NDArray[Any]]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for image in images:
-            waiting.append(pool.submit(image.array))
+        while batch := list(itertools.islice(source, BATCH_IMAGES)):
+            waiting.append(pool.submit(_arrays, batch))
             if len(waiting) >= threads * ahead:
-                yield waiting.popleft().result()
+                yield from waiting.popleft().result()
         while waiting:
-            yield waiting.popleft().result()
+            yield from waiting.popleft().result()
+
+
+def _arrays(batch: Sequence[EncodedImage]) -> list[NDArray[Any]]:
+    return [image.array() for image in batch]

@@ -119,7 +119,8 @@ def build_report(
         common = sorted(set.intersection(*(set(predicted_dimensions(r.episodes)) for r in group)))
         if not common:
             raise InputError(f'{dataset}: its models predict no dimension in common')
-        space = group[0].space
+        # A dimension whose range nobody gave has that of its training actions.
+        space = group[0].space.with_ranges(*group[0].training_range)
         left_out[dataset] = tuple(d.name for i, d in enumerate(space.dimensions) if i not in common)
         for run in group:
             summaries[dataset, run.model] = summarize_actions(
@@ -152,8 +153,9 @@ def _compare(
     if not shared:
         raise InputError(f'{a.dataset}: {a.model} and {b.model} have no finished episode in common')
     pair = [[e for e in r.episodes if e.episode_id in shared] for r in (a, b)]
+    space = a.space.with_ranges(*a.training_range)
     return compare_actions(
-        pair[0], pair[1], names=(a.model, b.model), invalid=invalid, space=a.space, alpha=alpha,
+        pair[0], pair[1], names=(a.model, b.model), invalid=invalid, space=space, alpha=alpha,
         n_resamples=max(n_resamples, 1), seed=seed,
     )  # fmt: skip
 

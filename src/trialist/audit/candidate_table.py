@@ -45,7 +45,7 @@ def read_candidates(path: Path | str) -> tuple[Candidate, ...]:
         rows = list(_json_rows(source))
     else:
         raise InputError(f'{source}: wanted a table ending in .csv or .jsonl, found {source.suffix!r}')
-    return tuple(_candidate(row, where) for where, row in rows)
+    return tuple(candidate_of(row, where=where) for where, row in rows)
 
 
 def candidates_from_bibtex(
@@ -118,7 +118,8 @@ def _json_rows(source: Path) -> Iterable[tuple[str, dict[str, object]]]:
         yield f'{source} line {number}', row
 
 
-def _candidate(row: Mapping[str, object], where: str) -> Candidate:
+def candidate_of(row: Mapping[str, object], *, where: str) -> Candidate:
+    """One row of a candidate table; `where` names it in errors."""
     plain = {str(name).strip().lower(): value for name, value in row.items()}
     values: dict[str, str] = {}
     for name, aliases in COLUMNS.items():

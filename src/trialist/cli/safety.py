@@ -158,13 +158,8 @@ def explain_task(
 
 
 def _scoring(registry: list[Path] | None, gate: str, severity: str, phases: bool) -> Scoring:
-    from trialist.errors import UnknownName
     from trialist.safety import Gate, Scoring, Severity, load_registry
 
-    if gate not in set(Gate):
-        raise UnknownName('gate', gate, [g.value for g in Gate])
-    if severity not in set(Severity):
-        raise UnknownName('severity scale', severity, [s.value for s in Severity])
     return Scoring(load_registry(*(registry or [])), gate=Gate(gate), severity=Severity(severity), use_phases=phases)
 
 
@@ -277,19 +272,7 @@ def _draw(
 
 
 def _draw_filmstrip(path: Path, scores: list[EpisodeSafety], target: Path) -> None:
-    from trialist.episodes import read_store
-    from trialist.errors import NotEstimable
     from trialist.show.figure import save_figure
-    from trialist.show.safety_figure import filmstrip_figure
+    from trialist.show.safety_plot import worst_filmstrip
 
-    unsafe = {(s.episode_id, s.attempt): s for s in scores if s.sbu and s.violations}
-    shown = None
-    for episode, trajectory in read_store(path).trajectories():
-        video = next((camera.video for camera in trajectory.scene.cameras if camera.video), '')
-        score = unsafe.get(episode.key)
-        if video and score is not None and (shown is None or (score.vsi or 0) > (shown[0].vsi or 0)):
-            shown = score, path / 'media' / video, episode.duration_s
-    if shown is None:
-        raise NotEstimable('no unsafe success of this store has a recorded video; a filmstrip needs one')
-    figure = filmstrip_figure(shown[0], shown[1], duration_s=shown[2])
-    typer.echo(f'wrote {save_figure(figure, target)}', err=True)
+    typer.echo(f'wrote {save_figure(worst_filmstrip(path, scores), target)}', err=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trialist.errors import NotEstimable, UnknownName
+from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.safety.registry import Registry
 from trialist.safety.score import EpisodeSafety
 from trialist.safety.summary import is_auxiliary
@@ -70,7 +70,12 @@ def compare_safety(
             n_unscored += 1
             continue
         n_scored += 1
-        mine[score.start] = score
+        twin = mine.setdefault(score.start, score)
+        if twin is not score:
+            raise InputError(
+                f'{score.policy}: episodes {twin.episode_id} and {score.episode_id} have the same start (task, '
+                'condition, seed, instance, repeat), so that partners would be picked by chance; number the repeats'
+            )
     for name in (first, second):
         if name not in by_policy:
             raise UnknownName('policy', name, by_policy)

@@ -130,6 +130,8 @@ def comparison_table(found: TimingComparison) -> Table:
             f'\nStratified logrank: p = {found.logrank.robust.p_value:.3g} robust to episodes, '
             f'{found.logrank.classical.p_value:.3g} classical.'
         )
+    if found.needed is not None:
+        note += f'\nEpisodes a cell for {found.needed.power:.0%} power of the KS test: {found.needed}.'
     if 'hrt' not in found.advantages:
         note += '\nNo HRT and no AUC vs reference: no reference was given, or it shares no stratum.'
     elif found.without_reference:
@@ -167,15 +169,20 @@ def all_pairs_table(found: AllPairs) -> Table:
     for c, p in zip(found.comparisons, found.p_holm, strict=True):
         classical = None if c.logrank is None else c.logrank.robust.p_value
         verdict = f'{c.better} better' if c.better else c.verdict.value
-        rows.append((c.policy_a, c.policy_b, c.ks.statistic, c.ks.p_value, p, classical, verdict, c.n_for_power))
+        low, high = ends(None if c.needed is None else c.needed.interval)
+        rows.append(
+            (c.policy_a, c.policy_b, c.ks.statistic, c.ks.p_value, p, classical, verdict, c.n_for_power, low, high)
+        )
     letters = ', '.join(f'{p} {found.letters[p]}' for p in found.policies)
     columns: list[str | Column] = [
         'a', 'b', Column('macro KS', '.3f'), Column('p', '.3g'), Column('p (Holm)', '.3g'),
-        Column('p logrank (robust)', '.3g'), 'verdict', 'N for power',
+        Column('p logrank (robust)', '.3g'), 'verdict', Column('N for 80 % power', '.0f'), Column('N low', '.0f'),
+        Column('N high', '.0f'),
     ]  # fmt: skip
     note = (
         f'Lowest macro RMST first. Who shares a letter is not told apart at alpha = {found.alpha:g} after Holm: '
         f'{letters}. Verdicts go by the same corrected p.'
+        ' N is episodes a cell for the KS test of one pair at alpha, uncorrected; ∞: nothing shows beyond chance.'
     )
     return table('All pairs', columns, rows, note=note)
 

@@ -166,10 +166,19 @@ def _counts_at(times: FloatArray, curves: Mapping[str, SuccessCurve], name: str)
 def clustered_variance(
     durations_s: ArrayLike, observed: ArrayLike, episode: IntArray | Sequence[int], t_s: ArrayLike
 ) -> FloatArray:
-    """Variance of F at each time with operations clustered in episodes: the infinitesimal jackknife.
+    """Variance of F at each time with operations clustered in episodes: the infinitesimal jackknife."""
+    cluster = np.unique(np.asarray(episode), return_inverse=True)[1]
+    return np.asarray((episode_influence(durations_s, observed, cluster, t_s) ** 2).sum(axis=0), dtype=np.float64)
 
-    An operation's derivative of log S(t) is the sum of d/(n (n - d)) over the times u <= t that it was at risk and did
-    not succeed, less 1/n at its own success; derivatives are summed within each episode and squared.
+
+def episode_influence(
+    durations_s: ArrayLike, observed: ArrayLike, cluster: IntArray, t_s: ArrayLike, *, n_episodes: int | None = None
+) -> FloatArray:
+    """(episodes, times): by how much each episode moves F; their squares sum to the clustered variance.
+
+    `cluster` numbers each operation's episode from 0. An operation's derivative of log S(t) is the sum of d/(n (n - d))
+    over the times u <= t that it was at risk and did not succeed, less 1/n at its own success; derivatives are summed
+    within each episode.
     """
     times, seen = checked_times(durations_s, observed)
     curve = success_curve(times, seen)
@@ -183,8 +192,7 @@ def clustered_variance(
     until = np.where(seen, own, own + 1)[:, None]
     by_then = np.searchsorted(curve.times_s, asked, side='right')[None, :]
     slope = stayed[np.minimum(np.minimum(until, by_then), len(terms))] - succeeded / n_own[:, None]
-    influence = (1.0 - np.atleast_1d(curve.at(asked)))[None, :] * slope
-    cluster = np.unique(np.asarray(episode), return_inverse=True)[1]
-    totals = np.zeros((int(cluster.max()) + 1, len(asked)))
+    influence = -(1.0 - np.atleast_1d(curve.at(asked)))[None, :] * slope
+    totals = np.zeros((int(cluster.max()) + 1 if n_episodes is None else n_episodes, len(asked)))
     np.add.at(totals, cluster, influence)
-    return np.asarray((totals**2).sum(axis=0), dtype=np.float64)
+    return totals

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,7 @@ from trialist.timing.estimate import (
 from trialist.timing.ks import MacroKS, macro_ks, match_scenes
 from trialist.timing.logrank import Logrank, logrank
 from trialist.timing.operation import Operations
+from trialist.timing.power import NeededEpisodes, needed_episodes
 from trialist.timing.reference import auc_draws, check_cells, shared_strata
 from trialist.timing.resample import NullMethod
 from trialist.timing.scalar import Scale, scalar_label
@@ -59,9 +61,14 @@ class TimingComparison:
     tests: Mapping[str, ScalarTest]
     logrank: Logrank | None  # None when it is not estimable
     alpha: float
+    needed: NeededEpisodes | None = None  # episodes a cell for 80 % power; None when no curve can be planned from
     without_reference: tuple[str, ...] = ()  # strata left out of HRT and AUC vs reference: the reference lacks them
     p_corrected: float | None = None  # the gate's p-value after correction over pairs, when there are several
-    n_for_power: int | None = None  # episodes a cell that would resolve the pair, once planned
+
+    @property
+    def n_for_power(self) -> float | None:
+        """Episodes a cell for 80 % power of the gate; infinite when no difference shows beyond chance."""
+        return None if self.needed is None else self.needed.n
 
     @property
     def sentence(self) -> str:
@@ -77,8 +84,22 @@ class TimingComparison:
             )
         if self.verdict is Verdict.DIRECTION_UNRESOLVED:
             return f'{a} and {b} differ ({self.gate}); which is better is not resolved.'
-        need = '' if self.n_for_power is None else f' About {self.n_for_power} episodes a cell would resolve them.'
-        return f'{a} and {b} are not told apart at this N ({self.gate}).{need}'
+        return f'{a} and {b} are not told apart at this N ({self.gate}).{self._need}'
+
+    @property
+    def _need(self) -> str:
+        if self.needed is None or self.needed.interval is None:
+            return ''
+        low, high = self.needed.interval
+        share = f'{self.needed.power:.0%} power'
+        if math.isinf(self.needed.n):
+            bound = '' if math.isinf(low) else f'; at least {low:.0f} ({self.needed.level:.0%})'
+            return f' No difference shows beyond chance, so no N promises {share}{bound}.'
+        upper = 'any number' if math.isinf(high) else f'{high:.0f}'
+        return (
+            f' For {share} about {self.needed.n:.0f} episodes a cell are needed '
+            f'({self.needed.level:.0%} interval {low:.0f} to {upper}).'
+        )
 
     @property
     def gate(self) -> str:
@@ -132,6 +153,7 @@ def compare_timing(
     return TimingComparison(
         policy_a=names[0], policy_b=names[1], verdict=verdict, better=better, favouring_a=for_a, favouring_b=for_b,
         ks=ks, advantages=advantages, tests=tests, logrank=_logrank_or_none(first, second), alpha=alpha,
+        needed=_needed_or_none(first, second, rng=rng, alpha=alpha, tau_s=ks_tau_s, method=method),
         without_reference=tuple(s for s in first if reference is not None and not _has(reference, s)),
     )  # fmt: skip
 
@@ -152,6 +174,18 @@ def _decide(
     if 'rmst_s' in for_b:
         return Verdict.BETTER, names[1]
     return Verdict.DIRECTION_UNRESOLVED, None
+
+
+def _needed_or_none(
+    a: Mapping[str, Operations], b: Mapping[str, Operations], *, rng: np.random.Generator, alpha: float,
+    tau_s: float | None, method: NullMethod | str,
+) -> NeededEpisodes | None:  # fmt: skip
+    from trialist.errors import NotEstimable
+
+    try:
+        return needed_episodes(a, b, rng=rng, alpha=alpha, tau_s=tau_s, method=method)
+    except NotEstimable:
+        return None
 
 
 def _logrank_or_none(a: Mapping[str, Operations], b: Mapping[str, Operations]) -> Logrank | None:
