@@ -42,6 +42,9 @@ LISTS = [
     'audit paired A B',
     'audit drop 60/288 28/288',
     'actions report --published',
+    'power size --rate 0.7 --difference 0.05 --survey',
+    'power detect S --n 5 --trials 4 --resamples 20 --pair act:groot',
+    'watch S --policy act --policy groot --once --looks',
 ]
 SINGLES = ['calibrate S --trials 4 --resamples 5', 'store ls S', 'store verify S']
 

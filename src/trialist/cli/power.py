@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table, progress_bar
+from trialist.cli.output import FormatOption, print_table, print_tables, progress_bar
 from trialist.cli.source import MethodOption, SeedOption, WhereOption
 
 if TYPE_CHECKING:
@@ -75,12 +75,13 @@ def size(
     )  # fmt: skip
     rows = single_sizes(rate, difference, discordance, power=power, alpha=alpha)
     title = f'One comparison: {100 * difference:g} points around {100 * rate:g} %'
-    print_table(sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.'), form)
+    shown = [sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.')]
     paired = next(r for r in found if 'paired difference (McNemar)' in r.design)
     position = field_position(paired.per_cell)
-    print_table(plan_table(found, note=f'McNemar, {position}.'), form)
+    shown.append(plan_table(found, note=f'McNemar, {position}.'))
     if survey:
-        print_table(survey_table(read_survey(), position), form)
+        shown.append(survey_table(read_survey(), position))
+    print_tables(shown, form)
 
 
 def single_sizes(
@@ -234,9 +235,9 @@ def detect(
             n_trials=trials, n_resamples=resamples, alpha=alpha, method=check_method(method), missing='drop',
             threads=threads, on_row=advance,
         )  # fmt: skip
-    print_table(smallest_table(found, target=target), form)
+    shown = [smallest_table(found, target=target)]
     if csv is None or form != 'text':
-        print_table(detection_table(found), form)
+        shown.append(detection_table(found))
     if csv is not None:
         csv.write_text(render(detection_table(found), 'csv'), encoding='utf-8')
         typer.echo(f'wrote {csv}', err=True)
@@ -248,7 +249,8 @@ def detect(
             {f'{x} {y}': found.rates((x, y), 'ks') for x, y in found.pairs},
             fit_on=parse_sizes(fit), rng=rng, alpha=alpha, tau_s=tau, method=check_method(method),
         )  # fmt: skip
-        print_table(design_table(calibrated), form)
+        shown.append(design_table(calibrated))
+    print_tables(shown, form)
     if figure is not None:
         from trialist.show.figure import save_figure
         from trialist.show.planning_figure import draw_detection_study

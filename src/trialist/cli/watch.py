@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_tables
 from trialist.cli.source import StoreArgument, WhereOption
 
 if TYPE_CHECKING:
@@ -58,16 +58,14 @@ def watch(
     seen = -1
     while True:
         try:
-            episodes = compared_episodes(read_episodes(store, where), policy)
+            episodes = compared_episodes(read_episodes(store, where, tell=seen < 0), policy)
             if len(episodes) != seen:
                 seen = len(episodes)
                 found = watch_trial(
                     episodes, score=score, tau_s=tau or shortest_cap_s(episodes, score), paired=paired,
                     strata=stratum, alpha=alpha, horizon=horizon, smallest_difference=smallest,
                 )  # fmt: skip
-                print_table(watch_table(found), form)
-                if looks:
-                    print_table(looks_table(found), form)
+                print_tables([watch_table(found), *([looks_table(found)] if looks else [])], form)
                 if found.may_stop:
                     return
         except InputError as waiting:
