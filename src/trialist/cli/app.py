@@ -7,7 +7,11 @@ import sys
 import typer
 
 from trialist import __version__
+from trialist.cli.calibrate import calibrate
+from trialist.cli.compare import compare
 from trialist.cli.importing import import_table
+from trialist.cli.plot import plot
+from trialist.cli.score import score
 from trialist.cli.store import store_app
 from trialist.errors import TrialistError
 
@@ -37,6 +41,10 @@ def root(
 # One line a verb, in the order of a trial.
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
+app.command('score')(score)
+app.command('compare')(compare)
+app.command('calibrate')(calibrate)
+app.command('plot')(plot)
 
 
 def main() -> None:
