@@ -8,6 +8,7 @@ limits, and the impedance (stiffness, damping, torque limit) of `panda` pulls th
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,11 @@ def _hermite() -> tuple[FloatArray, FloatArray]:
 
 
 _POSITION, _RATE = _hermite()
+_HOME = np.array(panda.HOME_RAD)
+_EASE = np.array([0.05] * 6 + [0.0])  # towards home where the task does not mind; the wrist's turn is the task's own
+_BRAKE = 0.3 * panda.JOINT_ACCELERATION_RAD_S2
+_CHANGE = _BRAKE * STEP_S
+_LOW, _HIGH = panda.JOINT_LOW_RAD + 0.02, panda.JOINT_HIGH_RAD - 0.02
 _FEEDFORWARD = panda.DAMPING_NM_S_RAD / panda.STIFFNESS_NM_RAD
 
 
@@ -59,7 +65,7 @@ class Kinematics:
         mujoco = load_mujoco()
         self._mujoco = mujoco
         self._model = mujoco.MjModel.from_xml_string(
-            '<mujoco><compiler angle="radian"/><default><default class="arm"/><default class="finger"/>'
+            '<mujoco><compiler angle="radian"/><option><flag contact="disable"/></option><default><default class="arm"/><default class="finger"/>'
             f'<default class="pad"/></default><worldbody>{panda.arm_xml()}</worldbody></mujoco>'
         )
         self._data = mujoco.MjData(self._model)
@@ -70,37 +76,42 @@ class Kinematics:
         """The tool's pose (7,) at these joint angles."""
         self._data.qpos[: panda.N_JOINTS] = angles_rad
         self._mujoco.mj_kinematics(self._model, self._data)
-        matrix = self._data.site_xmat[self._site].reshape(3, 3)
-        return np.concatenate([self._data.site_xpos[self._site], pose.quaternion_from_matrix(matrix)])
+        found = np.empty(7)
+        found[:3] = self._data.site_xpos[self._site]
+        self._mujoco.mju_mat2Quat(found[3:], self._data.site_xmat[self._site])
+        return found
 
-    def solve(self, target: FloatArray, start_rad: FloatArray, *, iterations: int = 3) -> FloatArray:
+    def solve(self, target: FloatArray, start_rad: FloatArray, *, iterations: int = 2) -> FloatArray:
         """Joint angles whose tool is as near to `target` (7,) as a few steps from `start_rad` get."""
         mujoco, model, data, n = self._mujoco, self._model, self._data, panda.N_JOINTS
         angles = np.array(start_rad, dtype=float)
-        home = np.array(panda.HOME_RAD)
-        quaternion = np.empty(4)
+        jacobian = self._jacobian[:, :n]
+        turn, error = np.empty(4), np.empty(6)
         for _ in range(iterations):
-            data.qpos[:n] = angles
-            mujoco.mj_kinematics(model, data)
+            found = self.tool(angles)
+            found[4:] *= -1
+            mujoco.mju_mulQuat(turn, target[3:], found[3:])
+            np.subtract(target[:3], found[:3], out=error[:3])
+            mujoco.mju_quat2Vel(error[3:], turn, 1.0)
             mujoco.mj_comPos(model, data)
-            mujoco.mju_mat2Quat(quaternion, data.site_xmat[self._site])
-            error = np.concatenate(
-                [
-                    target[:3] - data.site_xpos[self._site],
-                    pose.vector_from_quaternion(pose.multiply(target[3:], pose.conjugate(quaternion))),
-                ]
-            )
             mujoco.mj_jacSite(model, data, self._jacobian[:3], self._jacobian[3:], self._site)
-            jacobian = self._jacobian[:, :n]
+            ease = _EASE * (_HOME - angles)
             gram = jacobian @ jacobian.T
             gram.flat[::7] += 1e-4
-            ease = 0.05 * (home - angles)
-            ease[-1] = 0.0  # the wrist's turn is the task's own
             step = jacobian.T @ np.linalg.solve(gram, error - jacobian @ ease) + ease
-            angles = np.clip(
-                angles + np.clip(step, -0.3, 0.3), panda.JOINT_LOW_RAD + 0.02, panda.JOINT_HIGH_RAD - 0.02
-            )
+            angles = np.minimum(np.maximum(angles + np.minimum(np.maximum(step, -0.3), 0.3), _LOW), _HIGH)
         return angles
+
+
+    def effort(self, angles_rad: FloatArray, acceleration_rad_s2: FloatArray) -> FloatArray:
+        """The torques (7,) that accelerate the arm and its hand so, gravity and velocity terms left out."""
+        n = panda.N_JOINTS
+        self._data.qpos[:n] = angles_rad
+        self._mujoco.mj_fwdPosition(self._model, self._data)
+        wanted, torque = np.zeros(self._model.nv), np.empty(self._model.nv)
+        wanted[:n] = acceleration_rad_s2
+        self._mujoco.mj_mulM(self._model, self._data, torque, wanted)
+        return torque[:n]
 
 
 @functools.cache
@@ -116,31 +127,32 @@ class Controller:
         self.limits = limits
         self.angles_rad = np.array(angles_rad, dtype=float)
         self.velocity_rad_s = np.zeros(panda.N_JOINTS)
+        self._goal_rad = self._end_rad = self.angles_rad
+        self._end_velocity = self.velocity_rad_s
         self.tool = kinematics().tool(self.angles_rad)
-        self.twist = np.zeros(6)  # the commanded velocity of the tool
+        self.twist = [0.0] * 6  # the commanded velocity of the tool
         self.width = float(width)  # 0 closed .. 1 open, as commanded
         self.finger_m = float(width) * panda.FINGER_TRAVEL_M
 
     def move_tool(self, motion: FloatArray, measured_tool: FloatArray) -> FloatArray:
         """Take a displacement and a turn for this control step; returns what was kept of it, (6,)."""
         limit = self.limits
-        twist = np.asarray(motion, dtype=float) / STEP_S
-        parts = (
-            (slice(0, 3), limit.speed_m_s, limit.acceleration_m_s2),
-            (slice(3, 6), limit.turn_rad_s, limit.turn_acceleration_rad_s2),
-        )
-        kept = np.empty(6)
-        for part, speed, acceleration in parts:
-            change = _shorten(_shorten(twist[part], speed) - self.twist[part], acceleration * STEP_S)
-            kept[part] = self.twist[part] + change
-        place = np.clip(self.tool[:3] + kept[:3] * STEP_S, limit.low_m, limit.high_m)
-        place = measured_tool[:3] + _shorten(place - measured_tool[:3], limit.lead_m)
-        turn = pose.multiply(pose.quaternion_from_vector(kept[3:] * STEP_S), self.tool[3:])
-        kept[:3] = (place - self.tool[:3]) / STEP_S
-        self.twist = kept
-        self.tool = np.concatenate([place, turn / np.linalg.norm(turn)])
+        asked = [v / STEP_S for v in motion.tolist()]
+        moving = _approach(self.twist[:3], asked[:3], limit.speed_m_s, limit.acceleration_m_s2 * STEP_S)
+        turning = _approach(self.twist[3:], asked[3:], limit.turn_rad_s, limit.turn_acceleration_rad_s2 * STEP_S)
+        measured = measured_tool[:3].tolist()
+        before = self.tool[:3].tolist()
+        lead = [
+            min(max(place + v * STEP_S, low), high) - at
+            for place, v, low, high, at in zip(before, moving, limit.low_m, limit.high_m, measured, strict=True)
+        ]
+        place = [at + v for at, v in zip(measured, _shorten(lead, limit.lead_m), strict=True)]
+        kept = [after - start for after, start in zip(place, before, strict=True)]
+        turn = pose.multiply(pose.quaternion_from_vector([v * STEP_S for v in turning]), self.tool[3:].tolist())
+        self.twist = [v / STEP_S for v in kept] + turning
+        self.tool = np.array([*place, *turn])
         self._refer(kinematics().solve(self.tool, self.angles_rad))
-        return kept * STEP_S
+        return np.array(kept + [v * STEP_S for v in turning])
 
     def move_joints(self, goal_rad: FloatArray) -> FloatArray:
         """Take joint angles to be at by the end of this control step; returns those that the limits allow."""
@@ -154,28 +166,45 @@ class Controller:
         return self.width
 
     def _refer(self, goal_rad: FloatArray) -> None:
-        goal = np.clip(goal_rad, panda.JOINT_LOW_RAD, panda.JOINT_HIGH_RAD)
-        velocity = np.clip(
-            (goal - self.angles_rad) / STEP_S, -panda.JOINT_VELOCITY_RAD_S, panda.JOINT_VELOCITY_RAD_S
-        )
-        change = panda.JOINT_ACCELERATION_RAD_S2 * STEP_S
-        velocity = np.clip(velocity, self.velocity_rad_s - change, self.velocity_rad_s + change)
+        """Where the reference will be, and how fast, at the end of this step: at the goal, as far as the limits allow.
+
+        A reference that has fallen behind catches up no faster than it can brake, so that it does not overshoot.
+        """
+        goal = np.minimum(np.maximum(goal_rad, panda.JOINT_LOW_RAD), panda.JOINT_HIGH_RAD)
+        pace = (goal - self._goal_rad) / STEP_S
+        behind = goal - self.angles_rad - pace * STEP_S
+        brakeable = (np.sqrt(_CHANGE * _CHANGE + 8 * _BRAKE * np.abs(behind)) - _CHANGE) / 2
+        velocity = pace + np.minimum(np.maximum(behind / STEP_S, -brakeable), brakeable)
+        fastest, change = panda.JOINT_VELOCITY_RAD_S, panda.JOINT_ACCELERATION_RAD_S2 * STEP_S
+        velocity = np.minimum(np.maximum(velocity, self.velocity_rad_s - change), self.velocity_rad_s + change)
+        velocity = np.minimum(np.maximum(velocity, -fastest), fastest)
+        self._goal_rad = goal
         self._end_rad = self.angles_rad + velocity * STEP_S
         self._end_velocity = velocity
 
-    def references(self) -> tuple[FloatArray, FloatArray]:
-        """Advance by one control step: actuator inputs of the joints (SUBSTEPS, 7) and of a finger (SUBSTEPS,)."""
+    def references(self) -> FloatArray:
+        """Advance by one control step: actuator inputs of the joints and both fingers, (SUBSTEPS, 9)."""
         knots = np.stack([self.angles_rad, self._end_rad, self.velocity_rad_s, self._end_velocity])
-        joints = _POSITION @ knots + (_RATE @ knots) * _FEEDFORWARD
+        inputs = np.empty((SUBSTEPS, panda.N_JOINTS + 2))
+        acceleration = (self._end_velocity - self.velocity_rad_s) / STEP_S
+        ahead = kinematics().effort(self.angles_rad, acceleration) / panda.STIFFNESS_NM_RAD
+        inputs[:, : panda.N_JOINTS] = _POSITION @ knots + (_RATE @ knots) * _FEEDFORWARD + ahead
         self.angles_rad, self.velocity_rad_s = self._end_rad, self._end_velocity
         goal = self.width * panda.FINGER_TRAVEL_M
         reach = panda.FINGER_SPEED_M_S * STEP_S
         end = self.finger_m + min(max(goal - self.finger_m, -reach), reach)
-        fingers = self.finger_m + (end - self.finger_m) * _FRACTION
+        inputs[:, panda.N_JOINTS :] = (self.finger_m + (end - self.finger_m) * _FRACTION)[:, None]
         self.finger_m = end
-        return joints, fingers
+        return inputs
 
 
-def _shorten(vector: FloatArray, longest: float) -> FloatArray:
-    length = float(np.sqrt(vector @ vector))
-    return vector if length <= longest else vector * (longest / length)
+def _approach(now: list[float], wanted: list[float], fastest: float, change: float) -> list[float]:
+    """The velocity after one step from `now` towards `wanted`, of bounded length and bounded change."""
+    capped = _shorten(wanted, fastest)
+    step = _shorten([w - v for w, v in zip(capped, now, strict=True)], change)
+    return [v + s for v, s in zip(now, step, strict=True)]
+
+
+def _shorten(vector: list[float], longest: float) -> list[float]:
+    length = math.hypot(*vector)
+    return vector if length <= longest else [v * (longest / length) for v in vector]

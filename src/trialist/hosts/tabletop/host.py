@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,6 @@ from trialist.hosts.tabletop.scene import (
     CAMERAS,
     CONTROL_RATE_HZ,
     SOURCE_CENTER_M,
-    SUBSTEPS,
     load_mujoco,
 )
 from trialist.hosts.tabletop.task import MAX_ITEMS, find_task
@@ -140,15 +140,12 @@ class TabletopHost:
         """Clip the action, run one control step of physics at full rate, and look at what it did."""
         start = self._begun()
         self._processed = self._command(np.asarray(action, dtype=float))
-        joints, fingers = self._controller.references()
-        scene, data, monitor = start.scene, start.data, self._monitor
-        mj_step, model, ctrl = load_mujoco().mj_step, scene.model, data.ctrl
-        monitor.begin()
-        for k in range(SUBSTEPS):
-            ctrl[scene.joint_actuator] = joints[k]
-            ctrl[scene.finger_actuator] = fingers[k]
+        data, model, observe = start.data, start.scene.model, self._monitor.observe
+        mj_step, inputs = load_mujoco().mj_step, data.ctrl[: panda.N_JOINTS + 2]
+        for row in self._controller.references():
+            inputs[:] = row
             mj_step(model, data)
-            monitor.observe()
+            observe()
         self._steps += 1
         self._judge()
         return self._observe()
@@ -250,7 +247,7 @@ class TabletopHost:
         touched = {b if a in ROBOT_BODIES else a for a, b, _ in self._contacts if (a in ROBOT_BODIES) != (b in ROBOT_BODIES)}
         self._grip_contact = any(a.endswith('_finger') or b.endswith('_finger') for a, b, _ in self._contacts)
         self._force_n = hardest_robot_contact_n(self._contacts)
-        speeds = {n: float(np.linalg.norm(start.data.qvel[d : d + 3])) for n, d in start.scene.item_dof.items()}
+        speeds = {n: math.hypot(*start.data.qvel[d : d + 3].tolist()) for n, d in start.scene.item_dof.items()}
         fallen = self._referee.observe(
             self._time_s,
             poses=self._poses,
@@ -303,18 +300,18 @@ class TabletopHost:
         if self._kind is StateKind.PROPRIOCEPTION:
             return own
         controller = self._controller
-        slots = np.zeros((MAX_ITEMS, state.SLOT_WIDTH))
-        for row, name in enumerate(scene.item_qpos):
+        slots: list[float] = []
+        for name in scene.item_qpos:
             is_placed, is_lost, goal = self._referee.status(name)
             status = state.LOST if is_lost else state.PLACED if is_placed else state.TO_MOVE
             if goal is None:
                 status = state.BYSTANDER
             where = None if goal is None else goal.pose
-            slots[row] = state.slot(
-                status, self._types[name], self._poses[name], where, goal is not None and goal.is_yaw_free
-            )
+            is_free = goal is not None and goal.is_yaw_free
+            slots += state.slot(status, self._types[name], self._poses[name], goal=where, is_yaw_free=is_free)
+        slots += [0.0] * (MAX_ITEMS * state.SLOT_WIDTH - len(slots))
         parts = [own, data.qvel[scene.joint_dof], self._tool, controller.tool]
-        return np.concatenate([*parts, [controller.width, float(self._grip_contact)], slots.ravel()])
+        return np.concatenate([*parts, [controller.width, float(self._grip_contact)], slots])
 
 
 def state_width(kind: StateKind) -> int:

@@ -42,11 +42,10 @@ class ItemType:
     box_m: Triple
     grip_width_m: float  # across the pads, along the item's y
     friction: float
-    rolling_friction: float = 0.0005
+    rolling_friction: float | None = None  # for what rolls
     grasp_m: Triple = (0.0, 0.0, 0.0)
     turns: int = 2  # equal grasps in a full turn about z
     rgba: str = '0.72 0.53 0.33 1'
-    is_soft: bool = False
 
     @property
     def mass_kg(self) -> float:
@@ -108,8 +107,9 @@ ORDER_ITEMS: Mapping[str, ItemType] = {
     'spoon': ItemType(
         name='spoon',
         shapes=(
-            Shape('box', (0.040, 0.005, 0.006), mass_kg=0.008, center_m=(-0.015, 0.0, 0.0)),
-            Shape('box', (0.015, 0.013, 0.006), mass_kg=0.010, center_m=(0.040, 0.0, 0.0)),
+            # Only the handle touches what the spoon lies on: fewer contacts, and the bowl is rounded anyway.
+            Shape('box', (0.040, 0.005, 0.006), mass_kg=0.010, center_m=(-0.015, 0.0, 0.0)),
+            Shape('box', (0.015, 0.013, 0.005), mass_kg=0.008, center_m=(0.040, 0.0, 0.0)),
         ),
         box_m=(0.110, 0.026, 0.012),
         grip_width_m=0.010,
@@ -128,10 +128,10 @@ ORDER_ITEMS: Mapping[str, ItemType] = {
     'scissors': ItemType(
         name='scissors',
         shapes=(
-            Shape('box', (0.030, 0.005, 0.005), mass_kg=0.016, center_m=(0.025, 0.0055, 0.0)),
-            Shape('box', (0.025, 0.008, 0.005), mass_kg=0.014, center_m=(-0.030, 0.0135, 0.0)),
-            Shape('box', (0.030, 0.005, 0.005), mass_kg=0.016, center_m=(0.025, -0.0055, 0.0), is_hinged=True),
-            Shape('box', (0.025, 0.008, 0.005), mass_kg=0.014, center_m=(-0.030, -0.0135, 0.0), is_hinged=True),
+            Shape('box', (0.037, 0.005, 0.005), mass_kg=0.018, center_m=(0.018, 0.0055, 0.0)),
+            Shape('box', (0.018, 0.008, 0.004), mass_kg=0.012, center_m=(-0.037, 0.0135, 0.0)),
+            Shape('box', (0.037, 0.005, 0.005), mass_kg=0.018, center_m=(0.018, -0.0055, 0.0), is_hinged=True),
+            Shape('box', (0.018, 0.008, 0.004), mass_kg=0.012, center_m=(-0.037, -0.0135, 0.0), is_hinged=True),
         ),
         box_m=(0.110, 0.043, 0.010),
         grip_width_m=0.021,
@@ -156,7 +156,7 @@ def item_xml(name: str, item: ItemType) -> str:
     hinged = ''.join(_shape_xml(s, item) for s in item.shapes if s.is_hinged)
     if hinged:
         hinged = (
-            f'<body name="{name}_half" pos="0 0 0"><joint name="{name}_hinge" axis="0 0 1" range="0 0.35"'
+            f'<body name="{name}_half" pos="0 0 0"><joint name="{name}_hinge" axis="0 0 1" range="-0.35 0"'
             f' damping="0.0005" frictionloss="0.004" pos="0 0 0"/>{hinged}</body>'
         )
     return f'<body name="{name}" pos="0 0 -5"><freejoint name="{name}"/>{fixed}{hinged}</body>'
@@ -168,5 +168,6 @@ def _shape_xml(shape: Shape, item: ItemType) -> str:
     turn = ' '.join(f'{v:g}' for v in shape.euler_deg)
     return (
         f'<geom class="item" type="{shape.kind}" size="{sizes}" pos="{place}" euler="{turn}" mass="{shape.mass_kg:g}"'
-        f' friction="{item.friction:g} 0.01 {item.rolling_friction:g}" rgba="{item.rgba}"/>'
+        f' condim="{3 if item.rolling_friction is None else 6}" rgba="{item.rgba}"'
+        f' friction="{item.friction:g} 0.01 {item.rolling_friction or 0.0005:g}"/>'
     )

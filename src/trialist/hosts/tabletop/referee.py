@@ -97,8 +97,11 @@ class Referee:
 
     def _is_at_goal(self, goal: Goal, item_pose: FloatArray) -> bool:
         if self._layout.is_order:
-            reach = np.abs(item_pose[:2] - np.array(TARGET_CENTER_M))
-            return bool(np.all(reach < np.array(BIN_INNER_M) / 2) and 0 < item_pose[2] < WALL_HEIGHT_M + 0.02)
+            x, y, z = item_pose[:3].tolist()
+            is_over = all(
+                abs(v - c) < inner / 2 for v, c, inner in zip((x, y), TARGET_CENTER_M, BIN_INNER_M, strict=True)
+            )
+            return is_over and 0 < z < WALL_HEIGHT_M + 0.02
         threshold = self._layout.threshold
         return threshold is not None and self.overlap(goal, item_pose) > threshold
 

@@ -100,14 +100,14 @@ def scene_xml(spec: SceneSpec) -> str:
  height="64"/><texture name="wood" type="2d" builtin="flat" rgb1="0.77 0.71 0.63" width="32" height="32"/>
 <material name="wood" texture="wood" specular="0.1" shininess="0.1"/></asset>
 <default>
-<geom condim="4" friction="0.7 0.01 0.0005" solref="0.01 1" solimp="0.9 0.95 0.001"/>
+<geom condim="3" friction="0.7 0.01 0.0005" solref="0.01 1" solimp="0.9 0.95 0.001"/>
 <default class="arm"><geom mass="0" group="1" rgba="0.93 0.93 0.94 1" friction="0.4 0.01 0.0005" condim="3"/></default>
 <default class="finger"><geom mass="0" group="1" contype="8" conaffinity="5" rgba="0.35 0.36 0.38 1" condim="3"
  friction="0.4 0.01 0.0005"/></default>
 <default class="pad"><geom mass="0" group="1" contype="8" conaffinity="5" rgba="0.15 0.15 0.16 1" condim="4"
  friction="1.0 0.02 0.0005" priority="1"/></default>
-<default class="item"><geom condim="6" group="2"/></default>
-<default class="fixed"><geom group="0" rgba="0.33 0.39 0.47 1" condim="4"/></default>
+<default class="item"><geom group="2"/></default>
+<default class="fixed"><geom group="0" rgba="0.33 0.39 0.47 1"/></default>
 </default>
 <worldbody>
 <light name="key" pos="0.2 0.9 1.9" dir="0.15 -0.45 -0.9" directional="true" diffuse="0.55 0.55 0.53" castshadow="true"/>

@@ -6,12 +6,13 @@ Both layouts are public and fixed. Poses are (x, y, z, qw, qx, qy, qz) in the wo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.hosts.tabletop import panda, pose
+from trialist.hosts.tabletop import panda
 from trialist.hosts.tabletop.item import ItemType
 from trialist.hosts.tabletop.task import MAX_ITEMS
 
@@ -25,31 +26,33 @@ SLOT_WIDTH = 3 + 7 * 3
 PRIVILEGED_WIDTH = PROPRIOCEPTION_WIDTH + 7 + 7 + 7 + 1 + 1 + MAX_ITEMS * SLOT_WIDTH
 
 ABSENT, TO_MOVE, PLACED, BYSTANDER, LOST = 0.0, 1.0, 2.0, 3.0, 4.0
-TIP_M = 0.0105  # the tool's least height above what the item lies on: the fingertips reach 9 mm below the tool
+TIP_M = 0.012  # the tool's least height above what the item lies on: the fingertips reach 9 mm below the tool
 
 
-def heading(quaternion: FloatArray) -> float:
+def heading(quaternion: Sequence[float]) -> float:
     """The heading of an item's long axis in the plane, however it came to lie."""
-    matrix = pose.matrix_from_quaternion(quaternion)
-    if abs(matrix[2, 0]) < 0.7:
-        return math.atan2(matrix[1, 0], matrix[0, 0])
-    return math.atan2(matrix[1, 1], matrix[0, 1]) - math.pi / 2
+    w, x, y, z = quaternion
+    if abs(2 * (x * z - w * y)) < 0.7:
+        return math.atan2(2 * (x * y + w * z), 1 - 2 * (y * y + z * z))
+    return math.atan2(1 - 2 * (x * x + z * z), 2 * (x * y - w * z)) - math.pi / 2
 
 
-def grasp_pose(item_pose: FloatArray, item: ItemType) -> FloatArray:
+def grasp_pose(item_pose: Sequence[float], item: ItemType) -> list[float]:
     """The tool's pose for a grasp from above: z down, the pads across the item's short side."""
     step = 2 * math.pi / item.turns
     yaw = heading(item_pose[3:])
     yaw -= step * round(yaw / step)
-    at = np.asarray(item_pose[:3]) + pose.rotate(item_pose[3:], np.array(item.grasp_m))
-    lowest = _bottom_m(item_pose, item) + TIP_M
-    turn = np.array([0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0])  # Rz(yaw) Rx(pi)
-    return np.concatenate([at[:2], [max(float(at[2]), lowest)], turn])
-
-
-def _bottom_m(item_pose: FloatArray, item: ItemType) -> float:
-    row = np.abs(pose.matrix_from_quaternion(item_pose[3:])[2])
-    return float(item_pose[2]) - float(row @ np.array(item.box_m)) / 2
+    w, x, y, z = item_pose[3:]
+    gx, gy, gz = item.grasp_m
+    tx, ty, tz = 2 * (y * gz - z * gy), 2 * (z * gx - x * gz), 2 * (x * gy - y * gx)
+    up = 2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)
+    bottom = item_pose[2] - sum(abs(u) * edge for u, edge in zip(up, item.box_m, strict=True)) / 2
+    return [
+        item_pose[0] + gx + w * tx + y * tz - z * ty,
+        item_pose[1] + gy + w * ty + z * tx - x * tz,
+        max(item_pose[2] + gz + w * tz + x * ty - y * tx, bottom + TIP_M),
+        *(0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0),  # Rz(yaw) Rx(pi)
+    ]
 
 
 def proprioception(angles_rad: FloatArray, opening: float) -> FloatArray:
@@ -59,8 +62,10 @@ def proprioception(angles_rad: FloatArray, opening: float) -> FloatArray:
     return state
 
 
-def slot(status: float, item: ItemType, item_pose: FloatArray, goal: FloatArray | None, is_yaw_free: bool) -> FloatArray:
+def slot(
+    status: float, item: ItemType, item_pose: FloatArray, *, goal: FloatArray | None, is_yaw_free: bool
+) -> list[float]:
     """One item as a policy sees it; an item without a goal has its own pose there."""
-    grasp = grasp_pose(item_pose, item)
-    end = item_pose if goal is None else goal
-    return np.concatenate([[status, item.grip_width_m, float(is_yaw_free)], item_pose, grasp, end])
+    own: list[float] = item_pose.tolist()
+    end: list[float] = own if goal is None else goal.tolist()
+    return [status, item.grip_width_m, float(is_yaw_free), *own, *grasp_pose(own, item), *end]

@@ -363,7 +363,7 @@ def _draw_insertion(rng: np.random.Generator, stratum: str, instance: int, items
     tilt_axis = rng.uniform(-math.pi, math.pi)
     yaw = float(rng.uniform(-0.6, 0.6))
     tilt = pose.quaternion_from_vector(
-        np.array([math.cos(tilt_axis), math.sin(tilt_axis), 0.0]) * SLOT_TILT_RAD
+        [math.cos(tilt_axis) * SLOT_TILT_RAD, math.sin(tilt_axis) * SLOT_TILT_RAD, 0.0]
     )
     turn = pose.multiply(tilt, pose.yaw_pose(0, 0, 0, yaw_rad=yaw)[3:])
     mouth = np.concatenate([[spots[0].x_m, spots[0].y_m, STAGE_TOP_M + SLOT_DEPTH_M + 0.016], turn])
