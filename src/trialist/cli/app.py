@@ -8,9 +8,12 @@ import typer
 
 from trialist import __version__
 from trialist.cli.calibrate import calibrate
+from trialist.cli.close import close
 from trialist.cli.compare import compare
 from trialist.cli.importing import import_table
+from trialist.cli.plan import plan
 from trialist.cli.plot import plot
+from trialist.cli.run import run
 from trialist.cli.score import score
 from trialist.cli.store import store_app
 from trialist.errors import TrialistError
@@ -39,6 +42,9 @@ def root(
 
 
 # One line a verb, in the order of a trial.
+app.command('plan')(plan)
+app.command('run')(run)
+app.command('close')(close)
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
 app.command('score')(score)
