@@ -61,6 +61,11 @@ def test_zero_variance_convention(difference: int, z: float, p: float) -> None:
         assert (ours.z, ours.p_value, ours.zero_variance) == (z, p, True)
 
 
+def test_large_whole_numbers_do_not_overflow() -> None:
+    big = np.array([2**40, 2**40 + 2, 2**40 + 4])
+    assert paired_wald(big).standard_error ** 2 == pytest.approx(4 / 3)
+
+
 def test_strata_count_the_same_whatever_their_size() -> None:
     ours = paired_wald([1, 0, 1, 0, 0, 0], strata=['x', 'x', 'y', 'y', 'y', 'y'])
     assert ours.estimate == pytest.approx((0.5 + 0.25) / 2)

@@ -7,9 +7,11 @@ import sys
 import typer
 
 from trialist import __version__
+from trialist.cli.audit import audit_app
 from trialist.cli.calibrate import calibrate
 from trialist.cli.close import close
 from trialist.cli.compare import compare
+from trialist.cli.demo import demo
 from trialist.cli.importing import import_table
 from trialist.cli.plan import plan
 from trialist.cli.plot import plot
@@ -23,7 +25,7 @@ app = typer.Typer(
     help='Two-arm trials for robot arms: declare, run, score and report robot-policy evaluations.',
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode='markdown',
+    rich_markup_mode=None,  # the rich help costs more than everything else that --help imports
     pretty_exceptions_enable=False,
 )
 
@@ -42,11 +44,13 @@ def root(
 
 
 # One line a verb, in the order of a trial.
+app.command('demo')(demo)
 app.command('plan')(plan)
 app.command('run')(run)
 app.command('close')(close)
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
+app.add_typer(audit_app, name='audit')
 app.command('score')(score)
 app.command('compare')(compare)
 app.command('calibrate')(calibrate)

@@ -52,6 +52,7 @@ from trialist.stats.sample_size import (
     wilson_sample_size,
 )
 from trialist.stats.sequential import Decision, Look, SequentialComparison, sequential_comparison
+from trialist.stats.sequential_power import SequentialPower, sequential_power
 from trialist.stats.survey import FieldPosition, SurveyedPaper, field_position, read_survey
 from trialist.stats.wald import Wald, clustered_wald, paired_wald, two_sample_wald, welch
 
@@ -71,6 +72,7 @@ __all__ = [
     'Ranks',
     'SequentialArms',
     'SequentialComparison',
+    'SequentialPower',
     'Significance',
     'SurveyedPaper',
     'Wald',
@@ -122,6 +124,7 @@ __all__ = [
     'resample_counts',
     'sequential_arms',
     'sequential_comparison',
+    'sequential_power',
     'sign_flip',
     'spending_bounds',
     'success_posterior',

@@ -23,7 +23,7 @@ from trialist.stats.argument import FloatArray, check_open_unit
 SHARES = 48
 LARGEST_SHARE = 0.98
 SMALLEST_SHARE = 0.004
-BISECTIONS = 40
+BISECTIONS = 32
 EDGE = 1e-9
 
 

@@ -152,8 +152,10 @@ def _variance(name: str, part: NDArray[Any]) -> float:
     if n < 2:
         raise NotEstimable(f'a variance needs at least 2 values in every stratum of {name}, found {n}; add samples')
     if part.dtype.kind == 'i':
-        values = [int(v) for v in part]
-        return (n * sum(v * v for v in values) - sum(values) ** 2) / (n * (n - 1))
+        small = int(np.abs(part).max()) < 2**15 and n < 2**31  # squares and their sum fit 64 bits
+        squares = int((part * part).sum()) if small else sum(int(v) ** 2 for v in part)
+        total = int(part.sum()) if small else sum(int(v) for v in part)
+        return (n * squares - total**2) / (n * (n - 1))
     return 0.0 if part.min() == part.max() else float(np.var(part, ddof=1))
 
 
