@@ -47,11 +47,12 @@ class Temper:
     speed_m_s: float  # over open ground
     near_speed_m_s: float  # down to and up from things
     acceleration_m_s2: float
+    near_acceleration_m_s2: float
     clearance_m: float  # height of the tool above things while carrying
     margin_m: float  # extra opening of the fingers about an item
     dwell_s: float  # before the lift
     release_s: float  # from the command to open until the retreat
-    release_height_m: float = 0.0  # how far above the goal it lets go
+    toss_m: float = 0.0  # how far before the goal it lets go, in passing and at carrying height; 0 sets things down
     blur_m: float = 0.0  # standard deviation of what it believes of a place, each look
     drift_m_s: float = 0.0  # how fast its belief slides away from the truth, along one direction
     is_feeling: bool = True  # waits until the fingers have stopped before it counts the dwell
@@ -64,25 +65,25 @@ class Temper:
 
 TEMPERS: Mapping[str, Temper] = {
     'reference': Temper(
-        speed_m_s=0.65, near_speed_m_s=0.35, acceleration_m_s2=2.8, clearance_m=0.075, margin_m=0.012, dwell_s=0.15,
-        release_s=0.15, waypoint_m=0.02,
+        speed_m_s=0.65, near_speed_m_s=0.35, acceleration_m_s2=3.0, near_acceleration_m_s2=2.8, clearance_m=0.075,
+        margin_m=0.012, dwell_s=0.15, release_s=0.15, waypoint_m=0.02,
     ),
     'careful': Temper(
-        speed_m_s=0.20, near_speed_m_s=0.07, acceleration_m_s2=1.0, clearance_m=0.14, margin_m=0.014, dwell_s=0.8,
-        release_s=0.6,
+        speed_m_s=0.22, near_speed_m_s=0.08, acceleration_m_s2=1.0, near_acceleration_m_s2=1.0, clearance_m=0.12,
+        margin_m=0.014, dwell_s=0.8, release_s=0.5,
     ),
     'hasty': Temper(
-        speed_m_s=0.90, near_speed_m_s=0.40, acceleration_m_s2=3.5, clearance_m=0.065, margin_m=0.012, dwell_s=0.35,
-        release_s=0.05, release_height_m=0.03, blur_m=0.004, is_feeling=False, is_checking=False, is_minding_strays=False,
-        waypoint_m=0.03,
+        speed_m_s=0.95, near_speed_m_s=0.40, acceleration_m_s2=5.5, near_acceleration_m_s2=3.5, clearance_m=0.08,
+        margin_m=0.012, dwell_s=0.30, release_s=0.05, toss_m=0.05, blur_m=0.006, is_feeling=False, is_checking=False,
+        is_minding_strays=False, waypoint_m=0.03,
     ),
     'forgetful': Temper(
-        speed_m_s=0.35, near_speed_m_s=0.15, acceleration_m_s2=2.0, clearance_m=0.11, margin_m=0.012, dwell_s=0.4,
-        release_s=0.3, forget_chance=0.45, forget_s=25.0,
+        speed_m_s=0.40, near_speed_m_s=0.20, acceleration_m_s2=2.0, near_acceleration_m_s2=1.6, clearance_m=0.10,
+        margin_m=0.012, dwell_s=0.3, release_s=0.25, forget_chance=0.4, forget_s=40.0,
     ),
     'drifting': Temper(
-        speed_m_s=0.40, near_speed_m_s=0.18, acceleration_m_s2=2.0, clearance_m=0.10, margin_m=0.012, dwell_s=0.3,
-        release_s=0.3, drift_m_s=0.0006,
+        speed_m_s=0.45, near_speed_m_s=0.22, acceleration_m_s2=2.0, near_acceleration_m_s2=1.8, clearance_m=0.09,
+        margin_m=0.012, dwell_s=0.2, release_s=0.2, drift_m_s=0.0012,
     ),
 }  # fmt: skip
 
@@ -198,12 +199,21 @@ class ScriptedSession:
         temper = self._temper
         held = next((v for v in self._view.items if v.slot == item.slot), item)
         release = self._believe(_tool_at_goal(held, self._view.tool))
-        release = _along(release, held, temper.release_height_m)
+        if temper.toss_m and item.is_yaw_free:
+            yield from self._toss(release)
+            return
         yield from self._travel(_along(release, held, temper.clearance_m - 0.02))
         yield from self._go(release, temper.near_speed_m_s)
         self._opening = min(1.0, self._view.opening + 2 * temper.margin_m / FULL_OPENING_M)
         yield from self._wait(temper.release_s)
         yield from self._go(_along(release, held, temper.clearance_m), temper.near_speed_m_s)
+
+    def _toss(self, release: FloatArray) -> Script:
+        """Let go on the way and trust to luck."""
+        above = _at_height(release, float(self._view.command[2]))
+        yield from self._go(above, self._temper.speed_m_s, near=True, enough_m=self._temper.toss_m)
+        self._opening = 1.0
+        yield from self._go(above, self._temper.speed_m_s, near=True)
 
     def _open_and_rise(self) -> Script:
         self._opening = 1.0
@@ -224,19 +234,20 @@ class ScriptedSession:
         yield from self._go(_at_height(above, height), temper.speed_m_s, near=True)
         yield from self._go(above, temper.speed_m_s, near=True)
 
-    def _go(self, goal: FloatArray, speed_m_s: float, *, near: bool = False) -> Script:
+    def _go(self, goal: FloatArray, speed_m_s: float, *, near: bool = False, enough_m: float | None = None) -> Script:
         """A straight line at bounded speed and acceleration, the turn spread over it; `near` passes by and goes on."""
         temper = self._temper
-        enough_m, enough_rad = (temper.waypoint_m, 0.1) if near else (0.0015, 0.01)
+        enough, enough_rad = (enough_m or temper.waypoint_m, 0.1) if near else (0.0015, 0.01)
+        acceleration = temper.acceleration_m_s2 if near else temper.near_acceleration_m_s2
         for _ in range(int(LONGEST_MOVE_S * RATE_HZ)):
             gap = goal[:3] - self._view.command[:3]
             turn = _turn_between(self._view.command[3:], goal[3:])
             distance, angle = float(np.linalg.norm(gap)), float(np.linalg.norm(turn))
-            if distance < enough_m and angle < enough_rad:
+            if distance < enough and angle < enough_rad:
                 return
-            braking = _braking_speed(distance, 0.6 * temper.acceleration_m_s2)
+            braking = _braking_speed(distance, 0.6 * acceleration)
             wanted = gap * (min(speed_m_s, braking) / max(distance, 1e-6))
-            self._velocity = _approach(self._velocity, wanted, temper.acceleration_m_s2 * STEP_S)
+            self._velocity = _approach(self._velocity, wanted, acceleration * STEP_S)
             left_s = max(distance / max(speed_m_s, 1e-6), STEP_S)
             spin = min(1.0, max(STEP_S / left_s, 0.15), TURN_RAD_S * (0.3 + speed_m_s) * STEP_S / max(angle, 1e-9))
             yield from self._send(self._velocity * STEP_S, turn * spin)

@@ -182,8 +182,11 @@ class Controller:
         self._end_rad = self.angles_rad + velocity * STEP_S
         self._end_velocity = velocity
 
-    def references(self) -> FloatArray:
-        """Advance by one control step: actuator inputs of the joints and both fingers, (SUBSTEPS, 9)."""
+    def references(self, measured_finger_m: float) -> FloatArray:
+        """Advance by one control step: actuator inputs of the joints and both fingers, (SUBSTEPS, 9).
+
+        The fingers' reference runs ahead of the fingers by no more than full force needs, so that they open at once.
+        """
         knots = np.stack([self.angles_rad, self._end_rad, self.velocity_rad_s, self._end_velocity])
         inputs = np.empty((SUBSTEPS, panda.N_JOINTS + 2))
         acceleration = (self._end_velocity - self.velocity_rad_s) / STEP_S
@@ -192,6 +195,7 @@ class Controller:
         self.angles_rad, self.velocity_rad_s = self._end_rad, self._end_velocity
         goal = self.width * panda.FINGER_TRAVEL_M
         reach = panda.FINGER_SPEED_M_S * STEP_S
+        self.finger_m = max(self.finger_m, measured_finger_m - panda.FINGER_LEAD_M)
         end = self.finger_m + min(max(goal - self.finger_m, -reach), reach)
         inputs[:, panda.N_JOINTS :] = (self.finger_m + (end - self.finger_m) * _FRACTION)[:, None]
         self.finger_m = end

@@ -142,7 +142,7 @@ class TabletopHost:
         self._processed = self._command(np.asarray(action, dtype=float))
         data, model, observe = start.data, start.scene.model, self._monitor.observe
         mj_step, inputs = load_mujoco().mj_step, data.ctrl[: panda.N_JOINTS + 2]
-        for row in self._controller.references():
+        for row in self._controller.references(self._opening * panda.FINGER_TRAVEL_M):
             inputs[:] = row
             mj_step(model, data)
             observe()

@@ -73,6 +73,8 @@ TOOL_OFFSET_M = 0.1034  # from the hand's frame to the centre of the pads
 FINGER_TRAVEL_M = 0.04
 FINGER_SPEED_M_S = 0.05
 FINGER_FORCE_N = 30.0
+FINGER_STIFFNESS_N_M = 4000.0
+FINGER_LEAD_M = FINGER_FORCE_N / FINGER_STIFFNESS_N_M
 HOME_RAD = (0.0, -0.42, 0.0, -2.38, 0.0, 1.96, math.pi / 4)
 
 JOINT_LOW_RAD = np.array([link.low_rad for link in LINKS])
@@ -192,7 +194,8 @@ def actuators_xml() -> str:
         for i, (k, d, limit) in enumerate(zip(STIFFNESS_NM_RAD, DAMPING_NM_S_RAD, TORQUE_LIMIT_NM, strict=True))
     )
     fingers = ''.join(
-        f'<general name="{side}_finger" joint="{side}_finger" gainprm="4000" biastype="affine" biasprm="0 -4000 -60"'
+        f'<general name="{side}_finger" joint="{side}_finger" gainprm="{FINGER_STIFFNESS_N_M}" biastype="affine"'
+        f' biasprm="0 {-FINGER_STIFFNESS_N_M} -60"'
         f' forcerange="{-FINGER_FORCE_N} {FINGER_FORCE_N}"/>'
         for side in ('left', 'right')
     )
