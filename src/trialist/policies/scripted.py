@@ -65,8 +65,8 @@ class Temper:
 
 TEMPERS: Mapping[str, Temper] = {
     'reference': Temper(
-        speed_m_s=0.65, near_speed_m_s=0.35, acceleration_m_s2=3.0, near_acceleration_m_s2=2.8, clearance_m=0.075,
-        margin_m=0.012, dwell_s=0.15, release_s=0.15, waypoint_m=0.02,
+        speed_m_s=0.80, near_speed_m_s=0.36, acceleration_m_s2=4.0, near_acceleration_m_s2=2.5, clearance_m=0.075,
+        margin_m=0.010, dwell_s=0.10, release_s=0.10, waypoint_m=0.02,
     ),
     'careful': Temper(
         speed_m_s=0.22, near_speed_m_s=0.08, acceleration_m_s2=1.0, near_acceleration_m_s2=1.0, clearance_m=0.12,

@@ -127,6 +127,7 @@ class TabletopHost:
         self._monitor = Monitor(start.scene, start.data)
         self._referee = Referee(start.layout, stop_force_n=self._stop_force_n)
         self._types = start.layout.scene.item_types
+        self._order = tuple(dict.fromkeys([*(g.item for g in start.layout.goals), *self._types]))
         self._steps = 0
         self._contacts: list[tuple[str, str, float]] = []
         self._force_n = 0.0
@@ -301,7 +302,7 @@ class TabletopHost:
             return own
         controller = self._controller
         slots: list[float] = []
-        for name in scene.item_qpos:
+        for name in self._order:
             is_placed, is_lost, goal = self._referee.status(name)
             status = state.LOST if is_lost else state.PLACED if is_placed else state.TO_MOVE
             if goal is None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.hosts.tabletop import panda
+from trialist.hosts.tabletop import panda, pose
 from trialist.hosts.tabletop.item import ItemType
 from trialist.hosts.tabletop.task import MAX_ITEMS
 
@@ -21,7 +21,7 @@ FloatArray = NDArray[np.floating[Any]]
 # Proprioception: 7 joint angles in rad, then the gripper's opening, 0 closed .. 1 open.
 PROPRIOCEPTION_WIDTH = 8
 # Privileged: that; 7 joint velocities; measured tool pose; commanded tool pose; commanded opening; gripper in contact;
-# then MAX_ITEMS slots of status, grip width in m, is yaw free, item pose, grasp pose of the tool, goal pose of the item.
+# then MAX_ITEMS slots, in the order of the goals, of status, grip width in m, is yaw free, item pose, grasp pose of the tool, goal pose of the item.
 SLOT_WIDTH = 3 + 7 * 3
 PRIVILEGED_WIDTH = PROPRIOCEPTION_WIDTH + 7 + 7 + 7 + 1 + 1 + MAX_ITEMS * SLOT_WIDTH
 
@@ -55,6 +55,13 @@ def grasp_pose(item_pose: Sequence[float], item: ItemType) -> list[float]:
     ]
 
 
+def nearest_turn(goal: list[float], item_pose: Sequence[float], turns: int) -> list[float]:
+    """The goal, turned about its own z to the equal pose nearest to how the item is turned now."""
+    step = 2 * math.pi / turns
+    angle = step * round((heading(item_pose[3:]) - heading(goal[3:])) / step)
+    return [*goal[:3], *pose.multiply(goal[3:], [math.cos(angle / 2), 0.0, 0.0, math.sin(angle / 2)])]
+
+
 def proprioception(angles_rad: FloatArray, opening: float) -> FloatArray:
     state = np.empty(PROPRIOCEPTION_WIDTH)
     state[: panda.N_JOINTS] = angles_rad
@@ -67,5 +74,5 @@ def slot(
 ) -> list[float]:
     """One item as a policy sees it; an item without a goal has its own pose there."""
     own: list[float] = item_pose.tolist()
-    end: list[float] = own if goal is None else goal.tolist()
+    end: list[float] = own if goal is None else nearest_turn(goal.tolist(), own, item.turns)
     return [status, item.grip_width_m, float(is_yaw_free), *own, *grasp_pose(own, item), *end]
