@@ -37,6 +37,10 @@ class Blinding:
             text = re.sub(rf'(?<![A-Za-z0-9]){re.escape(term)}(?![A-Za-z0-9])', self.terms[term], text, flags=re.I)
         return text
 
+    def hide(self, text: str) -> str:
+        """`text` with every telling word struck out; unlike `scrub`, it does not say which arm was meant."""
+        return Blinding({}, b'', dict.fromkeys(self.terms, '[policy]')).scrub(text)
+
     def seal(self, text: str, *, nonce: str) -> str:
         """`text` made unreadable without the plan (or, after closing, the unblinding record)."""
         return seal(self.key, text, nonce=nonce)
@@ -106,7 +110,7 @@ def blinded_plan(plan: TrialPlan, blinding: Blinding) -> str:
     if plan.blinding.enabled:
         values['policies'] = {code: {} for code in sorted(blinding.codes.values())}
         values['reference'] = ''
-        values['title'] = blinding.scrub(plan.title)
+        values['title'] = blinding.hide(plan.title)
         values['blinding'] = {'enabled': True}
     return json.dumps(values, sort_keys=True, indent=1)
 

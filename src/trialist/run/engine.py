@@ -105,7 +105,7 @@ def open_trial_store(context: Context, path: Path | str) -> Store:
         found = read_store(root)
         if found.trial.plan_hash != plan.hash:
             raise StoreError(f'{root}: holds a trial under another plan ({_differences(found.trial.plan, shown)})')
-    title = context.blinding.scrub(plan.title)
+    title = context.blinding.hide(plan.title)
     return Store.create(root, trial_id=plan.hash, title=title, plan_hash=plan.hash, plan=shown)
 
 
