@@ -6,7 +6,6 @@ exact: it stands where a human reference stands, and is no human.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -278,36 +277,6 @@ class ScriptedSession:
 
     def _has(self, item: ItemView) -> bool:
         return self._view.opening * FULL_OPENING_M > item.width_m - MISS_M
-
-
-def open_scripted(temper: str) -> ScriptedPolicy:
-    """The scripted policy with this temper."""
-    return ScriptedPolicy(temper=temper)
-
-
-def careful() -> ScriptedPolicy:
-    """Slow, high over things, looks twice."""
-    return ScriptedPolicy(temper='careful')
-
-
-def hasty() -> ScriptedPolicy:
-    """Fast and low; lets go early, does not look."""
-    return ScriptedPolicy(temper='hasty')
-
-
-def forgetful() -> ScriptedPolicy:
-    """Able, and loses the thread for half a minute at a time."""
-    return ScriptedPolicy(temper='forgetful')
-
-
-def drifting() -> ScriptedPolicy:
-    """Able at first; its idea of where things are slides away with time."""
-    return ScriptedPolicy(temper='drifting')
-
-
-def reference() -> ScriptedPolicy:
-    """Quick and exact: the privileged reference."""
-    return ScriptedPolicy(temper='reference')
 
 
 # --- motion

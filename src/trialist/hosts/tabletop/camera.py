@@ -10,7 +10,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,8 +173,3 @@ def _pose(position: FloatArray, rotation: FloatArray) -> FloatArray:
     pose[:3, :3] = rotation @ _OPENCV_FROM_MUJOCO
     pose[:3, 3] = position
     return pose
-
-
-def views(pictures: Mapping[str, Picture]) -> dict[str, Camera]:
-    """The calibration of each picture."""
-    return {name: picture.calibration for name, picture in pictures.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from trialist import episodes
 from trialist.episodes import Outcome
 from trialist.errors import InputError, UnknownName
 from trialist.hosts.tabletop import panda, pose, state
-from trialist.hosts.tabletop.camera import DepthMap, Picture, Pictures, calibrations
+from trialist.hosts.tabletop.camera import Picture, Pictures, calibrations
 from trialist.hosts.tabletop.control import Controller
 from trialist.hosts.tabletop.measure import ROBOT_BODIES, Monitor, hardest_robot_contact_n, held_items
 from trialist.hosts.tabletop.referee import Referee
@@ -164,7 +165,8 @@ class TabletopHost:
         """Placements, drops and losses so far."""
         start = self._begun()
         in_source = {n for n, p in self._poses.items() if _is_in_source(p)} if start.layout.is_order else set()
-        return self._referee.report(self._time_s, poses=self._poses, held=self._held, in_source=in_source)
+        known = self._referee.report(self._time_s, poses=self._poses, held=self._held, in_source=in_source)
+        return dataclasses.replace(known, instruction=start.layout.instruction)
 
     def signals(self) -> Mapping[str, Any]:
         """The last control step: peaks of torque and contact force over its substeps, poses at its end."""
@@ -211,10 +213,6 @@ class TabletopHost:
         """RGB and depth of every camera, rendered now, with calibration."""
         start = self._begun()
         return self._pictures.take(start.scene, start.data)
-
-    def depth(self) -> Mapping[str, DepthMap]:
-        """Depth in metres along the optical axis of the last observation's pictures."""
-        return {name: picture.depth_m for name, picture in self._last_pictures.items()}
 
     def close(self) -> None:
         self._pictures.close()
@@ -290,9 +288,14 @@ class TabletopHost:
         return roles | {name: 'target' if name in goals else 'bystander' for name in layout.poses}
 
     def _observe(self) -> Observation:
-        self._last_pictures = self.pictures() if self._pictures.cameras else {}
-        images = {name: picture.rgb for name, picture in self._last_pictures.items()}
-        return Observation(self._time_s, self._state(), images)
+        taken = self.pictures() if self._pictures.cameras else {}
+        return Observation(
+            self._time_s,
+            self._state(),
+            images={name: picture.rgb for name, picture in taken.items()},
+            depth_m={name: picture.depth_m for name, picture in taken.items()},
+            cameras={name: picture.calibration for name, picture in taken.items()},
+        )
 
     def _state(self) -> FloatArray:
         start = self._begun()
