@@ -181,8 +181,8 @@ def _finger_xml(side: str, sign: int) -> str:
         f'<inertial mass="0.015" pos="0 {sign * 0.01} 0.02" diaginertia="2.4e-6 2.4e-6 7.5e-7"/>'
         f'<joint name="{side}_finger" type="slide" axis="0 {sign} 0" range="0 {FINGER_TRAVEL_M}" armature="0.1"'
         f' damping="5"/>'
-        f'<geom class="finger" type="box" size="0.0105 0.006 0.015" pos="0 {sign * 0.0125} 0.016"/>'
-        f'<geom class="pad" type="box" size="0.0105 0.004 0.0125" pos="0 {sign * 0.004} {pad_m - 0.0035}"/></body>'
+        f'<geom class="finger" type="box" size="0.0105 0.006 0.011" pos="0 {sign * 0.0125} 0.012"/>'
+        f'<geom class="pad" type="box" size="0.0105 0.004 0.0155" pos="0 {sign * 0.004} {pad_m - 0.0065}"/></body>'
     )
 
 

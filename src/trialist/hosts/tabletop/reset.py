@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from trialist.errors import TrialistError
 from trialist.hosts.tabletop import panda, pose
 from trialist.hosts.tabletop.control import kinematics
+from trialist.hosts.tabletop.layout import Spot, finger_room
 from trialist.hosts.tabletop.scene import (
     BIN_INNER_M,
     PLATFORM_CENTER_M,
@@ -22,10 +23,11 @@ from trialist.hosts.tabletop.scene import (
     compile_scene,
     load_mujoco,
 )
-from trialist.hosts.tabletop.task import Layout, draw_layout
+from trialist.hosts.tabletop.state import heading
+from trialist.hosts.tabletop.task import ORDER_REGION, Layout, draw_layout
 
 FloatArray = NDArray[np.floating[Any]]
-DRAWS = 5
+DRAWS = 10
 SLIDE_S = 1.0
 SETTLE_S = 0.25
 LONGEST_SETTLE_S = 2.5
@@ -131,4 +133,7 @@ def _find_fault(scene: Scene, data: Any, layout: Layout, angles: FloatArray) -> 
             return f'{name} is not on its place'
         if float(np.linalg.norm(found[:2] - drawn[:2])) > MOVED_M:
             return f'{name} has moved by {1000 * float(np.linalg.norm(found[:2] - drawn[:2])):.0f} mm'
+        spot = Spot(float(found[0]), float(found[1]), heading(found[3:].tolist()))
+        if layout.is_order and not ORDER_REGION.holds(finger_room(layout.scene.item_types[name], spot)):
+            return f'{name} lies too near to a wall for the fingers'
     return None

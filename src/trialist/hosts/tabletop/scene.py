@@ -24,7 +24,7 @@ TABLE_Y_M = (-0.45, 0.45)
 STAGE_TRAVEL_M = 0.50  # outwards, along +y
 STAGE_TOP_M = 0.012
 
-WALL_HEIGHT_M = 0.035
+WALL_HEIGHT_M = 0.028
 WALL_M = 0.004
 FLOOR_M = 0.004
 BIN_INNER_M = (0.30, 0.26)  # x, y

@@ -101,7 +101,9 @@ def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: in
         raise InputError(f'items is {count} in task bin_to_bin, wanted 1 to {MAX_ITEMS}')
     item = order_item(stratum)
     names = [f'item_{i}' for i in range(count)]
-    spots = place_apart([item] * count, ORDER_REGION, rng=rng)
+    # Room for a pad between small things; long ones are packed closer, and lie flat enough to be straddled.
+    apart_m = 0.010 if item.footprint_radius_m < 0.04 else 0.004
+    spots = place_apart([item] * count, ORDER_REGION, rng=rng, clearance_m=apart_m)
     z = STAGE_TOP_M + FLOOR_M + item.half_height_m
     goals = tuple(
         Goal(name, pose.yaw_pose(*_bin_place(i, count), FLOOR_M + item.half_height_m), is_yaw_free=True)
