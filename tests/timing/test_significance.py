@@ -235,9 +235,9 @@ def type_one(n_trials: int, n_resamples: int, seed: int, method: NullMethod) -> 
 
 
 def test_the_default_test_keeps_its_level_on_fresh_null_data() -> None:
-    rates = type_one(250, 199, 3, NullMethod.PERMUTATION)
-    assert rates[0.05] < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 250)
-    assert rates[0.10] < 0.10 + 3 * np.sqrt(0.10 * 0.90 / 250)
+    rates = type_one(150, 99, 3, NullMethod.PERMUTATION)
+    assert rates[0.05] < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 150)
+    assert rates[0.10] < 0.10 + 3 * np.sqrt(0.10 * 0.90 / 150)
 
 
 @pytest.mark.study

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trialist.episodes import Episode, Outcome
 from trialist.errors import InputError
 from trialist.testing import effect_pair, paper_like_cohort
 from trialist.timing import (
@@ -17,6 +18,7 @@ from trialist.timing import (
     compare_timing,
     failure_modes,
     label_sensitivity,
+    macro_ks,
     operations_by_stratum,
     sensitivity_table,
 )
@@ -99,6 +101,39 @@ def test_a_reference_adds_its_scalars_and_none_takes_them_away(found: dict[str, 
     )
     without = compare_timing(found['act'].cells, found['groot'].cells, rng=np.random.default_rng(0), n_resamples=300)
     assert set(with_reference.advantages) - set(without.advantages) == {'hrt', 'auc_vs_reference'}
+
+
+def test_matched_pairs_are_resampled_together() -> None:
+    """The same scenes, one arm a quarter slower: scene noise cancels in paired intervals and not in others."""
+    rng = np.random.default_rng(2)
+    scene = rng.exponential(60, 40)
+    arms = [
+        {'s': Operations(scene * factor, np.ones(40, dtype=bool), np.arange(40), scenes=tuple(range(40)))}
+        for factor in (1.0, 1.25)
+    ]
+    widths = {}
+    for method in ('permutation', 'paired_swap'):
+        result = compare_timing(
+            arms[0], arms[1], rng=np.random.default_rng(0), reference=arms[0], n_resamples=800, method=method
+        )
+        found = result.advantages['rmst_s']
+        assert found.percentile is not None
+        assert found.bca is not None
+        widths[method] = found.percentile.width, found.bca.width
+    assert widths['paired_swap'][0] < 0.5 * widths['permutation'][0]
+    assert widths['paired_swap'][1] < 0.5 * widths['permutation'][1]
+    assert result.better == 'a'
+
+
+def test_scenes_match_by_instance_when_seeds_differ() -> None:
+    def made(policy: str, offset: int) -> list[Episode]:
+        return [
+            Episode(policy=policy, task='t', outcome=Outcome.SUCCESS, duration_s=5.0 + i, instance=i, seed=offset + i)
+            for i in range(6)
+        ]
+
+    a, b = (operations_by_stratum(made(p, k)) for p, k in (('a', 0), ('b', 100)))
+    assert macro_ks(a, b, n_resamples=9, rng=np.random.default_rng(0), method='paired_swap').n_episodes == (6, 6)
 
 
 def test_letters_group_what_can_not_be_told_apart(found: dict[str, Cohort]) -> None:

@@ -16,6 +16,7 @@ from trialist.cli.importing import import_table
 from trialist.cli.plan import plan
 from trialist.cli.plot import plot
 from trialist.cli.run import run
+from trialist.cli.safety import safety_app
 from trialist.cli.score import score
 from trialist.cli.store import store_app
 from trialist.errors import TrialistError
@@ -50,6 +51,7 @@ app.command('run')(run)
 app.command('close')(close)
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
+app.add_typer(safety_app, name='safety')
 app.add_typer(audit_app, name='audit')
 app.command('score')(score)
 app.command('compare')(compare)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_table, progress_bar
 from trialist.cli.source import MethodOption, ResamplesOption, SeedOption, StoreArgument, WhereOption
 
 
@@ -39,8 +39,9 @@ def calibrate(
         if name not in set(NullSetup):
             raise UnknownName('null setup', name, [s.value for s in NullSetup])
     found = {name: c for name, c in cohorts(read_episodes(store, where)).items() if c.cells}
-    result = null_calibration(
-        found, rng=np.random.default_rng(seed), setups=setup or tuple(NullSetup), label=label, n_trials=trials,
-        n_resamples=resamples, method=check_method(method), tau_s=tau,
-    )  # fmt: skip
+    with progress_bar('null scenarios') as advance:
+        result = null_calibration(
+            found, rng=np.random.default_rng(seed), setups=setup or tuple(NullSetup), label=label, n_trials=trials,
+            n_resamples=resamples, method=check_method(method), tau_s=tau, on_row=advance,
+        )  # fmt: skip
     print_table(calibration_table(result), form)

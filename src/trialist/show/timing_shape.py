@@ -126,7 +126,7 @@ def _draw_trade_off(axes: Axes, curves: Sequence[SuccessCurve], color: str, labe
     uph, between = trace.uph[shown], trace.mtbf_s[shown]
     axes.plot(uph, between, color=color, linewidth=1.2, label=label)
     axes.plot(uph[0], between[0], 'o', markersize=3, color=color)
-    axes.plot(uph[-1], between[-1], '>', markersize=4, color=color)
+    axes.plot(uph[-1], between[-1], '^', markersize=4, color=color)
 
 
 def draw_sup_sign_cycle(request: FigureRequest) -> Figure:

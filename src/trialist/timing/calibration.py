@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,10 +61,12 @@ def null_calibration(
     pairs: Sequence[tuple[str, str]] | None = None, label: str | None = None, n_trials: int = 500,
     n_resamples: int = 500, method: NullMethod | str = NullMethod.PERMUTATION,
     rule: PValueRule | str = PValueRule.PLUS_ONE, tau_s: float | None = None, threads: int | None = None,
+    on_row: Callable[[int, int], None] | None = None,
 ) -> Calibration:  # fmt: skip
     """Run the whole test on data in which nothing differs by construction, made from your own episodes.
 
-    `label` refines the permutation blocks (the paper: tote placement); `pairs` default to all pairs of policies.
+    `label` refines the permutation blocks (the paper: tote placement); `pairs` default to all pairs of policies;
+    `on_row(done, total)` is told of progress.
     """
     method, rule = NullMethod(method), PValueRule(rule)
     if method is NullMethod.PAIRED_SWAP:
@@ -73,7 +75,10 @@ def null_calibration(
         raise InputError(f'n_trials is {n_trials} and n_resamples {n_resamples}, wanted at least 1 of each')
     wanted = [NullSetup(s) for s in setups]
     rows, skipped = [], []
-    for setup, name, a, b in _scenarios(found, wanted, pairs):
+    scenarios = _scenarios(found, wanted, pairs)
+    for done, (setup, name, a, b) in enumerate(scenarios):
+        if on_row is not None:
+            on_row(done, len(scenarios))
         if a.n_episodes < LEAST_EPISODES:
             skipped.append(f'{name}: {a.n_episodes} episodes, wanted at least {LEAST_EPISODES}')
             continue

@@ -91,6 +91,20 @@ def ratio(a: Draws, b: Draws) -> Draws:
     return combine(lambda x, y: x / y, [a, b])
 
 
+def pair_left_out(sample: Draws, pairs: Sequence[tuple[int, int]]) -> Draws:
+    """Leave out matched episodes of two groups together; their effects on the value add up to first order."""
+    left, group = [], []
+    for number, (one, other) in enumerate(pairs):
+        both = sample.left_out[sample.group == one] + sample.left_out[sample.group == other] - sample.value
+        left.append(both)
+        group.append(np.full(len(both), number, dtype=np.int64))
+    used = {g for pair in pairs for g in pair}
+    for number, rest in enumerate(sorted(set(sample.group.tolist()) - used), start=len(pairs)):
+        left.append(sample.left_out[sample.group == rest])
+        group.append(np.full(len(left[-1]), number, dtype=np.int64))
+    return Draws(sample.value, sample.draws, np.concatenate(left), np.concatenate(group))
+
+
 def estimate(sample: Draws, *, level: float = 0.95, note: str = '') -> Estimate:
     """Value and both intervals; an interval that the data can't give is None."""
     if np.isnan(sample.value):

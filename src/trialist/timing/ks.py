@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trialist.errors import InputError
 from trialist.timing.curve import SuccessCurve, check_tau
-from trialist.timing.operation import FloatArray, IntArray, Operations
+from trialist.timing.operation import FloatArray, IntArray, Operations, Scene
 from trialist.timing.reference import shared_strata
 from trialist.timing.resample import NullMethod, PairLayout, ks_trials, pair_layout, stream_seed
 
@@ -121,7 +121,9 @@ def match_scenes(
     """Within each stratum only the episodes with a partner of the same scene, in the same order on both sides."""
     first, second = {}, {}
     for s in a:
-        left, right = (_scene_places(cells[s], s) for cells in (a, b))
+        left, right = (_scene_places(cells[s].scenes, s) for cells in (a, b))
+        if not left.keys() & right.keys():
+            left, right = (_scene_places(_starts(cells[s].scenes), s) for cells in (a, b))
         common = [scene for scene in left if scene in right]
         if common:
             first[s] = a[s].take([left[scene] for scene in common])
@@ -131,13 +133,18 @@ def match_scenes(
     return first, second
 
 
-def _scene_places(cell: Operations, stratum: str) -> dict[object, int]:
-    if cell.scenes is None or None in cell.scenes:
+def _starts(scenes: tuple[Hashable, ...] | None) -> tuple[Hashable, ...] | None:
+    """Scenes by their start state alone, for arms that drew their own seeds."""
+    return None if scenes is None else tuple(s.start if isinstance(s, Scene) else s for s in scenes)
+
+
+def _scene_places(scenes: tuple[Hashable, ...] | None, stratum: str) -> dict[object, int]:
+    if scenes is None or None in scenes:
         raise InputError(
             f'stratum {stratum}: some episodes have neither seed nor instance, so scenes can not be matched'
         )
     places: dict[object, int] = {}
-    for place, scene in enumerate(cell.scenes):
+    for place, scene in enumerate(scenes):
         if scene in places:
             raise InputError(
                 f'stratum {stratum}: two episodes of one policy share the scene {scene}; give them repeats'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -154,12 +154,29 @@ def operations(episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRul
     )
 
 
-def scene_of(episode: Episode) -> Hashable:
-    """What two policies' episodes share when they were run on the same start: None when neither seed nor instance."""
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What two policies' episodes share when they were run on the same start."""
+
+    benchmark: str
+    task: str
+    condition: Hashable
+    instance: int | None
+    repeat: int
+    seed: int | None
+
+    @property
+    def start(self) -> Scene:
+        """The start state alone: the instance where there is one, whatever the seed."""
+        return self if self.instance is None else replace(self, seed=None)
+
+
+def scene_of(episode: Episode) -> Scene | None:
+    """The episode's scene; None when it has neither seed nor instance."""
     if episode.seed is None and episode.instance is None:
         return None
     condition = (episode.condition, tuple(episode.condition_parameters.items()))
-    return episode.benchmark, episode.task, condition, episode.seed, episode.instance, episode.repeat
+    return Scene(episode.benchmark, episode.task, condition, episode.instance, episode.repeat, episode.seed)
 
 
 def stratum_of(episode: Episode) -> str:

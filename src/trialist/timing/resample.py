@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,8 @@ class NullMethod(enum.StrEnum):
     PERMUTATION = 'permutation'  # episode labels shuffled within each stratum
     PAIRED_SWAP = 'paired_swap'  # labels swapped within matched scenes
 
+
+CHUNK_ROWS = 32
 
 METHOD_CODES = {NullMethod.POOLED_BOOTSTRAP: 0, NullMethod.PERMUTATION: 1, NullMethod.PAIRED_SWAP: 2}
 
@@ -72,20 +73,49 @@ def stream_seed(rng: np.random.Generator) -> np.uint64:
     return np.uint64(rng.integers(0, 2**64, dtype=np.uint64))
 
 
-def spread(n_rows: int, work: Callable[[int, int], None], *, threads: int | None = None) -> None:
-    """Call work(start, stop) over all rows, on `threads` threads (default: every core this process may use)."""
-    wanted = threads if threads is not None else len(os.sched_getaffinity(0))
+def spread(
+    n_rows: int, work: Callable[[int, int], None], *, threads: int | None = None, chunk_rows: int = CHUNK_ROWS
+) -> None:
+    """Call work(start, stop) over all rows, on `threads` threads (default: every core this process may use).
+
+    The calling thread works too; chunks are taken one after another, which evens out what other processes take.
+    """
+    wanted = threads if threads is not None else available_cores()
     if wanted < 1:
         raise InputError(f'threads is {threads}, wanted at least 1')
-    count = min(wanted, n_rows)
+    count = min(wanted, -(-n_rows // chunk_rows))
     if count <= 1:
         work(0, n_rows)
         return
-    # Several chunks a thread even out what other processes take from the cores.
-    edges = np.linspace(0, n_rows, min(n_rows, 8 * count) + 1).astype(int)
-    with ThreadPoolExecutor(count) as executor:
-        for done in [executor.submit(work, int(a), int(b)) for a, b in itertools.pairwise(edges)]:
-            done.result()
+    # Whole lanes of the kernels a chunk, so that none is half empty.
+    size = -(-n_rows // (4 * count * chunk_rows)) * chunk_rows
+    starts = iter(range(0, n_rows, size))
+
+    def take() -> None:
+        for start in starts:
+            work(start, min(start + size, n_rows))
+
+    others = [helpers(count - 1).submit(take) for _ in range(count - 1)]
+    take()
+    for other in others:
+        other.result()
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+_HELPERS: dict[int, ThreadPoolExecutor] = {}
+# A forked child has none of its parent's threads.
+os.register_at_fork(after_in_child=_HELPERS.clear)
+
+
+def helpers(count: int) -> ThreadPoolExecutor:
+    """Threads that wait for work: starting them costs more than many a pass takes."""
+    if count not in _HELPERS:
+        _HELPERS[count] = ThreadPoolExecutor(count, thread_name_prefix='trialist-timing')
+    return _HELPERS[count]
 
 
 def scalar_draws(
@@ -227,12 +257,15 @@ def ks_trials(
         part, seen = np.empty(null[rows, columns].shape), np.empty_like(observed[rows])
         kernel.macro_ks_trials(
             layout.rank, layout.cluster, layout.event, layout.op_offsets, layout.sizes, layout.episode_offsets,
-            units[rows], offsets, n_a, layout.inverse, METHOD_CODES[method], seed, start if over_trials else 0,
+            units[rows], offsets, n_a, METHOD_CODES[method], seed, start if over_trials else 0,
             0 if over_trials else start, seen, part,
         )  # fmt: skip
         null[rows, columns], observed[rows] = part, seen
 
-    spread(trials if over_trials else max(n_resamples, 1), work, threads=threads)
+    if over_trials:
+        spread(trials, work, threads=threads, chunk_rows=1)
+    else:
+        spread(max(n_resamples, 1), work, threads=threads)
     return observed, null
 
 
@@ -260,12 +293,15 @@ def contrast_trials(
         part, seen = np.zeros(null[rows, columns].shape), np.zeros_like(observed[rows])
         kernel.contrast_trials(
             layout.times_s, layout.rank, layout.cluster, layout.event, layout.op_offsets, layout.sizes,
-            layout.episode_offsets, units[rows], offsets, n_a, layout.inverse, METHOD_CODES[method], seed,
+            layout.episode_offsets, units[rows], offsets, n_a, METHOD_CODES[method], seed,
             start if over_trials else 0, 0 if over_trials else start, tau_s, asked, seen, part,
         )  # fmt: skip
         null[rows, columns], observed[rows] = part, seen
 
-    spread(len(units) if over_trials else max(n_resamples, 1), work, threads=threads)
+    if over_trials:
+        spread(len(units), work, threads=threads, chunk_rows=1)
+    else:
+        spread(max(n_resamples, 1), work, threads=threads)
     return observed, null
 
 

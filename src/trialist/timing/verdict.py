@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,14 +21,17 @@ from trialist.timing.estimate import (
     difference,
     estimate,
     macro_mean,
+    pair_left_out,
     resampled_cells,
 )
-from trialist.timing.ks import MacroKS, macro_ks
+from trialist.timing.ks import MacroKS, macro_ks, match_scenes
 from trialist.timing.logrank import Logrank, logrank
 from trialist.timing.operation import Operations
 from trialist.timing.reference import auc_draws, shared_strata
 from trialist.timing.resample import NullMethod
 from trialist.timing.scalar import Scale
+
+AGAINST_REFERENCE = ('hrt', 'auc_vs_reference')
 
 
 class Verdict(enum.StrEnum):
@@ -85,19 +88,24 @@ def compare_timing(
     """Compare two policies given as stratum -> Operations.
 
     The macro KS at `alpha` decides whether they differ. If they do: scalars whose intervals exclude zero on both sides
-    make it a crossing; else the macro RMST difference gives the direction when its interval excludes zero.
+    make it a crossing; else the macro RMST difference gives the direction when its interval excludes zero. With
+    'paired_swap' matched episodes are swapped, and resampled, together.
     """
     if not 0 < alpha < 1:
         raise InputError(f'alpha is {alpha}, wanted a number between 0 and 1')
     times = scale or Scale()
     both, _ = shared_strata(a, b, missing=missing)
     first, second = {s: a[s] for s in both}, {s: b[s] for s in both}
+    paired = NullMethod(method) is NullMethod.PAIRED_SWAP
+    if paired:
+        first, second = match_scenes(first, second)
     ks = macro_ks(
         a, b, n_resamples=n_resamples, rng=rng, tau_s=ks_tau_s, method=method, missing=missing, threads=threads
     )
     advantages = _advantages(
-        first, second, reference, times, n_resamples=n_resamples, rng=rng, level=1 - alpha, threads=threads
-    )
+        first, second, reference, times, paired=paired, n_resamples=n_resamples, rng=rng, level=1 - alpha,
+        threads=threads,
+    )  # fmt: skip
     tests = scalar_tests(
         first, second, tau_s=times.tau_s, thresholds_s=times.thresholds_s, n_resamples=n_resamples, rng=rng,
         method=method, threads=threads,
@@ -136,10 +144,13 @@ def _logrank_or_none(a: Mapping[str, Operations], b: Mapping[str, Operations]) -
 
 def _advantages(
     a: Mapping[str, Operations], b: Mapping[str, Operations], reference: Mapping[str, Operations] | None,
-    times: Scale, *, n_resamples: int, rng: np.random.Generator, level: float, threads: int | None,
+    times: Scale, *, paired: bool, n_resamples: int, rng: np.random.Generator, level: float, threads: int | None,
 ) -> dict[str, Estimate]:  # fmt: skip
     """Macro differences of scalars, oriented so that positive favours a."""
     ours, theirs = (resampled_cells(c, n_resamples=n_resamples, rng=rng, threads=threads) for c in (a, b))
+    if paired:
+        # One stream for both arms draws both episodes of a matched pair.
+        theirs = {s: replace(cell, seed=ours[s].seed) for s, cell in theirs.items()}
     first, second = _macro_scalars(ours, times), _macro_scalars(theirs, times)
     signs = {'rmst_s': -1.0, 'hard_failure': -1.0}
     found = {name: _signed(difference(first[name], second[name]), signs.get(name, 1.0)) for name in first}
@@ -151,7 +162,24 @@ def _advantages(
     found['auc_between'] = _shifted(macro_mean(between), -0.5)
     if reference is not None:
         found |= _reference_advantages(a, b, reference, ours, theirs, times, rng=rng, threads=threads)
+    if paired:
+        anchored = 0 if reference is None else sum(s in reference and reference[s].n_operations > 0 for s in a)
+        found = {
+            name: pair_left_out(d, _matched_groups(name, anchored if name in AGAINST_REFERENCE else len(a)))
+            for name, d in found.items()
+        }
     return {name: estimate(d, level=level) for name, d in found.items()}
+
+
+def _matched_groups(name: str, n_strata: int) -> list[tuple[int, int]]:
+    """Which groups of left-out episodes are the two sides of matched pairs."""
+    if name == 'hrt':  # reference, a, b in each stratum
+        return [(3 * k + 1, 3 * k + 2) for k in range(n_strata)]
+    if name == 'auc_vs_reference':  # a, b, reference
+        return [(3 * k, 3 * k + 1) for k in range(n_strata)]
+    if name == 'auc_between':  # a, b
+        return [(2 * k, 2 * k + 1) for k in range(n_strata)]
+    return [(k, n_strata + k) for k in range(n_strata)]
 
 
 def _macro_scalars(cells: Mapping[str, ResampledCell], times: Scale) -> dict[str, Draws]:
