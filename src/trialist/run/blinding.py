@@ -21,6 +21,7 @@ from trialist.run.plan import TrialPlan
 
 CODE_DIGITS = 4
 SHORTEST_TERM = 3
+PLAIN_WORDS = frozenset({'trialist', 'testing', 'policy', 'policies', 'model', 'models', 'src'})  # they tell nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ def _codes(names: list[str], key: bytes) -> dict[str, str]:
 def _words(plan: TrialPlan, name: str) -> Iterator[str]:
     entry = plan.policies[name]
     yield entry.use
-    yield from (part for part in re.split(r'[:.]', entry.use) if len(part) >= SHORTEST_TERM)
+    parts = re.split(r'[:.]', entry.use)
+    yield from (part for part in parts if len(part) >= SHORTEST_TERM and part.lower() not in PLAIN_WORDS)
     yield from (text for text in _texts(entry.options) if len(text) >= SHORTEST_TERM)
 
 

@@ -7,6 +7,7 @@ phase board, and the run's lock, which is thereby held until the last worker is 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ def main() -> None:
     connection_fd, board_fd = (int(argument) for argument in sys.argv[1:3])
     connection: Connection = Connection(connection_fd)
     errand = connection.recv()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the parent, who ends us
     _leave_with_parent(os.getppid())
     from trialist.episodes import Store
     from trialist.run.phase import Phase, PhaseBoard
@@ -83,7 +85,6 @@ def _leave_with_parent(parent: int) -> None:
     if sys.platform == 'linux':
         # The kernel's own way covers code that never lets another thread run.
         import ctypes
-        import signal
 
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:
