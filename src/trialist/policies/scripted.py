@@ -118,7 +118,7 @@ class ScriptedSession:
         self._rng = rng
         self._script: Script | None = None
         self._opening = 1.0
-        self._velocity = np.zeros(3)
+        self._velocity: FloatArray = np.zeros(3)
         self._elapsed_s = 0.0
         self._let_go: dict[int, float] = {}
         angle = rng.uniform(0, 2 * math.pi)

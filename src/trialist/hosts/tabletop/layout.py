@@ -84,7 +84,8 @@ def place_apart(
     wide, deep = (f'{1000 * v:.0f}' for v in region.size_m)
     kinds = ', '.join(f'{sum(1 for _ in group)} x {name}' for name, group in itertools.groupby(i.name for i in items))
     raise InputError(
-        f'no collision-free placement of {kinds} in {wide} x {deep} mm was found in {RESTARTS} tries; ask for fewer items'
+        f'no collision-free placement of {kinds} in {wide} x {deep} mm was found in {RESTARTS} tries; '
+        'ask for fewer items'
     )
 
 

@@ -1,4 +1,4 @@
-"""The automatic reset: the stage slides out, the scene is laid, the stage slides in, all settles, and it is verified."""
+"""The automatic reset: the stage slides out, the scene is laid, the stage slides in, all settles, it is verified."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _start_angles(layout: Layout, *, seed: int, joint_noise_rad: float) -> Float
     if joint_noise_rad:
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 7919])))
         home = home + np.clip(rng.normal(0, joint_noise_rad, panda.N_JOINTS), -3 * joint_noise_rad, 3 * joint_noise_rad)
-    return np.clip(home, panda.JOINT_LOW_RAD + 0.02, panda.JOINT_HIGH_RAD - 0.02)
+    return np.asarray(np.clip(home, panda.JOINT_LOW_RAD + 0.02, panda.JOINT_HIGH_RAD - 0.02))
 
 
 def _lay_and_slide(scene: Scene, data: Any, layout: Layout, angles: FloatArray) -> float:
