@@ -79,9 +79,7 @@ def test_scale_blocks_subtend_the_same_angle() -> None:
     layout = draw_layout('scale', seed=1)
     camera = np.array([1.20, 0.0, 0.66])
     kinds = layout.scene.item_types
-    angles = {
-        n: kinds[n].box_m[0] / np.linalg.norm(camera - [*layout.poses[n][:2], 0.032]) for n in layout.poses
-    }
+    angles = {n: kinds[n].box_m[0] / np.linalg.norm(camera - [*layout.poses[n][:2], 0.032]) for n in layout.poses}
     assert angles['small_block'] == pytest.approx(angles['large_block'], rel=1e-6)
     assert kinds['large_block'].box_m[0] > 1.15 * kinds['small_block'].box_m[0]
 

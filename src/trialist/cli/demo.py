@@ -123,11 +123,13 @@ def sentences(arms: dict[str, Cohort], pairs: AllPairs, safety: SafetySummary) -
         median = 'no median' if curve.median_s is None else f'a median of {curve.median_s:.1f} s an item'
         parts.append(f'{name} has {median}, loses {curve.hard_failure:.0%}, and {rate.count} of {rate.n} episodes safe')
     lines.append('Speed, reliability and safety are three questions: ' + '; '.join(parts) + '.')
-    open_pairs = [c for c in pairs.comparisons if c.verdict is not Verdict.BETTER]
-    if open_pairs:
-        lines.append(
-            f'{len(open_pairs)} of {len(pairs.comparisons)} pairs have no winner here: {open_pairs[0].sentence}'
-        )
+    apart = [c for c, p in zip(pairs.comparisons, pairs.p_holm, strict=True) if p < pairs.alpha]
+    near = [c for c in pairs.comparisons if c not in apart]
+    told_apart = f'After correction for {len(pairs.comparisons)} pairs, {len(apart)} are told apart'
+    if near:
+        named = ', '.join(f'{c.policy_a} and {c.policy_b}' for c in near)
+        lines.append(f'{told_apart}; unresolved at this number of episodes: {named}.')
     else:
-        lines.append('Every pair of policies has a winner at this number of episodes.')
+        winners = sum(c.verdict is Verdict.BETTER for c in apart)
+        lines.append(f'{told_apart}, and {winners} of them have a winner: being different is not being better.')
     return lines

@@ -54,6 +54,7 @@ _HOME = np.array(panda.HOME_RAD)
 _EASE = np.array([0.05] * 6 + [0.0])  # towards home where the task does not mind; the wrist's turn is the task's own
 _BRAKE = 0.3 * panda.JOINT_ACCELERATION_RAD_S2
 _CHANGE = _BRAKE * STEP_S
+_FASTEST = 0.8 * panda.JOINT_VELOCITY_RAD_S  # the joints swing past their reference a little; they too keep the limit
 _LOW, _HIGH = panda.JOINT_LOW_RAD + 0.02, panda.JOINT_HIGH_RAD - 0.02
 _FEEDFORWARD = panda.DAMPING_NM_S_RAD / panda.STIFFNESS_NM_RAD
 
@@ -175,7 +176,7 @@ class Controller:
         behind = goal - self.angles_rad - pace * STEP_S
         brakeable = (np.sqrt(_CHANGE * _CHANGE + 8 * _BRAKE * np.abs(behind)) - _CHANGE) / 2
         velocity = pace + np.minimum(np.maximum(behind / STEP_S, -brakeable), brakeable)
-        fastest, change = panda.JOINT_VELOCITY_RAD_S, panda.JOINT_ACCELERATION_RAD_S2 * STEP_S
+        fastest, change = _FASTEST, panda.JOINT_ACCELERATION_RAD_S2 * STEP_S
         velocity = np.minimum(np.maximum(velocity, self.velocity_rad_s - change), self.velocity_rad_s + change)
         velocity = np.minimum(np.maximum(velocity, -fastest), fastest)
         self._goal_rad = goal

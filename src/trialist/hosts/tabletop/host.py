@@ -24,6 +24,7 @@ from trialist.hosts.tabletop.scene import (
     BIN_INNER_M,
     CAMERAS,
     CONTROL_RATE_HZ,
+    FLOOR_HEIGHT_M,
     SOURCE_CENTER_M,
     load_mujoco,
 )
@@ -34,7 +35,7 @@ from trialist.run.seam import Action, HostReport, Observation, Setup
 FloatArray = NDArray[np.floating[Any]]
 
 STOP_FORCE_N = 140.0  # quasi-static limit for hands and fingers, ISO/TS 15066
-PARKED_M = -3.0
+PARKED_M = -3.0  # x and y of what fell off the table
 
 
 class Control(enum.StrEnum):
@@ -261,14 +262,13 @@ class TabletopHost:
             self._park(name)
 
     def _park(self, name: str) -> None:
-        """Take a fallen item out of the world: still, weightless and without contact, far below."""
+        """Lay a fallen item down on the floor, out of the way of everything."""
         start = self._begun()
         address, dof = start.scene.item_qpos[name], start.scene.item_dof[name]
         index = list(start.scene.item_qpos).index(name)
-        start.data.qpos[address : address + 7] = (index, 0.0, PARKED_M, 1.0, 0.0, 0.0, 0.0)
+        height_m = FLOOR_HEIGHT_M + self._types[name].half_height_m
+        start.data.qpos[address : address + 7] = (PARKED_M + 0.3 * index, PARKED_M, height_m, 1.0, 0.0, 0.0, 0.0)
         start.data.qvel[dof : dof + 6] = 0.0
-        body = start.scene.item_body[name]
-        start.data.xfrc_applied[body, 2] = -start.scene.model.opt.gravity[2] * start.scene.model.body_subtreemass[body]
 
     def _read_poses(self) -> None:
         start = self._begun()

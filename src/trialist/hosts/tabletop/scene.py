@@ -19,6 +19,7 @@ TIMESTEP_S = 0.0025
 CONTROL_RATE_HZ = 20.0
 SUBSTEPS = 20
 
+FLOOR_HEIGHT_M = -0.75
 TABLE_X_M = (0.20, 0.80)
 TABLE_Y_M = (-0.45, 0.45)
 STAGE_TRAVEL_M = 0.50  # outwards, along +y
@@ -114,7 +115,7 @@ def scene_xml(spec: SceneSpec) -> str:
  castshadow="true"/>
 <light name="fill" pos="1.2 -1.0 1.6" dir="-0.4 0.6 -0.8" directional="true" diffuse="0.25 0.25 0.28"
  castshadow="false"/>
-<geom name="floor" type="plane" pos="0 0 -0.75" size="4 4 0.1" rgba="0.58 0.60 0.62 1"/>
+<geom name="floor" type="plane" pos="0 0 {FLOOR_HEIGHT_M}" size="4 4 0.1" rgba="0.58 0.60 0.62 1"/>
 <body name="pedestal"><geom class="fixed" type="box" size="0.14 0.14 0.374" pos="-0.03 0 -0.376"
  rgba="0.40 0.42 0.45 1"/></body>
 <body name="table"><geom name="table" type="box" material="wood" size="{_half(TABLE_X_M)} {_half(TABLE_Y_M)} 0.02"
