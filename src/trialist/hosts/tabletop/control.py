@@ -50,6 +50,8 @@ def _hermite() -> tuple[FloatArray, FloatArray]:
 
 
 _POSITION, _RATE = _hermite()
+_TABLE = np.array([(k.a_m, k.d_m, math.sin(k.alpha_rad), math.cos(k.alpha_rad)) for k in panda.LINKS])
+_HAND = np.array([panda.FLANGE_M + panda.TOOL_OFFSET_M, math.sin(panda.HAND_YAW_RAD), math.cos(panda.HAND_YAW_RAD)])
 _HOME = np.array(panda.HOME_RAD)
 _EASE = np.array([0.05] * 6 + [0.0])  # towards home where the task does not mind; the wrist's turn is the task's own
 _BRAKE = 0.3 * panda.JOINT_ACCELERATION_RAD_S2
@@ -72,7 +74,6 @@ class Kinematics:
         )
         self._data = mujoco.MjData(self._model)
         self._site = int(self._model.site('tool').id)
-        self._jacobian = np.zeros((6, self._model.nv))
 
     def tool(self, angles_rad: FloatArray) -> FloatArray:
         """The tool's pose (7,) at these joint angles."""
@@ -85,24 +86,10 @@ class Kinematics:
 
     def solve(self, target: FloatArray, start_rad: FloatArray, *, iterations: int = 2) -> FloatArray:
         """Joint angles whose tool is as near to `target` (7,) as a few steps from `start_rad` get."""
-        mujoco, model, data, n = self._mujoco, self._model, self._data, panda.N_JOINTS
-        angles = np.array(start_rad, dtype=float)
-        jacobian = self._jacobian[:, :n]
-        turn, error = np.empty(4), np.empty(6)
-        for _ in range(iterations):
-            found = self.tool(angles)
-            found[4:] *= -1
-            mujoco.mju_mulQuat(turn, target[3:], found[3:])
-            np.subtract(target[:3], found[:3], out=error[:3])
-            mujoco.mju_quat2Vel(error[3:], turn, 1.0)
-            mujoco.mj_comPos(model, data)
-            mujoco.mj_jacSite(model, data, self._jacobian[:3], self._jacobian[3:], self._site)
-            ease = _EASE * (_HOME - angles)
-            gram = jacobian @ jacobian.T
-            gram.flat[::7] += 1e-4
-            step = jacobian.T @ np.linalg.solve(gram, error - jacobian @ ease) + ease
-            angles = np.minimum(np.maximum(angles + np.minimum(np.maximum(step, -0.3), 0.3), _LOW), _HIGH)
-        return angles
+        from trialist.hosts.tabletop.kernel import inverse
+
+        found: FloatArray = inverse(_TABLE, _HAND, target, start_rad, _HOME, _EASE, _LOW, _HIGH, iterations)
+        return found
 
     def effort(self, angles_rad: FloatArray, acceleration_rad_s2: FloatArray) -> FloatArray:
         """The torques (7,) that accelerate the arm and its hand so, gravity and velocity terms left out."""

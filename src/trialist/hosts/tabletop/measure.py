@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,20 +69,19 @@ class Monitor:
 
     def _peaks(self) -> FloatArray:
         """The largest force of each ordered pair of bodies, (B * B,)."""
-        bodies, pairs = len(self._bodies), len(self._bodies) ** 2
-        rows = np.concatenate(self._rows)
-        counts = [len(r) for r in self._rows]
-        starts = list(itertools.accumulate((len(f) for f in self._forces[:-1]), initial=0))
-        groups = self._group[np.concatenate(self._first)] * bodies + self._group[np.concatenate(self._second)]
-        key = groups + np.repeat(np.arange(len(counts)) * pairs, counts)
-        at = rows + np.repeat(starts, counts)
-        if len(rows) and rows.min() < 0:  # detected, and not close enough to push
-            at, key = at[rows >= 0], key[rows >= 0]
-        joined = np.concatenate(self._forces)
-        square = joined * joined
-        strength = np.sqrt(square[at] + square[at + 1] + square[at + 2])
-        totals = np.bincount(key, weights=strength, minlength=len(counts) * pairs)
-        return np.asarray(totals.reshape(-1, pairs).max(axis=0))
+        from trialist.hosts.tabletop.kernel import pair_peaks
+
+        peaks: FloatArray = pair_peaks(
+            np.concatenate(self._rows),
+            np.concatenate(self._first),
+            np.concatenate(self._second),
+            np.array([len(r) for r in self._rows]),
+            np.concatenate(self._forces),
+            np.array([len(f) for f in self._forces]),
+            self._group,
+            len(self._bodies),
+        )
+        return peaks
 
 
 def held_items(contacts: list[tuple[str, str, float]], items: Mapping[str, int]) -> set[str]:
