@@ -1,0 +1,88 @@
+"""Intervals of success rates and of their differences, from counts."""
+
+from __future__ import annotations
+
+import math
+
+from trialist.errors import InputError
+from trialist.stats.argument import check_count, check_open_unit, check_successes
+from trialist.stats.interval import Interval
+from trialist.stats.normal import two_sided_z
+
+
+def wilson(successes: int, n: int, level: float = 0.95) -> Interval:
+    """Wilson's score interval of a proportion (JASA 1927).
+
+    >>> print(wilson(7, 10))
+    [0.3968, 0.8922]
+    """
+    x, n = check_successes(successes, n)
+    z2 = two_sided_z(level) ** 2
+    center = (x + z2 / 2) / (n + z2)
+    half = math.sqrt(z2) * math.sqrt(x * (n - x) / n + z2 / 4) / (n + z2)
+    # At 0 and n the interval reaches the end exactly; rounding must not leave 1e-17 there.
+    return Interval(0.0 if x == 0 else max(0.0, center - half), 1.0 if x == n else min(1.0, center + half))
+
+
+def newcombe(x1: int, n1: int, x2: int, n2: int, level: float = 0.95) -> Interval:
+    """Newcombe's hybrid score interval of p1 - p2, independent samples (Statistics in Medicine 1998, method 10)."""
+    x1, n1 = check_successes(x1, n1, names=('x1', 'n1'))
+    x2, n2 = check_successes(x2, n2, names=('x2', 'n2'))
+    p1, p2 = x1 / n1, x2 / n2
+    first, second = wilson(x1, n1, level), wilson(x2, n2, level)
+    low = p1 - p2 - math.hypot(p1 - first.low, second.high - p2)
+    high = p1 - p2 + math.hypot(first.high - p1, p2 - second.low)
+    return Interval(max(-1.0, low), min(1.0, high))
+
+
+def newcombe_paired(both: int, only_first: int, only_second: int, neither: int, level: float = 0.95) -> Interval:
+    """Newcombe's interval of p1 - p2 for paired proportions (1998, method 10, with the corrected phi)."""
+    cells = [
+        check_count(name, value)
+        for name, value in zip(
+            ('both', 'only_first', 'only_second', 'neither'), (both, only_first, only_second, neither), strict=True
+        )
+    ]
+    e, f, g, h = cells
+    n = sum(cells)
+    if n == 0:
+        raise InputError('a paired interval needs at least one pair, found none')
+    p1, p2 = (e + f) / n, (e + g) / n
+    first, second = wilson(e + f, n, level), wilson(e + g, n, level)
+    phi = _newcombe_phi(e, f, g, h)
+    dl1, du1, dl2, du2 = p1 - first.low, first.high - p1, p2 - second.low, second.high - p2
+    low = p1 - p2 - math.sqrt(max(0.0, dl1**2 - 2 * phi * dl1 * du2 + du2**2))
+    high = p1 - p2 + math.sqrt(max(0.0, du1**2 - 2 * phi * du1 * dl2 + dl2**2))
+    return Interval(max(-1.0, low), min(1.0, high))
+
+
+def _newcombe_phi(e: int, f: int, g: int, h: int) -> float:
+    margins = (e + f) * (g + h) * (e + g) * (f + h)
+    if margins == 0:
+        return 0.0
+    numerator: float = e * h - f * g
+    if numerator > 0:
+        numerator = max(numerator - (e + f + g + h) / 2, 0)
+    return numerator / math.sqrt(margins)
+
+
+def clopper_pearson(successes: int, n: int, level: float = 0.95) -> Interval:
+    """The exact (conservative) interval of Clopper and Pearson (Biometrika 1934)."""
+    from scipy.special import betaincinv
+
+    x, n = check_successes(successes, n)
+    tail = (1 - check_open_unit('level', level)) / 2
+    low = 0.0 if x == 0 else float(betaincinv(x, n - x + 1, tail))
+    high = 1.0 if x == n else float(betaincinv(x + 1, n - x, 1 - tail))
+    return Interval(low, high)
+
+
+def jeffreys(successes: int, n: int, level: float = 0.95) -> Interval:
+    """The equal-tailed Jeffreys interval, reaching 0 or 1 when nothing or everything succeeded (Brown et al. 2001)."""
+    from scipy.special import betaincinv
+
+    x, n = check_successes(successes, n)
+    tail = (1 - check_open_unit('level', level)) / 2
+    low = 0.0 if x == 0 else float(betaincinv(x + 0.5, n - x + 0.5, tail))
+    high = 1.0 if x == n else float(betaincinv(x + 0.5, n - x + 0.5, 1 - tail))
+    return Interval(low, high)
