@@ -16,6 +16,8 @@ from trialist.geometry.pose import (
     dihedral,
     pose_error,
 )
+from trialist.geometry.reconstruct import MaskSource, Reconstruction, reconstruct_box, score_views
+from trialist.geometry.reset import ObjectCheck, ResetCheck, ResetFault, check_reset
 from trialist.geometry.score import (
     Estimate,
     PlacementScore,
@@ -30,7 +32,9 @@ from trialist.geometry.score import (
     summarize_placements,
     with_placement,
 )
+from trialist.geometry.segment import ObjectModel, color_mask
 from trialist.geometry.shape import Cylinder, Shape, volumetric_iou
+from trialist.geometry.view import RgbdView, VoxelCloud, fuse_views, view_from_camera, voxel_iou
 
 __all__ = [
     'CONE',
@@ -40,14 +44,22 @@ __all__ = [
     'Box',
     'Cylinder',
     'Estimate',
+    'MaskSource',
+    'ObjectCheck',
+    'ObjectModel',
     'PlacementScore',
     'PlacementSummary',
     'PlacementTrial',
     'PoseError',
+    'Reconstruction',
+    'ResetCheck',
+    'ResetFault',
+    'RgbdView',
     'Shape',
     'SplitScore',
     'SplitSummary',
     'Symmetry',
+    'VoxelCloud',
     'alignment_angle',
     'alignment_error',
     'box_from_pose',
@@ -56,15 +68,22 @@ __all__ = [
     'box_iou_pairs',
     'box_pose_error',
     'box_symmetry',
+    'check_reset',
+    'color_mask',
     'cyclic',
     'dihedral',
     'expected_iou_over_splits',
+    'fuse_views',
     'placement_trial',
     'pose_error',
+    'reconstruct_box',
     'rotation_from_quaternion',
     'score_placement',
     'score_recorded_pose',
+    'score_views',
     'summarize_placements',
+    'view_from_camera',
     'volumetric_iou',
+    'voxel_iou',
     'with_placement',
 ]

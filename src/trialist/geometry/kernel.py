@@ -221,3 +221,77 @@ def intersection_volumes(
                     )  # fmt: skip
         volumes[p] = max(0.0, _volume(vertices, faces, counts, n_faces))
     return volumes
+
+
+@njit(cache=True, error_model='numpy')
+def fuse_pixels(
+    depth_m: FloatArray, rgb: IntArray, mask: NDArray[np.bool_], use_mask: bool, focal: FloatArray, turn: FloatArray,
+    shift: FloatArray, low: FloatArray, voxel_m: float, shape: IntArray, index: IntArray, sums: FloatArray,
+    counts: IntArray, cells: IntArray, n: int,
+) -> int:  # fmt: skip
+    """Add one view's pixels to the voxels, in place; the new number of voxels.
+
+    `focal` is (fx, fy, cx, cy). `index` maps a cell of the dense grid to its voxel, -1 for none yet; `sums` holds x, y,
+    z, r, g, b. Depth that is not finite or not positive is missing.
+    """
+    height, width = depth_m.shape
+    scale = 1.0 / voxel_m
+    for v in range(height):
+        y_ray = (v - focal[3]) / focal[1]
+        for u in range(width):
+            d = depth_m[v, u]
+            if not (d > 0.0 and d < 1e9) or (use_mask and not mask[v, u]):
+                continue
+            x_ray = (u - focal[2]) / focal[0]
+            x = d * (turn[0, 0] * x_ray + turn[0, 1] * y_ray + turn[0, 2]) + shift[0]
+            y = d * (turn[1, 0] * x_ray + turn[1, 1] * y_ray + turn[1, 2]) + shift[1]
+            z = d * (turn[2, 0] * x_ray + turn[2, 1] * y_ray + turn[2, 2]) + shift[2]
+            fx, fy, fz = (x - low[0]) * scale, (y - low[1]) * scale, (z - low[2]) * scale
+            if fx < 0.0 or fy < 0.0 or fz < 0.0 or fx >= shape[0] or fy >= shape[1] or fz >= shape[2]:
+                continue
+            cell = (np.int64(fx) * shape[1] + np.int64(fy)) * shape[2] + np.int64(fz)
+            at = index[cell]
+            if at < 0:
+                at = n
+                index[cell] = at
+                cells[at] = cell
+                counts[at] = 0
+                for k in range(6):
+                    sums[at, k] = 0.0
+                n += 1
+            counts[at] += 1
+            sums[at, 0] += x
+            sums[at, 1] += y
+            sums[at, 2] += z
+            sums[at, 3] += rgb[v, u, 0]
+            sums[at, 4] += rgb[v, u, 1]
+            sums[at, 5] += rgb[v, u, 2]
+    return n
+
+
+@njit(cache=True, error_model='numpy')
+def hue_mask(
+    rgb: NDArray[np.uint8],
+    hue_deg: float,
+    hue_slack_deg: float,
+    least_saturation: float,
+    least_value: float,
+    out: NDArray[np.bool_],
+) -> None:  # fmt: skip
+    """Mark pixels of a hue (degrees), saturated and bright enough; `out` is (H, W) bool."""
+    for v in range(rgb.shape[0]):
+        for u in range(rgb.shape[1]):
+            r, g, b = float(rgb[v, u, 0]), float(rgb[v, u, 1]), float(rgb[v, u, 2])
+            top = max(r, g, b)
+            chroma = top - min(r, g, b)
+            out[v, u] = False
+            if top < least_value * 255.0 or chroma < least_saturation * top or chroma <= 0.0:
+                continue
+            if top == r:
+                hue = 60.0 * ((g - b) / chroma)
+            elif top == g:
+                hue = 60.0 * ((b - r) / chroma + 2.0)
+            else:
+                hue = 60.0 * ((r - g) / chroma + 4.0)
+            off = abs((hue - hue_deg + 180.0) % 360.0 - 180.0)
+            out[v, u] = off <= hue_slack_deg
