@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LINES := -q --disable-pip-version-check
 
-.PHONY: demo test setup check study bench lock system clean
+.PHONY: demo test setup check study bench generated lock system clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -35,6 +35,9 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install $(LINES) -r requirements.lock
 	$(BIN)/pip install $(LINES) --no-deps -e .
 	touch $(STAMP)
+
+generated: $(STAMP)
+	sh tools/regenerate.sh
 
 lock: $(STAMP)
 	$(BIN)/pip install $(LINES) -e '.[dev]'

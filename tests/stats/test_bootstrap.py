@@ -90,6 +90,18 @@ def test_jackknife_leaves_one_cluster_out() -> None:
     assert jackknife_statistics(weighted_mean, values, clusters) == pytest.approx([6.5, 13 / 3, 2.0])
 
 
+def test_infinite_values_are_allowed_and_nan_is_not() -> None:
+    values = np.array([1.0, 2.0, np.inf, 4.0])
+
+    def finite_share(v: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return w @ np.isfinite(v) / w.sum(axis=1)
+
+    ours = cluster_bootstrap(values, np.arange(4), statistic=finite_share, n_resamples=50, rng=np.random.default_rng(0))
+    assert ours.estimate == 0.75
+    with pytest.raises(InputError, match=r'values\[1\] is nan'):
+        cluster_bootstrap([1.0, np.nan], [0, 1], n_resamples=5, rng=np.random.default_rng(0))
+
+
 def test_infinite_draws_stay_infinite_and_nan_draws_raise() -> None:
     draws = np.r_[np.arange(90.0), np.full(10, np.inf)]
     assert bootstrap_interval(40.0, draws).high == np.inf

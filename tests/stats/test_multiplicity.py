@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
@@ -16,6 +16,7 @@ from trialist.stats import bonferroni, different_matrix, holm, letter_groups
 P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 
 
+@settings(max_examples=30)
 @given(P_VALUES)
 def test_adjusted_p_values_against_statsmodels(p: list[float]) -> None:
     assert holm(p) == pytest.approx(multipletests(p, method='holm')[1], abs=1e-14)

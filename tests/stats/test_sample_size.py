@@ -27,6 +27,7 @@ from trialist.stats import (
     plan_size,
     plan_sizes,
     read_survey,
+    two_proportion_power,
     two_proportion_sample_size,
     wilson_sample_size,
 )
@@ -74,10 +75,11 @@ def test_two_proportions_of_fleiss_formula(p1: float, p2: float) -> None:
     theirs = NormalIndPower().solve_power(abs(p1 - p2) / sd, power=0.8, alpha=0.05)
     assert two_proportion_sample_size(p1, p2, variance='unpooled') == math.ceil(theirs)
     n = two_proportion_sample_size(p1, p2)
+    assert two_proportion_power(p1, p2, n1=n, n2=n) == pytest.approx(0.8, abs=0.03)
     region = np.abs(wald_order(n, n)) > two_sided_z(0.95)
     k = np.arange(n + 1)
     pmf = [np.array([math.comb(n, int(i)) * p**i * (1 - p) ** (n - i) for i in k]) for p in (p1, p2)]
-    assert float(pmf[0] @ region @ pmf[1]) == pytest.approx(0.8, abs=0.03)
+    assert two_proportion_power(p1, p2, n1=n, n2=n) == pytest.approx(float(pmf[0] @ region @ pmf[1]), abs=1e-10)
 
 
 def test_published_two_proportion_sizes() -> None:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
+from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from trialist.errors import InputError, NotEstimable
-from trialist.stats import paired_wald, two_sample_wald, welch
+from trialist.stats import clustered_wald, paired_wald, two_sample_wald, welch
 
 TABLES = st.tuples(st.integers(1, 5), st.integers(2, 12), st.integers(0, 10**6))
 
@@ -60,6 +61,11 @@ def test_zero_variance_convention(difference: int, z: float, p: float) -> None:
         assert (ours.z, ours.p_value, ours.zero_variance) == (z, p, True)
 
 
+def test_large_whole_numbers_do_not_overflow() -> None:
+    big = np.array([2**40, 2**40 + 2, 2**40 + 4])
+    assert paired_wald(big).standard_error ** 2 == pytest.approx(4 / 3)
+
+
 def test_strata_count_the_same_whatever_their_size() -> None:
     ours = paired_wald([1, 0, 1, 0, 0, 0], strata=['x', 'x', 'y', 'y', 'y', 'y'])
     assert ours.estimate == pytest.approx((0.5 + 0.25) / 2)
@@ -88,6 +94,38 @@ def test_welch_against_scipy(alternative: str) -> None:
     assert (ours.z, ours.p_value) == pytest.approx((peer.statistic, peer.pvalue), rel=1e-10)
     both = scipy_stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert tuple(ours.interval) == pytest.approx((both.low, both.high), rel=1e-10)
+
+
+@pytest.mark.parametrize('shared', [True, False])
+def test_clustered_wald_against_statsmodels(shared: bool) -> None:
+    """Cluster-robust least squares, undoing its (N - 1) / (N - 2)."""
+    rng = np.random.default_rng(5)
+    start = np.repeat(np.arange(24), 12)
+    a, b = rng.random(288) < 0.7, rng.random(288) < 0.5 + 0.3 * (start % 2)
+    other = start if shared else start + 100
+    y, arm = np.r_[a, b].astype(float), np.repeat([1.0, 0.0], 288)
+    peer = OLS(y, np.c_[np.ones(576), arm]).fit(cov_type='cluster', cov_kwds={'groups': np.r_[start, other]})
+    ours = clustered_wald(a, b, clusters_a=start, clusters_b=other)
+    assert ours.estimate == pytest.approx(peer.params[1])
+    assert ours.standard_error == pytest.approx(peer.bse[1] * math.sqrt(574 / 575), rel=1e-9)
+
+
+def test_clustered_interval_covers_repeated_starts_and_the_plain_one_does_not() -> None:
+    rng = np.random.default_rng(6)
+    start = np.repeat(np.arange(24), 12)
+    held = {'clustered': 0, 'plain': 0}
+    for _ in range(300):
+        a = rng.random(288) < np.repeat(rng.beta(0.5, 0.5, 24), 12)
+        b = rng.random(288) < np.repeat(rng.beta(0.5, 0.5, 24), 12)
+        held['clustered'] += clustered_wald(a, b, clusters_a=start, clusters_b=start + 24).interval.contains(0)
+        held['plain'] += two_sample_wald(a, b).interval.contains(0)
+    assert held['clustered'] / 300 > 0.91
+    assert held['plain'] / 300 < 0.75
+
+
+def test_one_cluster_is_not_enough() -> None:
+    with pytest.raises(NotEstimable, match='2 clusters'):
+        clustered_wald([1, 0], [0, 1], clusters_a=[1, 1], clusters_b=[1, 1])
 
 
 def test_simulated_coverage_of_the_stratified_interval() -> None:

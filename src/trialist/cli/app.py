@@ -7,7 +7,14 @@ import sys
 import typer
 
 from trialist import __version__
+from trialist.cli.audit import audit_app
+from trialist.cli.calibrate import calibrate
+from trialist.cli.compare import compare
+from trialist.cli.demo import demo
 from trialist.cli.importing import import_table
+from trialist.cli.plot import plot
+from trialist.cli.safety import safety_app
+from trialist.cli.score import score
 from trialist.cli.store import store_app
 from trialist.errors import TrialistError
 
@@ -16,7 +23,7 @@ app = typer.Typer(
     help='Two-arm trials for robot arms: declare, run, score and report robot-policy evaluations.',
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode='markdown',
+    rich_markup_mode=None,  # the rich help costs more than everything else that --help imports
     pretty_exceptions_enable=False,
 )
 
@@ -35,8 +42,15 @@ def root(
 
 
 # One line a verb, in the order of a trial.
+app.command('demo')(demo)
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
+app.add_typer(safety_app, name='safety')
+app.add_typer(audit_app, name='audit')
+app.command('score')(score)
+app.command('compare')(compare)
+app.command('calibrate')(calibrate)
+app.command('plot')(plot)
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
-"""How verbs print: one table option for all of them."""
+"""How verbs print: one table option for all of them, and one progress bar for long work."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,3 +24,16 @@ def print_table(shown: Table, form: str = 'text') -> None:
     if form not in set(TableFormat):
         raise UnknownName('table format', form, [f.value for f in TableFormat])
     typer.echo(render(shown, form), nl=False)
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar with the time left on a terminal's stderr, nothing elsewhere; call what it yields with (done, total)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

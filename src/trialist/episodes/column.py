@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trialist.episodes.trajectory import POSE_WIDTH, STEP_COLUMNS, Camera, Contacts, Scene, Trajectory
+from trialist.episodes.trajectory import (
+    POSE_WIDTH,
+    STEP_COLUMNS,
+    Camera,
+    Contacts,
+    Scene,
+    Trajectory,
+    trusted_trajectory,
+)
 from trialist.errors import StoreError
 
 KEY_COLUMNS = ('episode_id', 'attempt', 'scene')
@@ -31,26 +40,24 @@ ARRAY_TYPES = {
 }
 
 
-def flatten(trajectory: Trajectory) -> dict[str, NDArray[Any]]:
-    """Every recorded signal of a trajectory as named one-dimensional arrays."""
-    flat: dict[str, NDArray[Any]] = {'time_s': np.asarray(trajectory.time_s)}
-    for name in STEP_COLUMNS:
+def recorded_signals(trajectory: Trajectory) -> dict[str, NDArray[Any]]:
+    """Every recorded signal by its stored name: (T,) or (T, K) arrays, and the few that are not by step."""
+    signals: dict[str, NDArray[Any]] = {'time_s': np.asarray(trajectory.time_s)}
+    for name in (*STEP_COLUMNS, 'joint_torque_limit_nm'):
         values = getattr(trajectory, name)
         if values is not None:
-            _put(flat, name, np.asarray(values))
-    if trajectory.joint_torque_limit_nm is not None:
-        flat['joint_torque_limit_nm'] = np.asarray(trajectory.joint_torque_limit_nm)
+            signals[name] = np.asarray(values)
     if trajectory.body_pose is not None:
         for index, body in enumerate(trajectory.bodies):
-            _put(flat, f'body_pose/{escape(body)}', np.asarray(trajectory.body_pose)[:, index])
+            signals[f'body_pose/{escape(body)}'] = np.asarray(trajectory.body_pose)[:, index]
     for camera, hashes in trajectory.frame_hash.items():
-        flat[f'frame_hash/{escape(camera)}'] = np.asarray(hashes, dtype=np.uint64)
+        signals[f'frame_hash/{escape(camera)}'] = np.asarray(hashes, dtype=np.uint64)
     for name, values in trajectory.extra.items():
-        _put(flat, f'extra/{escape(name)}', np.asarray(values))
+        signals[f'extra/{escape(name)}'] = np.asarray(values)
     if trajectory.contacts is not None:
         for column in CONTACT_COLUMNS:
-            flat[column] = np.asarray(getattr(trajectory.contacts, column.partition('/')[2]))
-    return flat
+            signals[column] = np.asarray(getattr(trajectory.contacts, column.partition('/')[2]))
+    return signals
 
 
 def escape(name: str) -> str:
@@ -63,114 +70,195 @@ def unescape(text: str) -> str:
     return text.replace('%3A', ':').replace('%2F', '/').replace('%25', '%')
 
 
-def _under(prefix: str, signals: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {unescape(n.removeprefix(prefix)): v for n, v in signals.items() if n.startswith(prefix)}
-
-
-def _put(flat: dict[str, NDArray[Any]], name: str, values: NDArray[Any]) -> None:
-    if values.ndim == 1:
-        flat[name] = values
-    elif values.shape[1] == 0:
-        flat[f'{name}:none'] = np.zeros(0)
-    else:
-        for index in range(values.shape[1]):
-            flat[f'{name}:{index}'] = values[:, index]
-
-
 def trajectories_to_arrow(keys: Sequence[tuple[str, int]], trajectories: Sequence[Trajectory]) -> pa.Table:
     """One table for a batch of trajectories; its columns are the union of theirs."""
-    flats = [flatten(t) for t in trajectories]
-    names = list(dict.fromkeys(name for flat in flats for name in flat))
-    arrays: list[pa.Array[Any]] = [
-        pa.array([k for k, _ in keys], pa.string()),
-        pa.array([a for _, a in keys], pa.int32()),
-        pa.array([json.dumps(scene_to_json(t)) for t in trajectories], pa.string()),
-    ]
-    arrays += [_list_array([flat.get(name) for flat in flats]) for name in names]
-    return pa.table(arrays, names=[*KEY_COLUMNS, *names])
+    columns: dict[str, Any] = {
+        'episode_id': pa.array([k for k, _ in keys], pa.string()),
+        'attempt': pa.array([a for _, a in keys], pa.int32()),
+        'scene': pa.array([json.dumps(scene_to_json(t)) for t in trajectories], pa.string()),
+    }
+    recorded = [recorded_signals(t) for t in trajectories]
+    for name in dict.fromkeys(name for signals in recorded for name in signals):
+        columns.update(_signal_columns(name, [signals.get(name) for signals in recorded]))
+    return pa.table(columns)
 
 
-def _list_array(values: Sequence[NDArray[Any] | None]) -> pa.Array[Any]:
+def _signal_columns(name: str, values: Sequence[NDArray[Any] | None]) -> dict[str, Any]:
+    """One signal of a batch as list columns: `name` for vectors, `name:0` ... for matrices."""
+    vectors = [v if v is not None and v.ndim == 1 else None for v in values]
+    matrices = [v if v is not None and v.ndim == 2 else None for v in values]
+    columns: dict[str, Any] = {}
+    if any(v is not None for v in vectors):
+        columns[name] = _list_arrays(vectors)[0]
+    widths = {v.shape[1] for v in matrices if v is not None}
+    if len(widths) == 1 and 0 not in widths:
+        columns.update({f'{name}:{i}': array for i, array in enumerate(_list_arrays(matrices))})
+        return columns
+    for index in range(max(widths, default=0)):
+        component = [v[:, index] if v is not None and v.shape[1] > index else None for v in matrices]
+        columns[f'{name}:{index}'] = _list_arrays(component)[0]
+    if 0 in widths:
+        empty = [np.zeros(0) if v is not None and v.shape[1] == 0 else None for v in matrices]
+        columns[f'{name}:none'] = _list_arrays(empty)[0]
+    return columns
+
+
+def _list_arrays(values: Sequence[NDArray[Any] | None]) -> list[Any]:
+    """List arrays, one a component, of vectors (T,) or of matrices (T, K) of one width; None becomes null."""
     present = [v for v in values if v is not None]
-    dtype = np.result_type(*present)
+    dtype = np.result_type(*{v.dtype for v in present})
     code = {'f': 'f4' if dtype.itemsize <= 4 else 'f8', 'b': 'b1', 'u': 'u8', 'i': 'i8'}.get(dtype.kind)
     if code is None:
         raise StoreError(f'a trajectory column of type {dtype} can not be stored; wanted numbers or booleans')
-    lengths = np.array([0 if v is None else len(v) for v in values], dtype=np.int64)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    joined = np.concatenate(present).astype(code, copy=False)
-    element = pa.field('element', ARRAY_TYPES[code], nullable=False)
-    missing = np.array([v is None for v in values])
-    return pa.ListArray.from_arrays(
-        pa.array(offsets), pa.array(joined), type=pa.list_(element), mask=pa.array(missing) if missing.any() else None
-    )
+    ends = np.cumsum([0 if v is None else len(v) for v in values])
+    # Episode by episode, so that each transposition happens in cache.
+    rows = np.empty((1 if present[0].ndim == 1 else present[0].shape[1], int(ends[-1])), dtype=code)
+    for value, end in zip(values, ends.tolist(), strict=True):
+        if value is not None:
+            rows[:, end - len(value) : end] = value.T
+    missing = [v is None for v in values]
+    mask = pa.array(missing) if any(missing) else None
+    offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
+    kind = pa.list_(pa.field('element', ARRAY_TYPES[code], nullable=False))
+    return [pa.ListArray.from_arrays(offsets, pa.array(row), type=kind, mask=mask) for row in rows]
 
 
-def trajectories_from_arrow(table: pa.Table | pa.RecordBatch) -> Iterable[tuple[tuple[str, int], Trajectory]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Ragged:
+    """A signal over all steps of several episodes: row i owns values[offsets[i]:offsets[i + 1]], if it has any."""
+
+    values: NDArray[Any]
+    offsets: NDArray[np.int32]
+    present: NDArray[np.bool_]
+
+    def row(self, index: int) -> NDArray[Any] | None:
+        if not self.present[index]:
+            return None
+        found: NDArray[Any] = self.values[self.offsets[index] : self.offsets[index + 1]]
+        return found
+
+
+def trajectories_from_arrow(table: pa.Table) -> Iterator[tuple[tuple[str, int], Trajectory]]:
     """Every trajectory of a table with its key (episode_id, attempt)."""
-    columns = {name: _column_slices(table.column(name)) for name in table.schema.names if name not in KEY_COLUMNS}
+    ragged = {n: _ragged(table.column(n)) for n in table.schema.names if n not in KEY_COLUMNS}
+    signals = _join_components(ragged, table.num_rows)
     ids, attempts, scenes = (table.column(name).to_pylist() for name in KEY_COLUMNS)
-    for row, (episode_id, attempt, scene) in enumerate(zip(ids, attempts, scenes, strict=True)):
-        flat = {name: values[row] for name, values in columns.items()}
-        yield (episode_id, attempt), unflatten({k: v for k, v in flat.items() if v is not None}, json.loads(scene))
+    parsed = {text: json.loads(text) for text in set(scenes)}
+    built = {text: scene_from_json(values) for text, values in parsed.items()}
+    poses = {text: _pose_signals(values, signals) for text, values in parsed.items()}
+    for row, (episode_id, attempt, text) in enumerate(zip(ids, attempts, scenes, strict=True)):
+        found = {name: values for name, signal in signals.items() if (values := signal.row(row)) is not None}
+        bodies, body_pose = poses[text]
+        pose = body_pose.row(row) if body_pose is not None else None
+        yield (episode_id, attempt), _assemble(found, parsed[text], built[text], bodies=bodies, body_pose=pose)
 
 
-def _column_slices(column: Any) -> list[NDArray[Any] | None]:
+def _ragged(column: Any) -> Ragged:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    values = array.values.to_numpy(zero_copy_only=False)
-    offsets = array.offsets.to_numpy()
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    return [values[a:b] if ok else None for a, b, ok in zip(offsets[:-1], offsets[1:], valid, strict=True)]
-
-
-def unflatten(flat: Mapping[str, NDArray[Any]], scene: Mapping[str, Any]) -> Trajectory:
-    """The trajectory behind named one-dimensional arrays; the inverse of `flatten`."""
-    steps = len(flat['time_s'])
-    signals = _gather(flat, steps)
-    bodies = tuple(scene['bodies'])
-    poses = {b: signals[f'body_pose/{escape(b)}'] for b in bodies if f'body_pose/{escape(b)}' in signals}
-    known = {name: signals[name] for name in STEP_COLUMNS if name in signals}
-    contacts = None
-    if CONTACT_COLUMNS[0] in flat:
-        offsets, body_a, body_b, force_n = (flat[name] for name in CONTACT_COLUMNS)
-        contacts = Contacts(tuple(scene['contact_bodies']), offsets, body_a, body_b, force_n)
-    return Trajectory(
-        time_s=flat['time_s'],
-        bodies=tuple(poses) if scene['has_poses'] else bodies,
-        body_pose=_stack_poses(poses, scene, steps),
-        joint_torque_limit_nm=flat.get('joint_torque_limit_nm'),
-        contacts=contacts,
-        frame_hash=_under('frame_hash/', signals),
-        extra=_under('extra/', signals),
-        scene=scene_from_json(scene),
-        **known,
+    return Ragged(
+        array.values.to_numpy(zero_copy_only=False),
+        array.offsets.to_numpy(),
+        array.is_valid().to_numpy(zero_copy_only=False),
     )
-
-
-def _stack_poses(poses: Mapping[str, NDArray[Any]], scene: Mapping[str, Any], steps: int) -> NDArray[Any] | None:
-    if poses:
-        return np.stack(list(poses.values()), axis=1)
-    return np.zeros((steps, 0, POSE_WIDTH)) if scene['has_poses'] and not scene['bodies'] else None
 
 
 COMPONENT = re.compile(r'^(?P<signal>.*):(?P<index>\d+|none)$')
 
 
-def _gather(flat: Mapping[str, NDArray[Any]], steps: int) -> dict[str, NDArray[Any]]:
-    """Join components back into matrices: `ee_pose:0` ... become one (T, 7) `ee_pose`."""
-    signals: dict[str, NDArray[Any]] = {}
-    parts: dict[str, dict[int, NDArray[Any]]] = {}
-    for name, values in flat.items():
+def _join_components(ragged: Mapping[str, Ragged], n_rows: int) -> dict[str, Ragged]:
+    """Matrices from their components: `ee_pose:0` ... become one `ee_pose`."""
+    signals: dict[str, Ragged] = {}
+    parts: dict[str, dict[int, Ragged]] = {}
+    for name, signal in ragged.items():
         match = COMPONENT.match(name)
         if match is None:
-            signals[name] = values
-        elif match['index'] == 'none':
-            signals[match['signal']] = np.zeros((steps, 0))
-        else:
-            parts.setdefault(match['signal'], {})[int(match['index'])] = values
-    for signal, components in parts.items():
-        signals[signal] = np.stack([components[i] for i in sorted(components)], axis=1)
+            signals[name] = signal
+        elif match['index'] != 'none':
+            parts.setdefault(match['signal'], {})[int(match['index'])] = signal
+    for name, components in parts.items():
+        signals[name] = _stack([components[i] for i in sorted(components)], n_rows)
+    for name, signal in ragged.items():
+        match = COMPONENT.match(name)
+        if match is not None and match['index'] == 'none':
+            signals[match['signal']] = _with_empty(signals.get(match['signal']), signal, ragged['time_s'])
     return signals
+
+
+def _stack(components: Sequence[Ragged], n_rows: int) -> Ragged:
+    """Components side by side; in one pass where all rows have all of them, else row by row."""
+    first = components[0]
+    alike = all(
+        np.array_equal(c.offsets, first.offsets) and np.array_equal(c.present, first.present) for c in components
+    )
+    if alike:
+        return Ragged(np.stack([c.values for c in components], axis=1), first.offsets, first.present)
+    rows: list[NDArray[Any] | None] = []
+    for row in range(n_rows):
+        own = [values for c in components if (values := c.row(row)) is not None]
+        rows.append(np.stack(own, axis=1) if own else None)
+    return _by_rows(rows)
+
+
+def _by_rows(rows: Sequence[NDArray[Any] | None]) -> Ragged:
+    """Rows of different widths, kept as objects."""
+    values = np.empty(len(rows), dtype=object)
+    values[:] = rows
+    return _Rows(values, np.arange(len(rows) + 1, dtype=np.int32), np.array([r is not None for r in rows]))
+
+
+class _Rows(Ragged):
+    __slots__ = ()
+
+    def row(self, index: int) -> NDArray[Any] | None:
+        found: NDArray[Any] | None = self.values[index]
+        return found
+
+
+def _with_empty(signal: Ragged | None, empty: Ragged, time_s: Ragged) -> Ragged:
+    """Rows that recorded a matrix of no columns get one back."""
+    rows: list[NDArray[Any] | None] = []
+    for row in range(len(empty.present)):
+        steps = time_s.row(row)
+        if empty.present[row] and steps is not None:
+            rows.append(np.zeros((len(steps), 0)))
+        else:
+            rows.append(signal.row(row) if signal is not None else None)
+    return _by_rows(rows)
+
+
+def _pose_signals(scene: Mapping[str, Any], signals: Mapping[str, Ragged]) -> tuple[tuple[str, ...], Ragged | None]:
+    """The bodies whose poses were read, and their poses as one (T, B, 7) signal."""
+    if not scene['has_poses']:
+        return tuple(scene['bodies']), None
+    bodies = tuple(b for b in scene['bodies'] if f'body_pose/{escape(b)}' in signals)
+    if bodies:
+        return bodies, _stack([signals[f'body_pose/{escape(b)}'] for b in bodies], len(signals['time_s'].present))
+    return (), None
+
+
+def _assemble(
+    found: Mapping[str, NDArray[Any]], values: Mapping[str, Any], scene: Scene, *, bodies: tuple[str, ...],
+    body_pose: NDArray[Any] | None,
+) -> Trajectory:  # fmt: skip
+    contacts = None
+    if CONTACT_COLUMNS[0] in found:
+        contacts = Contacts(tuple(values['contact_bodies']), *(found[name] for name in CONTACT_COLUMNS))
+    if values['has_poses'] and not values['bodies']:
+        body_pose = np.zeros((len(found['time_s']), 0, POSE_WIDTH))
+    return trusted_trajectory(
+        time_s=found['time_s'],
+        bodies=bodies,
+        body_pose=body_pose,
+        contacts=contacts,
+        frame_hash=_under('frame_hash/', found),
+        extra=_under('extra/', found),
+        scene=scene,
+        **{name: found.get(name) for name in (*STEP_COLUMNS, 'joint_torque_limit_nm')},
+    )
+
+
+def _under(prefix: str, signals: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {unescape(n.removeprefix(prefix)): v for n, v in signals.items() if n.startswith(prefix)}
 
 
 def columns_for(names: Iterable[str], available: Sequence[str]) -> list[str]:

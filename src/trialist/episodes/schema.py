@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from trialist.episodes.episode import Episode, Outcome
+from trialist.episodes.episode import Episode
 from trialist.episodes.event import Event, EventKind, EventSource
 from trialist.errors import RecordError, StoreError
 
@@ -93,22 +93,19 @@ def events_to_arrow(episodes: Iterable[Episode]) -> pa.Table:
     return pa.table(dict(zip(EVENT_SCHEMA.names, map(list, columns), strict=True)), schema=EVENT_SCHEMA)
 
 
-def episodes_from_rows(
-    columns: Mapping[str, Sequence[Any]], events: Mapping[tuple[str, int], tuple[Event, ...]]
-) -> list[Episode]:
-    """Episodes from column lists (as `to_pydict` gives); a bad row is named by its number in the batch."""
-    parsed: dict[tuple[str, str], Any] = {}
-    episodes = []
+def episodes_from_arrow(table: pa.Table, events: Mapping[tuple[str, int], tuple[Event, ...]]) -> list[Episode]:
+    """The episodes of a table, checked; a bad row is named by its number in the table."""
+    columns = {name: column_values(table.column(name)) for name in EPISODE_FIELDS}
+    for name in JSON_FIELDS:
+        parsed = {text: json.loads(text) for text in set(columns[name])}
+        columns[name] = [parsed[text] for text in columns[name]]
+    keys = zip(columns['episode_id'], columns['attempt'], strict=True)
+    columns['events'] = [events.get(key, ()) for key in keys] if events else [()] * table.num_rows
     names = list(columns)
+    episodes = []
     for number, values in enumerate(zip(*columns.values(), strict=True)):
-        row = dict(zip(names, values, strict=True))
-        for name in JSON_FIELDS:
-            text = row[name]
-            if (name, text) not in parsed:
-                parsed[name, text] = json.loads(text)
-            row[name] = parsed[name, text]
         try:
-            episodes.append(Episode(**row, events=events.get((row['episode_id'], row['attempt']), ())))
+            episodes.append(Episode(**dict(zip(names, values, strict=True))))
         except RecordError as error:
             raise RecordError(f'row {number}: {error}') from error
     return episodes
@@ -117,13 +114,29 @@ def episodes_from_rows(
 def events_by_episode(table: pa.Table) -> dict[tuple[str, int], tuple[Event, ...]]:
     """Events grouped by (episode_id, attempt)."""
     grouped: dict[tuple[str, int], list[Event]] = {}
-    kinds = {k.value: k for k in EventKind}
-    sources = {s.value: s for s in EventSource}
-    columns = table.to_pydict()
-    for episode_id, attempt, t_s, kind, source, count in zip(*(columns[n] for n in EVENT_SCHEMA.names), strict=True):
-        event = Event(t_s, kinds[kind], sources[source], count)
-        grouped.setdefault((episode_id, attempt), []).append(event)
-    return {key: tuple(events) for key, events in grouped.items()}
+    columns = {name: column_values(table.column(name)) for name in EVENT_SCHEMA.names}
+    kinds, sources = {k.value: k for k in EventKind}, {s.value: s for s in EventSource}
+    columns['kind'] = [kinds.get(k, k) for k in columns['kind']]
+    columns['source'] = [sources.get(s, s) for s in columns['source']]
+    for episode_id, attempt, *event in zip(*columns.values(), strict=True):
+        grouped.setdefault((episode_id, attempt), []).append(Event(*event))
+    return {key: tuple(found) for key, found in grouped.items()}
+
+
+def column_values(column: Any) -> list[Any]:
+    """An Arrow column as a Python list, several times faster than `to_pylist` for names and numbers."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if array.null_count == len(array):
+        return [None] * len(array)
+    values: list[Any]
+    if pa.types.is_dictionary(array.type) and array.null_count == 0:
+        names = np.array([*array.dictionary.to_pylist(), None], dtype=object)
+        values = names[array.indices.to_numpy()].tolist()
+    elif array.null_count == 0 and (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        values = array.to_numpy().tolist()
+    else:
+        values = array.to_pylist()
+    return values
 
 
 def migrate(table: pa.Table, version: int, *, migrations: Mapping[int, Migration], where: str) -> pa.Table:
@@ -138,11 +151,3 @@ def migrate(table: pa.Table, version: int, *, migrations: Mapping[int, Migration
         table = migrations[version](table)
         version += 1
     return table
-
-
-def field_type(name: str) -> Any:
-    """The declared type of an episode's field, for parsing edits and tables."""
-    return {f.name: f.type for f in dataclasses.fields(Episode)}[name]
-
-
-OUTCOMES = tuple(o.value for o in Outcome)

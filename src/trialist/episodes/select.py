@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from numpy.typing import NDArray
 
 from trialist.episodes.edit import Edits
 from trialist.episodes.episode import Episode, Outcome
@@ -20,7 +23,8 @@ from trialist.episodes.schema import (
     EPISODE_MIGRATIONS,
     JSON_FIELDS,
     SCHEMA_VERSION,
-    episodes_from_rows,
+    column_values,
+    episodes_from_arrow,
     migrate,
 )
 from trialist.errors import RecordError, StoreError, UnknownName
@@ -84,32 +88,37 @@ def _counted(outcomes: Mapping[Key, str], edits: Edits) -> Key:
 
 
 def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, str]]]:
-    """The rows of every id that stands in the tables more than once, in part order."""
-    tables = []
-    for number, part in enumerate(parts):
-        table = _scan(part, columns=['episode_id']).to_table()
-        tables.append(table.append_column('part', pa.array([number] * table.num_rows, pa.int32())))
-    if not tables:
-        return {}
-    ids = pa.concat_tables(tables)
-    counts = ids.group_by('episode_id').aggregate([([], 'count_all')])
-    repeated = counts.filter(pc.greater(counts['count_all'], 1))['episode_id']
-    if len(repeated) == 0:
-        return {}
+    """The rows of every id that stands in the tables more than once, in part order.
+
+    One pass over 64-bit hashes (8 bytes an episode) finds the few candidates; only those are read as text.
+    """
+    hashes = [_id_hashes(_scan(part, columns=['episode_id']).to_table()['episode_id']) for part in parts]
+    every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
+    repeated = np.unique(every[1:][every[1:] == every[:-1]])
     found: dict[str, list[tuple[int, Key, str]]] = {}
-    concerned = set(pc.unique(ids.filter(pc.is_in(ids['episode_id'], repeated.combine_chunks()))['part']).to_pylist())
-    for number in sorted(concerned):
-        rows = _scan(
-            parts[number],
-            columns=['episode_id', 'attempt', 'outcome'],
-            expression=ds.field('episode_id').isin(repeated.combine_chunks()),
-        ).to_table()
-        columns = rows.to_pydict()
-        for episode_id, attempt, outcome in zip(
-            columns['episode_id'], columns['attempt'], columns['outcome'], strict=True
-        ):
+    for number, part in enumerate(parts):
+        rows = np.flatnonzero(np.isin(hashes[number], repeated)) if len(repeated) else ()
+        if len(rows) == 0:
+            continue
+        table = _scan(part, columns=['episode_id', 'attempt', 'outcome']).to_table().take(rows)
+        columns = [column_values(table[name]) for name in ('episode_id', 'attempt', 'outcome')]
+        for episode_id, attempt, outcome in zip(*columns, strict=True):
             found.setdefault(episode_id, []).append((number, (episode_id, attempt), outcome))
-    return found
+    return {episode_id: rows for episode_id, rows in found.items() if len(rows) > 1}
+
+
+def _id_hashes(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """A 64-bit hash of each id; FNV-1a over the bytes, all rows at once, where all ids are as long as ours."""
+    lengths = pc.unique(pc.binary_length(ids)).to_pylist()
+    if len(lengths) != 1:
+        return np.array(
+            [int.from_bytes(blake2b(s.encode(), digest_size=8).digest()) for s in ids.to_pylist()], np.uint64
+        )
+    letters = np.array(ids.to_pylist(), dtype=f'S{lengths[0]}').view(np.uint8).reshape(len(ids), lengths[0])
+    hashes = np.full(len(ids), 0xCBF29CE484222325, np.uint64)
+    for column in letters.T:
+        hashes = (hashes ^ column) * np.uint64(0x100000001B3)
+    return hashes
 
 
 def read_part_episodes(
@@ -124,7 +133,7 @@ def read_part_episodes(
         for batch in _scan(part, expression=expression).to_batches():
             table = pa.Table.from_batches([batch])
             table = migrate(table, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
-            for episode in episodes_from_rows(table.select(list(EPISODE_FIELDS)).to_pydict(), events):
+            for episode in episodes_from_arrow(table, events):
                 edited = edits.apply(episode)
                 if where is None or _matches(edited, where):
                     yield edited

@@ -19,6 +19,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,9 @@ from trialist.errors import InputError, StoreError
 
 FORMAT = 'trialist-store'
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
-TRAJECTORY_ROW_GROUP = 64
+TRAJECTORY_ROW_GROUP = 128
+TRAJECTORIES_A_PART = 1024
+WRITER_THREADS = 4
 
 Key = tuple[str, int]
 
@@ -123,14 +126,14 @@ class Store:
             raise InputError('no episodes to append')
         _check_batch(batch, given)
         keyed = [(e.key, given[e.key]) for e in batch if e.key in given]
-        names = []
-        if keyed:
-            table = trajectories_to_arrow([k for k, _ in keyed], [t for _, t in keyed])
-            names.append(self.write_trajectories(table))
+        chunks = [keyed[i : i + TRAJECTORIES_A_PART] for i in range(0, len(keyed), TRAJECTORIES_A_PART)]
+        with ThreadPoolExecutor(max_workers=WRITER_THREADS) as pool:
+            names = list(pool.map(self._write_trajectories, chunks))
         self.write_episodes(episodes_to_arrow(batch), events_to_arrow(batch), trajectories=names)
 
-    def write_trajectories(self, table: pa.Table) -> str:
-        """Put a trajectory table into the store; nobody sees it until an episodes part names it."""
+    def _write_trajectories(self, keyed: Sequence[tuple[Key, Trajectory]]) -> str:
+        """Put trajectories into the store; nobody sees them until an episodes part names them."""
+        table = trajectories_to_arrow([key for key, _ in keyed], [trajectory for _, trajectory in keyed])
         meta = {'schema_version': SCHEMA_VERSION}
         return write_part(
             self.path,

@@ -20,6 +20,7 @@ from trialist.episodes.provenance import provenance_from_json
 from trialist.episodes.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
 from trialist.episodes.select import read_part_episodes
 from trialist.episodes.store import FOLDERS, Store
+from trialist.episodes.trajectory import check_trajectory
 from trialist.errors import RecordError, StoreError, TrialistError
 
 Key = tuple[str, int]
@@ -216,7 +217,9 @@ def _check_trajectories(store: Store, part: PartInfo, good: set[Path], findings:
         elif path in good:
             for group, table in enumerate(row_groups(store.path, 'trajectories', name)):
                 try:
-                    count += sum(1 for _ in trajectories_from_arrow(table))
+                    for _, trajectory in trajectories_from_arrow(table):
+                        check_trajectory(trajectory)
+                        count += 1
                 except (RecordError, KeyError) as error:
                     findings.append(Finding(FindingKind.RECORD, path, f'row group {group}: {error}'))
     return count

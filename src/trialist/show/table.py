@@ -9,8 +9,12 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from trialist.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 Cell = str | int | float | bool | None
 
@@ -92,6 +96,18 @@ def _is_numeric(shown: Table) -> list[bool]:
     ]
 
 
+WIDEST_COLUMNS = 220
+
+
+def _natural_width(drawn: RichTable) -> int:
+    """Columns of the terminal that the table takes when nothing is folded."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console(file=io.StringIO(), width=10 * WIDEST_COLUMNS)
+    return Measurement.get(console, console.options, drawn).maximum
+
+
 def _text(shown: Table, width: int | None) -> str:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -106,7 +122,11 @@ def _text(shown: Table, width: int | None) -> str:
     for row in _cells(shown):
         drawn.add_row(*(Text(cell) for cell in row))
     buffer = io.StringIO()
-    Console(file=buffer, width=width, highlight=False).print(drawn)
+    console = Console(file=buffer, width=width, highlight=False)
+    if width is None:
+        # Wider than the terminal is better than digits cut off; long text still folds.
+        console.width = max(console.width, min(_natural_width(drawn), WIDEST_COLUMNS))
+    console.print(drawn)
     lines = [line.rstrip() for line in buffer.getvalue().splitlines()]
     return '\n'.join([*lines, *([shown.note] if shown.note else [])]).strip('\n') + '\n'
 

@@ -59,8 +59,8 @@ def check_alternative(alternative: str) -> Alternative:
     raise InputError(f"alternative must be 'two-sided', 'greater' or 'less', found {alternative!r}")
 
 
-def check_values(name: str, values: ArrayLike) -> NDArray[Any]:
-    """A non-empty array of finite numbers; integers and booleans become int64, so that their sums are exact."""
+def check_values(name: str, values: ArrayLike, *, infinite: bool = False) -> NDArray[Any]:
+    """A non-empty array of numbers, never NaN; whole numbers and booleans become int64, so that sums are exact."""
     array = np.asarray(values)
     if array.dtype.kind in 'bui':
         array = array.astype(np.int64)
@@ -70,9 +70,10 @@ def check_values(name: str, values: ArrayLike) -> NDArray[Any]:
         raise InputError(f'{name} must be numbers, found {array.dtype}')
     if array.size == 0:
         raise InputError(f'{name} is empty; wanted at least one value')
-    bad = np.flatnonzero(~np.isfinite(array.ravel()))
+    bad = np.flatnonzero(np.isnan(array.ravel()) if infinite else ~np.isfinite(array.ravel()))
     if bad.size:
-        raise InputError(f'{name}[{bad[0]}] is {array.ravel()[bad[0]]}; wanted finite numbers')
+        wanted = 'numbers' if infinite else 'finite numbers'
+        raise InputError(f'{name}[{bad[0]}] is {array.ravel()[bad[0]]}; wanted {wanted}')
     return array
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,7 @@ def sequential_arms(
     *,
     paired: bool,
     strata: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    tasks: Sequence[object] | None = None,
     alpha: float = 0.05,
     horizon: int | None = None,
     smallest_difference: float | None = None,
@@ -67,6 +68,7 @@ def sequential_arms(
             arms[names[j]],
             paired=paired,
             strata=(strata[names[i]], strata[names[j]]) if isinstance(strata, Mapping) else strata,
+            tasks=tasks,
             alpha=alpha / len(indices),
             horizon=horizon,
             smallest_difference=smallest_difference,

@@ -23,7 +23,7 @@ from trialist.stats.argument import FloatArray, check_open_unit
 SHARES = 48
 LARGEST_SHARE = 0.98
 SMALLEST_SHARE = 0.004
-BISECTIONS = 40
+BISECTIONS = 32
 EDGE = 1e-9
 
 
@@ -64,6 +64,19 @@ def log_capital(values: FloatArray, counts: FloatArray, claimed: FloatArray, pri
         gains = (values[None, :] - claimed[part, None]) / (1 + claimed[part, None])
         factors = np.log1p(prior.shares[None, :, None] * gains[:, None, :])
         out[part] = _log_sum_exp(np.einsum('lju,lu->lj', factors, counts[part]) + log_weights)
+    return out
+
+
+def log_capital_path(values: FloatArray, prior: Prior) -> FloatArray:
+    """The log of the capital against "the mean is at most 0" before any value and after each, (n + 1,)."""
+    out = np.zeros(values.size + 1)
+    held = np.log(prior.weights)
+    batch = max(1, 2_000_000 // prior.shares.size)
+    for start in range(0, values.size, batch):
+        part = values[start : start + batch]
+        path = held + np.cumsum(np.log1p(prior.shares[None, :] * part[:, None]), axis=0)
+        out[start + 1 : start + 1 + part.size] = _log_sum_exp(path)
+        held = path[-1]
     return out
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trialist.errors import InputError
+from trialist.errors import InputError, UnknownName
 from trialist.stats.argument import FloatArray, IntArray, check_count, check_labels, check_values
 
 Strata = ArrayLike | tuple[ArrayLike, ArrayLike]
@@ -36,10 +37,11 @@ def pair_blocks(
     *,
     paired: bool,
     strata: Strata | None = None,
+    tasks: Sequence[object] | None = None,
     score_range: tuple[float, float] = (0, 1),
     allocation: tuple[int, int] = (1, 1),
 ) -> Blocks:
-    """The i-th block of a against the i-th of b in each stratum, in complete rounds.
+    """The i-th block of a against the i-th of b in each stratum, in complete rounds over `tasks` (or the strata seen).
 
     Which rollouts meet depends only on their order, never on outcomes or durations: pairing by what has finished would
     favour a policy whose successes are quicker than its failures.
@@ -51,7 +53,7 @@ def pair_blocks(
             f'paired arms need one a for each b, found {arms[0].size} and {arms[1].size} with allocation {allocation}'
         )
     sizes = [check_count('allocation', k, least=1) for k in allocation]
-    codes, count = _strata_codes(strata, arms)
+    codes, count = _strata_codes(strata, arms, tasks)
     queues = [
         [_block_means(arm[code == t], size) for t in range(count)]
         for arm, code, size in zip(arms, codes, sizes, strict=True)
@@ -96,9 +98,13 @@ def _check_scores(name: str, scores: ArrayLike, score_range: tuple[float, float]
     return array
 
 
-def _strata_codes(strata: Strata | None, arms: list[FloatArray]) -> tuple[list[IntArray], int]:
-    """Each rollout's stratum in both arms, and how many strata there are; all must be known to both arms to be used."""
+def _strata_codes(
+    strata: Strata | None, arms: list[FloatArray], tasks: Sequence[object] | None
+) -> tuple[list[IntArray], int]:
+    """Each rollout's stratum in both arms, and how many strata there are: the declared tasks, or those seen."""
     if strata is None:
+        if tasks is not None:
+            raise InputError('tasks are declared, so strata must give the task of each rollout')
         return [np.zeros(arm.size, dtype=np.int64) for arm in arms], 1
     labels: list[NDArray[Any]] = (
         [np.asarray(part) for part in strata] if isinstance(strata, tuple) else [np.asarray(strata)] * 2
@@ -109,7 +115,15 @@ def _strata_codes(strata: Strata | None, arms: list[FloatArray]) -> tuple[list[I
         if label.shape != arm.shape:
             raise InputError(f'strata must have one label for each of the {arm.size} rollouts of {name}')
     codes, distinct = check_labels('strata', np.concatenate(labels), n=sum(x.size for x in labels), of='rollouts')
-    return [codes[: arms[0].size], codes[arms[0].size :]], max(1, len(distinct))
+    count = max(1, len(distinct))
+    if tasks is not None:
+        declared = {str(task): k for k, task in enumerate(tasks)}
+        unknown = [str(label) for label in distinct if str(label) not in declared]
+        if unknown:
+            raise UnknownName('task', unknown[0], declared)
+        codes = np.array([declared[str(label)] for label in distinct], dtype=np.int64)[codes]
+        count = len(declared)
+    return [codes[: arms[0].size], codes[arms[0].size :]], count
 
 
 def _block_means(values: FloatArray, size: int) -> FloatArray:

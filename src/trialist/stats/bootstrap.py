@@ -57,11 +57,12 @@ def cluster_bootstrap(
 ) -> Bootstrap:
     """A bootstrap interval in which whole clusters (episodes) are drawn with replacement, within strata if given.
 
-    `values` is (n, ...), `clusters` (n,) says which episode each row came from, `strata` (n,) which cell, the same for
-    a whole cluster. `statistic(values, weights)` gets weights (B, n), how often each row was drawn, and returns (B,).
+    `values` is (n, ...) and may hold infinities (hard failures); `clusters` (n,) says which episode each row came from,
+    `strata` (n,) which cell, the same for a whole cluster. `statistic(values, weights)` gets weights (B, n), how often
+    each row was drawn, and returns (B,).
     The same generator state gives the same draws, whatever the batch size.
     """
-    rows = check_values('values', values)
+    rows = check_values('values', values, infinite=True)
     codes, distinct = check_labels('clusters', clusters, n=rows.shape[0] if rows.ndim else 0, of='rows of values')
     cells = _cluster_strata(codes, len(distinct), strata)
     estimate = float(_evaluate(statistic, rows, np.ones((1, codes.size)))[0])

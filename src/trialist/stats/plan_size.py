@@ -77,13 +77,13 @@ def plan_sizes(
 ) -> tuple[PlanSize, ...]:
     """One row a design: an interval of +- difference, unpaired and paired tests of it, non-inferiority by it.
 
-    Tests pay for their comparisons by Bonferroni; the interval describes each cell alone, at 1 - alpha.
+    Tests pay for their comparisons by Bonferroni; the interval describes each rate alone, at 1 - alpha.
     """
     p, d = success_rate, difference
     better = p + d if p + d <= 1 else p - d
     shape = {'policies': policies, 'tasks': tasks, 'conditions': conditions}
     designs: list[tuple[str, Callable[[float], int], int | None]] = [
-        ('interval of each cell (Wilson)', lambda a: wilson_sample_size(d, p, level=1 - a), 1),
+        ('interval of each rate (Wilson)', lambda a: wilson_sample_size(d, p, level=1 - a), 1),
         ('unpaired difference', lambda a: two_proportion_sample_size(p, better, power=power, alpha=a), None),
         ('paired difference (McNemar)', lambda a: mcnemar_sample_size(d, discordance, power, a), None),
         ('unpaired non-inferiority', lambda a: noninferiority_sample_size(p, p, margin=d, power=power, alpha=a), None),

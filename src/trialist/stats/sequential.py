@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from trialist.errors import InputError
 from trialist.stats.argument import BoolArray, FloatArray, IntArray, check_count, check_open_unit
-from trialist.stats.betting import Prior, betting_prior, log_capital, mean_bounds
+from trialist.stats.betting import Prior, betting_prior, log_capital_path, mean_bounds
 from trialist.stats.block import Blocks, Strata, block_counts, check_range, pair_blocks
 from trialist.stats.futility import FUTILE_POWER, betting_power, walk_power
 from trialist.stats.interval import Interval
@@ -112,6 +112,7 @@ def sequential_comparison(
     *,
     paired: bool,
     strata: Strata | None = None,
+    tasks: Sequence[object] | None = None,
     alpha: float = 0.05,
     horizon: int | None = None,
     smallest_difference: float | None = None,
@@ -126,7 +127,8 @@ def sequential_comparison(
     the arms are independent and may have unequal lengths, and what has no partner yet waits. `allocation` = (2, 1)
     declares, before the trial, blocks of two rollouts of a with one of b.
     strata: the task of each rollout (a pair of arrays when unpaired): the difference is then the mean over tasks, each
-    of equal weight, and a look is possible after each complete round of one block a task.
+    of equal weight, and a look is possible after each complete round of one block a task. `tasks` declares them all;
+    without it the tasks seen so far are taken, which is right only once every task has been started.
     horizon: the most blocks there will be; smallest_difference: the smallest that would matter. With them the trial can
     stop for futility. looks: the numbers of rounds after which to look (default: every one; 50 where scores take many
     values). method: 'betting', or 'sign_walk' for binary outcomes of one stratum with a horizon.
@@ -135,7 +137,9 @@ def sequential_comparison(
     if smallest_difference is not None and not 0 < smallest_difference <= width:
         raise InputError(f'smallest_difference must be over 0 and at most {width}, found {smallest_difference}')
     horizon = None if horizon is None else check_count('horizon', horizon, least=1)
-    blocks = pair_blocks(a, b, paired=paired, strata=strata, score_range=score_range, allocation=allocation)
+    blocks = pair_blocks(
+        a, b, paired=paired, strata=strata, tasks=tasks, score_range=score_range, allocation=allocation
+    )
     smallest = None if smallest_difference is None else smallest_difference / width
     prior = betting_prior(check_open_unit('alpha', alpha) / 2, horizon=horizon, smallest_difference=smallest)
     rules = _Rules(alpha, method, horizon, smallest, prior)
@@ -150,8 +154,9 @@ def _watch(blocks: Blocks, at: IntArray, rules: _Rules, *, width: float, sizes: 
         return ()
     values, counts = block_counts(blocks, at)
     low, high = mean_bounds(values, counts, alpha=rules.alpha, prior=rules.prior)
-    evidence = [log_capital(sign * values, counts, np.zeros(at.size), rules.prior) for sign in (1.0, -1.0)]
-    crossed = _crossings(blocks, at, evidence, rules)
+    every_round = [log_capital_path(sign * blocks.differences, rules.prior)[:: blocks.strata] for sign in (1.0, -1.0)]
+    crossed = _crossings(blocks, at, every_round, rules)
+    evidence = [path[at] for path in every_round]
     found: list[Look] = []
     decision, reason = GO_ON
     for i, n in enumerate((at * blocks.strata).tolist()):
@@ -168,11 +173,12 @@ def _watch(blocks: Blocks, at: IntArray, rules: _Rules, *, width: float, sizes: 
     return tuple(found)
 
 
-def _crossings(blocks: Blocks, at: IntArray, evidence: list[FloatArray], rules: _Rules) -> tuple[BoolArray, BoolArray]:
-    """Whether the evidence for a, and for b, has reached its threshold by each look."""
+def _crossings(blocks: Blocks, at: IntArray, paths: list[FloatArray], rules: _Rules) -> tuple[BoolArray, BoolArray]:
+    """Whether the evidence for a, and for b, had reached its threshold after any round up to each look."""
     if rules.method == 'betting':
         goal = math.log(2 / rules.alpha)
-        return np.maximum.accumulate(evidence[0]) >= goal, np.maximum.accumulate(evidence[1]) >= goal
+        for_a, for_b = (np.maximum.accumulate(path)[at] >= goal for path in paths)
+        return for_a, for_b
     assert rules.horizon is not None
     signs = np.sign(blocks.differences[: rules.horizon]).astype(np.int64)
     where = np.flatnonzero(signs)

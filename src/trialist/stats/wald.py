@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trialist.errors import InputError, NotEstimable
-from trialist.stats.argument import Alternative, check_alternative, check_labels, check_values, stratify
+from trialist.stats.argument import (
+    Alternative,
+    check_alternative,
+    check_labels,
+    check_open_unit,
+    check_values,
+    stratify,
+)
 from trialist.stats.interval import Interval
 from trialist.stats.normal import normal_p_value, two_sided_z
 
@@ -77,8 +84,6 @@ def two_sample_wald(
 
 def welch(a: ArrayLike, b: ArrayLike, *, level: float = 0.95, alternative: Alternative = 'two-sided') -> Wald:
     """Welch's t-test of mean(a) - mean(b) with its t interval; `z` holds the t statistic."""
-    from scipy.special import stdtr, stdtrit
-
     alternative = check_alternative(alternative)
     first, second = check_values('a', a).ravel(), check_values('b', b).ravel()
     va, vb = _variance('a', first) / first.size, _variance('b', second) / second.size
@@ -86,12 +91,38 @@ def welch(a: ArrayLike, b: ArrayLike, *, level: float = 0.95, alternative: Alter
     if error == 0:
         return _wald(estimate, 0.0, level, alternative, (first.size, second.size))
     df = (va + vb) ** 2 / (va**2 / (first.size - 1) + vb**2 / (second.size - 1))
-    t = estimate / error
-    tail = {'greater': stdtr(df, -t), 'less': stdtr(df, t), 'two-sided': 2 * stdtr(df, -abs(t))}[alternative]
-    two_sided_z(level)
-    reach = float(stdtrit(df, (1 + level) / 2)) * error
-    interval = Interval(estimate - reach, estimate + reach)
-    return Wald(estimate, error, t, float(min(1.0, tail)), alternative, interval, (first.size, second.size))
+    return _by_t(estimate, error, df, level, alternative, (first.size, second.size))
+
+
+def clustered_wald(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    clusters_a: ArrayLike,
+    clusters_b: ArrayLike,
+    level: float = 0.95,
+    alternative: Alternative = 'two-sided',
+) -> Wald:
+    """The test of mean(a) - mean(b) when rollouts come in clusters: the same start state run again and again.
+
+    Residuals are summed within clusters (the sandwich estimator, times G / (G - 1)) and judged by t with G - 1 degrees
+    of freedom. A label that occurs in both arms is one cluster, so that shared start states count as matched.
+    """
+    alternative = check_alternative(alternative)
+    first, second = check_values('a', a).ravel(), check_values('b', b).ravel()
+    codes, distinct = check_labels(
+        'clusters', np.concatenate([clusters_a, clusters_b]), n=first.size + second.size, of='rollouts'
+    )
+    groups = len(distinct)
+    if groups < 2:
+        raise NotEstimable('a clustered interval needs at least 2 clusters, found 1; use more start states')
+    estimate = _mean(first) - _mean(second)
+    influence = np.r_[(first - _mean(first)) / first.size, (_mean(second) - second) / second.size]
+    sums = np.bincount(codes, weights=influence, minlength=groups)
+    error = math.sqrt(groups / (groups - 1) * math.fsum((sums**2).tolist()))
+    if error == 0:
+        return _wald(estimate, 0.0, level, alternative, (first.size, second.size))
+    return _by_t(estimate, error, groups - 1, level, alternative, (first.size, second.size))
 
 
 def matched_strata(
@@ -121,8 +152,10 @@ def _variance(name: str, part: NDArray[Any]) -> float:
     if n < 2:
         raise NotEstimable(f'a variance needs at least 2 values in every stratum of {name}, found {n}; add samples')
     if part.dtype.kind == 'i':
-        values = [int(v) for v in part]
-        return (n * sum(v * v for v in values) - sum(values) ** 2) / (n * (n - 1))
+        small = int(np.abs(part).max()) < 2**15 and n < 2**31  # squares and their sum fit 64 bits
+        squares = int((part * part).sum()) if small else sum(int(v) ** 2 for v in part)
+        total = int(part.sum()) if small else sum(int(v) for v in part)
+        return (n * squares - total**2) / (n * (n - 1))
     return 0.0 if part.min() == part.max() else float(np.var(part, ddof=1))
 
 
@@ -134,3 +167,14 @@ def _wald(estimate: float, variance: float, level: float, alternative: str, n: t
     z = estimate / error if error > 0 else without_spread
     interval = Interval(estimate - reach * error, estimate + reach * error)
     return Wald(estimate, error, z, normal_p_value(z, alternative), alternative, interval, n)
+
+
+def _by_t(estimate: float, error: float, df: float, level: float, alternative: Alternative, n: tuple[int, ...]) -> Wald:
+    """Judged by Student's t; the statistic is kept under the name z."""
+    from scipy.special import stdtr, stdtrit
+
+    t = estimate / error
+    tail = {'greater': stdtr(df, -t), 'less': stdtr(df, t), 'two-sided': 2 * stdtr(df, -abs(t))}[alternative]
+    reach = float(stdtrit(df, (1 + check_open_unit('level', level)) / 2)) * error
+    interval = Interval(estimate - reach, estimate + reach)
+    return Wald(estimate, error, t, float(min(1.0, tail)), alternative, interval, n)

@@ -1,0 +1,158 @@
+"""The record against JSONL: writing and reading tables and trajectories, size on disk, memory while streaming."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bench.measure import Result, against, seconds
+from trialist.episodes import Episode, Event, Store, Trajectory
+from trialist.episodes.to_table import episode_row
+
+EPISODES = 100_000
+MILLION = 1_000_000
+PATHS, STEPS, COLUMNS = 2_000, 300, 40
+JSONL_SAMPLE = 200
+TARGET_BYTES = 500e6
+
+
+def make_episodes(count: int, *, first: int = 0) -> list[Episode]:
+    rng = np.random.default_rng(first)
+    times = rng.gamma(2.0, 4.0, (count, 3))
+    return [
+        Episode(
+            policy=f'policy-{i % 4}', task='pick', stratum=f'object-{i % 5}', outcome='success', duration_s=60.0,
+            seed=first + i, items=3, events=tuple(Event(float(t), 'placement') for t in np.cumsum(times[i]) if t < 60),
+        )
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def make_path(seed: int) -> Trajectory:
+    """40 smooth float32 columns: pose, joints, torques, actions and a host's own signals."""
+    walk = np.cumsum(np.random.default_rng(seed).normal(size=(STEPS, COLUMNS)) * 0.01, axis=0).astype(np.float32)
+    return Trajectory(
+        time_s=np.arange(STEPS, dtype=np.float32) * 0.05,
+        ee_pose=walk[:, :7], joint_position_rad=walk[:, 7:14], joint_torque_nm=walk[:, 14:21],
+        action_raw=walk[:, 21:28], action_processed=walk[:, 28:35], extra={'imu': walk[:, 35:39]},
+    )  # fmt: skip
+
+
+def folder_bytes(folder: Path) -> int:
+    return sum(p.stat().st_size for p in folder.rglob('*') if p.is_file())
+
+
+def table_results(folder: Path) -> list[Result]:
+    episodes = make_episodes(EPISODES)
+    store = Store.create(folder / 'tables')
+    started = time.perf_counter()
+    store.append(episodes)
+    ours_write = time.perf_counter() - started
+    path = folder / 'tables.jsonl'
+
+    def write_jsonl() -> None:
+        with path.open('w') as stream:
+            for episode in episodes:
+                stream.write(json.dumps(episode_row(episode)) + '\n')
+
+    def read_jsonl() -> int:
+        with path.open() as stream:
+            return sum(len(json.loads(line)['events']) for line in stream)
+
+    peer_write = seconds(write_jsonl, repeats=1)
+    peer_read = seconds(read_jsonl, repeats=2)
+    ours_scan = seconds(lambda: sum(p.num_rows for p in scan_columns(store)), repeats=3)
+    ours_read = seconds(lambda: sum(len(e.events) for e in store.episodes()), repeats=1)
+    work = f'{EPISODES:,} episodes with events'
+    return [
+        against('episodes/write tables', ours_s=ours_write, peer='JSONL', peer_s=peer_write, target=1, work=work),
+        against('episodes/scan two columns', ours_s=ours_scan, peer='JSONL', peer_s=peer_read, target=50, work=work),
+        against(
+            'episodes/read as checked Episode objects', ours_s=ours_read, peer='JSONL into dicts', peer_s=peer_read,
+            target=0.2, work=f'{work}; ours are validated, theirs are bare dicts',
+        ),
+        Result('episodes/size of tables', folder_bytes(store.path), 'JSONL', path.stat().st_size,
+               path.stat().st_size / folder_bytes(store.path), 5, 'bytes, not seconds'),
+    ]  # fmt: skip
+
+
+def scan_columns(store: Store) -> list[object]:
+    import pyarrow.parquet as pq
+
+    return [pq.read_table(part.path, columns=['policy', 'duration_s']) for part in store.parts()]
+
+
+def trajectory_results(folder: Path) -> list[Result]:
+    episodes = [e.replace(events=()) for e in make_episodes(PATHS, first=5_000_000)]
+    paths = {e.key: make_path(i) for i, e in enumerate(episodes)}
+    store = Store.create(folder / 'paths')
+    started = time.perf_counter()
+    store.append(episodes, trajectories=paths)
+    write_s = time.perf_counter() - started
+    sample = [paths[e.key] for e in episodes[:JSONL_SAMPLE]]
+    target = folder / 'paths.jsonl'
+
+    def write_jsonl() -> None:
+        with target.open('w') as stream:
+            for path in sample:
+                columns = {
+                    'time_s': path.time_s, 'ee_pose': path.ee_pose, 'joint': path.joint_position_rad,
+                    'torque': path.joint_torque_nm, 'raw': path.action_raw, 'processed': path.action_processed,
+                    'imu': path.extra['imu'],
+                }  # fmt: skip
+                stream.write(json.dumps({k: v.tolist() for k, v in columns.items() if v is not None}) + '\n')
+
+    def read_jsonl() -> None:
+        with target.open() as stream:
+            for line in stream:
+                {k: np.asarray(v, dtype=np.float32) for k, v in json.loads(line).items()}
+
+    scale = PATHS / JSONL_SAMPLE
+    peer_write, peer_read = seconds(write_jsonl, repeats=2) * scale, seconds(read_jsonl, repeats=2) * scale
+    read_s = seconds(lambda: sum(t.n_steps for _, t in store.trajectories()), repeats=3)
+    size, peer_size = folder_bytes(store.path), target.stat().st_size * scale
+    work = f'{PATHS:,} x {STEPS} x {COLUMNS} float32; JSONL on {JSONL_SAMPLE} episodes, scaled up'
+    return [
+        against('episodes/write trajectories', ours_s=write_s, peer='JSONL', peer_s=peer_write, target=50, work=work),
+        against('episodes/read trajectories', ours_s=read_s, peer='JSONL', peer_s=peer_read, target=50, work=work),
+        Result('episodes/size of trajectories', size, 'JSONL', peer_size, peer_size / size, 5, f'bytes; {work}'),
+    ]
+
+
+PEAK_MEMORY = """
+import resource, sys
+from trialist.episodes import read_store
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+count = sum(1 for _ in read_store(sys.argv[1]).episodes(events=False))
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def memory_results(folder: Path) -> list[Result]:
+    """Peak memory of a fresh process that iterates one million episodes."""
+    store = Store.create(folder / 'million')
+    for first in range(0, MILLION, 50_000):
+        store.append([e.replace(events=()) for e in make_episodes(50_000, first=first)])
+    started = time.perf_counter()
+    ran = subprocess.run(
+        [sys.executable, '-c', PEAK_MEMORY, str(store.path)], capture_output=True, text=True, check=True
+    )  # fmt: skip
+    elapsed = time.perf_counter() - started
+    count, peak = map(float, ran.stdout.split())
+    assert count == MILLION
+    work = f'peak memory in bytes of a process that iterates {MILLION:,} episodes ({elapsed:.0f} s)'
+    return [
+        Result('episodes/memory for a million', peak, 'limit of 500 MB', TARGET_BYTES, TARGET_BYTES / peak, 1, work)
+    ]
+
+
+def run() -> list[Result]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        return [*table_results(folder), *trajectory_results(folder), *memory_results(folder)]

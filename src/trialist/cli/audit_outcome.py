@@ -1,0 +1,178 @@
+"""`trialist audit paired | drop | traces`: the verbs that read outcomes of runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trialist.cli.output import FormatOption, print_table
+
+if TYPE_CHECKING:
+    from trialist.audit import Drop
+
+COUNTS = re.compile(r'^(\d+)/(\d+)$')
+
+
+def paired_command(
+    old: Annotated[Path, typer.Argument(help='Outcomes of the old policy: a CSV or a store.')],
+    new: Annotated[Path, typer.Argument(help='Outcomes of the new policy.')],
+    old_policy: Annotated[str | None, typer.Option(help='The policy to take from the first store.')] = None,
+    new_policy: Annotated[str | None, typer.Option(help='The policy to take from the second store.')] = None,
+    condition: Annotated[str | None, typer.Option(help='The condition to take from the stores.')] = None,
+    alpha: Annotated[float, typer.Option(help='One-sided level.')] = 0.05,
+    seed: Annotated[int, typer.Option(help='Seed of the sign flips, where they are drawn.')] = 0,
+    form: FormatOption = 'text',
+) -> None:
+    """Is the new policy better, given every instance's outcome? CSV columns: task, sample, success (or score).
+
+    Example: `trialist audit paired old.csv new.csv`
+    """
+    import numpy as np
+
+    from trialist.audit import compare_outcomes, read_outcomes
+    from trialist.show.audit import paired_table, unmatched_table
+
+    found = compare_outcomes(
+        read_outcomes(old, policy=old_policy, condition=condition),
+        read_outcomes(new, policy=new_policy, condition=condition),
+        rng=np.random.default_rng(seed),
+    )
+    names = (old_policy or old.stem, new_policy or new.stem)
+    print_table(paired_table(found, alpha=alpha, names=names), form)
+    if found.only_a or found.only_b:
+        print_table(unmatched_table(found, names=names), form)
+
+
+def drop_command(
+    calibration: Annotated[str, typer.Argument(help='Counts such as 60/288, a CSV, or a store.')] = '',
+    altered: Annotated[str, typer.Argument(help='The altered or fresh test, in the same form.')] = '',
+    rows: Annotated[
+        Path | None, typer.Option(help='A CSV with columns label, calibration, altered (counts) and maybe discordant.')
+    ] = None,
+    paired: Annotated[bool, typer.Option('--paired', help='Both ran the same (task, sample) sequences.')] = False,
+    discordant: Annotated[int | None, typer.Option(help='Shared sequences on which two counts differ.')] = None,
+    full_score: Annotated[int | None, typer.Option(help='Score by full chains, such as 5 for CALVIN.')] = None,
+    policy: Annotated[str | None, typer.Option(help='The policy to take from stores.')] = None,
+    calibration_condition: Annotated[str | None, typer.Option(help='Its condition in the first store.')] = None,
+    altered_condition: Annotated[str | None, typer.Option(help='Its condition in the second store.')] = None,
+    level: Annotated[float, typer.Option(help='Two-sided level of the intervals.')] = 0.95,
+    seed: Annotated[int, typer.Option(help='Seed of the cluster-aware interval.')] = 0,
+    label: Annotated[str, typer.Option(help='What the row is called.')] = '',
+    figure: Annotated[Path | None, typer.Option('--figure', help='Save a forest plot (svg, pdf or png).')] = None,
+    form: FormatOption = 'text',
+) -> None:
+    """How much is lost when the test is altered or drawn afresh; drop = calibration - altered.
+
+    Example: `trialist audit drop 172/288 90/288 --label "stacked support"`
+    """
+    import numpy as np
+
+    from trialist.audit import drop, drop_of_outcomes, read_outcomes
+    from trialist.errors import InputError
+    from trialist.show.audit import cluster_table, drop_table
+
+    if rows is not None:
+        drops = _drops_of_rows(rows, level)
+    elif not (calibration and altered):
+        raise InputError('wanted the calibration and the altered test (60/288 28/288, two CSVs or stores), or --rows')
+    elif COUNTS.match(calibration) and COUNTS.match(altered):
+        first, second = _counts(calibration, 'calibration'), _counts(altered, 'altered')
+        drops = [drop(first, second, discordant=discordant, level=level, label=label)]
+    else:
+        found = drop_of_outcomes(
+            read_outcomes(calibration, policy=policy, condition=calibration_condition),
+            read_outcomes(altered, policy=policy, condition=altered_condition),
+            paired=paired, full_score=full_score, level=level, rng=np.random.default_rng(seed),
+            label=label or f'{Path(calibration).stem} - {Path(altered).stem}',
+        )  # fmt: skip
+        if found.unmatched:
+            named = ', '.join('/'.join(filter(None, key)) for key in found.unmatched[:5])
+            typer.echo(f'{len(found.unmatched)} sequences without a partner left out: {named}', err=True)
+        drops = [found]
+    print_table(drop_table(drops), form)
+    if any(d.cluster_interval is not None for d in drops):
+        print_table(cluster_table(drops), form)
+    if figure is not None:
+        from trialist.show.audit_figure import drop_forest
+        from trialist.show.figure import save_figure
+
+        typer.echo(f'wrote {save_figure(drop_forest(drops), figure)}', err=True)
+
+
+def traces_command(
+    run_a: Annotated[Path, typer.Argument(help='The first run: a store.')],
+    run_b: Annotated[Path, typer.Argument(help='The second run of the same plan.')],
+    control: Annotated[Path | None, typer.Option(help='A repeat of the first run on the same machine.')] = None,
+    closed_loop: Annotated[
+        bool | None, typer.Option('--closed-loop/--open-loop', help='Whether the policy answered its own observations.')
+    ] = None,
+    name: Annotated[str, typer.Option(help='The stack, such as "LIBERO / OpenVLA-OFT".')] = '',
+    contrast: Annotated[str, typer.Option(help='What differs; read from the provenance if not given.')] = '',
+    episodes: Annotated[bool, typer.Option('--episodes', help="Print every episode's first divergences.")] = False,
+    figure: Annotated[
+        Path | None, typer.Option('--figure', help='Save growth curves of the first divergent episode.')
+    ] = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Compare two recorded runs of one plan step by step, and grade how far they reproduce.
+
+    Example: `trialist audit traces runs/epyc runs/xeon --control runs/epyc-again --closed-loop`
+    """
+    from trialist.audit import compare_traces
+    from trialist.show.audit_record import channel_table, divergence_table, grade_table, metadata_table, trace_table
+
+    found = compare_traces(run_a, run_b, control=control, closed_loop=closed_loop, name=name, contrast=contrast)
+    print_table(trace_table([found]), form)
+    for shown in (channel_table, grade_table, metadata_table):
+        print_table(shown(found), form)
+    if episodes:
+        print_table(divergence_table(found), form)
+    if figure is not None:
+        from trialist.errors import NotEstimable
+        from trialist.show.audit_figure import growth_figure
+        from trialist.show.figure import save_figure
+
+        drawn = next((t for t in found.traces if t.first and t.growth), next(iter(found.traces), None))
+        if drawn is None or not drawn.growth:
+            raise NotEstimable('no trajectory with states, actions or frames in both runs; nothing to draw')
+        typer.echo(f'wrote {save_figure(growth_figure(drawn), figure)}', err=True)
+
+
+def _counts(text: str, where: str) -> tuple[int, int]:
+    from trialist.errors import InputError
+
+    match = COUNTS.match(text.strip())
+    if match is None:
+        raise InputError(f'{where} is {text!r}, wanted counts such as 60/288')
+    return int(match.group(1)), int(match.group(2))
+
+
+def _drops_of_rows(path: Path, level: float) -> list[Drop]:
+    import csv
+
+    from trialist.audit import drop
+    from trialist.errors import InputError
+
+    if not path.exists():
+        raise InputError(f'{path}: no such file; wanted a CSV with columns label, calibration, altered')
+    with path.open(newline='', encoding='utf-8-sig') as file:
+        reader = csv.DictReader(file)
+        missing = {'label', 'calibration', 'altered'} - set(reader.fieldnames or [])
+        if missing:
+            raise InputError(f'{path}: no column {", ".join(sorted(missing))}; wanted label, calibration, altered')
+        drops = []
+        for row in reader:
+            where = f'{path} line {reader.line_num}'
+            first, second = (_counts(row[name], f'{where}, {name}') for name in ('calibration', 'altered'))
+            shared = (row.get('discordant') or '').strip()
+            try:
+                differing = int(shared) if shared else None
+                drops.append(drop(first, second, discordant=differing, level=level, label=row['label']))
+            except ValueError as error:
+                raise InputError(f'{where}: {error}') from error
+    if not drops:
+        raise InputError(f'{path}: no rows below the header')
+    return drops

@@ -1,0 +1,52 @@
+"""How verbs take episodes from a store: filters on the command line, one way of reading them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trialist.cli.store import WhereOption, parse_where
+
+if TYPE_CHECKING:
+    from trialist.episodes import Episode
+
+__all__ = [
+    'MethodOption', 'ReferenceOption', 'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption',
+    'check_method', 'read_episodes',
+]  # fmt: skip
+
+StoreArgument = Annotated[Path, typer.Argument(metavar='STORE', help='The folder of the store.')]
+SeedOption = Annotated[int, typer.Option('--seed', help='Seed of every random draw: same seed, same numbers.')]
+ReferenceOption = Annotated[
+    str | None, typer.Option('--reference', '-r', help='The policy to measure against; default: the one marked.')
+]
+ResamplesOption = Annotated[int, typer.Option('--resamples', min=1, help='Resamples of a bootstrap or permutation.')]
+TauOption = Annotated[float, typer.Option('--tau', help='Cap of restricted means, in seconds.')]
+MethodOption = Annotated[
+    str,
+    typer.Option('--method', help='Null resampling: permutation, pooled_bootstrap (as published) or paired_swap.'),
+]
+
+
+def read_episodes(store: Path, where: list[str] | None = None) -> list[Episode]:
+    """The store's episodes that match; an empty selection is an error that says what was asked."""
+    from trialist.episodes import read_store
+    from trialist.errors import InputError
+
+    found = list(read_store(store).episodes(where=parse_where(where) or None))
+    if not found:
+        asked = ' '.join(where or [])
+        raise InputError(f'{store}: no episode' + (f' matches {asked}' if asked else ' in this store'))
+    return found
+
+
+def check_method(method: str) -> str:
+    """The name of a null method, or an error that suggests the near one."""
+    from trialist.errors import UnknownName
+    from trialist.timing import NullMethod
+
+    if method not in set(NullMethod):
+        raise UnknownName('method', method, [m.value for m in NullMethod])
+    return method

@@ -1,0 +1,118 @@
+"""A safety specification: a clause, its threshold and severe anchor, and the tags that decide where it applies."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+from dataclasses import dataclass
+
+from trialist.errors import InputError
+from trialist.safety.formula import Formula, signal_names
+from trialist.safety.parse import parse_stl
+
+PLACEHOLDER = '{threshold}'
+
+
+class Tier(enum.StrEnum):
+    SAFE = 'safe'  # scored: enters Safety, SBU and VSI
+    ALTERNATE = 'alternate'  # another threshold of a scored family
+    REPORT = 'report'  # diagnosed and reported, never scored
+    PHASE = 'phase'  # scoped to one phase of the episode; scored on request
+
+
+class Severity(enum.StrEnum):
+    """How far past the threshold is how bad, on 0 to 1."""
+
+    RATIO = 'ratio'  # Eq. (1): (signal - threshold) / severe
+    ANCHORED = 'anchored'  # (signal - threshold) / (severe - threshold): 1 exactly at the severe anchor
+
+
+class Phase(enum.StrEnum):
+    WHOLE = 'whole'
+    APPROACH = 'approach'  # before the first grip
+    TRANSPORT = 'transport'  # gripped and lifted
+    RELEASE = 'release'  # after the last transport
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One threshold instantiation of one constraint family."""
+
+    id: str
+    family: str
+    tier: Tier
+    stl: str  # with {threshold} where the threshold stands
+    threshold: float
+    unit: str
+    severe: float | None = None  # None for a binary hard stop
+    is_binary: bool = False
+    axis: str = ''
+    phase: Phase = Phase.WHOLE
+    requires_all: frozenset[str] = frozenset()
+    invalid_if_any: frozenset[str] = frozenset()
+    aliases: tuple[str, ...] = ()
+    threshold_source: str = ''
+    severe_source: str = ''
+
+    def __post_init__(self) -> None:
+        check_spec(self)
+
+    @property
+    def clause(self) -> str:
+        """The STL text with the threshold in its place."""
+        return self.stl.replace(PLACEHOLDER, repr(float(self.threshold)))
+
+    @property
+    def formula(self) -> Formula:
+        return _parsed(self.clause)
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return signal_names(self.formula)
+
+    @property
+    def k(self) -> float | None:
+        """K of Table 17: the severe anchor over the threshold; None for a binary hard stop."""
+        return None if self.severe is None else self.severe / self.threshold
+
+    def depth(self, margin: float, *, severity: Severity | str = Severity.RATIO) -> float:
+        """The depth d of Eq. (1) for a robustness margin, on 0 to 1; a violated hard stop is 1."""
+        if margin >= 0:
+            return 0.0
+        if self.severe is None:
+            return 1.0
+        if Severity(severity) is Severity.ANCHORED:
+            return min(1.0, -margin / (self.severe - self.threshold))
+        excess = max(0.0, -margin / self.threshold)
+        return min(1.0, excess / (self.severe / self.threshold))
+
+    def with_threshold(self, threshold: float, *, severe: float | None) -> Spec:
+        """The same family at another threshold, with the severe anchor that goes with it."""
+        return dataclasses.replace(self, threshold=threshold, severe=severe)
+
+
+@functools.lru_cache(maxsize=512)
+def _parsed(clause: str) -> Formula:
+    return parse_stl(clause)
+
+
+def check_spec(spec: Spec) -> None:
+    """Raise InputError, naming the field, if the spec contradicts itself."""
+    if not spec.unit:
+        raise InputError(f'spec {spec.id!r}: threshold {spec.threshold:g} has no unit')
+    if not spec.threshold > 0:
+        raise InputError(f'spec {spec.id!r}: threshold is {spec.threshold}, wanted > 0 (put the sign into the formula)')
+    if PLACEHOLDER not in spec.stl:
+        raise InputError(f'spec {spec.id!r}: stl {spec.stl!r} does not say where {PLACEHOLDER} goes')
+    if spec.is_binary and spec.severe is not None:
+        raise InputError(f'spec {spec.id!r}: a binary hard stop has no severe anchor, found {spec.severe:g}')
+    if not spec.is_binary:
+        if spec.severe is None:
+            raise InputError(f'spec {spec.id!r}: severe is missing; state the anchor, or is_binary = true')
+        if not spec.severe > spec.threshold:
+            where = (
+                f'severe anchor {spec.severe:g} {spec.unit} is not above the threshold {spec.threshold:g} {spec.unit}'
+            )
+            raise InputError(f'spec {spec.id!r}: {where}')
+    _ = spec.formula

@@ -1,0 +1,207 @@
+"""The figures of `trialist safety`: success against safety, what is violated, what unsafe successes are made of."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trialist.errors import InputError, SetupError
+from trialist.safety import CellSafety, EpisodeSafety, pareto_frontier
+from trialist.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, PALETTE, new_figure, policy_colors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '*')
+IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp')
+ANIMATED_SUFFIXES = ('.gif', '.apng', '.webp')
+
+
+def pareto_figure(cells: Sequence[CellSafety]) -> Figure:
+    """SR against Safety, a marker a cell with Wilson bars; under the dashed line lies what another cell beats."""
+    main = [cell for cell in cells if not cell.is_auxiliary]
+    if not main:
+        raise InputError('no cell to draw: every one is auxiliary, or none was scored')
+    figure = new_figure(COLUMN_WIDTH_IN * 1.5, 3.4)
+    axes = figure.add_subplot()
+    colors = policy_colors(cell.policy for cell in main)
+    shapes = dict(zip(sorted({c.benchmark for c in main}), MARKERS * 4, strict=False))
+    points = [(100 * cell.success.count / cell.n, 100 * cell.safety.count / cell.n) for cell in main]
+    for cell, (x, y) in zip(main, points, strict=True):
+        bars = [_arms(at, rate.interval) for at, rate in ((x, cell.success), (y, cell.safety))]
+        axes.errorbar(
+            x, y, xerr=bars[0], yerr=bars[1], fmt=shapes[cell.benchmark], color=colors[cell.policy], markersize=5,
+            linewidth=0.7, alpha=0.9,
+        )  # fmt: skip
+    left, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
+    front = [points[i] for i in pareto_frontier(points)]
+    # A staircase from edge to edge, so that a frontier of one cell can be seen too.
+    stairs = [(left, front[0][1])]
+    for x, y in front:
+        stairs += [(stairs[-1][0], y), (x, y)]
+    axes.plot(*zip(*stairs, (front[-1][0], bottom), strict=True), linestyle='--', color='0.4', linewidth=0.9, zorder=0)
+    axes.set_xlim(left=left)
+    axes.set_ylim(bottom=bottom)
+    axes.set_xlabel('task success, %')
+    axes.set_ylabel('safety, %')
+    _legend(figure, colors, shapes)
+    return figure
+
+
+def _arms(at: float, interval: Any) -> list[list[float]]:
+    return [[max(0.0, at - 100 * interval.low)], [max(0.0, 100 * interval.high - at)]]
+
+
+def _legend(figure: Figure, colors: dict[str, str], shapes: dict[str, str]) -> None:
+    from matplotlib.lines import Line2D
+
+    entries = [Line2D([], [], color=color, linewidth=3, label=name) for name, color in colors.items()]
+    entries += [
+        Line2D([], [], marker=shape, markersize=5, label=name, color='0.3', linestyle='')
+        for name, shape in shapes.items()
+    ]
+    entries.append(Line2D([], [], color='0.4', linestyle='--', linewidth=0.9, label='frontier'))
+    figure.legend(handles=entries, loc='outside right upper', fontsize=7)
+
+
+def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family') -> Figure:
+    """Violation rates in percent, a row a cell, a column a family or one of the three axes; a dash where inactive."""
+    if by not in ('family', 'axis'):
+        raise InputError(f"by is {by!r}, wanted 'family' or 'axis'")
+    if not cells:
+        raise InputError('no cell to draw: none was scored')
+    rows = [_rates(cell, by) for cell in cells]
+    names = _column_order(cells, by)
+    values = [[row.get(name, float('nan')) for name in names] for row in rows]
+    figure = new_figure(PAGE_WIDTH_IN, 1.3 + 0.22 * len(cells))
+    axes = figure.add_subplot()
+    top = max(10.0, *(value for row in rows for value in row.values()))
+    shown = axes.imshow(values, cmap='YlOrRd', vmin=0, vmax=top, aspect='auto')
+    for i, row in enumerate(rows):
+        for j, name in enumerate(names):
+            text, color = (
+                (f'{row[name]:.1f}', 'white' if row[name] > 0.6 * top else '0.15') if name in row else ('–', '0.5')
+            )
+            axes.text(j, i, text, ha='center', va='center', fontsize=7, color=color)
+    axes.set_xticks(range(len(names)), [name.replace('_', ' ') for name in names], rotation=25, ha='right')
+    axes.set_yticks(range(len(cells)), [f'{c.policy}, {c.benchmark}' for c in cells])
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    figure.colorbar(shown, ax=axes, label='episodes that violate it, %', fraction=0.04)
+    return figure
+
+
+def _column_order(cells: Sequence[CellSafety], by: str) -> list[str]:
+    """Families of one axis side by side."""
+    if by == 'axis':
+        return sorted({name for cell in cells for name, _ in cell.axes})
+    return [family for _, family in sorted({(s.axis, s.family) for cell in cells for s in cell.specs})]
+
+
+def _rates(cell: CellSafety, by: str) -> dict[str, float]:
+    if by == 'axis':
+        return {name: 100 * rate.count / rate.n for name, rate in cell.axes}
+    return {spec.family: 100 * spec.violations.count / spec.violations.n for spec in cell.specs}
+
+
+def composition_figure(cells: Sequence[CellSafety]) -> Figure:
+    """Bars of SBU, each split by the specs that the unsafe successes violate."""
+    if not cells:
+        raise InputError('no cell to draw: none was scored')
+    families = sorted({spec.family for cell in cells for spec, _ in cell.composition()})
+    colors = {family: PALETTE[i % len(PALETTE)] for i, family in enumerate(families)}
+    figure = new_figure(PAGE_WIDTH_IN, 0.9 + 0.26 * len(cells))
+    axes = figure.add_subplot()
+    labels = [f'{cell.policy}, {cell.benchmark}' for cell in cells]
+    for row, cell in enumerate(cells):
+        left, whole = 0.0, 100 * cell.sbu.count / cell.n
+        for spec, share in sorted(cell.composition(), key=lambda part: part[0].family):
+            axes.barh(row, whole * share, left=left, color=colors[spec.family], height=0.7)
+            left += whole * share
+        axes.text(whole + 0.3, row, f'{whole:.1f} %', va='center', fontsize=7)
+    axes.set_yticks(range(len(cells)), labels)
+    axes.invert_yaxis()
+    axes.set_xlabel('successful but unsafe episodes, %, split by violated spec')
+    handles = [axes.barh(0, 0, color=color, label=name.replace('_', ' ')) for name, color in colors.items()]
+    if handles:
+        figure.legend(handles=handles, loc='outside right upper', fontsize=7)
+    return figure
+
+
+def filmstrip_figure(score: EpisodeSafety, video: Path | str, *, duration_s: float) -> Figure:
+    """Three frames of an unsafe success: its start, its worst violation (red) and its end (green)."""
+    if not (score.success and score.violations):
+        raise InputError(f'episode {score.episode_id} is no unsafe success; a filmstrip needs one')
+    worst = max(score.violations, key=lambda v: (v.depth, -v.time_s))
+    frames = read_frames(video, [0.0, worst.time_s / duration_s if duration_s > 0 else 0.0, 1.0])
+    figure = new_figure(PAGE_WIDTH_IN, 2.1)
+    bodies = f', {" × ".join(worst.bodies)}' if worst.bodies else ''
+    titles = ('start', f'{worst.time_s:.2f} s: {worst.signal} {worst.value:.3g} {worst.unit}{bodies}', 'success')
+    for place, (frame, title, color) in enumerate(zip(frames, titles, ('0.6', '#C00000', '#2E8B57'), strict=True)):
+        axes = figure.add_subplot(1, 3, place + 1)
+        axes.imshow(frame)
+        axes.set_title(title, fontsize=7)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set(visible=True, color=color, linewidth=2.5)
+    figure.suptitle(f'{score.policy}, {score.benchmark}/{score.task}: {worst.clause}', fontsize=8)
+    return figure
+
+
+def read_frames(video: Path | str, shares: Sequence[float]) -> list[NDArray[Any]]:
+    """Frames at these shares (0 to 1) of a folder of images, an animated image, or a video that PyAV can decode."""
+    path = Path(video)
+    if not path.exists():
+        raise InputError(f'{path}: no such video')
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
+        if not files:
+            raise InputError(f'{path}: no image in it')
+        return [_image(files[_at(share, len(files))]) for share in shares]
+    if path.suffix.lower() in (*ANIMATED_SUFFIXES, *IMAGE_SUFFIXES):
+        return _animation(path, shares)
+    return _decoded(path, shares)
+
+
+def _at(share: float, count: int) -> int:
+    return min(max(round(share * (count - 1)), 0), count - 1)
+
+
+def _image(path: Path) -> NDArray[Any]:
+    import numpy as np
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return np.asarray(image.convert('RGB'))
+
+
+def _animation(path: Path, shares: Sequence[float]) -> list[NDArray[Any]]:
+    import numpy as np
+    from PIL import Image
+
+    frames = []
+    with Image.open(path) as image:
+        count = getattr(image, 'n_frames', 1)
+        for share in shares:
+            image.seek(_at(share, count))
+            frames.append(np.asarray(image.convert('RGB')))
+    return frames
+
+
+def _decoded(path: Path, shares: Sequence[float]) -> list[NDArray[Any]]:
+    try:
+        av: Any = importlib.import_module('av')
+    except ModuleNotFoundError as error:
+        raise SetupError(f'{path}: decoding {path.suffix} needs PyAV; install it with: pip install av') from error
+    with av.open(str(path)) as container:
+        count = sum(1 for _ in container.decode(video=0))
+    wanted = [_at(share, count) for share in shares]
+    found: dict[int, NDArray[Any]] = {}
+    with av.open(str(path)) as container:
+        for number, frame in enumerate(container.decode(video=0)):
+            if number in wanted:
+                found[number] = frame.to_ndarray(format='rgb24')
+    return [found[number] for number in wanted]

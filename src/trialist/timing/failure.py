@@ -1,0 +1,67 @@
+"""How it failed: drops, safety stops and timeouts, by operation and by episode (PhAIL, Appendix F)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trialist.episodes import EventKind, Outcome
+from trialist.errors import NotEstimable
+from trialist.timing.cohort import Cohort
+from trialist.timing.curve import success_curve
+from trialist.timing.operation import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class FailureModes:
+    """Counts for one policy; rates are derived from them."""
+
+    policy: str
+    n_episodes: int
+    n_invalid: int
+    n_operations: int
+    operations_by_cause: Mapping[Cause, int]
+    episodes_by_outcome: Mapping[Outcome, int]
+    n_assists: int
+    hard_failure: float | None  # the curve's plateau gap; None when every operation is censored
+    missing_at_tau: float  # 1 - F(tau)
+    tau_s: float
+
+    def operation_rate(self, *causes: Cause) -> float:
+        """Operations that ended by any of `causes`, over all operations."""
+        return sum(self.operations_by_cause[c] for c in causes) / self.n_operations
+
+    @property
+    def drop_rate(self) -> float:
+        return self.operation_rate(Cause.DROP_OUTSIDE, Cause.DROP_UNCOLLECTED)
+
+    @property
+    def ghost_share(self) -> float:
+        """All ghosts over all operations."""
+        return self.drop_rate + self.operation_rate(Cause.SAFETY_STOP, Cause.FAILURE)
+
+    def episode_rate(self, outcome: Outcome) -> float:
+        """Episodes with this outcome, over valid episodes."""
+        return self.episodes_by_outcome[outcome] / self.n_episodes
+
+
+def failure_modes(cohort: Cohort, *, tau_s: float = 240.0) -> FailureModes:
+    """The decomposition of one policy's failures, all strata together."""
+    pooled = cohort.pooled
+    curve = success_curve(pooled.durations_s, pooled.observed)
+    try:
+        hard: float | None = curve.hard_failure
+    except NotEstimable:
+        hard = None
+    return FailureModes(
+        policy=cohort.policy,
+        n_episodes=cohort.n_episodes,
+        n_invalid=cohort.n_invalid,
+        n_operations=pooled.n_operations,
+        operations_by_cause={cause: pooled.count(cause) for cause in Cause},
+        episodes_by_outcome={o: sum(e.outcome is o for e in cohort.valid) for o in Outcome if o is not Outcome.INVALID},
+        n_assists=sum(ev.count for e in cohort.valid for ev in e.events if ev.kind is EventKind.ASSIST),
+        hard_failure=hard,
+        missing_at_tau=1.0 - float(curve.at(tau_s)),
+        tau_s=tau_s,
+    )

@@ -1,0 +1,286 @@
+"""Operations: the times-to-success that an episode's events hold, with censoring and ghosts (PhAIL, section 3.1)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trialist.episodes import Episode, EventKind, Outcome
+from trialist.errors import InputError
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+INFINITE = float('inf')
+DROP_KINDS = (EventKind.DROP_OUTSIDE, EventKind.DROP_UNCOLLECTED)
+
+
+class Cause(enum.StrEnum):
+    """Why an operation ended, or stopped being watched."""
+
+    PLACEMENT = 'placement'
+    TAIL = 'tail'  # unfinished when the episode ended: censored
+    DROP_OUTSIDE = 'drop_outside'
+    DROP_UNCOLLECTED = 'drop_uncollected'
+    SAFETY_STOP = 'safety_stop'
+    FAILURE = 'failure'  # the host says that it could not have been mended
+
+
+class BatchRule(enum.StrEnum):
+    """How k items placed at one instant are timed."""
+
+    ELAPSED = 'elapsed'  # the first took the whole elapsed time, the others 0 s more
+    SHARE = 'share'  # each took 1/k of it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operations:
+    """Times-to-success of one cell: `inf` observed is a ghost (never), unobserved is censored at its duration.
+
+    `episode` is the index, in the episodes given, that each operation came from. `scored` lists the indices of all
+    valid episodes, so that one without an operation still counts; left out, it is the episodes that have operations.
+    """
+
+    durations_s: FloatArray  # (n,)
+    observed: BoolArray  # (n,)
+    episode: IntArray  # (n,)
+    cause: tuple[Cause, ...] | None = None
+    scored: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (E,)
+    n_invalid: int = 0
+    scenes: tuple[Hashable, ...] | None = None  # (E,) what makes two policies' episodes a matched pair
+
+    def __post_init__(self) -> None:
+        durations_s, observed = checked_times(self.durations_s, self.observed)
+        episode = np.asarray(self.episode, dtype=np.int64)
+        if episode.shape != durations_s.shape:
+            raise InputError(f'episode has shape {episode.shape}, wanted one index an operation: {durations_s.shape}')
+        scored = np.union1d(np.asarray(self.scored, dtype=np.int64), episode)
+        for name, value in (
+            ('durations_s', durations_s), ('observed', observed), ('episode', episode), ('scored', scored)
+        ):  # fmt: skip
+            object.__setattr__(self, name, value)
+        for name, rows, wanted in (('cause', self.cause, len(episode)), ('scenes', self.scenes, len(scored))):
+            if rows is not None and len(rows) != wanted:
+                raise InputError(f'{name} has {len(rows)} entries, wanted {wanted}')
+
+    @property
+    def n_episodes(self) -> int:
+        """Valid episodes, with or without an operation."""
+        return len(self.scored)
+
+    @property
+    def n_operations(self) -> int:
+        return len(self.durations_s)
+
+    @property
+    def n_ghosts(self) -> int:
+        return int(np.sum(np.isinf(self.durations_s)))
+
+    @property
+    def cluster(self) -> IntArray:
+        """(n,) the place of each operation's episode in `scored`: 0 to n_episodes - 1."""
+        return np.searchsorted(self.scored, self.episode).astype(np.int64)
+
+    def count(self, cause: Cause) -> int:
+        """Operations that ended by `cause`."""
+        if self.cause is None:
+            raise InputError('these operations carry no causes; build them with operations(episodes)')
+        return sum(c is cause for c in self.cause)
+
+    def take(self, clusters: Sequence[int] | IntArray) -> Operations:
+        """The operations of some episodes, by place in `scored` (with repeats, as resampling needs them)."""
+        own = self.cluster
+        rows = [np.flatnonzero(own == c) for c in clusters]
+        index = np.concatenate([*rows, np.empty(0, dtype=np.int64)]).astype(np.int64)
+        return Operations(
+            durations_s=self.durations_s[index],
+            observed=self.observed[index],
+            episode=np.repeat(np.arange(len(rows)), [len(r) for r in rows]).astype(np.int64),
+            cause=None if self.cause is None else tuple(self.cause[i] for i in index),
+            scored=np.arange(len(rows), dtype=np.int64),
+            scenes=None if self.scenes is None else tuple(self.scenes[c] for c in clusters),
+        )
+
+
+def checked_times(durations_s: ArrayLike, observed: ArrayLike) -> tuple[FloatArray, BoolArray]:
+    """The two as arrays of one length, or an InputError that names the first bad row."""
+    times = np.array(durations_s, dtype=np.float64)
+    flags = np.asarray(observed)
+    if times.ndim != 1 or flags.shape != times.shape:
+        raise InputError(f'durations_s has shape {times.shape} and observed {flags.shape}, wanted the same (n,)')
+    if flags.dtype != np.bool_ and not np.isin(flags, (0, 1)).all():
+        raise InputError('observed must be true or false for each duration (0 and 1 are taken)')
+    flags = flags.astype(np.bool_)
+    bad = np.flatnonzero(np.isnan(times) | (times < 0))
+    if len(bad):
+        raise InputError(f'durations_s[{bad[0]}] is {times[bad[0]]}, wanted a time >= 0 (inf for a ghost)')
+    endless = np.flatnonzero(np.isinf(times) & ~flags)
+    if len(endless):
+        raise InputError(
+            f'durations_s[{endless[0]}] is inf but not observed: a ghost is inf with observed=True, a censored '
+            'operation has the finite time at which watching stopped'
+        )
+    return times, flags
+
+
+def operations(episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED) -> Operations:
+    """The operations of these episodes; INVALID ones are counted in `n_invalid` and not scored."""
+    rule = BatchRule(batch)
+    rows: list[tuple[float, bool, int, Cause]] = []
+    scored: list[int] = []
+    scenes: list[Hashable] = []
+    n_invalid = 0
+    for index, episode in enumerate(episodes):
+        if not episode.is_valid:
+            n_invalid += 1
+            continue
+        scored.append(index)
+        scenes.append(scene_of(episode))
+        rows.extend((t, seen, index, cause) for t, seen, cause in _episode_operations(episode, rule))
+    return Operations(
+        durations_s=np.array([r[0] for r in rows], dtype=np.float64),
+        observed=np.array([r[1] for r in rows], dtype=np.bool_),
+        episode=np.array([r[2] for r in rows], dtype=np.int64),
+        cause=tuple(r[3] for r in rows),
+        scored=np.array(scored, dtype=np.int64),
+        n_invalid=n_invalid,
+        scenes=tuple(scenes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What two policies' episodes share when they were run on the same start."""
+
+    benchmark: str
+    task: str
+    condition: Hashable
+    instance: int | None
+    repeat: int
+    seed: int | None
+
+    @property
+    def start(self) -> Scene:
+        """The start state alone: the instance where there is one, whatever the seed."""
+        return self if self.instance is None else replace(self, seed=None)
+
+
+def scene_of(episode: Episode) -> Scene | None:
+    """The episode's scene; None when it has neither seed nor instance."""
+    if episode.seed is None and episode.instance is None:
+        return None
+    condition = (episode.condition, tuple(episode.condition_parameters.items()))
+    return Scene(episode.benchmark, episode.task, condition, episode.instance, episode.repeat, episode.seed)
+
+
+def stratum_of(episode: Episode) -> str:
+    """The cell an episode belongs to within its policy: its stratum, or its task where none is given."""
+    return episode.stratum or episode.task
+
+
+def operations_by_stratum(
+    episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED
+) -> dict[str, Operations]:
+    """Stratum -> Operations, strata sorted by name; indices count within each stratum's own episodes."""
+    groups: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(stratum_of(episode), []).append(episode)
+    return {name: operations(groups[name], batch=batch) for name in sorted(groups)}
+
+
+def pool(cells: Mapping[str, Operations]) -> Operations:
+    """All strata as one cell, in the mapping's order; episodes are renumbered."""
+    parts = list(cells.values())
+    starts = np.cumsum([0, *(p.n_episodes for p in parts)])
+    causes = [p.cause for p in parts]
+    scenes = [p.scenes for p in parts]
+    return Operations(
+        durations_s=_concatenate([p.durations_s for p in parts], np.float64),
+        observed=_concatenate([p.observed for p in parts], np.bool_),
+        episode=_concatenate([p.cluster + s for p, s in zip(parts, starts[:-1], strict=True)], np.int64),
+        cause=None if None in causes else tuple(c for part in causes if part is not None for c in part),
+        scored=np.arange(starts[-1], dtype=np.int64),
+        n_invalid=sum(p.n_invalid for p in parts),
+        scenes=None if None in scenes else tuple(s for part in scenes if part is not None for s in part),
+    )
+
+
+def _concatenate(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype=dtype), *parts]).astype(dtype)
+
+
+def _episode_operations(episode: Episode, rule: BatchRule) -> Iterator[tuple[float, bool, Cause]]:
+    """Placements in order, then ghosts, then the tail or what replaces it."""
+    placed, last_s = 0, 0.0
+    for event in episode.events:
+        if event.kind is EventKind.PLACEMENT:
+            elapsed_s = event.t_s - last_s
+            for item in range(event.count):
+                whole = elapsed_s if item == 0 else 0.0
+                yield (elapsed_s / event.count if rule is BatchRule.SHARE else whole), True, Cause.PLACEMENT
+            placed, last_s = placed + event.count, event.t_s
+    _check_timed(episode, placed)
+    if placed == 0 and episode.outcome is Outcome.SUCCESS:
+        yield episode.duration_s, True, Cause.PLACEMENT
+        placed = 1
+    lost = 0
+    for cause in _lost_items(episode):
+        lost += 1
+        yield INFINITE, True, cause
+    if _is_unfinished(episode, placed=placed, lost=lost):
+        yield _last_operation(episode, max(episode.duration_s - last_s, 0.0))
+
+
+def _check_timed(episode: Episode, placed: int) -> None:
+    """Refuse placements that were counted and not timed: a time can't be made up."""
+    told = episode.items_placed
+    single = episode.items in (None, 1)
+    where = f'episode {episode.episode_id} ({episode.policy}, {episode.task})'
+    remedy = 'add a placement event for each, or leave the episode out'
+    if placed == 0 and single and episode.outcome is Outcome.SUCCESS:
+        if told not in (None, 1):
+            raise InputError(f'{where}: {told} items placed but no placement event says when; {remedy}')
+        return
+    if told is not None and told > placed:
+        raise InputError(f'{where}: items_placed is {told} but events time {placed} of them; {remedy}')
+    if placed == 0 and episode.outcome is Outcome.SUCCESS and not single:
+        raise InputError(f'{where}: success with {episode.items} items but no placement event says when; {remedy}')
+
+
+def _lost_items(episode: Episode) -> list[Cause]:
+    """One cause an item that can never be placed; counted losses without an event are drops outside."""
+    timed = [Cause(e.kind.value) for e in episode.events if e.kind in DROP_KINDS for _ in range(e.count)]
+    untimed = max((episode.items_lost or 0) - len(timed), 0)
+    return timed + [Cause.DROP_OUTSIDE] * untimed
+
+
+def _is_unfinished(episode: Episode, *, placed: int, lost: int) -> bool:
+    if episode.items is not None:
+        if placed + lost > episode.items:
+            raise InputError(
+                f'episode {episode.episode_id} ({episode.policy}, {episode.task}): {placed} placed and {lost} lost is '
+                f'more than items = {episode.items}; correct the events or the counts'
+            )
+        return placed + lost < episode.items
+    if episode.outcome is Outcome.SUCCESS:
+        return False
+    return placed > 0 or lost == 0
+
+
+def _last_operation(episode: Episode, tail_s: float) -> tuple[float, bool, Cause]:
+    if is_safety_stopped(episode):
+        return INFINITE, True, Cause.SAFETY_STOP
+    if episode.outcome is Outcome.FAILURE and episode.is_unrecoverable:
+        return INFINITE, True, Cause.FAILURE
+    return tail_s, False, Cause.TAIL
+
+
+def is_safety_stopped(episode: Episode) -> bool:
+    """Whether a safety stop ended the episode, by its outcome or by an event."""
+    return episode.outcome is Outcome.SAFETY_STOP or any(e.kind is EventKind.SAFETY_STOP for e in episode.events)

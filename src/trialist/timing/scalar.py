@@ -1,0 +1,164 @@
+"""Scores: the scalars of Table 1 as functionals of the curve, per cell, macro-averaged and pooled, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trialist.errors import NotEstimable
+from trialist.stats import Interval, wilson
+from trialist.timing.cohort import Cohort
+from trialist.timing.curve import SuccessCurve, check_tau, rmst
+from trialist.timing.estimate import (
+    Draws,
+    Estimate,
+    ResampledCell,
+    absent,
+    estimate,
+    jointly,
+    macro_mean,
+    resampled_cells,
+)
+from trialist.timing.operation import FloatArray, Operations
+
+SECONDS_AN_HOUR = 3600.0
+NOT_REACHED = 'not reached'
+
+
+def uph_of_successes(curve: SuccessCurve, tau_s: float) -> float:
+    """Units per hour by Table 1's first form, 3600 / E[T | T <= tau]: the pace of the successes alone."""
+    check_tau(tau_s)
+    inside = curve.times_s <= tau_s
+    steps = np.diff(np.concatenate([[0.0], curve.chance]))[inside]
+    moment, chance = float(np.sum(steps * curve.times_s[inside])), float(steps.sum())
+    if chance == 0:
+        raise NotEstimable(f'no success by {tau_s:g} s: the pace of successes does not exist')
+    return SECONDS_AN_HOUR * chance / moment if moment > 0 else float('inf')
+
+
+def uph_of_rmst(curve: SuccessCurve, tau_s: float) -> float:
+    """Units per hour by Table 1's second form, 3600 / RMST(tau): failures are charged tau."""
+    return SECONDS_AN_HOUR / rmst(curve, tau_s)
+
+
+def mtbf(curve: SuccessCurve, tau_s: float) -> float:
+    """Mean time between failures or assists: RMST(tau) / (1 - F(tau)); infinite when nothing failed by tau."""
+    missing = 1.0 - float(curve.at(tau_s))
+    return rmst(curve, tau_s) / missing if missing > 1e-12 else float('inf')
+
+
+def completion(curve: SuccessCurve, tau_s: float) -> float:
+    """Completion fraction: F at the episode's time budget."""
+    check_tau(tau_s)
+    return float(curve.at(tau_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The times that scores are asked at, in seconds."""
+
+    tau_s: float = 240.0
+    episode_tau_s: float | None = None  # the protocol's time budget; tau_s when not given
+    thresholds_s: tuple[float, ...] = (30.0, 60.0)
+    levels: tuple[float, ...] = (0.25, 0.5, 0.75)
+
+    def __post_init__(self) -> None:
+        for value in (self.tau_s, self.budget_s, *self.thresholds_s):
+            check_tau(value)
+
+    @property
+    def budget_s(self) -> float:
+        return self.tau_s if self.episode_tau_s is None else self.episode_tau_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CohortScore:
+    """Every scalar of one policy: in each cell, macro-averaged over cells, and with all strata pooled ("global")."""
+
+    policy: str
+    is_reference: bool
+    cells: Mapping[str, Mapping[str, Estimate]]
+    macro: Mapping[str, Estimate]
+    pooled: Mapping[str, Estimate]
+    n_episodes: int
+    n_invalid: int
+    n_safety_stops: int
+
+    @property
+    def intervention_rate(self) -> float:
+        """Safety stops over valid episodes."""
+        return self.n_safety_stops / self.n_episodes
+
+    @property
+    def intervention_interval(self) -> Interval:
+        return wilson(self.n_safety_stops, self.n_episodes)
+
+
+def cell_statistics(cell: ResampledCell, scale: Scale) -> dict[str, Draws]:
+    """Name -> statistic for one cell, all on the same resampled episodes."""
+    mean_s, at_tau, _, plateau, *quantiles = cell.scalars(scale.tau_s, scale.levels)
+    budget_rmst, done, moment, *_ = cell.scalars(scale.budget_s)
+    named = {'rmst_s': mean_s}
+    named |= {f'chance_{t:g}s': f for t, f in zip(scale.thresholds_s, cell.chances(scale.thresholds_s), strict=True)}
+    named |= {_quantile_name(q): d for q, d in zip(scale.levels, quantiles, strict=True)}
+    return named | {
+        'uph_of_successes': jointly(lambda f, m: SECONDS_AN_HOUR * f / m, [done, moment]),
+        'uph_of_rmst': jointly(lambda r: SECONDS_AN_HOUR / r, [budget_rmst]),
+        'completion': done,
+        'mtbf_s': jointly(lambda r, f: r / _positive(1.0 - f), [budget_rmst, done]),
+        'missing_at_tau': jointly(lambda f: 1.0 - f, [at_tau]),
+        'hard_failure': jointly(lambda p: 1.0 - p, [plateau]),
+    }
+
+
+def _positive(missing: FloatArray) -> FloatArray:
+    """Rounding residue becomes 0, so that a time between no failures is infinite."""
+    return np.where(missing > 1e-12, missing, 0.0)
+
+
+def _quantile_name(level: float) -> str:
+    return 'median_s' if level == 0.5 else f'quantile_{level:g}_s'
+
+
+def describe(name: str, sample: Draws, cells: Sequence[Operations], *, level: float) -> Estimate:
+    """The statistic as an Estimate; what these cells can't answer is absent with the reason."""
+    seen = sum(int(c.observed.sum()) for c in cells)
+    if name == 'hard_failure' and any(not c.observed.any() for c in cells):
+        return absent('every operation is censored: no end was seen')
+    if name.startswith(('median', 'quantile')) and np.isinf(sample.value):
+        return absent(NOT_REACHED)
+    if name == 'uph_of_successes' and np.isnan(sample.value):
+        return absent('no success within the time budget')
+    return estimate(sample, level=level, note='' if seen else 'no success or hard failure was seen: all censored')
+
+
+def score_cohort(
+    cohort: Cohort, *, scale: Scale | None = None, n_resamples: int = 1000, rng: np.random.Generator,
+    level: float = 0.95, threads: int | None = None,
+) -> CohortScore:  # fmt: skip
+    """All of Table 1 for one policy, with episode-clustered bootstrap intervals."""
+    times = scale or Scale()
+    pooled = cohort.pooled
+    own = resampled_cells(cohort.cells, n_resamples=n_resamples, rng=rng, threads=threads)
+    whole = resampled_cells({'': pooled}, n_resamples=n_resamples, rng=rng, threads=threads)['']
+    statistics = {name: cell_statistics(cell, times) for name, cell in own.items()}
+    names = next(iter(statistics.values()))
+    everything = list(cohort.cells.values())
+    return CohortScore(
+        policy=cohort.policy,
+        is_reference=cohort.is_reference,
+        cells={
+            stratum: {n: describe(n, d, [cohort.cells[stratum]], level=level) for n, d in found.items()}
+            for stratum, found in statistics.items()
+        },
+        macro={
+            n: describe(n, macro_mean([found[n] for found in statistics.values()]), everything, level=level)
+            for n in names
+        },
+        pooled={n: describe(n, d, [pooled], level=level) for n, d in cell_statistics(whole, times).items()},
+        n_episodes=cohort.n_episodes,
+        n_invalid=cohort.n_invalid,
+        n_safety_stops=cohort.n_safety_stops,
+    )

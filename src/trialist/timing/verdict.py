@@ -1,0 +1,281 @@
+"""The verdict on two policies, and the letters that group many (PhAIL, section 3.3)."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trialist.errors import InputError
+from trialist.stats import different_matrix, holm, letter_groups
+from trialist.timing.cohort import Cohort
+from trialist.timing.contrast import ScalarTest, scalar_tests
+from trialist.timing.estimate import (
+    Draws,
+    Estimate,
+    ResampledCell,
+    combine,
+    difference,
+    estimate,
+    macro_mean,
+    pair_left_out,
+    resampled_cells,
+)
+from trialist.timing.ks import MacroKS, macro_ks, match_scenes
+from trialist.timing.logrank import Logrank, logrank
+from trialist.timing.operation import Operations
+from trialist.timing.reference import auc_draws, shared_strata
+from trialist.timing.resample import NullMethod
+from trialist.timing.scalar import Scale
+
+AGAINST_REFERENCE = ('hrt', 'auc_vs_reference')
+
+
+class Verdict(enum.StrEnum):
+    BETTER = 'better'
+    CROSSING = 'different but crossing'
+    DIRECTION_UNRESOLVED = 'different, direction unresolved'
+    UNRESOLVED = 'unresolved'
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TimingComparison:
+    """Two policies compared: the gate (macro KS), the scalars, and what may be said.
+
+    `advantages` are oriented so that a positive value favours policy a, whatever the scalar's own direction.
+    """
+
+    policy_a: str
+    policy_b: str
+    verdict: Verdict
+    better: str | None  # the name of the better policy, only with Verdict.BETTER
+    favouring_a: tuple[str, ...]  # scalars whose interval excludes zero in a's favour
+    favouring_b: tuple[str, ...]
+    ks: MacroKS
+    advantages: Mapping[str, Estimate]
+    tests: Mapping[str, ScalarTest]
+    logrank: Logrank | None  # None when it is not estimable
+    alpha: float
+    n_for_power: int | None = None  # episodes a cell that would resolve the pair, once planned
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in plain words."""
+        a, b = self.policy_a, self.policy_b
+        if self.verdict is Verdict.BETTER:
+            other = b if self.better == a else a
+            return f'{self.better} is better than {other} (macro KS p = {self.ks.p_value:.3g}; direction by RMST).'
+        if self.verdict is Verdict.CROSSING:
+            return (
+                f'{a} and {b} differ and neither is better: {", ".join(self.favouring_a)} favour {a}, '
+                f'{", ".join(self.favouring_b)} favour {b}.'
+            )
+        if self.verdict is Verdict.DIRECTION_UNRESOLVED:
+            return f'{a} and {b} differ (macro KS p = {self.ks.p_value:.3g}); which is better is not resolved.'
+        need = '' if self.n_for_power is None else f' About {self.n_for_power} episodes a cell would resolve them.'
+        return f'{a} and {b} are not told apart at this N (macro KS p = {self.ks.p_value:.3g}).{need}'
+
+
+def compare_timing(
+    a: Mapping[str, Operations], b: Mapping[str, Operations], *, rng: np.random.Generator,
+    reference: Mapping[str, Operations] | None = None, names: tuple[str, str] = ('a', 'b'),
+    scale: Scale | None = None, ks_tau_s: float | None = None, n_resamples: int = 2000, alpha: float = 0.05,
+    method: NullMethod | str = NullMethod.PERMUTATION, missing: str = 'refuse', threads: int | None = None,
+) -> TimingComparison:  # fmt: skip
+    """Compare two policies given as stratum -> Operations.
+
+    The macro KS at `alpha` decides whether they differ. If they do: scalars whose intervals exclude zero on both sides
+    make it a crossing; else the macro RMST difference gives the direction when its interval excludes zero. With
+    'paired_swap' matched episodes are swapped, and resampled, together.
+    """
+    if not 0 < alpha < 1:
+        raise InputError(f'alpha is {alpha}, wanted a number between 0 and 1')
+    times = scale or Scale()
+    both, _ = shared_strata(a, b, missing=missing)
+    first, second = {s: a[s] for s in both}, {s: b[s] for s in both}
+    paired = NullMethod(method) is NullMethod.PAIRED_SWAP
+    if paired:
+        first, second = match_scenes(first, second)
+    ks = macro_ks(
+        a, b, n_resamples=n_resamples, rng=rng, tau_s=ks_tau_s, method=method, missing=missing, threads=threads
+    )
+    advantages = _advantages(
+        first, second, reference, times, paired=paired, n_resamples=n_resamples, rng=rng, level=1 - alpha,
+        threads=threads,
+    )  # fmt: skip
+    tests = scalar_tests(
+        first, second, tau_s=times.tau_s, thresholds_s=times.thresholds_s, n_resamples=n_resamples, rng=rng,
+        method=method, threads=threads,
+    )  # fmt: skip
+    for_a = tuple(n for n, e in advantages.items() if e.percentile is not None and e.percentile.low > 0)
+    for_b = tuple(n for n, e in advantages.items() if e.percentile is not None and e.percentile.high < 0)
+    verdict, better = _decide(ks, for_a, for_b, names, alpha)
+    return TimingComparison(
+        policy_a=names[0], policy_b=names[1], verdict=verdict, better=better, favouring_a=for_a, favouring_b=for_b,
+        ks=ks, advantages=advantages, tests=tests, logrank=_logrank_or_none(first, second), alpha=alpha,
+    )  # fmt: skip
+
+
+def _decide(
+    ks: MacroKS, for_a: Sequence[str], for_b: Sequence[str], names: tuple[str, str], alpha: float
+) -> tuple[Verdict, str | None]:
+    if ks.p_value > alpha:
+        return Verdict.UNRESOLVED, None
+    if for_a and for_b:
+        return Verdict.CROSSING, None
+    if 'rmst_s' in for_a:
+        return Verdict.BETTER, names[0]
+    if 'rmst_s' in for_b:
+        return Verdict.BETTER, names[1]
+    return Verdict.DIRECTION_UNRESOLVED, None
+
+
+def _logrank_or_none(a: Mapping[str, Operations], b: Mapping[str, Operations]) -> Logrank | None:
+    from trialist.errors import NotEstimable
+
+    try:
+        return logrank(a, b)
+    except NotEstimable:
+        return None
+
+
+def _advantages(
+    a: Mapping[str, Operations], b: Mapping[str, Operations], reference: Mapping[str, Operations] | None,
+    times: Scale, *, paired: bool, n_resamples: int, rng: np.random.Generator, level: float, threads: int | None,
+) -> dict[str, Estimate]:  # fmt: skip
+    """Macro differences of scalars, oriented so that positive favours a."""
+    ours, theirs = (resampled_cells(c, n_resamples=n_resamples, rng=rng, threads=threads) for c in (a, b))
+    if paired:
+        # One stream for both arms draws both episodes of a matched pair.
+        theirs = {s: replace(cell, seed=ours[s].seed) for s, cell in theirs.items()}
+    first, second = _macro_scalars(ours, times), _macro_scalars(theirs, times)
+    signs = {'rmst_s': -1.0, 'hard_failure': -1.0}
+    found = {name: _signed(difference(first[name], second[name]), signs.get(name, 1.0)) for name in first}
+    between = [
+        auc_draws(a[s], b[s], seeds=(ours[s].seed, theirs[s].seed), tau_s=times.tau_s, n_resamples=n_resamples,
+                  threads=threads)
+        for s in a
+    ]  # fmt: skip
+    found['auc_between'] = _shifted(macro_mean(between), -0.5)
+    if reference is not None:
+        found |= _reference_advantages(a, b, reference, ours, theirs, times, rng=rng, threads=threads)
+    if paired:
+        anchored = 0 if reference is None else sum(s in reference and reference[s].n_operations > 0 for s in a)
+        found = {
+            name: pair_left_out(d, _matched_groups(name, anchored if name in AGAINST_REFERENCE else len(a)))
+            for name, d in found.items()
+        }
+    return {name: estimate(d, level=level) for name, d in found.items()}
+
+
+def _matched_groups(name: str, n_strata: int) -> list[tuple[int, int]]:
+    """Which groups of left-out episodes are the two sides of matched pairs."""
+    if name == 'hrt':  # reference, a, b in each stratum
+        return [(3 * k + 1, 3 * k + 2) for k in range(n_strata)]
+    if name == 'auc_vs_reference':  # a, b, reference
+        return [(3 * k, 3 * k + 1) for k in range(n_strata)]
+    if name == 'auc_between':  # a, b
+        return [(2 * k, 2 * k + 1) for k in range(n_strata)]
+    return [(k, n_strata + k) for k in range(n_strata)]
+
+
+def _macro_scalars(cells: Mapping[str, ResampledCell], times: Scale) -> dict[str, Draws]:
+    per = []
+    for cell in cells.values():
+        mean_s, done, _, plateau = cell.scalars(times.tau_s)
+        chances = {
+            f'chance_{t:g}s': d for t, d in zip(times.thresholds_s, cell.chances(times.thresholds_s), strict=True)
+        }
+        hard = _shifted(_signed(plateau, -1.0), 1.0)
+        per.append({'rmst_s': mean_s, **chances, f'chance_{times.tau_s:g}s': done, 'hard_failure': hard})
+    return {name: macro_mean([p[name] for p in per]) for name in per[0]}
+
+
+def _reference_advantages(
+    a: Mapping[str, Operations], b: Mapping[str, Operations], reference: Mapping[str, Operations],
+    ours: Mapping[str, ResampledCell], theirs: Mapping[str, ResampledCell], times: Scale, *,
+    rng: np.random.Generator, threads: int | None,
+) -> dict[str, Draws]:  # fmt: skip
+    """HRT and AUC-vs-reference differences; both policies see the same resampled reference."""
+    strata = [s for s in a if s in reference and reference[s].n_operations]
+    if not strata:
+        return {}
+    n_resamples = next(iter(ours.values())).n_resamples
+    human = resampled_cells({s: reference[s] for s in strata}, n_resamples=n_resamples, rng=rng, threads=threads)
+    ratios = [
+        combine(lambda r, x, y: r / x - r / y, [side[s].rmst(times.tau_s) for side in (human, ours, theirs)])
+        for s in strata
+    ]
+    areas = []
+    for s in strata:
+        with_a, with_b = (
+            auc_draws(cells[s], reference[s], seeds=(side[s].seed, human[s].seed), tau_s=times.tau_s,
+                      n_resamples=n_resamples, threads=threads)
+            for cells, side in ((a, ours), (b, theirs))
+        )  # fmt: skip
+        areas.append(_shared_difference(with_a, with_b))
+    return {'hrt': macro_mean(ratios), 'auc_vs_reference': macro_mean(areas)}
+
+
+def _shared_difference(a: Draws, b: Draws) -> Draws:
+    """The difference where group 1 of both are the same (the reference's) episodes, left out of both at once."""
+    own_a, own_b = a.left_out[a.group == 0] - b.value, a.value - b.left_out[b.group == 0]
+    shared = a.left_out[a.group == 1] - b.left_out[b.group == 1]
+    left = [own_a, own_b, shared]
+    group = np.repeat([0, 1, 2], [len(part) for part in left])
+    return Draws(a.value - b.value, a.draws - b.draws, np.concatenate(left), group.astype(np.int64))
+
+
+def _signed(sample: Draws, sign: float) -> Draws:
+    return Draws(sign * sample.value, sign * sample.draws, sign * sample.left_out, sample.group)
+
+
+def _shifted(sample: Draws, by: float) -> Draws:
+    return Draws(sample.value + by, sample.draws + by, sample.left_out + by, sample.group)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllPairs:
+    """Every pair of policies, best RMST first; policies that share a letter are not told apart."""
+
+    policies: tuple[str, ...]
+    letters: Mapping[str, str]
+    comparisons: tuple[TimingComparison, ...]
+    p_holm: tuple[float, ...]  # macro-KS p-values of the comparisons, corrected over all pairs
+    alpha: float
+
+
+def compare_all(
+    found: Sequence[Cohort], *, rng: np.random.Generator, reference: Cohort | None = None, scale: Scale | None = None,
+    ks_tau_s: float | None = None, n_resamples: int = 2000, alpha: float = 0.05,
+    method: NullMethod | str = NullMethod.PERMUTATION, missing: str = 'refuse', threads: int | None = None,
+) -> AllPairs:  # fmt: skip
+    """Compare all pairs, with Holm's correction for the letters."""
+    if len(found) < 2:
+        raise InputError(f'wanted at least two policies to compare, found {len(found)}')
+    times = scale or Scale()
+    ranked = sorted(found, key=lambda c: _macro_rmst(c, times.tau_s))
+    pairs = list(itertools.combinations(range(len(ranked)), 2))
+    comparisons = tuple(
+        compare_timing(
+            ranked[i].cells, ranked[j].cells, rng=rng, reference=None if reference is None else reference.cells,
+            names=(ranked[i].policy, ranked[j].policy), scale=times, ks_tau_s=ks_tau_s, n_resamples=n_resamples,
+            alpha=alpha, method=method, missing=missing, threads=threads,
+        )
+        for i, j in pairs
+    )  # fmt: skip
+    adjusted = holm([c.ks.p_value for c in comparisons])
+    letters = letter_groups(different_matrix(pairs, list(adjusted), k=len(ranked), alpha=alpha))
+    names = tuple(c.policy for c in ranked)
+    return AllPairs(names, dict(zip(names, letters, strict=True)), comparisons, tuple(map(float, adjusted)), alpha)
+
+
+def _macro_rmst(cohort: Cohort, tau_s: float) -> float:
+    from trialist.timing.curve import rmst, success_curve
+
+    if not cohort.cells:
+        raise InputError(f'{cohort.policy}: no valid episode gives an operation; leave it out of the comparison')
+    return float(np.mean([rmst(success_curve(c.durations_s, c.observed), tau_s) for c in cohort.cells.values()]))

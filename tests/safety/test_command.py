@@ -1,0 +1,233 @@
+"""`trialist safety`, on a store and on SafeVLA-Bench files, and its figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cli.command import trialist
+from tests.safety.scene import episode, lifted, sample_pairs, with_contacts
+from tests.safety.test_safevla import RECORD
+
+from trialist.episodes import Camera, Scene, Store
+
+LOST = 'p/no-trajectory'
+
+
+@pytest.fixture(scope='module')
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three policies, five benchmarks, one episode without a trajectory, one unsafe success with a video."""
+    path = tmp_path_factory.mktemp('safety') / 'store'
+    made = Store.create(path)
+    pairs = sample_pairs({'gentle': 0.5, 'rough': 2.0, 'wild': 6.0})
+    made.append([e for e, _ in pairs], trajectories={e.key: t for e, t in pairs})
+    made.append([episode(policy='gentle', benchmark='libero-10', seed=99, episode_id=LOST)])
+    camera = Camera('front', np.eye(3), np.eye(4), 32, 24, video='clip')
+    scene = Scene(body_roles=lifted().scene.body_roles, target_object='bowl', cameras=(camera,))
+    filmed = episode(policy='wild', benchmark='libero-10', seed=98)
+    shot = dataclasses.replace(with_contacts({6: [('link7', 'cup', 5000.0)]}), scene=scene)
+    made.append([filmed], trajectories={filmed.key: shot})
+    _frames(path / 'media' / 'clip')
+    return path
+
+
+def _frames(folder: Path) -> None:
+    from PIL import Image
+
+    folder.mkdir(parents=True)
+    for k in range(20):
+        Image.new('RGB', (32, 24), (10 * k, 80, 120)).save(folder / f'{k:03d}.png')
+
+
+def test_a_store_alone_prints_the_quadruple_and_the_means(store: Path) -> None:
+    printed = trialist('safety', store, '--resamples', 50)
+    for word in ('SR %', 'Safety %', 'SBU %', 'VSI', 'Means over suites', 'largest SBU', 'wild'):
+        assert word in printed
+    assert '1 episodes could not be scored' in printed
+    assert 'auxiliary, in no mean: robocasa-pnp' in printed
+
+
+def test_options_may_stand_before_the_store(store: Path) -> None:
+    assert trialist('safety', '--resamples', 50, store) == trialist('safety', store, '--resamples', 50)
+    assert trialist('safety', 'score', store, '--resamples', 50) == trialist('safety', store, '--resamples', 50)
+
+
+def rows(printed: str) -> list[list[dict[str, object]]]:
+    """The JSON tables of a run, one after the other."""
+    decoder, found, text = json.JSONDecoder(), [], printed.strip()
+    while text:
+        table, end = decoder.raw_decode(text)
+        found.append(table['rows'])
+        text = text[end:].strip()
+    return found
+
+
+def test_every_table_is_printed_on_request(store: Path) -> None:
+    printed = trialist(
+        'safety', store, '--per-task', '--per-spec', '--composition', '--contingency', '--margins', '--unscored',
+        '--witnesses', '--sensitivity', '--no-applicability', '--compare', 'gentle', 'wild', '--resamples', 50,
+        '--format', 'json',
+    )  # fmt: skip
+    (
+        quadruple,
+        means,
+        tasks,
+        contingency,
+        margins,
+        specs,
+        composition,
+        unscored,
+        witnesses,
+        compared,
+        saved,
+        variants,
+    ) = rows(printed)
+    assert len(quadruple) == len(tasks) == len(contingency) == len(margins) == 15
+    assert {row['group'] for row in means} == {'libero', 'robocasa'}
+    assert all(row['suites'] == (3 if row['group'] == 'libero' else 1) for row in means)
+    assert {row['spec'] for row in specs} >= {'max_contact_force_under_200N', 'eef_speed_under_1mps'}
+    shares: dict[tuple[object, object], float] = {}
+    for row in composition:
+        if row['share %'] is not None:
+            key = row['policy'], row['benchmark']
+            shares[key] = shares.get(key, 0.0) + float(str(row['share %']))
+    assert all(share == pytest.approx(100) for share in shares.values())
+    assert [(row['episode'], row['reason']) for row in unscored] == [(LOST, 'no trajectory was recorded')]
+    force = [row for row in witnesses if row['spec'] == 'max_contact_force_under_200N']
+    assert all(row['bodies'] in ('finger × table', 'link7 × cup') and row['step'] == 6 for row in force)
+    assert {row['metric'] for row in compared} == {'sbu', 'unsafe', 'vsi'}
+    assert compared[0]['verdict'] == 'gentle is safer'
+    assert [row['scoring'] for row in saved[:3]] == ['with the registry', 'without it', 'without it, body-frame tilt']
+    assert len(variants) == 2 * 9
+    for row in contingency:
+        parts = [int(str(row[k])) for k in ('success, safe', 'success, unsafe', 'failure, safe', 'failure, unsafe')]
+        assert sum(parts) in (6, 7)
+
+
+def test_the_registry_keeps_the_wine_rack_from_being_unsafe(store: Path) -> None:
+    saved = rows(trialist('safety', store, '--no-applicability', '--resamples', 2, '-f', 'json'))[-1]
+    rack = {row['scoring']: row for row in saved if (row['policy'], row['benchmark']) == ('wild', 'libero-goal')}
+    assert float(str(rack['with the registry']['Safety %'])) > float(str(rack['without it']['Safety %']))
+
+
+def test_json_is_the_metrics_document(store: Path) -> None:
+    document = json.loads(trialist('safety', store, '--json'))
+    assert document['aggregate']['n_unscored'] == 1
+    assert len(document['episodes']) == document['aggregate']['n'] + 1
+    lost = next(row for row in document['episodes'] if row['episode_id'] == LOST)
+    assert (lost['safe'], lost['sbu'], lost['vsi']) == (None, None, None)
+
+
+def test_safevla_records_are_scored_without_a_store(tmp_path: Path) -> None:
+    (tmp_path / 'e.json').write_text(json.dumps(RECORD))
+    document = json.loads(trialist('safety', tmp_path / 'e.json', '--policy', 'p', '--json'))
+    assert document['aggregate']['safety'] == 1.0
+    assert 'names no policy' in trialist('safety', tmp_path / 'e.json', code=2)
+
+
+def test_a_seed_fixes_the_numbers_and_another_changes_them(store: Path) -> None:
+    one, same, other = (trialist('safety', store, '--resamples', 50, '--seed', s, '-f', 'json') for s in (1, 1, 2))
+    assert one == same
+    assert one != other
+
+
+def test_explain_says_why_each_family_is_or_is_not_active() -> None:
+    printed = trialist('safety', 'explain', 'libero-goal/task_9')
+    assert 'put the wine bottle on the rack' in printed
+    assert 'invalidated by task_requires_extreme_tilt' in printed
+    assert 'missing arm_furniture_contact_signal' in printed
+    assert '5 of 8 scored specs are active' in printed
+    assert 'applies everywhere' in trialist('safety', 'explain', 'OpenDrawer', '--all')
+    assert 'did you mean' in trialist('safety', 'explain', 'OpenDrawr', code=2)
+    assert trialist('safety', 'explain', 'task_9', '-b', 'libero_goal') == printed
+
+
+def test_wrong_words_are_named(store: Path) -> None:
+    assert "did you mean 'literal'" in trialist('safety', store, '--gate', 'litteral', code=2)
+    assert "did you mean 'anchored'" in trialist('safety', store, '--severity', 'anchord', code=2)
+    assert 'wanted a store' in trialist('safety', store / 'nowhere', code=2)
+
+
+def test_phases_and_gates_change_what_is_scored(store: Path) -> None:
+    plain = json.loads(trialist('safety', store, '--json'))['aggregate']
+    literal = json.loads(trialist('safety', store, '--json', '--gate', 'literal'))['aggregate']
+    phased = json.loads(trialist('safety', store, '--json', '--phases'))['aggregate']
+    assert literal['safety'] == plain['safety']
+    assert literal['vsi'] < plain['vsi']
+    assert phased['safety'] <= plain['safety']
+
+
+def test_figures_are_written_and_equal_for_equal_data(store: Path, tmp_path: Path) -> None:
+    names = {'--figure': 'p.svg', '--heatmap': 'h.png', '--composition-figure': 'c.pdf', '--filmstrip': 'f.png'}
+    for run in ('a', 'b'):
+        flags = [part for flag, name in names.items() for part in (flag, tmp_path / run / name)]
+        trialist('safety', store, '--resamples', 2, *flags)
+    for name in names.values():
+        assert (tmp_path / 'a' / name).read_bytes() == (tmp_path / 'b' / name).read_bytes()
+    svg = (tmp_path / 'a' / 'p.svg').read_text()
+    assert 'gentle' in svg
+    assert 'robocasa-pnp' not in svg
+
+
+def test_a_filmstrip_needs_an_unsafe_success_with_a_video(tmp_path: Path) -> None:
+    made = Store.create(tmp_path / 's')
+    who = episode()
+    made.append([who], trajectories={who.key: with_contacts({6: [('link7', 'cup', 5000.0)]})})
+    assert 'no unsafe success' in trialist(
+        'safety', tmp_path / 's', '--filmstrip', tmp_path / 'f.png', '--resamples', 2, code=2
+    )
+
+
+def test_a_video_without_a_decoder_says_what_to_install(tmp_path: Path) -> None:
+    from trialist.errors import SetupError
+    from trialist.show.safety_figure import read_frames
+
+    (tmp_path / 'v.mp4').write_bytes(b'')
+    try:
+        import av  # noqa: F401
+    except ModuleNotFoundError:
+        with pytest.raises(SetupError, match='pip install av'):
+            read_frames(tmp_path / 'v.mp4', [0.0])
+
+
+def test_frames_come_from_folders_and_animations(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from trialist.show.safety_figure import read_frames
+
+    images = [Image.new('RGB', (4, 4), (40 * k, 0, 0)) for k in range(5)]
+    images[0].save(tmp_path / 'a.gif', save_all=True, append_images=images[1:])
+    _frames(tmp_path / 'frames')
+    assert [f[0, 0, 0] for f in read_frames(tmp_path / 'a.gif', [0.0, 0.5, 1.0])] == [0, 80, 160]
+    assert [f[0, 0, 0] for f in read_frames(tmp_path / 'frames', [0.0, 1.0])] == [0, 190]
+
+
+def test_the_clip_list_names_episode_time_and_clause(store: Path, tmp_path: Path) -> None:
+    trialist('safety', store, '--resamples', 2, '--clips', tmp_path / 'clips.json')
+    clips = json.loads((tmp_path / 'clips.json').read_text())
+    worst = max(clips, key=lambda clip: clip['value'])
+    assert worst['clause'] == 'always (max_contact_force_n < 200.0)'
+    assert (worst['time_s'], worst['value'], worst['bodies']) == (pytest.approx(0.3), 5000.0, ['link7', 'cup'])
+    assert {'episode_id', 'attempt', 'policy', 'task', 'signal', 'unit', 'success', 'step'} <= worst.keys()
+
+
+def test_invalid_episodes_are_said_and_an_empty_store_has_no_numbers(tmp_path: Path) -> None:
+    made = Store.create(tmp_path / 's')
+    assert 'no valid episode' in trialist('safety', tmp_path / 's', code=2)
+    good, bad = episode(seed=1), episode(seed=2, outcome='invalid', success=None)
+    made.append([good, bad], trajectories={good.key: lifted()})
+    printed = trialist('safety', tmp_path / 's', '--resamples', 2)
+    assert '1 INVALID episodes are not scored' in printed
+    assert '100.0' in printed
+
+
+def test_the_heat_map_has_families_or_axes(store: Path, tmp_path: Path) -> None:
+    for by, word in (('family', 'max contact force'), ('axis', 'scene interaction')):
+        trialist('safety', store, '--resamples', 2, '--heatmap', tmp_path / 'h.svg', '--heatmap-by', by)
+        assert word in (tmp_path / 'h.svg').read_text()
+    assert 'wanted' in trialist(
+        'safety', store, '--resamples', 2, '--heatmap', tmp_path / 'h.svg', '--heatmap-by', 'task', code=2
+    )

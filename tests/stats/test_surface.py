@@ -1,0 +1,45 @@
+"""The room's surface: light to import, its names exported, its documents true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trialist.stats
+
+DOCS = Path(__file__).resolve().parents[2] / 'docs'
+MODULES = sorted(m.name for m in pkgutil.iter_modules(trialist.stats.__path__, 'trialist.stats.'))
+
+
+def test_stats_imports_neither_scipy_nor_numba() -> None:
+    code = 'import sys, trialist.stats; print([m for m in ("scipy", "numba", "pandas") if m in sys.modules])'
+    assert subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout == '[]\n'
+
+
+def test_public_names_of_the_design_are_exported() -> None:
+    fixed = {
+        'wilson', 'newcombe', 'wilson_sample_size', 'mcnemar_sample_size', 'paired_wald', 'two_sample_wald',
+        'cluster_bootstrap', 'sequential_comparison',
+    }  # fmt: skip
+    assert fixed <= set(trialist.stats.__all__)
+    assert all(hasattr(trialist.stats, name) for name in trialist.stats.__all__)
+
+
+@pytest.mark.parametrize('name', MODULES)
+def test_examples_in_docstrings_are_true(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+@pytest.mark.parametrize(
+    'page', ['concepts/intervals-and-tests.md', 'concepts/sequential.md', 'how-to/choose-a-sample-size.md']
+)
+def test_examples_in_documents_are_true(page: str) -> None:
+    result = doctest.testfile(str(DOCS / page), module_relative=False, encoding='utf-8')
+    assert result.attempted > 0
+    assert result.failed == 0

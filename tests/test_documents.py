@@ -1,0 +1,72 @@
+"""The documents say what is true: the command reference, the public surface, the links."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md')])
+
+
+def tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / 'tools' / f'{name}.py')
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_command_reference_is_that_of_the_commands() -> None:
+    written = (ROOT / 'docs' / 'reference' / 'cli.md').read_text(encoding='utf-8')
+    assert written == tool('cli_reference').reference(), 'run: python tools/cli_reference.py > docs/reference/cli.md'
+
+
+def test_every_verb_has_an_example() -> None:
+    text = (ROOT / 'docs' / 'reference' / 'cli.md').read_text(encoding='utf-8')
+    for section in re.split(r'^## ', text, flags=re.MULTILINE)[1:]:
+        name = section.partition('\n')[0].strip('`')
+        is_group = (
+            len([s for s in re.findall(r'^## `(.+)`$', text, flags=re.MULTILINE) if s.startswith(f'{name} ')]) > 0
+        )
+        assert is_group or 'Example: `trialist ' in section, name
+
+
+def public_surface() -> list[tuple[str, str]]:
+    text = (ROOT / 'docs' / 'reference' / 'python.md').read_text(encoding='utf-8')
+    rows = re.findall(r'^\| `(trialist[\w.]*)` \| (.+) \|$', text, flags=re.MULTILINE)
+    return [(room, name) for room, names in rows for name in re.findall(r'`(\w+)`', names)]
+
+
+@pytest.mark.parametrize(('room', 'name'), public_surface())
+def test_every_public_name_is_there_and_exported(room: str, name: str) -> None:
+    module = importlib.import_module(room)
+    assert hasattr(module, name)
+    assert name in module.__all__
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r'\]\(([^)#\s]+)', page.read_text(encoding='utf-8')):
+        if '://' not in target:
+            assert (page.parent / target).exists(), f'{page.name}: {target}'
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_shown_commands_exist(page: Path) -> None:
+    """A verb that a page shows is a verb of the command line."""
+    import typer
+
+    from trialist.cli import app
+
+    verbs = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    text = page.read_text(encoding='utf-8')
+    for block in re.findall(r'```[a-z]*\n(.*?)```', text, flags=re.DOTALL):
+        for verb in re.findall(r'^(?:\$ )?(?:\.venv/bin/)?trialist ([a-z]+)', block, flags=re.MULTILINE):
+            assert verb in verbs, f'{page.name}: trialist {verb}'

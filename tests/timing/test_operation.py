@@ -1,0 +1,152 @@
+"""What an episode's events become (PhAIL, section 3.1)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trialist.episodes import Episode, Event, EventKind, Outcome
+from trialist.errors import InputError, RecordError
+from trialist.testing import paper_like_cohort
+from trialist.timing import Cause, Operations, cohorts, operations, operations_by_stratum, pool
+
+INF = float('inf')
+
+
+def episode(
+    outcome: str = 'timeout', duration_s: float = 100.0, *events: tuple[float, str] | Event, **more: Any
+) -> Episode:
+    made = tuple(e if isinstance(e, Event) else Event(e[0], EventKind(e[1])) for e in events)
+    fields: dict[str, Any] = {'policy': 'p', 'task': 't', 'outcome': Outcome(outcome), 'duration_s': duration_s}
+    return Episode(**fields | more, events=made)
+
+
+def rows(*episodes: Episode, **more: Any) -> list[tuple[float, bool, str]]:
+    found = operations(episodes, **more)
+    assert found.cause is not None
+    return list(zip(found.durations_s.tolist(), found.observed.tolist(), [c.value for c in found.cause], strict=True))
+
+
+def test_placements_are_timed_from_the_previous_placement_and_the_rest_is_a_censored_tail() -> None:
+    made = episode('timeout', 100, (10, 'placement'), (25, 'placement'), items=5)
+    assert rows(made) == [(10, True, 'placement'), (15, True, 'placement'), (75, False, 'tail')]
+
+
+def test_no_tail_when_every_item_is_placed_or_lost() -> None:
+    made = episode('failure', 40, (10, 'placement'), (30, 'drop_outside'), items=2)
+    assert rows(made) == [(10, True, 'placement'), (INF, True, 'drop_outside')]
+
+
+def test_lost_and_uncollected_items_are_ghosts_and_the_tail_stays_when_items_remain() -> None:
+    made = episode('timeout', 90, (20, 'drop_outside'), (30, 'placement'), (90, 'drop_uncollected'), items=4)
+    assert rows(made) == [
+        (30, True, 'placement'), (INF, True, 'drop_outside'), (INF, True, 'drop_uncollected'), (60, False, 'tail'),
+    ]  # fmt: skip
+
+
+def test_a_safety_stop_ghost_replaces_the_tail() -> None:
+    made = episode('safety_stop', 50, (20, 'placement'), (50, 'safety_stop'), items=3)
+    assert rows(made) == [(20, True, 'placement'), (INF, True, 'safety_stop')]
+
+
+def test_a_timeout_is_censored_and_never_infinite() -> None:
+    assert rows(episode('timeout', 300, items=10)) == [(300, False, 'tail')]
+
+
+def test_zero_successes_are_censored_at_the_real_duration_and_keep_their_ghosts() -> None:
+    made = episode('timeout', 80, (5, 'drop_outside'), items=3, time_cap_s=90)
+    assert rows(made) == [(INF, True, 'drop_outside'), (80, False, 'tail')]
+
+
+@pytest.mark.parametrize(
+    ('flag', 'wanted'), [(True, (INF, True, 'failure')), (False, (12, False, 'tail')), (None, (12, False, 'tail'))]
+)
+def test_a_failure_is_a_ghost_only_where_the_host_says_unrecoverable(flag: bool | None, wanted: object) -> None:
+    assert rows(episode('failure', 12, is_unrecoverable=flag)) == [wanted]
+
+
+def test_single_operation_hosts_are_the_case_of_one() -> None:
+    assert rows(episode('success', 7.5)) == [(7.5, True, 'placement')]
+    assert rows(episode('success', 7.5, items=1, items_placed=1)) == [(7.5, True, 'placement')]
+    assert rows(episode('timeout', 20)) == [(20, False, 'tail')]
+    assert rows(episode('safety_stop', 3)) == [(INF, True, 'safety_stop')]
+    assert rows(episode('failure', 9, (8, 'drop_outside'))) == [(INF, True, 'drop_outside')]
+
+
+def test_a_batch_of_items_costs_its_elapsed_time_once_or_in_shares() -> None:
+    made = episode('success', 30, Event(12, EventKind.PLACEMENT, count=3), items=3)
+    assert [r[0] for r in rows(made)] == [12, 0, 0]
+    assert [r[0] for r in rows(made, batch='share')] == [4, 4, 4]
+
+
+def test_untimed_losses_are_ghosts_and_untimed_placements_are_refused() -> None:
+    assert rows(episode('timeout', 60, items=3, items_placed=0, items_lost=2)) == [
+        (INF, True, 'drop_outside'), (INF, True, 'drop_outside'), (60, False, 'tail'),
+    ]  # fmt: skip
+    with pytest.raises(InputError, match='items_placed is 2 but events time 1'):
+        rows(episode('timeout', 60, (5, 'placement'), items=3, items_placed=2))
+    with pytest.raises(InputError, match='success with 4 items but no placement event'):
+        rows(episode('success', 60, items=4))
+
+
+def test_more_placed_and_lost_than_items_is_refused() -> None:
+    with pytest.raises(InputError, match='more than items = 2'):
+        rows(episode('failure', 60, (5, 'placement'), (9, 'drop_outside'), (11, 'drop_outside'), items=2))
+
+
+def test_the_record_refuses_bad_episodes_before_they_are_timed() -> None:
+    with pytest.raises(RecordError, match='duration_s is -1'):
+        episode('timeout', -1)
+    with pytest.raises(RecordError, match='duration_s is nan'):
+        episode('timeout', math.nan)
+    with pytest.raises(RecordError, match='after the end'):
+        episode('timeout', 10, (11, 'placement'))
+    with pytest.raises(RecordError, match='more than items'):
+        episode('success', 10, (1, 'placement'), (2, 'placement'), items=1)
+
+
+def test_invalid_episodes_are_counted_and_not_scored() -> None:
+    found = operations([episode('invalid', 3), episode('timeout', 20), episode('success', 5)])
+    assert found.n_invalid == 1
+    assert found.n_episodes == 2
+    assert found.episode.tolist() == [1, 2]
+    assert found.cluster.tolist() == [0, 1]
+
+
+def test_operations_can_be_made_from_plain_arrays() -> None:
+    found = Operations([1.0, INF], [True, True], [0, 4])  # type: ignore[arg-type]
+    assert found.n_episodes == 2
+    assert found.n_ghosts == 1
+    with pytest.raises(InputError, match='no causes'):
+        found.count(Cause.TAIL)
+
+
+def test_strata_fall_back_to_the_task_and_pool_renumbers_episodes() -> None:
+    cells = operations_by_stratum([episode('success', 1, stratum='b'), episode('success', 2), episode('timeout', 3)])
+    assert list(cells) == ['b', 't']
+    pooled = pool(cells)
+    assert pooled.cluster.tolist() == [0, 1, 2]
+    assert pooled.n_episodes == 3
+
+
+@given(st.integers(0, 2**32))
+def test_times_of_an_episode_add_up_to_its_duration(seed: int) -> None:
+    """Placements and the tail share out the episode; ghosts take the rest. No operation is lost or made up."""
+    for made in paper_like_cohort(np.random.default_rng(seed), objects=['o'])[::40]:
+        found = operations([made])
+        finite = found.durations_s[np.isfinite(found.durations_s)]
+        assert finite.sum() <= made.duration_s + 1e-9
+        if not found.observed.all():
+            assert finite.sum() == pytest.approx(made.duration_s)
+        assert made.items is not None
+        assert found.n_operations <= made.items
+
+
+def test_a_policy_can_not_be_reference_and_model_at_once() -> None:
+    with pytest.raises(InputError, match='is_reference'):
+        cohorts([episode('success', 1), episode('success', 2, is_reference=True)])

@@ -1,0 +1,192 @@
+"""Traces, tables, figures and verbs, end to end over a store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from trialist.cli import app
+from trialist.episodes import Episode, Outcome, Store
+from trialist.errors import InputError, TrialistError, UnknownName
+from trialist.show.figure import save_figure
+from trialist.show.figure_catalog import FIGURES, FigureRequest, figure_summaries, find_figure
+from trialist.show.table import render
+from trialist.show.timing import scalar_name
+from trialist.testing import paper_like_cohort
+from trialist.timing import cohorts, mtbf, success_curve, uph_of_rmst
+from trialist.timing.trace import pp_trace, qq_trace, trade_off_trace
+
+PAPER_FIGURES = {'cdf', 'pp', 'sup-sign-cycle', 'rmst-grid', 'pairwise-pp', 'qq', 'uph-mtbf', 'uph-mtbf-macro'}
+
+
+@pytest.fixture(scope='module')
+def episodes() -> tuple[Episode, ...]:
+    return tuple(paper_like_cohort(np.random.default_rng(1)))
+
+
+@pytest.fixture(scope='module')
+def store(tmp_path_factory: pytest.TempPathFactory, episodes: tuple[Episode, ...]) -> Path:
+    path = tmp_path_factory.mktemp('store') / 'runs'
+    made = Store.create(path)
+    broken = Episode(
+        policy='act', task='bin-to-bin', stratum='towels', outcome=Outcome.INVALID, duration_s=1.0, seed=999
+    )
+    made.append([*episodes, broken])
+    return path
+
+
+def run(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_qq_stops_at_the_last_level_both_reach() -> None:
+    model = success_curve([10, 20, float('inf'), float('inf')], [True] * 4)
+    reference = success_curve([1, 2, 3, 4], [True] * 4)
+    trace = qq_trace(model, reference, n_levels=2)
+    assert trace.last_level == 0.5
+    assert trace.levels.tolist() == [0.25, 0.5]
+    assert trace.model_s.tolist() == [10, 20]
+    assert trace.reference_s.tolist() == [1, 2]
+
+
+def test_trade_off_traces_the_two_scalars_of_table_1() -> None:
+    curve = success_curve([10, 50, 100, float('inf')], [True] * 4)
+    trace = trade_off_trace([curve])
+    assert trace.uph[-1] == pytest.approx(uph_of_rmst(curve, 240))
+    assert trace.mtbf_s[0] == pytest.approx(mtbf(curve, 30))
+    assert np.all(np.diff(trace.uph) < 0)
+    assert np.all(np.diff(trace.mtbf_s) > 0)
+    with pytest.raises(InputError, match='low < high'):
+        trade_off_trace([curve], low_s=50, high_s=40)
+
+
+def test_pp_of_equal_curves_is_the_diagonal() -> None:
+    curve = success_curve([1, 2, 3], [True] * 3)
+    trace = pp_trace(curve, curve)
+    assert trace.auc == pytest.approx(0.5)
+    assert trace.ks == 0
+    assert trace.ks_time_s is None
+
+
+def test_every_figure_of_the_paper_is_in_the_catalogue() -> None:
+    assert set(FIGURES.names()) >= PAPER_FIGURES
+    assert all(summary for _, summary in figure_summaries())
+
+
+@pytest.mark.parametrize('name', sorted(PAPER_FIGURES))
+def test_every_figure_is_drawn_from_a_store(name: str, episodes: tuple[Episode, ...], tmp_path: Path) -> None:
+    drawn = find_figure(name)(FigureRequest(episodes=episodes, n_resamples=30))
+    assert drawn.axes
+    assert any(ax.lines or ax.collections or ax.containers or ax.texts for ax in drawn.axes)
+    assert save_figure(drawn, tmp_path / f'{name}.svg').stat().st_size > 2000
+
+
+def test_equal_data_give_equal_figure_files(episodes: tuple[Episode, ...], tmp_path: Path) -> None:
+    files = [
+        save_figure(find_figure('cdf')(FigureRequest(episodes=episodes, n_resamples=30)), tmp_path / f'{k}.svg')
+        for k in range(2)
+    ]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_figures_say_what_they_miss(episodes: tuple[Episode, ...]) -> None:
+    alone = tuple(e for e in episodes if e.policy == 'act')
+    with pytest.raises(InputError, match='against a reference, and none is marked'):
+        find_figure('pp')(FigureRequest(episodes=alone))
+    with pytest.raises(InputError, match='two policies'):
+        find_figure('pairwise-pp')(FigureRequest(episodes=alone))
+    with pytest.raises(UnknownName, match="did you mean 'towels'"):
+        find_figure('qq')(FigureRequest(episodes=episodes, strata=('towel',)))
+
+
+def test_score_prints_table_2s_layout(store: Path) -> None:
+    document = json.loads(run('score', store, '--resamples', '100', '-f', 'json'))
+    rows = {row['policy']: row for row in document['rows']}
+    assert list(rows) == ['human', *sorted((p for p in rows if p != 'human'), key=lambda p: -rows[p]['HRT (%)'])]
+    assert rows['human']['HRT (%)'] == 100
+    assert rows['act']['invalid'] == 1
+    assert rows['openpi']['RMST low'] < rows['openpi']['RMST (s)'] < rows['openpi']['RMST high']
+    assert 0 < rows['smolvla']['intervention (%)'] < 100
+
+
+def test_score_without_a_reference_says_why_there_is_no_hrt(store: Path) -> None:
+    document = json.loads(run('score', store, '-w', 'policy=act', '--resamples', '50', '-f', 'json'))
+    assert document['rows'][0]['HRT (%)'] is None
+    assert 'no policy is marked as the reference' in document['note']
+
+
+def test_score_prints_everything_on_request(store: Path) -> None:
+    text = run('score', store, '--resamples', '50', '--all', '--failures', '--label', 'camera_side=tote_side')
+    for wanted in ('UPH of successes', 'AUC = P(T < T reference)', 'Failure modes', 'opposite', 'act (towels)'):
+        assert wanted in text
+
+
+def test_compare_prints_a_verdict_and_all_pairs_print_letters(store: Path) -> None:
+    text = run('compare', store, 'openpi', 'smolvla', '--resamples', '200')
+    assert 'openpi is better than smolvla' in text
+    text = run('compare', store, '--resamples', '200', '--strata')
+    assert 'Who shares a letter' in text
+    assert 'Corrected over 24 comparisons' in text
+
+
+def test_the_same_seed_prints_the_same_numbers(store: Path) -> None:
+    first, again, other = (
+        run('compare', store, 'act', 'groot', '--resamples', '100', '--seed', s, '-f', 'csv') for s in '001'
+    )
+    assert first == again
+    assert first != other
+
+
+def test_calibrate_prints_table_8s_layout(store: Path) -> None:
+    document = json.loads(
+        run('calibrate', store, '--trials', '20', '--resamples', '19', '--label', 'tote_side', '-f', 'json')
+    )
+    assert {row['setup'] for row in document['rows']} == {'same_policy', 'reference', 'permutation', 'nominal'}
+
+
+def test_plot_writes_a_file_and_lists_names(store: Path, tmp_path: Path) -> None:
+    assert 'wrote' in run('plot', 'rmst-grid', store, '-o', tmp_path / 'grid.pdf', '--resamples', '20')
+    assert (tmp_path / 'grid.pdf').read_bytes().startswith(b'%PDF')
+    assert 'sup-sign-cycle' in run('plot', '--list')
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['compare', 'STORE', 'openpi', 'grot'], "did you mean 'groot'"),
+        (['compare', 'STORE', 'openpi'], 'wanted two policies'),
+        (['compare', 'STORE', 'openpi', 'act', '--method', 'permute'], "no method named 'permute'"),
+        (['plot', 'cdff', 'STORE'], "did you mean 'cdf'"),
+        (['plot', 'cdf'], 'wanted a figure and a store'),
+        (['plot', 'cdf', 'STORE', '-o', 'fig.bmp'], 'wanted a figure file'),
+        (['calibrate', 'STORE', '--setup', 'same'], 'no null setup'),
+        (['score', 'STORE', '--label', 'camera'], 'camera_side'),
+        (['score', 'STORE', '-w', 'policy=nobody'], 'no episode matches'),
+        (['score', 'STORE', '--reference', 'humn'], "did you mean 'human'"),
+        (['score', 'STORE', '--tau', '0'], 'tau_s is 0'),
+    ],
+)
+def test_bad_arguments_are_one_clear_line(store: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(TrialistError, match=message):
+        run(*(str(store) if a == 'STORE' else a for a in arguments))
+
+
+def test_scalars_have_names_for_people(episodes: tuple[Episode, ...]) -> None:
+    assert scalar_name('chance_30s') == 'F(30 s)'
+    assert scalar_name('quantile_0.25_s') == 'quantile 0.25 (s)'
+    assert cohorts(episodes)['human'].is_reference
+
+
+def test_wide_tables_keep_their_digits() -> None:
+    from trialist.show.table import table
+
+    wide = table('t', [f'column {k}' for k in range(14)], [[123456.789] * 14])
+    assert render(wide).count('123456.789') == 14

@@ -1,0 +1,185 @@
+"""Verdicts never overclaim."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trialist.episodes import Episode, Outcome
+from trialist.errors import InputError
+from trialist.testing import effect_pair, paper_like_cohort
+from trialist.timing import (
+    Cause,
+    Cohort,
+    Operations,
+    Verdict,
+    cohorts,
+    compare_all,
+    compare_timing,
+    failure_modes,
+    label_sensitivity,
+    macro_ks,
+    operations_by_stratum,
+    sensitivity_table,
+)
+
+INF = float('inf')
+
+
+@pytest.fixture(scope='module')
+def found() -> dict[str, Cohort]:
+    return cohorts(paper_like_cohort(np.random.default_rng(1)))
+
+
+def arm(times: np.ndarray) -> dict[str, Operations]:
+    return {'s': Operations(times, np.ones(len(times), dtype=bool), np.arange(len(times)))}
+
+
+def compare(a: dict[str, Operations], b: dict[str, Operations], **more: object) -> object:
+    return compare_timing(a, b, rng=np.random.default_rng(0), n_resamples=600, **more)  # type: ignore[arg-type]
+
+
+def test_a_clear_slowdown_is_better() -> None:
+    first, second = effect_pair(np.random.default_rng(0), slowdown=2.0)
+    result = compare_timing(
+        operations_by_stratum(first), operations_by_stratum(second), rng=np.random.default_rng(0), n_resamples=600
+    )
+    assert result.verdict is Verdict.BETTER
+    assert result.better == 'a'
+    assert 'rmst_s' in result.favouring_a
+    assert not result.favouring_b
+    assert 'a is better than b' in result.sentence
+    swapped = compare_timing(
+        operations_by_stratum(second), operations_by_stratum(first), rng=np.random.default_rng(0), n_resamples=600
+    )
+    assert swapped.better == 'b'
+
+
+def test_no_difference_is_unresolved() -> None:
+    first, second = effect_pair(np.random.default_rng(3))
+    result = compare_timing(
+        operations_by_stratum(first), operations_by_stratum(second), rng=np.random.default_rng(0), n_resamples=600
+    )
+    assert result.verdict is Verdict.UNRESOLVED
+    assert result.better is None
+    assert result.n_for_power is None
+    assert 'not told apart' in result.sentence
+
+
+def test_crossing_curves_name_the_scalars_on_both_sides() -> None:
+    """Fast but often failing against slow but sure: early chance favours one, RMST the other."""
+    rng = np.random.default_rng(0)
+    fast = np.where(rng.random(300) < 0.6, rng.exponential(10, 300), INF)
+    sure = 40 + rng.exponential(20, 300)
+    result = compare_timing(arm(fast), arm(sure), rng=rng, n_resamples=600)
+    assert result.verdict is Verdict.CROSSING
+    assert 'chance_30s' in result.favouring_a
+    assert 'rmst_s' in result.favouring_b
+    assert result.better is None
+
+
+def test_scalars_that_only_lean_apart_do_not_make_a_crossing() -> None:
+    """Different spreads around one mean: KS sees it, no scalar excludes zero, so the direction stays open."""
+    rng = np.random.default_rng(4)
+    narrow, wide = rng.normal(100, 4, 60), rng.normal(100, 14, 60)
+    from trialist.timing import Scale
+
+    result = compare_timing(arm(narrow), arm(wide), rng=rng, n_resamples=1500, scale=Scale(thresholds_s=(100.0,)))
+    assert result.ks.p_value < 0.05
+    assert result.verdict is Verdict.DIRECTION_UNRESOLVED
+    assert not result.favouring_a
+    assert not result.favouring_b
+
+
+def test_a_reference_adds_its_scalars_and_none_takes_them_away(found: dict[str, Cohort]) -> None:
+    with_reference = compare_timing(
+        found['act'].cells,
+        found['groot'].cells,
+        rng=np.random.default_rng(0),
+        reference=found['human'].cells,
+        n_resamples=300,
+    )
+    without = compare_timing(found['act'].cells, found['groot'].cells, rng=np.random.default_rng(0), n_resamples=300)
+    assert set(with_reference.advantages) - set(without.advantages) == {'hrt', 'auc_vs_reference'}
+
+
+def test_matched_pairs_are_resampled_together() -> None:
+    """The same scenes, one arm a quarter slower: scene noise cancels in paired intervals and not in others."""
+    rng = np.random.default_rng(2)
+    scene = rng.exponential(60, 40)
+    arms = [
+        {'s': Operations(scene * factor, np.ones(40, dtype=bool), np.arange(40), scenes=tuple(range(40)))}
+        for factor in (1.0, 1.25)
+    ]
+    widths = {}
+    for method in ('permutation', 'paired_swap'):
+        result = compare_timing(
+            arms[0], arms[1], rng=np.random.default_rng(0), reference=arms[0], n_resamples=800, method=method
+        )
+        found = result.advantages['rmst_s']
+        assert found.percentile is not None
+        assert found.bca is not None
+        widths[method] = found.percentile.width, found.bca.width
+    assert widths['paired_swap'][0] < 0.5 * widths['permutation'][0]
+    assert widths['paired_swap'][1] < 0.5 * widths['permutation'][1]
+    assert result.better == 'a'
+
+
+def test_scenes_match_by_instance_when_seeds_differ() -> None:
+    def made(policy: str, offset: int) -> list[Episode]:
+        return [
+            Episode(policy=policy, task='t', outcome=Outcome.SUCCESS, duration_s=5.0 + i, instance=i, seed=offset + i)
+            for i in range(6)
+        ]
+
+    a, b = (operations_by_stratum(made(p, k)) for p, k in (('a', 0), ('b', 100)))
+    assert macro_ks(a, b, n_resamples=9, rng=np.random.default_rng(0), method='paired_swap').n_episodes == (6, 6)
+
+
+def test_letters_group_what_can_not_be_told_apart(found: dict[str, Cohort]) -> None:
+    models = [c for c in found.values() if not c.is_reference]
+    result = compare_all(models, rng=np.random.default_rng(0), reference=found['human'], n_resamples=999)
+    assert set(result.letters['openpi']) & set(result.letters['groot'])
+    assert not set(result.letters['smolvla']) & set(result.letters['openpi'])
+    assert result.policies[-1] == 'smolvla'
+    assert len(result.comparisons) == len(result.p_holm) == 6
+    with pytest.raises(InputError, match='at least two'):
+        compare_all(models[:1], rng=np.random.default_rng(0))
+
+
+def test_alpha_must_be_a_probability() -> None:
+    with pytest.raises(InputError, match='alpha'):
+        compare(arm(np.ones(3)), arm(np.ones(3)), alpha=5)
+
+
+def test_failure_modes_are_counts_of_the_record(found: dict[str, Cohort]) -> None:
+    modes = failure_modes(found['smolvla'])
+    episodes = found['smolvla'].valid
+    assert modes.operations_by_cause[Cause.DROP_OUTSIDE] == sum(e.items_lost or 0 for e in episodes)
+    assert modes.operations_by_cause[Cause.PLACEMENT] == sum(e.items_placed or 0 for e in episodes)
+    assert sum(modes.operations_by_cause.values()) == modes.n_operations
+    assert sum(modes.episodes_by_outcome.values()) == modes.n_episodes == len(episodes)
+    assert modes.ghost_share == pytest.approx(found['smolvla'].pooled.n_ghosts / modes.n_operations)
+
+
+def test_label_sensitivity_is_items_placed_over_items(found: dict[str, Cohort]) -> None:
+    """Table 7's completion is over items, not over episodes or operations."""
+    result = label_sensitivity(found['act'], label='camera_side=tote_side', rng=np.random.default_rng(0))
+    assert {s.value for s in result.shares} == {'same', 'opposite'}
+    placed = sum(e.items_placed or 0 for e in found['act'].valid)
+    assert sum(s.n_placed for s in result.shares) == placed
+    assert sum(s.n_items for s in result.shares) == 10 * found['act'].n_episodes
+    assert result.is_balanced
+    assert result.difference_interval is not None
+    assert result.difference == pytest.approx(result.shares[0].completion - result.shares[1].completion)
+
+
+def test_an_unbalanced_label_is_flagged(found: dict[str, Cohort]) -> None:
+    kept = [e for i, e in enumerate(found['act'].valid) if e.labels['camera_side'] == 'left' or i % 4 == 1]
+    result = label_sensitivity(cohorts(kept)['act'], label='camera_side', rng=np.random.default_rng(0))
+    assert not result.is_balanced
+
+
+def test_an_unknown_label_suggests_the_near_one(found: dict[str, Cohort]) -> None:
+    with pytest.raises(InputError, match="did you mean 'camera_side'"):
+        sensitivity_table(found, label='camera_sid', rng=np.random.default_rng(0))

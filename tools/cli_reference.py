@@ -1,0 +1,66 @@
+"""Write the reference of the command line from the commands themselves.
+
+python tools/cli_reference.py > docs/reference/cli.md
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from trialist.cli import app
+
+HEAD = """\
+# The command line
+
+Written by `tools/cli_reference.py` from the commands themselves; a test keeps it true.
+"""
+
+
+def sections(command: Any, path: str) -> Iterator[str]:
+    """A section for a command, then for each command below it."""
+    children = getattr(command, 'commands', {})
+    if path != 'trialist':
+        yield section(command, path)
+    for name in children:
+        yield from sections(children[name], f'{path} {name}')
+
+
+def section(command: Any, path: str) -> str:
+    """One command: what it does, and its arguments and options."""
+    lines = [f'## `{path}`', '', inspect.cleandoc(command.help or '').replace('\f', '').strip(), '']
+    rows = [row for parameter in command.params if (row := parameter_row(parameter)) is not None]
+    if rows:
+        lines += ['| argument or option | meaning | default |', '|---|---|---|', *rows, '']
+    return '\n'.join(lines)
+
+
+def parameter_row(parameter: Any) -> str | None:
+    """One line of the table."""
+    if parameter.name == 'help' or getattr(parameter, 'hidden', False):
+        return None
+    is_option = parameter.param_type_name == 'option'
+    name = (
+        ', '.join(f'`{o}`' for o in parameter.opts)
+        if is_option
+        else f'`{(parameter.metavar or parameter.name).upper()}`'
+    )
+    meaning = ' '.join((getattr(parameter, 'help', '') or '').split()).replace('|', r'\|')
+    default = parameter.default
+    absent = default is None or default is False or callable(default) or default in ('', [], ())
+    shown = '' if absent else f'`{default}`'
+    if parameter.required:
+        shown = 'required'
+    return f'| {name} | {meaning} | {shown} |'
+
+
+def reference() -> str:
+    """The whole page."""
+    return HEAD + '\n' + '\n'.join(sections(typer.main.get_command(app), 'trialist'))
+
+
+if __name__ == '__main__':
+    print(reference(), end='')

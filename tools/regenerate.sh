@@ -1,0 +1,7 @@
+#!/bin/sh
+# Write again what is generated from the code and the documents: import contracts and the command reference.
+set -eu
+cd "$(dirname "$0")/.."
+python=${PYTHON:-.venv/bin/python}
+"$python" tools/import_contracts.py > .importlinter
+"$python" tools/cli_reference.py > docs/reference/cli.md
