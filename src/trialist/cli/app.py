@@ -13,6 +13,7 @@ from trialist.cli.compare import compare
 from trialist.cli.demo import demo
 from trialist.cli.importing import import_table
 from trialist.cli.plot import plot
+from trialist.cli.robustness import robustness
 from trialist.cli.safety import safety_app
 from trialist.cli.score import score
 from trialist.cli.store import store_app
@@ -46,6 +47,7 @@ app.command('demo')(demo)
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
 app.add_typer(safety_app, name='safety')
+app.command('robustness')(robustness)
 app.add_typer(audit_app, name='audit')
 app.command('score')(score)
 app.command('compare')(compare)
