@@ -9,11 +9,14 @@ import typer
 from trialist import __version__
 from trialist.cli.audit import audit_app
 from trialist.cli.calibrate import calibrate
+from trialist.cli.close import close
 from trialist.cli.compare import compare
 from trialist.cli.demo import demo
 from trialist.cli.importing import import_table
+from trialist.cli.plan import plan
 from trialist.cli.plot import plot
 from trialist.cli.robustness import robustness
+from trialist.cli.run import run
 from trialist.cli.safety import safety_app
 from trialist.cli.score import score
 from trialist.cli.store import store_app
@@ -44,6 +47,9 @@ def root(
 
 # One line a verb, in the order of a trial.
 app.command('demo')(demo)
+app.command('plan')(plan)
+app.command('run')(run)
+app.command('close')(close)
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
 app.add_typer(safety_app, name='safety')

@@ -6,6 +6,7 @@ from trialist.episodes.event import Event, EventKind, EventSource
 from trialist.episodes.provenance import PolicyCard, Provenance, collect_provenance
 from trialist.episodes.store import Store, TrialInfo, read_store
 from trialist.episodes.trajectory import Camera, Contacts, Scene, Trajectory, trajectories_equal
+from trialist.episodes.unblinding import Unblinding
 
 __all__ = [
     'Camera',
@@ -24,6 +25,7 @@ __all__ = [
     'Store',
     'Trajectory',
     'TrialInfo',
+    'Unblinding',
     'collect_provenance',
     'read_store',
     'trajectories_equal',

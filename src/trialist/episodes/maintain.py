@@ -29,6 +29,7 @@ from trialist.episodes.part import (
 )
 from trialist.episodes.schema import EPISODE_MIGRATIONS, EVENT_MIGRATIONS, EVENT_SCHEMA, SCHEMA_VERSION, migrate
 from trialist.episodes.store import TRAJECTORY_ROW_GROUP, Store
+from trialist.episodes.unblinding import FOLDER as UNBLINDING
 from trialist.errors import StoreError
 
 ROWS_A_PART = 100_000
@@ -210,7 +211,7 @@ def merge_stores(target: Path | str, source: Path | str) -> Merge:
     if into.path.resolve() == other.path.resolve():
         raise StoreError(f'{into.path}: a store can not be merged into itself')
     shared = _shared_episodes(into, other)
-    for folder in ('provenance', 'media'):
+    for folder in ('provenance', 'media', UNBLINDING):
         for path in sorted(p for p in (other.path / folder).rglob('*') if p.is_file()):
             _copy_once(path, into.path / folder / path.relative_to(other.path / folder))
     done = set(shared)

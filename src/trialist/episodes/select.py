@@ -27,6 +27,7 @@ from trialist.episodes.schema import (
     episodes_from_arrow,
     migrate,
 )
+from trialist.episodes.unblinding import Unblindings
 from trialist.errors import RecordError, StoreError, UnknownName
 
 Key = tuple[str, int]
@@ -122,10 +123,16 @@ def _id_hashes(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
 
 
 def read_part_episodes(
-    part: PartInfo, events: Mapping[Key, tuple[Event, ...]], *, edits: Edits, where: Where | None
+    part: PartInfo,
+    events: Mapping[Key, tuple[Event, ...]],
+    *,
+    edits: Edits,
+    where: Where | None,
+    unblindings: Unblindings | None = None,
 ) -> Iterator[Episode]:
-    """Stream the episodes of one part in bounded memory, edits applied, filtered as asked."""
-    expression = _expression(where)
+    """Stream the episodes of one part in bounded memory, unblinded, edits applied, filtered as asked."""
+    opened = unblindings if unblindings is not None and unblindings.by_trial else None
+    expression = _expression(_blinded(where, opened))
     if expression is not None and edits.by_episode:
         expression = expression | ds.field('episode_id').isin(list(edits.by_episode))
     start = 0
@@ -134,7 +141,7 @@ def read_part_episodes(
             table = pa.Table.from_batches([batch])
             table = migrate(table, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
             for episode in episodes_from_arrow(table, events):
-                edited = edits.apply(episode)
+                edited = edits.apply(opened.apply(episode) if opened is not None else episode)
                 if where is None or _matches(edited, where):
                     yield edited
             start += batch.num_rows
@@ -161,6 +168,17 @@ def _scan(part: PartInfo, *, columns: list[str] | None = None, expression: Any =
 def _values(wanted: Any) -> list[Any]:
     many = isinstance(wanted, Collection) and not isinstance(wanted, str)
     return [v.value if isinstance(v, enum.Enum) else v for v in (wanted if many else [wanted])]
+
+
+def _blinded(where: Where | None, opened: Unblindings | None) -> Where | None:
+    """The filter as it holds for rows that were recorded under codes; what codes hide is filtered after reading."""
+    if where is None or opened is None:
+        return where
+    coded = {name: wanted for name, wanted in where.items() if name != 'is_reference'}
+    if 'policy' in coded:
+        names = _values(coded['policy'])
+        coded['policy'] = names + opened.codes(names)
+    return coded
 
 
 def _expression(where: Where | None) -> Any:

@@ -7,6 +7,7 @@
     provenance/       where episodes came from, one JSON file for each distinct origin
     media/            videos and depth files
     edits.jsonl       the append-only overlay
+    unblinding/       for each closed trial, which policy each code stood for
 
 Writing never touches what is there. Reading applies the edits and picks the one attempt of an episode that counts.
 """
@@ -50,6 +51,7 @@ from trialist.episodes.schema import (
 )
 from trialist.episodes.select import Selection, Where, check_where, read_part_episodes, select_attempts
 from trialist.episodes.trajectory import Trajectory
+from trialist.episodes.unblinding import Unblindings, read_unblindings
 from trialist.errors import InputError, StoreError
 
 FORMAT = 'trialist-store'
@@ -189,6 +191,10 @@ class Store:
         """The overlay as it stands."""
         return Edits.of(read_edits(self.path / 'edits.jsonl'))
 
+    def unblindings(self) -> Unblindings:
+        """The openings of the closed trials in this store."""
+        return read_unblindings(self.path)
+
     def parts(self) -> list[PartInfo]:
         """The episodes parts that count, oldest first."""
         return live_parts(self.path)
@@ -196,7 +202,7 @@ class Store:
     def episodes(
         self, *, where: Where | None = None, attempts: str = 'counted', dropped: bool = False, events: bool = True
     ) -> Iterator[Episode]:
-        """Stream the episodes, edits applied.
+        """Stream the episodes, edits applied; those of a closed trial under their policies' names.
 
         `attempts='counted'` gives the one attempt of each id that counts: the first that was valid, or the last one if
         none was. `'all'` gives every attempt. `where` filters by fields: a value, or a collection of them. `dropped`
@@ -251,11 +257,11 @@ class Store:
         if attempts not in ('counted', 'all'):
             raise InputError(f"attempts is {attempts!r}, wanted 'counted' or 'all'")
         check_where(where)
-        parts, edits = self.parts(), self.edits()
+        parts, edits, unblindings = self.parts(), self.edits(), self.unblindings()
         selection = select_attempts(parts, edits) if attempts == 'counted' else Selection.everything()
         for number, part in enumerate(parts):
             event_rows = self._events_of(part) if events else {}
-            for episode in read_part_episodes(part, event_rows, edits=edits, where=where):
+            for episode in read_part_episodes(part, event_rows, edits=edits, where=where, unblindings=unblindings):
                 if selection.keeps(number, episode.key) and (dropped or not edits.is_dropped(*episode.key)):
                     yield part, episode
 

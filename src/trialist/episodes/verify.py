@@ -21,6 +21,7 @@ from trialist.episodes.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by
 from trialist.episodes.select import read_part_episodes
 from trialist.episodes.store import FOLDERS, Store
 from trialist.episodes.trajectory import check_trajectory
+from trialist.episodes.unblinding import FOLDER as UNBLINDING
 from trialist.errors import RecordError, StoreError, TrialistError
 
 Key = tuple[str, int]
@@ -81,14 +82,16 @@ def verify_store(path: Path | str) -> Verification:
     replaced = {name for part in parts for name in part.replaces}
     counts = _check_parts(store, [part for part in parts if part.path.name not in replaced], findings)
     findings += _check_edits(store)
+    findings += _check_unblindings(store)
     findings += [Finding(FindingKind.LEFTOVER, path, why) for path, why in leftovers(root, parts)]
     return Verification(tuple(findings), *counts)
 
 
 def _missing_folders(root: Path) -> list[Finding]:
     gone = [name for name in FOLDERS if not (root / name).is_dir()]
-    known = {*FOLDERS, 'trial.json', 'edits.jsonl', PENDING, '.lock'}
-    foreign = [p for p in sorted(root.iterdir()) if p.name not in known and not p.name.startswith('.trial.json')]
+    known = {*FOLDERS, 'trial.json', 'edits.jsonl', PENDING, '.lock', UNBLINDING}
+    passing = ('.trial.json', '.run.')  # drafts and locks
+    foreign = [p for p in sorted(root.iterdir()) if p.name not in known and not p.name.startswith(passing)]
     return [Finding(FindingKind.MISSING, root / name, 'a folder of the store is gone') for name in gone] + [
         Finding(FindingKind.FOREIGN, p, 'not part of a store') for p in foreign
     ]
@@ -230,6 +233,21 @@ def _readable_edits(store: Store) -> Edits:
         return store.edits()
     except StoreError:
         return Edits({})
+
+
+def _check_unblindings(store: Store) -> Iterator[Finding]:
+    folder = store.path / UNBLINDING
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.suffix != '.json':
+            kind = FindingKind.LEFTOVER if path.name.startswith('.') else FindingKind.FOREIGN
+            yield Finding(kind, path, 'not an unblinding record')
+    try:
+        for trial_id in store.unblindings().by_trial:
+            if not (folder / f'{trial_id}.json').exists():
+                yield Finding(FindingKind.RECORD, folder, f'the record of trial {trial_id} is under another name')
+    except StoreError as error:
+        where, _, detail = str(error).partition(': ')
+        yield Finding(FindingKind.DAMAGED, Path(where), detail)
 
 
 def _check_edits(store: Store) -> Iterator[Finding]:

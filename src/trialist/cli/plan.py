@@ -1,0 +1,99 @@
+"""`trialist plan`: what a declared trial amounts to, before anything is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trialist.cli.output import FormatOption, print_table
+
+if TYPE_CHECKING:
+    from trialist.run import TrialPlan
+
+PlanPath = Annotated[Path, typer.Argument(help='The file that declares the trial.', show_default=False)]
+
+
+def plan(
+    trial: PlanPath,
+    check: Annotated[
+        bool, typer.Option('--check', help='Open host and policies and check that they fit together (names are shown).')
+    ] = False,
+    form: FormatOption = 'text',
+) -> None:
+    """Print the cells of a declared trial, how long it takes at most, and what it will be able to tell.
+
+    Example: `trialist plan trial.toml --check`
+    """
+    from trialist.run import read_plan, summarize_plan
+    from trialist.show.table import Column, table
+
+    declared = read_plan(trial)
+    size = summarize_plan(declared)
+    rows = [
+        [c.task.name, c.stratum.name or None, c.condition.name, size.episodes_per_cell, c.items, c.time_cap_s]
+        for c in declared.cells()
+    ]
+    columns: list[str | Column] = [
+        'task',
+        'stratum',
+        'condition',
+        'episodes a policy',
+        'items',
+        Column('time cap (s)', 'g'),
+    ]
+    print_table(table(f'{declared.title or trial.stem}: {size.n_cells} cells', columns, rows), form)
+    print_table(table('what it amounts to', ['quantity', 'value'], _size_rows(declared)), form)
+    if declared.blinding.enabled and not declared.blinding.secret:
+        import secrets
+
+        typer.echo(
+            'Blinding has no secret: who can guess the policies can check the guess against the plan hash. '
+            f'Add under [blinding]: secret = "{secrets.token_hex(8)}"',
+            err=True,
+        )
+    if check:
+        _check(declared)
+        typer.echo('host and policies open and fit together')
+
+
+def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
+    from trialist.run import summarize_plan
+
+    size = summarize_plan(declared)
+    difference = size.resolvable_difference
+    return [
+        ['plan hash', declared.hash],
+        ['policies', size.n_policies],
+        ['episodes', size.n_episodes],
+        ['episodes a policy', size.episodes_per_policy],
+        ['takes at most', _duration(size.longest_s)],
+        ['95 % interval of a success rate, a policy in a cell', f'at most +-{size.half_width_per_cell:.3f}'],
+        ['95 % interval of a success rate, a policy over all cells', f'at most +-{size.half_width_per_policy:.3f}'],
+        [
+            f'difference of two policies seen with power 0.8 ({size.resolvable_basis})',
+            'none at this size' if difference is None else f'{difference:.3f}',
+        ],
+        ['stopping rule', declared.stopping.rule.value],
+    ]
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f'{hours} h {rest // 60} min' if hours else f'{rest // 60} min {rest % 60} s'
+
+
+def _check(declared: TrialPlan) -> None:
+    from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
+    from trialist.run.seam import ClosableHost, ClosablePolicy
+
+    host = open_host(declared.host)
+    check_host_fits(declared, host)
+    for name, entry in declared.policies.items():
+        policy = open_policy(entry)
+        check_policy_fits(declared, host, policy, name=name, shown=name)
+        if isinstance(policy, ClosablePolicy):
+            policy.close()
+    if isinstance(host, ClosableHost):
+        host.close()

@@ -1,0 +1,117 @@
+"""`trialist run`: run what is left of a declared trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trialist.cli.plan import PlanPath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from trialist.run.progress import Report, TrialProgress
+
+StoreOption = Annotated[
+    Path | None, typer.Option('--store', help='The folder of the store.', show_default='runs/ and the plan hash')
+]
+LINE_EVERY_S = 10.0
+
+
+def run(
+    trial: PlanPath,
+    store: StoreOption = None,
+    workers: Annotated[int, typer.Option(help='Processes; each has its own host and policies.')] = 1,
+    operator: Annotated[str, typer.Option(help='Who stands beside the robot; recorded with every episode.')] = '',
+    fixture: Annotated[str | None, typer.Option(help='Only the slots of this fixture.')] = None,
+    session: Annotated[str | None, typer.Option(help='Only the slots of this session: s1, s2, ...')] = None,
+    stop_after: Annotated[int | None, typer.Option(help='At most so many episodes now; run again for more.')] = None,
+    worker_log: Annotated[
+        Path | None, typer.Option(help='Keep what hosts and policies print. It may name policies: keep it away.')
+    ] = None,
+) -> None:
+    """Run what is left of a trial, in blinded random order. Interrupt it whenever you like; the same command goes on.
+
+    Example: `trialist run trial.toml --workers 2 --operator kim`
+    """
+    from trialist.run import read_plan, run_trial
+
+    declared = read_plan(trial)
+    folder = default_store(declared.hash) if store is None else store
+    with _shown_progress() as report:
+        done = run_trial(
+            declared, folder, workers=workers, operator=operator, fixture=fixture, session=session,
+            stop_after=stop_after, report=report, worker_log=worker_log,
+        )  # fmt: skip
+    typer.echo(f'{done.store}: {done.n_valid} of {done.n_total} episodes valid, {done.n_run} run now')
+    if done.n_given_up:
+        typer.echo(f'{done.n_given_up} given up: every attempt was INVALID; `trialist store ls --all` says why')
+    if done.stop is not None:
+        typer.echo(f'stopped by the rule: {done.stop.reason}')
+    if done.is_complete and fixture is None and session is None:
+        typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME')
+
+
+def default_store(plan_hash: str) -> Path:
+    """Where a trial's store lies unless said otherwise; it gives no name away."""
+    return Path('runs') / plan_hash[:12]
+
+
+def _shown_progress() -> AbstractContextManager[Report]:
+    import sys
+
+    return _bar() if sys.stderr.isatty() else _lines()
+
+
+def _bar() -> AbstractContextManager[Report]:
+    from contextlib import contextmanager
+
+    @contextmanager
+    def showing() -> Iterator[Report]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn('{task.description}'))
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task('starting', total=None)
+
+            def report(progress: TrialProgress) -> None:
+                bar.update(task, total=progress.n_total, completed=progress.n_valid, description=describe(progress))
+
+            yield report
+
+    return showing()
+
+
+def _lines() -> AbstractContextManager[Report]:
+    import time
+    from contextlib import contextmanager
+
+    @contextmanager
+    def showing() -> Iterator[Report]:
+        last_s = time.monotonic()
+
+        def report(progress: TrialProgress) -> None:
+            nonlocal last_s
+            if time.monotonic() - last_s >= LINE_EVERY_S:
+                last_s = time.monotonic()
+                typer.echo(f'{progress.n_valid} of {progress.n_total}; {describe(progress)}', err=True)
+
+        yield report
+
+    return showing()
+
+
+def describe(progress: TrialProgress) -> str:
+    """The rest of a progress line: time left, counts of coded arms, troubles."""
+    parts = []
+    if progress.eta_s is not None:
+        minutes, seconds = divmod(round(progress.eta_s), 60)
+        parts.append(f'{minutes} min {seconds} s left')
+    parts += [f'{code} {count}' for code, count in progress.per_arm.items()]
+    if progress.n_invalid:
+        parts.append(f'invalid {progress.n_invalid}')
+    return ', '.join(parts)

@@ -1,0 +1,1 @@
+"""Who acts: policies behind wires, replays and probes."""

@@ -1,0 +1,57 @@
+"""Running trials: declared plans, blinded rotation, the control loop, recording and resuming."""
+
+from trialist.run.closing import close_trial
+from trialist.run.conformance import check_host, check_policy
+from trialist.run.convention import (
+    ActionConvention,
+    ControlMode,
+    Frame,
+    Gripper,
+    HostSpec,
+    PolicySpec,
+    Rotation,
+    Target,
+    check_conventions,
+)
+from trialist.run.engine import TrialRun, run_trial
+from trialist.run.fault_text import read_fault
+from trialist.run.loop import Order, Rollout, run_episode
+from trialist.run.plan import TrialPlan, read_plan
+from trialist.run.rotation import Slot, trial_slots
+from trialist.run.seam import Action, Chunk, Host, HostReport, Observation, Policy, Session, Setup
+from trialist.run.size import PlanSummary, summarize_plan
+
+__all__ = [
+    'Action',
+    'ActionConvention',
+    'Chunk',
+    'ControlMode',
+    'Frame',
+    'Gripper',
+    'Host',
+    'HostReport',
+    'HostSpec',
+    'Observation',
+    'Order',
+    'PlanSummary',
+    'Policy',
+    'PolicySpec',
+    'Rollout',
+    'Rotation',
+    'Session',
+    'Setup',
+    'Slot',
+    'Target',
+    'TrialPlan',
+    'TrialRun',
+    'check_conventions',
+    'check_host',
+    'check_policy',
+    'close_trial',
+    'read_fault',
+    'read_plan',
+    'run_episode',
+    'run_trial',
+    'summarize_plan',
+    'trial_slots',
+]

@@ -1,0 +1,142 @@
+"""Blinding: codes instead of policy names wherever somebody could look, until the trial is closed.
+
+Everything here follows from the plan, so a resumed run has the same codes. It hides names from those who have the
+store, the console and the logs but not the plan's file; it is no protection against those who have that file.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trialist.errors import InputError
+from trialist.run.plan import TrialPlan
+
+CODE_DIGITS = 4
+SHORTEST_TERM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Blinding:
+    """The codes of a plan's policies, and the words that would give them away."""
+
+    codes: Mapping[str, str]  # policy -> code
+    key: bytes
+    terms: Mapping[str, str]  # word -> what stands for it
+
+    def scrub(self, text: str) -> str:
+        """`text` with every telling word replaced."""
+        for term in sorted(self.terms, key=len, reverse=True):
+            text = re.sub(rf'(?<![A-Za-z0-9]){re.escape(term)}(?![A-Za-z0-9])', self.terms[term], text, flags=re.I)
+        return text
+
+    def hide(self, text: str) -> str:
+        """`text` with every telling word struck out; unlike `scrub`, it does not say which arm was meant."""
+        return Blinding({}, b'', dict.fromkeys(self.terms, '[policy]')).scrub(text)
+
+    def seal(self, text: str, *, nonce: str) -> str:
+        """`text` made unreadable without the plan (or, after closing, the unblinding record)."""
+        return seal(self.key, text, nonce=nonce)
+
+
+def blinding_of(plan: TrialPlan) -> Blinding:
+    """The codes of a plan; with blinding off, every policy is its own code."""
+    key = hmac.digest(plan.as_json().encode(), b'trialist blinding', 'sha256')
+    if not plan.blinding.enabled:
+        return Blinding({name: name for name in plan.policies}, key, {})
+    codes = _codes(sorted(plan.policies), key)
+    terms: dict[str, str] = {}
+    said = {name: set(_words(plan, name)) for name in plan.policies}
+    common = set.intersection(*said.values())  # what all arms share tells nobody apart
+    for words in said.values():
+        terms.update(dict.fromkeys(words - common, '[policy]'))
+    terms.update(codes)
+    blinding = Blinding(codes, key, terms)
+    _check_open_names(plan, blinding)
+    return blinding
+
+
+def _codes(names: list[str], key: bytes) -> dict[str, str]:
+    digests = {name: hmac.digest(key, name.encode(), 'sha256').hex() for name in names}
+    digits = CODE_DIGITS
+    while len({d[:digits] for d in digests.values()}) < len(names):
+        digits += 1
+    return {name: f'arm-{digests[name][:digits]}' for name in names}
+
+
+def _words(plan: TrialPlan, name: str) -> Iterator[str]:
+    entry = plan.policies[name]
+    yield entry.use
+    yield from (part for part in re.split(r'[:.]', entry.use) if len(part) >= SHORTEST_TERM)
+    yield from (text for text in _texts(entry.options) if len(text) >= SHORTEST_TERM)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)
+
+
+def _check_open_names(plan: TrialPlan, blinding: Blinding) -> None:
+    shown = [('task', t.name) for t in plan.tasks] + [('stratum', s.name) for s in plan.strata]
+    shown += [('task instruction', t.instruction) for t in plan.tasks]
+    shown += [('condition', c.name) for c in plan.conditions] + [('benchmark', plan.benchmark), ('host', plan.host.use)]
+    shown += [('fixture', f) for f in plan.rotation.fixtures]
+    shown += [('nuisance level', level) for levels in plan.nuisance.values() for level in levels]
+    names = Blinding(blinding.codes, b'', blinding.codes)
+    for kind, text in shown:
+        if names.scrub(text) != text:
+            raise InputError(
+                f'{kind} {text!r} holds the name of a policy and would unblind the trial; rename one of the two, '
+                'or set enabled = false under [blinding]'
+            )
+
+
+def blinded_plan(plan: TrialPlan, blinding: Blinding) -> str:
+    """The plan as the store shows it while the trial is open: codes for policies, and nothing else about them."""
+    values = json.loads(plan.as_json())
+    if plan.blinding.enabled:
+        values['policies'] = {code: {} for code in sorted(blinding.codes.values())}
+        values['reference'] = ''
+        values['title'] = blinding.hide(plan.title)
+        values['blinding'] = {'enabled': True}
+    return json.dumps(values, sort_keys=True, indent=1)
+
+
+def derived_seed(key: bytes, *parts: str | int, bits: int = 31) -> int:
+    """A seed that depends on every part and on nothing else."""
+    text = json.dumps(parts, separators=(',', ':'))
+    return int.from_bytes(hmac.digest(key, text.encode(), 'sha256')[:8]) >> (64 - bits)
+
+
+def seal(key: bytes, text: str, *, nonce: str) -> str:
+    """`text` under a key stream of SHA-256 in counter mode: hidden from a casual look, opened by `unseal`."""
+    packed = zlib.compress(text.encode())
+    return base64.b85encode(_mask(packed, key, nonce)).decode()
+
+
+def unseal(key: bytes, sealed: str, *, nonce: str) -> str:
+    """The text that `seal` hid."""
+    try:
+        return zlib.decompress(_mask(base64.b85decode(sealed), key, nonce)).decode()
+    except (ValueError, zlib.error) as error:
+        raise InputError(f'{nonce}: the sealed text does not open with this plan ({error})') from error
+
+
+def _mask(data: bytes, key: bytes, nonce: str) -> bytes:
+    stream = b''.join(
+        hashlib.sha256(key + nonce.encode() + block.to_bytes(8)).digest() for block in range(len(data) // 32 + 1)
+    )
+    return bytes(a ^ b for a, b in zip(data, stream, strict=False))

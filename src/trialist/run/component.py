@@ -1,0 +1,92 @@
+"""Hosts and policies by name: built in, installed under an entry point, or ``module:attribute``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trialist.catalog import Catalog
+from trialist.errors import InputError, UnknownName
+from trialist.run.convention import Target, check_conventions
+from trialist.run.limit import Limiter
+from trialist.run.plan import Clock, HostEntry, LatencyMode, PolicyEntry, TrialPlan
+from trialist.run.seam import Action, HoldingHost, Host, Policy, PreparedHost
+
+HOSTS = Catalog(
+    'host',
+    {
+        'point-mass': 'trialist.testing.point_mass:PointMassHost',
+        'tabletop': 'trialist.hosts.tabletop:TabletopHost',
+    },
+    'trialist.hosts',
+)
+POLICIES = Catalog(
+    'policy',
+    {
+        'openpi': 'trialist.policies.openpi:OpenPiPolicy',
+        'replay': 'trialist.policies.replay:ReplayPolicy',
+        'scripted': 'trialist.policies.scripted:ScriptedPolicy',
+        'seek': 'trialist.testing.policy:SeekPolicy',
+    },
+    'trialist.policies',
+)
+
+
+def open_host(entry: HostEntry) -> Host:
+    """Make the host that a plan names."""
+    made = _make(HOSTS, entry.use, entry.options)
+    if not isinstance(made, Host):
+        raise InputError(f'host {entry.use} has not all of spec, reset, step and outcome')
+    return made
+
+
+def open_policy(entry: PolicyEntry) -> Policy:
+    """Make the policy that a plan names."""
+    made = _make(POLICIES, entry.use, entry.options)
+    if not isinstance(made, Policy):
+        raise InputError(f'policy {entry.use} has not both of spec and start')
+    return made
+
+
+def _make(catalog: Catalog, use: str, options: Mapping[str, Any]) -> object:
+    maker = catalog.load(use)
+    if not callable(maker):
+        raise InputError(f'{catalog.kind} {use} is a {type(maker).__name__}, wanted a class or function that makes one')
+    try:
+        return maker(**options)
+    except TypeError as error:
+        raise InputError(f'{catalog.kind} {use} does not take these options: {error}') from error
+
+
+def check_host_fits(plan: TrialPlan, host: Host) -> None:
+    """Raise InputError if the host can not do what the plan asks of it."""
+    spec = host.spec
+    for condition in plan.conditions:
+        if condition.name == 'nominal':
+            continue
+        if condition.name not in spec.conditions:
+            raise UnknownName(f'condition that host {spec.name} can bring about', condition.name, spec.conditions)
+        if not isinstance(host, PreparedHost):
+            raise InputError(f'host {spec.name} declares condition {condition.name} and has no prepare() to take it')
+    waits = plan.loop.clock is Clock.WALL or plan.loop.latency.mode is not LatencyMode.NONE
+    if waits and spec.action.target is not Target.DELTA and not isinstance(host, HoldingHost):
+        raise InputError(
+            f'host {spec.name} takes absolute targets and has no hold(), so it can not be held while a policy thinks; '
+            'give it hold(), or run with latency mode none in virtual time'
+        )
+    start: Action | None = None
+    if isinstance(host, HoldingHost):
+        import numpy as np
+
+        start = np.zeros(spec.action.width)
+    Limiter(plan.loop.limits, spec.action, dt_s=1.0 / spec.control_rate_hz, start=start)
+
+
+def check_policy_fits(plan: TrialPlan, host: Host, policy: Policy, *, name: str, shown: str) -> None:
+    """Raise InputError, naming both sides, if a policy and the host do not fit; `shown` is the name to say."""
+    check_conventions(host.spec, policy.spec, policy_name=shown)
+    execute = plan.policies[name].execute
+    if execute is not None and execute > policy.spec.chunk_length:
+        raise InputError(
+            f'policy {shown}: execute is {execute}, more than the {policy.spec.chunk_length} actions of its chunks'
+        )

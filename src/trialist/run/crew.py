@@ -1,0 +1,169 @@
+"""The parent's side of the workers: starting them, hearing from them, and ending those that no longer answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import BinaryIO
+
+from trialist.errors import InputError, SetupError
+from trialist.run.fault import Fault, FaultKind
+from trialist.run.phase import Phase, PhaseBoard
+from trialist.run.plan import WatchdogOptions
+from trialist.run.schedule import Task
+from trialist.run.station import Finished
+from trialist.run.worker import Errand, Refused
+
+POLL_S = 0.05
+STORE_LIMIT_S = 300.0
+STOP_S = 10.0
+
+
+class Worker:
+    """One worker process and what it is at."""
+
+    def __init__(self, errand: Errand, *, lock_fd: int, log: Path | None) -> None:
+        self.board = PhaseBoard.create()
+        self.board.enter(Phase.START)
+        self.task: Task | None = None
+        self.is_ready = False
+        self.is_gone = False  # it hung up
+        ours, theirs = Pipe()
+        self.connection: Connection = ours
+        inherited = (theirs.fileno(), self.board.file.fileno(), lock_fd)
+        output: BinaryIO | int = subprocess.DEVNULL if log is None else log.open('ab')
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, '-c', _script(errand.import_path), str(inherited[0]), str(inherited[1])],
+                pass_fds=inherited,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        finally:
+            theirs.close()
+            if not isinstance(output, int):
+                output.close()
+        self.connection.send(errand)
+
+    def give(self, task: Task) -> None:
+        self.task = task
+        self.connection.send((task.slot.number, task.attempt))
+
+    def overdue(self, limits: WatchdogOptions) -> Fault | None:
+        """The fault to record if the worker has been in one call for too long."""
+        phase, seconds, _ = self.board.read()
+        if phase is Phase.HOST and seconds > limits.host_s:
+            return Fault(FaultKind.HOST_HANG, f'no return within {limits.host_s:g} s')
+        if phase is Phase.POLICY and seconds > limits.policy_s:
+            return Fault(FaultKind.POLICY_HANG, f'no answer within {limits.policy_s:g} s')
+        if phase is Phase.START and seconds > limits.start_s:
+            return Fault(FaultKind.WORKER_DEATH, f'host and policies did not open within {limits.start_s:g} s')
+        if phase is Phase.STORE and seconds > STORE_LIMIT_S:
+            return Fault(FaultKind.WORKER_DEATH, f'the store did not take the episode within {STORE_LIMIT_S:g} s')
+        return None
+
+    def kill(self) -> float:
+        """End the process now; how far its episode had come, in seconds of the episode."""
+        self.process.kill()
+        self.process.wait()
+        episode_s = self.board.read()[2]
+        self.connection.close()
+        self.board.close()
+        return episode_s
+
+    def stop(self) -> None:
+        """Ask the process to end, and see to it that it does."""
+        try:
+            self.connection.send(None)
+            self.process.wait(timeout=STOP_S)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        self.kill()
+
+
+class Crew:
+    """Several workers on one errand."""
+
+    def __init__(self, errand: Errand, *, size: int, limits: WatchdogOptions, lock_fd: int, log: Path | None) -> None:
+        self._errand, self._limits, self._lock_fd, self._log = errand, limits, lock_fd, log
+        self.workers: list[Worker] = []
+        for _ in range(size):
+            self.hire()
+
+    def hire(self) -> None:
+        """Start one more worker."""
+        self.workers.append(Worker(self._errand, lock_fd=self._lock_fd, log=self._log))
+
+    def idle(self) -> list[Worker]:
+        return [w for w in self.workers if w.is_ready and w.task is None]
+
+    def listen(self) -> list[tuple[Worker, Finished]]:
+        """What workers have to say now, after a short wait; one that can not start ends the run."""
+        by_connection = {w.connection: w for w in self.workers if not w.is_gone}
+        said: list[tuple[Worker, Finished]] = []
+        for connection in wait(list(by_connection), timeout=POLL_S):
+            worker = by_connection[connection]  # type: ignore[index]  # wait gives back what it was given
+            try:
+                message = worker.connection.recv()
+            except (EOFError, ConnectionResetError):
+                worker.is_gone = True
+                continue
+            if isinstance(message, Refused):
+                raise InputError(message.message)
+            if isinstance(message, Finished):
+                said.append((worker, message))
+            else:
+                worker.is_ready = True
+        return said
+
+    def losses(self) -> list[tuple[Worker, Fault]]:
+        """Workers that died or hang, with the fault to record; they are ended."""
+        lost: list[tuple[Worker, Fault]] = []
+        for worker in self.workers:
+            if not worker.is_gone and worker.connection.poll():
+                continue  # what it still said comes first
+            fault = worker.overdue(self._limits)
+            if worker.is_gone:
+                code = worker.process.wait()
+                fault = Fault(FaultKind.WORKER_DEATH, f'the process ended with {_describe(code)}')
+            if fault is not None:
+                lost.append((worker, fault))
+        return lost
+
+    def dismiss(self, worker: Worker) -> float:
+        """End one worker; how far its episode had come."""
+        was_ready = worker.is_ready
+        self.workers.remove(worker)
+        episode_s = worker.kill()
+        if not was_ready:
+            raise SetupError(
+                'a worker ended before host and policies were open; run `trialist plan TRIAL.toml --check`, or give '
+                'run a --worker-log to see what it printed'
+            )
+        return episode_s
+
+    def close(self) -> None:
+        workers, self.workers = self.workers, []
+        for worker in workers:
+            worker.stop()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if exception[0] is None:
+            self.close()
+        for worker in self.workers:
+            worker.kill()
+        self.workers = []
+
+
+def _script(import_path: tuple[str, ...]) -> str:
+    return f'import sys; sys.path[:] = {list(import_path)!r}; from trialist.run.worker import main; main()'
+
+
+def _describe(code: int) -> str:
+    return f'signal {-code}' if code < 0 else f'exit code {code}'

@@ -1,0 +1,317 @@
+"""The engine: runs a plan into a store, with as many workers as wanted, and goes on where an earlier run stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import io
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trialist.episodes import Outcome, Store, collect_provenance, read_store
+from trialist.episodes.maintain import compact_store
+from trialist.errors import InputError, StoreError, UnknownName
+from trialist.run.blinding import blinded_plan
+from trialist.run.crew import Crew
+from trialist.run.plan import StoppingRule, TrialPlan
+from trialist.run.progress import Report, Tally, TrialProgress
+from trialist.run.rotation import Slot, trial_slots
+from trialist.run.schedule import Attempted, Schedule, Task, look_edges
+from trialist.run.station import Context, Finished, Station
+from trialist.run.stopping import Stop, decide_stop
+from trialist.run.worker import Errand
+
+LOCK_WAIT_S = 10.0
+MANY_PARTS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRun:
+    """What one call of `run_trial` came to."""
+
+    store: Path
+    n_run: int  # episodes that this call ran, INVALID ones included
+    n_valid: int
+    n_total: int
+    n_given_up: int  # slots whose every attempt was INVALID
+    stop: Stop | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing is left to run: every slot has its episode or was given up, or the rule ended the trial."""
+        return self.stop is not None or self.n_valid + self.n_given_up == self.n_total
+
+
+def run_trial(
+    plan: TrialPlan,
+    store: Path | str,
+    *,
+    workers: int = 1,
+    operator: str = '',
+    fixture: str | None = None,
+    session: str | None = None,
+    stop_after: int | None = None,
+    report: Report | None = None,
+    worker_log: Path | None = None,
+) -> TrialRun:
+    """Run what is left of a trial into its store; results do not depend on `workers`.
+
+    workers: processes, each with its own host and policies, watched and replaced when they hang or die; 0 runs inside
+    this process, unwatched. fixture, session: only these slots. stop_after: at most so many episodes in this call.
+    worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for.
+    """
+    if workers < 0:
+        raise InputError(f'workers is {workers}, wanted >= 0')
+    context = Context.of(plan, operator=operator)
+    slots = _chosen(trial_slots(plan), fixture=fixture, session=session)
+    opened = open_trial_store(context, store)
+    with _sole_runner(opened.path, fixture) as lock_fd:
+        if plan.hash in opened.unblindings().by_trial:
+            raise StoreError(f'{opened.path}: this trial is closed; nothing can be added to it')
+        if len(opened.parts()) > MANY_PARTS:
+            compact_store(opened.path)
+        provenance = dataclasses.replace(
+            collect_provenance(), command='', config=f'plan {plan.hash}', seeds=f'plan seed {plan.seed}'
+        )
+        context = dataclasses.replace(context, provenance_id=opened.write_provenance(provenance))
+        run = _Run(context, opened, slots, limit=stop_after, report=report)
+        if not run.is_over:
+            if workers == 0:
+                run.alone()
+            else:
+                run.with_workers(workers, lock_fd=lock_fd, log=worker_log)
+        return run.result()
+
+
+def trial_state(plan: TrialPlan, store: Store) -> TrialRun:
+    """How far a trial has come, without running anything."""
+    return _Run(Context.of(plan), store, trial_slots(plan), limit=0, report=None).result()
+
+
+def open_trial_store(context: Context, path: Path | str) -> Store:
+    """The store of a trial, made if it is new; a store of another plan is refused, naming what differs."""
+    root, plan = Path(path), context.plan
+    if context.blinding.scrub(str(root)) != str(root) and plan.blinding.enabled:
+        raise InputError(f'the path of the store ({root}) holds the name of a policy; give another')
+    shown = blinded_plan(plan, context.blinding)
+    if (root / 'trial.json').exists():
+        found = read_store(root)
+        if found.trial.plan_hash != plan.hash:
+            raise StoreError(f'{root}: holds a trial under another plan ({_differences(found.trial.plan, shown)})')
+    title = context.blinding.hide(plan.title)
+    return Store.create(root, trial_id=plan.hash, title=title, plan_hash=plan.hash, plan=shown)
+
+
+def _differences(stored: str, ours: str) -> str:
+    """Which keys of two plans differ; what is hidden in a stored plan can only be told by the hash."""
+    try:
+        theirs, mine = json.loads(stored), json.loads(ours)
+    except json.JSONDecodeError:
+        return 'which this version can not read'
+    changed = sorted(k for k in {*theirs, *mine} if theirs.get(k) != mine.get(k) and k != 'policies')
+    if changed:
+        return f'changed: {", ".join(changed)}'
+    return 'changed: policies, reference or blinding'
+
+
+def _chosen(slots: Sequence[Slot], *, fixture: str | None, session: str | None) -> list[Slot]:
+    for kind, wanted, known in (
+        ('fixture', fixture, {s.fixture for s in slots}),
+        ('session', session, {s.session for s in slots}),
+    ):
+        if wanted is not None and wanted not in known:
+            raise UnknownName(f'{kind} of this plan', wanted, known)
+    return [s for s in slots if fixture in (None, s.fixture) and session in (None, s.session)]
+
+
+@contextlib.contextmanager
+def _sole_runner(root: Path, fixture: str | None) -> Iterator[int]:
+    """Hold the right to run: alone, or alone on one fixture. Workers inherit it, so it outlives a killed parent."""
+    with (root / '.run.lock').open('w') as whole, contextlib.ExitStack() as stack:
+        _lock(whole, fcntl.LOCK_EX if fixture is None else fcntl.LOCK_SH, root)
+        if fixture is None:
+            yield whole.fileno()
+        else:
+            part = stack.enter_context((root / f'.run.{fixture}.lock').open('w'))
+            _lock(part, fcntl.LOCK_EX, root)
+            yield part.fileno()
+
+
+def _lock(stream: io.TextIOBase, kind: int, root: Path) -> None:
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(stream, kind | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise StoreError(f'{root}: another run of this trial is under way; wait for it to end') from error
+            time.sleep(0.02)
+
+
+class _Run:
+    """One call of run_trial."""
+
+    def __init__(
+        self, context: Context, store: Store, slots: Sequence[Slot], *, limit: int | None, report: Report | None
+    ) -> None:
+        self._context, self._store, self._slots = context, store, slots
+        self._limit, self._report = limit, report
+        self._ids = {context.planned(slot).episode_id: slot for slot in slots}
+        self._successes: dict[int, bool] = {}
+        done = self._read_done()
+        plan = context.plan
+        looks: list[int] = []
+        if plan.stopping.rule is not StoppingRule.NONE:
+            every = plan.stopping.look_every_rounds
+            looks = look_edges(slots, n_policies=len(plan.policies), every_rounds=every)
+        self._schedule = Schedule(slots, done, attempts=plan.faults.attempts, looks=looks)
+        self._codes = context.blinding.codes
+        valid = Counter(self._codes[s.policy] for s in slots if s.number in done and done[s.number].is_valid)
+        self._tally = Tally({code: valid[code] for code in self._codes.values()})
+        self._n_run = self._n_given = 0
+        self._stop: Stop | None = None
+        self._look()
+
+    def _read_done(self) -> dict[int, Attempted]:
+        done: dict[int, Attempted] = {}
+        for episode in self._store.episodes(attempts='all', events=False, where={'trial_id': self._context.trial_id}):
+            slot = self._ids.get(episode.episode_id)
+            if slot is None:
+                continue
+            before = done.get(slot.number, Attempted(0, False))
+            is_valid = before.is_valid or episode.is_valid
+            done[slot.number] = Attempted(max(before.n_attempts, episode.attempt + 1), is_valid)
+            if episode.is_valid:
+                self._successes[slot.number] = episode.outcome is Outcome.SUCCESS
+        return done
+
+    @property
+    def is_over(self) -> bool:
+        return self._stop is not None or self._schedule.is_finished
+
+    def result(self) -> TrialRun:
+        schedule = self._schedule
+        return TrialRun(
+            store=self._store.path,
+            n_run=self._n_run,
+            n_valid=schedule.n_valid,
+            n_total=schedule.n_total,
+            n_given_up=schedule.n_given_up,
+            stop=self._stop,
+        )
+
+    def alone(self) -> None:
+        """Run everything in this process."""
+        station = Station(self._context, self._store)
+        with _muted(self._context.plan.blinding.enabled):
+            try:
+                station.check()
+            except TypeError as error:
+                raise InputError(self._context.blinding.scrub(str(error))) from error
+        try:
+            while (task := self._next_task()) is not None:
+                with _muted(self._context.plan.blinding.enabled):
+                    finished = station.run(task.slot, task.attempt)
+                self._take(task, finished.outcome)
+        finally:
+            station.close()
+
+    def with_workers(self, workers: int, *, lock_fd: int, log: Path | None) -> None:
+        """Run everything in worker processes."""
+        errand = Errand(
+            plan=self._context.plan.as_json(),
+            store=self._store.path.resolve(),
+            provenance_id=self._context.provenance_id,
+            operator=self._context.operator,
+            import_path=tuple(p or os.getcwd() for p in sys.path),
+        )
+        limits = self._context.plan.watchdog
+        with Crew(errand, size=workers, limits=limits, lock_fd=lock_fd, log=log) as crew:
+            while not self._is_spent:
+                for worker in crew.idle():
+                    if (task := self._next_task()) is not None:
+                        worker.give(task)
+                for worker, finished in crew.listen():
+                    self._hear(worker.task, finished)
+                    worker.task = None
+                    if finished.is_poisoned:
+                        crew.dismiss(worker)
+                        crew.hire()
+                self._bury(crew)
+
+    @property
+    def _is_spent(self) -> bool:
+        """Nothing under way and nothing more to hand out in this call."""
+        idle = not self._schedule.under_way
+        return idle and (self.is_over or (self._limit is not None and self._n_given >= self._limit))
+
+    def _hear(self, task: Task | None, finished: Finished) -> None:
+        if task is None or task.slot.number != finished.slot:
+            raise RuntimeError(f'a worker finished slot {finished.slot}, which it was not given')
+        self._take(task, finished.outcome)
+
+    def _bury(self, crew: Crew) -> None:
+        """Record what dead and hanging workers were at, unless they had stored it, and replace them."""
+        for worker, fault in crew.losses():
+            task = worker.task
+            episode_s = crew.dismiss(worker)
+            crew.hire()
+            if task is None:
+                continue
+            planned = self._context.planned(task.slot, task.attempt)
+            kept = self._store.episodes(attempts='all', dropped=True, where={'episode_id': planned.episode_id})
+            stored = [e for e in kept if e.attempt == task.attempt]
+            if stored:
+                self._take(task, stored[0].outcome)
+                continue
+            episode = self._context.faulty(task.slot, task.attempt, fault, duration_s=episode_s)
+            self._context.commit(self._store, episode, fault=fault)
+            self._take(task, episode.outcome)
+
+    def _next_task(self) -> Task | None:
+        if self._stop is not None or (self._limit is not None and self._n_given >= self._limit):
+            return None
+        task = self._schedule.next()
+        self._n_given += task is not None
+        return task
+
+    def _take(self, task: Task, outcome: Outcome) -> None:
+        self._n_run += 1
+        self._schedule.settle(task.slot.number, outcome)
+        if outcome is not Outcome.INVALID:
+            self._successes[task.slot.number] = outcome is Outcome.SUCCESS
+        self._tally.add(self._codes[task.slot.policy], outcome)
+        self._look()
+        if self._report is not None:
+            self._report(self.progress())
+
+    def progress(self) -> TrialProgress:
+        schedule = self._schedule
+        return self._tally.progress(n_valid=schedule.n_valid, n_total=schedule.n_total, n_given_up=schedule.n_given_up)
+
+    def _look(self) -> None:
+        def decide(edge: int) -> bool:
+            seen = [slot for slot in self._slots if slot.number < edge]
+            self._stop = decide_stop(self._context.plan, seen, self._successes)
+            return self._stop is not None
+
+        if self._stop is None:
+            self._schedule.take_look(decide)
+
+
+@contextlib.contextmanager
+def _muted(wanted: bool) -> Iterator[None]:
+    """Keep what hosts and policies print off the console, where it could name an arm."""
+    if not wanted:
+        yield
+        return
+    with open(os.devnull, 'w') as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield

@@ -1,0 +1,68 @@
+"""What can go wrong in an episode, whose fault it is, and what it counts as."""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import traceback
+from dataclasses import dataclass
+
+from trialist.episodes import Outcome
+from trialist.run.plan import FaultOptions, FaultOutcome
+
+
+class FaultKind(enum.StrEnum):
+    HOST_CRASH = 'host crash'
+    HOST_HANG = 'host hang'
+    HOST_ANSWER = 'host answer'  # an observation that is not what the host declared, or that changed afterwards
+    POLICY_CRASH = 'policy crash'
+    POLICY_HANG = 'policy hang'
+    POLICY_LATE = 'policy late'
+    POLICY_ANSWER = 'policy answer'  # actions that are not finite, or not of the declared shape
+    WORKER_DEATH = 'worker death'  # the process went away: out of memory, a segmentation fault, a kill
+
+    @property
+    def is_the_policys(self) -> bool:
+        return self.value.startswith('policy')
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: its kind, what is safe to show while blinded, and the full text that may name a policy."""
+
+    kind: FaultKind
+    summary: str
+    text: str = ''
+
+    @property
+    def reason(self) -> str:
+        return f'{self.kind.value}: {self.summary}'
+
+    def outcome(self, options: FaultOptions) -> Outcome:
+        """INVALID if the policy was not tested, FAILURE if the plan holds the policy to it."""
+        rules = {
+            FaultKind.POLICY_CRASH: options.policy_crash,
+            FaultKind.POLICY_HANG: options.policy_hang,
+            FaultKind.POLICY_LATE: options.policy_late,
+            FaultKind.POLICY_ANSWER: options.policy_answer,
+        }
+        failed = rules.get(self.kind, FaultOutcome.INVALID) is FaultOutcome.FAILURE
+        return Outcome.FAILURE if failed else Outcome.INVALID
+
+
+class EpisodeStop(Exception):  # noqa: N818 - not an error of the program: it ends one episode and never leaves this room
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        super().__init__(fault.reason)
+
+
+def crash(kind: FaultKind, error: BaseException, *, step: int) -> EpisodeStop:
+    """The stop for an exception out of host or policy code. A policy's own exception class could name it: it is hidden.
+
+    The host's message is kept, because the operator has to mend the host; it is scrubbed of names when recorded.
+    """
+    known = type(error).__name__ if hasattr(builtins, type(error).__name__) else 'an exception'
+    summary = f'{known} at step {step}'
+    if not kind.is_the_policys:
+        summary = f'{type(error).__name__} at step {step}: {error}'
+    return EpisodeStop(Fault(kind, summary, ''.join(traceback.format_exception(error))))

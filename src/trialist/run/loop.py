@@ -1,0 +1,404 @@
+"""The control loop: one episode of one policy on one host, at the host's rate, in wall-clock or virtual time.
+
+An episode with cap T takes at most floor(T * rate) actions. The outcome is the host's, or TIMEOUT at the cap.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trialist.episodes import Outcome, Scene, Trajectory
+from trialist.errors import InputError
+from trialist.run.asking import Answer, Asker, ask_now
+from trialist.run.convention import Target
+from trialist.run.fault import EpisodeStop, Fault, FaultKind, crash
+from trialist.run.latency import Delay, charged_delay
+from trialist.run.limit import Limiter
+from trialist.run.phase import NoBoard, Phase, PhaseBoard
+from trialist.run.plan import Clock, LatencyMode, LatencyOptions, LoopOptions, RecordingOptions, Waiting
+from trialist.run.recorder import Recorder
+from trialist.run.seam import (
+    Action,
+    ClosablePolicy,
+    DescribedHost,
+    FloatArray,
+    HoldingHost,
+    Host,
+    HostReport,
+    InstructingHost,
+    MeasuredHost,
+    Observation,
+    Policy,
+    PreparedHost,
+    ReportingHost,
+    Session,
+    Setup,
+)
+
+T = TypeVar('T')
+STEP_SLACK = 1e-9
+MEASURED = LatencyOptions(mode=LatencyMode.MEASURED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """How an episode is to be run: everything but host, policy and set-up."""
+
+    time_cap_s: float
+    policy_seed: int
+    loop: LoopOptions = field(default_factory=LoopOptions)
+    recording: RecordingOptions = field(default_factory=RecordingOptions)
+    execute: int | None = None
+    policy_limit_s: float = 60.0  # for questions asked in the background
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rollout:
+    """What came of one episode. `outcome` is None if a fault ended it: the plan says what that counts as."""
+
+    outcome: Outcome | None
+    fault: Fault | None
+    n_steps: int
+    duration_s: float
+    report: HostReport
+    trajectory: Trajectory | None
+    started_at: dt.datetime | None  # in wall-clock time only
+
+
+def run_episode(host: Host, policy: Policy, setup: Setup, *, order: Order, board: PhaseBoard | None = None) -> Rollout:
+    """Run one episode to its end; a fault of host or policy ends it and is part of the result."""
+    loop = ControlLoop(host, policy, setup, order=order, board=board or NoBoard())
+    fault: Fault | None = None
+    try:
+        loop.begin()
+        while loop.is_open:
+            loop.run_chunk()
+    except EpisodeStop as stop:
+        fault = stop.fault
+    return loop.finish(fault)
+
+
+def most_steps(time_cap_s: float, rate_hz: float) -> int:
+    """The number of actions that fit under a cap."""
+    return math.floor(time_cap_s * rate_hz + STEP_SLACK)
+
+
+class ControlLoop:
+    """The state of one running episode."""
+
+    def __init__(self, host: Host, policy: Policy, setup: Setup, *, order: Order, board: PhaseBoard) -> None:
+        self._host, self._policy, self._setup, self._order = host, policy, setup, order
+        self._board = board
+        self._spec = host.spec
+        # Asked once: isinstance over a Protocol costs more than a control step of a fast host.
+        self._measured = host if isinstance(host, MeasuredHost) else None
+        self._holding = host if isinstance(host, HoldingHost) else None
+        self._dt_s = 1.0 / self._spec.control_rate_hz
+        self._most_steps = most_steps(order.time_cap_s, self._spec.control_rate_hz)
+        self._execute = min(order.execute or policy.spec.chunk_length, policy.spec.chunk_length)
+        self._chunk_shape = (policy.spec.chunk_length, self._spec.action.width)
+        self._is_wall = order.loop.clock is Clock.WALL
+        self._rng = np.random.default_rng(order.policy_seed)
+        self._session: Session | None = None
+        self._asker: Asker | None = None
+        self._recorder: Recorder | None = None
+        self._rest: FloatArray = np.empty((0, self._spec.action.width))
+        self._outcome: Outcome | None = None
+        self._started_at: dt.datetime | None = None
+        self._started_s = self._next_tick_s = 0.0
+        self._elapsed_s = 0.0
+        self._was_reset = False
+        self.n_steps = 0
+        self.is_open = False
+
+    # --- the three stages
+
+    def begin(self) -> None:
+        """Prepare and reset the host, then start the policy's session."""
+        host, setup = self._host, self._setup
+        if isinstance(host, PreparedHost):
+            self._call_host(lambda: host.prepare(setup))
+        observation = self._call_host(lambda: host.reset(setup.task, seed=setup.seed))
+        self._take(observation)
+        self._was_reset = True
+        if isinstance(host, InstructingHost) and not setup.instruction:
+            setup = dataclasses.replace(setup, instruction=self._call_host(host.instruction))
+        start = self._call_host(self._holding.hold) if self._holding is not None else None
+        self._last_sent: Action | None = start
+        limits = self._order.loop.limits
+        self._limiter = Limiter(limits, self._spec.action, dt_s=self._dt_s, start=start)
+        if self._order.recording.trajectories:
+            self._recorder = self._new_recorder()
+        self._board.enter(Phase.POLICY, self._elapsed_s)
+        try:
+            self._session = self._policy.start(setup, seed=self._order.policy_seed)
+        except Exception as error:
+            raise crash(FaultKind.POLICY_CRASH, error, step=0) from error
+        self._outcome = self._call_host(host.outcome)
+        self.is_open = self._outcome is None and self._most_steps > 0
+        if self._is_wall:
+            self._asker = Asker(self._session)
+            self._started_at = dt.datetime.now(dt.UTC)
+            self._started_s = self._next_tick_s = time.monotonic()
+
+    def run_chunk(self) -> None:
+        """One question, the wait for its answer, and the first k of its h actions."""
+        actions, delay = self._ask_in_background() if self._asker is not None else self._ask_and_charge()
+        self._rest = actions[self._execute :]
+        for action in actions[: self._execute]:
+            if not self.is_open:
+                return
+            self._advance(action, raw=action, delay=delay)
+            delay = None
+
+    def finish(self, fault: Fault | None) -> Rollout:
+        """Close the session and gather what is known, however the episode ended."""
+        self._close_session()
+        report = HostReport()
+        is_host_sound = fault is None or fault.kind.is_the_policys
+        if isinstance(self._host, ReportingHost) and is_host_sound and self._was_reset:
+            try:
+                report = self._call_host(self._host.report)
+            except EpisodeStop as stop:
+                fault = stop.fault
+        outcome = None if fault is not None else (self._outcome or Outcome.TIMEOUT)
+        return Rollout(
+            outcome=outcome,
+            fault=fault,
+            n_steps=self.n_steps,
+            duration_s=self._elapsed_s,
+            report=report,
+            trajectory=self._recorder.trajectory() if self._recorder is not None else None,
+            started_at=self._started_at,
+        )
+
+    # --- asking
+
+    def _ask_and_charge(self) -> tuple[FloatArray, Delay | None]:
+        """Virtual time: the world stands still during the call, then is charged for it."""
+        self._board.enter(Phase.POLICY, self._elapsed_s)
+        answer = ask_now(self._open_session(), _read_only(self._observation))
+        actions, delay = self._accept(answer)
+        if delay is not None:
+            for _ in range(delay.steps(self._dt_s)):
+                if not self.is_open:
+                    break
+                self._advance(self._waiting_action(), raw=None, delay=None)
+        return actions, delay
+
+    def _ask_in_background(self) -> tuple[FloatArray, Delay | None]:
+        """Wall clock: control goes on at its rate until the answer is there (and its injected delay is over)."""
+        asker = self._asker
+        if asker is None:
+            raise RuntimeError('no policy thread in virtual time')
+        asked_s = time.monotonic()
+        asker.ask(_read_only(self._observation))
+        answer: Answer | None = None
+        accepted: tuple[FloatArray, Delay | None] | None = None
+        while self.is_open:
+            if answer is None:
+                answer = asker.wait(self._next_tick_s - time.monotonic())
+            if answer is not None and accepted is None:
+                accepted = self._accept(answer)
+            now_s = time.monotonic()
+            if accepted is not None and now_s >= asked_s + self._injected_s(accepted[1]) - STEP_SLACK:
+                return accepted
+            if answer is None and now_s - asked_s > self._order.policy_limit_s:
+                summary = f'no answer within {self._order.policy_limit_s:g} s at step {self.n_steps}'
+                raise EpisodeStop(Fault(FaultKind.POLICY_HANG, summary))
+            self._advance(self._waiting_action(), raw=None, delay=None)
+        return np.empty((0, self._chunk_shape[1])), None
+
+    def _injected_s(self, delay: Delay | None) -> float:
+        is_injected = self._order.loop.latency.mode is LatencyMode.INJECTED
+        return delay.total_s if is_injected and delay is not None else 0.0
+
+    def _accept(self, answer: Answer) -> tuple[FloatArray, Delay | None]:
+        """The actions of an answer, if they are what the policy declared, and what they cost."""
+        if answer.error is not None:
+            raise crash(FaultKind.POLICY_CRASH, answer.error, step=self.n_steps) from answer.error
+        limit_s = self._order.loop.deadline_s
+        if limit_s is not None and answer.elapsed_s > limit_s:
+            summary = f'an answer at step {self.n_steps} took longer than the deadline of {limit_s:g} s'
+            raise EpisodeStop(Fault(FaultKind.POLICY_LATE, summary, f'it took {answer.elapsed_s:.3f} s'))
+        actions = np.asarray(getattr(answer.chunk, 'actions', answer.chunk))
+        if actions.shape != self._chunk_shape or actions.dtype.kind not in 'fiu':
+            found = f'{actions.shape} of {actions.dtype}'
+            summary = f'actions at step {self.n_steps} are {found}, declared {self._chunk_shape}'
+            raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
+        if not np.isfinite(actions).all():
+            summary = f'actions at step {self.n_steps} are not finite'
+            raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
+        options = self._order.loop.latency
+        if options.mode is LatencyMode.NONE and not self._is_wall:
+            return actions.astype(float, copy=False), None
+        if options.mode is LatencyMode.NONE:
+            options = MEASURED
+        delay = charged_delay(
+            options,
+            elapsed_s=answer.elapsed_s,
+            inference_s=answer.chunk.inference_s if answer.chunk is not None else None,
+            transport_s=self._spec.transport_latency_s,
+            rng=self._rng,
+        )
+        return actions.astype(float, copy=False), delay
+
+    def _waiting_action(self) -> Action:
+        if self._order.loop.latency.waiting is Waiting.CONTINUE and len(self._rest):
+            action: Action = self._rest[0]
+            self._rest = self._rest[1:]
+            return action
+        if self._holding is not None:
+            return self._call_host(self._holding.hold)
+        return idle_action(self._host, self._last_sent)
+
+    # --- the world
+
+    def _advance(self, action: Action, *, raw: Action | None, delay: Delay | None) -> None:
+        """One control step: limit the action, keep to the rate, step the host, look at the verdict, record."""
+        sent = self._limiter.clip(action)
+        if self._is_wall:
+            self._keep_rate()
+        self._board.enter(Phase.HOST, self._elapsed_s)
+        try:
+            observation = self._host.step(sent)
+            outcome = self._host.outcome()
+        except Exception as error:
+            raise crash(FaultKind.HOST_CRASH, error, step=self.n_steps) from error
+        if self._observation.state.tobytes() != self._seen_state:
+            raise self._changed('state')
+        if self.n_steps == 0:
+            self._check_images_kept()
+        self._take(observation)
+        self._last_sent = sent
+        self._outcome = outcome
+        self.n_steps += 1
+        self._elapsed_s = time.monotonic() - self._started_s if self._is_wall else self.n_steps * self._dt_s
+        if self._recorder is not None:
+            signals = self._signals()
+            self._recorder.record(self._elapsed_s, observation, raw=raw, sent=sent, delay=delay, signals=signals)
+        self.is_open = outcome is None and self.n_steps < self._most_steps
+
+    def _signals(self) -> Mapping[str, Any] | None:
+        if self._measured is None:
+            return None
+        try:
+            return self._measured.signals()
+        except Exception as error:
+            raise crash(FaultKind.HOST_CRASH, error, step=self.n_steps) from error
+
+    def _keep_rate(self) -> None:
+        """Sleep until the next tick; after a step that took too long, start counting anew instead of hurrying."""
+        now_s = time.monotonic()
+        if now_s < self._next_tick_s:
+            time.sleep(self._next_tick_s - now_s)
+        elif now_s > self._next_tick_s + self._dt_s:
+            self._next_tick_s = now_s
+        self._next_tick_s += self._dt_s
+
+    def _take(self, observation: Observation) -> None:
+        """Check an observation against what the host declared, and remember it."""
+        state: Any = getattr(observation, 'state', None)
+        if not isinstance(state, np.ndarray) or state.shape != (self._spec.state_width,):
+            found = f'{type(observation).__name__} with state of shape {np.shape(state)}'
+            raise self._bad_answer(f'{found}, declared ({self._spec.state_width},)')
+        if not np.isfinite(state).all():
+            raise self._bad_answer('the state is not finite')
+        for camera, size in self._spec.images.items():
+            if camera not in observation.images or observation.images[camera].shape != (*size, 3):
+                raise self._bad_answer(f'no image of camera {camera} with shape {(*size, 3)}')
+        self._observation = observation
+        self._seen_state = state.tobytes()
+        if self.n_steps == 0:
+            self._seen_images = {camera: image.tobytes() for camera, image in observation.images.items()}
+
+    def _check_images_kept(self) -> None:
+        # A host that reuses its image buffers does so from the first step on; later steps are not worth the copies.
+        for camera, seen in self._seen_images.items():
+            if self._observation.images[camera].tobytes() != seen:
+                raise self._changed(f'image of camera {camera}')
+
+    def _changed(self, what: str) -> EpisodeStop:
+        return self._bad_answer(f'the {what} of an observation changed after it was handed out')
+
+    def _bad_answer(self, detail: str) -> EpisodeStop:
+        return EpisodeStop(Fault(FaultKind.HOST_ANSWER, f'{detail} (step {self.n_steps})'))
+
+    def _call_host(self, call: Callable[[], T]) -> T:
+        self._board.enter(Phase.HOST, self._elapsed_s)
+        try:
+            return call()
+        except Exception as error:
+            raise crash(FaultKind.HOST_CRASH, error, step=self.n_steps) from error
+
+    # --- small things
+
+    def _new_recorder(self) -> Recorder:
+        scene: Scene | None = None
+        if isinstance(self._host, DescribedHost):
+            scene = self._call_host(self._host.scene)
+        has_latency = self._is_wall or self._order.loop.latency.mode is not LatencyMode.NONE
+        return Recorder(
+            self._spec,
+            self._order.recording,
+            most_steps=self._most_steps,
+            with_latency=has_latency,
+            scene=scene,
+        )
+
+    def _open_session(self) -> Session:
+        if self._session is None:
+            raise RuntimeError('the session was never started')
+        return self._session
+
+    def _close_session(self) -> None:
+        if self._asker is not None:
+            self._asker.close()
+        session: object = self._session
+        if isinstance(session, ClosablePolicy):
+            self._board.enter(Phase.POLICY, self._elapsed_s)
+            try:
+                session.close()
+            except Exception:
+                # The episode is over and judged; the policy's trouble in letting go shows in its next episode.
+                self._session = None
+
+
+def idle_action(host: Host, last_sent: Action | None) -> Action:
+    """An action that keeps a host without `hold()` where it is: no motion for deltas, the gripper as it was."""
+    convention = host.spec.action
+    if convention.target is not Target.DELTA:
+        raise InputError(
+            f'host {host.spec.name} takes absolute targets and has no hold(), so it can not be held while a policy '
+            'thinks; give it hold(), or run with latency mode none in virtual time'
+        )
+    action = np.zeros(convention.width)
+    if last_sent is not None and convention.width > convention.motion_width:
+        action[-1] = last_sent[-1]
+    return action
+
+
+def _read_only(observation: Observation) -> Observation:
+    """The observation with its arrays protected, so that a policy can not write into the host's memory."""
+    return Observation(
+        observation.t_s,
+        _locked(observation.state),
+        {name: _locked(i) for name, i in observation.images.items()},
+        {name: _locked(d) for name, d in observation.depth_m.items()},
+        observation.cameras,
+    )
+
+
+def _locked(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,386 @@
+"""The plan of a trial: declared in a file, hashed, and stored before the first rollout."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import itertools
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trialist.episodes.episode import ParameterValue
+from trialist.errors import InputError, UnknownName
+from trialist.run.declaration import read_table
+
+HASH_HEX_DIGITS = 32
+
+
+class Scenes(enum.StrEnum):
+    MATCHED = 'matched'  # every policy meets the same start states
+    INDEPENDENT = 'independent'
+
+
+class Grouping(enum.StrEnum):
+    """What is kept together in a session, to spare changeovers; blocks are shuffled inside a group."""
+
+    NONE = 'none'
+    TASK = 'task'
+    STRATUM = 'stratum'
+
+
+class Clock(enum.StrEnum):
+    VIRTUAL = 'virtual'  # time is the count of control steps
+    WALL = 'wall'
+
+
+class LatencyMode(enum.StrEnum):
+    NONE = 'none'  # the world waits for the policy
+    MEASURED = 'measured'  # the world moves on for as long as the policy really took
+    INJECTED = 'injected'  # the world moves on for as long as the plan says
+
+
+class Waiting(enum.StrEnum):
+    """What the arm does while the policy thinks."""
+
+    HOLD = 'hold'
+    CONTINUE = 'continue'  # play out the rest of the last chunk, then hold
+
+
+class FaultOutcome(enum.StrEnum):
+    INVALID = 'invalid'
+    FAILURE = 'failure'
+
+
+class StoppingRule(enum.StrEnum):
+    NONE = 'none'
+    SEQUENTIAL = 'sequential'
+
+
+@dataclass(frozen=True, slots=True)
+class HostEntry:
+    """A host by catalogue name, entry point or ``module:attribute``, and the arguments to make it with."""
+
+    use: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEntry:
+    """A policy, its arguments, and how many actions of each chunk are executed (all of them unless given)."""
+
+    use: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    execute: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.execute is not None and self.execute < 1:
+            raise InputError(f'execute is {self.execute}, wanted >= 1')
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEntry:
+    name: str
+    instruction: str = ''
+    items: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StratumEntry:
+    name: str
+    items: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionEntry:
+    name: str
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerTarget:
+    """What the trial must be able to see: the episodes per cell follow from it."""
+
+    difference: float
+    power: float = 0.8
+    alpha: float = 0.05
+    discordance: float | None = None  # for matched scenes
+    success_rate: float | None = None  # for independent scenes: of the worse policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotationOptions:
+    max_rounds_per_block: int = 3  # a block holds every policy 1 to this many times
+    sessions: int = 1
+    fixtures: tuple[str, ...] = ()
+    grouping: Grouping = Grouping.NONE
+
+    def __post_init__(self) -> None:
+        for name in ('max_rounds_per_block', 'sessions'):
+            if getattr(self, name) < 1:
+                raise InputError(f'{name} is {getattr(self, name)}, wanted >= 1')
+        if len(set(self.fixtures)) != len(self.fixtures):
+            raise InputError('fixtures are named twice')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A latency drawn anew for every question, uniform between two bounds."""
+
+    low_s: float
+    high_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low_s <= self.high_s:
+            raise InputError(f'low_s is {self.low_s} and high_s {self.high_s}, wanted 0 <= low_s <= high_s')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyOptions:
+    """The three parts of the time from an observation to its action: network, inference, transport to the arm."""
+
+    mode: LatencyMode = LatencyMode.NONE
+    network_s: float | Spread = 0.0
+    inference_s: float | Spread = 0.0
+    transport_s: float | Spread = 0.0
+    waiting: Waiting = Waiting.HOLD
+
+    def __post_init__(self) -> None:
+        for name in ('network_s', 'inference_s', 'transport_s'):
+            value = getattr(self, name)
+            if isinstance(value, float) and value < 0:
+                raise InputError(f'{name} is {value}, wanted >= 0')
+            if self.mode is not LatencyMode.INJECTED and value != 0.0:
+                raise InputError(f"{name} is given and mode is {self.mode}; injected latencies want mode = 'injected'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitOptions:
+    """Bounds on the motion part of actions, one number for all or one each, in the action's units a second."""
+
+    velocity: float | tuple[float, ...] | None = None
+    acceleration: float | tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    clock: Clock = Clock.VIRTUAL
+    latency: LatencyOptions = field(default_factory=LatencyOptions)
+    limits: LimitOptions = field(default_factory=LimitOptions)
+    deadline_s: float | None = None  # an answer that took longer (wall clock) is late
+
+    def __post_init__(self) -> None:
+        if self.deadline_s is not None and self.deadline_s <= 0:
+            raise InputError(f'deadline_s is {self.deadline_s}, wanted > 0')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchdogOptions:
+    """Seconds of silence after which a call is cut off and its worker killed."""
+
+    policy_s: float = 60.0
+    host_s: float = 60.0
+    start_s: float = 900.0  # loading hosts and policies
+
+    def __post_init__(self) -> None:
+        for f in dataclasses.fields(self):
+            if getattr(self, f.name) <= 0:
+                raise InputError(f'{f.name} is {getattr(self, f.name)}, wanted > 0')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultOptions:
+    """How often a slot is tried, and what a policy's own faults count as."""
+
+    attempts: int = 3
+    policy_crash: FaultOutcome = FaultOutcome.INVALID
+    policy_hang: FaultOutcome = FaultOutcome.INVALID
+    policy_late: FaultOutcome = FaultOutcome.FAILURE
+    policy_answer: FaultOutcome = FaultOutcome.FAILURE  # not finite, or of a wrong shape
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise InputError(f'attempts is {self.attempts}, wanted >= 1')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppingOptions:
+    rule: StoppingRule = StoppingRule.NONE
+    alpha: float = 0.05
+    smallest_difference: float | None = None
+    look_every_rounds: int = 5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise InputError(f'alpha is {self.alpha}, wanted between 0 and 1')
+        if self.look_every_rounds < 1:
+            raise InputError(f'look_every_rounds is {self.look_every_rounds}, wanted >= 1')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingOptions:
+    trajectories: bool = True
+    frame_hashes: bool = False
+    simulator_state: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlindingOptions:
+    enabled: bool = True
+    secret: str = ''  # makes codes and hash unguessable even for one who guesses the rest of the plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What a policy is tried on: one task, stratum and condition."""
+
+    task: TaskEntry
+    stratum: StratumEntry
+    condition: ConditionEntry
+    time_cap_s: float
+    items: int | None
+
+    @property
+    def name(self) -> str:
+        parts = [self.task.name, self.stratum.name, self.condition.name]
+        parameters = ','.join(f'{k}={v}' for k, v in sorted(self.condition.parameters.items()))
+        return ' / '.join([p for p in parts if p] + ([parameters] if parameters else []))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPlan:
+    """A declared trial. Equal plans have equal hashes, however their files are laid out."""
+
+    host: HostEntry
+    policies: Mapping[str, PolicyEntry]
+    tasks: tuple[TaskEntry, ...]
+    seed: int
+    title: str = ''
+    benchmark: str = ''
+    reference: str = ''
+    strata: tuple[StratumEntry, ...] = ()
+    conditions: tuple[ConditionEntry, ...] = ()
+    episodes_per_cell: int | None = None
+    power: PowerTarget | None = None
+    repeats: int = 1
+    time_cap_s: float | None = None
+    time_cap_per_item_s: float | None = None
+    turnaround_s: float | None = None  # between episodes, for the expected duration
+    scenes: Scenes = Scenes.MATCHED
+    rotation: RotationOptions = field(default_factory=RotationOptions)
+    nuisance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    loop: LoopOptions = field(default_factory=LoopOptions)
+    watchdog: WatchdogOptions = field(default_factory=WatchdogOptions)
+    faults: FaultOptions = field(default_factory=FaultOptions)
+    stopping: StoppingOptions = field(default_factory=StoppingOptions)
+    recording: RecordingOptions = field(default_factory=RecordingOptions)
+    blinding: BlindingOptions = field(default_factory=BlindingOptions)
+
+    def __post_init__(self) -> None:
+        check_plan(self)
+
+    @property
+    def hash(self) -> str:
+        """What identifies the trial: 32 hex digits over everything that was declared."""
+        return hashlib.sha256(self.as_json().encode()).hexdigest()[:HASH_HEX_DIGITS]
+
+    def as_json(self) -> str:
+        """The whole plan, defaults filled in, as canonical JSON."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(',', ':'), allow_nan=False)
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Every task x stratum x condition, with its time cap."""
+        strata = self.strata or (StratumEntry(''),)
+        conditions = self.conditions or (ConditionEntry('nominal'),)
+        return tuple(self._cell(t, s, c) for t, s, c in itertools.product(self.tasks, strata, conditions))
+
+    def _cell(self, task: TaskEntry, stratum: StratumEntry, condition: ConditionEntry) -> Cell:
+        items = stratum.items if stratum.items is not None else task.items
+        cap_s = self.time_cap_s
+        if cap_s is None:
+            if items is None:
+                raise InputError(f'time_cap_per_item_s is given, and task {task.name} has no items; say items = ...')
+            cap_s = (self.time_cap_per_item_s or 0.0) * items
+        return Cell(task=task, stratum=stratum, condition=condition, time_cap_s=cap_s, items=items)
+
+    def episodes_in_a_cell(self) -> int:
+        """How many start states each policy meets in each cell: as declared, or as the power target needs."""
+        if self.episodes_per_cell is not None:
+            return self.episodes_per_cell
+        from trialist.run.size import episodes_for_power
+
+        return episodes_for_power(self)
+
+
+def check_plan(plan: TrialPlan) -> None:
+    """Raise InputError if the parts of a plan contradict each other."""
+    if not plan.policies:
+        raise InputError('policies is empty, wanted at least one [policies.NAME]')
+    if not plan.tasks:
+        raise InputError('tasks is empty, wanted at least one')
+    if plan.reference and plan.reference not in plan.policies:
+        raise UnknownName('policy (the reference)', plan.reference, plan.policies)
+    if plan.seed < 0:
+        raise InputError(f'seed is {plan.seed}, wanted >= 0')
+    _check_amounts(plan)
+    declared: list[tuple[str, list[str]]] = [
+        ('task', [t.name for t in plan.tasks]),
+        ('stratum', [s.name for s in plan.strata]),
+        ('condition', [f'{c.name} {dict(sorted(c.parameters.items())) or ""}'.strip() for c in plan.conditions]),
+    ]
+    for kind, names in declared:
+        twice = [n for n in names if names.count(n) > 1]
+        if twice:
+            raise InputError(f'{kind} {twice[0]} is declared twice')
+    for label, levels in plan.nuisance.items():
+        if label == 'fixture':
+            raise InputError("nuisance label 'fixture' is taken by rotation.fixtures; give it another name")
+        if len(set(levels)) != len(levels) or len(levels) < 2:
+            raise InputError(f'nuisance {label} is {list(levels)}, wanted two or more different levels')
+    if plan.stopping.rule is not StoppingRule.NONE and len(plan.policies) < 2:
+        raise InputError('a stopping rule compares policies; one policy is declared')
+    plan.cells()
+
+
+def _check_amounts(plan: TrialPlan) -> None:
+    if (plan.episodes_per_cell is None) == (plan.power is None):
+        raise InputError('wanted either episodes_per_cell or a [power] target, found both or neither')
+    if plan.episodes_per_cell is not None and plan.episodes_per_cell < 1:
+        raise InputError(f'episodes_per_cell is {plan.episodes_per_cell}, wanted >= 1')
+    if plan.repeats < 1:
+        raise InputError(f'repeats is {plan.repeats}, wanted >= 1')
+    if (plan.time_cap_s is None) == (plan.time_cap_per_item_s is None):
+        raise InputError('wanted either time_cap_s or time_cap_per_item_s, found both or neither')
+    cap = plan.time_cap_s if plan.time_cap_s is not None else plan.time_cap_per_item_s
+    if cap is not None and cap <= 0:
+        raise InputError(f'the time cap is {cap} s, wanted > 0')
+
+
+def read_plan(path: Path | str) -> TrialPlan:
+    """The plan declared in a ``trial.toml``; every mistake names the file and the key."""
+    file = Path(path)
+    try:
+        with file.open('rb') as stream:
+            values = tomllib.load(stream)
+    except FileNotFoundError as error:
+        raise InputError(f'{file}: no such file; wanted a trial.toml') from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f'{file}: not TOML ({error})') from error
+    return read_table(TrialPlan, values, where=str(file))
+
+
+def plan_from_json(text: str) -> TrialPlan:
+    """A plan back from `TrialPlan.as_json`."""
+    return read_table(TrialPlan, _without_none(json.loads(text)), where='plan')
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_none(v) for v in value]
+    return value

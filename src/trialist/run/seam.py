@@ -1,0 +1,167 @@
+"""The seams: where an episode happens, and who acts in it.
+
+`Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
+`PreparedHost`, `InstructingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost` or `ClosableHost`; nothing else is ever
+asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trialist.episodes import Event, Outcome, Scene
+from trialist.episodes.episode import ParameterValue
+from trialist.episodes.trajectory import Camera
+from trialist.run.convention import HostSpec, PolicySpec
+
+FloatArray = NDArray[np.floating[Any]]
+Action = FloatArray  # (A,), as the ActionConvention says
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observation:
+    """What the host shows at `t_s` seconds after the reset. The arrays are the receiver's: the host keeps none."""
+
+    t_s: float
+    state: FloatArray  # (S,)
+    images: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)  # camera -> (H, W, 3)
+    depth_m: Mapping[str, FloatArray] = field(default_factory=dict)  # camera -> (H, W), along the optical axis
+    cameras: Mapping[str, Camera] = field(default_factory=dict)  # calibration as it stands at t_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """A policy's answer: h actions to be taken one a control step, and how long the model itself thought, if known."""
+
+    actions: FloatArray  # (h, A)
+    inference_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What an episode is to be, for both sides; it names no policy."""
+
+    task: str
+    seed: int
+    instruction: str = ''
+    stratum: str = ''
+    condition: str = 'nominal'
+    condition_parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    instance: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    items: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReport:
+    """The host's own account of a finished episode; what it does not know is None."""
+
+    success: bool | None = None
+    score: float | None = None
+    max_score: float | None = None
+    items: int | None = None
+    items_placed: int | None = None
+    items_lost: int | None = None
+    is_unrecoverable: bool | None = None
+    reason: str = ''
+    instruction: str = ''  # what was asked for in words, if the host drew it
+    events: tuple[Event, ...] = ()
+
+
+@runtime_checkable
+class Host(Protocol):
+    """Where an episode happens: a simulator, a robot cell, a replay."""
+
+    @property
+    def spec(self) -> HostSpec: ...
+
+    def reset(self, task: str, *, seed: int) -> Observation:
+        """Begin an episode; the same task and seed are the same start."""
+
+    def step(self, action: Action) -> Observation:
+        """Apply one action for one control step."""
+
+    def outcome(self) -> Outcome | None:
+        """The verdict, or None while the episode is still open."""
+
+
+@runtime_checkable
+class PreparedHost(Protocol):
+    """A host that takes more than a task and a seed: condition, stratum, labels. Called before `reset`."""
+
+    def prepare(self, setup: Setup) -> None: ...
+
+
+@runtime_checkable
+class InstructingHost(Protocol):
+    """A host that draws what is asked for in words, anew for each episode; a plan's own instruction wins."""
+
+    def instruction(self) -> str: ...
+
+
+@runtime_checkable
+class HoldingHost(Protocol):
+    """A host that can say which action keeps the arm where it is."""
+
+    def hold(self) -> Action: ...
+
+
+@runtime_checkable
+class ReportingHost(Protocol):
+    """A host that knows more than the outcome."""
+
+    def report(self) -> HostReport: ...
+
+
+@runtime_checkable
+class MeasuredHost(Protocol):
+    """A host with signals to record after every step, by the names of `trialist.episodes.Trajectory`'s columns.
+
+    Unknown names are recorded as extra signals. Reading them must not change the world.
+    """
+
+    def signals(self) -> Mapping[str, Any]: ...
+
+
+@runtime_checkable
+class DescribedHost(Protocol):
+    """A host that can say what holds for the whole episode: roles of bodies, the target, cameras."""
+
+    def scene(self) -> Scene: ...
+
+
+@runtime_checkable
+class ClosableHost(Protocol):
+    """A host with something to release."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Session(Protocol):
+    """One episode's worth of acting; nothing of it outlives the episode."""
+
+    def act(self, observation: Observation) -> Chunk: ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Who acts. Opened once by a worker; starts a session for every episode."""
+
+    @property
+    def spec(self) -> PolicySpec: ...
+
+    def start(self, setup: Setup, *, seed: int) -> Session:
+        """Begin an episode; `seed` is for the policy's own randomness."""
+
+
+@runtime_checkable
+class ClosablePolicy(Protocol):
+    """A policy (or a session) with something to release."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,238 @@
+"""A station: one host and the trial's policies in one process, running slots and putting them into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trialist.episodes import Episode, Outcome, Store, Trajectory
+from trialist.errors import InputError, RecordError, TrialistError
+from trialist.run.blinding import Blinding, blinding_of, derived_seed
+from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
+from trialist.run.fault import Fault, FaultKind, crash
+from trialist.run.fault_text import write_fault
+from trialist.run.loop import Order, Rollout, run_episode
+from trialist.run.phase import NoBoard, Phase, PhaseBoard
+from trialist.run.plan import TrialPlan
+from trialist.run.rotation import Slot
+from trialist.run.seam import ClosableHost, ClosablePolicy, Host, HostReport, Policy, Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every episode of a run has in common."""
+
+    plan: TrialPlan
+    blinding: Blinding
+    trial_id: str
+    provenance_id: str = ''
+    operator: str = ''
+
+    @classmethod
+    def of(cls, plan: TrialPlan, *, provenance_id: str = '', operator: str = '') -> Context:
+        return cls(plan, blinding_of(plan), plan.hash, provenance_id, operator)
+
+    def planned(self, slot: Slot, attempt: int = 0) -> Episode:
+        """The episode of a slot as far as it is known beforehand; its outcome is not, and stands as INVALID."""
+        cell = slot.cell
+        return Episode(
+            policy=self.blinding.codes[slot.policy],
+            is_reference=not self.plan.blinding.enabled and slot.policy == self.plan.reference,
+            task=cell.task.name,
+            outcome=Outcome.INVALID,
+            duration_s=0.0,
+            trial_id=self.trial_id,
+            attempt=attempt,
+            benchmark=self.plan.benchmark,
+            stratum=cell.stratum.name,
+            condition=cell.condition.name,
+            condition_parameters=cell.condition.parameters,
+            seed=slot.seed,
+            instance=slot.instance,
+            repeat=slot.repeat,
+            block=slot.block,
+            session=slot.session,
+            operator=self.operator,
+            time_cap_s=cell.time_cap_s,
+            items=cell.items,
+            instruction=cell.task.instruction,
+            labels=slot.labels,
+            provenance_id=self.provenance_id,
+        )
+
+    def faulty(self, slot: Slot, attempt: int, fault: Fault, *, duration_s: float = 0.0) -> Episode:
+        """The episode of a slot that a fault ended."""
+        outcome = fault.outcome(self.plan.faults)
+        failed = outcome is Outcome.FAILURE
+        return self.planned(slot, attempt).replace(
+            outcome=outcome,
+            duration_s=duration_s,
+            reason=self.blinding.scrub(fault.reason),
+            is_unrecoverable=True if failed else None,
+            success=False if failed else None,
+        )
+
+    def finished(self, slot: Slot, attempt: int, rollout: Rollout) -> tuple[Episode, Fault | None]:
+        """The episode of a rollout; an account by the host that breaks the record's rules is the host's fault."""
+        fault = rollout.fault
+        try:
+            if fault is not None:
+                episode = self.faulty(slot, attempt, fault, duration_s=rollout.duration_s)
+                return (_with_report(episode, rollout.report) if episode.is_valid else episode), fault
+            episode = self.planned(slot, attempt).replace(
+                outcome=rollout.outcome or Outcome.TIMEOUT,
+                duration_s=rollout.duration_s,
+                started_at=rollout.started_at,
+                is_unrecoverable=rollout.report.is_unrecoverable,
+                success=rollout.report.success,
+                reason=self.blinding.scrub(rollout.report.reason),
+            )
+            return _with_report(episode, rollout.report), None
+        except RecordError as error:
+            told = Fault(FaultKind.HOST_ANSWER, f'its report breaks the rules of the record: {error}')
+            return self.faulty(slot, attempt, told, duration_s=rollout.duration_s), told
+
+    def commit(
+        self, store: Store, episode: Episode, *, fault: Fault | None, trajectory: Trajectory | None = None
+    ) -> None:
+        """Put one episode into the store, the text of its fault first."""
+        if fault is not None and fault.text:
+            write_fault(store.path, episode.key, fault, blinding=self.blinding)
+        store.append([episode], trajectories={episode.key: trajectory} if trajectory is not None else None)
+
+
+def _with_report(episode: Episode, report: HostReport) -> Episode:
+    return episode.replace(
+        score=report.score,
+        max_score=report.max_score,
+        items=episode.items if report.items is None else report.items,
+        items_placed=report.items_placed,
+        items_lost=report.items_lost,
+        instruction=episode.instruction or report.instruction,
+        events=report.events,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a station says of a slot it has run and stored."""
+
+    slot: int
+    attempt: int
+    outcome: Outcome
+    is_poisoned: bool = False  # a policy still hangs in this process: start another
+
+
+class Station:
+    """Opens host and policies once, and again after a fault, so that no episode inherits another's damage."""
+
+    def __init__(self, context: Context, store: Store, *, board: PhaseBoard | None = None) -> None:
+        self._context, self._store = context, store
+        self._board = board or NoBoard()
+        self._host: Host | None = None
+        self._policies: dict[str, Policy] = {}
+
+    def check(self) -> None:
+        """Open everything and check that it fits together, before the first episode."""
+        context = self._context
+        self._board.enter(Phase.START)
+        check_host_fits(context.plan, self._open_host())
+        for name, code in context.blinding.codes.items():
+            try:
+                self._open_policy(name)
+            except TrialistError:
+                raise
+            except Exception as error:
+                raise InputError(f'policy {code} could not be opened: {error}') from error
+
+    def run(self, slot: Slot, attempt: int) -> Finished:
+        """Run one slot and store its episode."""
+        rollout = self._rollout(slot, attempt)
+        episode, fault = self._context.finished(slot, attempt, rollout)
+        self._board.enter(Phase.STORE)
+        self._context.commit(self._store, episode, fault=fault, trajectory=rollout.trajectory)
+        is_poisoned = False
+        if fault is not None:
+            is_poisoned = fault.kind is FaultKind.POLICY_HANG
+            self._renew(slot.policy if fault.kind.is_the_policys else None)
+        self._board.enter(Phase.IDLE)
+        return Finished(slot.number, attempt, episode.outcome, is_poisoned)
+
+    def _rollout(self, slot: Slot, attempt: int) -> Rollout:
+        plan = self._context.plan
+        self._board.enter(Phase.START)
+        try:
+            host = self._open_host()
+        except Exception as error:
+            return _stillborn(crash(FaultKind.HOST_CRASH, error, step=0).fault)
+        try:
+            policy = self._open_policy(slot.policy)
+        except Exception as error:
+            return _stillborn(crash(FaultKind.POLICY_CRASH, error, step=0).fault)
+        episode_id = self._context.planned(slot).episode_id
+        order = Order(
+            time_cap_s=slot.cell.time_cap_s,
+            policy_seed=derived_seed(self._context.blinding.key, 'policy', episode_id, attempt),
+            loop=plan.loop,
+            recording=plan.recording,
+            execute=plan.policies[slot.policy].execute,
+            policy_limit_s=plan.watchdog.policy_s,
+        )
+        return run_episode(host, policy, setup_of(slot), order=order, board=self._board)
+
+    def _open_host(self) -> Host:
+        if self._host is None:
+            self._host = open_host(self._context.plan.host)
+        return self._host
+
+    def _open_policy(self, name: str) -> Policy:
+        if name not in self._policies:
+            plan, codes = self._context.plan, self._context.blinding.codes
+            policy = open_policy(plan.policies[name])
+            check_policy_fits(plan, self._open_host(), policy, name=name, shown=codes[name])
+            self._policies[name] = policy
+        return self._policies[name]
+
+    def _renew(self, policy: str | None) -> None:
+        """Let go of what a fault came from; it is opened anew for the next episode."""
+        if policy is not None:
+            gone: object = self._policies.pop(policy, None)
+        else:
+            gone, self._host = self._host, None
+        _close(gone)
+
+    def close(self) -> None:
+        for thing in (*self._policies.values(), self._host):
+            _close(thing)
+        self._policies, self._host = {}, None
+
+
+def _close(thing: object) -> None:
+    if isinstance(thing, (ClosableHost, ClosablePolicy)):
+        try:
+            thing.close()
+        except Exception:
+            return  # it is being thrown away, and what it did is on record
+
+
+def _stillborn(fault: Fault) -> Rollout:
+    return Rollout(
+        outcome=None, fault=fault, n_steps=0, duration_s=0.0, report=HostReport(), trajectory=None, started_at=None
+    )
+
+
+def setup_of(slot: Slot) -> Setup:
+    """What host and policy are told of a slot."""
+    cell = slot.cell
+    parameters: Mapping[str, str | int | float | bool] = cell.condition.parameters
+    return Setup(
+        task=cell.task.name,
+        seed=slot.seed,
+        instruction=cell.task.instruction,
+        stratum=cell.stratum.name,
+        condition=cell.condition.name,
+        condition_parameters=parameters,
+        instance=slot.instance,
+        labels=slot.labels,
+        items=cell.items,
+    )

@@ -1,0 +1,83 @@
+"""Stopping early, by the rule that the plan declared: every comparison decided, at the promised error."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trialist.run.plan import Scenes, TrialPlan
+from trialist.run.rotation import Slot
+
+RoundKey = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a trial ended before its last episode; policies are not named."""
+
+    after_slots: int
+    reason: str
+
+
+def decide_stop(plan: TrialPlan, slots: Sequence[Slot], successes: Mapping[int, bool]) -> Stop | None:
+    """Whether the rule ends the trial, from the valid episodes of these slots (by slot number), in their order.
+
+    Each policy is compared with the reference (all pairs, if there is none), by an anytime-valid test at alpha divided
+    by the number of comparisons; cells are strata of equal weight. The trial ends when every comparison is decided.
+    """
+    from trialist.stats import Decision
+
+    pairs = _pairs(plan)
+    alpha = plan.stopping.alpha / len(pairs)
+    decisions = [_decision(plan, slots, successes, pair=pair, alpha=alpha) for pair in pairs]
+    if any(decision is None or decision == Decision.CONTINUE for decision in decisions):
+        return None
+    kinds = sorted({'no difference worth finding' if d == Decision.FUTILE else 'a difference' for d in decisions if d})
+    return Stop(len(slots), f'every comparison is decided after {len(slots)} slots: {", ".join(kinds)}')
+
+
+def _pairs(plan: TrialPlan) -> list[tuple[str, str]]:
+    names = sorted(plan.policies)
+    if plan.reference:
+        return [(name, plan.reference) for name in names if name != plan.reference]
+    return list(itertools.combinations(names, 2))
+
+
+def _decision(
+    plan: TrialPlan, slots: Sequence[Slot], successes: Mapping[int, bool], *, pair: tuple[str, str], alpha: float
+) -> str | None:
+    from trialist.stats import sequential_comparison
+
+    arms = {name: _outcomes(slots, successes, name) for name in pair}
+    a, b = arms[pair[0]], arms[pair[1]]
+    paired = plan.scenes is Scenes.MATCHED
+    if paired:
+        shared = [key for key in a if key in b]
+        a, b = {key: a[key] for key in shared}, {key: b[key] for key in shared}
+    if not a or not b:
+        return None
+    cells = len(plan.cells())
+    strata: object = None
+    if cells > 1:
+        strata = [key[0] for key in a] if paired else ([key[0] for key in a], [key[0] for key in b])
+    smallest = plan.stopping.smallest_difference
+    horizon = plan.episodes_in_a_cell() * plan.repeats if cells == 1 and smallest is not None else None
+    found = sequential_comparison(
+        list(a.values()),
+        list(b.values()),
+        paired=paired,
+        strata=strata,  # type: ignore[arg-type]  # labels, or a pair of them
+        alpha=alpha,
+        horizon=horizon,
+        smallest_difference=smallest,
+    )
+    return found.looks[-1].decision if found.looks else None
+
+
+def _outcomes(slots: Sequence[Slot], successes: Mapping[int, bool], policy: str) -> dict[RoundKey, int]:
+    return {
+        (slot.cell.name, slot.instance, slot.repeat): int(successes[slot.number])
+        for slot in slots
+        if slot.policy == policy and slot.number in successes
+    }

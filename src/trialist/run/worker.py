@@ -1,0 +1,90 @@
+"""A worker process: one station that runs the slots it is told, and ends when its parent does.
+
+Started by `trialist.run.crew` with three inherited file descriptors: the connection to the parent, the
+phase board, and the run's lock, which is thereby held until the last worker is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """All that a worker has to know; it works out the rest from the plan."""
+
+    plan: str
+    store: Path
+    provenance_id: str
+    operator: str
+    import_path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The worker can not start: the message, without policies' names."""
+
+    message: str
+
+
+def main() -> None:
+    """Serve until told to stop or left alone; the arguments are the descriptors of connection and board."""
+    connection_fd, board_fd = (int(argument) for argument in sys.argv[1:3])
+    connection: Connection = Connection(connection_fd)
+    errand = connection.recv()
+    _leave_with_parent(os.getppid())
+    from trialist.episodes import Store
+    from trialist.run.phase import Phase, PhaseBoard
+    from trialist.run.plan import plan_from_json
+    from trialist.run.rotation import trial_slots
+    from trialist.run.station import Context, Station
+
+    board = PhaseBoard(os.fdopen(board_fd, 'r+b'))
+    board.enter(Phase.START)
+    plan = plan_from_json(errand.plan)
+    context = Context.of(plan, provenance_id=errand.provenance_id, operator=errand.operator)
+    station = Station(context, Store.open(errand.store), board=board)
+    try:
+        station.check()
+    except Exception as error:
+        connection.send(Refused(context.blinding.scrub(str(error))))
+        return
+    board.enter(Phase.IDLE)
+    connection.send(None)
+    slots = trial_slots(plan)
+    try:
+        while (told := connection.recv()) is not None:
+            number, attempt = told
+            finished = station.run(slots[number], attempt)
+            connection.send(finished)
+            if finished.is_poisoned:
+                os._exit(0)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        os._exit(1)
+    station.close()
+
+
+def _leave_with_parent(parent: int) -> None:
+    """End this process when its parent ends, also while a policy or host keeps it busy."""
+
+    def watch() -> None:
+        import time
+
+        while os.getppid() == parent:
+            time.sleep(0.05)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name='parent watch').start()
+    if sys.platform == 'linux':
+        # The kernel's own way covers code that never lets another thread run.
+        import ctypes
+        import signal
+
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            os._exit(1)

@@ -1,0 +1,119 @@
+"""A plan is declared, checked, hashed, and refused when it has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.run.plans import FAST, SLOW, make_plan
+
+from trialist.errors import InputError, StoreError
+from trialist.run import read_plan, run_trial, summarize_plan
+from trialist.run.plan import plan_from_json
+
+MINIMAL = """
+seed = 3
+host = "point-mass"
+tasks = ["reach"]
+episodes_per_cell = 5
+time_cap_s = 10
+[policies]
+a = "seek"
+b = {use = "seek", options = {speed_m_s = 0.9}}
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / 'trial.toml'
+    path.write_text(text)
+    return path
+
+
+def test_a_short_file_is_a_whole_plan(tmp_path: Path) -> None:
+    plan = read_plan(written(tmp_path, MINIMAL))
+    assert [cell.name for cell in plan.cells()] == ['reach / nominal']
+    assert plan.policies['b'].options == {'speed_m_s': 0.9}
+
+
+@pytest.mark.parametrize(
+    ('old', 'new', 'message'),
+    [
+        ('seed = 3', 'sead = 3', "no key 'sead': did you mean 'seed'"),
+        ('use = "seek"', 'us = "seek"', "policies.b: no key 'us': did you mean 'use'"),
+        ('episodes_per_cell = 5', '', 'either episodes_per_cell or a \\[power\\] target'),
+        ('time_cap_s = 10', 'time_cap_s = 10\ntime_cap_per_item_s = 3', 'either time_cap_s or time_cap_per_item_s'),
+        ('time_cap_s = 10', 'time_cap_per_item_s = 3', 'task reach has no items'),
+        ('time_cap_s = 10', 'time_cap_s = -1', 'the time cap is -1.0 s, wanted > 0'),
+        ('seed = 3', 'seed = 3\nreference = "c"', "no policy \\(the reference\\) named 'c'"),
+        ('seed = 3', 'seed = "x"', "seed is 'x', wanted a whole number"),
+        ('seed = 3', 'seed = 3\nscenes = "matchd"', "scenes is 'matchd': did you mean 'matched'"),
+        ('tasks = ["reach"]', 'tasks = ["reach", "reach"]', 'task reach is declared twice'),
+        ('tasks = ["reach"]', 'tasks = ["reach"]\nnuisance = {side = ["left"]}', 'wanted two or more different levels'),
+        ('[policies]', '[loop.latency]\nnetwork_s = 0.1\n[policies]', "injected latencies want mode = 'injected'"),
+        ('seed = 3', 'seed = = 3', 'not TOML'),
+    ],
+)
+def test_a_mistake_in_the_file_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = MINIMAL.replace(old, new)
+    with pytest.raises(InputError, match=message) as caught:
+        read_plan(written(tmp_path, text))
+    assert 'trial.toml' in str(caught.value)
+
+
+def test_layout_and_order_do_not_change_the_hash_and_every_value_does(tmp_path: Path) -> None:
+    plan = read_plan(written(tmp_path, MINIMAL))
+    shuffled = MINIMAL.replace('seed = 3', '').replace('time_cap_s = 10', 'time_cap_s = 10.0 # s\nseed = 3')
+    assert read_plan(written(tmp_path, shuffled)).hash == plan.hash
+    for old, new in [('seed = 3', 'seed = 4'), ('0.9', '0.91'), ('= 5', '= 6'), ('"reach"', '"lift"')]:
+        assert read_plan(written(tmp_path, MINIMAL.replace(old, new))).hash != plan.hash
+
+
+def test_a_plan_survives_the_way_to_a_worker() -> None:
+    plan = make_plan(nuisance={'side': ['l', 'r']}, strata=['a', {'name': 'b', 'items': 1}])
+    assert plan_from_json(plan.as_json()) == plan
+    assert plan_from_json(plan.as_json()).hash == plan.hash
+
+
+def test_caps_per_item_follow_the_items() -> None:
+    plan = make_plan(time_cap_s=None, time_cap_per_item_s=30.0, strata=['a', {'name': 'b', 'items': 5}])
+    assert [cell.time_cap_s for cell in plan.cells()] == [60.0, 150.0]
+
+
+def test_a_power_target_gives_connors_number_spread_over_the_cells() -> None:
+    plan = make_plan(episodes_per_cell=None, power={'difference': 0.05, 'discordance': 0.1}, strata=['a', 'b'])
+    assert plan.episodes_in_a_cell() == 156  # 312 pairs (Connor) over two cells
+    assert summarize_plan(plan).n_episodes == 156 * 2 * 2
+    assert summarize_plan(plan).resolvable_difference == pytest.approx(0.05, abs=1e-3)
+
+
+def test_a_power_target_without_its_assumption_is_refused() -> None:
+    with pytest.raises(InputError, match='wants discordance'):
+        make_plan(episodes_per_cell=None, power={'difference': 0.05}).episodes_in_a_cell()
+    with pytest.raises(InputError, match='wants success_rate'):
+        make_plan(episodes_per_cell=None, power={'difference': 0.05}, scenes='independent').episodes_in_a_cell()
+
+
+def test_a_run_under_a_changed_plan_is_refused_and_says_what_changed(tmp_path: Path) -> None:
+    run_trial(make_plan(), tmp_path / 's', workers=0, stop_after=1)
+    with pytest.raises(StoreError, match='another plan.*changed: time_cap_s'):
+        run_trial(make_plan(time_cap_s=5.0), tmp_path / 's', workers=0)
+    other = make_plan(policies={FAST: 'seek', SLOW: {'use': 'seek', 'options': {'speed_m_s': 0.6}}})
+    with pytest.raises(StoreError, match='changed: policies, reference or blinding') as caught:
+        run_trial(other, tmp_path / 's', workers=0)
+    assert FAST not in str(caught.value)
+
+
+def test_a_name_in_the_open_parts_of_a_blinded_plan_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match='would unblind the trial'):
+        run_trial(make_plan(tasks=[f'reach with {FAST}']), tmp_path / 's', workers=0)
+    with pytest.raises(InputError, match='holds the name of a policy'):
+        run_trial(make_plan(), tmp_path / SLOW, workers=0)
+
+
+def test_an_unknown_host_condition_or_option_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no host named 'point-mas': did you mean 'point-mass'"):
+        run_trial(make_plan(host='point-mas'), tmp_path / 'a', workers=0)
+    with pytest.raises(InputError, match="no condition that host point-mass can bring about named 'drifft'"):
+        run_trial(make_plan(conditions=['drifft']), tmp_path / 'b', workers=0)
+    with pytest.raises(InputError, match='does not take these options'):
+        run_trial(make_plan(host={'use': 'point-mass', 'options': {'colour': 1}}), tmp_path / 'c', workers=0)
