@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -98,11 +99,9 @@ def _block(x: float, y: float) -> Any:
 
 def _fuse() -> Result:
     views = _views()
-    # Open3D reads single precision depth; both sides get the same arrays.
-    views = [
-        RgbdView(v.name, v.rgb, np.nan_to_num(v.depth_m, nan=0.0, posinf=0.0).astype(np.float32), v.intrinsics_px, v.base_from_camera)
-        for v in views
-    ]  # fmt: skip
+    # Open3D reads single precision depth with 0 for missing; both sides get the same arrays.
+    plain = [np.nan_to_num(v.depth_m, nan=0.0, posinf=0.0).astype(np.float32) for v in views]
+    views = [dataclasses.replace(v, depth_m=depth) for v, depth in zip(views, plain, strict=True)]
     fuse_views(views, BOUNDS, voxel_m=VOXEL_M)
     reconstruct_box(views, ObjectModel('red', (200, 40, 35), (0.05, 0.05, 0.05)))
     ours = seconds(lambda: fuse_views(views, BOUNDS, voxel_m=VOXEL_M), repeats=5)
