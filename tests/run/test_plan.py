@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.run.plans import FAST, SLOW, make_plan
 
+from tests.run.plans import FAST, SLOW, make_plan
 from trialist.errors import InputError, StoreError
 from trialist.run import read_plan, run_trial, summarize_plan
 from trialist.run.plan import plan_from_json

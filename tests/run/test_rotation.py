@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.run.plans import make_plan
 
+from tests.run.plans import make_plan
 from trialist.run import Slot, trial_slots
 from trialist.run.rotation import rotate
 

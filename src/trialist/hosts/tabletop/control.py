@@ -102,6 +102,7 @@ class Kinematics:
             angles = np.minimum(np.maximum(angles + np.minimum(np.maximum(step, -0.3), 0.3), _LOW), _HIGH)
         return angles
 
+
     def effort(self, angles_rad: FloatArray, acceleration_rad_s2: FloatArray) -> FloatArray:
         """The torques (7,) that accelerate the arm and its hand so, gravity and velocity terms left out."""
         n = panda.N_JOINTS

@@ -52,18 +52,7 @@ LINKS = (
         (2.5853e-02, 1.9552e-02, 2.8323e-02, 7.7960e-03, -1.3320e-03, 8.6410e-03),
     ),
     Link(
-        *(
-            -0.0825,
-            0.384,
-            -QUARTER,
-            -2.8973,
-            2.8973,
-            2.61,
-            15.0,
-            12.0,
-            1.225946,
-            (-1.1953e-02, 4.1065e-02, -3.8437e-02),
-        ),
+        *(-0.0825, 0.384, -QUARTER, -2.8973, 2.8973, 2.61, 15.0, 12.0, 1.225946, (-1.1953e-02, 4.1065e-02, -3.8437e-02)),
         (3.5549e-02, 2.9474e-02, 8.6270e-03, -2.1170e-03, -4.0370e-03, 2.2900e-04),
     ),
     Link(
@@ -192,8 +181,8 @@ def _finger_xml(side: str, sign: int) -> str:
         f'<inertial mass="0.015" pos="0 {sign * 0.01} 0.02" diaginertia="2.4e-6 2.4e-6 7.5e-7"/>'
         f'<joint name="{side}_finger" type="slide" axis="0 {sign} 0" range="0 {FINGER_TRAVEL_M}" armature="0.1"'
         f' damping="5"/>'
-        f'<geom class="finger" type="box" size="0.0105 0.006 0.015" pos="0 {sign * 0.0125} 0.016"/>'
-        f'<geom class="pad" type="box" size="0.0105 0.004 0.0125" pos="0 {sign * 0.004} {pad_m - 0.0035}"/></body>'
+        f'<geom class="finger" type="box" size="0.0105 0.006 0.011" pos="0 {sign * 0.0125} 0.012"/>'
+        f'<geom class="pad" type="box" size="0.0105 0.004 0.0155" pos="0 {sign * 0.004} {pad_m - 0.0065}"/></body>'
     )
 
 

@@ -24,7 +24,7 @@ TABLE_Y_M = (-0.45, 0.45)
 STAGE_TRAVEL_M = 0.50  # outwards, along +y
 STAGE_TOP_M = 0.012
 
-WALL_HEIGHT_M = 0.035
+WALL_HEIGHT_M = 0.028
 WALL_M = 0.004
 FLOOR_M = 0.004
 BIN_INNER_M = (0.30, 0.26)  # x, y
@@ -138,9 +138,7 @@ def _bin_xml(center_m: tuple[float, float], base_m: float, name: str) -> str:
     cx, cy = center_m
     plate = ''
     if name == 'source':
-        plate = _box(
-            (cx, cy, base_m / 2 + 0.001), (inner_x + 0.02, inner_y + 0.02, base_m / 2 - 0.001), '0.5 0.5 0.52 1'
-        )
+        plate = _box((cx, cy, base_m / 2 + 0.001), (inner_x + 0.02, inner_y + 0.02, base_m / 2 - 0.001), '0.5 0.5 0.52 1')
     walls = [
         ((cx, cy, base_m + FLOOR_M / 2), (inner_x + WALL_M, inner_y + WALL_M, FLOOR_M / 2)),
         ((cx - inner_x - WALL_M / 2, cy, wall_z), (WALL_M / 2, inner_y + WALL_M, WALL_HEIGHT_M / 2)),

@@ -101,7 +101,9 @@ def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: in
         raise InputError(f'items is {count} in task bin_to_bin, wanted 1 to {MAX_ITEMS}')
     item = order_item(stratum)
     names = [f'item_{i}' for i in range(count)]
-    spots = place_apart([item] * count, ORDER_REGION, rng=rng)
+    # Room for a pad between small things; long ones are packed closer, and lie flat enough to be straddled.
+    apart_m = 0.010 if item.footprint_radius_m < 0.04 else 0.004
+    spots = place_apart([item] * count, ORDER_REGION, rng=rng, clearance_m=apart_m)
     z = STAGE_TOP_M + FLOOR_M + item.half_height_m
     goals = tuple(
         Goal(name, pose.yaw_pose(*_bin_place(i, count), FLOOR_M + item.half_height_m), is_yaw_free=True)
@@ -324,7 +326,9 @@ def _draw_spatial(rng: np.random.Generator, stratum: str, instance: int, items: 
     moved, anchor = block(color=color), cylinder()
     gripper_yaw = float(rng.uniform(0.5, 1.0) * rng.choice((-1.0, 1.0)))
     viewer, yaw = ('the gripper', gripper_yaw) if instance < 4 else ('the front camera', math.pi)
-    at, (goal,), (start,) = _draw_with_room(rng, [moved], anchor, lambda at: [beside(at, relation, viewer_yaw_rad=yaw)])
+    at, (goal,), (start,) = _draw_with_room(
+        rng, [moved], anchor, lambda at: [beside(at, relation, viewer_yaw_rad=yaw)]
+    )
     return _blocks_layout(
         'spatial',
         items={f'{color}_block': moved, 'cylinder': anchor},
@@ -360,7 +364,9 @@ def _draw_insertion(rng: np.random.Generator, stratum: str, instance: int, items
     spots = place_apart([size, item], BLOCK_REGION, rng=rng, clearance_m=0.03)
     tilt_axis = rng.uniform(-math.pi, math.pi)
     yaw = float(rng.uniform(-0.6, 0.6))
-    tilt = pose.quaternion_from_vector([math.cos(tilt_axis) * SLOT_TILT_RAD, math.sin(tilt_axis) * SLOT_TILT_RAD, 0.0])
+    tilt = pose.quaternion_from_vector(
+        [math.cos(tilt_axis) * SLOT_TILT_RAD, math.sin(tilt_axis) * SLOT_TILT_RAD, 0.0]
+    )
     turn = pose.multiply(tilt, pose.yaw_pose(0, 0, 0, yaw_rad=yaw)[3:])
     mouth = np.concatenate([[spots[0].x_m, spots[0].y_m, STAGE_TOP_M + SLOT_DEPTH_M + 0.016], turn])
     seat = np.array([0.0, 0.0, -SLOT_DEPTH_M + item.half_height_m, 1.0, 0.0, 0.0, 0.0])
