@@ -288,3 +288,9 @@ def test_provenance_is_collected_kept_once_and_says_what_is_missing(tmp_path: Pa
     assert store.provenance(identity) == seen
     with pytest.raises(StoreError, match='missing'):
         store.provenance('feed')
+
+
+def test_a_creation_that_was_killed_half_way_can_be_repeated(tmp_path: Path) -> None:
+    (tmp_path / 's' / 'episodes').mkdir(parents=True)
+    (tmp_path / 's' / '.trial.json.0123').write_text('{')
+    assert Store.create(tmp_path / 's', trial_id='t').trial.trial_id == 't'

@@ -13,12 +13,16 @@ from trialist.errors import InputError
 from trialist.run import (
     ActionConvention,
     Chunk,
+    ControlMode,
+    Frame,
+    Gripper,
     HostSpec,
     Observation,
     Order,
     PolicySpec,
     Rollout,
     Setup,
+    Target,
     check_conventions,
     run_episode,
 )
@@ -197,7 +201,13 @@ def test_wall_clock_keeps_the_rate_and_goes_on_while_the_policy_thinks() -> None
 
 @pytest.mark.parametrize('target', ['delta', 'absolute'])
 def test_velocity_and_acceleration_stay_within_their_limits(target: str) -> None:
-    convention = ActionConvention(control_mode='joint_position', target=target, frame='joint', n_joints=2, gripper='open_is_one')  # type: ignore[arg-type]  # fmt: skip
+    convention = ActionConvention(
+        control_mode=ControlMode.JOINT_POSITION,
+        target=Target(target),
+        frame=Frame.JOINT,
+        n_joints=2,
+        gripper=Gripper.OPEN_IS_ONE,
+    )
     limits = LimitOptions(velocity=(1.0, 0.5), acceleration=4.0)
     limiter = Limiter(limits, convention, dt_s=0.1, start=np.array([0.2, -0.1, 0.0]))
     rng = np.random.default_rng(0)
@@ -260,7 +270,9 @@ def test_a_hung_policy_is_cut_off_in_wall_clock_time() -> None:
 
 
 def test_a_mismatch_of_conventions_names_both_sides() -> None:
-    arm = ActionConvention(control_mode='joint_position', target='absolute', frame='joint', n_joints=7)  # type: ignore[arg-type]
+    arm = ActionConvention(
+        control_mode=ControlMode.JOINT_POSITION, target=Target.ABSOLUTE, frame=Frame.JOINT, n_joints=7
+    )
     policy = PolicySpec(name='act', action=arm, control_rate_hz=50.0, state_width=8, images={'wrist': None})
     host = HostSpec(name='cell', action=TRANSLATION, control_rate_hz=20.0, state_width=4, images={'top': (4, 4)})
     with pytest.raises(InputError) as caught:

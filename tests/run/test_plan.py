@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.run.plans import FAST, SLOW, make_plan
+
 from trialist.errors import InputError, StoreError
 from trialist.run import read_plan, run_trial, summarize_plan
 from trialist.run.plan import plan_from_json
@@ -95,7 +95,7 @@ def test_a_power_target_without_its_assumption_is_refused() -> None:
 
 def test_a_run_under_a_changed_plan_is_refused_and_says_what_changed(tmp_path: Path) -> None:
     run_trial(make_plan(), tmp_path / 's', workers=0, stop_after=1)
-    with pytest.raises(StoreError, match='another plan.*changed: time_cap_s'):
+    with pytest.raises(StoreError, match=r'another plan.*changed: time_cap_s'):
         run_trial(make_plan(time_cap_s=5.0), tmp_path / 's', workers=0)
     other = make_plan(policies={FAST: 'seek', SLOW: {'use': 'seek', 'options': {'speed_m_s': 0.6}}})
     with pytest.raises(StoreError, match='changed: policies, reference or blinding') as caught:

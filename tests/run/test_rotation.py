@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.run.plans import make_plan
+
 from trialist.run import Slot, trial_slots
 from trialist.run.rotation import rotate
 
@@ -91,23 +92,24 @@ def test_the_seed_changes_the_order_and_the_same_plan_has_the_same_order() -> No
     assert [s.policy for s in a] != [s.policy for s in b]
 
 
-def test_who_knows_all_that_went_before_guesses_the_next_arm_little_better_than_chance() -> None:
-    """The best guess with two arms is the one that is behind. It would be right 75 % of the time in blocks of two."""
-    right = total = 0
-    for seed in range(40):
+def share_guessed(max_rounds_per_block: int) -> float:
+    """How often the next of two arms is the one that is behind; ties are guessed by a coin."""
+    right, total = 0.0, 0
+    for seed in range(30):
         counts: Counter[str] = Counter()
-        plan = make_plan(episodes_per_cell=60, seed=seed)
-        names = sorted(plan.policies)
+        plan = make_plan(episodes_per_cell=60, seed=seed, rotation={'max_rounds_per_block': max_rounds_per_block})
+        a, b = sorted(plan.policies)
         for slot in trial_slots(plan):
-            behind = min(names, key=lambda n: counts[n])
-            if counts[names[0]] != counts[names[1]]:
-                right += slot.policy == behind
-                total += 1
-            else:
-                right += 0.5  # type: ignore[assignment]
-                total += 1
+            tied = counts[a] == counts[b]
+            right += 0.5 if tied else slot.policy == min((a, b), key=lambda n: counts[n])
+            total += 1
             counts[slot.policy] += 1
-    assert 0.5 < right / total < 0.72
+    return right / total
+
+
+def test_random_block_sizes_make_the_next_arm_harder_to_guess() -> None:
+    assert share_guessed(1) == pytest.approx(0.75)
+    assert 0.5 < share_guessed(4) < share_guessed(3) < share_guessed(2) < 0.74
 
 
 @pytest.mark.parametrize('grouping', ['task', 'stratum'])
@@ -117,5 +119,5 @@ def test_grouping_keeps_a_group_together_in_each_session(grouping: str) -> None:
     )
     for session in ('s1', 's2'):
         names = [getattr(s.cell, grouping).name for s in trial_slots(plan) if s.session == session]
-        changes = sum(a != b for a, b in zip(names, names[1:], strict=False))
+        changes = sum(a != b for a, b in itertools.pairwise(names))
         assert changes == 1

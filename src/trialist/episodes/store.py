@@ -90,7 +90,7 @@ class Store:
     ) -> Store:
         """Make a new store; opens it instead if the same trial's store is already there."""
         root = Path(path)
-        if root.exists() and not (root / 'trial.json').exists() and any(p.name not in FOLDERS for p in root.iterdir()):
+        if root.exists() and not (root / 'trial.json').exists() and any(map(_is_foreign, root.iterdir())):
             raise StoreError(f'{root}: not empty and not a store; give an empty or new folder')
         for folder in FOLDERS:
             (root / folder).mkdir(parents=True, exist_ok=True)
@@ -288,6 +288,11 @@ def _key_columns(available: Sequence[str]) -> list[str]:
 def read_store(path: Path | str) -> Store:
     """Open a store for reading."""
     return Store.open(path)
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file in a folder without a trial.json was there before us; a killed creation leaves only its draft."""
+    return path.name not in FOLDERS and not path.name.startswith('.trial.json.')
 
 
 def _check_batch(batch: Sequence[Episode], trajectories: Mapping[Key, Trajectory]) -> None:

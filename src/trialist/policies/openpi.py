@@ -67,6 +67,7 @@ class OpenPiPolicy:
         self._wire = OpenPiConnection(
             url, connect_timeout_s=connect_timeout_s, answer_timeout_s=answer_timeout_s, key_variable=api_key_variable
         )
+        self._wire.connect()
 
     @property
     def spec(self) -> PolicySpec:
@@ -122,6 +123,7 @@ class OpenPiConnection:
             if key_variable not in os.environ:
                 raise SetupError(f'the environment variable {key_variable}, which holds the key of {url}, is not set')
             self._headers = {'Authorization': f'Api-Key {os.environ[key_variable]}'}
+        self._opened: Any = None  # the context that `connect` gives, entered
         self._socket: Any = None
         self._metadata: Mapping[str, Any] = {}
 
@@ -138,9 +140,16 @@ class OpenPiConnection:
         deadline = time.monotonic() + self._connect_timeout_s
         while True:
             try:
-                self._socket = client.connect(
-                    self._url, compression=None, max_size=None, additional_headers=self._headers, proxy=None
+                opening = client.connect(
+                    self._url,
+                    compression=None,
+                    max_size=None,
+                    additional_headers=self._headers,
+                    proxy=None,
+                    ping_interval=None,  # a server that thinks does not answer pings
                 )
+                self._socket = opening.__enter__()
+                self._opened = opening
                 break
             except (OSError, exceptions.InvalidHandshake) as error:
                 if time.monotonic() > deadline:
@@ -181,9 +190,9 @@ class OpenPiConnection:
         return unpack(frame)
 
     def close(self) -> None:
-        socket, self._socket = self._socket, None
-        if socket is not None:
-            socket.close()
+        opened, self._opened, self._socket = self._opened, None, None
+        if opened is not None:
+            opened.__exit__(None, None, None)
 
 
 def _span(key: str, span: Sequence[int]) -> slice:

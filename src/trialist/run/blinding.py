@@ -21,6 +21,7 @@ from trialist.run.plan import TrialPlan
 
 CODE_DIGITS = 4
 SHORTEST_TERM = 3
+PLAIN_WORDS = frozenset({'trialist', 'testing', 'policy', 'policies', 'model', 'models', 'src'})  # they tell nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ def _codes(names: list[str], key: bytes) -> dict[str, str]:
 def _words(plan: TrialPlan, name: str) -> Iterator[str]:
     entry = plan.policies[name]
     yield entry.use
-    yield from (part for part in re.split(r'[:.]', entry.use) if len(part) >= SHORTEST_TERM)
+    parts = re.split(r'[:.]', entry.use)
+    yield from (part for part in parts if len(part) >= SHORTEST_TERM and part.lower() not in PLAIN_WORDS)
     yield from (text for text in _texts(entry.options) if len(text) >= SHORTEST_TERM)
 
 
@@ -95,6 +97,8 @@ def _check_open_names(plan: TrialPlan, blinding: Blinding) -> None:
     shown += [('condition', c.name) for c in plan.conditions] + [('benchmark', plan.benchmark), ('host', plan.host.use)]
     shown += [('fixture', f) for f in plan.rotation.fixtures]
     shown += [('nuisance level', level) for levels in plan.nuisance.values() for level in levels]
+    shown += [('host option', text) for text in _texts(plan.host.options)]
+    shown += [('condition parameter', text) for c in plan.conditions for text in _texts(c.parameters)]
     names = Blinding(blinding.codes, b'', blinding.codes)
     for kind, text in shown:
         if names.scrub(text) != text:

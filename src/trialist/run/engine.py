@@ -17,8 +17,8 @@ from pathlib import Path
 
 from trialist.episodes import Outcome, Store, collect_provenance, read_store
 from trialist.episodes.maintain import compact_store
-from trialist.errors import InputError, StoreError, UnknownName
-from trialist.run.blinding import blinded_plan
+from trialist.errors import InputError, StoreError, TrialistError, UnknownName
+from trialist.run.blinding import Blinding, blinded_plan
 from trialist.run.crew import Crew
 from trialist.run.plan import StoppingRule, TrialPlan
 from trialist.run.progress import Report, Tally, TrialProgress
@@ -69,6 +69,8 @@ def run_trial(
     """
     if workers < 0:
         raise InputError(f'workers is {workers}, wanted >= 0')
+    if plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
+        raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
     context = Context.of(plan, operator=operator)
     slots = _chosen(trial_slots(plan), fixture=fixture, session=session)
     opened = open_trial_store(context, store)
@@ -98,7 +100,7 @@ def trial_state(plan: TrialPlan, store: Store) -> TrialRun:
 def open_trial_store(context: Context, path: Path | str) -> Store:
     """The store of a trial, made if it is new; a store of another plan is refused, naming what differs."""
     root, plan = Path(path), context.plan
-    if context.blinding.scrub(str(root)) != str(root) and plan.blinding.enabled:
+    if plan.blinding.enabled and Blinding({}, b'', context.blinding.codes).scrub(str(root)) != str(root):
         raise InputError(f'the path of the store ({root}) holds the name of a policy; give another')
     shown = blinded_plan(plan, context.blinding)
     if (root / 'trial.json').exists():
@@ -214,8 +216,11 @@ class _Run:
         with _muted(self._context.plan.blinding.enabled):
             try:
                 station.check()
-            except TypeError as error:
-                raise InputError(self._context.blinding.scrub(str(error))) from error
+            except TrialistError as error:
+                told = self._context.blinding.scrub(str(error))
+                if told == str(error):
+                    raise
+                raise InputError(told) from None
         try:
             while (task := self._next_task()) is not None:
                 with _muted(self._context.plan.blinding.enabled):

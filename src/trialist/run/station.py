@@ -17,6 +17,9 @@ from trialist.run.plan import TrialPlan
 from trialist.run.rotation import Slot
 from trialist.run.seam import ClosableHost, ClosablePolicy, Host, HostReport, Policy, Setup
 
+# The kinds whose summary quotes the host; all others are in our own words.
+FOREIGN_WORDS = (FaultKind.HOST_CRASH, FaultKind.HOST_ANSWER)
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -67,7 +70,7 @@ class Context:
         return self.planned(slot, attempt).replace(
             outcome=outcome,
             duration_s=duration_s,
-            reason=self.blinding.scrub(fault.reason),
+            reason=self.blinding.scrub(fault.reason) if fault.kind in FOREIGN_WORDS else fault.reason,
             is_unrecoverable=True if failed else None,
             success=False if failed else None,
         )

@@ -33,7 +33,7 @@ def unpack(data: bytes, *, max_bytes: int = MAX_BYTES) -> Any:
         raise InputError(f'a message of {len(data)} bytes, more than the {max_bytes} allowed')
     msgpack = _msgpack()
     try:
-        return msgpack.unpackb(data, object_hook=_from_map, max_buffer_size=max_bytes)
+        return msgpack.unpackb(data, object_hook=_from_map)
     except InputError:
         raise
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:

@@ -1,0 +1,69 @@
+"""The verbs of a trial: plan, run, close."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from trialist.cli import app
+from trialist.episodes import read_store
+from trialist.errors import InputError, StoreError
+
+TRIAL = """
+title = "two seekers"
+seed = 3
+host = "point-mass"
+tasks = [{name = "reach", items = 2}]
+strata = ["towels", "spoons"]
+episodes_per_cell = 2
+time_cap_s = 60
+turnaround_s = 30
+reference = "b"
+[policies]
+a = {use = "seek", options = {speed_m_s = 1.0}}
+b = "seek"
+[blinding]
+secret = "s3"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / 'trial.toml').write_text(TRIAL)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def invoke(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_plan_prints_cells_duration_and_precision(folder: Path) -> None:
+    shown = invoke('plan', 'trial.toml', '--check', '--format', 'csv')
+    assert 'reach,towels,nominal,2,2,60' in shown
+    assert 'takes at most,0 h 12 min' in shown or 'takes at most,12 min 0 s' in shown  # 8 x (60 + 30) s
+    assert 'at most +-0.405' in shown  # Wilson at 1 of 2
+    assert 'fit together' in shown
+
+
+def test_run_and_close_go_through_one_default_store(folder: Path) -> None:
+    assert '4 of 8 episodes valid, 4 run now' in invoke('run', 'trial.toml', '--workers', '0', '--stop-after', '4')
+    done = invoke('run', 'trial.toml', '--workers', '0', '--operator', 'kim')
+    assert '8 of 8 episodes valid, 4 run now' in done
+    assert 'complete; unblind with: trialist close trial.toml' in done
+    shown = invoke('close', 'trial.toml', '--by', 'kim', '--format', 'csv')
+    assert ',b,yes,4,0,0,0' in shown
+    store = next((folder / 'runs').iterdir())
+    assert {e.policy for e in read_store(store).episodes()} == {'a', 'b'}
+    with pytest.raises(StoreError, match='closed by kim'):
+        invoke('close', 'trial.toml')
+
+
+def test_a_mistake_in_the_plan_is_one_clear_error(folder: Path) -> None:
+    (folder / 'trial.toml').write_text(TRIAL.replace('turnaround_s', 'turnround_s'))
+    with pytest.raises(InputError, match="no key 'turnround_s': did you mean 'turnaround_s'"):
+        invoke('plan', 'trial.toml')

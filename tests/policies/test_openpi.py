@@ -1,0 +1,262 @@
+"""openpi's wire, spoken with openpi's own client and encoder, and every way a server can fail."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.run.plans import make_plan
+
+from trialist.episodes import Outcome, Store, trajectories_equal
+from trialist.errors import InputError, SetupError
+from trialist.policies.openpi import OpenPiPolicy
+from trialist.run import Observation, Setup, check_policy, run_trial
+from trialist.run.progress import TrialProgress
+from trialist.testing.openpi_server import OpenPiServer
+from trialist.testing.point_mass import PointMassHost
+from trialist.testing.policy import SeekPolicy
+from trialist.wire import pack
+
+CONVENTION = {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}
+OPTIONS: dict[str, Any] = {
+    'convention': CONVENTION,
+    'chunk_length': 4,
+    'images': {'observation/image': 'top'},
+    'state': {'observation/state': [0, 4]},
+    'control_rate_hz': 20.0,
+    'connect_timeout_s': 1.0,
+    'answer_timeout_s': 2.0,
+}
+
+
+def seek(question: Mapping[str, Any]) -> dict[str, Any]:
+    """A served policy: the seeker, from what came over the wire."""
+    state = np.asarray(question['observation/state'])
+    session = SeekPolicy(chunk_length=4).start(Setup(task='', seed=0), seed=0)
+    return {'actions': session.act(Observation(0.0, state)).actions, 'server_timing': {'infer_ms': 12.5}}
+
+
+@pytest.fixture
+def server() -> Iterator[OpenPiServer]:
+    with OpenPiServer(seek, metadata={'name': 'seek', 'action_horizon': 4}) as serving:
+        yield serving
+
+
+def policy_at(url: str, **changes: Any) -> OpenPiPolicy:
+    return OpenPiPolicy(url=url, **{**OPTIONS, **changes})
+
+
+def observation() -> Observation:
+    return Observation(0.0, np.array([0.0, 0.0, 0.5, 0.5]), {'top': np.zeros((6, 6, 3), dtype=np.uint8)})
+
+
+def test_a_served_policy_conforms_and_gives_metadata_and_its_thinking_time(server: OpenPiServer) -> None:
+    policy = policy_at(server.url)
+    check_policy(policy, host=PointMassHost(camera_px=6), task='reach', deterministic=True)
+    assert policy.metadata == {'name': 'seek', 'action_horizon': 4}
+    chunk = policy.start(Setup(task='reach', seed=0, instruction='go'), seed=0).act(observation())
+    assert chunk.actions.shape == (4, 3)
+    assert chunk.inference_s == 0.0125
+    policy.close()
+
+
+def test_a_trial_over_the_wire_is_the_trial_without_it(tmp_path: Path, server: OpenPiServer) -> None:
+    host = {'use': 'point-mass', 'options': {'camera_px': 6}}
+    remote = {'use': 'openpi', 'options': {'url': server.url, **OPTIONS}}
+    local = {'use': 'seek', 'options': {'chunk_length': 4}}
+    for name, entry in (('remote', remote), ('local', local)):
+        plan = make_plan(host=host, policies={'served': entry}, reference='', title='', episodes_per_cell=2)
+        run_trial(plan, tmp_path / name, workers=1)
+    stores = [Store.open(tmp_path / name) for name in ('remote', 'local')]
+    found = [{e.seed: t for e, t in store.trajectories()} for store in stores]
+    assert found[0].keys() == found[1].keys()
+    assert all(trajectories_equal(found[0][seed], found[1][seed]) for seed in found[0])
+
+
+def test_an_error_frame_is_a_policy_crash_with_the_servers_traceback_and_the_next_episode_connects_anew(
+    tmp_path: Path,
+) -> None:
+    calls = []
+
+    def fail_once(question: Mapping[str, Any]) -> dict[str, Any]:
+        calls.append(1)
+        if len(calls) == 3:
+            raise MemoryError('CUDA out of memory')
+        return seek(question)
+
+    with OpenPiServer(fail_once) as serving:
+        policy = policy_at(serving.url)
+        with pytest.raises(InputError, match='CUDA out of memory'):
+            check_policy(policy, host=PointMassHost(camera_px=6), task='reach')
+        check_policy(policy, host=PointMassHost(camera_px=6), task='reach')
+        assert len(serving.authorizations) == 2
+        policy.close()
+
+
+def test_a_server_that_dies_makes_invalid_episodes_and_a_dead_one_is_refused_at_start(tmp_path: Path) -> None:
+    serving = OpenPiServer(seek)
+    entry = {'use': 'openpi', 'options': {'url': serving.url, **OPTIONS, 'connect_timeout_s': 0.3}}
+    host = {'use': 'point-mass', 'options': {'camera_px': 6}}
+    plan = make_plan(host=host, policies={'served': entry}, reference='', episodes_per_cell=3, faults={'attempts': 2})
+
+    def unplug(progress: TrialProgress) -> None:
+        if progress.n_valid == 1 and not progress.n_invalid:
+            serving.close()
+
+    run_trial(plan, tmp_path / 's', workers=0, report=unplug, stop_after=3)
+    outcomes = [(e.outcome, e.reason) for e in Store.open(tmp_path / 's').episodes(attempts='all')]
+    assert outcomes[0] == (Outcome.SUCCESS, '')
+    assert [o for o, _ in outcomes[1:]] == [Outcome.INVALID] * 2
+    assert all(reason.startswith('policy crash') for _, reason in outcomes[1:])
+    with pytest.raises(SetupError, match='no openpi server answered'):
+        run_trial(plan, tmp_path / 's', workers=0)
+
+
+def test_a_silent_server_is_a_timeout_and_its_late_answer_is_never_taken_for_the_next(tmp_path: Path) -> None:
+    naps = [0.6, 0.0, 0.0]
+
+    def slow(question: Mapping[str, Any]) -> dict[str, Any]:
+        time.sleep(naps.pop(0))
+        return {'actions': np.full((4, 3), float(question['observation/state'][0]))}
+
+    with OpenPiServer(slow) as serving:
+        policy = policy_at(serving.url, answer_timeout_s=0.2)
+        session = policy.start(Setup(task='t', seed=0), seed=0)
+        with pytest.raises(TimeoutError, match=r'no answer within 0\.2 s'):
+            session.act(Observation(0.0, np.full(4, 1.0), {'top': np.zeros((6, 6, 3), np.uint8)}))
+        answer = session.act(Observation(0.0, np.full(4, 2.0), {'top': np.zeros((6, 6, 3), np.uint8)}))
+        assert set(answer.actions.ravel()) == {2.0}
+        policy.close()
+
+
+def test_padded_actions_are_cut_and_missing_ones_are_named(server: OpenPiServer) -> None:
+    with OpenPiServer(lambda q: {'actions': np.ones((4, 32))}) as serving:
+        policy = policy_at(serving.url)
+        assert policy.ask({}).actions.shape == (4, 3)
+        policy.close()
+    with OpenPiServer(lambda q: {'action': np.ones((4, 3))}) as serving:
+        policy = policy_at(serving.url)
+        with pytest.raises(InputError, match="without 'actions'; it gave action"):
+            policy.ask({})
+        policy.close()
+
+
+def test_mistakes_in_the_options_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for changes, kind, message in [
+        ({'url': 'gpu-box:8000'}, InputError, 'wanted ws://HOST:PORT'),
+        ({'state': {'observation/state': [4, 2]}}, InputError, r'wanted \[first, last\)'),
+        ({'convention': {**CONVENTION, 'frame': 'bas'}}, InputError, "frame is 'bas', wanted one of"),
+        ({'action_width': 7}, InputError, 'the convention has 3 numbers'),
+        ({'api_key_variable': 'TRIALIST_TEST_KEY'}, SetupError, 'TRIALIST_TEST_KEY.* is not set'),
+    ]:
+        with pytest.raises(kind, match=message):
+            OpenPiPolicy(**{'url': 'ws://x', **OPTIONS, **changes})  # type: ignore[arg-type]
+
+
+def test_the_key_goes_out_as_openpi_sends_it(server: OpenPiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('TRIALIST_TEST_KEY', 'opensesame')
+    policy = policy_at(server.url, api_key_variable='TRIALIST_TEST_KEY')
+    assert policy.metadata
+    assert server.authorizations == ['Api-Key opensesame']
+    policy.close()
+
+
+# --- openpi's own code on the other side
+
+SAMPLE = """
+import numpy as np
+sample = {
+    'observation/image': np.arange(6 * 6 * 3, dtype=np.uint8).reshape(6, 6, 3),
+    'observation/state': np.array([0.0, 0.0, 0.5, 0.5]),
+    'single': np.float32(2.5), 'big': np.arange(3, dtype='>i4'), 'flag': np.bool_(True),
+    'prompt': 'pick up the spoon', 'nested': {'list': [1, 2.5, None, True]}, 'empty': np.zeros((0, 3), np.float32),
+}
+"""
+
+REAL_CLIENT = (
+    SAMPLE
+    + """
+import hashlib, json, sys
+from openpi_client import msgpack_numpy
+from openpi_client.websocket_client_policy import WebsocketClientPolicy
+client = WebsocketClientPolicy('127.0.0.1', int(sys.argv[1]))
+answer = client.infer(sample)
+print(json.dumps({
+    'metadata': client.get_server_metadata(), 'actions': answer['actions'].tolist(),
+    'dtype': answer['actions'].dtype.str, 'infer_ms': answer['server_timing']['infer_ms'],
+    'packed': hashlib.sha256(msgpack_numpy.packb(sample)).hexdigest(),
+}))
+try:
+    client.infer({'fail': True})
+except RuntimeError as error:
+    print(json.dumps({'error': str(error)}))
+"""
+)
+
+REAL_SERVER = """
+import sys, time
+import numpy as np
+from openpi_client import msgpack_numpy
+from websockets.sync.server import serve
+
+def handle(connection):
+    packer = msgpack_numpy.Packer()
+    connection.send(packer.pack({'served_by': 'openpi-client', 'shape': np.array([4, 3])}))
+    for frame in connection:
+        question = msgpack_numpy.unpackb(frame)
+        state = question['observation/state']
+        actions = np.tile(state[:3].astype(np.float32), (4, 1)) + question['observation/image'].mean()
+        connection.send(packer.pack({'actions': actions, 'server_timing': {'infer_ms': np.float64(3.0)}}))
+
+with serve(handle, '127.0.0.1', 0, compression=None, max_size=None) as server:
+    print(server.socket.getsockname()[1], flush=True)
+    server.serve_forever()
+"""
+
+
+def test_openpis_own_client_is_served_and_packs_the_same_bytes(openpi_python: Path) -> None:
+    scope: dict[str, Any] = {}
+    exec(SAMPLE, scope)
+
+    def infer(question: Mapping[str, Any]) -> dict[str, Any]:
+        if 'fail' in question:
+            raise ValueError('no such observation')
+        return seek(question)
+
+    with OpenPiServer(infer, metadata={'name': 'seek'}) as serving:
+        ran = subprocess.run(
+            [str(openpi_python), '-c', REAL_CLIENT, str(serving.port)],
+            capture_output=True, text=True, timeout=60, check=True, env={'PATH': ''},
+        )  # fmt: skip
+    answer, failure = (json.loads(line) for line in ran.stdout.splitlines())
+    assert answer['metadata'] == {'name': 'seek'}
+    np.testing.assert_array_equal(answer['actions'], seek(scope['sample'])['actions'])
+    assert answer['infer_ms'] == 12.5
+    assert answer['packed'] == hashlib.sha256(pack(scope['sample'])).hexdigest()
+    assert serving.raw_questions[0] == pack(scope['sample'])
+    assert 'no such observation' in failure['error']
+
+
+def test_a_server_with_openpis_own_encoder_is_understood(openpi_python: Path) -> None:
+    serving = subprocess.Popen(
+        [str(openpi_python), '-c', REAL_SERVER], stdout=subprocess.PIPE, text=True, env={'PATH': ''}
+    )
+    try:
+        assert serving.stdout is not None
+        policy = policy_at(f'ws://127.0.0.1:{int(serving.stdout.readline())}')
+        np.testing.assert_array_equal(policy.metadata['shape'], [4, 3])
+        seen = Observation(0.0, np.array([0.1, 0.2, 0.3, 0.4]), {'top': np.full((6, 6, 3), 2, np.uint8)})
+        chunk = policy.start(Setup(task='reach', seed=0, instruction='go'), seed=0).act(seen)
+        np.testing.assert_allclose(chunk.actions, np.tile([2.1, 2.2, 2.3], (4, 1)), atol=1e-6)
+        assert chunk.inference_s == 0.003
+        policy.close()
+    finally:
+        serving.kill()
+        serving.communicate(timeout=20)
