@@ -1,7 +1,7 @@
 """Reading the tabletop cell's privileged state: the arm's own account, then one slot for every item.
 
-Poses are (x, y, z, qw, qx, qy, qz) in the world's frame. The writer is `trialist.hosts.tabletop.state`; a test keeps the
-two sides equal.
+Poses are (x, y, z, qw, qx, qy, qz) in the world's frame. The writer is `trialist.hosts.tabletop.state`; a test keeps
+the two sides equal.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class ScriptedSession:
         self._rng = rng
         self._script: Script | None = None
         self._opening = 1.0
-        self._velocity = np.zeros(3)
+        self._velocity: FloatArray = np.zeros(3)
         self._elapsed_s = 0.0
         self._let_go: dict[int, float] = {}
         angle = rng.uniform(0, 2 * math.pi)
@@ -231,7 +231,7 @@ class ScriptedSession:
         if self._view.command[2] < above[2] - 0.01:
             yield from self._go(_at_height(self._view.command, height), temper.near_speed_m_s, near=True)
         yield from self._go(_at_height(above, height), temper.speed_m_s, near=True)
-        yield from self._go(above, temper.speed_m_s, near=True)
+        yield from self._go(above, temper.speed_m_s, near=True, enough_m=0.2 * temper.waypoint_m)
 
     def _go(self, goal: FloatArray, speed_m_s: float, *, near: bool = False, enough_m: float | None = None) -> Script:
         """A straight line at bounded speed and acceleration, the turn spread over it; `near` passes by and goes on."""

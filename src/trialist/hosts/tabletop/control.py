@@ -65,7 +65,8 @@ class Kinematics:
         mujoco = load_mujoco()
         self._mujoco = mujoco
         self._model = mujoco.MjModel.from_xml_string(
-            '<mujoco><compiler angle="radian"/><option><flag contact="disable"/></option><default><default class="arm"/><default class="finger"/>'
+            '<mujoco><compiler angle="radian"/><option><flag contact="disable"/></option>'
+            '<default><default class="arm"/><default class="finger"/>'
             f'<default class="pad"/></default><worldbody>{panda.arm_xml()}</worldbody></mujoco>'
         )
         self._data = mujoco.MjData(self._model)
@@ -101,7 +102,6 @@ class Kinematics:
             step = jacobian.T @ np.linalg.solve(gram, error - jacobian @ ease) + ease
             angles = np.minimum(np.maximum(angles + np.minimum(np.maximum(step, -0.3), 0.3), _LOW), _HIGH)
         return angles
-
 
     def effort(self, angles_rad: FloatArray, acceleration_rad_s2: FloatArray) -> FloatArray:
         """The torques (7,) that accelerate the arm and its hand so, gravity and velocity terms left out."""

@@ -94,7 +94,7 @@ class TabletopHost:
             action=CONVENTIONS[self._control],
             control_rate_hz=CONTROL_RATE_HZ,
             state_width=state_width(self._kind),
-            images={camera: (height, width) for camera in cameras},
+            images=dict.fromkeys(cameras, (height, width)),
             conditions=('robot_state',),
         )
 
@@ -243,7 +243,9 @@ class TabletopHost:
         self._read_poses()
         items = start.scene.item_body
         self._held = held_items(self._contacts, items)
-        touched = {b if a in ROBOT_BODIES else a for a, b, _ in self._contacts if (a in ROBOT_BODIES) != (b in ROBOT_BODIES)}
+        touched = {
+            b if a in ROBOT_BODIES else a for a, b, _ in self._contacts if (a in ROBOT_BODIES) != (b in ROBOT_BODIES)
+        }
         self._grip_contact = any(a.endswith('_finger') or b.endswith('_finger') for a, b, _ in self._contacts)
         self._force_n = hardest_robot_contact_n(self._contacts)
         speeds = {n: math.hypot(*start.data.qvel[d : d + 3].tolist()) for n, d in start.scene.item_dof.items()}

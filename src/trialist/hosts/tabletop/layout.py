@@ -84,7 +84,8 @@ def place_apart(
     wide, deep = (f'{1000 * v:.0f}' for v in region.size_m)
     kinds = ', '.join(f'{sum(1 for _ in group)} x {name}' for name, group in itertools.groupby(i.name for i in items))
     raise InputError(
-        f'no collision-free placement of {kinds} in {wide} x {deep} mm was found in {RESTARTS} tries; ask for fewer items'
+        f'no collision-free placement of {kinds} in {wide} x {deep} mm was found in {RESTARTS} tries; '
+        'ask for fewer items'
     )
 
 
@@ -96,7 +97,7 @@ def _find(
         dx, dy, yaw = rng.uniform((-half_x, -half_y, -math.pi), (half_x, half_y, math.pi))
         spot = Spot(region.center_m[0] + dx, region.center_m[1] + dy, yaw)
         body = rectangle(spot, *_halves(item, clearance_m))
-        if not region.holds(body) or not region.holds(_finger_room(item, spot)):
+        if not region.holds(body) or not region.holds(finger_room(item, spot)):
             continue
         if not any(overlap(body, other) for other in occupied):
             return spot
@@ -107,9 +108,10 @@ def _halves(item: ItemType, clearance_m: float) -> tuple[float, float]:
     return item.box_m[0] / 2 + clearance_m, item.box_m[1] / 2 + clearance_m
 
 
-def _finger_room(item: ItemType, spot: Spot) -> FloatArray:
-    """The strip that the opened fingers need about the grasp."""
+def finger_room(item: ItemType, spot: Spot) -> FloatArray:
+    """The strip that the opened fingers need about the grasp, which is turned as the arm would turn it."""
+    step = 2 * math.pi / item.turns
     c, s = math.cos(spot.yaw_rad), math.sin(spot.yaw_rad)
     gx, gy = item.grasp_m[:2]
-    at = Spot(spot.x_m + c * gx - s * gy, spot.y_m + s * gx + c * gy, spot.yaw_rad)
-    return rectangle(at, 0.014, item.grip_width_m / 2 + 0.030)
+    at = Spot(spot.x_m + c * gx - s * gy, spot.y_m + s * gx + c * gy, spot.yaw_rad - step * round(spot.yaw_rad / step))
+    return rectangle(at, 0.014, item.grip_width_m / 2 + 0.026)

@@ -97,5 +97,5 @@ def held_items(contacts: list[tuple[str, str, float]], items: Mapping[str, int])
 
 
 def hardest_robot_contact_n(contacts: list[tuple[str, str, float]]) -> float:
-    """The largest force on any part of the robot, its own parts and what it holds included; 0 N if it touches nothing."""
+    """The largest force on any part of the robot, by itself and by what it holds too; 0 N if it touches nothing."""
     return max((force for a, b, force in contacts if a in ROBOT_BODIES or b in ROBOT_BODIES), default=0.0)

@@ -25,7 +25,7 @@ def _grid() -> FloatArray:
 
 
 def box_overlap(a: FloatArray, b: FloatArray, *, size_m: tuple[float, float, float], turns: int = 1) -> float:
-    """IoU of two boxes of one size at poses (7,), by the share of a's grid inside b; best over the item's turns about z.
+    """IoU of two boxes of one size at poses (7,), by the share of a's grid inside b; best over its turns about z.
 
     For boxes of one volume V with intersection I, the IoU is I / (2V - I).
     """

@@ -117,7 +117,9 @@ class Referee:
         wanted = [t for t in self._tracks.values() if t.goal is not None]
         if all(t.is_placed for t in wanted) and self._all_still_there(wanted):
             self._end(Outcome.SUCCESS, '')
-        elif all(t.is_placed or t.is_lost for t in wanted) or (not self._layout.is_order and any(t.is_lost for t in wanted)):
+        elif all(t.is_placed or t.is_lost for t in wanted) or (
+            not self._layout.is_order and any(t.is_lost for t in wanted)
+        ):
             self._end(Outcome.FAILURE, f'{sum(t.is_lost for t in wanted)} of {len(wanted)} items left the workspace')
 
     def _all_still_there(self, wanted: Sequence[_Track]) -> bool:

@@ -1,4 +1,4 @@
-"""The automatic reset: the stage slides out, the scene is laid, the stage slides in, all settles, and it is verified."""
+"""The automatic reset: the stage slides out, the scene is laid, the stage slides in, all settles, it is verified."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from trialist.errors import TrialistError
 from trialist.hosts.tabletop import panda, pose
 from trialist.hosts.tabletop.control import kinematics
+from trialist.hosts.tabletop.layout import Spot, finger_room
 from trialist.hosts.tabletop.scene import (
     BIN_INNER_M,
     PLATFORM_CENTER_M,
@@ -22,10 +23,11 @@ from trialist.hosts.tabletop.scene import (
     compile_scene,
     load_mujoco,
 )
-from trialist.hosts.tabletop.task import Layout, draw_layout
+from trialist.hosts.tabletop.state import heading
+from trialist.hosts.tabletop.task import ORDER_REGION, Layout, draw_layout
 
 FloatArray = NDArray[np.floating[Any]]
-DRAWS = 5
+DRAWS = 10
 SLIDE_S = 1.0
 SETTLE_S = 0.25
 LONGEST_SETTLE_S = 2.5
@@ -81,7 +83,7 @@ def _start_angles(layout: Layout, *, seed: int, joint_noise_rad: float) -> Float
     if joint_noise_rad:
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 7919])))
         home = home + np.clip(rng.normal(0, joint_noise_rad, panda.N_JOINTS), -3 * joint_noise_rad, 3 * joint_noise_rad)
-    return np.clip(home, panda.JOINT_LOW_RAD + 0.02, panda.JOINT_HIGH_RAD - 0.02)
+    return np.asarray(np.clip(home, panda.JOINT_LOW_RAD + 0.02, panda.JOINT_HIGH_RAD - 0.02))
 
 
 def _lay_and_slide(scene: Scene, data: Any, layout: Layout, angles: FloatArray) -> float:
@@ -131,4 +133,7 @@ def _find_fault(scene: Scene, data: Any, layout: Layout, angles: FloatArray) -> 
             return f'{name} is not on its place'
         if float(np.linalg.norm(found[:2] - drawn[:2])) > MOVED_M:
             return f'{name} has moved by {1000 * float(np.linalg.norm(found[:2] - drawn[:2])):.0f} mm'
+        spot = Spot(float(found[0]), float(found[1]), heading(found[3:].tolist()))
+        if layout.is_order and not ORDER_REGION.holds(finger_room(layout.scene.item_types[name], spot)):
+            return f'{name} lies too near to a wall for the fingers'
     return None

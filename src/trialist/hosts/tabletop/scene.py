@@ -110,8 +110,10 @@ def scene_xml(spec: SceneSpec) -> str:
 <default class="fixed"><geom group="0" rgba="0.33 0.39 0.47 1"/></default>
 </default>
 <worldbody>
-<light name="key" pos="0.2 0.9 1.9" dir="0.15 -0.45 -0.9" directional="true" diffuse="0.55 0.55 0.53" castshadow="true"/>
-<light name="fill" pos="1.2 -1.0 1.6" dir="-0.4 0.6 -0.8" directional="true" diffuse="0.25 0.25 0.28" castshadow="false"/>
+<light name="key" pos="0.2 0.9 1.9" dir="0.15 -0.45 -0.9" directional="true" diffuse="0.55 0.55 0.53"
+ castshadow="true"/>
+<light name="fill" pos="1.2 -1.0 1.6" dir="-0.4 0.6 -0.8" directional="true" diffuse="0.25 0.25 0.28"
+ castshadow="false"/>
 <geom name="floor" type="plane" pos="0 0 -0.75" size="4 4 0.1" rgba="0.58 0.60 0.62 1"/>
 <body name="pedestal"><geom class="fixed" type="box" size="0.14 0.14 0.374" pos="-0.03 0 -0.376"
  rgba="0.40 0.42 0.45 1"/></body>
@@ -138,7 +140,9 @@ def _bin_xml(center_m: tuple[float, float], base_m: float, name: str) -> str:
     cx, cy = center_m
     plate = ''
     if name == 'source':
-        plate = _box((cx, cy, base_m / 2 + 0.001), (inner_x + 0.02, inner_y + 0.02, base_m / 2 - 0.001), '0.5 0.5 0.52 1')
+        plate = _box(
+            (cx, cy, base_m / 2 + 0.001), (inner_x + 0.02, inner_y + 0.02, base_m / 2 - 0.001), '0.5 0.5 0.52 1'
+        )
     walls = [
         ((cx, cy, base_m + FLOOR_M / 2), (inner_x + WALL_M, inner_y + WALL_M, FLOOR_M / 2)),
         ((cx - inner_x - WALL_M / 2, cy, wall_z), (WALL_M / 2, inner_y + WALL_M, WALL_HEIGHT_M / 2)),

@@ -21,7 +21,8 @@ FloatArray = NDArray[np.floating[Any]]
 # Proprioception: 7 joint angles in rad, then the gripper's opening, 0 closed .. 1 open.
 PROPRIOCEPTION_WIDTH = 8
 # Privileged: that; 7 joint velocities; measured tool pose; commanded tool pose; commanded opening; gripper in contact;
-# then MAX_ITEMS slots, in the order of the goals, of status, grip width in m, is yaw free, item pose, grasp pose of the tool, goal pose of the item.
+# then MAX_ITEMS slots, in the order of the goals: status, grip width in m,
+# is yaw free, item pose, grasp pose of the tool, goal pose of the item.
 SLOT_WIDTH = 3 + 7 * 3
 PRIVILEGED_WIDTH = PROPRIOCEPTION_WIDTH + 7 + 7 + 7 + 1 + 1 + MAX_ITEMS * SLOT_WIDTH
 

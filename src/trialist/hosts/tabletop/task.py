@@ -326,9 +326,7 @@ def _draw_spatial(rng: np.random.Generator, stratum: str, instance: int, items: 
     moved, anchor = block(color=color), cylinder()
     gripper_yaw = float(rng.uniform(0.5, 1.0) * rng.choice((-1.0, 1.0)))
     viewer, yaw = ('the gripper', gripper_yaw) if instance < 4 else ('the front camera', math.pi)
-    at, (goal,), (start,) = _draw_with_room(
-        rng, [moved], anchor, lambda at: [beside(at, relation, viewer_yaw_rad=yaw)]
-    )
+    at, (goal,), (start,) = _draw_with_room(rng, [moved], anchor, lambda at: [beside(at, relation, viewer_yaw_rad=yaw)])
     return _blocks_layout(
         'spatial',
         items={f'{color}_block': moved, 'cylinder': anchor},
@@ -364,9 +362,7 @@ def _draw_insertion(rng: np.random.Generator, stratum: str, instance: int, items
     spots = place_apart([size, item], BLOCK_REGION, rng=rng, clearance_m=0.03)
     tilt_axis = rng.uniform(-math.pi, math.pi)
     yaw = float(rng.uniform(-0.6, 0.6))
-    tilt = pose.quaternion_from_vector(
-        [math.cos(tilt_axis) * SLOT_TILT_RAD, math.sin(tilt_axis) * SLOT_TILT_RAD, 0.0]
-    )
+    tilt = pose.quaternion_from_vector([math.cos(tilt_axis) * SLOT_TILT_RAD, math.sin(tilt_axis) * SLOT_TILT_RAD, 0.0])
     turn = pose.multiply(tilt, pose.yaw_pose(0, 0, 0, yaw_rad=yaw)[3:])
     mouth = np.concatenate([[spots[0].x_m, spots[0].y_m, STAGE_TOP_M + SLOT_DEPTH_M + 0.016], turn])
     seat = np.array([0.0, 0.0, -SLOT_DEPTH_M + item.half_height_m, 1.0, 0.0, 0.0, 0.0])
