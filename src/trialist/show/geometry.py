@@ -67,7 +67,7 @@ def _voxels(
 ) -> tuple[list[NDArray[Any]], NDArray[np.bool_], NDArray[np.bool_]]:
     corners = np.concatenate([result.corners, target.corners])
     low, high = corners.min(axis=0), corners.max(axis=0)
-    step = voxel_m or float((high - low).max()) / 18
+    step = voxel_m or float((high - low).max()) / 14
     counts = np.maximum(1, np.ceil((high - low) / step - 1e-9).astype(int))
     if counts.max() > MOST_VOXELS:
         raise InputError(
