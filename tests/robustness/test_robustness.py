@@ -99,6 +99,12 @@ def test_repeated_scenes_are_drawn_as_clusters() -> None:
     assert drop.p_value == pytest.approx(2 * 0.5**6, abs=0.006)
 
 
+def test_the_rungs_of_a_ladder_are_not_pooled() -> None:
+    rows = [*trials('nominal', [True] * 6), *trials('light', [True] * 6, severity=0.5), *trials('light', [False] * 6)]
+    drops = drops_from_baseline([*rows, *trials('fog', [True] * 6)], n_resamples=20, rng=rng())
+    assert {d.condition: d.success_drop for d in drops} == {'light at 0.5': 0.0, 'light at 1': 1.0, 'fog': 0.0}
+
+
 def test_drop_intervals_cover_the_truth() -> None:
     draw, inside = rng(3), 0
     for _ in range(200):

@@ -71,7 +71,8 @@ def test_a_condition_hurts_only_the_policy_that_reads_it(store: Path) -> None:
     document = json.loads(trialist('robustness', store, '--show', 'drops', '--resamples', 200, '-f', 'json'))
     resolved = {(r['policy'], r['condition']): r['resolved'] for r in document['rows']}
     assert resolved == {
-        ('looks', 'light'): True, ('looks', 'chaos'): True, ('blind', 'light'): False, ('blind', 'chaos'): False,
+        ('looks', 'light at 0.5'): True, ('looks', 'light at 1'): True, ('looks', 'chaos'): True,
+        ('blind', 'light at 0.5'): False, ('blind', 'light at 1'): False, ('blind', 'chaos'): False,
     }  # fmt: skip
 
 

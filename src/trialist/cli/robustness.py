@@ -10,6 +10,7 @@ import typer
 from trialist.cli.output import FormatOption, print_table
 from trialist.cli.store import WhereOption, parse_where
 
+OTHER = {'condition': 'policy', 'policy': 'condition'}  # a table each, when lines are one of the two
 PARTS = ('splits', 'estimates', 'drops', 'doses', 'compound', 'swap', 'spatial')
 
 
@@ -53,11 +54,15 @@ def robustness(
     kept: dict[str, object] = {}
 
     def splits() -> None:
-        rows = room.condition_rows(trials, n_resamples=1, rng=rng)
-        print_table(shown.split_table(rows, by=by), form)
+        rows = room.condition_rows(room.by_severity(trials), n_resamples=1, rng=rng)
+        for name in dict.fromkeys(getattr(r, other) for r in rows) if (other := OTHER.get(by)) else ('',):
+            some = [r for r in rows if not other or getattr(r, other) == name]
+            print_table(shown.split_table(some, by=by, title=f'Placement, {other} {name}' if other else ''), form)
 
     def estimates() -> None:
-        print_table(shown.estimate_table(room.condition_rows(trials, n_resamples=resamples, rng=rng)), form)
+        print_table(
+            shown.estimate_table(room.condition_rows(room.by_severity(trials), n_resamples=resamples, rng=rng)), form
+        )
 
     def drops() -> None:
         kept['drops'] = found = room.drops_from_baseline(trials, baseline=baseline, n_resamples=resamples, rng=rng)

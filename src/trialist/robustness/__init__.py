@@ -5,7 +5,7 @@ from trialist.robustness.dose import Dose, DoseResponse, dose_responses, falling
 from trialist.robustness.drop import ConditionRow, Drop, DropMethod, condition_rows, drops_from_baseline, pairing
 from trialist.robustness.spatial import SpatialSensitivity, StartTrial, spatial_sensitivities, start_trial
 from trialist.robustness.swap import Habit, HabitShare, SwapResult, SwapTrial, SwapVerdict, swap_tests, swap_trial
-from trialist.robustness.trial import ConditionTrial, condition_trials, recorded_severity, split_conditions
+from trialist.robustness.trial import ConditionTrial, by_severity, condition_trials, recorded_severity, split_conditions
 
 __all__ = [
     'CompoundEffect',
@@ -23,6 +23,7 @@ __all__ = [
     'SwapResult',
     'SwapTrial',
     'SwapVerdict',
+    'by_severity',
     'compound_effects',
     'condition_rows',
     'condition_trials',

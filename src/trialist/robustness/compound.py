@@ -60,10 +60,13 @@ def compound_effects(
             raise UnknownName('condition in the store', name, altered)
     if not names:
         raise NotEstimable(f'{compound!r} has no single conditions beside it to compare with')
+    # A part of a ladder is compared at the compound's own severity, where it was run at it.
+    severity = {t.severity for t in altered[compound]}
+    at_dose = {n: [t for t in altered[n] if t.severity in severity] or altered[n] for n in names}
     found = []
     for policy in policies_of(trials):
         cells = [[t.success for t in rows if t.policy == policy] for rows in (before, altered[compound])]
-        parts = {n: [t.success for t in altered[n] if t.policy == policy] for n in names}
+        parts = {n: [t.success for t in at_dose[n] if t.policy == policy] for n in names}
         known = {n: cell for n, cell in parts.items() if cell}
         if all(cells) and known:
             found.append(_effect(policy, compound, cells, known, n_resamples, rng, level))

@@ -14,7 +14,7 @@ import numpy as np
 
 from trialist.errors import NotEstimable
 from trialist.geometry import PlacementSummary, summarize_placements
-from trialist.robustness.trial import NOMINAL, ConditionTrial, policies_of, split_conditions
+from trialist.robustness.trial import NOMINAL, ConditionTrial, by_severity, policies_of, split_conditions
 from trialist.stats import (
     Interval,
     barnard,
@@ -91,9 +91,9 @@ def drops_from_baseline(
     """The drop of every policy under every condition, p-values adjusted by Holm over all of them.
 
     Scenes that both conditions share once each are paired; scenes run several times are drawn as clusters; other scenes
-    are independent samples.
+    are independent samples. The rungs of a ladder are conditions of their own.
     """
-    before, altered = split_conditions(trials, baseline=baseline)
+    before, altered = split_conditions(by_severity(trials), baseline=baseline)
     drops = []
     for policy in policies_of(trials):
         first = [t for t in before if t.policy == policy]

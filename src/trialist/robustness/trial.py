@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trialist.episodes import Episode
 from trialist.errors import NotEstimable, UnknownName
@@ -66,6 +66,19 @@ def split_conditions(
         [t for t in trials if t.condition == baseline],
         {name: [t for t in trials if t.condition == name] for name in names if name != baseline},
     )
+
+
+def by_severity(trials: Sequence[ConditionTrial]) -> list[ConditionTrial]:
+    """The trials with the rungs of a ladder as conditions of their own (`light at 0.5`): doses are not pooled."""
+    rungs: dict[str, set[float | None]] = {}
+    for trial in trials:
+        rungs.setdefault(trial.condition, set()).add(trial.severity)
+    return [
+        replace(t, condition=f'{t.condition} at {t.severity:g}')
+        if len(rungs[t.condition]) > 1 and t.severity is not None
+        else t
+        for t in trials
+    ]
 
 
 def policies_of(trials: Iterable[ConditionTrial]) -> list[str]:
