@@ -121,3 +121,26 @@ def trial(cell: DisturbedHost, names: tuple[str, ...], *, seeds: range) -> list[
         for name in ('nominal', *names)
         for policy in policies
     ]
+
+
+def belief_error_m(cell: DisturbedHost, policy: Any, seed: int, condition: Condition | None) -> float:
+    """How far the policy's belief is from its object after the first look; infinite when it sees none."""
+    observation, session = begin(cell, policy, seed, condition)
+    session.act(observation)
+    if session.believed is None:
+        return float('inf')
+    truth = cell.signals()['body_pose'][cell.scene().target_object]
+    return float(np.linalg.norm(session.believed[:3] - truth[:3]))
+
+
+def test_plain_rgb_eyes_lose_in_the_dark_what_hue_eyes_keep(cell: DisturbedHost) -> None:
+    dark = drawn(cell, 'exposure-', 501)
+    assert belief_error_m(cell, SightedPolicy(seeing='rgb'), 501, None) < 0.01
+    assert belief_error_m(cell, SightedPolicy(seeing='rgb'), 501, dark) > 0.01
+    assert belief_error_m(cell, SightedPolicy(seeing='hue'), 501, dark) < 0.01
+
+
+def test_sensor_noise_misleads_both(cell: DisturbedHost) -> None:
+    noise = drawn(cell, 'sensor_noise', 501)
+    for seeing in ('rgb', 'hue'):
+        assert belief_error_m(cell, SightedPolicy(seeing=seeing), 501, noise) > 0.01

@@ -21,7 +21,8 @@ GREY_SATURATION = 0.15
 class ObjectModel:
     """What is known of an object beforehand: its colour, and its full edge lengths if they are known.
 
-    The colour is compared by hue, so that shading does not matter; a grey object is compared by brightness too.
+    The colour is compared by hue, so that shading does not matter; a grey object is compared by brightness too. With
+    `rgb_slack` it is compared as plain RGB.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ObjectModel:
     hue_slack_deg: float = 22.0
     saturation_share: float = 0.4  # of the model's own saturation, the least that a pixel must have
     least_value: float = 0.06
+    rgb_slack: float | None = None  # compare plain RGB by this distance instead: simple, and at the mercy of the light
 
     def __post_init__(self) -> None:
         if not all(0 <= c <= 255 for c in self.color_rgb):
@@ -40,6 +42,10 @@ class ObjectModel:
 
 def color_mask(rgb: NDArray[np.uint8], model: ObjectModel) -> BoolArray:
     """Pixels (H, W) of the model's colour."""
+    if model.rgb_slack is not None:
+        off = np.linalg.norm(rgb.astype(np.float64) - model.color_rgb, axis=2)
+        plain: BoolArray = off <= model.rgb_slack
+        return plain
     hue, saturation, value = colorsys.rgb_to_hsv(*(c / 255 for c in model.color_rgb))
     mask = np.empty(rgb.shape[:2], dtype=np.bool_)
     if saturation >= GREY_SATURATION:

@@ -29,6 +29,7 @@ FloatArray = NDArray[np.floating[Any]]
 PAINTS: Mapping[str, tuple[int, int, int]] = {
     'red': (204, 33, 31), 'green': (41, 143, 56), 'blue': (33, 82, 191), 'yellow': (237, 194, 31),
 }  # fmt: skip
+RGB_SLACK: Mapping[str, float | None] = {'hue': None, 'rgb': 75.0}
 HEARINGS = ('lexicon', 'literal')
 BLOCK_M = (0.04, 0.04, 0.04)
 WORKSPACE_M = ((0.25, -0.35, -0.02), (0.75, 0.35, 0.4))
@@ -41,14 +42,20 @@ class SightedPolicy:
     """A scripted policy with eyes. `hearing` is how it reads the instruction.
 
     `lexicon` knows synonyms; `literal` knows only the plain colour words, and goes for the colour that fills most of
-    the picture when it hears none of them.
+    the picture when it hears none of them. `seeing` is how it tells colours: `hue` does not mind the light, `rgb`
+    compares plain pixel values.
     """
 
-    def __init__(self, *, temper: str = 'careful', hearing: str = 'lexicon', cameras: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, temper: str = 'careful', hearing: str = 'lexicon', seeing: str = 'hue', cameras: tuple[str, ...] = ()
+    ) -> None:
         if temper not in TEMPERS:
             raise UnknownName('temper of a scripted policy', temper, TEMPERS)
         if hearing not in HEARINGS:
             raise UnknownName('hearing of a sighted policy', hearing, HEARINGS)
+        if seeing not in RGB_SLACK:
+            raise UnknownName('seeing of a sighted policy', seeing, RGB_SLACK)
+        self._rgb_slack = RGB_SLACK[seeing]
         self._temper, self._hearing = TEMPERS[temper], hearing
         needed: dict[str, tuple[int, int] | None] = dict.fromkeys(cameras or ('front', 'side'))
         self._spec = PolicySpec(
@@ -61,7 +68,9 @@ class SightedPolicy:
 
     def start(self, setup: Setup, *, seed: int) -> SightedSession:
         inner = ScriptedSession(self._temper, np.random.Generator(np.random.PCG64(seed)))
-        return SightedSession(inner, heard_color(setup.instruction, self._hearing), tuple(self._spec.images))
+        return SightedSession(
+            inner, heard_color(setup.instruction, self._hearing), tuple(self._spec.images), self._rgb_slack
+        )
 
 
 def heard_color(instruction: str, hearing: str) -> str | None:
@@ -77,14 +86,22 @@ def heard_color(instruction: str, hearing: str) -> str | None:
 class SightedSession:
     """One episode: look, believe, and let the script act on the belief."""
 
-    def __init__(self, inner: ScriptedSession, color: str | None, cameras: tuple[str, ...]) -> None:
+    def __init__(
+        self, inner: ScriptedSession, color: str | None, cameras: tuple[str, ...], rgb_slack: float | None
+    ) -> None:
         self._inner = inner
+        self._rgb_slack = rgb_slack
         self._color = color
         self._cameras = cameras
         self._believed: FloatArray | None = None  # (7,)
         self._held: tuple[FloatArray, FloatArray] | None = None  # tool position and belief when it was grasped
         self._looked_s = -math.inf
         self._home: FloatArray | None = None
+
+    @property
+    def believed(self) -> FloatArray | None:
+        """Where it thinks its object is, a pose (7,); None while it has not found it."""
+        return self._believed
 
     def act(self, observation: Observation) -> Chunk:
         view = read_state(observation.state)
@@ -118,7 +135,8 @@ class SightedSession:
         if color is None:
             return
         try:
-            found = reconstruct_box(views, ObjectModel(color, PAINTS[color], BLOCK_M), bounds_m=WORKSPACE_M)
+            model = ObjectModel(color, PAINTS[color], BLOCK_M, rgb_slack=self._rgb_slack)
+            found = reconstruct_box(views, model, bounds_m=WORKSPACE_M)
         except NotEstimable:
             return
         if found.confidence >= LEAST_CONFIDENCE:
