@@ -25,13 +25,9 @@ def run(line: str) -> str:
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """The JSON tables that were printed one after another."""
-    found, decoder = [], json.JSONDecoder()
-    while text.strip():
-        document, end = decoder.raw_decode(text.lstrip())
-        found.append(document)
-        text = text.lstrip()[end:]
-    return found
+    """The JSON tables that a verb printed: one document, a list."""
+    tables: list[dict[str, Any]] = json.loads(text)
+    return tables
 
 
 def fails(line: str, error: type[TrialistError], message: str) -> None:
@@ -55,7 +51,7 @@ def test_topline_says_each_class(scores: str, word: str) -> None:
 
 
 def test_topline_in_json_holds_the_numbers() -> None:
-    rows = json.loads(run('audit topline -b calvin 4.17 4.28 -f json'))['rows']
+    rows = documents(run('audit topline -b calvin 4.17 4.28 -f json'))[0]['rows']
     values = {row['quantity']: row['value'] for row in rows}
     assert (values['gap'], values['S Q low'], values['tasks'], values['max score']) == (110, 110 * 890, 1, 5)
 
@@ -178,7 +174,7 @@ def test_citations_counts_tables_bibtex_and_leaderboards(tmp_path: Path, shared:
     bib.write_text('@article{x, title={One}, eprint={2603.00001}, archiveprefix={arXiv}}')
     table.write_text('title,arxiv id,LIBERO usage,LIBERO evidence\nOne,2603.00001,reports-results,Table 1\n')
     said = run(f'audit citations {table} --bibtex {bib} -b LIBERO --months --figure {figure} -f csv')
-    counts = {row[0]: row[1] for row in csv.reader(io.StringIO(said))}
+    counts = {row[0]: row[1] for row in csv.reader(io.StringIO(said)) if row}
     assert (counts['candidate rows'], counts['papers'], counts['reports-results']) == ('2', '1', '1')
     assert figure.exists()
     fails(f'audit citations --bibtex {bib}', InputError, 'add --benchmark')

@@ -58,13 +58,8 @@ def test_options_may_stand_before_the_store(store: Path) -> None:
 
 
 def rows(printed: str) -> list[list[dict[str, object]]]:
-    """The JSON tables of a run, one after the other."""
-    decoder, found, text = json.JSONDecoder(), [], printed.strip()
-    while text:
-        table, end = decoder.raw_decode(text)
-        found.append(table['rows'])
-        text = text[end:].strip()
-    return found
+    """The rows of each table that a run printed."""
+    return [table['rows'] for table in json.loads(printed)]
 
 
 def test_every_table_is_printed_on_request(store: Path) -> None:

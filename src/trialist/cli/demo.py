@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import print_table
+from trialist.cli.output import print_tables
 
 if TYPE_CHECKING:
     from trialist.episodes import Store
@@ -40,8 +40,7 @@ def demo(
     typer.echo(f'Simulated rollouts, shaped like a published cohort: no robot moved. Written to {to}/\n')
     checked = verify_store(to)
     typer.echo(f'store verify: {"clean" if checked.is_clean else "DAMAGED"}, {checked.n_episodes} episodes\n')
-    for shown in count_tables(store.episodes(), n_dropped=0):
-        print_table(shown)
+    print_tables(count_tables(store.episodes(), n_dropped=0))
     score(to)
     for pair in (('groot', 'openpi'), ('groot', 'act')):
         compare(to, *pair)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_table, print_tables
 
 store_app = typer.Typer(no_args_is_help=True, help='Look at a store, check it, correct it, join it, export it.')
 
@@ -81,6 +81,7 @@ def show_episode(
         several = f'{len(ids)} start with it: {", ".join(ids[:5])}' if ids else 'none starts with it'
         raise InputError(f'{store}: wanted one episode {episode_id!r}, {several}; `trialist store ls` lists them')
     edits = opened.edits()
+    documents = []
     for episode in found:
         trajectory = opened.trajectory(episode)
         told = {
@@ -93,9 +94,9 @@ def show_episode(
             'trajectory_steps': trajectory.n_steps if trajectory is not None else None,
             'provenance': opened.provenance(episode.provenance_id).as_json() if episode.provenance_id else None,
         }
-        typer.echo(
-            json.dumps({k: v for k, v in told.items() if v not in (None, '', [], {})}, indent=1, ensure_ascii=False)
-        )
+        documents.append({k: v for k, v in told.items() if v not in (None, '', [], {})})
+    shown = documents[0] if len(documents) == 1 else documents
+    typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
 
 
 @store_app.command('tables')
@@ -110,8 +111,7 @@ def tables(store: StorePath, form: FormatOption = 'text') -> None:
     opened = read_store(store)
     edits = opened.edits()
     dropped = sum(edits.is_dropped(*e.key) for e in opened.episodes(dropped=True, events=False))
-    for shown in count_tables(opened.episodes(), n_dropped=dropped):
-        print_table(shown, form)
+    print_tables(count_tables(opened.episodes(), n_dropped=dropped), form)
 
 
 @store_app.command('verify')
@@ -124,7 +124,7 @@ def verify(store: StorePath, form: FormatOption = 'text') -> None:
     from trialist.show.record import finding_table
 
     result = verify_store(store)
-    if result.findings:
+    if result.findings or form != 'text':
         print_table(finding_table(result.findings, root=store), form)
     counted = f'{result.n_episodes} episodes, {result.n_events} events, {result.n_trajectories} trajectories'
     typer.echo(f'{"clean" if result.is_clean else "DAMAGED"}: {counted}', err=form != 'text')
