@@ -41,6 +41,7 @@ LISTS = [
     'audit topline -b libero-spatial --table',
     'audit paired A B',
     'audit drop 60/288 28/288',
+    'actions report --published',
 ]
 SINGLES = ['calibrate S --trials 4 --resamples 5', 'store ls S', 'store verify S']
 

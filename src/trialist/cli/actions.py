@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
     from trialist.actions.dataset import ActionDataset
@@ -214,10 +214,7 @@ def report(
             seed=seed,
         )
         scores, shown = built.scores, report_tables(built)
-    for each in shown:
-        print_table(each, form)
-        if form not in ('json', 'csv'):
-            typer.echo()
+    print_tables(shown, form)
     if figures is not None:
         from trialist.show.actions_figure import amse_figure, namse_figure
         from trialist.show.figure import save_figure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
     from trialist.run import TrialPlan
@@ -54,8 +54,8 @@ def plan(
         'items',
         Column('time cap (s)', 'g'),
     ]
-    print_table(table(f'{declared.title or trial.stem}: {size.n_cells} cells', columns, rows), form)
-    print_table(table('what it amounts to', ['quantity', 'value'], _size_rows(declared)), form)
+    cells = table(f'{declared.title or trial.stem}: {size.n_cells} cells', columns, rows)
+    print_tables([cells, table('what it amounts to', ['quantity', 'value'], _size_rows(declared))], form)
     if declared.blinding.enabled and not declared.blinding.secret:
         import secrets
 
@@ -72,7 +72,7 @@ def plan(
         )
     if check:
         _check(declared)
-        typer.echo('host and policies open and fit together')
+        typer.echo('host and policies open and fit together', err=form != 'text')
 
 
 def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
