@@ -76,3 +76,8 @@ def main() -> None:
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        typer.secho(f'{type(error).__name__}: {error.filename}: {error.strerror}', fg='red', err=True)
+        sys.exit(2)
