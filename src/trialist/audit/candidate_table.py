@@ -106,7 +106,7 @@ def _from_entry(entry: BibEntry, benchmark: str, usage: Usage, via: str, source:
 
 
 def _json_rows(source: Path) -> Iterable[tuple[str, dict[str, object]]]:
-    for number, line in enumerate(source.read_text(encoding='utf-8-sig').splitlines(), start=1):
+    for number, line in enumerate(source.read_text(encoding='utf-8-sig').split('\n'), start=1):
         if not line.strip():
             continue
         try:
