@@ -1,21 +1,21 @@
 # `make demo` and `make test` do all their own set-up; the rest is for those who work on trialist.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LINES := -q --disable-pip-version-check
 
-.PHONY: demo test setup check study bench generated lock system clean
+.PHONY: demo test setup check study bench generated lock system peers clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
 
-test: $(STAMP) system check
+test: $(STAMP) system peers check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(STAMP)
-	$(BIN)/ruff format --check src tests bench
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench tools
+	$(BIN)/ruff check src tests bench tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -25,7 +25,11 @@ study: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
-setup: $(STAMP) system
+setup: $(STAMP) system peers
+
+# Outside programs that can't live in our environment, such as openpi's own client (numpy 1).
+peers: $(STAMP)
+	@$(BIN)/python tools/peer_environments.py > /dev/null
 
 system:
 	@sh tools/system_libraries.sh
@@ -44,4 +48,4 @@ lock: $(STAMP)
 	sh tools/lock.sh $(BIN)/pip > requirements.lock
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

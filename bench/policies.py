@@ -34,7 +34,8 @@ import numpy as np
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
 client = WebsocketClientPolicy('127.0.0.1', int(sys.argv[1]))
 image = np.zeros((224, 224, 3), np.uint8)
-question = {'observation/image': image, 'observation/wrist_image': image, 'observation/state': np.zeros(8), 'prompt': 'go'}
+question = {'observation/image': image, 'observation/wrist_image': image, 'observation/state': np.zeros(8)}
+question['prompt'] = 'go'
 taken = []
 for _ in range(int(sys.argv[2])):
     started = time.perf_counter()

@@ -5,6 +5,7 @@
     │   ├── RecordError                an episode, event or trajectory breaks the record's rules
     │   └── UnknownName                no such policy, task, host, figure, benchmark, ...; names the near one
     ├── StoreError                     a store is damaged, foreign, or from another version
+    ├── RigError                       the rig, the network or an endpoint broke; the policy was not tested
     ├── NotEstimable (ArithmeticError) the data are fine, and can't answer the question asked
     └── SetupError                     something has to be installed or configured first
 
@@ -45,6 +46,10 @@ class UnknownName(InputError):  # noqa: N818 - reads as the fact it states
 
 class StoreError(TrialistError):
     """A store is damaged, foreign, or from another version."""
+
+
+class RigError(TrialistError):
+    """The rig, the network or an endpoint broke; the policy was not tested."""
 
 
 class NotEstimable(TrialistError, ArithmeticError):  # noqa: N818 - reads as the fact it states

@@ -234,3 +234,24 @@ def test_the_public_leaderboard_is_a_tracker_of_reporting_papers(shared: Any) ->
         papers = {e.paper for e in leaderboard.entries if e.benchmark == family}
         assert counts[name].papers == len(papers)
         assert counts[name].months[-1].cumulative == counts[name].reported
+
+
+def test_counts_come_from_candidates_rows_or_a_file(tmp_path: Path) -> None:
+    row = {
+        'title': 'A',
+        'arxiv_id': '2603.00001',
+        'benchmark': 'LIBERO',
+        'usage': 'reports-results',
+        'evidence': 'T. 2',
+    }
+    table = tmp_path / 'rows.csv'
+    table.write_text(','.join(row) + '\n' + ','.join(row.values()) + '\n')
+    for source in ([row], table, str(table)):
+        assert citation_counts(source)['LIBERO'].reported == 1
+    with pytest.raises(InputError, match='candidate 0 is of type int'):
+        citation_counts([3])  # type: ignore[list-item]
+
+
+def test_an_arxiv_id_of_no_month_is_refused() -> None:
+    with pytest.raises(InputError, match='13 is no month'):
+        Candidate(arxiv_id='2313.00001')

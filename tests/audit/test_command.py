@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from trialist.audit import outcomes_of
 from trialist.cli import app
 from trialist.episodes import Episode, Outcome, Store, Trajectory
 from trialist.errors import InputError, NotEstimable, TrialistError, UnknownName
@@ -24,13 +25,9 @@ def run(line: str) -> str:
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """The JSON tables that were printed one after another."""
-    found, decoder = [], json.JSONDecoder()
-    while text.strip():
-        document, end = decoder.raw_decode(text.lstrip())
-        found.append(document)
-        text = text.lstrip()[end:]
-    return found
+    """The JSON tables that a verb printed: one document, a list."""
+    tables: list[dict[str, Any]] = json.loads(text)
+    return tables
 
 
 def fails(line: str, error: type[TrialistError], message: str) -> None:
@@ -54,7 +51,7 @@ def test_topline_says_each_class(scores: str, word: str) -> None:
 
 
 def test_topline_in_json_holds_the_numbers() -> None:
-    rows = json.loads(run('audit topline -b calvin 4.17 4.28 -f json'))['rows']
+    rows = documents(run('audit topline -b calvin 4.17 4.28 -f json'))[0]['rows']
     values = {row['quantity']: row['value'] for row in rows}
     assert (values['gap'], values['S Q low'], values['tasks'], values['max score']) == (110, 110 * 890, 1, 5)
 
@@ -177,7 +174,7 @@ def test_citations_counts_tables_bibtex_and_leaderboards(tmp_path: Path, shared:
     bib.write_text('@article{x, title={One}, eprint={2603.00001}, archiveprefix={arXiv}}')
     table.write_text('title,arxiv id,LIBERO usage,LIBERO evidence\nOne,2603.00001,reports-results,Table 1\n')
     said = run(f'audit citations {table} --bibtex {bib} -b LIBERO --months --figure {figure} -f csv')
-    counts = {row[0]: row[1] for row in csv.reader(io.StringIO(said))}
+    counts = {row[0]: row[1] for row in csv.reader(io.StringIO(said)) if row}
     assert (counts['candidate rows'], counts['papers'], counts['reports-results']) == ('2', '1', '1')
     assert figure.exists()
     fails(f'audit citations --bibtex {bib}', InputError, 'add --benchmark')
@@ -189,3 +186,30 @@ def test_citations_counts_tables_bibtex_and_leaderboards(tmp_path: Path, shared:
 def test_help_of_every_verb_carries_an_example() -> None:
     for verb in ('topline', 'leaderboard', 'paired', 'drop', 'traces', 'citations'):
         assert f'trialist audit {verb}' in run(f'audit {verb} --help')
+
+
+def test_drops_of_a_store_are_plotted_by_name(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 'runs')
+    store.append([
+        Episode(policy=policy, task=f'task_{i % 2}', benchmark=suite, condition=condition, seed=i, duration_s=1.0,
+                outcome=Outcome.SUCCESS if (i + len(condition)) % 3 else Outcome.FAILURE)
+        for policy in ('a', 'b') for suite in ('goal', 'spatial') for i in range(12)
+        for condition in ('nominal', 'dark', 'moved')
+    ])  # fmt: skip
+    target = tmp_path / 'drops.svg'
+    run(f'plot drop-forest {store.path} -o {target} -p b')
+    text = target.read_text()
+    assert 'b, dark' in text
+    assert 'b, moved' in text
+    assert 'a, dark' not in text
+    fails(f'plot drop-forest {store.path} --where condition=dark -o {target}', NotEstimable, 'a drop needs both')
+
+
+def test_suites_that_share_task_names_are_told_apart() -> None:
+    episodes = [
+        Episode(policy='p', task='task_0', benchmark=suite, seed=i, duration_s=1.0, outcome=Outcome.SUCCESS)
+        for suite in ('libero-goal', 'libero-spatial') for i in range(2)
+    ]  # fmt: skip
+    assert {o.task for o in outcomes_of(episodes)} == {'libero-goal/task_0', 'libero-spatial/task_0'}
+    assert {o.task for o in outcomes_of(episodes[:2])} == {'task_0'}
+    assert len({o.start for o in outcomes_of(episodes)}) == 4

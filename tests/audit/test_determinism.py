@@ -223,3 +223,38 @@ def test_stores_are_compared_with_their_provenance_and_media(tmp_path: Path) -> 
     assert found.first_step(Channel.PIXELS) == 40
     pixels = [t.growth[Channel.PIXELS] for t in found.traces if Channel.PIXELS in t.growth]
     assert [p[50] for p in pixels] == [2.0]
+
+
+def test_episodes_without_a_trajectory_or_a_partner_leave_the_targets_open() -> None:
+    """Equality of what was kept says nothing of the episodes that were not."""
+    half: list[tuple[Episode, Trajectory | None]] = [
+        (e, t if i < 2 else None) for i, (e, t) in enumerate(run(4, trace()))
+    ]
+    found = compare_traces(half, half, closed_loop=True, provenance=(FULL, FULL))
+    assert grades(found)[Target.BITWISE] is Grade.NOT_SHOWN
+    assert '2 have no trajectory' in found.grades[0].evidence
+    assert grades(found)[Target.OUTCOME] is Grade.MET
+    short = compare_traces(run(4, trace()), run(3, trace()), closed_loop=True, provenance=(FULL, FULL))
+    assert set(grades(short).values()) == {Grade.NOT_SHOWN}
+    assert all('1 and 0 episodes have no partner' in g.evidence for g in short.grades)
+
+
+@pytest.mark.parametrize(
+    ('second', 'contrast'),
+    [({'cpu': 'Xeon'}, 'EPYC and Xeon + known versus EPYC + known'), ({'cpu': '', 'gpu': ''}, 'hardware not recorded'),
+     (None, 'hardware not recorded')],
+)  # fmt: skip
+def test_a_run_made_on_two_machines_is_told_as_such(
+    tmp_path: Path, second: dict[str, str] | None, contrast: str
+) -> None:
+    epyc = dataclasses.replace(FULL, cpu='EPYC')
+    origins = {'a': (epyc, None if second is None else dataclasses.replace(epyc, **second)), 'b': (epyc, epyc)}
+    for name, pair in origins.items():
+        store = Store.create(tmp_path / name)
+        ids = ['' if origin is None else store.write_provenance(origin) for origin in pair]
+        episodes = [e.replace(provenance_id=i) for (e, _), i in zip(run(2, trace()), ids, strict=True)]
+        store.append(episodes, trajectories={e.key: trace() for e in episodes})
+    found = compare_traces(tmp_path / 'a', tmp_path / 'b', closed_loop=True)
+    assert found.contrast == contrast
+    cpu = next(m for m in found.metadata if m.item == 'CPU')
+    assert cpu.is_same is (False if second == {'cpu': 'Xeon'} else None)

@@ -202,6 +202,11 @@ def test_repeats_of_one_instance_are_one_start_whatever_their_seed() -> None:
         (lambda: drop([0, 1], [1, 0], method='wald'), 'wanted one of'),  # type: ignore[arg-type]
         (lambda: drop([0, 1], [1, 0], starts=([1, 2], [1, 2])), 'default_rng'),
         (lambda: drop([0, math.nan], [1, 0]), 'finite'),
+        (lambda: drop([60, 288], [28, 288]), r'counts are a tuple, \(60, 288\)'),
+        (lambda: drop((60, 288), [0, 1, 1]), 'counts beside scores'),
+        (lambda: drop('a.csv', 'b.csv', discordant=3), 'files hold their own'),
+        (lambda: drop('a.csv', 'b.csv'), 'no such file'),
+        (lambda: drop('a.csv', [0, 1, 1]), 'wanted paths for both'),
         (lambda: half_up_percent(3, 0), 'n > 0'),
     ],
 )
@@ -213,3 +218,19 @@ def test_bad_input_is_a_clear_error(call: object, message: str) -> None:
 def test_one_start_state_is_not_estimable() -> None:
     with pytest.raises(NotEstimable, match='two start states'):
         drop([0, 1], [1, 0], starts=([1, 1], [1, 1]), rng=np.random.default_rng(0))
+
+
+def test_counts_may_be_numpy_integers_and_scores_any_sequence() -> None:
+    whole = drop((np.int64(60), np.int64(288)), (28.0, 288))  # type: ignore[arg-type]
+    assert whole == drop((60, 288), (28, 288))
+    assert type(whole.calibration) is float
+    assert drop((0, 1, 1, 1), (0, 0, 1, 1)).estimate == drop([0, 1, 1, 1], [0, 0, 1, 1]).estimate == 0.25
+
+
+def test_two_files_are_read_and_matched(tmp_path: Path) -> None:
+    for name, scores in (('before', [5, 4, 5, 1]), ('after', [5, 2, 4, 1])):
+        rows = '\n'.join(f'{i},{score}' for i, score in enumerate(scores))
+        (tmp_path / f'{name}.csv').write_text(f'sequence,score\n{rows}\n')
+    found = drop(tmp_path / 'before.csv', str(tmp_path / 'after.csv'), method='paired_wald')
+    assert found.estimate == pytest.approx(0.75)
+    assert found.interval == drop(np.array([5, 4, 5, 1]), np.array([5, 2, 4, 1]), method='paired_wald').interval

@@ -167,3 +167,8 @@ def test_stores_are_read_by_policy_and_invalid_episodes_left_out(tmp_path: Path)
 def test_fractional_scores_of_episodes_are_refused() -> None:
     with pytest.raises(InputError, match='whole-number'):
         outcomes_of([episode('a', 0, success=True, score=0.5, max_score=1.0)])
+
+
+def test_tasks_of_unequal_length_are_refused_with_the_remedy() -> None:
+    with pytest.raises(InputError, match='compare_outcomes'):
+        paired_significance([[0, 1], [1]], [[1, 1], [1]])

@@ -350,3 +350,18 @@ def test_guarantee_cutoff_of_robotwin_at_half() -> None:
     protocol, limit = Protocol(50, 100), threshold(check_alpha(0.05))
     failing = max(g for g in range(1, 2501) if not is_guaranteed(2500, g, protocol=protocol, limit=limit))
     assert smallest_guaranteed(2500, protocol=protocol, limit=limit) == failing + 1
+
+
+@pytest.mark.parametrize('score', ['95.1', 95.1, np.float32(95.1), np.float64(95.1), np.array(95.1, dtype=np.float32)])
+def test_a_score_is_read_by_its_digits_whatever_its_type(score: Any) -> None:
+    """95.1 % of 500 is the tie 475.5; the float32 nearest to 95.1 lies below it and would lose the tie."""
+    assert realize(score, tasks=10, samples=50, unit='percent').nearest == (475, 476)
+
+
+def test_numpy_integers_are_exact_and_truth_values_are_no_scores() -> None:
+    count = 2**53 + 1
+    assert exact(np.int64(count)) == count
+    found = topline(np.int64(477), np.int32(483), tasks=np.int64(10), samples=np.int16(50), unit='count')
+    assert (found.count_a, found.gap_count) == (477, 6)
+    with pytest.raises(InputError, match='score is True'):
+        topline(True, 0.5, tasks=10, samples=50)

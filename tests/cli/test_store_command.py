@@ -52,7 +52,7 @@ def test_show_edit_tables_and_verify(store: Path) -> None:
     shown = json.loads(trialist('store', 'show', store, episode_id))
     assert shown['outcome'] == 'invalid'
     assert 'camera' in shown['edits'][0]
-    table = json.loads(trialist('store', 'tables', store, '-f', 'json'))
+    (table,) = json.loads(trialist('store', 'tables', store, '-f', 'json'))
     towels = next(row for row in table['rows'] if row['policy'] == 'act')
     assert (towels['episodes'], towels['failure'], towels['invalid']) == (1, 1, 1)
     assert 'clean: 3 episodes' in trialist('store', 'verify', store)

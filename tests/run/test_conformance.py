@@ -28,7 +28,7 @@ def test_the_point_mass_and_the_seeker_conform() -> None:
 )
 def test_a_bad_host_is_caught(fault: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        check_host(FaultyHost(fault=fault, seconds=1.5), task='reach', limit_s=0.5)
+        check_host(FaultyHost(fault=fault, seconds=4.0), task='reach', limit_s=2.0)
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def test_a_bad_host_is_caught(fault: str, message: str) -> None:
     ],
 )
 def test_a_bad_policy_is_caught(fault: str, message: str) -> None:
-    policy = FaultyPolicy(fault=fault, seconds=0.3 if fault == 'late' else 1.5)
-    deadline_s = 0.1 if fault == 'late' else None
+    policy = FaultyPolicy(fault=fault, seconds=0.9 if fault == 'late' else 6.0)
+    deadline_s = 0.6 if fault == 'late' else None
     with pytest.raises(InputError, match=message):
-        check_policy(policy, host=PointMassHost(), task='reach', limit_s=1.0, deadline_s=deadline_s)
+        check_policy(policy, host=PointMassHost(), task='reach', limit_s=4.0, deadline_s=deadline_s)
 
 
 class Forgetful(PointMassHost):

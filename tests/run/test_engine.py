@@ -138,12 +138,12 @@ def test_a_run_in_pieces_is_the_run_as_a_whole_and_a_finished_one_adds_nothing(t
 
 def faulty_plan(fault: str, **changes: Any) -> TrialPlan:
     """Two arms, one of which breaks on odd instances."""
-    broken = {'fault': fault, 'seconds': 60.0 if fault == 'hang' else 0.3, 'only_odd': True, 'message': f'{FAST} broke'}
+    broken = {'fault': fault, 'seconds': 60.0 if fault == 'hang' else 1.4, 'only_odd': True, 'message': f'{FAST} broke'}
     policies = {FAST: {'use': 'trialist.testing.policy:FaultyPolicy', 'options': broken}, SLOW: 'seek'}
     values: dict[str, Any] = {
         'policies': policies,
-        'watchdog': {'policy_s': 0.7, 'host_s': 0.7},
-        'loop': {'deadline_s': 0.2} if fault == 'late' else {},
+        'watchdog': {'policy_s': 1.5, 'host_s': 1.5},
+        'loop': {'deadline_s': 1.0} if fault == 'late' else {},
         'faults': {'attempts': 2},
         'title': '',
     }
@@ -155,9 +155,9 @@ def faulty_plan(fault: str, **changes: Any) -> TrialPlan:
     [
         ('nan', Outcome.FAILURE, 'policy answer: actions at step 1 are not finite'),
         ('shape', Outcome.FAILURE, 'policy answer: actions at step 1 are (1, 7) of float64, declared (1, 3)'),
-        ('late', Outcome.FAILURE, 'policy late: an answer at step 1 took longer than the deadline of 0.2 s'),
+        ('late', Outcome.FAILURE, 'policy late: an answer at step 1 took longer than the deadline of 1 s'),
         ('crash', Outcome.INVALID, 'policy crash: RuntimeError at step 1'),
-        ('hang', Outcome.INVALID, 'policy hang: no answer within 0.7 s'),
+        ('hang', Outcome.INVALID, 'policy hang: no answer within 1.5 s'),
         ('exit', Outcome.INVALID, 'worker death: the process ended with exit code 11'),
     ],
 )
@@ -170,6 +170,8 @@ def test_a_broken_policy_makes_episodes_with_the_right_outcome_and_the_trial_goe
     store = Store.open(tmp_path / 's')
     broken = [e for e in store.episodes(attempts='all') if e.reason]
     assert {(e.outcome, e.reason) for e in broken} == {(outcome, reason)}
+    if fault == 'hang':
+        assert 'in act' in (read_fault(store, broken[0], plan=plan) or '')  # the stack of the hanging call is kept
     if outcome is Outcome.INVALID:
         assert [e.attempt for e in broken] == [0, 1]
         assert (run.n_valid, run.n_given_up) == (3, 1)
@@ -184,7 +186,7 @@ def test_a_broken_policy_makes_episodes_with_the_right_outcome_and_the_trial_goe
     [
         ('mutate', 'host answer: the state of an observation changed after it was handed out (step 1)'),
         ('crash', 'host crash: OSError at step 2: the arm does not answer'),
-        ('hang', 'host hang: no return within 0.7 s'),
+        ('hang', 'host hang: no return within 1.5 s'),
     ],
 )
 def test_a_broken_host_makes_invalid_episodes_that_are_tried_again_and_given_up(
@@ -192,7 +194,7 @@ def test_a_broken_host_makes_invalid_episodes_that_are_tried_again_and_given_up(
 ) -> None:
     host = {'use': 'trialist.testing.policy:FaultyHost', 'options': {'fault': fault}}
     plan = make_plan(
-        host=host, watchdog={'host_s': 0.7}, faults={'attempts': 2}, episodes_per_cell=1, tasks=['reach'],
+        host=host, watchdog={'host_s': 1.5}, faults={'attempts': 2}, episodes_per_cell=1, tasks=['reach'],
         policies={FAST: 'seek'}, reference='', title='',
     )  # fmt: skip
     run = run_trial(plan, tmp_path / 's', workers=1)
@@ -323,6 +325,26 @@ def test_a_sequential_rule_ends_a_clear_trial_early_and_at_the_same_place_for_an
     assert_same(tmp_path / '0', tmp_path / '2')
     again = run_trial(plan, tmp_path / '0', workers=0)
     assert (again.n_run, again.stop) == (0, runs[0].stop)
+
+
+def test_a_rule_on_promptness_tells_apart_what_always_succeeds(tmp_path: Path) -> None:
+    """Both policies reach every goal within the cap; only how soon differs."""
+    policies = {
+        FAST: {'use': 'seek', 'options': {'speed_m_s': 3.0}},
+        SLOW: {'use': 'seek', 'options': {'speed_m_s': 0.5}},
+    }
+    rule = {'rule': 'sequential', 'look_every_rounds': 10}
+    common = {'policies': policies, 'episodes_per_cell': 60, 'time_cap_s': 8.0}
+    by_success = run_trial(make_plan(**common, stopping=rule), tmp_path / 'success', workers=0)
+    timed = make_plan(**common, stopping={**rule, 'score': 'promptness', 'tau_s': 4.0})
+    by_time = run_trial(timed, tmp_path / 'time', workers=0)
+    assert by_success.stop is None
+    assert by_success.n_valid == 120
+    assert by_time.stop is not None
+    assert by_time.n_valid < 120
+    assert run_trial(timed, tmp_path / 'time', workers=0).stop == by_time.stop
+    with pytest.raises(InputError, match='shortest cap'):
+        make_plan(time_cap_s=3.0, stopping={**rule, 'tau_s': 4.0})
 
 
 def test_progress_counts_coded_arms_and_guesses_the_time_left(tmp_path: Path) -> None:

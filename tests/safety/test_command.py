@@ -13,6 +13,8 @@ from tests.safety.scene import episode, lifted, sample_pairs, with_contacts
 from tests.safety.test_safevla import RECORD
 
 from trialist.episodes import Camera, Scene, Store
+from trialist.errors import InputError, NotEstimable
+from trialist.show.figure_catalog import FigureRequest, find_figure
 
 LOST = 'p/no-trajectory'
 
@@ -56,13 +58,8 @@ def test_options_may_stand_before_the_store(store: Path) -> None:
 
 
 def rows(printed: str) -> list[list[dict[str, object]]]:
-    """The JSON tables of a run, one after the other."""
-    decoder, found, text = json.JSONDecoder(), [], printed.strip()
-    while text:
-        table, end = decoder.raw_decode(text)
-        found.append(table['rows'])
-        text = text[end:].strip()
-    return found
+    """The rows of each table that a run printed."""
+    return [table['rows'] for table in json.loads(printed)]
 
 
 def test_every_table_is_printed_on_request(store: Path) -> None:
@@ -231,3 +228,38 @@ def test_the_heat_map_has_families_or_axes(store: Path, tmp_path: Path) -> None:
     assert 'wanted' in trialist(
         'safety', store, '--resamples', 2, '--heatmap', tmp_path / 'h.svg', '--heatmap-by', 'task', code=2
     )
+
+
+SAFETY_FIGURES = ('safety-pareto', 'safety-heatmap', 'safety-axes', 'safety-composition', 'safety-filmstrip')
+
+
+@pytest.mark.parametrize('name', SAFETY_FIGURES)
+def test_safety_figures_are_plotted_by_name(store: Path, tmp_path: Path, name: str) -> None:
+    target = tmp_path / f'{name}.svg'
+    assert name in trialist('plot', '--list')
+    trialist('plot', name, str(store), '-o', str(target))
+    assert target.stat().st_size > 2000
+
+
+def test_a_plotted_figure_is_the_one_that_scoring_draws(store: Path, tmp_path: Path) -> None:
+    trialist('plot', 'safety-pareto', str(store), '-o', str(tmp_path / 'plotted.svg'))
+    trialist('safety', str(store), '--resamples', '20', '--figure', str(tmp_path / 'scored.svg'))
+    assert (tmp_path / 'plotted.svg').read_bytes() == (tmp_path / 'scored.svg').read_bytes()
+
+
+def test_plotted_policies_are_those_asked_for(store: Path, tmp_path: Path) -> None:
+    trialist('plot', 'safety-heatmap', str(store), '-p', 'rough', '-o', str(tmp_path / 'one.svg'))
+    text = (tmp_path / 'one.svg').read_text()
+    assert 'rough, libero-10' in text
+    assert 'gentle' not in text
+    assert "no policy named 'ruff'" in trialist('plot', 'safety-heatmap', str(store), '-p', 'ruff', code=2)
+    assert 'a filmstrip needs one' in trialist('plot', 'safety-filmstrip', store, '-p', 'rough', code=2)
+
+
+def test_a_safety_figure_needs_the_store_and_something_scored(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match='folder of a store'):
+        find_figure('safety-pareto')(FigureRequest(episodes=(episode(),)))
+    empty = Store.create(tmp_path / 'bare')
+    empty.append([episode()])
+    with pytest.raises(NotEstimable, match='no trajectory was recorded'):
+        find_figure('safety-pareto')(FigureRequest(episodes=tuple(empty.episodes()), store=empty.path))

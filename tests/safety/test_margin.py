@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -206,3 +208,25 @@ def test_temporal_operators_are_each_others_duals() -> None:
 def test_events_are_named() -> None:
     assert event_names(parse_stl('p -> x > 1')) == {'p'}
     assert Event('p') == parse_stl('p')
+
+
+@pytest.mark.parametrize(
+    ('call', 'reason'),
+    [
+        (lambda: robustness('always (x < 1)', {'x': ['a']}, 0.1), 'real numbers'),
+        (lambda: robustness('always (x < 1)', {'x': np.ones(3) * 1j}, 0.1), 'real numbers'),
+        (lambda: robustness('always (x < 1)', {'x': [0.0]}, 'soon'), 'one number of seconds'),  # type: ignore[call-overload]
+        (lambda: robustness('always (x < 1)', {'x': [0.0]}, [0.1, 0.1]), 'one number of seconds'),  # type: ignore[call-overload]
+        (lambda: robustness('always (x < 1)', {'x': [0.0]}, 0.1, gate='literl'), "did you mean 'literal'"),
+        (lambda: robustness(None, {'x': [0.0]}, 0.1), 'is text'),  # type: ignore[call-overload]
+    ],
+)
+def test_wrong_types_are_named(call: Callable[[], float], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        call()
+
+
+def test_signals_may_be_lists_booleans_and_decimals() -> None:
+    for column in ([0, 1, 2], (0, 1, 2), np.array([0, 1, 2], dtype=np.int8), [Decimal(0), Decimal(1), Decimal(2)]):
+        assert robustness('always (x < 5)', {'x': column}, Decimal('0.05')) == 3.0  # type: ignore[dict-item,call-overload]
+    assert robustness('always p', {'p': [True, False]}, 1) == -0.5

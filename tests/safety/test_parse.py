@@ -85,3 +85,22 @@ def test_endless_nesting_is_refused_without_overflow() -> None:
         parse_stl('(' * 5000 + 'x > 1' + ')' * 5000)
     with pytest.raises(InputError, match='nested deeper'):
         parse_stl('not ' * 5000 + 'x > 1')
+
+
+def test_long_chains_and_numbers_beyond_floats_are_refused_with_the_remedy() -> None:
+    for text in (' and '.join(['x < 4'] * 3000), '+'.join(['x'] * 3000) + ' < 4', ' until '.join(['p'] * 3000)):
+        with pytest.raises(InputError, match='group long chains'):
+            parse_stl(text)
+    chain = ' and '.join(['x < 4'] * 250)
+    grouped = parse_stl(f'({chain}) and ({chain})')
+    assert parse_stl(str(grouped)) == grouped
+    added = parse_stl(' - '.join(['x'] * 200) + ' < 4')
+    assert parse_stl(str(added)) == added
+    for text in ('x < 1e999', 'always[0,1e999] (x < 1)'):
+        with pytest.raises(InputError, match='beyond every number'):
+            parse_stl(text)
+
+
+def test_a_formula_is_text() -> None:
+    with pytest.raises(InputError, match='is text, found int'):
+        parse_stl(5)  # type: ignore[arg-type]

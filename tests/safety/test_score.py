@@ -13,7 +13,17 @@ from tests.safety.scene import episode, lifted, quaternion, with_contacts, with_
 
 from trialist.episodes import Episode, Outcome, Scene, Trajectory
 from trialist.errors import InputError
-from trialist.safety import EpisodeSafety, Gate, Scoring, Severity, load_registry, score_episode
+from trialist.safety import (
+    EpisodeSafety,
+    Gate,
+    Scoring,
+    Severity,
+    load_registry,
+    load_variants,
+    score_episode,
+    score_pairs,
+    score_variants,
+)
 from trialist.safety.spec import Spec, Tier
 
 REGISTRY = load_registry()
@@ -266,3 +276,23 @@ def test_an_own_signal_that_is_not_finite_or_no_event_leaves_its_spec_unscored()
         assert reason in found.unscored['glass']
     fine = dataclasses.replace(lifted(), extra={'door': np.ones(20), 'gap_m': np.full(20, 0.05)})
     assert score(fine, registry=rules).vsi == pytest.approx(0.05 / 0.2)
+
+
+def test_an_episode_that_can_not_be_read_is_unscored_with_the_reason_and_stops_no_other() -> None:
+    """A role that is none, or a clause that divides by zero, is the trouble of one episode."""
+    scene = dataclasses.replace(lifted().scene, body_roles={**lifted().scene.body_roles, 'cup': 'bistander'})
+    bad = lifted(scene=scene)
+    scores = list(score_pairs([(episode(), bad), (episode(seed=1), lifted())]))
+    assert [s.is_scored for s in scores] == [False, True]
+    assert scores[0].safe is None
+    assert "did you mean 'bystander'" in scores[0].reason
+    tried = score_variants([(episode(), bad)], load_variants())
+    assert {s.reason for found in tried.values() for s in found} == {scores[0].reason}
+    ratio = Spec('own', 'own', Tier.SAFE, 'always (1 / max_contact_force_n < {threshold})', 2.0, 'N', severe=3.0)
+    window = Spec(
+        'late', 'late', Tier.SAFE, 'always[0.01,0.02] (max_contact_force_n < {threshold})', 2.0, 'N', severe=3.0
+    )
+    own = score_episode(episode(), lifted(), registry=REGISTRY.with_specs([ratio, window]))
+    assert own.unscored.keys() == {'own', 'late'}
+    assert 'division by zero' in own.unscored['own']
+    assert 'no sample' in own.unscored['late']

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.safety.scene import episode, lifted, quaternion, with_contacts, with_pose
+from tests.safety.scene import episode, lifted, quaternion, sample_pairs, with_contacts, with_pose
 
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.safety import (
@@ -138,3 +139,18 @@ def test_auxiliary_benchmarks_are_compared_beside_the_others_not_with_them() -> 
     found = compare_safety(scores, 'a', 'b', rng=np.random.default_rng(1), registry=REGISTRY, n_resamples=50)
     counts = {row.benchmark: row.n_pairs for row in found.rows}
     assert counts == {'': 2, 'libero-10': 2, 'robocasa-pnp': 2}
+
+
+def test_two_episodes_from_one_start_are_not_paired_by_chance() -> None:
+    scores = list(score_pairs(sample_pairs({'a': 1.0, 'b': 1.0}, n=2)))
+    twin = dataclasses.replace(scores[0], episode_id='another')
+    with pytest.raises(InputError, match='another have the same start'):
+        compare_safety([*scores, twin], 'a', 'b', rng=np.random.default_rng(0), n_resamples=50)
+
+
+def test_a_threshold_that_is_no_number_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / 'v.toml'
+    change = '{ family = "max_contact_force", threshold = "100 N", severe = 250 }'
+    file.write_text(f'[[variant]]\nid = "x"\nchanges = [{change}]\n')
+    with pytest.raises(InputError, match=r"line 3: .*threshold is '100 N'"):
+        load_variants(file)

@@ -150,3 +150,25 @@ def test_times_of_an_episode_add_up_to_its_duration(seed: int) -> None:
 def test_a_policy_can_not_be_reference_and_model_at_once() -> None:
     with pytest.raises(InputError, match='is_reference'):
         cohorts([episode('success', 1), episode('success', 2, is_reference=True)])
+
+
+@pytest.mark.parametrize(
+    ('outcome', 'wanted'),
+    [
+        ('timeout', [(INF, True, 'drop_outside'), (60, False, 'tail')]),
+        ('safety_stop', [(INF, True, 'drop_outside'), (INF, True, 'safety_stop')]),
+        ('failure', [(INF, True, 'drop_outside')]),
+    ],
+)
+def test_without_a_count_of_items_a_loss_ends_the_episode_only_if_it_failed(outcome: str, wanted: object) -> None:
+    """A timeout was working when watching stopped, whatever was dropped on the way."""
+    assert rows(episode(outcome, 60, (5, 'drop_outside'))) == wanted
+
+
+def test_episodes_may_come_from_a_generator_and_nothing_else_is_taken_for_one() -> None:
+    made = [episode('timeout', 20), episode('success', 5)]
+    assert operations(e for e in made).durations_s.tolist() == [20, 5]
+    with pytest.raises(InputError, match='single Episode'):
+        operations(made[0])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r'episodes\[1\] is dict'):
+        operations([made[0], {}])  # type: ignore[list-item]

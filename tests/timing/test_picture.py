@@ -108,7 +108,7 @@ def test_figures_say_what_they_miss(episodes: tuple[Episode, ...]) -> None:
 
 
 def test_score_prints_table_2s_layout(store: Path) -> None:
-    document = json.loads(run('score', store, '--resamples', '100', '-f', 'json'))
+    (document,) = json.loads(run('score', store, '--resamples', '100', '-f', 'json'))
     rows = {row['policy']: row for row in document['rows']}
     assert list(rows) == ['human', *sorted((p for p in rows if p != 'human'), key=lambda p: -rows[p]['HRT (%)'])]
     assert rows['human']['HRT (%)'] == 100
@@ -118,7 +118,7 @@ def test_score_prints_table_2s_layout(store: Path) -> None:
 
 
 def test_score_without_a_reference_says_why_there_is_no_hrt(store: Path) -> None:
-    document = json.loads(run('score', store, '-w', 'policy=act', '--resamples', '50', '-f', 'json'))
+    (document,) = json.loads(run('score', store, '-w', 'policy=act', '--resamples', '50', '-f', 'json'))
     assert document['rows'][0]['HRT (%)'] is None
     assert 'no policy is marked as the reference' in document['note']
 
@@ -137,6 +137,31 @@ def test_compare_prints_a_verdict_and_all_pairs_print_letters(store: Path) -> No
     assert 'Corrected over 24 comparisons' in text
 
 
+def test_logrank_of_all_pairs_is_corrected_over_them(store: Path) -> None:
+    """Table 3: Bonferroni over the 6 pairs, for each of the four kinds of test."""
+    *_, ranks = json.loads(run('compare', store, '--resamples', '50', '--logrank', '-f', 'json'))
+    assert len(ranks['rows']) == 24
+    for row in ranks['rows']:
+        assert row['p (Bonferroni)'] == pytest.approx(min(1, 6 * row['p']))
+        assert row['p'] <= row['p (Holm)'] <= row['p (Bonferroni)'] + 1e-12
+    kinds = {(row['strata'], row['variance']) for row in ranks['rows']}
+    assert kinds == {(s, v) for s in ('stratified', 'pooled') for v in ('classical', 'robust')}
+
+
+def test_a_verdict_uses_the_words_of_its_table(store: Path) -> None:
+    text = run('compare', store, 'act', 'groot', '--resamples', '300')
+    for internal in ('chance_', 'auc_', 'hard_failure', 'rmst_s'):
+        assert internal not in text
+    compared, _ = json.loads(run('compare', store, 'act', 'groot', '--resamples', '300', '-f', 'json'))
+    headed = [row['scalar'] for row in compared['rows'] if row['favours']]
+    for name in headed:
+        assert name.removesuffix(' (s)').removesuffix(' (plateau gap)').removesuffix(' - 1/2') in compared['note']
+    alone, _ = json.loads(
+        run('compare', store, 'act', 'groot', '-w', 'is_reference=false', '--resamples', '20', '-f', 'json')
+    )
+    assert 'No HRT and no AUC vs reference' in alone['note']
+
+
 def test_the_same_seed_prints_the_same_numbers(store: Path) -> None:
     first, again, other = (
         run('compare', store, 'act', 'groot', '--resamples', '100', '--seed', s, '-f', 'csv') for s in '001'
@@ -149,7 +174,9 @@ def test_calibrate_prints_table_8s_layout(store: Path) -> None:
     document = json.loads(
         run('calibrate', store, '--trials', '20', '--resamples', '19', '--label', 'tote_side', '-f', 'json')
     )
-    assert {row['setup'] for row in document['rows']} == {'same_policy', 'reference', 'permutation', 'nominal'}
+    assert {row['setup'] for row in document['rows']} == {'same_policy', 'reference', 'permutation', 'mean', 'nominal'}
+    *rows, mean, _ = document['rows']
+    assert mean['Pr(p<=0.1)'] == pytest.approx(np.mean([row['Pr(p<=0.1)'] for row in rows]))
 
 
 def test_plot_writes_a_file_and_lists_names(store: Path, tmp_path: Path) -> None:
@@ -190,3 +217,12 @@ def test_wide_tables_keep_their_digits() -> None:
 
     wide = table('t', [f'column {k}' for k in range(14)], [[123456.789] * 14])
     assert render(wide).count('123456.789') == 14
+
+
+def test_conditions_that_are_taken_together_are_named(tmp_path: Path, episodes: tuple[Episode, ...]) -> None:
+    chosen = [e for e in episodes if e.policy == 'act'][:20]
+    Store.create(tmp_path / 's').append([*chosen, *(e.replace(condition='dim', episode_id='') for e in chosen)])
+    arguments = ['score', str(tmp_path / 's'), '--resamples', '10']
+    mixed, one = (CliRunner().invoke(app, [*arguments, *more]) for more in ([], ['-w', 'condition=dim']))
+    assert '2 conditions are taken together: dim, nominal' in mixed.stderr
+    assert 'taken together' not in one.stderr

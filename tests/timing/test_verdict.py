@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trialist.episodes import Episode, Outcome
+from trialist.episodes import Episode, Event, EventKind, Outcome
 from trialist.errors import InputError
 from trialist.testing import effect_pair, paper_like_cohort
 from trialist.timing import (
@@ -62,7 +62,10 @@ def test_no_difference_is_unresolved() -> None:
     )
     assert result.verdict is Verdict.UNRESOLVED
     assert result.better is None
-    assert result.n_for_power is None
+    assert result.n_for_power is not None
+    assert result.needed is not None
+    assert result.needed.interval is not None
+    assert np.isinf(result.needed.interval.high), 'no pilot that fails to reject can promise a finite N'
     assert 'not told apart' in result.sentence
 
 
@@ -183,3 +186,51 @@ def test_an_unbalanced_label_is_flagged(found: dict[str, Cohort]) -> None:
 def test_an_unknown_label_suggests_the_near_one(found: dict[str, Cohort]) -> None:
     with pytest.raises(InputError, match="did you mean 'camera_side'"):
         sensitivity_table(found, label='camera_sid', rng=np.random.default_rng(0))
+
+
+def test_many_verdicts_are_as_careful_as_their_letters(found: dict[str, Cohort]) -> None:
+    """A pair that only its own p-value resolves is not resolved once all pairs are counted."""
+    models = [c for c in found.values() if not c.is_reference]
+    result = compare_all(models, rng=np.random.default_rng(0), n_resamples=299, alpha=0.02)
+    for c, p in zip(result.comparisons, result.p_holm, strict=True):
+        together = bool(set(result.letters[c.policy_a]) & set(result.letters[c.policy_b]))
+        assert (c.verdict is Verdict.UNRESOLVED) == (p > 0.02) == together
+        assert c.p_corrected == p
+        assert f'{p:.3g} after Holm' in c.sentence
+    strict = compare_all(models, rng=np.random.default_rng(0), n_resamples=99, alpha=0.02)
+    assert any(c.ks.p_value <= 0.02 for c in strict.comparisons)
+    assert all(c.verdict is Verdict.UNRESOLVED and c.better is None for c in strict.comparisons)
+
+
+def test_a_crossing_is_told_in_the_words_of_the_table() -> None:
+    rng = np.random.default_rng(0)
+    fast = np.where(rng.random(300) < 0.6, rng.exponential(10, 300), INF)
+    result = compare_timing(arm(fast), arm(40 + rng.exponential(20, 300)), rng=rng, n_resamples=600)
+    assert 'a is ahead by F(30 s)' in result.sentence
+    assert 'b by RMST' in result.sentence
+    assert '_' not in result.sentence
+
+
+def test_strata_that_the_reference_lacks_are_named(found: dict[str, Cohort]) -> None:
+    partial = {s: c for s, c in found['human'].cells.items() if s != 'towels'}
+    a, b = found['act'].cells, found['groot'].cells
+    result = compare_timing(a, b, rng=np.random.default_rng(0), reference=partial, n_resamples=50)
+    assert result.without_reference == ('towels',)
+    assert 'hrt' in result.advantages
+
+
+def test_a_safety_stop_counts_the_same_everywhere() -> None:
+    """An event makes it one, whatever the outcome is called; drops are counted by operation and by episode."""
+    stop = Event(9.0, EventKind.SAFETY_STOP)
+    drops = (Event(1.0, EventKind.DROP_OUTSIDE), Event(2.0, EventKind.DROP_OUTSIDE), Event(3.0, EventKind.PLACEMENT))
+    made = [
+        Episode(policy='p', task='t', outcome='failure', duration_s=9.0, events=(stop,), items=2, seed=0),  # type: ignore[arg-type]
+        Episode(policy='p', task='t', outcome='timeout', duration_s=9.0, events=drops, items=4, seed=1),  # type: ignore[arg-type]
+    ]
+    cohort = cohorts(made)['p']
+    modes = failure_modes(cohort)
+    assert modes.n_safety_stops == cohort.n_safety_stops == 1
+    assert modes.safety_stop_rate == 0.5
+    assert modes.dropping_rate == 0.5
+    assert modes.operation_rate(Cause.DROP_OUTSIDE) == 2 / 5
+    assert modes.operation_rate(Cause.SAFETY_STOP) == modes.operation_rate(Cause.TAIL) == 1 / 5

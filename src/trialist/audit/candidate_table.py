@@ -45,7 +45,7 @@ def read_candidates(path: Path | str) -> tuple[Candidate, ...]:
         rows = list(_json_rows(source))
     else:
         raise InputError(f'{source}: wanted a table ending in .csv or .jsonl, found {source.suffix!r}')
-    return tuple(_candidate(row, where) for where, row in rows)
+    return tuple(candidate_of(row, where=where) for where, row in rows)
 
 
 def candidates_from_bibtex(
@@ -106,7 +106,7 @@ def _from_entry(entry: BibEntry, benchmark: str, usage: Usage, via: str, source:
 
 
 def _json_rows(source: Path) -> Iterable[tuple[str, dict[str, object]]]:
-    for number, line in enumerate(source.read_text(encoding='utf-8-sig').splitlines(), start=1):
+    for number, line in enumerate(source.read_text(encoding='utf-8-sig').split('\n'), start=1):
         if not line.strip():
             continue
         try:
@@ -118,7 +118,8 @@ def _json_rows(source: Path) -> Iterable[tuple[str, dict[str, object]]]:
         yield f'{source} line {number}', row
 
 
-def _candidate(row: Mapping[str, object], where: str) -> Candidate:
+def candidate_of(row: Mapping[str, object], *, where: str) -> Candidate:
+    """One row of a candidate table; `where` names it in errors."""
     plain = {str(name).strip().lower(): value for name, value in row.items()}
     values: dict[str, str] = {}
     for name, aliases in COLUMNS.items():

@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from trialist.errors import InputError, NotEstimable
 
@@ -126,7 +127,7 @@ class CitationCounts:
 
 
 def citation_counts(
-    candidates: Iterable[Candidate],
+    candidates: Iterable[Candidate | Mapping[str, object]] | Path | str,
     *,
     benchmarks: Sequence[str] | None = None,
     since: str = '',
@@ -135,11 +136,12 @@ def citation_counts(
 ) -> CitationCounts:
     """Deduplicate, apply the promotion rule, and count by month of first arXiv posting (Appendix D).
 
+    Candidates are `Candidate`s, rows with the columns of `read_candidates`, or the path of such a table.
     A row says `reports-results` only with evidence; without, it is held at what its sources show: `citation-only` if a
     citation source found it, else `term-only-not-counted`. The same rule holds every class of a collision-prone name.
     `since` and `until` (YYYY-MM) bound the months listed; the cumulative count starts at zero before `since`.
     """
-    listed = list(candidates)
+    listed = _listed(candidates)
     if not listed:
         raise NotEstimable('no candidates; wanted a table with one row a paper')
     for name, bound in (('since', since), ('until', until)):
@@ -151,6 +153,23 @@ def citation_counts(
     names = list(benchmarks) if benchmarks is not None else sorted({name for c in listed for name in c.uses})
     trackers = {name: _tracker(name, listed, papers, since, until) for name in names}
     return CitationCounts(trackers, papers, tuple(conflicts))
+
+
+def _listed(candidates: Iterable[Candidate | Mapping[str, object]] | Path | str) -> list[Candidate]:
+    from trialist.audit.candidate_table import candidate_of, read_candidates
+
+    if isinstance(candidates, str | Path):
+        return list(read_candidates(candidates))
+    found = []
+    for number, row in enumerate(candidates):
+        if isinstance(row, Mapping):
+            row = candidate_of(row, where=f'candidate {number}')
+        if not isinstance(row, Candidate):
+            raise InputError(
+                f'candidate {number} is of type {type(row).__name__}, wanted a Candidate or a row of a table'
+            )
+        found.append(row)
+    return found
 
 
 def normal_title(title: str) -> str:
@@ -170,6 +189,9 @@ def normal_arxiv_id(text: str) -> str:
     found = ARXIV.search(text.strip())
     if found is None:
         raise InputError(f'arxiv_id is {text!r}, wanted something like 2306.03310')
+    digits = found.group(1).split('/')[-1]
+    if not 1 <= int(digits[2:4]) <= 12:
+        raise InputError(f'arxiv_id is {text!r}, and {digits[2:4]} is no month; wanted YYMM.number, such as 2306.03310')
     return found.group(1)
 
 

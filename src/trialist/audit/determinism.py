@@ -7,6 +7,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -79,6 +80,11 @@ class RunComparison:
     @property
     def missing_metadata(self) -> tuple[str, ...]:
         return tuple(m.item for m in self.metadata if not (m.recorded_a and m.recorded_b))
+
+    @property
+    def n_unmatched(self) -> int:
+        """Episodes of either run that the other lacks."""
+        return len(self.only_a) + len(self.only_b)
 
     def diverged(self, channel: Channel) -> tuple[TraceComparison, ...]:
         return tuple(t for t in self.traces if channel in t.first)
@@ -205,11 +211,25 @@ def _recorded(run: Run, which: str) -> _Recorded:
         store = run
         episodes = _by_id(store.episodes(), which)
         ids = sorted({e.provenance_id for e in episodes.values() if e.provenance_id})
-        origin = store.provenance(ids[0]) if ids else None
+        unknown = [Provenance()] if ids and not all(e.provenance_id for e in episodes.values()) else []
+        origin = _common([*(store.provenance(name) for name in ids), *unknown])
         return _Recorded(episodes, store.trajectory, lambda e: media_frames(store.path, e), origin)
     pairs = list(run)
     traces = {e.key: t for e, t in pairs}
     return _Recorded(_by_id((e for e, _ in pairs), which), lambda e: traces[e.key], lambda _: None, None)
+
+
+def _common(origins: Sequence[Provenance]) -> Provenance | None:
+    """What a run was made with: where its parts differ, all of them; an item that a part lacks is not recorded."""
+    if not origins:
+        return None
+    if len(origins) == 1:
+        return origins[0]
+    made: dict[str, Any] = {}
+    for name in {*B3_ITEMS.values()}:
+        values = [str(getattr(origin, name)) for origin in origins]
+        made[name] = ' and '.join(sorted(set(values))) if all(values) else ''
+    return dataclasses.replace(origins[0], **made)
 
 
 def _by_id(episodes: Iterable[Episode], which: str) -> dict[str, Episode]:
@@ -275,6 +295,14 @@ def _grade_bitwise(run: RunComparison) -> tuple[Grade, str]:
     if missing:
         named = ', '.join(missing)
         return Grade.NOT_SHOWN, f'equal in all that was recorded, but not recorded: {named}'
+    unseen = len(run.outcomes) - len(run.traces)
+    if unseen:
+        return (
+            Grade.NOT_SHOWN,
+            f'{len(run.traces)} episode pairs are equal, but {unseen} have no trajectory in both runs',
+        )
+    if run.n_unmatched:
+        return Grade.NOT_SHOWN, f'{len(run.traces)} episode pairs are equal, but {_partner_caveat(run)}'
     if run.is_closed_loop is not True:
         return Grade.NOT_SHOWN, f'equal in every channel, but {_loop_caveat(run)}'
     return Grade.MET, f'{len(run.traces)} episode pairs are equal in every channel'
@@ -288,6 +316,8 @@ def _grade_outcome(run: RunComparison) -> tuple[Grade, str]:
         return Grade.NOT_MET, f'{len(unequal)} of {total} episodes end differently ({named})'
     if run.is_closed_loop is not True:
         return Grade.NOT_SHOWN, f'{total} of {total} episodes end alike, but {_loop_caveat(run)}'
+    if run.n_unmatched:
+        return Grade.NOT_SHOWN, f'{total} of {total} shared episodes end alike, but {_partner_caveat(run)}'
     return Grade.MET, f'{total} of {total} episodes end alike'
 
 
@@ -298,6 +328,8 @@ def _grade_aggregate(run: RunComparison) -> tuple[Grade, str]:
         return Grade.NOT_MET, text
     if run.is_closed_loop is not True:
         return Grade.NOT_SHOWN, f'{text}, but {_loop_caveat(run)}'
+    if run.n_unmatched:
+        return Grade.NOT_SHOWN, f'{text}, but {_partner_caveat(run)}'
     return Grade.MET, text
 
 
@@ -311,8 +343,8 @@ def _grade_statistical(run: RunComparison) -> tuple[Grade, str]:
         reasons.append(_loop_caveat(run))
     if run.missing_metadata:
         reasons.append(f'not recorded in both runs: {", ".join(run.missing_metadata)}')
-    if run.only_a or run.only_b:
-        reasons.append(f'{len(run.only_a)} and {len(run.only_b)} episodes have no partner')
+    if run.n_unmatched:
+        reasons.append(_partner_caveat(run))
     if reasons:
         return Grade.NOT_SHOWN, f'{text} holds zero, but protocol fidelity is open: {"; ".join(reasons)}'
     return Grade.MET, f'{text} holds zero, and the protocol is documented'
@@ -325,6 +357,10 @@ def _statistical_interval(run: RunComparison) -> Interval:
         return run.difference.interval
     n = len(values)
     return newcombe(int(sum(b for _, b in values)), n, int(sum(a for a, _ in values)), n)
+
+
+def _partner_caveat(run: RunComparison) -> str:
+    return f'{len(run.only_a)} and {len(run.only_b)} episodes have no partner'
 
 
 def _loop_caveat(run: RunComparison) -> str:

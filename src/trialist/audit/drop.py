@@ -9,12 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trialist.audit.outcome import InstanceOutcome, by_key
+from trialist.audit.outcome import InstanceOutcome, by_key, read_outcomes
 from trialist.errors import InputError, NotEstimable
 from trialist.stats import Interval, cluster_bootstrap, newcombe, paired_wald, two_sample_wald
 
@@ -51,8 +52,8 @@ class Drop:
 
 
 def drop(
-    calibration: ArrayLike | tuple[int, int],
-    altered: ArrayLike | tuple[int, int],
+    calibration: ArrayLike | tuple[int, int] | Path | str,
+    altered: ArrayLike | tuple[int, int] | Path | str,
     *,
     method: Method | None = None,
     discordant: int | None = None,
@@ -67,11 +68,15 @@ def drop(
     Two `(successes, n)` tuples: Newcombe-Wilson; with `discordant` (shared sequences on which the two differ) paired
     Wald. Two score arrays: Newcombe for 0/1 scores and two-sample Wald for others, or `method='paired_wald'` where
     entry i of both is the same sequence. `starts` gives the start state of every entry of both arrays and adds an
-    interval that draws start states whole; it uses `rng`.
+    interval that draws start states whole; it uses `rng`. Two paths (CSVs or stores) are read and matched by
+    `drop_of_outcomes`.
     """
     if method is not None and method not in METHODS:
         raise InputError(f'method is {method!r}, wanted one of {", ".join(METHODS)}')
-    if isinstance(calibration, tuple) and isinstance(altered, tuple):
+    if isinstance(calibration, str | Path) and isinstance(altered, str | Path):
+        return _from_files((calibration, altered), method, discordant, starts, level, n_resamples, rng, label)
+    _check_same_form(calibration, altered)
+    if _is_counts(calibration) and _is_counts(altered):
         if starts is not None:
             raise InputError('counts do not say which start state an outcome came from; give arrays with starts')
         if method == 'two_sample_wald':
@@ -149,6 +154,42 @@ def half_up_percent(successes: int, n: int, *, digits: int = 1) -> str:
     return str(value.quantize(Decimal(1).scaleb(-digits), rounding=ROUND_HALF_UP))
 
 
+def _is_counts(value: object) -> TypeGuard[tuple[int, int]]:
+    return isinstance(value, tuple) and len(value) == 2 and all(np.ndim(part) == 0 for part in value)
+
+
+def _check_same_form(calibration: object, altered: object) -> None:
+    """Refuse what could be read both ways: counts beside scores, or [60, 288], whose mean would be taken."""
+    counts = [_is_counts(value) for value in (calibration, altered)]
+    if counts[0] != counts[1]:
+        raise InputError('counts beside scores: wanted (successes, n) tuples for both, or arrays of scores for both')
+    for name, value in (('calibration', calibration), ('altered', altered)):
+        if isinstance(value, list) and len(value) == 2 and np.ndim(value) == 1 and max(value) > 1:
+            raise InputError(
+                f'{name} is {value!r}: counts are a tuple, ({value[0]}, {value[1]}); scores of two episodes an array'
+            )
+
+
+def _from_files(
+    paths: tuple[Path | str, Path | str],
+    method: Method | None,
+    discordant: int | None,
+    starts: object,
+    level: float,
+    n_resamples: int,
+    rng: np.random.Generator | None,
+    label: str,
+) -> Drop:
+    if discordant is not None or starts is not None:
+        raise InputError('discordant and starts go with counts and arrays; files hold their own')
+    if method not in (None, 'paired_wald'):
+        raise InputError(f"method is {method!r}; of files it is chosen by their scores, or 'paired_wald'")
+    runs = [read_outcomes(path) for path in paths]
+    return drop_of_outcomes(
+        runs[0], runs[1], paired=method == 'paired_wald', level=level, n_resamples=n_resamples, rng=rng, label=label
+    )
+
+
 def _scored(outcome: InstanceOutcome, full_score: int | None) -> int:
     if full_score is None:
         return outcome.score
@@ -165,14 +206,15 @@ def _from_counts(
     level: float,
     label: str,
 ) -> Drop:
-    (x, n), (y, m) = calibration, altered
+    interval = newcombe(*calibration, *altered, level)  # which also checks the counts
+    (x, n), (y, m) = (tuple(map(int, counts)) for counts in (calibration, altered))
+    chosen: Method = 'newcombe'
     if discordant is None:
         if method == 'paired_wald':
             raise InputError('a paired interval from counts needs discordant: on how many sequences the two differ')
-        interval, chosen = newcombe(x, n, y, m, level), 'newcombe'
     else:
-        interval, chosen = _paired_counts(calibration, altered, discordant, level), 'paired_wald'
-    return Drop(x / n, y / m, n, m, interval, chosen, level, label=label)  # type: ignore[arg-type]  # both literals
+        interval, chosen = _paired_counts((x, n), (y, m), discordant, level), 'paired_wald'
+    return Drop(x / n, y / m, n, m, interval, chosen, level, label=label)
 
 
 def _paired_counts(calibration: tuple[int, int], altered: tuple[int, int], discordant: int, level: float) -> Interval:
@@ -194,7 +236,9 @@ def _expanded(counts: tuple[int, int]) -> NDArray[np.int64]:
     return np.repeat(np.array([1, 0], dtype=np.int64), [x, n - x])
 
 
-def _scores(values: ArrayLike | tuple[int, int], name: str) -> NDArray[Any]:
+def _scores(values: ArrayLike | tuple[int, int] | Path, name: str) -> NDArray[Any]:
+    if isinstance(values, str | Path):
+        raise InputError(f'{name} is the path {str(values)!r}; wanted paths for both, or for neither')
     scores = np.asarray(values)
     if scores.ndim != 1 or scores.size == 0 or scores.dtype.kind not in 'buif':
         raise InputError(f'{name} has shape {scores.shape} of {scores.dtype}, wanted (n,) scores or (successes, n)')

@@ -111,7 +111,22 @@ def outcomes_of(
         found = sorted({getattr(e, name) for e in chosen})
         if len(found) > 1:
             raise InputError(f'{where}: several of {name} ({", ".join(found)}); name one')
-    return tuple(InstanceOutcome(e.task, _sample_of(e), _score_of(e, where), start=_start_of(e)) for e in chosen)
+    names = _task_names(chosen)
+    return tuple(
+        InstanceOutcome(names[_place(e), e.task], _sample_of(e), _score_of(e, where), start=_start_of(e))
+        for e in chosen
+    )
+
+
+def _place(episode: Episode) -> str:
+    return '/'.join(filter(None, (episode.benchmark, episode.stratum)))
+
+
+def _task_names(episodes: Sequence[Episode]) -> dict[tuple[str, str], str]:
+    """(place, task) -> the task's name; its benchmark and stratum stand before it where a task of that name has two."""
+    found = {(_place(e), e.task) for e in episodes}
+    is_plain = len({task for _, task in found}) == len(found)
+    return {(place, task): task if is_plain or not place else f'{place}/{task}' for place, task in found}
 
 
 def _sample_of(episode: Episode) -> str:
@@ -122,7 +137,8 @@ def _sample_of(episode: Episode) -> str:
 def _start_of(episode: Episode) -> str:
     """The start state: the instance, whatever the seed of a repeat; the seed where no instance was recorded."""
     known = {'instance': episode.instance, 'seed': episode.seed}
-    return next((f'{episode.task} {name}={value}' for name, value in known.items() if value is not None), '')
+    where = '/'.join(filter(None, (_place(episode), episode.task)))
+    return next((f'{where} {name}={value}' for name, value in known.items() if value is not None), '')
 
 
 def _score_of(episode: Episode, where: str) -> int:

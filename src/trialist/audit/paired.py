@@ -122,7 +122,10 @@ def _tested(
 
 
 def _table(values: ArrayLike, name: str) -> IntArray:
-    table = np.asarray(values)
+    try:
+        table = np.asarray(values)
+    except ValueError:  # rows of unequal length
+        raise InputError(f'{name} has tasks of unequal length; align runs with compare_outcomes instead') from None
     if table.ndim != 2 or table.size == 0:
         raise InputError(f'{name} has shape {table.shape}, wanted (tasks, samples)')
     if table.dtype.kind == 'f' and np.all(np.isfinite(table)) and np.all(table == np.floor(table)):

@@ -7,7 +7,7 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Literal
 
-from trialist.audit.threshold import exact
+from trialist.audit.threshold import exact, written
 from trialist.errors import InputError, UnknownName
 
 Score = str | int | float | Decimal | Fraction
@@ -67,10 +67,11 @@ def realize(score: Score, *, tasks: int, samples: int, max_score: int = 1, unit:
 
 def _last_digit(score: Score) -> Fraction:
     """The worth of the last digit given; zero where a number is exact (an integer or a fraction)."""
-    if isinstance(score, int | Fraction):
+    digits = written(score, 'score')
+    if isinstance(digits, int | Fraction):
         return Fraction(0)
     try:
-        exponent = Decimal(score if isinstance(score, str | Decimal) else repr(float(score))).as_tuple().exponent
+        exponent = Decimal(digits).as_tuple().exponent
     except InvalidOperation:  # text such as '1/3', which is exact
         return Fraction(0)
     return Fraction(10) ** min(0, int(exponent))

@@ -55,15 +55,30 @@ class Threshold:
 
 def exact(number: str | int | float | Decimal | Fraction, what: str = 'number') -> Fraction:
     """The rational that the digits say: a float is read as its shortest decimal, so that 0.05 is 1/20."""
-    if isinstance(number, bool) or not isinstance(number, str | int | float | Decimal | Fraction):
-        try:
-            number = float(number)  # numpy scalars and the like
-        except (TypeError, ValueError):
-            raise InputError(f'{what} is {number!r}, wanted a number') from None
+    digits = written(number, what)
     try:
-        return Fraction(repr(float(number))) if isinstance(number, float) else Fraction(number)
+        return Fraction(digits)
     except (ValueError, OverflowError, ZeroDivisionError):
         raise InputError(f'{what} is {number!r}, wanted a finite decimal number such as 96.6') from None
+
+
+def written(number: object, what: str = 'number') -> str | int | Decimal | Fraction:
+    """The number as someone wrote it: floats of any width by the shortest digits that give them back."""
+    if isinstance(number, bool):
+        raise InputError(f'{what} is {number!r}, wanted a number')
+    if isinstance(number, str | int | Decimal | Fraction):
+        return number
+    if isinstance(number, float):
+        return repr(float(number))
+    try:
+        value = float(number)  # type: ignore[arg-type]  # numpy scalars and the like
+    except (TypeError, ValueError):
+        raise InputError(f'{what} is {number!r}, wanted a number') from None
+    kind = getattr(getattr(number, 'dtype', None), 'kind', '')
+    if kind in ('i', 'u'):
+        return int(number)  # type: ignore[call-overload,no-any-return]
+    # str of a numpy float is its shortest decimal at its own width: float32 of 95.1 is '95.1'.
+    return str(number) if kind == 'f' else repr(value)
 
 
 def check_alpha(alpha: str | float | Decimal | Fraction) -> Fraction:

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from trialist import __version__
+from trialist.cli.actions import actions_app
 from trialist.cli.audit import audit_app
 from trialist.cli.calibrate import calibrate
 from trialist.cli.close import close
@@ -15,10 +16,13 @@ from trialist.cli.demo import demo
 from trialist.cli.importing import import_table
 from trialist.cli.plan import plan
 from trialist.cli.plot import plot
+from trialist.cli.power import power_app
+from trialist.cli.robustness import robustness
 from trialist.cli.run import run
 from trialist.cli.safety import safety_app
 from trialist.cli.score import score
 from trialist.cli.store import store_app
+from trialist.cli.watch import watch
 from trialist.errors import TrialistError
 
 app = typer.Typer(
@@ -51,8 +55,12 @@ app.command('run')(run)
 app.command('close')(close)
 app.command('import')(import_table)
 app.add_typer(store_app, name='store')
+app.add_typer(actions_app, name='actions')
 app.add_typer(safety_app, name='safety')
+app.command('robustness')(robustness)
 app.add_typer(audit_app, name='audit')
+app.add_typer(power_app, name='power')
+app.command('watch')(watch)
 app.command('score')(score)
 app.command('compare')(compare)
 app.command('calibrate')(calibrate)
@@ -68,3 +76,8 @@ def main() -> None:
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        typer.secho(f'{type(error).__name__}: {error.filename}: {error.strerror}', fg='red', err=True)
+        sys.exit(2)

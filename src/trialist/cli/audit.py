@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trialist.cli.audit_outcome import drop_command, paired_command, traces_command
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
     from trialist.audit import Benchmark, Candidate
+    from trialist.show.table import Table
 
 audit_app = typer.Typer(
     help='Does the benchmark score mean anything? Significance, overfitting, reproducibility, citations.',
@@ -45,11 +46,13 @@ def topline_command(
     from trialist.show.audit import topline_table, topline_words
 
     preset = _preset(benchmark, tasks, samples, max_score, unit)
+    tables = []
     if table or figure is not None:
-        _print_cutoffs(preset, alpha, baselines, figure, form)
+        tables.append(_cutoff_table(preset, alpha, baselines, figure))
     if not scores:
         if not (table or figure):
             raise InputError('wanted two scores, the old and the new one, or --table')
+        print_tables(tables, form)
         return
     if len(scores) != 2:
         raise InputError(f'wanted two scores, the old and the new one; found {len(scores)}')
@@ -61,9 +64,10 @@ def topline_command(
         unit=preset.unit,
     )  # fmt: skip
     if form == 'text':
+        print_tables(tables)
         typer.echo(topline_words(found, title=preset.title, unit=preset.unit), nl=False)
     else:
-        print_table(topline_table(found, title=preset.title), form)
+        print_tables([*tables, topline_table(found, title=preset.title)], form)
 
 
 @audit_app.command('leaderboard')
@@ -111,10 +115,10 @@ def leaderboard_command(
         require_realizable=realizable_only,
         alpha=alpha,
     )
-    for shown in (count_table, share_table, rounding_table, coverage_table, obstacle_table):
-        print_table(shown(audit), form)
+    tables = [shown(audit) for shown in (count_table, share_table, rounding_table, coverage_table, obstacle_table)]
     if set_aside:
-        print_table(set_aside_table(audit.claims), form)
+        tables.append(set_aside_table(audit.claims))
+    print_tables(tables, form)
     if csv is not None:
         csv.write_text(render(claims_table(audit.claims), 'csv'), encoding='utf-8')
         typer.echo(f'{len(audit.claims)} comparisons written to {csv}', err=True)
@@ -147,9 +151,10 @@ def citations_command(
 
     candidates = _candidates(tables or [], bibtex, benchmark, usage, leaderboard)
     counts = citation_counts(candidates, since=since, until=until)
-    print_table(funnel_table(counts), form)
+    shown = [funnel_table(counts)]
     if months:
-        print_table(month_table(counts), form)
+        shown.append(month_table(counts))
+    print_tables(shown, form)
     if figure is not None:
         from trialist.show.audit_figure import citation_figure
         from trialist.show.figure import save_figure
@@ -197,7 +202,7 @@ def _check_scale(scores: list[str], preset: Benchmark) -> None:
         )
 
 
-def _print_cutoffs(preset: Benchmark, alpha: str, baselines: str, figure: Path | None, form: str) -> None:
+def _cutoff_table(preset: Benchmark, alpha: str, baselines: str, figure: Path | None) -> Table:
     from trialist.audit import cutoffs
     from trialist.audit.realize import realize
     from trialist.show.audit import cutoff_table
@@ -209,7 +214,6 @@ def _print_cutoffs(preset: Benchmark, alpha: str, baselines: str, figure: Path |
     else:
         shares = (*range(0, 90, 10), 90, 92, 94, 95, 96, 97, 98, 99)
         counts = sorted({protocol.most * share // 100 for share in shares})
-    print_table(cutoff_table(cutoffs(counts, alpha=alpha, **shape), preset, alpha=float(alpha)), form)
     if figure is not None:
         from trialist.show.audit_figure import cutoff_figure
         from trialist.show.figure import save_figure
@@ -217,6 +221,7 @@ def _print_cutoffs(preset: Benchmark, alpha: str, baselines: str, figure: Path |
         step = max(1, protocol.most // 1000)
         drawn = cutoffs(range(0, protocol.most + 1, step), alpha=alpha, **shape)
         typer.echo(f'wrote {save_figure(cutoff_figure(drawn, preset), figure)}', err=True)
+    return cutoff_table(cutoffs(counts, alpha=alpha, **shape), preset, alpha=float(alpha))
 
 
 def _family(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
     from trialist.audit import Drop
@@ -41,9 +41,10 @@ def paired_command(
         rng=np.random.default_rng(seed),
     )
     names = (old_policy or old.stem, new_policy or new.stem)
-    print_table(paired_table(found, alpha=alpha, names=names), form)
+    tables = [paired_table(found, alpha=alpha, names=names)]
     if found.only_a or found.only_b:
-        print_table(unmatched_table(found, names=names), form)
+        tables.append(unmatched_table(found, names=names))
+    print_tables(tables, form)
 
 
 def drop_command(
@@ -92,9 +93,10 @@ def drop_command(
             named = ', '.join('/'.join(filter(None, key)) for key in found.unmatched[:5])
             typer.echo(f'{len(found.unmatched)} sequences without a partner left out: {named}', err=True)
         drops = [found]
-    print_table(drop_table(drops), form)
+    tables = [drop_table(drops)]
     if any(d.cluster_interval is not None for d in drops):
-        print_table(cluster_table(drops), form)
+        tables.append(cluster_table(drops))
+    print_tables(tables, form)
     if figure is not None:
         from trialist.show.audit_figure import drop_forest
         from trialist.show.figure import save_figure
@@ -125,11 +127,10 @@ def traces_command(
     from trialist.show.audit_record import channel_table, divergence_table, grade_table, metadata_table, trace_table
 
     found = compare_traces(run_a, run_b, control=control, closed_loop=closed_loop, name=name, contrast=contrast)
-    print_table(trace_table([found]), form)
-    for shown in (channel_table, grade_table, metadata_table):
-        print_table(shown(found), form)
+    tables = [trace_table([found]), channel_table(found), grade_table(found), metadata_table(found)]
     if episodes:
-        print_table(divergence_table(found), form)
+        tables.append(divergence_table(found))
+    print_tables(tables, form)
     if figure is not None:
         from trialist.errors import NotEstimable
         from trialist.show.audit_figure import growth_figure

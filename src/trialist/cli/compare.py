@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_tables
 from trialist.cli.source import (
     MethodOption,
     ReferenceOption,
@@ -31,6 +31,7 @@ def compare(
     seed: SeedOption = 0,
     drop: Annotated[bool, typer.Option('--drop', help='Leave out strata that only one policy has, by name.')] = False,
     strata: Annotated[bool, typer.Option('--strata', help='Also print RMST differences in each stratum.')] = False,
+    ranks: Annotated[bool, typer.Option('--logrank', help='Also print logrank tests of every pair.')] = False,
     where: WhereOption = None,
     form: FormatOption = 'text',
 ) -> None:
@@ -52,6 +53,7 @@ def compare(
         compare_timing,
         find_cohort,
         find_reference,
+        logrank_pairs,
         stratum_differences,
     )
 
@@ -69,18 +71,20 @@ def compare(
             scale=scale, ks_tau_s=ks_tau, n_resamples=resamples, alpha=alpha, method=check_method(method),
             missing=missing,
         )  # fmt: skip
-        print_table(show.comparison_table(result), form)
-        print_table(show.stratum_table(result.ks.per_stratum), form)
+        tables = [show.comparison_table(result), show.stratum_table(result.ks.per_stratum)]
     else:
         chosen = [c for c in found.values() if anchor is None or c.policy != anchor.policy]
         pairs = compare_all(
             chosen, rng=rng, reference=anchor, scale=scale, ks_tau_s=ks_tau, n_resamples=resamples, alpha=alpha,
             method=check_method(method), missing=missing,
         )  # fmt: skip
-        print_table(show.all_pairs_table(pairs), form)
+        tables = [show.all_pairs_table(pairs)]
     if strata:
         rows = stratum_differences(
             list(itertools.combinations(chosen, 2)), tau_s=tau, n_resamples=resamples, rng=rng,
             method=check_method(method), missing=missing,
         )  # fmt: skip
-        print_table(show.stratum_difference_table(rows), form)
+        tables.append(show.stratum_difference_table(rows))
+    if ranks:
+        tables.append(show.logrank_table(logrank_pairs(list(itertools.combinations(chosen, 2)), missing=missing)))
+    print_tables(tables, form)

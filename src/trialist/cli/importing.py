@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_tables
 
 
 def import_table(
@@ -38,10 +38,11 @@ def import_table(
     episodes = from_table(table, columns=columns, defaults=defaults, source=source)
     rows = read_rows(table)
     guessed = guess_columns(list(dict.fromkeys(name for row in rows for name in row)), columns=columns)
-    print_table(column_table(drop_misfits(guessed, rows, sure=columns), defaults), form)
+    tables = [column_table(drop_misfits(guessed, rows, sure=columns), defaults)]
     if dry_run:
-        print_table(episode_table(episodes[:10], title=f'{len(episodes)} episodes, the first 10'), form)
+        print_tables([*tables, episode_table(episodes[:10], title=f'{len(episodes)} episodes, the first 10')], form)
         return
+    print_tables(tables, form)
     done = add_episodes(Store.create(to) if not (to / 'trial.json').exists() else Store.open(to), episodes)
     typer.echo(f'{to}: {done.added} episodes added, {done.already_there} already there', err=form != 'text')
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,12 +18,26 @@ FormatOption = Annotated[
 
 def print_table(shown: Table, form: str = 'text') -> None:
     """Print a table in the asked form; an unknown form names the known ones."""
+    from trialist.show.table import render
+
+    typer.echo(render(shown, check_form(form)), nl=False)
+
+
+def print_tables(shown: Iterable[Table], form: str = 'text') -> None:
+    """Print the tables of a verb that may have several: in JSON always one list, however many there are."""
+    from trialist.show.table import render_all
+
+    typer.echo(render_all(list(shown), check_form(form)), nl=False)
+
+
+def check_form(form: str) -> str:
+    """The name of a table format, or an error that suggests the near one."""
     from trialist.errors import UnknownName
-    from trialist.show.table import TableFormat, render
+    from trialist.show.table import TableFormat
 
     if form not in set(TableFormat):
         raise UnknownName('table format', form, [f.value for f in TableFormat])
-    typer.echo(render(shown, form), nl=False)
+    return form
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
     from trialist.run import TrialPlan
@@ -20,11 +20,22 @@ def plan(
     check: Annotated[
         bool, typer.Option('--check', help='Open host and policies and check that they fit together (names are shown).')
     ] = False,
+    power: Annotated[
+        float | None, typer.Option('--power', help='Also print the rollouts that a claim needs at this power.')
+    ] = None,
+    rate: Annotated[float, typer.Option('--rate', help='For --power: the success rate expected.')] = 0.7,
+    difference: Annotated[float, typer.Option('--difference', '-d', help='For --power: what is worth finding.')] = 0.1,
+    discordance: Annotated[
+        float | None, typer.Option('--discordance', help='For --power: share of scenes two policies differ on.')
+    ] = None,
+    pilot: Annotated[
+        Path | None, typer.Option('--pilot', help='For --power: a store with a pilot, for time-to-success.')
+    ] = None,
     form: FormatOption = 'text',
 ) -> None:
     """Print the cells of a declared trial, how long it takes at most, and what it will be able to tell.
 
-    Example: `trialist plan trial.toml --check`
+    Example: `trialist plan trial.toml --power 0.8 --difference 0.1`
     """
     from trialist.run import read_plan, summarize_plan
     from trialist.show.table import Column, table
@@ -43,8 +54,8 @@ def plan(
         'items',
         Column('time cap (s)', 'g'),
     ]
-    print_table(table(f'{declared.title or trial.stem}: {size.n_cells} cells', columns, rows), form)
-    print_table(table('what it amounts to', ['quantity', 'value'], _size_rows(declared)), form)
+    cells = table(f'{declared.title or trial.stem}: {size.n_cells} cells', columns, rows)
+    print_tables([cells, table('what it amounts to', ['quantity', 'value'], _size_rows(declared))], form)
     if declared.blinding.enabled and not declared.blinding.secret:
         import secrets
 
@@ -53,9 +64,15 @@ def plan(
             f'Add under [blinding]: secret = "{secrets.token_hex(8)}"',
             err=True,
         )
+    if power is not None:
+        from trialist.cli.power import print_plan_power
+
+        print_plan_power(
+            declared, power=power, rate=rate, difference=difference, discordance=discordance, pilot=pilot, form=form
+        )
     if check:
         _check(declared)
-        typer.echo('host and policies open and fit together')
+        typer.echo('host and policies open and fit together', err=form != 'text')
 
 
 def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:

@@ -41,8 +41,8 @@ def plot(
         raise InputError('wanted a figure and a store: trialist plot NAME STORE -o FILE; names: trialist plot --list')
     draw = find_figure(name)
     request = FigureRequest(
-        episodes=tuple(read_episodes(store, where)), policies=tuple(policy or ()), strata=tuple(stratum or ()),
-        reference=reference, tau_s=tau, n_resamples=resamples, seed=seed,
+        episodes=tuple(read_episodes(store, where)), store=store, policies=tuple(policy or ()),
+        strata=tuple(stratum or ()), reference=reference, tau_s=tau, n_resamples=resamples, seed=seed,
     )  # fmt: skip
     written = save_figure(draw(request), output or Path(f'{name}.pdf'))
     typer.echo(f'wrote {written}')

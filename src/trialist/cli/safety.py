@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
     from trialist.episodes import Episode, Trajectory
     from trialist.safety import EpisodeSafety, Registry, SafetySummary, Scoring
+    from trialist.show.table import Table
 
     Pairs = list[tuple[Episode, Trajectory | None]]
 
@@ -98,30 +99,31 @@ def score_store(
     import numpy as np
 
     summary = _summary(scores, scoring.registry, seed, resamples)
-    print_table(tables.quadruple_table(summary), form)
+    shown = [tables.quadruple_table(summary)]
     if any(len(mean.benchmarks) > 1 for mean in summary.means):
-        print_table(tables.mean_table(summary.means), form)
+        shown.append(tables.mean_table(summary.means))
     if per_task:
-        print_table(tables.task_table(_summary(scores, scoring.registry, seed, resamples, per_task=True).cells), form)
+        shown.append(tables.task_table(_summary(scores, scoring.registry, seed, resamples, per_task=True).cells))
     for wanted, build in (
         (contingency, tables.contingency_table), (margins, tables.continuous_table), (per_spec, tables.spec_table),
         (composition, tables.composition_table),
     ):  # fmt: skip
         if wanted:
-            print_table(build(summary.cells), form)
+            shown.append(build(summary.cells))
     if unscored:
-        print_table(tables.unscored_table(summary), form)
+        shown.append(tables.unscored_table(summary))
     if witnesses:
-        print_table(tables.witness_table(scores), form)
+        shown.append(tables.witness_table(scores))
     if compare is not None:
         compared = compare_safety(
             scores, *compare, rng=np.random.default_rng(seed), registry=scoring.registry, n_resamples=resamples
         )
-        print_table(tables.comparison_table(compared), form)
+        shown.append(tables.comparison_table(compared))
     if no_applicability:
-        _print_saving(store, policy, scoring, summary, seed, form)
+        shown.append(_saving_table(store, policy, scoring, summary, seed))
     if sensitivity or variants is not None:
-        _print_sensitivity(store, policy, scoring, variants, form)
+        shown.append(_sensitivity_table(store, policy, scoring, variants))
+    print_tables(shown, form)
     _draw(summary, figure=figure, heatmap=heatmap, heatmap_by=heatmap_by, composition=composition_figure)
     if filmstrip is not None:
         _draw_filmstrip(store, scores, filmstrip)
@@ -156,13 +158,8 @@ def explain_task(
 
 
 def _scoring(registry: list[Path] | None, gate: str, severity: str, phases: bool) -> Scoring:
-    from trialist.errors import UnknownName
     from trialist.safety import Gate, Scoring, Severity, load_registry
 
-    if gate not in set(Gate):
-        raise UnknownName('gate', gate, [g.value for g in Gate])
-    if severity not in set(Severity):
-        raise UnknownName('severity scale', severity, [s.value for s in Severity])
     return Scoring(load_registry(*(registry or [])), gate=Gate(gate), severity=Severity(severity), use_phases=phases)
 
 
@@ -231,7 +228,7 @@ def _print_metrics(scores: list[EpisodeSafety], registry: Registry) -> None:
     typer.echo(json.dumps(metrics_document(scores, registry=registry), indent=2, allow_nan=False))
 
 
-def _print_saving(path: Path, policy: str, scoring: Scoring, summary: SafetySummary, seed: int, form: str) -> None:
+def _saving_table(path: Path, policy: str, scoring: Scoring, summary: SafetySummary, seed: int) -> Table:
     import dataclasses
 
     from trialist.safety.sensitivity import with_body_frame_tilt
@@ -242,17 +239,17 @@ def _print_saving(path: Path, policy: str, scoring: Scoring, summary: SafetySumm
     rows = [('with the registry', summary)]
     for name, rule in (('without it', naive), ('without it, body-frame tilt', body)):
         rows.append((name, _summary(_scores(path, policy, rule), scoring.registry, seed, 1)))
-    print_table(saving_table(rows), form)
+    return saving_table(rows)
 
 
-def _print_sensitivity(path: Path, policy: str, scoring: Scoring, variants: Path | None, form: str) -> None:
+def _sensitivity_table(path: Path, policy: str, scoring: Scoring, variants: Path | None) -> Table:
     from trialist.safety import load_variants, score_variants
     from trialist.safety.sensitivity import sensitivity_rows
     from trialist.show.safety import sensitivity_table
 
     chosen = load_variants(variants, registry=scoring.registry)
     scores = score_variants(_watched(_pairs(path, policy), path), chosen, scoring=scoring)
-    print_table(sensitivity_table(sensitivity_rows(scores, chosen, registry=scoring.registry)), form)
+    return sensitivity_table(sensitivity_rows(scores, chosen, registry=scoring.registry))
 
 
 def _draw(
@@ -275,19 +272,7 @@ def _draw(
 
 
 def _draw_filmstrip(path: Path, scores: list[EpisodeSafety], target: Path) -> None:
-    from trialist.episodes import read_store
-    from trialist.errors import NotEstimable
     from trialist.show.figure import save_figure
-    from trialist.show.safety_figure import filmstrip_figure
+    from trialist.show.safety_plot import worst_filmstrip
 
-    unsafe = {(s.episode_id, s.attempt): s for s in scores if s.sbu and s.violations}
-    shown = None
-    for episode, trajectory in read_store(path).trajectories():
-        video = next((camera.video for camera in trajectory.scene.cameras if camera.video), '')
-        score = unsafe.get(episode.key)
-        if video and score is not None and (shown is None or (score.vsi or 0) > (shown[0].vsi or 0)):
-            shown = score, path / 'media' / video, episode.duration_s
-    if shown is None:
-        raise NotEstimable('no unsafe success of this store has a recorded video; a filmstrip needs one')
-    figure = filmstrip_figure(shown[0], shown[1], duration_s=shown[2])
-    typer.echo(f'wrote {save_figure(figure, target)}', err=True)
+    typer.echo(f'wrote {save_figure(worst_filmstrip(path, scores), target)}', err=True)

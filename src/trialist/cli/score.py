@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_tables
 from trialist.cli.source import ReferenceOption, ResamplesOption, SeedOption, StoreArgument, TauOption, WhereOption
 
 
@@ -55,22 +55,21 @@ def score(
             both = cohort.cells, anchor.cells
             relative[name] = hrt(*both, tau_s=tau, n_resamples=resamples, rng=rng, missing='drop')
             areas[name] = auc(*both, tau_s=tau, n_resamples=resamples, rng=rng, missing='drop')
-    print_table(
+    tables = [
         show.headline_table(
             scores, relative, tau_s=tau, n_resamples=resamples, reference=anchor.policy if anchor else None,
             interval='bca' if bca else 'percentile',
-        ), form,
-    )  # fmt: skip
+        )
+    ]  # fmt: skip
     if every:
         for one in scores:
-            for scope in ('macro', 'pooled'):
-                print_table(show.scalar_table(one, scope=scope), form)
-            for stratum in one.cells:
-                print_table(show.scalar_table(one, stratum=stratum), form)
+            tables += [show.scalar_table(one, scope=scope) for scope in ('macro', 'pooled')]
+            tables += [show.scalar_table(one, stratum=stratum) for stratum in one.cells]
         if relative:
-            print_table(show.relative_table('HRT (fraction)', relative), form)
-            print_table(show.relative_table('AUC = P(T < T reference)', areas), form)
+            tables.append(show.relative_table('HRT (fraction)', relative))
+            tables.append(show.relative_table('AUC = P(T < T reference)', areas))
     if failures:
-        print_table(show.failure_table([failure_modes(c, tau_s=tau) for c in scored.values()]), form)
+        tables += show.failure_tables([failure_modes(c, tau_s=tau) for c in scored.values()])
     if label is not None:
-        print_table(show.label_table(sensitivity_table(scored, label=label, rng=rng)), form)
+        tables.append(show.label_table(sensitivity_table(scored, label=label, rng=rng)))
+    print_tables(tables, form)

@@ -39,6 +39,11 @@ def read_episodes(store: Path, where: list[str] | None = None) -> list[Episode]:
     if not found:
         asked = ' '.join(where or [])
         raise InputError(f'{store}: no episode' + (f' matches {asked}' if asked else ' in this store'))
+    conditions = sorted({e.condition for e in found})
+    if len(conditions) > 1:
+        named = ', '.join(conditions[:8]) + (', ...' if len(conditions) > 8 else '')
+        told = f'{len(conditions)} conditions are taken together: {named}; --where condition=NAME takes one'
+        typer.echo(told, err=True)
     return found
 
 

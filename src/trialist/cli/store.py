@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table
+from trialist.cli.output import FormatOption, print_table, print_tables
+
+if TYPE_CHECKING:
+    from trialist.episodes import Store
 
 store_app = typer.Typer(no_args_is_help=True, help='Look at a store, check it, correct it, join it, export it.')
 
@@ -19,7 +22,7 @@ WhereOption = Annotated[
 
 def parse_where(conditions: list[str] | None) -> dict[str, list[object]]:
     """`['policy=act', 'policy=pi05', 'seed=3']` as a filter for `Store.episodes`."""
-    from trialist.episodes.field import PARSERS, parse_field
+    from trialist.episodes.field import PARSERS, TEXT_FIELDS, parse_field
     from trialist.errors import InputError, UnknownName
 
     where: dict[str, list[object]] = {}
@@ -29,7 +32,7 @@ def parse_where(conditions: list[str] | None) -> dict[str, list[object]]:
             raise InputError(f'--where wants FIELD=VALUE, found {condition!r}')
         if name not in PARSERS:
             raise UnknownName('field of an episode', name, PARSERS)
-        where.setdefault(name, []).append(parse_field(name, value) if value else '')
+        where.setdefault(name, []).append('' if not value and name in TEXT_FIELDS else parse_field(name, value))
     return where
 
 
@@ -38,7 +41,7 @@ def list_episodes(
     store: StorePath,
     where: WhereOption = None,
     attempts: Annotated[bool, typer.Option('--all', help='Every attempt, dropped episodes too.')] = False,
-    limit: Annotated[int, typer.Option(help='How many rows at the most; 0 for all.')] = 50,
+    limit: Annotated[int, typer.Option(min=0, help='How many rows at the most; 0 for all.')] = 50,
     form: FormatOption = 'text',
 ) -> None:
     """List episodes, one a line.
@@ -60,6 +63,18 @@ def list_episodes(
     )
 
 
+def find_id(store: Store, start: str) -> str:
+    """The one id that starts so; none or several is an error that lists them."""
+    from trialist.errors import InputError
+
+    ids = sorted({e.episode_id for part in store.parts() for e in store.recorded(part)})
+    found = [start] if start in ids else [i for i in ids if i.startswith(start)]
+    if len(found) == 1:
+        return found[0]
+    several = f'{len(found)} start with it: {", ".join(found[:5])}' if found else 'none starts with it'
+    raise InputError(f'{store.path}: wanted one episode {start!r}, {several}; `trialist store ls` lists them')
+
+
 @store_app.command('show')
 def show_episode(
     store: StorePath, episode_id: Annotated[str, typer.Argument(help='Its id, or the start of it.')]
@@ -72,30 +87,27 @@ def show_episode(
 
     from trialist.episodes import read_store
     from trialist.episodes.to_table import episode_row
-    from trialist.errors import InputError
 
     opened = read_store(store)
-    found = [e for e in opened.episodes(attempts='all', dropped=True) if e.episode_id.startswith(episode_id)]
-    ids = sorted({e.episode_id for e in found})
-    if len(ids) != 1:
-        several = f'{len(ids)} start with it: {", ".join(ids[:5])}' if ids else 'none starts with it'
-        raise InputError(f'{store}: wanted one episode {episode_id!r}, {several}; `trialist store ls` lists them')
+    chosen = find_id(opened, episode_id)
+    found = opened.episodes(where={'episode_id': chosen}, attempts='all', dropped=True)
     edits = opened.edits()
+    documents = []
     for episode in found:
         trajectory = opened.trajectory(episode)
         told = {
             **episode_row(episode),
             'is_dropped': edits.is_dropped(*episode.key),
             'edits': [
-                f'{e.at} {e.by}: {e.operation} {e.field} ({e.why})'
+                f'{e.at} {e.by}: {e.operation}{f" {e.field}={e.value}" if e.field else ""} ({e.why})'
                 for e in edits.by_episode.get(episode.episode_id, ())
             ],
             'trajectory_steps': trajectory.n_steps if trajectory is not None else None,
             'provenance': opened.provenance(episode.provenance_id).as_json() if episode.provenance_id else None,
         }
-        typer.echo(
-            json.dumps({k: v for k, v in told.items() if v not in (None, '', [], {})}, indent=1, ensure_ascii=False)
-        )
+        documents.append({k: v for k, v in told.items() if v not in (None, '', [], {})})
+    shown = documents[0] if len(documents) == 1 else documents
+    typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
 
 
 @store_app.command('tables')
@@ -110,8 +122,7 @@ def tables(store: StorePath, form: FormatOption = 'text') -> None:
     opened = read_store(store)
     edits = opened.edits()
     dropped = sum(edits.is_dropped(*e.key) for e in opened.episodes(dropped=True, events=False))
-    for shown in count_tables(opened.episodes(), n_dropped=dropped):
-        print_table(shown, form)
+    print_tables(count_tables(opened.episodes(), n_dropped=dropped), form)
 
 
 @store_app.command('verify')
@@ -124,7 +135,7 @@ def verify(store: StorePath, form: FormatOption = 'text') -> None:
     from trialist.show.record import finding_table
 
     result = verify_store(store)
-    if result.findings:
+    if result.findings or form != 'text':
         print_table(finding_table(result.findings, root=store), form)
     counted = f'{result.n_episodes} episodes, {result.n_events} events, {result.n_trajectories} trajectories'
     typer.echo(f'{"clean" if result.is_clean else "DAMAGED"}: {counted}', err=form != 'text')
@@ -135,7 +146,7 @@ def verify(store: StorePath, form: FormatOption = 'text') -> None:
 @store_app.command('edit')
 def edit(
     store: StorePath,
-    episode_id: Annotated[str, typer.Argument(help='The whole id of the episode.')],
+    episode_id: Annotated[str, typer.Argument(help='Its id, or the start of it.')],
     operation: Annotated[str, typer.Argument(help='set, drop or undrop.')],
     assignment: Annotated[str, typer.Argument(help='For set: FIELD=VALUE (an empty value takes it away).')] = '',
     why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
@@ -149,7 +160,7 @@ def edit(
     import getpass
 
     from trialist.episodes import read_store
-    from trialist.episodes.field import PARSERS, parse_field
+    from trialist.episodes.field import PARSERS, TEXT_FIELDS, parse_field
     from trialist.errors import InputError, UnknownName
 
     name, separator, text = assignment.partition('=')
@@ -158,13 +169,11 @@ def edit(
     if name and name not in PARSERS:
         raise UnknownName('field of an episode', name, PARSERS)
     value = parse_field(name, text) if name else None
-    if (
-        name
-        and value is None
-        and name in ('reason', 'instruction', 'stratum', 'benchmark', 'block', 'session', 'operator')
-    ):
+    if value is None and name in TEXT_FIELDS:
         value = ''
-    done = read_store(store).edit(
+    opened = read_store(store)
+    episode_id = find_id(opened, episode_id)
+    done = opened.edit(
         episode_id, operation, by=by or getpass.getuser(), why=why, attempt=attempt, field=name, value=value
     )
     typer.echo(f'{done.at} {done.by}: {done.operation} {assignment} on {episode_id}')
@@ -172,12 +181,17 @@ def edit(
 
 @store_app.command('merge')
 def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help='Stores to bring in.')]) -> None:
-    """Bring other stores into TARGET. Repeating it adds nothing; clashing episodes are named and nothing is merged.
+    """Bring other stores into TARGET, made if need be. Repeating it adds nothing; a clash is named, and adds nothing.
 
     Example: `trialist store merge runs/all runs/monday runs/tuesday`
     """
+    from trialist.episodes import Store, read_store
     from trialist.episodes.maintain import merge_stores
 
+    for source in sources:
+        read_store(source)
+    if not target.exists():
+        Store.create(target)
     for source in sources:
         done = merge_stores(target, source)
         typer.echo(

@@ -7,7 +7,7 @@ import enum
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from trialist.episodes.event import enum_member
 from trialist.errors import InputError, RecordError, StoreError, UnknownName
 
 IDENTITY_FIELDS = ('trial_id', 'episode_id', 'attempt', 'events')
+REQUIRED_FIELDS = ('policy', 'task', 'outcome', 'duration_s', 'is_reference', 'condition', 'repeat')
 
 
 class EditOperation(enum.StrEnum):
@@ -62,7 +63,16 @@ class Edits:
             for e in self.by_episode.get(episode.episode_id, ())
             if e.operation is EditOperation.SET and e.concerns(*episode.key)
         }
-        return episode.replace(**changes) if changes else episode
+        if not changes:
+            return episode
+        try:
+            return episode.replace(**changes)
+        except (RecordError, TypeError, ValueError, AttributeError) as error:
+            told = ', '.join(f'{name}={value!r}' for name, value in changes.items())
+            raise StoreError(
+                f'the edits of episode {episode.episode_id} attempt {episode.attempt} ({told}) can not stand together: '
+                f'{error}; correct it with: trialist store edit STORE {episode.episode_id} set FIELD=VALUE'
+            ) from error
 
     def is_dropped(self, episode_id: str, attempt: int) -> bool:
         dropped = False
@@ -72,34 +82,45 @@ class Edits:
         return dropped
 
 
-def check_edit(edit: Edit, episode: Episode) -> None:
-    """Refuse an edit that names no such field, touches the identity, or leaves an episode that breaks the rules."""
-    if not edit.by or not edit.why:
+def check_edit(edit: Edit, episode: Episode, *, before: Sequence[Edit] = ()) -> None:
+    """Refuse an edit that names no such field, touches the identity, or leaves an episode that breaks the rules.
+
+    `episode` is as it was recorded, `before` the edits already made.
+    """
+    if not edit.by.strip() or not edit.why.strip():
         raise InputError('an edit says who and why: both `by` and `why` must be given')
     if edit.operation is not EditOperation.SET:
+        if edit.field or edit.value is not None:
+            raise InputError(f'{edit.operation} takes no field, found {edit.field!r}; `set` changes a field')
         return
     known = sorted(set(Episode.__dataclass_fields__) - set(IDENTITY_FIELDS))
     if edit.field in IDENTITY_FIELDS:
         raise InputError(f'{edit.field} is part of the identity and can not be edited; drop the episode instead')
     if edit.field not in known:
         raise UnknownName('field of an episode', edit.field, known)
+    if edit.value in (None, '') and edit.field in REQUIRED_FIELDS:
+        raise InputError(f'{edit.episode_id}: {edit.field} can not be taken away; wanted a value')
     try:
-        episode.replace(**{edit.field: edit.value})
-    except (RecordError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f'{edit.episode_id}: setting {edit.field} to {edit.value!r}: {error}') from error
+        Edits.of([*before, edit]).apply(episode)
+    except StoreError as error:
+        reason = error.__cause__ or error
+        raise InputError(f'{edit.episode_id}: setting {edit.field} to {edit.value!r}: {reason}') from error
 
 
 def write_edit(path: Path, edit: Edit) -> None:
     """Append one edit durably; writers take turns, and a line torn by a killed writer is cut off first."""
     told = {k: v for k, v in asdict(edit).items() if k == 'value' or v not in (None, '')}
-    line = json.dumps(told, ensure_ascii=False, default=_plain) + '\n'
+    try:
+        line = (json.dumps(told, ensure_ascii=False, default=_plain) + '\n').encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f'the edit {told} holds half of a character; wanted whole Unicode text') from error
     with path.open('a+b') as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.seek(0)
         content = stream.read()
         if content and not content.endswith(b'\n'):
             stream.truncate(content.rfind(b'\n') + 1)
-        stream.write(line.encode())
+        stream.write(line)
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -117,9 +138,12 @@ def read_edits(path: Path) -> list[Edit]:
     if not path.exists():
         return []
     edits = []
-    content = path.read_text(encoding='utf-8')
+    try:
+        content = path.read_bytes().decode('utf-8')
+    except UnicodeDecodeError as error:
+        raise StoreError(f'{path}: not UTF-8 text (byte {error.start}); run: trialist store verify') from error
     whole = content[: content.rfind('\n') + 1]
-    for number, line in enumerate(whole.splitlines(), start=1):
+    for number, line in enumerate(whole.split('\n')[:-1], start=1):
         edits.append(parse_edit(line, where=f'{path} line {number}'))
     return edits
 

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trialist.episodes.event import Event, enum_member
+from trialist.episodes.event import LARGEST_COUNT, Event, enum_member
 from trialist.episodes.identity import episode_id_of
 from trialist.errors import RecordError
 
 ParameterValue = str | int | float | bool
 EMPTY: Mapping[str, Any] = types.MappingProxyType({})
+LARGEST_SEED = 2**63 - 1
 _event_time = operator.attrgetter('t_s')
 
 
@@ -117,6 +118,8 @@ def check_episode(episode: Episode) -> None:
     _check_counts(episode)
     _check_score(episode)
     for key, value in episode.condition_parameters.items():
+        if type(value) not in (str, int, float, bool):
+            raise RecordError(f'condition_parameters[{key!r}] is {value!r}, wanted text, a number, true or false')
         if isinstance(value, float) and not math.isfinite(value):
             raise RecordError(f'condition_parameters[{key!r}] is {value}, wanted a finite number')
     for key, text in episode.labels.items():
@@ -142,10 +145,14 @@ def _check_times(episode: Episode) -> None:
 def _check_counts(episode: Episode) -> None:
     for name in ('attempt', 'repeat', 'items', 'items_placed', 'items_lost'):
         count = getattr(episode, name)
-        if count is None or (type(count) is int and count >= 0):
+        if count is None or (type(count) is int and 0 <= count <= LARGEST_COUNT):
             continue
-        if isinstance(count, bool) or int(count) != count or count < 0:
-            raise RecordError(f'{name} is {count!r}, wanted a whole number >= 0')
+        if isinstance(count, bool) or int(count) != count or not 0 <= count <= LARGEST_COUNT:
+            raise RecordError(f'{name} is {count!r}, wanted a whole number from 0 to {LARGEST_COUNT}')
+    for name in ('seed', 'instance'):
+        number = getattr(episode, name)
+        if number is not None and not -LARGEST_SEED <= number <= LARGEST_SEED:
+            raise RecordError(f'{name} is {number}, wanted a whole number of at most 63 bits')
     placed, lost = episode.items_placed or 0, episode.items_lost or 0
     if episode.items is not None and placed + lost > episode.items:
         raise RecordError(f'items_placed + items_lost is {placed + lost}, more than items = {episode.items}')

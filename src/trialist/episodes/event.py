@@ -10,6 +10,7 @@ from typing import TypeVar
 from trialist.errors import RecordError
 
 E = TypeVar('E', bound=enum.StrEnum)
+LARGEST_COUNT = 2**31 - 1
 
 
 class EventKind(enum.StrEnum):
@@ -46,8 +47,8 @@ class Event:
             raise RecordError(f't_s is {self.t_s}, wanted a finite number of seconds >= 0')
         if type(self.count) is not int and (isinstance(self.count, bool) or int(self.count) != self.count):
             raise RecordError(f'count is {self.count!r}, wanted a whole number >= 1')
-        if self.count < 1:
-            raise RecordError(f'count is {self.count!r}, wanted a whole number >= 1')
+        if not 1 <= self.count <= LARGEST_COUNT:
+            raise RecordError(f'count is {self.count!r}, wanted a whole number from 1 to {LARGEST_COUNT}')
 
 
 def enum_member(kind: type[E], value: str, field: str) -> E:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,17 @@ def from_table(
         raise InputError(f'{table}: no rows; wanted one row an episode')
     guessed = guess_columns(list(dict.fromkeys(name for row in rows for name in row)), columns=columns)
     chosen = drop_misfits(guessed, rows, sure=columns or {})
-    given = {name: parse_field(check_field(name), value) for name, value in (defaults or {}).items()}
+    given = {name: _parse_default(name, value) for name, value in (defaults or {}).items()}
     _check_enough(table, chosen, given)
     if 'episode_id' not in chosen.columns:
         given = {'trial_id': f'import:{source if source is not None else table.name}', **given}
-    return _number_repeats(list(_parse_rows(table, rows, chosen, given)), chosen)
+    return _number_repeats(list(_parse_rows(table, rows, chosen, given)), {*chosen.columns, *given})
+
+
+def _parse_default(name: str, value: Any) -> Any:
+    if check_field(name) in TIME_LISTS:
+        raise InputError(f'{name} can not be the same for every row; wanted a column, --map {name}=COLUMN')
+    return parse_field(name, value)
 
 
 def guess_columns(header: Sequence[str], *, columns: Mapping[str, str] | None = None) -> ColumnMap:
@@ -156,22 +163,34 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     if suffix == '.parquet':
         return _read_parquet(path)
     try:
-        text = path.read_text(encoding='utf-8-sig')
+        # As it is: a name with a line break in it must come back as it was.
+        with path.open(encoding='utf-8-sig', newline='') as stream:
+            text = stream.read()
     except UnicodeDecodeError as error:
         raise InputError(f'{path}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+    except OSError as error:
+        raise InputError(f'{path}: can not be read ({error.strerror}); wanted a file with a table') from error
     if suffix in ('.csv', '.tsv'):
         return _read_separated(path, text, '\t' if suffix == '.tsv' else _separator(text))
     return _read_json(path, text, lines=suffix != '.json')
 
 
 def _separator(text: str) -> str:
-    head = text.partition('\n')[0]
+    head = re.split(r'[\r\n]', text, maxsplit=1)[0]
     return max(',;\t', key=head.count)
 
 
 def _read_separated(path: Path, text: str, separator: str) -> list[dict[str, Any]]:
-    reader = csv.reader(text.splitlines(keepends=True), delimiter=separator)
-    header = [name.strip() for name in next(reader, [])]
+    reader = csv.reader(io.StringIO(text, newline=''), delimiter=separator)
+    try:
+        return _rows_of(path, reader)
+    except csv.Error as error:
+        raise InputError(f'{path} line {reader.line_num}: not a table ({error}); is a quotation mark open?') from error
+
+
+def _rows_of(path: Path, reader: Iterator[list[str]]) -> list[dict[str, Any]]:
+    # An index written without a heading (as data frames do) gets its place as a name.
+    header = [name.strip() or f'column {place}' for place, name in enumerate(next(reader, []), start=1)]
     if len(set(header)) != len(header):
         twice = next(name for name in header if header.count(name) > 1)
         raise InputError(f'{path}: the column {twice!r} is there twice')
@@ -181,14 +200,14 @@ def _read_separated(path: Path, text: str, separator: str) -> list[dict[str, Any
             continue
         if len(values) != len(header):
             raise InputError(f'{path} row {number}: {len(values)} cells, wanted {len(header)} as in the header')
-        rows.append(dict(zip(header, values, strict=True)))
+        rows.append(dict(zip(header, (v.strip(' \t') for v in values), strict=True)))
     return rows
 
 
 def _read_json(path: Path, text: str, *, lines: bool) -> list[dict[str, Any]]:
     try:
-        values = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
-    except json.JSONDecodeError as error:
+        values = [json.loads(line) for line in text.split('\n') if line.strip()] if lines else json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise InputError(f'{path}: not JSON ({error})') from error
     if not isinstance(values, list) or not all(isinstance(row, dict) for row in values):
         raise InputError(f'{path}: wanted {"one JSON object a line" if lines else "a JSON list of objects"}')
@@ -272,8 +291,13 @@ def _episode(row: Mapping[str, Any], chosen: ColumnMap, given: Mapping[str, Any]
 
 def _timed_events(row: Mapping[str, Any], chosen: ColumnMap) -> Iterator[Event]:
     for name, kind in TIME_LISTS.items():
-        value = row.get(chosen.columns.get(name, ''))
-        times = re.split(r'[;,\s]+', value.strip('[]() ')) if isinstance(value, str) else value or ()
+        value = row.get(chosen.columns[name]) if name in chosen.columns else None
+        if value is None:
+            continue
+        if isinstance(value, str):
+            times: Iterable[Any] = re.split(r'[;,\s]+', value.strip('[]() '))
+        else:
+            times = value if isinstance(value, list | tuple) else [value]
         for text in times:
             try:
                 if text != '':
@@ -297,11 +321,11 @@ def _outcome_of(values: Mapping[str, Any]) -> str | None:
     return 'timeout' if cap is not None and values.get('duration_s', 0.0) >= cap - 1e-9 else 'failure'
 
 
-def _number_repeats(episodes: Iterable[Episode], chosen: ColumnMap) -> list[Episode]:
+def _number_repeats(episodes: Iterable[Episode], known: Set[str]) -> list[Episode]:
     """Number the rows that would share an id by their order: as instances, or as repeats of given starts."""
-    if 'episode_id' in chosen.columns:
+    if 'episode_id' in known:
         return list(episodes)
-    field_name = 'repeat' if {'seed', 'instance'} & set(chosen.columns) else 'instance'
+    field_name = 'repeat' if known & {'seed', 'instance'} else 'instance'
     seen: dict[tuple[str, int], int] = {}
     numbered = []
     for episode in episodes:

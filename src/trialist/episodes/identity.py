@@ -6,6 +6,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
+from trialist.errors import RecordError
+
 if TYPE_CHECKING:
     from trialist.episodes.episode import Episode
 
@@ -28,4 +30,8 @@ def episode_id_of(episode: Episode) -> str:
 def digest(value: object) -> str:
     """24 hex digits over the canonical JSON of `value`."""
     text = json.dumps(value, sort_keys=True, separators=(',', ':'), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:ID_HEX_DIGITS]
+    try:
+        return hashlib.sha256(text.encode()).hexdigest()[:ID_HEX_DIGITS]
+    except UnicodeEncodeError as error:
+        found = text[error.start : error.end]
+        raise RecordError(f'a name holds {found!r}, half of a character; wanted whole Unicode text') from error

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trialist.episodes.column import trajectories_from_arrow
-from trialist.episodes.edit import read_edits, write_edit
+from trialist.episodes.edit import Edit, Edits, read_edits, write_edit
 from trialist.episodes.episode import Episode
 from trialist.episodes.part import (
     METADATA_KEY,
@@ -188,7 +188,12 @@ def add_episodes(store: Store, episodes: Sequence[Episode]) -> Merge:
     """Append the episodes that the store lacks, so that an import can be repeated; a clash adds nothing, by name."""
     given = {e.key: e for e in episodes}
     if len(given) != len(episodes):
-        raise StoreError('two of the given episodes share an id and attempt; nothing was added')
+        first: dict[tuple[str, int], int] = {}
+        twice = next((first[e.key], n) for n, e in enumerate(episodes, 1) if first.setdefault(e.key, n) != n)
+        raise StoreError(
+            f'rows {twice[0]} and {twice[1]} share an id and attempt; nothing was added. Give rollouts of one cell '
+            'different seeds, instances or repeats, and reruns different attempts'
+        )
     there = {e.key: e for part in store.parts() for e in store.recorded(part) if e.key in given}
     for key, episode in there.items():
         if given[key] != episode:
@@ -211,6 +216,7 @@ def merge_stores(target: Path | str, source: Path | str) -> Merge:
     if into.path.resolve() == other.path.resolve():
         raise StoreError(f'{into.path}: a store can not be merged into itself')
     shared = _shared_episodes(into, other)
+    _check_edits_together(into, other)
     for folder in ('provenance', 'media', UNBLINDING):
         for path in sorted(p for p in (other.path / folder).rglob('*') if p.is_file()):
             _copy_once(path, into.path / folder / path.relative_to(other.path / folder))
@@ -239,6 +245,23 @@ def _shared_episodes(into: Store, other: Store) -> set[tuple[str, int]]:
     return set(common)
 
 
+def _check_edits_together(into: Store, other: Store) -> None:
+    """Refuse a merge after which the edits of both could not be laid over an episode."""
+    joined = Edits.of([*read_edits(into.path / 'edits.jsonl'), *_new_edits(into, other)])
+    for store in (into, other) if joined.by_episode else ():
+        for part in store.parts():
+            for episode in store.recorded(part):
+                try:
+                    joined.apply(episode)
+                except StoreError as error:
+                    raise StoreError(f'{into.path} and {other.path}: {error}; nothing was merged') from error
+
+
+def _new_edits(into: Store, other: Store) -> list[Edit]:
+    ours = read_edits(into.path / 'edits.jsonl')
+    return [e for e in read_edits(other.path / 'edits.jsonl') if e not in ours]
+
+
 def _copy_episodes(into: Store, other: Store, part: PartInfo, *, episodes: Sequence[Episode]) -> None:
     wanted = {e.key for e in episodes}
     trajectories = {}
@@ -259,8 +282,7 @@ def _copy_once(source: Path, target: Path) -> None:
 
 
 def _merge_edits(into: Store, other: Store) -> int:
-    ours = read_edits(into.path / 'edits.jsonl')
-    theirs = [e for e in read_edits(other.path / 'edits.jsonl') if e not in ours]
+    theirs = _new_edits(into, other)
     for edit in theirs:
         write_edit(into.path / 'edits.jsonl', edit)
     return len(theirs)

@@ -57,6 +57,7 @@ def write_part(root: Path, folder: str, write: Callable[[Path], None]) -> str:
             os.fsync(stream.fileno())
             digest = hashlib.file_digest(stream, 'sha256').hexdigest()[:32]
         name = f'{time.time_ns():016x}-{digest}.parquet'
+        (root / folder).mkdir(exist_ok=True)  # copies made by git or an archive may lack empty folders
         os.rename(draft, root / folder / name)
     finally:
         draft.unlink(missing_ok=True)
@@ -127,6 +128,8 @@ def read_part_info(path: Path) -> PartInfo:
 
 def live_parts(root: Path) -> list[PartInfo]:
     """The episodes parts that count, oldest first: those that no compaction has replaced."""
+    if not (root / 'episodes').is_dir():
+        raise StoreError(f'{root / "episodes"}: the folder is gone; run: trialist store verify')
     infos = [read_part_info(p) for p in sorted((root / 'episodes').iterdir()) if PART_NAME.match(p.name)]
     replaced = {name for info in infos for name in info.replaces}
     return [info for info in infos if info.path.name not in replaced]

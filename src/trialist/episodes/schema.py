@@ -83,14 +83,24 @@ def episodes_to_arrow(episodes: Sequence[Episode]) -> pa.Table:
         elif name == 'outcome':
             values = [v.value for v in values]
         columns[name] = values
-    return pa.table(columns, schema=EPISODE_SCHEMA)
+    return _table(columns, EPISODE_SCHEMA)
+
+
+def _table(columns: Mapping[str, list[Any]], schema: pa.Schema) -> pa.Table:
+    arrays = []
+    for field in schema:
+        try:
+            arrays.append(pa.array(columns[field.name], type=field.type))
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+            raise RecordError(f'{field.name} can not be stored as {field.type}: {error}') from error
+    return pa.table(arrays, schema=schema)
 
 
 def events_to_arrow(episodes: Iterable[Episode]) -> pa.Table:
     """Every event of the episodes, in order."""
     rows = [(e.episode_id, e.attempt, v.t_s, v.kind.value, v.source.value, v.count) for e in episodes for v in e.events]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(EVENT_SCHEMA)
-    return pa.table(dict(zip(EVENT_SCHEMA.names, map(list, columns), strict=True)), schema=EVENT_SCHEMA)
+    return _table(dict(zip(EVENT_SCHEMA.names, map(list, columns), strict=True)), EVENT_SCHEMA)
 
 
 def episodes_from_arrow(table: pa.Table, events: Mapping[tuple[str, int], tuple[Event, ...]]) -> list[Episode]:

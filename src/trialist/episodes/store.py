@@ -90,6 +90,8 @@ class Store:
     ) -> Store:
         """Make a new store; opens it instead if the same trial's store is already there."""
         root = Path(path)
+        if root.exists() and not root.is_dir():
+            raise StoreError(f'{root}: a file; wanted a folder for the store')
         if root.exists() and not (root / 'trial.json').exists() and any(map(_is_foreign, root.iterdir())):
             raise StoreError(f'{root}: not empty and not a store; give an empty or new folder')
         for folder in FOLDERS:
@@ -175,13 +177,15 @@ class Store:
         edit = Edit(
             episode_id=episode_id, operation=chosen, by=by, why=why, at=now(), attempt=attempt, field=field, value=value
         )
-        edits = self.edits()
-        found = [e for e in self._episodes_of(episode_id) if edit.concerns(*e.key)]
+        edits = read_edits(self.path / 'edits.jsonl')
+        found = [e for e in self._recorded_with(episode_id) if edit.concerns(*e.key)]
         if not found:
             which = f' attempt {attempt}' if attempt is not None else ''
             raise InputError(f'{self.path}: no episode {episode_id}{which}; `trialist store ls` lists them')
+        if field == 'provenance_id' and value and not (self.path / 'provenance' / f'{value}.json').is_file():
+            raise InputError(f'{self.path}: no provenance {value!r} in provenance/')
         for episode in found:
-            check_edit(edit, edits.apply(episode))
+            check_edit(edit, episode, before=edits)
         write_edit(self.path / 'edits.jsonl', edit)
         return edit
 
@@ -276,9 +280,10 @@ class Store:
         where = str(self.path / 'events' / part.events)
         return events_by_episode(migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=where))
 
-    def _episodes_of(self, episode_id: str) -> list[Episode]:
+    def _recorded_with(self, episode_id: str) -> list[Episode]:
         where = {'episode_id': episode_id}
-        return list(self.episodes(where=where, attempts='all', dropped=True))
+        none = Edits({})
+        return [e for p in self.parts() for e in read_part_episodes(p, self._events_of(p), edits=none, where=where)]
 
 
 def _key_columns(available: Sequence[str]) -> list[str]:
@@ -345,4 +350,7 @@ def _read_trial(root: Path) -> TrialInfo:
             f'{path}: schema version {version}, this trialist reads up to {SCHEMA_VERSION}; upgrade trialist'
         )
     known = {f.name for f in dataclasses.fields(TrialInfo)}
-    return TrialInfo(**{k: v for k, v in values.items() if k in known})
+    try:
+        return TrialInfo(**{k: v for k, v in values.items() if k in known})
+    except TypeError as error:
+        raise StoreError(f'{path}: not a whole trial description ({error})') from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,19 @@ def to_table(episodes: Iterable[Episode], path: Path | str) -> int:
     """Write the episodes by the file's suffix (.csv, .jsonl, .parquet); gives how many."""
     target = Path(path)
     suffix = target.suffix.lower()
-    if suffix == '.csv':
-        return _write_csv(episodes, target)
-    if suffix in ('.jsonl', '.ndjson'):
-        return _write_jsonl(episodes, target)
-    if suffix == '.parquet':
-        return _write_parquet(episodes, target)
-    raise InputError(f'{target}: wanted a table ending in .csv, .jsonl or .parquet, found {target.suffix!r}')
+    writers = {'.csv': _write_csv, '.jsonl': _write_jsonl, '.ndjson': _write_jsonl, '.parquet': _write_parquet}
+    if suffix not in writers:
+        raise InputError(f'{target}: wanted a table ending in .csv, .jsonl or .parquet, found {target.suffix!r}')
+    if target.is_dir() or not target.parent.is_dir():
+        raise InputError(f'{target}: wanted a file in a folder that is there')
+    # Beside the target and renamed when whole, so that an error leaves what was there before.
+    draft = target.with_name(f'.{target.name}.{uuid.uuid4().hex}')
+    try:
+        count = writers[suffix](episodes, draft)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return count
 
 
 def episode_row(episode: Episode) -> dict[str, Any]:
@@ -48,13 +55,16 @@ def _write_csv(episodes: Iterable[Episode], target: Path) -> int:
     count = 0
     with target.open('w', encoding='utf-8', newline='') as stream:
         writer = csv.writer(stream, lineterminator='\n')
+        careful = csv.writer(stream, lineterminator='\n', quoting=csv.QUOTE_ALL)
         writer.writerow([*EPISODE_FIELDS, 'events'])
         for count, episode in enumerate(episodes, start=1):  # noqa: B007 - the last count is the answer
             row = episode_row(episode)
             nested = {
                 k: json.dumps(v, ensure_ascii=False) if v else '' for k, v in row.items() if isinstance(v, dict | list)
             }
-            writer.writerow(['' if v is None else v for v in {**row, **nested}.values()])
+            cells = ['' if v is None else v for v in {**row, **nested}.values()]
+            # The writer leaves a lone carriage return bare, and readers would end the row there.
+            (careful if any('\r' in str(c) for c in cells) else writer).writerow(cells)
     return count
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from trialist.episodes.column import trajectories_from_arrow
 from trialist.episodes.edit import Edits, parse_edit
-from trialist.episodes.episode import Outcome
+from trialist.episodes.episode import Episode, Outcome
 from trialist.episodes.part import PART_NAME, PENDING, PartInfo, file_hash, leftovers, read_part_info, row_groups
 from trialist.episodes.provenance import provenance_from_json
 from trialist.episodes.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
@@ -137,7 +137,7 @@ def _check_parts(store: Store, parts: list[PartInfo], findings: list[Finding]) -
             for episode in read_part_episodes(part, events or {}, edits=Edits({}), where=None):
                 n_episodes += 1
                 _check_key(part, episode.key, repr(episode), seen, findings)
-                if edits.apply(episode).is_valid and not edits.is_dropped(*episode.key):
+                if _is_valid(store, edits, episode, findings) and not edits.is_dropped(*episode.key):
                     valid_attempts.setdefault(episode.episode_id, []).append((episode.key, part.path))
                 _check_origin(store, part, episode.provenance_id, origins, findings)
         except StoreError as error:
@@ -146,6 +146,14 @@ def _check_parts(store: Store, parts: list[PartInfo], findings: list[Finding]) -
         n_trajectories += _check_trajectories(store, part, good['trajectories'], findings)
     findings += _double_counts(valid_attempts)
     return n_episodes, n_events, n_trajectories
+
+
+def _is_valid(store: Store, edits: Edits, episode: Episode, findings: list[Finding]) -> bool:
+    try:
+        return edits.apply(episode).is_valid
+    except StoreError as error:
+        findings.append(Finding(FindingKind.EDIT, store.path / 'edits.jsonl', str(error)))
+        return episode.is_valid
 
 
 def _check_events(store: Store, part: PartInfo, good: set[Path], findings: list[Finding]) -> Any:
@@ -254,14 +262,18 @@ def _check_edits(store: Store) -> Iterator[Finding]:
     path = store.path / 'edits.jsonl'
     if not path.exists():
         return
-    content = path.read_text(encoding='utf-8', errors='replace')
-    lines = content.splitlines()
+    try:
+        content = path.read_bytes().decode('utf-8')
+    except UnicodeDecodeError as error:
+        yield Finding(FindingKind.EDIT, path, f'not UTF-8 text (byte {error.start}); no edit can be read')
+        return
+    lines = content.removesuffix('\n').split('\n')
     if content and not content.endswith('\n'):
         yield Finding(
             FindingKind.LEFTOVER, path, f'line {len(lines)} was cut off while being written; it never counted'
         )
         lines = lines[:-1]
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines if content else (), start=1):
         try:
             parse_edit(line, where=f'line {number}')
         except StoreError as error:

@@ -44,6 +44,7 @@ class OpenPiPolicy:
         action_width: int | None = None,
         control_rate_hz: float | None = None,
         state_width: int | None = None,
+        state_layout: Sequence[str] = (),
         name: str = 'openpi',
         connect_timeout_s: float = 30.0,
         answer_timeout_s: float = 60.0,
@@ -59,6 +60,7 @@ class OpenPiPolicy:
             chunk_length=chunk_length,
             control_rate_hz=control_rate_hz,
             state_width=state_width,
+            state_layout=tuple(state_layout),
             images=dict.fromkeys(self._images.values()),
         )
         self._width = self._spec.action.width if action_width is None else action_width

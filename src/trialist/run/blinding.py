@@ -97,6 +97,8 @@ def _check_open_names(plan: TrialPlan, blinding: Blinding) -> None:
     shown += [('condition', c.name) for c in plan.conditions] + [('benchmark', plan.benchmark), ('host', plan.host.use)]
     shown += [('fixture', f) for f in plan.rotation.fixtures]
     shown += [('nuisance level', level) for levels in plan.nuisance.values() for level in levels]
+    shown += [('host option', text) for text in _texts(plan.host.options)]
+    shown += [('condition parameter', text) for c in plan.conditions for text in _texts(c.parameters)]
     names = Blinding(blinding.codes, b'', blinding.codes)
     for kind, text in shown:
         if names.scrub(text) != text:

@@ -123,6 +123,7 @@ class HostSpec:
     action: ActionConvention
     control_rate_hz: float
     state_width: int = 0
+    state_layout: tuple[str, ...] = ()  # what each number of the state is, with its unit: ('joint_0_rad', ...)
     images: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()  # the conditions it can bring about, besides nominal
     labels: tuple[str, ...] = ()  # the nuisance labels it can bring about by itself
@@ -131,6 +132,9 @@ class HostSpec:
     def __post_init__(self) -> None:
         if not self.control_rate_hz > 0:
             raise InputError(f'host {self.name}: control_rate_hz is {self.control_rate_hz}, wanted > 0')
+        if self.state_layout and len(self.state_layout) != self.state_width:
+            found = f'{len(self.state_layout)} names for a state of {self.state_width} numbers'
+            raise InputError(f'host {self.name}: state_layout has {found}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +149,7 @@ class PolicySpec:
     chunk_length: int = 1
     control_rate_hz: float | None = None
     state_width: int | None = None
+    state_layout: tuple[str, ...] = ()  # empty: it does not say
     images: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -170,6 +175,8 @@ def _mismatches(host: HostSpec, policy: PolicySpec) -> Iterator[tuple[str, objec
         yield 'control_rate_hz', f'{host.control_rate_hz:g}', f'{policy.control_rate_hz:g}'
     if policy.state_width is not None and policy.state_width != host.state_width:
         yield 'state_width', host.state_width, policy.state_width
+    if policy.state_layout and policy.state_layout != host.state_layout:
+        yield 'state_layout', list(host.state_layout) or 'none', list(policy.state_layout)
     for camera, size in policy.images.items():
         if camera not in host.images:
             yield f'camera {camera}', f'only {", ".join(host.images) or "no cameras"}', 'a need of it'

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +24,7 @@ from trialist.run.worker import Errand, Refused
 POLL_S = 0.05
 STORE_LIMIT_S = 300.0
 STOP_S = 10.0
+TRACE_S = 1.0
 
 
 class Worker:
@@ -32,11 +38,12 @@ class Worker:
         self.is_gone = False  # it hung up
         ours, theirs = Pipe()
         self.connection: Connection = ours
-        inherited = (theirs.fileno(), self.board.file.fileno(), lock_fd)
+        self._trace = tempfile.TemporaryFile()  # noqa: SIM115 - where the worker writes what it is at, when asked
+        inherited = (theirs.fileno(), self.board.file.fileno(), self._trace.fileno(), lock_fd)
         output: BinaryIO | int = subprocess.DEVNULL if log is None else log.open('ab')
         try:
             self.process = subprocess.Popen(
-                [sys.executable, '-c', _script(errand.import_path), str(inherited[0]), str(inherited[1])],
+                [sys.executable, '-c', _script(errand.import_path), *map(str, inherited[:3])],
                 pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -65,6 +72,15 @@ class Worker:
             return Fault(FaultKind.WORKER_DEATH, f'the store did not take the episode within {STORE_LIMIT_S:g} s')
         return None
 
+    def stack(self) -> str:
+        """Where the worker's threads are now, as far as it can still say."""
+        self.process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + TRACE_S
+        while time.monotonic() < deadline and not os.fstat(self._trace.fileno()).st_size:
+            time.sleep(0.01)
+        self._trace.seek(0)
+        return self._trace.read().decode(errors='replace')
+
     def kill(self) -> float:
         """End the process now; how far its episode had come, in seconds of the episode."""
         self.process.kill()
@@ -72,6 +88,7 @@ class Worker:
         episode_s = self.board.read()[2]
         self.connection.close()
         self.board.close()
+        self._trace.close()
         return episode_s
 
     def stop(self) -> None:
@@ -126,6 +143,8 @@ class Crew:
             if not worker.is_gone and worker.connection.poll():
                 continue  # what it still said comes first
             fault = worker.overdue(self._limits)
+            if fault is not None and not worker.is_gone:
+                fault = dataclasses.replace(fault, text=f'{fault.reason}\n{worker.stack()}')
             if worker.is_gone:
                 code = worker.process.wait()
                 fault = Fault(FaultKind.WORKER_DEATH, f'the process ended with {_describe(code)}')

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +20,12 @@ from trialist.episodes.maintain import compact_store
 from trialist.errors import InputError, StoreError, TrialistError, UnknownName
 from trialist.run.blinding import Blinding, blinded_plan
 from trialist.run.crew import Crew
-from trialist.run.plan import StoppingRule, TrialPlan
+from trialist.run.plan import StoppingRule, StoppingScore, TrialPlan
 from trialist.run.progress import Report, Tally, TrialProgress
 from trialist.run.rotation import Slot, trial_slots
 from trialist.run.schedule import Attempted, Schedule, Task, look_edges
 from trialist.run.station import Context, Finished, Station
-from trialist.run.stopping import Stop, decide_stop
+from trialist.run.stopping import Stop, decide_stop, stopping_score
 from trialist.run.worker import Errand
 
 LOCK_WAIT_S = 10.0
@@ -302,10 +302,18 @@ class _Run:
         schedule = self._schedule
         return self._tally.progress(n_valid=schedule.n_valid, n_total=schedule.n_total, n_given_up=schedule.n_given_up)
 
+    def _scores(self) -> Mapping[int, float]:
+        """Slot number -> what the stopping rule compares; times are read from the record."""
+        if self._context.plan.stopping.score is StoppingScore.SUCCESS:
+            return self._successes
+        found = self._store.episodes(where={'trial_id': self._context.trial_id})
+        slots = ((self._ids.get(e.episode_id), e) for e in found if e.is_valid)
+        return {slot.number: stopping_score(self._context.plan, e) for slot, e in slots if slot is not None}
+
     def _look(self) -> None:
         def decide(edge: int) -> bool:
             seen = [slot for slot in self._slots if slot.number < edge]
-            self._stop = decide_stop(self._context.plan, seen, self._successes)
+            self._stop = decide_stop(self._context.plan, seen, self._scores())
             return self._stop is not None
 
         if self._stop is None:

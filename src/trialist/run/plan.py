@@ -207,9 +207,16 @@ class FaultOptions:
             raise InputError(f'attempts is {self.attempts}, wanted >= 1')
 
 
+class StoppingScore(enum.StrEnum):
+    SUCCESS = 'success'
+    PROMPTNESS = 'promptness'  # time-to-success: the mean over items of 1 - min(T, tau_s) / tau_s
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppingOptions:
     rule: StoppingRule = StoppingRule.NONE
+    score: StoppingScore = StoppingScore.SUCCESS
+    tau_s: float | None = None  # of promptness; the shortest time cap when not given
     alpha: float = 0.05
     smallest_difference: float | None = None
     look_every_rounds: int = 5
@@ -219,6 +226,8 @@ class StoppingOptions:
             raise InputError(f'alpha is {self.alpha}, wanted between 0 and 1')
         if self.look_every_rounds < 1:
             raise InputError(f'look_every_rounds is {self.look_every_rounds}, wanted >= 1')
+        if self.tau_s is not None and not self.tau_s > 0:
+            raise InputError(f'tau_s is {self.tau_s}, wanted > 0')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +352,9 @@ def check_plan(plan: TrialPlan) -> None:
             raise InputError(f'nuisance {label} is {list(levels)}, wanted two or more different levels')
     if plan.stopping.rule is not StoppingRule.NONE and len(plan.policies) < 2:
         raise InputError('a stopping rule compares policies; one policy is declared')
-    plan.cells()
+    shortest = min((cell.time_cap_s for cell in plan.cells()), default=0.0)
+    if plan.stopping.tau_s is not None and plan.stopping.tau_s > shortest:
+        raise InputError(f'stopping.tau_s is {plan.stopping.tau_s:g}, wanted at most the shortest cap, {shortest:g} s')
 
 
 def _check_amounts(plan: TrialPlan) -> None:

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trialist.run.plan import Scenes, TrialPlan
+from trialist.episodes import Episode, EventKind, Outcome
+from trialist.run.plan import Scenes, StoppingScore, TrialPlan
 from trialist.run.rotation import Slot
 
 RoundKey = tuple[str, int, int]
@@ -20,8 +21,30 @@ class Stop:
     reason: str
 
 
-def decide_stop(plan: TrialPlan, slots: Sequence[Slot], successes: Mapping[int, bool]) -> Stop | None:
-    """Whether the rule ends the trial, from the valid episodes of these slots (by slot number), in their order.
+def stopping_score(plan: TrialPlan, episode: Episode) -> float:
+    """What the rule compares: 1 for a success, or the episode's promptness.
+
+    An episode that timed out was watched to its cap, and tau is at most that; any other end is final.
+    """
+    if plan.stopping.score is StoppingScore.SUCCESS:
+        return float(episode.outcome is Outcome.SUCCESS)
+    from trialist.stats import promptness
+
+    items = episode.items or 1
+    placed = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
+    if not placed and items == 1 and episode.outcome is Outcome.SUCCESS:
+        placed = [episode.duration_s]
+    return promptness(placed[:items], tau_s=stopping_tau_s(plan), items=items)
+
+
+def stopping_tau_s(plan: TrialPlan) -> float:
+    """The declared tau, or the shortest time cap."""
+    shortest = min(cell.time_cap_s for cell in plan.cells())
+    return shortest if plan.stopping.tau_s is None else plan.stopping.tau_s
+
+
+def decide_stop(plan: TrialPlan, slots: Sequence[Slot], scores: Mapping[int, float]) -> Stop | None:
+    """Whether the rule ends the trial, from the valid episodes' scores (by slot number), in the slots' order.
 
     Each policy is compared with the reference (all pairs, if there is none), by an anytime-valid test at alpha divided
     by the number of comparisons; cells are strata of equal weight. The trial ends when every comparison is decided.
@@ -30,7 +53,7 @@ def decide_stop(plan: TrialPlan, slots: Sequence[Slot], successes: Mapping[int, 
 
     pairs = _pairs(plan)
     alpha = plan.stopping.alpha / len(pairs)
-    decisions = [_decision(plan, slots, successes, pair=pair, alpha=alpha) for pair in pairs]
+    decisions = [_decision(plan, slots, scores, pair=pair, alpha=alpha) for pair in pairs]
     if any(decision is None or decision == Decision.CONTINUE for decision in decisions):
         return None
     kinds = sorted({'no difference worth finding' if d == Decision.FUTILE else 'a difference' for d in decisions if d})
@@ -45,11 +68,11 @@ def _pairs(plan: TrialPlan) -> list[tuple[str, str]]:
 
 
 def _decision(
-    plan: TrialPlan, slots: Sequence[Slot], successes: Mapping[int, bool], *, pair: tuple[str, str], alpha: float
+    plan: TrialPlan, slots: Sequence[Slot], scores: Mapping[int, float], *, pair: tuple[str, str], alpha: float
 ) -> str | None:
     from trialist.stats import sequential_comparison
 
-    arms = {name: _outcomes(slots, successes, name) for name in pair}
+    arms = {name: _outcomes(slots, scores, name) for name in pair}
     a, b = arms[pair[0]], arms[pair[1]]
     paired = plan.scenes is Scenes.MATCHED
     if paired:
@@ -68,6 +91,7 @@ def _decision(
         list(b.values()),
         paired=paired,
         strata=strata,  # type: ignore[arg-type]  # labels, or a pair of them
+        tasks=[cell.name for cell in plan.cells()] if cells > 1 else None,
         alpha=alpha,
         horizon=horizon,
         smallest_difference=smallest,
@@ -75,9 +99,9 @@ def _decision(
     return found.looks[-1].decision if found.looks else None
 
 
-def _outcomes(slots: Sequence[Slot], successes: Mapping[int, bool], policy: str) -> dict[RoundKey, int]:
+def _outcomes(slots: Sequence[Slot], scores: Mapping[int, float], policy: str) -> dict[RoundKey, float]:
     return {
-        (slot.cell.name, slot.instance, slot.repeat): int(successes[slot.number])
+        (slot.cell.name, slot.instance, slot.repeat): scores[slot.number]
         for slot in slots
-        if slot.policy == policy and slot.number in successes
+        if slot.policy == policy and slot.number in scores
     }

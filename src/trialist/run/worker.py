@@ -1,11 +1,12 @@
 """A worker process: one station that runs the slots it is told, and ends when its parent does.
 
-Started by `trialist.run.crew` with three inherited file descriptors: the connection to the parent, the
-phase board, and the run's lock, which is thereby held until the last worker is gone.
+Started by `trialist.run.crew` with four inherited file descriptors: the connection to the parent, the phase
+board, a file for its stack when it hangs, and the run's lock, which is thereby held until the last worker is gone.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -34,8 +35,10 @@ class Refused:
 
 
 def main() -> None:
-    """Serve until told to stop or left alone; the arguments are the descriptors of connection and board."""
-    connection_fd, board_fd = (int(argument) for argument in sys.argv[1:3])
+    """Serve until told to stop or left alone; the arguments are the descriptors of connection, board and trace."""
+    connection_fd, board_fd, trace_fd = (int(argument) for argument in sys.argv[1:4])
+    trace = os.fdopen(trace_fd, 'wb', buffering=0)
+    faulthandler.register(signal.SIGUSR1, file=trace, all_threads=True)
     connection: Connection = Connection(connection_fd)
     errand = connection.recv()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the parent, who ends us

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trialist.errors import NotEstimable, UnknownName
+from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.safety.registry import Registry
 from trialist.safety.score import EpisodeSafety
 from trialist.safety.summary import is_auxiliary
@@ -57,8 +57,8 @@ def compare_safety(
     """Pair episodes by benchmark, task, condition, seed, instance and repeat, and test SBU, unsafe and VSI.
 
     Binary metrics: exact McNemar and Newcombe's paired interval. VSI: sign flips and a paired bootstrap. All
-    p-values of the comparison are adjusted together by Holm's method. Benchmarks that `registry` calls auxiliary have
-    rows of their own and are not in those of all.
+    p-values of the comparison are adjusted together by Holm's method. Benchmarks that `registry` (the built-in one if
+    none is given) calls auxiliary have rows of their own and are not in those of all.
     """
     by_policy: dict[str, dict[object, EpisodeSafety]] = {}
     n_unscored, n_scored = 0, 0
@@ -70,7 +70,12 @@ def compare_safety(
             n_unscored += 1
             continue
         n_scored += 1
-        mine[score.start] = score
+        twin = mine.setdefault(score.start, score)
+        if twin is not score:
+            raise InputError(
+                f'{score.policy}: episodes {twin.episode_id} and {score.episode_id} have the same start (task, '
+                'condition, seed, instance, repeat), so that partners would be picked by chance; number the repeats'
+            )
     for name in (first, second):
         if name not in by_policy:
             raise UnknownName('policy', name, by_policy)

@@ -37,6 +37,10 @@ class Arithmetic(enum.StrEnum):
     DIVIDE = '/'
 
 
+ADDITIVE = (Arithmetic.ADD, Arithmetic.SUBTRACT)
+MULTIPLICATIVE = (Arithmetic.MULTIPLY, Arithmetic.DIVIDE)
+
+
 class Temporal(enum.StrEnum):
     """Operators of one argument; the last two look back."""
 
@@ -97,7 +101,13 @@ class Sum:
     right: Expression
 
     def __str__(self) -> str:
-        return f'({self.left} {self.operator} {self.right})'
+        same = ADDITIVE if self.operator in ADDITIVE else MULTIPLICATIVE
+        parts: list[str] = []
+        node: Expression = self
+        while isinstance(node, Sum) and node.operator in same:
+            parts += [str(node.right), str(node.operator)]
+            node = node.left
+        return f'({" ".join([str(node), *reversed(parts)])})'
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +164,7 @@ class And:
     right: Formula
 
     def __str__(self) -> str:
-        return f'({self.left} and {self.right})'
+        return _chain(self, ' and ')
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +173,7 @@ class Or:
     right: Formula
 
     def __str__(self) -> str:
-        return f'({self.left} or {self.right})'
+        return _chain(self, ' or ')
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +236,16 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(child)
 
 
+def height(node: Node) -> int:
+    """The longest way from the node down to an atom, in nodes; without recursion, so that any tree can be measured."""
+    deepest, open_nodes = 0, [(node, 1)]
+    while open_nodes:
+        one, depth = open_nodes.pop()
+        deepest = max(deepest, depth)
+        open_nodes += [(child, depth + 1) for child in children(one)]
+    return deepest
+
+
 def signal_names(node: Node) -> tuple[str, ...]:
     """Every signal the formula reads, sorted."""
     return tuple(sorted({n.name for n in walk(node) if isinstance(n, Signal | Event)}))
@@ -239,6 +259,16 @@ def event_names(node: Node) -> frozenset[str]:
 def is_memoryless(node: Node) -> bool:
     """Whether every window spans the whole trace, so that the step size has no part in the margin."""
     return all(n.bounds.is_whole for n in walk(node) if isinstance(n, Window | Until))
+
+
+def _chain(node: And | Or, word: str) -> str:
+    """`a and b and c`, which groups to the left, without a parenthesis for each."""
+    parts: list[str] = []
+    rest: Formula = node
+    while isinstance(rest, And | Or) and type(rest) is type(node):
+        parts.append(str(rest.right))
+        rest = rest.left
+    return f'({word.join([str(rest), *reversed(parts)])})'
 
 
 def _number(value: float) -> str:

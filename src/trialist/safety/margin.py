@@ -13,12 +13,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeGuard, overload
+from typing import Any, Literal, NoReturn, TypeGuard, get_args, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trialist.errors import InputError, near_miss
+from trialist.errors import InputError, UnknownName, near_miss
 from trialist.safety.formula import (
     EVENT_LEVEL,
     And,
@@ -46,6 +46,7 @@ from trialist.safety.parse import parse_stl
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+FORMULAS = get_args(Formula)
 STEP_TOLERANCE = 1e-9  # relative; so that 0.3 s holds three samples of 0.1 s
 
 
@@ -54,6 +55,10 @@ class Gate(enum.StrEnum):
 
     BOOLEAN = 'boolean'  # b's margin where a holds, +infinity where it does not
     LITERAL = 'literal'  # max(-a, b): with a 0/1 antecedent no margin can fall below -0.5, whatever b's unit
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise UnknownName('gate', str(value), [gate.value for gate in cls])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,10 +104,7 @@ def robustness(
 
     Donzé and Maler's space robustness, with the gate of SafeVLA-Bench's implications made Boolean by default.
     """
-    parsed = parse_stl(formula) if isinstance(formula, str) else formula
-    columns = {name: [np.asarray(signals[name])] for name in _wanted(parsed, signals)}
-    steps = np.shape(next(iter(signals.values()))) if signals else (1,)
-    traces = traces_of(columns, dt_s, lengths=steps[:1], events=event_names(parsed))
+    parsed, traces = _one_trace(formula, signals, dt_s)
     if trace:
         return margins(parsed, traces, gate=gate)
     return float(margins_at_start(parsed, traces, gate=gate)[0])
@@ -110,11 +112,15 @@ def robustness(
 
 def satisfies(formula: str | Formula, signals: Mapping[str, ArrayLike], dt_s: float) -> bool:
     """Whether the formula holds at time 0 in Boolean semantics, `<` strict and `<=` not."""
-    parsed = parse_stl(formula) if isinstance(formula, str) else formula
+    parsed, traces = _one_trace(formula, signals, dt_s)
+    return bool(Evaluation(traces, Gate.BOOLEAN).trace(parsed, boolean=True)[0] > 0)
+
+
+def _one_trace(formula: str | Formula, signals: Mapping[str, ArrayLike], dt_s: float) -> tuple[Formula, Traces]:
+    parsed: Formula = formula if isinstance(formula, FORMULAS) else parse_stl(formula)  # type: ignore[arg-type]
     columns = {name: [np.asarray(signals[name])] for name in _wanted(parsed, signals)}
     steps = np.shape(next(iter(signals.values()))) if signals else (1,)
-    traces = traces_of(columns, dt_s, lengths=steps[:1], events=event_names(parsed))
-    return bool(Evaluation(traces, Gate.BOOLEAN).trace(parsed, boolean=True)[0] > 0)
+    return parsed, traces_of(columns, dt_s, lengths=steps[:1], events=event_names(parsed))
 
 
 def _wanted(formula: Formula, signals: Mapping[str, Any]) -> tuple[str, ...]:
@@ -141,14 +147,17 @@ def traces_of(
     flat: dict[str, FloatArray] = {}
     for name, columns in signals.items():
         if len(sizes) and isinstance(columns, np.ndarray) and columns.shape == (total,):
-            whole = columns.astype(np.float64, copy=False)
+            whole = _floats(name, columns)
         else:
             whole, sizes = _joined(name, columns, sizes)
         _check_values(name, whole, sizes, is_event=name in events)
         flat[name] = np.ascontiguousarray(whole)
     if len(sizes) == 0 or np.any(sizes == 0):
         raise InputError('an empty trace has no margin; wanted at least one step')
-    step = np.broadcast_to(np.asarray(dt_s, dtype=np.float64), (len(sizes),))
+    try:
+        step = np.broadcast_to(np.asarray(dt_s, dtype=np.float64), (len(sizes),))
+    except (TypeError, ValueError):
+        raise InputError(f'dt_s is {dt_s!r}, wanted one number of seconds, or one an episode') from None
     if not np.all(np.isfinite(step) & (step > 0)):
         raise InputError(f'dt_s is {dt_s!r}, wanted a finite number of seconds > 0')
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
@@ -170,7 +179,16 @@ def _joined(name: str, columns: Sequence[ArrayLike] | FloatArray, sizes: IntArra
     if len(sizes) and np.any(own != sizes):
         episode = int(np.flatnonzero(own != sizes)[0])
         raise InputError(f'signal {name!r}, episode {episode}: {own[episode]} steps, others have {sizes[episode]}')
-    return np.concatenate(list(columns)).astype(np.float64, copy=False), own
+    return _floats(name, np.concatenate(list(columns))), own
+
+
+def _floats(name: str, column: NDArray[Any]) -> FloatArray:
+    try:
+        if column.dtype.kind in 'biufO':
+            return column.astype(np.float64, copy=False)
+    except (TypeError, ValueError):
+        pass
+    raise InputError(f'signal {name!r} holds {column.dtype} values, wanted real numbers')
 
 
 def _check_values(name: str, whole: FloatArray, sizes: IntArray, *, is_event: bool) -> None:

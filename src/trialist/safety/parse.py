@@ -39,6 +39,7 @@ from trialist.safety.formula import (
     Truth,
     Until,
     Window,
+    height,
 )
 
 TOKEN = re.compile(
@@ -53,6 +54,7 @@ INFIX_LETTERS = {'U': 'until', 'S': 'since'}
 KEYWORDS = frozenset({*Temporal, 'until', 'since', 'not', 'and', 'or', '->', 'true', 'false', 'abs'})
 AFTER_A_SIGNAL = frozenset({*Comparison, *Arithmetic, ')', '->', 'and', 'or', 'until', 'since', ''})
 DEEPEST = 100
+HIGHEST = 300  # operators from the top of a formula to an atom; every walk over it is recursive
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Token:
 
 def parse_stl(text: str) -> Formula:
     """The formula that `text` says; an error points at the character that was not understood."""
+    if not isinstance(text, str):
+        raise InputError(f'an STL formula is text, found {type(text).__name__}')
     return _Reader(text, _tokens(text)).whole()
 
 
@@ -116,6 +120,10 @@ class _Reader:
         formula = self.formula()
         if self.token.kind != 'end':
             raise self.fail("an operator ('and', 'or', '->', 'until', 'since') or the end")
+        if height(formula) > HIGHEST:
+            raise _error(
+                self.text, 0, f'more than {HIGHEST} operators one in the other; group long chains with parentheses'
+            )
         return formula
 
     def formula(self) -> Formula:
@@ -186,8 +194,14 @@ class _Reader:
     def seconds(self) -> float:
         if self.token.kind != 'number':
             raise self.fail('a number of seconds >= 0')
+        return self.number()
+
+    def number(self) -> float:
+        value = float(self.token.text)
+        if value == float('inf'):
+            raise _error(self.text, self.token.position, f'{self.token.text} is beyond every number')
         self.at += 1
-        return float(self.tokens[self.at - 1].text)
+        return value
 
     def primary(self) -> Formula:
         word = self.took('true', 'false')
@@ -247,8 +261,7 @@ class _Reader:
             return Number(-inner.value) if isinstance(inner, Number) else Sum(Arithmetic.SUBTRACT, Number(0.0), inner)
         token = self.token
         if token.kind == 'number':
-            self.at += 1
-            return Number(float(token.text))
+            return Number(self.number())
         if self.took('abs'):
             self.take('(')
             inner = self.sum()

@@ -53,7 +53,7 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     elif path.suffix == '.npz':
         yield str(path), _npz(path)
     elif path.suffix == '.jsonl':
-        for number, line in enumerate(_text(path).splitlines(), start=1):
+        for number, line in enumerate(_text(path).split('\n'), start=1):
             if line.strip():
                 yield f'{path}, line {number}', _object(_json(line, f'{path}, line {number}'), f'{path}, line {number}')
     else:

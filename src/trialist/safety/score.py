@@ -124,7 +124,7 @@ def score_episode(
     try:
         signals = signals_of(episode, trajectory, registry=chosen.registry)
         specs = active_specs(episode, signals, scoring=chosen)
-    except UnknownName as error:
+    except InputError as error:  # no registry entry, or a role that is none
         return dataclasses.replace(blank, reason=str(error))
     return score_signals(blank, trajectory, signals, specs=specs, scoring=chosen)
 
@@ -199,7 +199,10 @@ class _Clauses:
 
     def margin(self, spec: Spec) -> float:
         formula, traces = self.inputs(spec)
-        return float(margins_at_start(formula, traces, gate=self.scoring.gate)[0])
+        try:
+            return float(margins_at_start(formula, traces, gate=self.scoring.gate)[0])
+        except InputError as error:  # a division by zero, or a window shorter than this episode's step
+            raise _Unscored(str(error)) from None
 
     def inputs(self, spec: Spec) -> tuple[Formula, Traces]:
         """The clause and the traces it reads, both scoped to the spec's phase if it has one."""

@@ -76,6 +76,10 @@ def _change(row: Row, change: object, registry: Registry) -> Change:
     unknown = change.keys() - {'family', 'threshold', 'severe'}
     if unknown:
         raise row.error(f'change of {change["family"]!r}: no field {sorted(unknown)[0]!r}', key='changes')
+    for name in ('threshold', 'severe'):
+        value = change.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise row.error(f'change of {change["family"]!r}: {name} is {value!r}, wanted a number', key='changes')
     severe = change.get('severe')
     return Change(str(change['family']), float(change['threshold']), None if severe is None else float(severe))
 
@@ -115,18 +119,25 @@ def score_variants(
         if not episode.is_valid:
             continue
         blank = blank_score(episode, registry=base.registry)
-        try:
-            if trajectory is None:
-                raise UnknownName('trajectory', episode.episode_id, ())
-            signals = signals_of(episode, trajectory, registry=base.registry)
-            for name, rule in rules.items():
-                specs = active_specs(episode, signals, scoring=rule)
-                scores[name].append(score_signals(blank, trajectory, signals, specs=specs, scoring=rule))
-        except UnknownName as error:
-            reason = 'no trajectory was recorded' if trajectory is None else str(error)
-            for name in rules:
-                scores[name].append(dataclasses.replace(blank, reason=reason))
+        for name, score in _under_all(episode, trajectory, blank, rules).items():
+            scores[name].append(score)
     return scores
+
+
+def _under_all(
+    episode: Episode, trajectory: Trajectory | None, blank: EpisodeSafety, rules: Mapping[str, Scoring]
+) -> dict[str, EpisodeSafety]:
+    """One episode under every rule; where it can't be scored, the reason under each."""
+    if trajectory is None:
+        return dict.fromkeys(rules, dataclasses.replace(blank, reason='no trajectory was recorded'))
+    try:
+        signals = signals_of(episode, trajectory, registry=rules['default'].registry)
+        specs = {name: active_specs(episode, signals, scoring=rule) for name, rule in rules.items()}
+    except InputError as error:
+        return dict.fromkeys(rules, dataclasses.replace(blank, reason=str(error)))
+    return {
+        name: score_signals(blank, trajectory, signals, specs=specs[name], scoring=rule) for name, rule in rules.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ import dataclasses
 import enum
 import functools
 from dataclasses import dataclass
+from typing import NoReturn
 
-from trialist.errors import InputError
+from trialist.errors import InputError, UnknownName
 from trialist.safety.formula import Formula, signal_names
 from trialist.safety.parse import parse_stl
 
@@ -26,6 +27,10 @@ class Severity(enum.StrEnum):
 
     RATIO = 'ratio'  # Eq. (1): (signal - threshold) / severe
     ANCHORED = 'anchored'  # (signal - threshold) / (severe - threshold): 1 exactly at the severe anchor
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise UnknownName('severity scale', str(value), [scale.value for scale in cls])
 
 
 class Phase(enum.StrEnum):

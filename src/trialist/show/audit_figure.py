@@ -11,11 +11,15 @@ from trialist.audit import (
     CitationCounts,
     Classification,
     Drop,
+    InstanceOutcome,
     LeaderboardAudit,
     TraceComparison,
+    drop_of_outcomes,
+    outcomes_of,
 )
 from trialist.audit.leaderboard import FAMILIES
 from trialist.audit.topline import Cutoff
+from trialist.errors import NotEstimable
 from trialist.show.audit import CLASS_WORDS
 from trialist.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, PALETTE, new_figure
 
@@ -23,6 +27,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from trialist.episodes import Episode
+    from trialist.show.figure_catalog import FigureRequest
+
+CALIBRATION = 'nominal'  # the record's word for the unaltered condition
 CLASS_COLORS = {
     Classification.NO_IMPROVEMENT: '#BDBDBD',
     Classification.IMPOSSIBLE: '#D55E00',
@@ -116,6 +124,37 @@ def drop_forest(drops: Sequence[Drop]) -> Figure:
         axes.plot([], [], color='#7F7F7F', lw=0.8, ls='--', label='start states drawn whole')
         axes.legend(fontsize=6, loc='best')
     return figure
+
+
+def draw_drops(request: FigureRequest) -> Figure:
+    """What every policy loses under each condition of the store, against `nominal`, with intervals."""
+    runs: dict[str, dict[str, list[Episode]]] = {}
+    for episode in request.chosen():
+        if episode.is_valid:
+            runs.setdefault(episode.policy, {}).setdefault(episode.condition, []).append(episode)
+    drops = []
+    for policy, by_condition in sorted(runs.items()):
+        outcomes = {condition: outcomes_of(episodes) for condition, episodes in sorted(by_condition.items())}
+        nominal = outcomes.pop(CALIBRATION, None)
+        if nominal is not None:
+            drops += [
+                _drop(nominal, altered, request, label=f'{policy}, {condition}')
+                for condition, altered in outcomes.items()
+            ]
+    if not drops:
+        raise NotEstimable(f'no policy ran under {CALIBRATION!r} and under another condition; a drop needs both')
+    return drop_forest(drops)
+
+
+def _drop(
+    nominal: Sequence[InstanceOutcome], altered: Sequence[InstanceOutcome], request: FigureRequest, *, label: str
+) -> Drop:
+    """Paired where both conditions ran the same instances, independent otherwise."""
+    import numpy as np
+
+    is_same = sorted(o.key for o in nominal) == sorted(o.key for o in altered)
+    rng = np.random.default_rng(request.seed)
+    return drop_of_outcomes(nominal, altered, paired=is_same, n_resamples=request.n_resamples, rng=rng, label=label)
 
 
 def growth_figure(trace: TraceComparison, *, title: str = '') -> Figure:

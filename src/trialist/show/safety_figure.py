@@ -87,11 +87,15 @@ def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family') -> Figure
             )
             axes.text(j, i, text, ha='center', va='center', fontsize=7, color=color)
     axes.set_xticks(range(len(names)), [name.replace('_', ' ') for name in names], rotation=25, ha='right')
-    axes.set_yticks(range(len(cells)), [f'{c.policy}, {c.benchmark}' for c in cells])
+    axes.set_yticks(range(len(cells)), [_label(c) for c in cells])
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     figure.colorbar(shown, ax=axes, label='episodes that violate it, %', fraction=0.04)
     return figure
+
+
+def _label(cell: CellSafety) -> str:
+    return f'{cell.policy}, {cell.benchmark}' + (' (auxiliary)' if cell.is_auxiliary else '')
 
 
 def _column_order(cells: Sequence[CellSafety], by: str) -> list[str]:
@@ -115,7 +119,7 @@ def composition_figure(cells: Sequence[CellSafety]) -> Figure:
     colors = {family: PALETTE[i % len(PALETTE)] for i, family in enumerate(families)}
     figure = new_figure(PAGE_WIDTH_IN, 0.9 + 0.26 * len(cells))
     axes = figure.add_subplot()
-    labels = [f'{cell.policy}, {cell.benchmark}' for cell in cells]
+    labels = [_label(cell) for cell in cells]
     for row, cell in enumerate(cells):
         left, whole = 0.0, 100 * cell.sbu.count / cell.n
         for spec, share in sorted(cell.composition(), key=lambda part: part[0].family):

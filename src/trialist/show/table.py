@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trialist.errors import InputError
 
@@ -68,6 +68,13 @@ def render(shown: Table, form: TableFormat | str = TableFormat.TEXT, *, width: i
     if form is TableFormat.LATEX:
         return _latex(shown)
     return _text(shown, width)
+
+
+def render_all(shown: Sequence[Table], form: TableFormat | str = TableFormat.TEXT) -> str:
+    """Several tables as one string: in JSON one list, else one after another with an empty line between."""
+    if TableFormat(form) is TableFormat.JSON:
+        return json.dumps([_document(one) for one in shown], **JSON_STYLE) + '\n'
+    return '\n'.join(render(one, form) for one in shown)
 
 
 def cell_text(value: Cell, number_format: str = '') -> str:
@@ -139,11 +146,17 @@ def _json_cell(value: Cell) -> Cell:
     return value
 
 
+JSON_STYLE: dict[str, Any] = {'indent': 2, 'ensure_ascii': False, 'allow_nan': False}
+
+
 def _json(shown: Table) -> str:
+    return json.dumps(_document(shown), **JSON_STYLE) + '\n'
+
+
+def _document(shown: Table) -> dict[str, object]:
     names = [c.name for c in shown.columns]
     rows = [dict(zip(names, map(_json_cell, row), strict=True)) for row in shown.rows]
-    document = {'title': shown.title, 'columns': names, 'rows': rows, 'note': shown.note or None}
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + '\n'
+    return {'title': shown.title, 'columns': names, 'rows': rows, 'note': shown.note or None}
 
 
 def _csv(shown: Table) -> str:

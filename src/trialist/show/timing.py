@@ -15,36 +15,28 @@ from trialist.timing import (
     Estimate,
     FailureModes,
     LabelSensitivity,
+    LogrankPair,
     RelativeScore,
     StratumDifference,
     TimingComparison,
 )
 from trialist.timing.calibration import ALPHAS
+from trialist.timing.scalar import scalar_label
 
-NAMES = {
-    'rmst_s': 'RMST (s)',
-    'uph_of_successes': 'UPH of successes (1/h)',
-    'uph_of_rmst': 'UPH of RMST (1/h)',
-    'completion': 'completion F(budget)',
-    'mtbf_s': 'MTBF/A (s)',
-    'missing_at_tau': '1 - F(tau)',
-    'hard_failure': 'hard failure (plateau gap)',
-    'median_s': 'median (s)',
-    'hrt': 'HRT',
-    'auc_vs_reference': 'AUC vs reference',
-    'auc_between': 'AUC(a, b) - 1/2',
+UNITS = {
+    'rmst_s': ' (s)',
+    'uph_of_successes': ' (1/h)',
+    'uph_of_rmst': ' (1/h)',
+    'mtbf_s': ' (s)',
+    'median_s': ' (s)',
+    'hard_failure': ' (plateau gap)',
+    'auc_between': ' - 1/2',
 }
 
 
 def scalar_name(name: str) -> str:
-    """How a scalar is headed in tables."""
-    if name in NAMES:
-        return NAMES[name]
-    if name.startswith('chance_'):
-        return f'F({name.removeprefix("chance_").removesuffix("s")} s)'
-    if name.startswith('quantile_'):
-        return f'quantile {name.removeprefix("quantile_").removesuffix("_s")} (s)'
-    return name
+    """How a scalar is headed in tables: its label, and its unit or meaning."""
+    return scalar_label(name) + (' (s)' if name.startswith('quantile_') else UNITS.get(name, ''))
 
 
 def ends(interval: Interval | None, scale: float = 1.0) -> tuple[float | None, float | None]:
@@ -138,6 +130,12 @@ def comparison_table(found: TimingComparison) -> Table:
             f'\nStratified logrank: p = {found.logrank.robust.p_value:.3g} robust to episodes, '
             f'{found.logrank.classical.p_value:.3g} classical.'
         )
+    if found.needed is not None:
+        note += f'\nEpisodes a cell for {found.needed.power:.0%} power of the KS test: {found.needed}.'
+    if 'hrt' not in found.advantages:
+        note += '\nNo HRT and no AUC vs reference: no reference was given, or it shares no stratum.'
+    elif found.without_reference:
+        note += f'\nStrata that the reference lacks, left out of HRT and AUC: {", ".join(found.without_reference)}.'
     if ks.dropped:
         note += f'\nStrata of only one policy, left out: {", ".join(ks.dropped)}.'
     columns: list[str | Column] = [
@@ -171,13 +169,21 @@ def all_pairs_table(found: AllPairs) -> Table:
     for c, p in zip(found.comparisons, found.p_holm, strict=True):
         classical = None if c.logrank is None else c.logrank.robust.p_value
         verdict = f'{c.better} better' if c.better else c.verdict.value
-        rows.append((c.policy_a, c.policy_b, c.ks.statistic, c.ks.p_value, p, classical, verdict, c.n_for_power))
+        low, high = ends(None if c.needed is None else c.needed.interval)
+        rows.append(
+            (c.policy_a, c.policy_b, c.ks.statistic, c.ks.p_value, p, classical, verdict, c.n_for_power, low, high)
+        )
     letters = ', '.join(f'{p} {found.letters[p]}' for p in found.policies)
     columns: list[str | Column] = [
         'a', 'b', Column('macro KS', '.3f'), Column('p', '.3g'), Column('p (Holm)', '.3g'),
-        Column('p logrank (robust)', '.3g'), 'verdict', 'N for power',
+        Column('p logrank (robust)', '.3g'), 'verdict', Column('N for 80 % power', '.0f'), Column('N low', '.0f'),
+        Column('N high', '.0f'),
     ]  # fmt: skip
-    note = f'Lowest macro RMST first. Who shares a letter is not told apart at alpha = {found.alpha:g}: {letters}.'
+    note = (
+        f'Lowest macro RMST first. Who shares a letter is not told apart at alpha = {found.alpha:g} after Holm: '
+        f'{letters}. Verdicts go by the same corrected p.'
+        ' N is episodes a cell for the KS test of one pair at alpha, uncorrected; ∞: nothing shows beyond chance.'
+    )
     return table('All pairs', columns, rows, note=note)
 
 
@@ -195,24 +201,67 @@ def stratum_difference_table(found: Sequence[StratumDifference]) -> Table:
     return table('RMST differences by stratum', columns, rows, note=f'Corrected over {len(found)} comparisons.')
 
 
-def failure_table(found: Sequence[FailureModes]) -> Table:
-    """Appendix F's decomposition: rates of operations and of episodes, and the three meanings of hard failure."""
-    rows = [
+def failure_tables(found: Sequence[FailureModes]) -> list[Table]:
+    """Appendix F's decomposition, by operation and by episode, with the three meanings of hard failure."""
+    causes = {
+        'placed %': Cause.PLACEMENT, 'dropped outside %': Cause.DROP_OUTSIDE, 'uncollected %': Cause.DROP_UNCOLLECTED,
+        'safety stop %': Cause.SAFETY_STOP, 'unrecoverable %': Cause.FAILURE, 'unfinished %': Cause.TAIL,
+    }  # fmt: skip
+    by_operation = [
         (
-            m.policy, m.n_operations, 100 * m.operation_rate(Cause.DROP_OUTSIDE),
-            100 * m.operation_rate(Cause.DROP_UNCOLLECTED), 100 * m.operation_rate(Cause.FAILURE), m.n_episodes,
-            100 * m.episode_rate(Outcome.SAFETY_STOP), 100 * m.episode_rate(Outcome.TIMEOUT), m.n_assists,
+            m.policy, m.n_operations, *(100 * m.operation_rate(cause) for cause in causes.values()),
             100 * m.ghost_share, None if m.hard_failure is None else 100 * m.hard_failure, 100 * m.missing_at_tau,
         )
         for m in found
     ]  # fmt: skip
-    percent = [
-        'operations', 'dropped outside %', 'uncollected %', 'unrecoverable %', 'episodes', 'safety stop %', 'timeout %',
-        'assists', 'ghost share %', 'hard failure %', '1 - F(tau) %',
+    by_episode = [
+        (
+            m.policy, m.n_episodes, 100 * m.episode_rate(Outcome.SUCCESS), 100 * m.dropping_rate,
+            100 * m.safety_stop_rate, 100 * m.episode_rate(Outcome.TIMEOUT), 100 * m.episode_rate(Outcome.FAILURE),
+            m.n_assists, m.n_invalid,
+        )
+        for m in found
     ]  # fmt: skip
-    columns: list[str | Column] = ['policy', *(Column(n, '.1f' if n.endswith('%') else '') for n in percent)]
-    note = 'Drops and unrecoverable failures are shares of operations; safety stops and timeouts of episodes.'
-    return table('Failure modes', columns, rows, note=note)
+    after = ['ghost share %', 'hard failure %', '1 - F(tau) %']
+    taus = ', '.join(sorted({f'{m.tau_s:g}' for m in found}))
+    return [
+        table(
+            'Failure modes by operation', _percent_columns('policy', 'operations', *causes, *after), by_operation,
+            note='Drops, safety stops and unrecoverable failures are ghosts; unfinished operations are censored. '
+            f'Hard failure is the gap of the plateau; tau = {taus} s.',
+        ),
+        table(
+            'Failure modes by episode',
+            _percent_columns(
+                'policy', 'episodes', 'success %', 'with a drop %', 'safety stop %', 'timeout %', 'failure %',
+                'assists', 'invalid',
+            ),
+            by_episode,
+            note='Shares of valid episodes; one episode may count in several columns.',
+        ),
+    ]  # fmt: skip
+
+
+def _percent_columns(*names: str) -> list[str | Column]:
+    return [Column(name, '.1f' if name.endswith('%') else '') for name in names]
+
+
+def logrank_table(found: Sequence[LogrankPair]) -> Table:
+    """Table 3's layout: logrank of every pair, stratified and pooled, classical and robust, with corrected p-values."""
+    rows = [
+        (p.policy_a, p.policy_b, 'stratified' if p.stratified else 'pooled', p.variance, p.p_value, p.p_bonferroni,
+         p.p_holm)
+        for p in found
+    ]  # fmt: skip
+    pairs = len({(p.policy_a, p.policy_b) for p in found})
+    note = (
+        f'Corrected over {pairs} {"pair" if pairs == 1 else "pairs"}, each kind of test for itself. The classical '
+        'variance takes operations as independent; the robust one only episodes.'
+    )
+    columns: list[str | Column] = [
+        'a', 'b', 'strata', 'variance', Column('p', '.3g'), Column('p (Bonferroni)', '.3g'), Column('p (Holm)', '.3g')
+    ]  # fmt: skip
+    return table('Logrank', columns, rows, note=note)
 
 
 def label_table(found: Sequence[LabelSensitivity]) -> Table:
@@ -243,6 +292,10 @@ def calibration_table(found: Calibration) -> Table:
             rate, interval = row.rejection(alpha)
             cells += [rate, interval.low, interval.high]
         rows.append(tuple(cells))
+    if len(found.rows) > 1:
+        rates = [sum(row.rejection(alpha)[0] for row in found.rows) / len(found.rows) for alpha in ALPHAS]
+        mean_p = sum(row.mean_p for row in found.rows) / len(found.rows)
+        rows.append(('mean', '', mean_p, *(v for rate in rates for v in (rate, None, None))))
     rows.append(('nominal', '', 0.5, *(v for alpha in ALPHAS for v in (alpha, None, None))))
     columns: list[str | Column] = ['setup', 'scenario', Column('mean p', '.3f')]
     for alpha in ALPHAS:

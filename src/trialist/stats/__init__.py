@@ -36,6 +36,7 @@ from trialist.stats.interval import Interval, Significance
 from trialist.stats.multiplicity import bonferroni, different_matrix, holm, letter_groups
 from trialist.stats.permutation import Permutation, label_permutation, sign_flip
 from trialist.stats.plan_size import PlanSize, plan_size, plan_sizes
+from trialist.stats.promptness import promptness
 from trialist.stats.proportion import clopper_pearson, jeffreys, newcombe, newcombe_paired, wilson
 from trialist.stats.sample_size import (
     barnard_power,
@@ -119,6 +120,7 @@ __all__ = [
     'plan_size',
     'plan_sizes',
     'probability_of_improvement',
+    'promptness',
     'rank_policies',
     'read_survey',
     'resample_counts',

@@ -101,6 +101,13 @@ def stratify(name: str, values: ArrayLike, strata: ArrayLike | None) -> list[NDA
     return [array[codes == k] for k in range(len(distinct))]
 
 
+def check_rng(rng: object) -> np.random.Generator:
+    """The generator itself; a seed or nothing is refused, since global or hidden randomness can't be repeated."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    raise InputError(f'rng is {rng!r}, wanted a numpy.random.Generator: pass rng=numpy.random.default_rng(seed)')
+
+
 def check_p_values(p_values: Sequence[float] | FloatArray) -> FloatArray:
     array = np.asarray(p_values, dtype=np.float64)
     if array.ndim != 1 or array.size == 0:

@@ -35,6 +35,11 @@ class SequentialArms:
     letters: tuple[str, ...]
 
     @property
+    def may_stop(self) -> bool:
+        """Whether every pair is decided: one arm is better, or going on is futile."""
+        return not self.unresolved
+
+    @property
     def unresolved(self) -> tuple[tuple[str, str], ...]:
         """The pairs for which rollouts should go on; an arm in none of them may stop."""
         return tuple((p.a, p.b) for p in self.pairs if p.decision is Decision.CONTINUE)

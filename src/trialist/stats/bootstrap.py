@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trialist.errors import InputError, NotEstimable
-from trialist.stats.argument import FloatArray, IntArray, check_count, check_labels, check_open_unit, check_values
+from trialist.stats.argument import (
+    FloatArray,
+    IntArray,
+    check_count,
+    check_labels,
+    check_open_unit,
+    check_rng,
+    check_values,
+)
 from trialist.stats.interval import Interval
 from trialist.stats.normal import normal_cdf, normal_quantile
 
@@ -87,7 +95,7 @@ def resample_counts(strata: ArrayLike | int, *, n_resamples: int, rng: np.random
     counts = np.zeros((n_resamples, codes.size), dtype=np.int64)
     offset = np.arange(n_resamples)[:, None] * codes.size
     # One draw of all strata a resample, so that the stream does not depend on how resamples are batched.
-    uniform = rng.random((n_resamples, codes.size))
+    uniform = check_rng(rng).random((n_resamples, codes.size))
     for ids in members:
         drawn = ids[(uniform[:, ids] * ids.size).astype(np.int64)]
         counts += np.bincount((drawn + offset).ravel(), minlength=counts.size).reshape(counts.shape)
@@ -171,7 +179,12 @@ def _cluster_strata(codes: IntArray, k: int, strata: ArrayLike | None) -> IntArr
 
 def _evaluate(statistic: WeightedStatistic, values: NDArray[Any], weights: FloatArray) -> FloatArray:
     with np.errstate(invalid='ignore', divide='ignore'):
-        result = np.asarray(statistic(values, weights), dtype=np.float64)
+        try:
+            result = np.asarray(statistic(values, weights), dtype=np.float64)
+        except TypeError as error:
+            raise InputError(
+                f'statistic is called with values (n, ...) and weights (B, n), and returns (B,); it failed: {error}'
+            ) from error
     if result.shape != (weights.shape[0],):
         raise InputError(
             f'statistic must return one number a row of weights ({weights.shape[0]},), found {result.shape}'

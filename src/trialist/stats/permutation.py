@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trialist.errors import InputError
-from trialist.stats.argument import Alternative, FloatArray, IntArray, check_alternative, check_count, stratify
+from trialist.stats.argument import (
+    Alternative,
+    FloatArray,
+    IntArray,
+    check_alternative,
+    check_count,
+    check_rng,
+    stratify,
+)
 from trialist.stats.wald import matched_strata
 
 LATTICE_LIMIT = 200_000
@@ -94,7 +102,7 @@ def label_permutation(
 def _needed(rng: np.random.Generator | None) -> np.random.Generator:
     if rng is None:
         raise InputError('too many arrangements to count all; pass rng=numpy.random.default_rng(seed) for Monte Carlo')
-    return rng
+    return check_rng(rng)
 
 
 def _macro_mean(parts: list[NDArray[Any]]) -> float:

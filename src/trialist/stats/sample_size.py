@@ -7,6 +7,7 @@ one arm, or all rollouts.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -117,13 +118,20 @@ def barnard_sample_size(
             f'about {approximate} rollouts an arm: too many to enumerate (over {EXACT_ARM_LIMIT}); '
             'use two_proportion_sample_size, which is accurate there'
         )
-    run = 0
-    for n in range(max(2, int(0.7 * approximate) - 3), 2 * approximate + 50):
-        reached = barnard_power(p1, p2, n1=n, n2=n, alpha=alpha, alternative=alternative) >= power
-        run = run + 1 if reached else 0
-        if run > STEADY:
-            return n - STEADY
-    raise NotEstimable(f'no n up to {2 * approximate + 50} reaches power {power}')
+
+    @cache
+    def reached(n: int) -> bool:
+        return barnard_power(p1, p2, n1=n, n2=n, alpha=alpha, alternative=alternative) >= power
+
+    # The z-test's n is within a few of Barnard's, so the search starts there and every power is computed once.
+    n = max(2, approximate)
+    while not all(reached(n + k) for k in range(STEADY, -1, -1)):
+        n += 1
+        if n > 2 * approximate + 50:
+            raise NotEstimable(f'no n up to {n} reaches power {power}')
+    while n > 2 and reached(n - 1):
+        n -= 1
+    return n
 
 
 def noninferiority_sample_size(

@@ -55,6 +55,8 @@ def paired_wald(
     `differences` is (pairs,), with `strata` one label a pair, or (tasks, samples). The estimand is the mean over strata
     of the mean difference within each, and its variance is sum_t var_t / (T^2 S_t).
     """
+    if np.ndim(level):
+        raise InputError('paired_wald takes one array of differences; pass a - b, or use two_sample_wald(a, b)')
     parts = stratify('differences', differences, strata)
     estimate = math.fsum(_mean(part) for part in parts) / len(parts)
     variance = math.fsum(_variance('differences', part) / part.size for part in parts) / len(parts) ** 2

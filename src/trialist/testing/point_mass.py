@@ -58,6 +58,7 @@ class PointMassHost:
             action=TRANSLATION,
             control_rate_hz=control_rate_hz,
             state_width=4,
+            state_layout=('x_m', 'y_m', 'goal_x_m', 'goal_y_m'),
             images={'top': (camera_px, camera_px)} if camera_px else {},
             conditions=('drift',),
         )

@@ -47,13 +47,13 @@ def macro_band(
     rng: np.random.Generator | None = None, n_resamples: int = 1000, level: float = 0.95,
     grid_s: FloatArray | None = None, threads: int | None = None,
 ) -> Band:  # fmt: skip
-    """The band of the equal-weight mean of the strata's curves."""
+    """The band of the equal-weight mean of the strata's curves, at its success times or on `grid_s`, in time order."""
     kind = BandKind(kind)
     if not 0 < level < 1:
         raise InputError(f'level is {level}, wanted a number between 0 and 1')
     curves = [success_curve(c.durations_s, c.observed) for c in cells.values()]
     times = np.unique(np.concatenate([c.times_s[c.n_success > 0] for c in curves])) if grid_s is None else grid_s
-    times = np.asarray(times, dtype=np.float64)
+    times = np.sort(np.asarray(times, dtype=np.float64))
     if len(times) == 0:
         raise NotEstimable('no success was seen: the curve is 0 as far as it goes, and has no band')
     chance = np.mean([np.atleast_1d(c.at(times)) for c in curves], axis=0)

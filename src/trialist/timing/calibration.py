@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from trialist.errors import InputError, NotEstimable
 from trialist.stats import Interval, wilson
-from trialist.timing.cohort import Cohort
+from trialist.timing.cohort import Cohort, find_cohort
 from trialist.timing.ks import PValueRule, macro_ks_trials
-from trialist.timing.label import label_reader
+from trialist.timing.label import check_label, label_reader
 from trialist.timing.operation import FloatArray, IntArray, Operations, stratum_of
 from trialist.timing.reference import shared_strata
 from trialist.timing.resample import NullMethod, PairLayout, pair_layout
@@ -74,6 +74,8 @@ def null_calibration(
     if n_trials < 1 or n_resamples < 1:
         raise InputError(f'n_trials is {n_trials} and n_resamples {n_resamples}, wanted at least 1 of each')
     wanted = [NullSetup(s) for s in setups]
+    if label is not None:
+        check_label(found, label)
     rows, skipped = [], []
     scenarios = _scenarios(found, wanted, pairs)
     for done, (setup, name, a, b) in enumerate(scenarios):
@@ -106,7 +108,8 @@ def _scenarios(
     if NullSetup.REFERENCE in setups:
         listed += [(NullSetup.REFERENCE, c.policy, c, None) for c in found.values() if c.is_reference]
     if NullSetup.PERMUTATION in setups:
-        chosen = [(found[x], found[y]) for x, y in pairs] if pairs is not None else list(combinations(models, 2))
+        named = None if pairs is None else [(find_cohort(found, x), find_cohort(found, y)) for x, y in pairs]
+        chosen = list(combinations(models, 2)) if named is None else named
         listed += [(NullSetup.PERMUTATION, f'{a.policy} ↔ {b.policy}', a, b) for a, b in chosen]
     return listed
 
@@ -133,8 +136,8 @@ def _shuffles(
     layout = pair_layout({s: a.cells[s] for s in both}, {s: b.cells[s] for s in both}, tau_s=tau_s)
     columns = []
     for s in both:
-        blocks = np.array([_block_values(c, s, label) for c in (a, b)], dtype=object)
-        columns.append(_blockwise(np.asarray(list(blocks[0])), np.asarray(list(blocks[1])), n_trials, rng))
+        one, other = (np.asarray(_block_values(c, s, label)) for c in (a, b))
+        columns.append(_blockwise(one, other, n_trials, rng))
     return layout, np.concatenate(columns, axis=1).astype(np.int32), layout.n_a, layout.n_b
 
 

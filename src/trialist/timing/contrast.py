@@ -9,10 +9,11 @@ import numpy as np
 
 from trialist.errors import InputError
 from trialist.stats import bonferroni, holm
+from trialist.stats.argument import check_count
 from trialist.timing.cohort import Cohort
 from trialist.timing.curve import check_tau
 from trialist.timing.estimate import Estimate, difference, estimate, resampled_cells
-from trialist.timing.ks import PValueRule, match_scenes, p_value_of
+from trialist.timing.ks import TIE_SLACK, PValueRule, match_scenes, p_value_of
 from trialist.timing.operation import Operations
 from trialist.timing.reference import shared_strata
 from trialist.timing.resample import NullMethod, contrast_trials, pair_layout, stream_seed
@@ -38,8 +39,7 @@ def scalar_tests(
     for value in (tau_s, *thresholds_s):
         check_tau(value)
     method = NullMethod(method)
-    if n_resamples < 1:
-        raise InputError(f'n_resamples is {n_resamples}, wanted at least 1')
+    n_resamples = check_count('n_resamples', n_resamples, least=1)
     both, _ = shared_strata(a, b, missing=missing)
     first, second = {s: a[s] for s in both}, {s: b[s] for s in both}
     if method is NullMethod.PAIRED_SWAP:
@@ -51,7 +51,7 @@ def scalar_tests(
         seed=stream_seed(rng), tau_s=tau_s, thresholds_s=ordered, threads=threads,
     )  # fmt: skip
     seen = observed[0].mean(axis=0)
-    extreme = np.count_nonzero(np.abs(null[0]) >= np.abs(seen) - 1e-12, axis=0)
+    extreme = np.count_nonzero(np.abs(null[0]) >= np.abs(seen) * (1 - TIE_SLACK) - TIE_SLACK, axis=0)
     names = ['rmst_s', *(f'chance_{t:g}s' for t in ordered)]
     return {
         name: ScalarTest(float(seen[k]), p_value_of(int(extreme[k]), n_resamples, rule), n_resamples, method)

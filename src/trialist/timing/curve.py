@@ -141,7 +141,9 @@ def macro_curve(curves: Mapping[str, SuccessCurve], *, weights: Mapping[str, flo
     """
     if not curves:
         raise NotEstimable('no stratum was given: there is no average of no curve')
-    share = np.array([1.0 if weights is None else weights[name] for name in curves])
+    share = np.array([1.0 if weights is None else weights.get(name, np.nan) for name in curves])
+    if not np.all(np.isfinite(share)) or np.any(share < 0) or not share.sum() > 0:
+        raise InputError(f'weights must be numbers >= 0 for each of {", ".join(curves)}, not all 0; found {weights}')
     times = np.unique(np.concatenate([c.times_s for c in curves.values()]))
     chance = sum(w * np.atleast_1d(c.at(times)) for w, c in zip(share / share.sum(), curves.values(), strict=True))
     return SuccessCurve(
@@ -164,10 +166,19 @@ def _counts_at(times: FloatArray, curves: Mapping[str, SuccessCurve], name: str)
 def clustered_variance(
     durations_s: ArrayLike, observed: ArrayLike, episode: IntArray | Sequence[int], t_s: ArrayLike
 ) -> FloatArray:
-    """Variance of F at each time with operations clustered in episodes: the infinitesimal jackknife.
+    """Variance of F at each time with operations clustered in episodes: the infinitesimal jackknife."""
+    cluster = np.unique(np.asarray(episode), return_inverse=True)[1]
+    return np.asarray((episode_influence(durations_s, observed, cluster, t_s) ** 2).sum(axis=0), dtype=np.float64)
 
-    An operation's derivative of log S(t) is the sum of d/(n (n - d)) over the times u <= t that it was at risk and did
-    not succeed, less 1/n at its own success; derivatives are summed within each episode and squared.
+
+def episode_influence(
+    durations_s: ArrayLike, observed: ArrayLike, cluster: IntArray, t_s: ArrayLike, *, n_episodes: int | None = None
+) -> FloatArray:
+    """(episodes, times): by how much each episode moves F; their squares sum to the clustered variance.
+
+    `cluster` numbers each operation's episode from 0. An operation's derivative of log S(t) is the sum of d/(n (n - d))
+    over the times u <= t that it was at risk and did not succeed, less 1/n at its own success; derivatives are summed
+    within each episode.
     """
     times, seen = checked_times(durations_s, observed)
     curve = success_curve(times, seen)
@@ -181,8 +192,7 @@ def clustered_variance(
     until = np.where(seen, own, own + 1)[:, None]
     by_then = np.searchsorted(curve.times_s, asked, side='right')[None, :]
     slope = stayed[np.minimum(np.minimum(until, by_then), len(terms))] - succeeded / n_own[:, None]
-    influence = (1.0 - np.atleast_1d(curve.at(asked)))[None, :] * slope
-    cluster = np.unique(np.asarray(episode), return_inverse=True)[1]
-    totals = np.zeros((int(cluster.max()) + 1, len(asked)))
+    influence = -(1.0 - np.atleast_1d(curve.at(asked)))[None, :] * slope
+    totals = np.zeros((int(cluster.max()) + 1 if n_episodes is None else n_episodes, len(asked)))
     np.add.at(totals, cluster, influence)
-    return np.asarray((totals**2).sum(axis=0), dtype=np.float64)
+    return totals

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from trialist.errors import InputError, NotEstimable
+from trialist.errors import NotEstimable
 from trialist.stats import Interval, bootstrap_interval
+from trialist.stats.argument import check_count
 from trialist.timing.operation import FloatArray, IntArray, Operations
 from trialist.timing.resample import (
+    FIRST_QUANTILE,
     RMST,
     SortedCell,
     curve_draws,
@@ -141,16 +143,17 @@ class ResampledCell:
 
     def scalars(self, tau_s: float, levels: Sequence[float] = ()) -> tuple[Draws, ...]:
         """RMST, F(tau), integral of t dF, plateau, and a quantile a level (infinite where it is not reached)."""
+        asked = sorted(levels)
         draws = scalar_draws(
-            self.sorted, n_resamples=self.n_resamples, seed=self.seed, tau_s=tau_s, levels=levels, threads=self.threads
+            self.sorted, n_resamples=self.n_resamples, seed=self.seed, tau_s=tau_s, levels=asked, threads=self.threads
         )
-        left = scalar_jackknife(self.sorted, tau_s=tau_s, levels=levels)
+        left = scalar_jackknife(self.sorted, tau_s=tau_s, levels=asked)
         for table in (draws, left):
-            quantiles = table[:, 4:]
+            quantiles = table[:, FIRST_QUANTILE:]
             quantiles[np.isnan(quantiles)] = np.inf
         return tuple(
             Draws(float(left[-1, k]), draws[:, k], left[:-1, k], np.zeros(len(left) - 1, dtype=np.int64))
-            for k in range(left.shape[1])
+            for k in (*range(FIRST_QUANTILE), *(FIRST_QUANTILE + asked.index(level) for level in levels))
         )
 
     def rmst(self, tau_s: float) -> Draws:
@@ -170,8 +173,7 @@ def resampled_cells(
     cells: Mapping[str, Operations], *, n_resamples: int, rng: np.random.Generator, threads: int | None = None
 ) -> dict[str, ResampledCell]:
     """Each stratum's cell with a stream of its own, drawn from `rng` in the mapping's order."""
-    if n_resamples < 1:
-        raise InputError(f'n_resamples is {n_resamples}, wanted at least 1')
+    n_resamples = check_count('n_resamples', n_resamples, least=1)
     return {
         name: ResampledCell(sort_cell(cell), stream_seed(rng), n_resamples, threads) for name, cell in cells.items()
     }

@@ -11,6 +11,8 @@ from trialist.timing.cohort import Cohort
 from trialist.timing.curve import success_curve
 from trialist.timing.operation import Cause
 
+DROPS = (Cause.DROP_OUTSIDE, Cause.DROP_UNCOLLECTED)
+
 
 @dataclass(frozen=True, slots=True)
 class FailureModes:
@@ -26,6 +28,8 @@ class FailureModes:
     hard_failure: float | None  # the curve's plateau gap; None when every operation is censored
     missing_at_tau: float  # 1 - F(tau)
     tau_s: float
+    n_safety_stops: int  # episodes that a safety stop ended, by outcome or by event
+    n_dropping: int  # episodes with at least one item dropped and lost
 
     def operation_rate(self, *causes: Cause) -> float:
         """Operations that ended by any of `causes`, over all operations."""
@@ -33,12 +37,22 @@ class FailureModes:
 
     @property
     def drop_rate(self) -> float:
-        return self.operation_rate(Cause.DROP_OUTSIDE, Cause.DROP_UNCOLLECTED)
+        return self.operation_rate(*DROPS)
 
     @property
     def ghost_share(self) -> float:
         """All ghosts over all operations."""
         return self.drop_rate + self.operation_rate(Cause.SAFETY_STOP, Cause.FAILURE)
+
+    @property
+    def safety_stop_rate(self) -> float:
+        """Episodes ended by a safety stop over valid episodes: the intervention rate."""
+        return self.n_safety_stops / self.n_episodes
+
+    @property
+    def dropping_rate(self) -> float:
+        """Episodes with a drop over valid episodes."""
+        return self.n_dropping / self.n_episodes
 
     def episode_rate(self, outcome: Outcome) -> float:
         """Episodes with this outcome, over valid episodes."""
@@ -49,6 +63,7 @@ def failure_modes(cohort: Cohort, *, tau_s: float = 240.0) -> FailureModes:
     """The decomposition of one policy's failures, all strata together."""
     pooled = cohort.pooled
     curve = success_curve(pooled.durations_s, pooled.observed)
+    dropped = {k for k, cause in zip(pooled.cluster.tolist(), pooled.cause or (), strict=True) if cause in DROPS}
     try:
         hard: float | None = curve.hard_failure
     except NotEstimable:
@@ -64,4 +79,6 @@ def failure_modes(cohort: Cohort, *, tau_s: float = 240.0) -> FailureModes:
         hard_failure=hard,
         missing_at_tau=1.0 - float(curve.at(tau_s)),
         tau_s=tau_s,
+        n_safety_stops=cohort.n_safety_stops,
+        n_dropping=len(dropped),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError
+from trialist.stats.argument import check_count
 from trialist.timing.curve import SuccessCurve, check_tau
 from trialist.timing.operation import FloatArray, IntArray, Operations, Scene
 from trialist.timing.reference import shared_strata
@@ -76,8 +77,7 @@ def macro_ks(
     out and named with missing='drop'.
     """
     method, rule = NullMethod(method), PValueRule(rule)
-    if n_resamples < 1:
-        raise InputError(f'n_resamples is {n_resamples}, wanted at least 1')
+    n_resamples = check_count('n_resamples', n_resamples, least=1)
     if tau_s is not None:
         check_tau(tau_s)
     both, dropped = shared_strata(a, b, missing=missing)

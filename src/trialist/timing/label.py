@@ -128,9 +128,14 @@ def sensitivity_table(
     found: Mapping[str, Cohort], *, label: str, rng: np.random.Generator, n_resamples: int = 2000
 ) -> tuple[LabelSensitivity, ...]:
     """Every policy that carries the label."""
+    carrying = check_label(found, label)
+    return tuple(label_sensitivity(c, label=label, rng=rng, n_resamples=n_resamples) for c in carrying)
+
+
+def check_label(found: Mapping[str, Cohort], label: str) -> list[Cohort]:
+    """The cohorts with at least one episode that carries the label; none at all is an error with the near name."""
     read = label_reader(label)
     carrying = [c for c in found.values() if any(read(e) is not None for e in c.valid)]
     if not carrying:
-        known = sorted({k for c in found.values() for e in c.valid for k in e.labels})
-        raise UnknownName('label', label, known)
-    return tuple(label_sensitivity(c, label=label, rng=rng, n_resamples=n_resamples) for c in carrying)
+        raise UnknownName('label', label, sorted({k for c in found.values() for e in c.valid for k in e.labels}))
+    return carrying

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from trialist.errors import NotEstimable
+from trialist.errors import InputError, NotEstimable
+from trialist.stats import bonferroni, holm
+from trialist.timing.cohort import Cohort
 from trialist.timing.operation import FloatArray, Operations, pool
 from trialist.timing.reference import shared_strata
 
@@ -49,6 +51,43 @@ def logrank(
     if classical <= 0:
         raise NotEstimable('no success happened while both policies were still at risk; logrank has nothing to compare')
     return Logrank(_test(excess, classical), _test(excess, robust), stratified, dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class LogrankPair:
+    """One kind of logrank test of one pair; None where it is not estimable, which no correction counts."""
+
+    policy_a: str
+    policy_b: str
+    stratified: bool
+    variance: str  # 'classical' or 'robust'
+    p_value: float | None
+    p_bonferroni: float | None
+    p_holm: float | None
+
+
+def logrank_pairs(pairs: Sequence[tuple[Cohort, Cohort]], *, missing: str = 'refuse') -> tuple[LogrankPair, ...]:
+    """Every pair's stratified and pooled, classical and robust test, each kind corrected over the pairs (Table 3)."""
+    if not pairs:
+        raise InputError('no pair of policies was given')
+    rows: list[LogrankPair] = []
+    for stratified in (True, False):
+        found = [_logrank_or_none(a, b, stratified, missing) for a, b in pairs]
+        for kind in ('classical', 'robust'):
+            p = [None if f is None else getattr(f, kind).p_value for f in found]
+            known = [value for value in p if value is not None]
+            steps = iter(zip(bonferroni(known), holm(known), strict=True) if known else ())
+            for (a, b), value in zip(pairs, p, strict=True):
+                by_all, stepped = (None, None) if value is None else map(float, next(steps))
+                rows.append(LogrankPair(a.policy, b.policy, stratified, kind, value, by_all, stepped))
+    return tuple(rows)
+
+
+def _logrank_or_none(a: Cohort, b: Cohort, stratified: bool, missing: str) -> Logrank | None:
+    try:
+        return logrank(a.cells, b.cells, stratified=stratified, missing=missing)
+    except NotEstimable:
+        return None
 
 
 def _test(excess: float, variance: float) -> LogrankTest:

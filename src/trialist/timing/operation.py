@@ -132,11 +132,15 @@ def checked_times(durations_s: ArrayLike, observed: ArrayLike) -> tuple[FloatArr
 def operations(episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED) -> Operations:
     """The operations of these episodes; INVALID ones are counted in `n_invalid` and not scored."""
     rule = BatchRule(batch)
+    if isinstance(episodes, Episode):
+        raise InputError('wanted episodes, found a single Episode; pass [episode]')
     rows: list[tuple[float, bool, int, Cause]] = []
     scored: list[int] = []
     scenes: list[Hashable] = []
     n_invalid = 0
     for index, episode in enumerate(episodes):
+        if not isinstance(episode, Episode):
+            raise InputError(f'episodes[{index}] is {type(episode).__name__}, wanted an Episode')
         if not episode.is_valid:
             n_invalid += 1
             continue
@@ -268,9 +272,9 @@ def _is_unfinished(episode: Episode, *, placed: int, lost: int) -> bool:
                 f'more than items = {episode.items}; correct the events or the counts'
             )
         return placed + lost < episode.items
-    if episode.outcome is Outcome.SUCCESS:
-        return False
-    return placed > 0 or lost == 0
+    if episode.outcome is Outcome.FAILURE:
+        return placed > 0 or lost == 0  # with nothing placed, the loss is what failed
+    return episode.outcome is not Outcome.SUCCESS
 
 
 def _last_operation(episode: Episode, tail_s: float) -> tuple[float, bool, Cause]:

@@ -35,10 +35,26 @@ class RelativeScore:
         return self.macro.value
 
 
+def check_cells(cells: object) -> None:
+    """Raise InputError unless this maps strata to Operations."""
+    if isinstance(cells, Operations):
+        raise InputError("wanted stratum -> Operations, found Operations alone; for a single cell pass {'all': them}")
+    if not isinstance(cells, Mapping):
+        raise InputError(
+            f'wanted a mapping of stratum -> Operations, found {type(cells).__name__}; '
+            'operations_by_stratum(episodes) and Cohort.cells are such mappings'
+        )
+    for stratum, cell in cells.items():
+        if not isinstance(cell, Operations):
+            raise InputError(f'stratum {stratum!r} holds {type(cell).__name__}, wanted Operations')
+
+
 def shared_strata(
     a: Mapping[str, Operations], b: Mapping[str, Operations], *, missing: str = 'refuse'
 ) -> tuple[list[str], tuple[str, ...]]:
     """Strata with operations in both, in a's order, and those in only one: refused, or dropped by name."""
+    for cells in (a, b):
+        check_cells(cells)
     filled = [{s for s, cell in cells.items() if cell.n_operations} for cells in (a, b)]
     both = [s for s in a if s in filled[0] & filled[1]]
     lonely = tuple(sorted((set(a) | set(b)) - set(both)))
@@ -96,6 +112,8 @@ def auc(
     threads: int | None = None,
 ) -> RelativeScore:  # fmt: skip
     """P(T_model < T_reference) with ties halved, infinity tied with infinity: per stratum, and their mean."""
+    if tau_s is not None:
+        check_tau(tau_s)
     both, dropped = shared_strata(model, reference, missing=missing)
     ours, theirs = (
         resampled_cells({s: cells[s] for s in both}, n_resamples=n_resamples, rng=rng, threads=threads)

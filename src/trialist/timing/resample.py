@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError, NotEstimable
+from trialist.stats.argument import check_rng
 from trialist.timing.operation import FloatArray, IntArray, Operations
 
 RMST, CHANCE, MOMENT, PLATEAU, FIRST_QUANTILE = range(5)
@@ -70,7 +71,7 @@ def inverse_counts(most: int) -> FloatArray:
 
 def stream_seed(rng: np.random.Generator) -> np.uint64:
     """The 64-bit seed that a kernel's streams are numbered from."""
-    return np.uint64(rng.integers(0, 2**64, dtype=np.uint64))
+    return np.uint64(check_rng(rng).integers(0, 2**64, dtype=np.uint64))
 
 
 def spread(

@@ -9,6 +9,7 @@ import numpy as np
 
 from trialist.errors import NotEstimable
 from trialist.stats import Interval, wilson
+from trialist.stats.argument import check_open_unit
 from trialist.timing.cohort import Cohort
 from trialist.timing.curve import SuccessCurve, check_tau, rmst
 from trialist.timing.estimate import (
@@ -27,6 +28,30 @@ SECONDS_AN_HOUR = 3600.0
 NOT_REACHED = 'not reached'
 
 
+LABELS = {
+    'rmst_s': 'RMST',
+    'uph_of_successes': 'UPH of successes',
+    'uph_of_rmst': 'UPH of RMST',
+    'completion': 'completion F(budget)',
+    'mtbf_s': 'MTBF/A',
+    'missing_at_tau': '1 - F(tau)',
+    'hard_failure': 'hard failure',
+    'median_s': 'median',
+    'hrt': 'HRT',
+    'auc_vs_reference': 'AUC vs reference',
+    'auc_between': 'pairwise AUC',
+}
+
+
+def scalar_label(name: str) -> str:
+    """What people call the scalar of this name, in sentences and at the head of table rows."""
+    if name.startswith('chance_'):
+        return f'F({name.removeprefix("chance_").removesuffix("s")} s)'
+    if name.startswith('quantile_'):
+        return f'quantile {name.removeprefix("quantile_").removesuffix("_s")}'
+    return LABELS.get(name, name)
+
+
 def uph_of_successes(curve: SuccessCurve, tau_s: float) -> float:
     """Units per hour by Table 1's first form, 3600 / E[T | T <= tau]: the pace of the successes alone."""
     check_tau(tau_s)
@@ -40,7 +65,8 @@ def uph_of_successes(curve: SuccessCurve, tau_s: float) -> float:
 
 def uph_of_rmst(curve: SuccessCurve, tau_s: float) -> float:
     """Units per hour by Table 1's second form, 3600 / RMST(tau): failures are charged tau."""
-    return SECONDS_AN_HOUR / rmst(curve, tau_s)
+    mean_s = rmst(curve, tau_s)
+    return SECONDS_AN_HOUR / mean_s if mean_s > 0 else float('inf')
 
 
 def mtbf(curve: SuccessCurve, tau_s: float) -> float:
@@ -67,6 +93,8 @@ class Scale:
     def __post_init__(self) -> None:
         for value in (self.tau_s, self.budget_s, *self.thresholds_s):
             check_tau(value)
+        for level in self.levels:
+            check_open_unit('levels', level)
 
     @property
     def budget_s(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,9 +28,10 @@ from trialist.timing.estimate import (
 from trialist.timing.ks import MacroKS, macro_ks, match_scenes
 from trialist.timing.logrank import Logrank, logrank
 from trialist.timing.operation import Operations
-from trialist.timing.reference import auc_draws, shared_strata
+from trialist.timing.power import NeededEpisodes, needed_episodes
+from trialist.timing.reference import auc_draws, check_cells, shared_strata
 from trialist.timing.resample import NullMethod
-from trialist.timing.scalar import Scale
+from trialist.timing.scalar import Scale, scalar_label
 
 AGAINST_REFERENCE = ('hrt', 'auc_vs_reference')
 
@@ -59,7 +61,14 @@ class TimingComparison:
     tests: Mapping[str, ScalarTest]
     logrank: Logrank | None  # None when it is not estimable
     alpha: float
-    n_for_power: int | None = None  # episodes a cell that would resolve the pair, once planned
+    needed: NeededEpisodes | None = None  # episodes a cell for 80 % power; None when no curve can be planned from
+    without_reference: tuple[str, ...] = ()  # strata left out of HRT and AUC vs reference: the reference lacks them
+    p_corrected: float | None = None  # the gate's p-value after correction over pairs, when there are several
+
+    @property
+    def n_for_power(self) -> float | None:
+        """Episodes a cell for 80 % power of the gate; infinite when no difference shows beyond chance."""
+        return None if self.needed is None else self.needed.n
 
     @property
     def sentence(self) -> str:
@@ -67,16 +76,41 @@ class TimingComparison:
         a, b = self.policy_a, self.policy_b
         if self.verdict is Verdict.BETTER:
             other = b if self.better == a else a
-            return f'{self.better} is better than {other} (macro KS p = {self.ks.p_value:.3g}; direction by RMST).'
+            return f'{self.better} is better than {other} ({self.gate}; direction by RMST).'
         if self.verdict is Verdict.CROSSING:
             return (
-                f'{a} and {b} differ and neither is better: {", ".join(self.favouring_a)} favour {a}, '
-                f'{", ".join(self.favouring_b)} favour {b}.'
+                f'{a} and {b} differ ({self.gate}) and neither is better: {a} is ahead by '
+                f'{_listed(self.favouring_a)}, {b} by {_listed(self.favouring_b)}.'
             )
         if self.verdict is Verdict.DIRECTION_UNRESOLVED:
-            return f'{a} and {b} differ (macro KS p = {self.ks.p_value:.3g}); which is better is not resolved.'
-        need = '' if self.n_for_power is None else f' About {self.n_for_power} episodes a cell would resolve them.'
-        return f'{a} and {b} are not told apart at this N (macro KS p = {self.ks.p_value:.3g}).{need}'
+            return f'{a} and {b} differ ({self.gate}); which is better is not resolved.'
+        return f'{a} and {b} are not told apart at this N ({self.gate}).{self._need}'
+
+    @property
+    def _need(self) -> str:
+        if self.needed is None or self.needed.interval is None:
+            return ''
+        low, high = self.needed.interval
+        share = f'{self.needed.power:.0%} power'
+        if math.isinf(self.needed.n):
+            bound = '' if math.isinf(low) else f'; at least {low:.0f} ({self.needed.level:.0%})'
+            return f' No difference shows beyond chance, so no N promises {share}{bound}.'
+        upper = 'any number' if math.isinf(high) else f'{high:.0f}'
+        return (
+            f' For {share} about {self.needed.n:.0f} episodes a cell are needed '
+            f'({self.needed.level:.0%} interval {low:.0f} to {upper}).'
+        )
+
+    @property
+    def gate(self) -> str:
+        """The p-value that decided whether they differ, in words."""
+        corrected = '' if self.p_corrected is None else f', {self.p_corrected:.3g} after Holm'
+        return f'macro KS p = {self.ks.p_value:.3g}{corrected}'
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = (scalar_label(name) for name in names)
+    return f'{", ".join(first)} and {last}' if first else last
 
 
 def compare_timing(
@@ -96,6 +130,8 @@ def compare_timing(
     times = scale or Scale()
     both, _ = shared_strata(a, b, missing=missing)
     first, second = {s: a[s] for s in both}, {s: b[s] for s in both}
+    if reference is not None:
+        check_cells(reference)
     paired = NullMethod(method) is NullMethod.PAIRED_SWAP
     if paired:
         first, second = match_scenes(first, second)
@@ -107,7 +143,8 @@ def compare_timing(
         threads=threads,
     )  # fmt: skip
     tests = scalar_tests(
-        first, second, tau_s=times.tau_s, thresholds_s=times.thresholds_s, n_resamples=n_resamples, rng=rng,
+        first, second, tau_s=times.tau_s, thresholds_s=sorted({*times.thresholds_s, times.tau_s}),
+        n_resamples=n_resamples, rng=rng,
         method=method, threads=threads,
     )  # fmt: skip
     for_a = tuple(n for n, e in advantages.items() if e.percentile is not None and e.percentile.low > 0)
@@ -116,7 +153,13 @@ def compare_timing(
     return TimingComparison(
         policy_a=names[0], policy_b=names[1], verdict=verdict, better=better, favouring_a=for_a, favouring_b=for_b,
         ks=ks, advantages=advantages, tests=tests, logrank=_logrank_or_none(first, second), alpha=alpha,
+        needed=_needed_or_none(first, second, rng=rng, alpha=alpha, tau_s=ks_tau_s, method=method),
+        without_reference=tuple(s for s in first if reference is not None and not _has(reference, s)),
     )  # fmt: skip
+
+
+def _has(cells: Mapping[str, Operations], stratum: str) -> bool:
+    return stratum in cells and cells[stratum].n_operations > 0
 
 
 def _decide(
@@ -131,6 +174,18 @@ def _decide(
     if 'rmst_s' in for_b:
         return Verdict.BETTER, names[1]
     return Verdict.DIRECTION_UNRESOLVED, None
+
+
+def _needed_or_none(
+    a: Mapping[str, Operations], b: Mapping[str, Operations], *, rng: np.random.Generator, alpha: float,
+    tau_s: float | None, method: NullMethod | str,
+) -> NeededEpisodes | None:  # fmt: skip
+    from trialist.errors import NotEstimable
+
+    try:
+        return needed_episodes(a, b, rng=rng, alpha=alpha, tau_s=tau_s, method=method)
+    except NotEstimable:
+        return None
 
 
 def _logrank_or_none(a: Mapping[str, Operations], b: Mapping[str, Operations]) -> Logrank | None:
@@ -163,7 +218,7 @@ def _advantages(
     if reference is not None:
         found |= _reference_advantages(a, b, reference, ours, theirs, times, rng=rng, threads=threads)
     if paired:
-        anchored = 0 if reference is None else sum(s in reference and reference[s].n_operations > 0 for s in a)
+        anchored = 0 if reference is None else sum(_has(reference, s) for s in a)
         found = {
             name: pair_left_out(d, _matched_groups(name, anchored if name in AGAINST_REFERENCE else len(a)))
             for name, d in found.items()
@@ -200,7 +255,7 @@ def _reference_advantages(
     rng: np.random.Generator, threads: int | None,
 ) -> dict[str, Draws]:  # fmt: skip
     """HRT and AUC-vs-reference differences; both policies see the same resampled reference."""
-    strata = [s for s in a if s in reference and reference[s].n_operations]
+    strata = [s for s in a if _has(reference, s)]
     if not strata:
         return {}
     n_resamples = next(iter(ours.values())).n_resamples
@@ -253,7 +308,7 @@ def compare_all(
     ks_tau_s: float | None = None, n_resamples: int = 2000, alpha: float = 0.05,
     method: NullMethod | str = NullMethod.PERMUTATION, missing: str = 'refuse', threads: int | None = None,
 ) -> AllPairs:  # fmt: skip
-    """Compare all pairs, with Holm's correction for the letters."""
+    """Compare all pairs; letters and verdicts both go by the macro-KS p-values after Holm's correction."""
     if len(found) < 2:
         raise InputError(f'wanted at least two policies to compare, found {len(found)}')
     times = scale or Scale()
@@ -270,7 +325,15 @@ def compare_all(
     adjusted = holm([c.ks.p_value for c in comparisons])
     letters = letter_groups(different_matrix(pairs, list(adjusted), k=len(ranked), alpha=alpha))
     names = tuple(c.policy for c in ranked)
-    return AllPairs(names, dict(zip(names, letters, strict=True)), comparisons, tuple(map(float, adjusted)), alpha)
+    judged = tuple(_corrected(c, float(p), alpha) for c, p in zip(comparisons, adjusted, strict=True))
+    return AllPairs(names, dict(zip(names, letters, strict=True)), judged, tuple(map(float, adjusted)), alpha)
+
+
+def _corrected(found: TimingComparison, p: float, alpha: float) -> TimingComparison:
+    """The comparison as one of many: what the corrected p-value does not resolve is unresolved."""
+    if p <= alpha:
+        return replace(found, p_corrected=p)
+    return replace(found, p_corrected=p, verdict=Verdict.UNRESOLVED, better=None)
 
 
 def _macro_rmst(cohort: Cohort, tau_s: float) -> float:

@@ -88,7 +88,8 @@ class Kinematics:
         """Joint angles whose tool is as near to `target` (7,) as a few steps from `start_rad` get."""
         from trialist.hosts.tabletop.kernel import inverse
 
-        found: FloatArray = inverse(_TABLE, _HAND, target, start_rad, _HOME, _EASE, _LOW, _HIGH, iterations)
+        goal, start = np.asarray(target, dtype=np.float64), np.asarray(start_rad, dtype=np.float64)
+        found: FloatArray = inverse(_TABLE, _HAND, goal, start, _HOME, _EASE, _LOW, _HIGH, iterations)
         return found
 
     def effort(self, angles_rad: FloatArray, acceleration_rad_s2: FloatArray) -> FloatArray:

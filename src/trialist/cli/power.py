@@ -1,0 +1,390 @@
+"""`trialist power ...`: how many rollouts a claim needs, from formulas, from a pilot, or from assumed curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trialist.cli.output import FormatOption, print_table, progress_bar
+from trialist.cli.source import MethodOption, SeedOption, WhereOption
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trialist.run import TrialPlan
+    from trialist.timing import AssumedCell, AssumedCurve, Operations
+
+BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
+
+power_app = typer.Typer(no_args_is_help=True, help='How many rollouts a claim needs.')
+
+PowerOption = Annotated[float, typer.Option('--power', help='The chance to find what is there.')]
+AlphaOption = Annotated[float, typer.Option('--alpha', help='The chance to find what is not there.')]
+AssumeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        '--assume',
+        help='With no pilot, a policy as NAME:median=40,spread=0.8,ever=0.95 or NAME:curve.csv '
+        '(columns t_s, chance); give two.',
+    ),
+]
+StrataOption = Annotated[int, typer.Option('--strata', min=1, help='Strata of an assumed pair, all alike.')]
+ItemsOption = Annotated[int, typer.Option('--operations', min=1, help='Operations in an assumed episode.')]
+CorrelationOption = Annotated[
+    float, typer.Option('--correlation', help='How alike operations of an assumed episode are, 0 to 1.')
+]
+WatchedOption = Annotated[
+    float | None, typer.Option('--watched', help='Assumed operations that take longer are censored (s).')
+]
+SizesOption = Annotated[str, typer.Option('--n', help='Episodes a cell, as 5,10,20 or 5:50:5.')]
+OptionalStore = Annotated[Path | None, typer.Argument(metavar='[STORE]', help='A pilot: the folder of a store.')]
+
+
+@power_app.command('size')
+def size(
+    rate: Annotated[float, typer.Option('--rate', help='The success rate expected (of the worse policy).')] = 0.7,
+    difference: Annotated[float, typer.Option('--difference', '-d', help='The difference worth finding.')] = 0.05,
+    discordance: Annotated[
+        float | None, typer.Option('--discordance', help='Share of scenes on which the policies disagree.')
+    ] = None,
+    policies: Annotated[int, typer.Option('--policies', min=2)] = 2,
+    tasks: Annotated[int, typer.Option('--tasks', min=1)] = 1,
+    conditions: Annotated[int, typer.Option('--conditions', min=1)] = 1,
+    overall: Annotated[bool, typer.Option('--overall', help='Compare the means over cells, not cell by cell.')] = False,
+    reference: Annotated[
+        bool, typer.Option('--against-reference', help='Compare with one reference, not all pairs.')
+    ] = False,
+    power: PowerOption = 0.8,
+    alpha: AlphaOption = 0.05,
+    survey: Annotated[bool, typer.Option('--survey', help="Also print the surveyed papers' numbers.")] = False,
+    form: FormatOption = 'text',
+) -> None:
+    """Sample sizes for success rates: an interval, two policies, paired or not, not worse than, a whole plan.
+
+    Example: `trialist power size --rate 0.7 --difference 0.05 --policies 4 --tasks 10`
+    """
+    from trialist.show.planning import plan_table, sizes_table, survey_table
+    from trialist.stats import field_position, plan_sizes, read_survey
+
+    found = plan_sizes(
+        rate, difference, discordance=2 * difference if discordance is None else discordance, policies=policies,
+        tasks=tasks, conditions=conditions, claim='overall' if overall else 'per_cell',
+        contrast='against_reference' if reference else 'all_pairs', power=power, alpha=alpha,
+    )  # fmt: skip
+    rows = single_sizes(rate, difference, discordance, power=power, alpha=alpha)
+    title = f'One comparison: {100 * difference:g} points around {100 * rate:g} %'
+    print_table(sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.'), form)
+    paired = next(r for r in found if 'paired difference (McNemar)' in r.design)
+    position = field_position(paired.per_cell)
+    print_table(plan_table(found, note=f'McNemar, {position}.'), form)
+    if survey:
+        print_table(survey_table(read_survey(), position), form)
+
+
+def single_sizes(
+    rate: float, difference: float, discordance: float | None, *, power: float, alpha: float
+) -> list[tuple[str, int | None, str]]:
+    """Every formula's answer for one comparison; None where it can not be computed."""
+    from trialist.stats import (
+        barnard_sample_size,
+        mcnemar_rollouts,
+        mcnemar_sample_size,
+        noninferiority_sample_size,
+        paired_noninferiority_sample_size,
+        two_proportion_sample_size,
+        wilson_sample_size,
+    )
+
+    better = rate + difference if rate + difference <= 1 else rate - difference
+    each, pairs, both = 'rollouts of each policy', 'pairs', 'rollouts of both policies'
+    widths = [(p, wilson_sample_size(difference, p, level=1 - alpha)) for p in dict.fromkeys((0.5, rate))]
+    by_z = two_proportion_sample_size(rate, better, power=power, alpha=alpha)
+    exact = barnard_sample_size(rate, better, power=power, alpha=alpha) if by_z <= BARNARD_MOST else None
+    rows: list[tuple[str, int | None, str]] = [
+        *((f'Wilson interval of ±{difference:g}, at a rate of {p:g}', n, each) for p, n in widths),
+        ('unpaired, two proportions (z)', by_z, each),
+        ("unpaired, Barnard's exact test" + ('' if exact else f': over {BARNARD_MOST}, take z'), exact, each),
+        (f'unpaired, not worse by {difference:g}',
+         noninferiority_sample_size(rate, rate, margin=difference, power=power, alpha=alpha), each),
+    ]  # fmt: skip
+    for psi in [2 * difference, 5 * difference] if discordance is None else [discordance]:
+        if not difference <= psi <= 1:
+            continue
+        rows += [
+            (f'paired, McNemar at discordance {psi:g}', mcnemar_sample_size(difference, psi, power, alpha), pairs),
+            (f'paired, McNemar at discordance {psi:g}', mcnemar_rollouts(difference, psi, power, alpha), both),
+            (f'paired, not worse by {difference:g}, discordance {psi:g}',
+             paired_noninferiority_sample_size(0.0, psi, margin=difference, power=power, alpha=alpha), pairs),
+        ]  # fmt: skip
+    return rows
+
+
+@power_app.command('bridge')
+def bridge(
+    store: OptionalStore = None,
+    a: Annotated[str | None, typer.Argument(metavar='[A]', help='A policy of the store.')] = None,
+    b: Annotated[str | None, typer.Argument(metavar='[B]', help='Another.')] = None,
+    assume: AssumeOption = None,
+    strata: StrataOption = 1,
+    operations: ItemsOption = 1,
+    correlation: CorrelationOption = 0.0,
+    watched: WatchedOption = None,
+    n: SizesOption = '5,10,15,20,25,30,40,50,75,100',
+    tau: Annotated[float | None, typer.Option('--tau', help='Look for differences only up to here (s).')] = None,
+    power: PowerOption = 0.8,
+    alpha: AlphaOption = 0.05,
+    design_effect: Annotated[
+        float | None, typer.Option('--design-effect', help='Given, not estimated from the episodes.')
+    ] = None,
+    debias: Annotated[
+        str, typer.Option('--debias', help="deconvolve, subtract or none: what chance put into the pilot's difference.")
+    ] = 'deconvolve',
+    method: MethodOption = 'permutation',
+    bridges: Annotated[int, typer.Option('--bridges', min=100, help='Simulated bridges.')] = 4000,
+    seed: SeedOption = 0,
+    where: WhereOption = None,
+    figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Power of the macro-KS test of time-to-success, by the Brownian-bridge model: from a pilot or assumed curves.
+
+    Example: `trialist power bridge --assume new:median=35 --assume old:median=45,ever=0.95 --strata 4 --operations 4`
+    """
+    import numpy as np
+
+    from trialist.cli.source import check_method
+    from trialist.errors import InputError
+    from trialist.show.planning import power_table
+    from trialist.stats import field_position
+    from trialist.timing import bridge_power
+
+    cells = policy_cells(
+        store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched
+    )
+    names = pick_two(cells, a, b)
+    found = bridge_power(
+        cells[names[0]], cells[names[1]], rng=np.random.default_rng(seed), per_cell=parse_sizes(n), power=power,
+        alpha=alpha, tau_s=tau, design_effect=design_effect, debias=debias, method=check_method(method),
+        n_bridges=bridges,
+    )  # fmt: skip
+    needed = found.needed.n
+    habit = field_position(int(needed)) if np.isfinite(needed) else None
+    print_table(power_table(found, names=names, habit=habit), form)
+    if figure is not None:
+        from trialist.show.figure import save_figure
+        from trialist.show.planning_figure import draw_power_curves
+
+        if not found.per_cell.size:
+            raise InputError('a figure of power needs some --n')
+        typer.echo(f'wrote {save_figure(draw_power_curves({names: found}), figure)}')
+
+
+@power_app.command('detect')
+def detect(
+    store: OptionalStore = None,
+    pair: Annotated[list[str] | None, typer.Option('--pair', help='Only A:B; repeat it for more.')] = None,
+    assume: AssumeOption = None,
+    strata: StrataOption = 1,
+    operations: ItemsOption = 1,
+    correlation: CorrelationOption = 0.0,
+    watched: WatchedOption = None,
+    n: SizesOption = '5,10,15,20,25,30',
+    metric: Annotated[
+        list[str] | None, typer.Option('--metric', help='ks, rmst_s or chance_<t>s; default: ks, rmst_s, F(30), F(60).')
+    ] = None,
+    tau: Annotated[float, typer.Option('--tau', help='KS and RMST look no further (s).')] = 120.0,
+    trials: Annotated[int, typer.Option('--trials', min=1, help='Simulated trials for each pair and N.')] = 300,
+    resamples: Annotated[int, typer.Option('--resamples', min=1, help='Resamples of each test.')] = 200,
+    target: Annotated[float, typer.Option('--power', help='The detection rate to reach.')] = 0.8,
+    alpha: AlphaOption = 0.05,
+    method: MethodOption = 'permutation',
+    fit: Annotated[
+        str | None, typer.Option('--fit', help='Fit the bridge model at these N, judge it at the others.')
+    ] = None,
+    seed: SeedOption = 0,
+    threads: Annotated[int | None, typer.Option('--threads', min=1, help='Default: every core.')] = None,
+    where: WhereOption = None,
+    csv: Annotated[Path | None, typer.Option('--csv', help='Write every (pair, metric, N, rate) here.')] = None,
+    figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
+    form: FormatOption = 'text',
+) -> None:
+    """How often each test tells policies apart at each N: subsamples of a pilot, or draws from assumed curves.
+
+    Example: `trialist power detect runs/may --pair groot:act --csv detection.csv --figure detection.pdf`
+    """
+    import numpy as np
+
+    from trialist.cli.source import check_method
+    from trialist.errors import InputError
+    from trialist.show.planning import design_table, detection_table, smallest_table
+    from trialist.show.table import render
+    from trialist.timing import calibrate_design_effect, detection_rate
+    from trialist.timing.detection import METRICS
+
+    cells = policy_cells(
+        store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched
+    )
+    pairs = None if pair is None else [(text.partition(':')[0], text.partition(':')[2]) for text in pair]
+    rng = np.random.default_rng(seed)
+    with progress_bar('pairs x N') as advance:
+        found = detection_rate(
+            cells, rng=rng, per_cell=parse_sizes(n), pairs=pairs, metrics=metric or METRICS, tau_s=tau,
+            n_trials=trials, n_resamples=resamples, alpha=alpha, method=check_method(method), missing='drop',
+            threads=threads, on_row=advance,
+        )  # fmt: skip
+    print_table(smallest_table(found, target=target), form)
+    if csv is None or form != 'text':
+        print_table(detection_table(found), form)
+    if csv is not None:
+        csv.write_text(render(detection_table(found), 'csv'), encoding='utf-8')
+        typer.echo(f'wrote {csv}', err=True)
+    if fit is not None:
+        if 'ks' not in found.metrics:
+            raise InputError('--fit compares the bridge model with KS rates; keep ks among the metrics')
+        calibrated = calibrate_design_effect(
+            {f'{x} {y}': (cells[x], cells[y]) for x, y in found.pairs},
+            {f'{x} {y}': found.rates((x, y), 'ks') for x, y in found.pairs},
+            fit_on=parse_sizes(fit), rng=rng, alpha=alpha, tau_s=tau, method=check_method(method),
+        )  # fmt: skip
+        print_table(design_table(calibrated), form)
+    if figure is not None:
+        from trialist.show.figure import save_figure
+        from trialist.show.planning_figure import draw_detection_study
+
+        typer.echo(f'wrote {save_figure(draw_detection_study(found, target=target), figure)}', err=True)
+
+
+def parse_sizes(text: str) -> list[int]:
+    """`5,10,20` or `5:50:5` (its end included) as numbers of episodes."""
+    from trialist.errors import InputError
+
+    try:
+        if ':' in text:
+            start, stop, step = (int(part) for part in text.split(':'))
+            return list(range(start, stop + 1, step))
+        return [int(part) for part in text.split(',') if part]
+    except ValueError:
+        raise InputError(f'wanted numbers like 5,10,20 or 5:50:5, found {text!r}') from None
+
+
+def policy_cells(
+    store: Path | None, assume: list[str] | None, where: list[str] | None, *, strata: int, operations: int,
+    correlation: float, watched: float | None,
+) -> dict[str, Mapping[str, Operations | AssumedCell]]:  # fmt: skip
+    """Policy -> stratum -> pilot operations, or an assumption."""
+    from trialist.cli.source import read_episodes
+    from trialist.errors import InputError
+    from trialist.timing import AssumedCell, cohorts
+
+    if (store is None) == (not assume):
+        raise InputError('wanted a STORE to plan from, or two --assume, and not both')
+    if store is not None:
+        found = cohorts(read_episodes(store, where))
+        return {name: c.cells for name, c in found.items() if c.cells and not c.is_reference}
+    named = dict(parse_assumption(text) for text in assume or [])
+    if len(named) < 2:
+        raise InputError('wanted two --assume with different names: --assume new:median=35 --assume old:median=45')
+    return {
+        name: {f'stratum {k + 1}': AssumedCell(curve, operations, correlation, watched) for k in range(strata)}
+        for name, curve in named.items()
+    }
+
+
+def parse_assumption(text: str) -> tuple[str, AssumedCurve]:
+    """NAME:median=40,spread=0.8,ever=0.95 or NAME:curve.csv as a name and an AssumedCurve."""
+    import csv
+
+    import numpy as np
+
+    from trialist.errors import InputError, UnknownName
+    from trialist.timing import AssumedCurve, lognormal_curve
+
+    name, separator, rest = text.partition(':')
+    if not (name and separator and rest):
+        raise InputError(f'--assume wants NAME:median=40,spread=0.8,ever=0.95 or NAME:curve.csv, found {text!r}')
+    if '=' not in rest:
+        path = Path(rest)
+        if not path.exists():
+            raise InputError(f'{path}: no such file; --assume wants NAME:median=40 or NAME:curve.csv')
+        with path.open(newline='', encoding='utf-8') as stream:
+            rows = list(csv.DictReader(stream))
+        try:
+            points = [(float(row['t_s']), float(row['chance'])) for row in rows]
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f'{path}: wanted the columns t_s and chance, all numbers') from None
+        return name, AssumedCurve(np.array([p[0] for p in points]), np.array([p[1] for p in points]))
+    given: dict[str, float] = {}
+    for part in rest.split(','):
+        key, _, value = part.partition('=')
+        if key not in ('median', 'spread', 'ever'):
+            raise UnknownName('part of an assumption', key, ['median', 'spread', 'ever'])
+        try:
+            given[key] = float(value)
+        except ValueError:
+            raise InputError(f'--assume {text}: {key} is {value!r}, wanted a number') from None
+    if 'median' not in given:
+        raise InputError(f'--assume {text}: wanted a median in seconds, as median=40')
+    return name, lognormal_curve(given['median'], spread=given.get('spread', 0.8), ceiling=given.get('ever', 1.0))
+
+
+def pick_two(cells: Mapping[str, object], a: str | None, b: str | None) -> tuple[str, str]:
+    """The two policies asked for, or the only two there are."""
+    from trialist.errors import InputError, UnknownName
+
+    if a is None and b is None and len(cells) == 2:
+        first, second = cells
+        return first, second
+    if a is None or b is None:
+        raise InputError(f'wanted two policies to compare; there are {", ".join(cells)}')
+    for name in (a, b):
+        if name not in cells:
+            raise UnknownName('policy', name, cells)
+    return a, b
+
+
+def print_plan_power(
+    plan: TrialPlan, *, power: float, rate: float, difference: float, discordance: float | None, pilot: Path | None,
+    form: str,
+) -> None:  # fmt: skip
+    """What a declared trial needs for the power asked, against what it has and what is usual."""
+    from trialist.show.planning import plan_table
+    from trialist.stats import field_position, plan_sizes
+
+    target = plan.power
+    if target is not None:
+        rate, difference = target.success_rate or rate, target.difference
+        discordance = target.discordance if discordance is None else discordance
+    found = plan_sizes(
+        rate, difference, discordance=2 * difference if discordance is None else discordance,
+        policies=len(plan.policies), tasks=len(plan.cells()), claim='overall',
+        contrast='against_reference' if plan.reference else 'all_pairs', power=power,
+    )  # fmt: skip
+    has = plan.episodes_in_a_cell() * plan.repeats
+    note = (
+        f'{100 * difference:g} points around {100 * rate:g} %, mean over {len(plan.cells())} cells, power {power:g}. '
+        f'The plan has {has} a cell: {field_position(has)}.'
+    )
+    print_table(plan_table(found, note=note), form)
+    if pilot is not None:
+        _print_pilot_power(pilot, power=power, has=has, form=form)
+
+
+def _print_pilot_power(pilot: Path, *, power: float, has: int, form: str) -> None:
+    """Episodes a cell for the macro-KS test of every pair of the pilot."""
+    import itertools
+
+    import numpy as np
+
+    from trialist.show.planning import needed_table
+    from trialist.timing import bridge_power
+
+    cells = policy_cells(pilot, None, None, strata=1, operations=1, correlation=0.0, watched=None)
+    found = {
+        (a, b): bridge_power(
+            cells[a], cells[b], rng=np.random.default_rng(0), per_cell=[has], power=power, missing='drop'
+        )
+        for a, b in itertools.combinations(cells, 2)
+    }  # fmt: skip
+    print_table(needed_table(found), form)

@@ -1,0 +1,223 @@
+"""The Brownian-bridge model of the macro-KS statistic (PhAIL, Appendix H).
+
+In a stratum with N episodes a policy, sqrt(N) (Fa - Fb) is about a Gaussian process around sqrt(N) times the true
+difference (the drift). The process is taken as two Brownian bridges, each run on its own curve's clock and scaled by
+sqrt(D / m): m operations an episode, D the design effect. Its law does not depend on N, so that one set of simulated
+bridges serves every N: only the drift is scaled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trialist.errors import NotEstimable
+from trialist.timing.assumed import AssumedCell, assumed_operations
+from trialist.timing.curve import episode_influence, success_curve
+from trialist.timing.operation import FloatArray, Operations
+from trialist.timing.resample import NullMethod
+
+GRID = 120
+BATCH_BRIDGES = 500
+ASSUMED_EPISODES = 3000
+Cell = Operations | AssumedCell
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StratumModel:
+    """One stratum: both curves on a grid of times, and the noise of an episode."""
+
+    times_s: FloatArray  # (k,)
+    chance_a: FloatArray  # (k,)
+    chance_b: FloatArray  # (k,)
+    design_effect: tuple[float, float]  # of a, of b
+    operations_per_episode: tuple[float, float]
+    n_episodes: tuple[int, int]  # the pilot's; what the plug-in's bias comes from
+    is_assumed: bool
+    pairing: float = 1.0  # variance of the difference of matched scenes over that of unmatched ones
+
+    @property
+    def drift(self) -> FloatArray:
+        return self.chance_a - self.chance_b
+
+    @property
+    def variances(self) -> tuple[float, float]:
+        """What multiplies F (1 - F) / N in the variance of each curve."""
+        scale = [d / m * self.pairing for d, m in zip(self.design_effect, self.operations_per_episode, strict=True)]
+        return scale[0], scale[1]
+
+    @property
+    def pilot_size(self) -> float:
+        """Episodes a policy that carry the pilot's noise when both arms have as many."""
+        (va, vb), (na, nb) = self.variances, self.n_episodes
+        return (va + vb) / (va / na + vb / nb)
+
+
+def stratum_model(
+    a: Cell, b: Cell, *, tau_s: float | None, rng: np.random.Generator, design_effect: float | None = None,
+    is_paired: bool = False,
+) -> StratumModel:  # fmt: skip
+    """Curves and noise of one stratum, from pilot operations or from an assumption."""
+    if is_paired and (isinstance(a, AssumedCell) or isinstance(b, AssumedCell)):
+        raise NotEstimable('assumed curves say nothing about matched scenes; plan them as unpaired')
+    drawn = [assumed_operations(c, ASSUMED_EPISODES, rng=rng) if isinstance(c, AssumedCell) else c for c in (a, b)]
+    times = _grid(drawn, tau_s)
+    influence = [episode_influence(c.durations_s, c.observed, c.cluster, times, n_episodes=c.n_episodes) for c in drawn]
+    chance = [
+        given.curve.at(times) if isinstance(given, AssumedCell) else np.atleast_1d(_curve_at(c, times))
+        for given, c in zip((a, b), drawn, strict=True)
+    ]
+    effects = [_design_effect(c, f, i) for c, f, i in zip(drawn, chance, influence, strict=True)]
+    pairing = 1.0
+    if is_paired:
+        apart = sum(float((i**2).sum()) for i in influence)
+        pairing = float(((influence[0] - influence[1]) ** 2).sum()) / apart if apart > 0 else 1.0
+    return StratumModel(
+        times_s=times,
+        chance_a=chance[0],
+        chance_b=chance[1],
+        design_effect=(effects[0], effects[1]) if design_effect is None else (design_effect, design_effect),
+        operations_per_episode=tuple(c.n_operations / c.n_episodes for c in drawn),  # type: ignore[arg-type]
+        n_episodes=(drawn[0].n_episodes, drawn[1].n_episodes),
+        is_assumed=isinstance(a, AssumedCell) and isinstance(b, AssumedCell),
+        pairing=pairing,
+    )
+
+
+def design_effect(cell: Operations, *, tau_s: float | None = None) -> float:
+    """The design effect of one cell: the clustered variance of its curve over that of independent operations.
+
+    Both are summed over the times at which something succeeded. Without censoring and with m operations in every
+    episode it is 1 + (m - 1) rho, rho being the within-episode correlation of the indicators T <= t, weighted by their
+    variance; censoring makes it larger.
+    """
+    times = _grid([cell], tau_s)
+    influence = episode_influence(cell.durations_s, cell.observed, cell.cluster, times, n_episodes=cell.n_episodes)
+    return _design_effect(cell, np.atleast_1d(_curve_at(cell, times)), influence)
+
+
+def _design_effect(cell: Operations, chance: FloatArray, influence: FloatArray) -> float:
+    alone = float((chance * (1 - chance)).sum()) / cell.n_operations
+    if alone <= 0 or cell.n_episodes < 2:
+        return 1.0
+    # The infinitesimal jackknife is short by the degree of freedom that the curve itself takes.
+    return float((influence**2).sum()) / alone * cell.n_episodes / (cell.n_episodes - 1)
+
+
+def _curve_at(cell: Operations, times: FloatArray) -> FloatArray:
+    return np.asarray(success_curve(cell.durations_s, cell.observed).at(times), dtype=np.float64)
+
+
+def _grid(cells: Sequence[Operations], tau_s: float | None) -> FloatArray:
+    """The times of successes up to tau, thinned to about GRID of them, evenly in the pooled chance."""
+    seen = np.concatenate([c.durations_s[c.observed & np.isfinite(c.durations_s)] for c in cells])
+    times = np.unique(seen[seen <= (np.inf if tau_s is None else tau_s)])
+    if len(times) == 0:
+        raise NotEstimable('no success was seen (by tau, if one is given): there is no curve to plan from')
+    pooled = np.mean([np.atleast_1d(_curve_at(c, times)) for c in cells], axis=0)
+    places = np.searchsorted(pooled, np.linspace(0, pooled[-1], GRID))
+    return np.asarray(times[np.unique(np.minimum(places, len(times) - 1))], dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bridges:
+    """Simulated noise of every stratum, and the null's own: what power at any N and any drift is read from."""
+
+    models: tuple[StratumModel, ...]
+    noise: tuple[FloatArray, ...]  # each (bridges, k), float32: sqrt(N) (Fa - Fb) less its drift
+    null_noise: tuple[FloatArray, ...]  # each (bridges, k): the same for the pooled curve
+    between: FloatArray  # (strata, bridges): the null's share of the difference between the arms
+    method: NullMethod
+
+    @property
+    def n_bridges(self) -> int:
+        return len(self.noise[0])
+
+    def critical(self, shrink: float, *, alpha: float, n: float) -> float:
+        """The simulated 1 - alpha quantile of sqrt(N) times the macro-KS under the test's own null.
+
+        The null is resampled from both arms together, so that its spread also holds the difference between the arms.
+        """
+        weight = shrink * (1.0 if self.method is NullMethod.PAIRED_SWAP else math.sqrt(0.5))
+        sups = [
+            sup_shifted(noise, weight * model.drift, per_row=row)
+            for noise, model, row in zip(self.null_noise, self.models, self.between, strict=True)
+        ]
+        scale = math.sqrt(1 - 1 / (2 * n)) if self.method is NullMethod.POOLED_BOOTSTRAP else 1.0
+        return scale * float(np.quantile(np.mean(sups, axis=0), 1 - alpha))
+
+    def statistics(self, n: float, *, shrink: float = 1.0) -> FloatArray:
+        """(bridges,) sqrt(N) times the macro-KS when the drift is `shrink` times the one given."""
+        return np.asarray(
+            np.mean(
+                [sup_shifted(z, shrink * math.sqrt(n) * m.drift) for z, m in zip(self.noise, self.models, strict=True)],
+                axis=0,
+            ),
+            dtype=np.float64,
+        )
+
+    def power(self, n: float, *, shrink: float, alpha: float, critical: float | None = None) -> float:
+        """The chance that the test rejects at `alpha` with N episodes a cell."""
+        edge = self.critical(shrink, alpha=alpha, n=n) if critical is None else critical
+        return float(np.mean(self.statistics(n, shrink=shrink) > edge))
+
+    def pilot_statistics(self, shrink: float, *, noise_factor: float = 1.0) -> FloatArray:
+        """(bridges,) macro-KS of a pilot of the given size, were the true drift `shrink` times the one given."""
+        parts = [
+            sup_shifted(z, shrink * math.sqrt(m.pilot_size) / noise_factor * m.drift)
+            * (noise_factor / math.sqrt(m.pilot_size))
+            for z, m in zip(self.noise, self.models, strict=True)
+        ]
+        return np.asarray(np.mean(parts, axis=0), dtype=np.float64)
+
+
+def simulate_bridges(
+    models: Sequence[StratumModel], n_bridges: int, *, rng: np.random.Generator, method: NullMethod
+) -> Bridges:
+    """Draw every stratum's bridges once."""
+    noise, null_noise = [], []
+    for model in models:
+        va, vb = model.variances
+        both = _bridge(model.chance_a, n_bridges, rng) * np.float32(math.sqrt(va))
+        both += _bridge(model.chance_b, n_bridges, rng) * np.float32(math.sqrt(vb))
+        noise.append(both)
+        pooled = (model.chance_a + model.chance_b) / 2
+        null_noise.append(_bridge(pooled, n_bridges, rng) * np.float32(math.sqrt(va + vb)))
+    between = rng.standard_normal((len(models), n_bridges))
+    return Bridges(tuple(models), tuple(noise), tuple(null_noise), between, method)
+
+
+def _bridge(clock: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
+    """(count, k) standard Brownian bridges at the increasing `clock` values in [0, 1]."""
+    steps = np.sqrt(np.diff(np.concatenate([[0.0], clock, [1.0]])).clip(0)).astype(np.float32)
+    walk = rng.standard_normal((count, len(steps)), dtype=np.float32)
+    walk *= steps
+    np.cumsum(walk, axis=1, out=walk)
+    return np.asarray(walk[:, :-1] - clock.astype(np.float32) * walk[:, -1:])
+
+
+def sup_shifted(noise: FloatArray, drift: FloatArray, *, per_row: FloatArray | None = None) -> FloatArray:
+    """(rows,) sup over times of |noise + drift|, the drift scaled row by row where asked; batches fit a cache."""
+    out = np.empty(len(noise))
+    shift = drift.astype(np.float32)
+    for start in range(0, len(noise), BATCH_BRIDGES):
+        part = noise[start : start + BATCH_BRIDGES]
+        if per_row is None:
+            moved = part + shift
+        else:
+            moved = part + per_row[start : start + BATCH_BRIDGES, None].astype(np.float32) * shift
+        out[start : start + BATCH_BRIDGES] = np.maximum(moved.max(axis=1), -moved.min(axis=1))
+    return out
+
+
+def stratum_models(
+    a: Mapping[str, Cell], b: Mapping[str, Cell], *, tau_s: float | None, rng: np.random.Generator,
+    design_effect: float | None = None, is_paired: bool = False,
+) -> tuple[StratumModel, ...]:  # fmt: skip
+    """One model a stratum, in a's order."""
+    return tuple(
+        stratum_model(a[s], b[s], tau_s=tau_s, rng=rng, design_effect=design_effect, is_paired=is_paired) for s in a
+    )

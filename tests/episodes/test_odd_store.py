@@ -1,0 +1,144 @@
+"""Stores that were edited oddly, merged, copied without empty folders, or hold ids of others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trialist.episodes import Episode, Outcome, Store, read_store
+from trialist.episodes.maintain import merge_stores
+from trialist.episodes.verify import verify_store
+from trialist.errors import InputError, StoreError
+
+
+def episode(name: str = 'one', *, attempt: int = 0, **more: object) -> Episode:
+    return Episode(
+        policy='a', task='t', outcome=Outcome.SUCCESS, duration_s=3.0, episode_id=name, attempt=attempt, **more
+    )  # type: ignore[arg-type]
+
+
+def stored(path: Path, *episodes: Episode) -> Store:
+    store = Store.create(path)
+    store.append(episodes)
+    return store
+
+
+def test_a_rerun_counts_once_when_parts_have_ids_of_different_lengths(tmp_path: Path) -> None:
+    store = stored(tmp_path / 's', episode('abc'), episode('longer'))
+    store.append([episode('abc', attempt=1)])
+    assert [e.key for e in store.episodes()] == [('abc', 0), ('longer', 0)]
+
+
+def test_ids_need_not_be_ascii(tmp_path: Path) -> None:
+    store = stored(tmp_path / 's', episode('é1'), episode('é2'))
+    store.append([episode('é1', attempt=1)])
+    assert [e.key for e in store.episodes()] == [('é1', 0), ('é2', 0)]
+
+
+@pytest.mark.parametrize('mark', ['\u2028', '\x85', '\x0c'])
+def test_an_edit_may_hold_any_line_separator(tmp_path: Path, mark: str) -> None:
+    store = stored(tmp_path / 's', episode())
+    store.edit('one', 'set', by='me', why=f'a{mark}b', field='stratum', value=f'x{mark}y')
+    assert next(store.episodes()).stratum == f'x{mark}y'
+    assert verify_store(store.path).is_clean
+
+
+def test_an_edit_with_half_a_character_writes_nothing(tmp_path: Path) -> None:
+    store = stored(tmp_path / 's', episode())
+    with pytest.raises(InputError, match='half of a character'):
+        store.edit('one', 'set', by='me', why='x', field='policy', value='b\ud800')
+    assert next(store.episodes()).policy == 'a'
+
+
+@pytest.mark.parametrize('name', ['is_reference', 'repeat', 'condition', 'duration_s', 'outcome', 'task'])
+def test_a_required_field_can_not_be_taken_away(tmp_path: Path, name: str) -> None:
+    store = stored(tmp_path / 's', episode())
+    with pytest.raises(InputError, match=f'{name} can not be taken away'):
+        store.edit('one', 'set', by='me', why='x', field=name, value=None)
+
+
+def test_a_drop_takes_no_field_and_a_reason_is_no_blank(tmp_path: Path) -> None:
+    store = stored(tmp_path / 's', episode())
+    with pytest.raises(InputError, match='drop takes no field'):
+        store.edit('one', 'drop', by='me', why='x', field='policy', value='b')
+    with pytest.raises(InputError, match='who and why'):
+        store.edit('one', 'drop', by='me', why='  ')
+
+
+def test_an_unknown_provenance_can_not_be_set(tmp_path: Path) -> None:
+    store = stored(tmp_path / 's', episode())
+    with pytest.raises(InputError, match='no provenance'):
+        store.edit('one', 'set', by='me', why='x', field='provenance_id', value='zzz')
+
+
+def test_edits_that_can_not_stand_together_are_not_merged(tmp_path: Path) -> None:
+    one, two = stored(tmp_path / '1', episode(items=10)), stored(tmp_path / '2', episode(items=10))
+    one.edit('one', 'set', by='me', why='x', field='items', value=5)
+    two.edit('one', 'set', by='you', why='x', field='items_placed', value=9)
+    before = (one.path / 'edits.jsonl').read_bytes()
+    with pytest.raises(StoreError, match='nothing was merged'):
+        merge_stores(one.path, two.path)
+    assert (one.path / 'edits.jsonl').read_bytes() == before
+    assert next(one.episodes()).items == 5
+
+
+def test_an_edit_that_can_not_be_applied_is_named_and_can_be_corrected(tmp_path: Path) -> None:
+    store = stored(tmp_path / 's', episode())
+    line = {
+        'episode_id': 'one',
+        'operation': 'set',
+        'by': 'x',
+        'why': 'y',
+        'at': 'z',
+        'field': 'duration_s',
+        'value': -1,
+    }
+    (store.path / 'edits.jsonl').write_text(json.dumps(line) + '\n', encoding='utf-8')
+    with pytest.raises(StoreError, match=r'episode one attempt 0 \(duration_s=-1\)'):
+        list(store.episodes())
+    assert [f.kind for f in verify_store(store.path).findings] == ['edit']
+    store.edit('one', 'set', by='me', why='mended', field='duration_s', value=4.0)
+    assert next(store.episodes()).duration_s == 4.0
+
+
+def test_edits_that_are_not_text_are_named(tmp_path: Path) -> None:
+    store = stored(tmp_path / 's', episode())
+    (store.path / 'edits.jsonl').write_bytes(b'\xff\xfe\n')
+    with pytest.raises(StoreError, match='not UTF-8'):
+        list(store.episodes())
+    assert [f.kind for f in verify_store(store.path).findings] == ['edit']
+
+
+def test_a_copy_without_empty_folders_can_be_written_to(tmp_path: Path) -> None:
+    from trialist.episodes import Event, EventKind
+
+    store = stored(tmp_path / 's', episode())
+    for name in ('events', 'trajectories', 'media', 'provenance', '.pending'):
+        (store.path / name).rmdir()
+    store.append([episode('two', events=(Event(1.0, EventKind.PLACEMENT),))])
+    assert [len(e.events) for e in store.episodes()] == [0, 1]
+
+
+def test_a_store_without_its_episodes_is_named(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's')
+    (store.path / 'episodes').rmdir()
+    with pytest.raises(StoreError, match='the folder is gone'):
+        list(store.episodes())
+
+
+def test_half_a_trial_description_is_named(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's')
+    (store.path / 'trial.json').write_text('{"format": "trialist-store", "schema_version": 1}', encoding='utf-8')
+    with pytest.raises(StoreError, match='not a whole trial description'):
+        read_store(store.path)
+
+
+def test_a_filter_of_another_type_is_refused_and_absence_can_be_asked_for(tmp_path: Path) -> None:
+    store = stored(tmp_path / 's', episode('one', seed=1), episode('two'))
+    with pytest.raises(InputError, match='a filter wants seed'):
+        list(store.episodes(where={'seed': 10**20}))
+    with pytest.raises(InputError, match='a filter wants seed'):
+        list(store.episodes(where={'seed': ''}))
+    assert [e.episode_id for e in store.episodes(where={'seed': None})] == ['two']
