@@ -89,7 +89,7 @@ def test_overlap_of_shifted_cubes_is_the_closed_form(shift_m: float) -> None:
     size = (0.04, 0.04, 0.04)
     share = (0.04 - shift_m) / 0.04
     found = box_overlap(yaw_pose(shift_m, 0, 0), yaw_pose(0, 0, 0), size_m=size)
-    assert found == pytest.approx(share / (2 - share), abs=0.03)
+    assert found == pytest.approx(share / (2 - share), abs=1e-9)
 
 
 def test_overlap_knows_the_turns_of_a_cube() -> None:

@@ -131,5 +131,5 @@ def sentences(arms: dict[str, Cohort], pairs: AllPairs, safety: SafetySummary) -
         lines.append(f'{told_apart}; unresolved at this number of episodes: {named}.')
     else:
         winners = sum(c.verdict is Verdict.BETTER for c in apart)
-        lines.append(f'{told_apart}, and {winners} of them have a winner: being different is not being better.')
+        lines.append(f'{told_apart}, {winners} of them with a winner: being different is not being better.')
     return lines

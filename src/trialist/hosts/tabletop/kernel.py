@@ -9,45 +9,49 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 
 
 @njit(cache=True)
-def pair_peaks(
-    rows: IntArray,
+def keep_peaks(
+    peaks: FloatArray,
+    total: FloatArray,
     first: IntArray,
     second: IntArray,
-    counts: IntArray,
+    rows: IntArray,
     forces: FloatArray,
-    lengths: IntArray,
     group: IntArray,
-    n_bodies: int,
-) -> FloatArray:
-    """The largest total force of each ordered pair of bodies over the substeps, (n_bodies * n_bodies,).
+) -> None:
+    """Raise `peaks` (B, B) to this substep's total force of each pair of bodies; `total` is room to work, left zero.
 
-    rows: where each contact's forces begin in its substep's part of `forces`, negative if it does not push; counts and
-    lengths: contacts and forces of each substep.
+    rows: where each contact's forces begin in `forces`, negative if it does not push.
     """
-    peaks = np.zeros(n_bodies * n_bodies)
-    total = np.zeros(n_bodies * n_bodies)
-    at = 0
-    begin = 0
-    for step in range(len(counts)):
-        end = at + counts[step]
-        for c in range(at, end):
-            if rows[c] >= 0:
-                r = begin + rows[c]
-                total[group[first[c]] * n_bodies + group[second[c]]] += math.sqrt(
-                    forces[r] ** 2 + forces[r + 1] ** 2 + forces[r + 2] ** 2
-                )
-        for c in range(at, end):
-            pair = group[first[c]] * n_bodies + group[second[c]]
-            peaks[pair] = max(peaks[pair], total[pair])
-            total[pair] = 0.0
-        at = end
-        begin += lengths[step]
-    return peaks
+    for c in range(len(rows)):
+        r = rows[c]
+        if r >= 0:
+            total[group[first[c]], group[second[c]]] += math.sqrt(
+                forces[r] * forces[r] + forces[r + 1] * forces[r + 1] + forces[r + 2] * forces[r + 2]
+            )
+    for c in range(len(rows)):
+        a, b = group[first[c]], group[second[c]]
+        if total[a, b] > peaks[a, b]:
+            peaks[a, b] = total[a, b]
+        total[a, b] = 0.0
+
+
+@njit(cache=True)
+def above(peaks: FloatArray, floor: float) -> list[tuple[int, int, float]]:
+    """The pairs over `floor`, both orders joined, and `peaks` set back to zero."""
+    found = [(0, 0, 0.0) for _ in range(0)]
+    n = len(peaks)
+    for a in range(n):
+        for b in range(a, n):
+            force = max(peaks[a, b], peaks[b, a])
+            if force > floor:
+                found.append((a, b, force))
+    peaks[:] = 0.0
+    return found
 
 
 @njit(cache=True)
@@ -58,7 +62,7 @@ def forward(
 
     table: rows of (a, d, sin alpha, cos alpha); hand: (length along the flange's z, sin yaw, cos yaw).
     """
-    rotation = np.eye(3)
+    rotation: FloatArray = np.eye(3)
     place = np.zeros(3)
     step = np.empty((3, 3))
     for i in range(len(angles)):

@@ -12,31 +12,29 @@ from trialist.hosts.tabletop.panda import N_JOINTS
 from trialist.hosts.tabletop.scene import SUBSTEPS, Scene
 
 FloatArray = NDArray[np.floating[Any]]
-IntArray = NDArray[np.integer[Any]]
+_JOINTS = np.arange(N_JOINTS)
 FORCE_FLOOR_N = 1e-3  # lighter contacts are not kept
 
 ROBOT_BODIES = frozenset({*(f'link{i}' for i in range(8)), 'hand', 'left_finger', 'right_finger'})
 
 
 class Monitor:
-    """Largest contact force a pair of bodies and largest torque a joint, over the substeps of one control step.
-
-    Each substep is only copied; the arithmetic is done once a control step, on all of them together.
-    """
+    """Largest contact force a pair of bodies and largest torque a joint, over the substeps of one control step."""
 
     def __init__(self, scene: Scene, data: Any) -> None:
+        from trialist.hosts.tabletop.kernel import above, keep_peaks
+
+        self._above, self._keep_peaks = above, keep_peaks
         model = scene.model
         self._data = data
         self._torque_view = data.qfrc_actuator[scene.joint_dof[0] : scene.joint_dof[-1] + 1]
         names = [(model.body(i).name or 'world').removesuffix('_half') for i in range(model.nbody)]
-        self._bodies = tuple(dict.fromkeys(names))
+        self._bodies = sorted(set(names))
         index = {name: i for i, name in enumerate(self._bodies)}
         self._group = np.array([index[n] for n in names])[model.geom_bodyid]
+        self._peaks = np.zeros((len(self._bodies), len(self._bodies)))
+        self._total = np.zeros_like(self._peaks)
         self._torques = np.zeros((SUBSTEPS, N_JOINTS))
-        self._first: list[IntArray] = []
-        self._second: list[IntArray] = []
-        self._rows: list[IntArray] = []
-        self._forces: list[FloatArray] = []
         self._substep = 0
         self.torque_nm = np.zeros(N_JOINTS)
 
@@ -44,12 +42,11 @@ class Monitor:
         """Take in one substep."""
         data = self._data
         self._torques[self._substep] = self._torque_view
-        contact = data.contact
-        self._first.append(contact.geom1.copy())
-        self._second.append(contact.geom2.copy())
-        self._rows.append(contact.efc_address.copy())
-        self._forces.append(data.efc_force.copy())
         self._substep += 1
+        contact = data.contact
+        self._keep_peaks(
+            self._peaks, self._total, contact.geom1, contact.geom2, contact.efc_address, data.efc_force, self._group
+        )
 
     def contacts(self) -> list[tuple[str, str, float]]:
         """Pairs in touch during the control step with the largest force between them, in newton; starts the next step.
@@ -57,31 +54,10 @@ class Monitor:
         Contact forces are those of the solver, normal and tangential, summed over the contact points of a pair.
         """
         torques = self._torques[: self._substep]
-        self.torque_nm = torques[np.abs(torques).argmax(axis=0), np.arange(N_JOINTS)]
-        peaks = self._peaks()
-        kept: dict[tuple[str, str], float] = {}
-        for key in np.flatnonzero(peaks > FORCE_FLOOR_N).tolist():
-            a, b = self._bodies[key // len(self._bodies)], self._bodies[key % len(self._bodies)]
-            pair = (a, b) if a <= b else (b, a)
-            kept[pair] = max(kept.get(pair, 0.0), float(peaks[key]))
-        self._first, self._second, self._rows, self._forces, self._substep = [], [], [], [], 0
-        return [(a, b, force) for (a, b), force in sorted(kept.items())]
-
-    def _peaks(self) -> FloatArray:
-        """The largest force of each ordered pair of bodies, (B * B,)."""
-        from trialist.hosts.tabletop.kernel import pair_peaks
-
-        peaks: FloatArray = pair_peaks(
-            np.concatenate(self._rows),
-            np.concatenate(self._first),
-            np.concatenate(self._second),
-            np.array([len(r) for r in self._rows]),
-            np.concatenate(self._forces),
-            np.array([len(f) for f in self._forces]),
-            self._group,
-            len(self._bodies),
-        )
-        return peaks
+        self.torque_nm = torques[np.abs(torques).argmax(axis=0), _JOINTS]
+        self._substep = 0
+        bodies = self._bodies
+        return [(bodies[a], bodies[b], force) for a, b, force in self._above(self._peaks, FORCE_FLOOR_N)]
 
 
 def held_items(contacts: list[tuple[str, str, float]], items: Mapping[str, int]) -> set[str]:

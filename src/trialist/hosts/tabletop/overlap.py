@@ -1,45 +1,32 @@
-"""How much of a box lies in its target, for the cell's own verdict at control rate.
-
-The record keeps poses and the target, so that `trialist.geometry` can score the same episode exactly afterwards.
-"""
+"""How much of a box lies in its target, for the cell's own verdict: the exact IoU of `trialist.geometry`."""
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trialist.geometry import Box, box_iou
 from trialist.hosts.tabletop import pose
 
 FloatArray = NDArray[np.floating[Any]]
-GRID = 20  # points along an edge: the IoU is within 0.02
-
-
-@functools.cache
-def _grid() -> FloatArray:
-    ticks = (np.arange(GRID) + 0.5) / GRID - 0.5
-    return np.stack(np.meshgrid(ticks, ticks, ticks, indexing='ij'), axis=-1).reshape(-1, 3)
 
 
 def box_overlap(a: FloatArray, b: FloatArray, *, size_m: tuple[float, float, float], turns: int = 1) -> float:
-    """IoU of two boxes of one size at poses (7,), by the share of a's grid inside b; best over its turns about z.
-
-    For boxes of one volume V with intersection I, the IoU is I / (2V - I).
-    """
-    size = np.array(size_m)
-    if float(np.linalg.norm(a[:3] - b[:3])) >= float(np.linalg.norm(size)):
+    """Exact IoU of two boxes of one size at poses (7,); the best over the item's equal turns about its z."""
+    if math.dist(a[:3], b[:3]) >= math.hypot(*size_m):
         return 0.0
-    relative = pose.compose(pose.invert(b), a)
-    points = _grid() * size @ pose.matrix_from_quaternion(relative[3:]).T + relative[:3]
+    target = _box(b[:3], b[3:], size_m)
     best = 0.0
     for turn in range(max(turns, 1)):
-        angle = 2 * math.pi * turn / max(turns, 1)
-        c, s = math.cos(angle), math.sin(angle)
-        x, y = points[:, 0] * c + points[:, 1] * s, points[:, 1] * c - points[:, 0] * s
-        inside = (np.abs(x) <= size[0] / 2) & (np.abs(y) <= size[1] / 2) & (np.abs(points[:, 2]) <= size[2] / 2)
-        share = float(inside.mean())
-        best = max(best, share / (2 - share))
+        half = math.pi * turn / max(turns, 1)
+        turned = pose.multiply(a[3:], [math.cos(half), 0.0, 0.0, math.sin(half)])
+        best = max(best, box_iou(_box(a[:3], turned, size_m), target))
     return best
+
+
+def _box(center_m: FloatArray, quaternion: pose.Vector, size_m: tuple[float, float, float]) -> Box:
+    unit = np.asarray(quaternion, dtype=float)
+    return Box(center_m, size_m, pose.matrix_from_quaternion(unit / np.linalg.norm(unit)))
