@@ -54,3 +54,49 @@ def test_a_merge_makes_its_target(store: Path, tmp_path: Path) -> None:
     assert '2 episodes added' in trialist('store', 'merge', tmp_path / 'all', store)
     assert 'no such folder' in trialist('store', 'merge', tmp_path / 'none', tmp_path / 'nowhere', code=2)
     assert not (tmp_path / 'none').exists()
+
+
+def write_store(folder: Path, rows: str) -> Path:
+    (folder / 'odd.csv').write_text('policy,task,outcome,duration_s,stratum,is_reference\n' + rows, encoding='utf-8')
+    trialist('import', folder / 'odd.csv', '--to', folder / 'odd')
+    return folder / 'odd'
+
+
+def test_a_score_beyond_what_was_watched_says_so(tmp_path: Path) -> None:
+    made = write_store(tmp_path, 'a,t,timeout,30,x,0\na,t,success,10,x,0\n')
+    assert 'a 30 s. Beyond' in trialist('score', made, '--resamples', 10)
+    assert 'Beyond' not in trialist('score', made, '--resamples', 10, '--tau', 30)
+
+
+def test_one_episode_has_no_interval(tmp_path: Path) -> None:
+    made = write_store(tmp_path, 'a,t,success,5,x,0\n')
+    (row,) = trialist('score', made, '--resamples', 10, '-f', 'csv').splitlines()[1:]
+    assert row.startswith('a,5.0,,,')
+
+
+def test_a_policy_that_shares_no_stratum_with_the_reference_is_still_scored(tmp_path: Path) -> None:
+    made = write_store(tmp_path, 'a,t,success,5,x,0\na,t,success,6,x,0\nh,t,success,2,y,1\nh,t,success,3,y,1\n')
+    told = trialist('score', made, '--resamples', 10)
+    assert 'a: no HRT, it shares no stratum with h' in told
+    assert '5.5' in told
+
+
+def test_equal_policies_have_an_advantage_of_0_and_not_of_minus_0(tmp_path: Path) -> None:
+    made = write_store(tmp_path, ''.join(f'{p},t,success,10,x,0\n' for p in 'abab'))
+    assert '-0' not in trialist('compare', made, 'a', 'b', '--resamples', 20, '-f', 'csv')
+
+
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('duration_s', [0, 5])
+@pytest.mark.parametrize('figure', ['uph-mtbf', 'uph-mtbf-macro'])
+def test_what_never_fails_can_be_drawn(tmp_path: Path, figure: str, duration_s: int) -> None:
+    made = write_store(tmp_path, f'a,t,success,{duration_s},x,0\n' * 3)
+    trialist('plot', figure, made, '-o', tmp_path / 'f.png', '--resamples', 5)
+    assert (tmp_path / 'f.png').stat().st_size > 1000
+
+
+def test_strata_of_one_policy_only_can_be_dropped_as_told(tmp_path: Path) -> None:
+    rows = ''.join(f'{p},t,success,{n},{s},0\n' for p, s in (('a', 'x'), ('b', 'x'), ('b', 'y')) for n in (3, 4, 5))
+    made = write_store(tmp_path, rows)
+    assert '--drop' in trialist('compare', made, 'a', 'b', '--resamples', 20, code=2)
+    assert 'not told apart' in trialist('compare', made, 'a', 'b', '--resamples', 20, '--drop')

@@ -43,7 +43,7 @@ def compare(
 
     import numpy as np
 
-    from trialist.cli.source import check_method, read_episodes
+    from trialist.cli.source import check_method, note_follow_up, read_episodes
     from trialist.errors import InputError
     from trialist.show import timing as show
     from trialist.timing import (
@@ -79,6 +79,7 @@ def compare(
             method=check_method(method), missing=missing,
         )  # fmt: skip
         tables = [show.all_pairs_table(pairs)]
+    note_follow_up(chosen, tau)
     if strata:
         rows = stratum_differences(
             list(itertools.combinations(chosen, 2)), tau_s=tau, n_resamples=resamples, rng=rng,

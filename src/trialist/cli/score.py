@@ -34,7 +34,7 @@ def score(
     """
     import numpy as np
 
-    from trialist.cli.source import read_episodes
+    from trialist.cli.source import note_follow_up, read_episodes
     from trialist.errors import NotEstimable
     from trialist.show import timing as show
     from trialist.timing import Scale, auc, cohorts, failure_modes, find_reference, hrt, score_cohort, sensitivity_table
@@ -50,9 +50,13 @@ def score(
     scale = Scale(tau_s=tau, episode_tau_s=budget)
     scores = [score_cohort(c, scale=scale, n_resamples=resamples, rng=rng) for c in scored.values()]
     relative, areas = {}, {}
+    note_follow_up(scored.values(), tau)
     for name, cohort in scored.items():
         if anchor is not None and name != anchor.policy:
             both = cohort.cells, anchor.cells
+            if not both[0].keys() & both[1].keys():
+                typer.echo(f'{name}: no HRT, it shares no stratum with {anchor.policy}', err=True)
+                continue
             relative[name] = hrt(*both, tau_s=tau, n_resamples=resamples, rng=rng, missing='drop')
             areas[name] = auc(*both, tau_s=tau, n_resamples=resamples, rng=rng, missing='drop')
     tables = [

@@ -10,11 +10,14 @@ import typer
 from trialist.cli.store import WhereOption, parse_where
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trialist.episodes import Episode
+    from trialist.timing import Cohort
 
 __all__ = [
     'MethodOption', 'ReferenceOption', 'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption',
-    'check_method', 'read_episodes',
+    'check_method', 'note_follow_up', 'read_episodes',
 ]  # fmt: skip
 
 StoreArgument = Annotated[Path, typer.Argument(metavar='STORE', help='The folder of the store.')]
@@ -48,6 +51,18 @@ def read_episodes(store: Path, where: list[str] | None = None, *, tell: bool = T
         told = f'{len(conditions)} conditions are taken together: {named}; --where condition=NAME takes one'
         typer.echo(told, err=True)
     return found
+
+
+def note_follow_up(found: Iterable[Cohort], tau_s: float) -> None:
+    """Say on stderr whose curves end before `tau_s`: what lies beyond was not seen."""
+    short = {c.policy: c.followed_to_s for c in found if c.followed_to_s < tau_s}
+    if short:
+        shown = ', '.join(f'{name} {end_s:g} s' for name, end_s in short.items())
+        typer.echo(
+            f'watched for less than tau = {tau_s:g} s: {shown}. Beyond, a curve is held flat, as if nothing more would '
+            f'have succeeded; --tau {min(short.values()):g} keeps to what was seen',
+            err=True,
+        )
 
 
 def check_method(method: str) -> str:

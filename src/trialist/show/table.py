@@ -7,6 +7,7 @@ import enum
 import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -88,8 +89,16 @@ def cell_text(value: Cell, number_format: str = '') -> str:
     if isinstance(value, float) and math.isinf(value):
         return '∞' if value > 0 else '-∞'
     if isinstance(value, int | float) and number_format:
-        return format(value, number_format)
-    return str(value)
+        return format(value + 0.0 if isinstance(value, float) else value, number_format)
+    return CONTROL.sub(_visible, str(value))
+
+
+CONTROL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]')
+
+
+def _visible(match: re.Match[str]) -> str:
+    """A line break or another control character spelt out: it must not break a row or reach the terminal."""
+    return match[0].encode('unicode_escape').decode()
 
 
 def _cells(shown: Table) -> list[list[str]]:
@@ -162,9 +171,12 @@ def _document(shown: Table) -> dict[str, object]:
 def _csv(shown: Table) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator='\n')
+    careful = csv.writer(buffer, lineterminator='\n', quoting=csv.QUOTE_ALL)
     writer.writerow([c.name for c in shown.columns])
     for row in shown.rows:
-        writer.writerow(['' if v is None else v for v in row])
+        # Quoted throughout where a lone carriage return would otherwise end the row.
+        cells = ['' if v is None or (isinstance(v, float) and math.isnan(v)) else v for v in row]
+        (careful if any('\r' in str(v) for v in cells) else writer).writerow(cells)
     return buffer.getvalue()
 
 
@@ -182,7 +194,8 @@ def _markdown(shown: Table) -> str:
 LATEX_SPECIAL = {
     '\\': r'\textbackslash{}', '&': r'\&', '%': r'\%', '$': r'\$', '#': r'\#', '_': r'\_', '{': r'\{', '}': r'\}',
     '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '∞': r'$\infty$', '—': '--', '±': r'$\pm$', '≥': r'$\geq$',
-    '≤': r'$\leq$', '<': r'\textless{}', '>': r'\textgreater{}', 'τ': r'$\tau$', 'π': r'$\pi$', 'ρ': r'$\rho$',
+    '≤': r'$\leq$', '<': r'\textless{}', '>': r'\textgreater{}',
+    '↔': r'$\leftrightarrow$', '→': r'$\rightarrow$', '×': r'$\times$', 'τ': r'$\tau$', 'π': r'$\pi$', 'ρ': r'$\rho$',
 }  # fmt: skip
 
 

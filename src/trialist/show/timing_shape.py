@@ -120,8 +120,10 @@ def _draw_trade_off(axes: Axes, curves: Sequence[SuccessCurve], color: str, labe
     if tau_s <= SWEEP_LOW_S:
         raise InputError(f'the sweep starts at {SWEEP_LOW_S:g} s; give a --tau above it')
     trace = trade_off_trace(curves, low_s=SWEEP_LOW_S, high_s=tau_s)
-    shown = np.isfinite(trace.mtbf_s)
+    shown = np.isfinite(trace.mtbf_s) & np.isfinite(trace.uph) & (trace.mtbf_s > 0)
     if not shown.any():
+        # Nothing failed within any budget: no point to draw, and the legend says so.
+        axes.plot([], [], color=color, linewidth=1.2, label=f'{label} (no failure)')
         return
     uph, between = trace.uph[shown], trace.mtbf_s[shown]
     axes.plot(uph, between, color=color, linewidth=1.2, label=label)

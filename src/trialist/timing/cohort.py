@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from trialist.episodes import Episode
 from trialist.errors import InputError, NotEstimable, UnknownName
+from trialist.timing.curve import success_curve
 from trialist.timing.operation import BatchRule, Operations, is_safety_stopped, operations_by_stratum, pool
 
 
@@ -34,6 +36,11 @@ class Cohort:
     @property
     def n_safety_stops(self) -> int:
         return sum(is_safety_stopped(e) for e in self.valid)
+
+    @property
+    def followed_to_s(self) -> float:
+        """From when on some stratum's curve is only held flat: nobody watched longer, and not all had succeeded."""
+        return min((success_curve(c.durations_s, c.observed).followed_to_s for c in self.cells.values()), default=inf)
 
     @property
     def pooled(self) -> Operations:
@@ -74,5 +81,7 @@ def find_reference(found: Mapping[str, Cohort], policy: str | None = None) -> Co
     marked = [c for c in found.values() if c.is_reference]
     if len(marked) > 1:
         names = ', '.join(c.policy for c in marked)
-        raise InputError(f'several policies are marked as the reference ({names}); name the one to use')
+        raise InputError(
+            f'several policies are marked as the reference ({names}); name the one to use with --reference'
+        )
     return marked[0] if marked else None

@@ -111,6 +111,8 @@ def estimate(sample: Draws, *, level: float = 0.95, note: str = '') -> Estimate:
     """Value and both intervals; an interval that the data can't give is None."""
     if np.isnan(sample.value):
         return absent(note or 'not estimable from these data')
+    if len(sample.left_out) <= len(np.unique(sample.group)):
+        return Estimate(sample.value, None, None, note or 'no interval: one episode a stratum does not vary')
     intervals: list[Interval | None] = []
     for method in ('percentile', 'bca'):
         try:

@@ -61,10 +61,14 @@ def shared_strata(
     if missing not in ('refuse', 'drop'):
         raise InputError(f"missing is {missing!r}, wanted 'refuse' or 'drop'")
     if not both:
-        raise InputError(f'no stratum has operations of both; first: {sorted(filled[0])}, second: {sorted(filled[1])}')
+        raise InputError(
+            f'no stratum has operations of both; first: {sorted(filled[0])}, second: {sorted(filled[1])}. Run both on '
+            'the same strata, or give them one name (--map stratum=COLUMN at import)'
+        )
     if lonely and missing == 'refuse':
         raise InputError(
-            f'strata with operations of only one of the two: {", ".join(lonely)}; run them, or pass missing="drop"'
+            f'strata with operations of only one of the two: {", ".join(lonely)}; run them, or leave them out with '
+            '--drop (missing="drop" in Python)'
         )
     return both, lonely
 

@@ -285,7 +285,8 @@ def _shared_difference(a: Draws, b: Draws) -> Draws:
 
 
 def _signed(sample: Draws, sign: float) -> Draws:
-    return Draws(sign * sample.value, sign * sample.draws, sign * sample.left_out, sample.group)
+    # Adding 0 turns -0 into 0.
+    return Draws(sign * sample.value + 0.0, sign * sample.draws + 0.0, sign * sample.left_out + 0.0, sample.group)
 
 
 def _shifted(sample: Draws, by: float) -> Draws:
