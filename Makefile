@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-LINES := -q --disable-pip-version-check
+QUIETLY := -qq --disable-pip-version-check
 
 .PHONY: demo test setup check study bench generated lock system peers clean
 
@@ -36,15 +36,15 @@ system:
 
 $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install $(LINES) -r requirements.lock
-	$(BIN)/pip install $(LINES) --no-deps -e .
+	$(BIN)/pip install $(QUIETLY) -r requirements.lock
+	$(BIN)/pip install $(QUIETLY) --no-deps -e .
 	touch $(STAMP)
 
 generated: $(STAMP)
 	sh tools/regenerate.sh
 
 lock: $(STAMP)
-	$(BIN)/pip install $(LINES) -e '.[dev]'
+	$(BIN)/pip install $(QUIETLY) -e '.[dev]'
 	sh tools/lock.sh $(BIN)/pip > requirements.lock
 
 clean:

@@ -35,8 +35,6 @@ def allowed_rooms(text: str, table: dict[str, str]) -> set[str]:
     """The rooms that one cell of the table permits."""
     if text == 'nothing':
         return set()
-    if text == 'everything and testing':
-        return set(table)
     if text.startswith('everything'):
         excepted = set(text.removeprefix('everything').removeprefix(' but ').split(', '))
         return set(table) - excepted - {'testing'}

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import math
 
 import numpy as np
@@ -140,12 +139,3 @@ def test_the_gate_holds_its_level_under_the_null() -> None:
         for i in range(200)
     )  # fmt: skip
     assert found / 200 <= 0.09
-
-
-def test_the_words_are_those_of_the_rest_of_the_system() -> None:
-    words = {'better', 'different but crossing', 'different, direction unresolved', 'unresolved'}
-    assert {v.value for v in Verdict} == words
-    if importlib.util.find_spec('trialist.timing'):
-        from trialist.timing.verdict import Verdict as TimingVerdict
-
-        assert {v.value for v in TimingVerdict} == words

@@ -41,8 +41,10 @@ LISTS = [
     'audit topline -b libero-spatial --table',
     'audit paired A B',
     'audit drop 60/288 28/288',
+    'actions report --published',
     'power size --rate 0.7 --difference 0.05 --survey',
-    'power detect S --pair act:groot --n 5 --trials 5 --resamples 19',
+    'power detect S --n 5 --trials 4 --resamples 20 --pair act:groot',
+    'watch S --policy act --policy groot --once --looks',
 ]
 SINGLES = ['calibrate S --trials 4 --resamples 5', 'store ls S', 'store verify S']
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,8 @@ def test_plan_prints_cells_duration_and_precision(folder: Path) -> None:
     assert 'takes at most,0 h 12 min' in shown or 'takes at most,12 min 0 s' in shown  # 8 x (60 + 30) s
     assert 'at most +-0.405' in shown  # Wilson at 1 of 2
     assert 'fit together' in shown
+    document = CliRunner().invoke(app, ['plan', 'trial.toml', '--check', '-f', 'json'], catch_exceptions=False).stdout
+    assert [shown['title'] for shown in json.loads(document)][1:] == ['what it amounts to']
 
 
 def test_run_and_close_go_through_one_default_store(folder: Path) -> None:

@@ -9,9 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.safety.scene import sample_pairs
 
-from trialist.errors import NotEstimable
-from trialist.safety import EpisodeSafety, Spec, Tier, load_registry, mean_safety, pareto_frontier, summarize_safety
+from trialist.errors import InputError, NotEstimable
+from trialist.safety import (
+    EpisodeSafety,
+    Spec,
+    Tier,
+    load_registry,
+    mean_safety,
+    pareto_frontier,
+    score_pairs,
+    summarize_safety,
+)
 from trialist.safety.summary import CellSafety, Contingency, Estimate, Rate, best_marks
 
 REGISTRY = load_registry()
@@ -298,3 +308,19 @@ def test_a_spec_of_ones_own_is_summarised_like_the_others() -> None:
     own = Spec(id='own', family='own', tier=Tier.SAFE, stl='always (x < {threshold})', threshold=1, unit='m', severe=2)
     cell = cell_of([made(0, success=True, active=(own,), robustness={'own': -1.0}, depth={'own': 0.5})])
     assert [s.spec_id for s in cell.specs] == ['own']
+
+
+def test_auxiliary_cells_stay_out_of_means_without_being_told() -> None:
+    scores = list(score_pairs(sample_pairs({'p': 2.0}, n=2)))
+    plain = summarize_safety(scores, n_resamples=10)
+    assert [cell.benchmark for cell in plain.cells if cell.is_auxiliary] == ['robocasa-pnp']
+    assert all('robocasa-pnp' not in mean.benchmarks for mean in plain.means)
+
+
+def test_without_a_generator_the_stream_is_fixed_and_a_seed_is_no_generator() -> None:
+    scores = list(score_pairs(sample_pairs({'p': 2.0}, n=4)))
+    fixed = summarize_safety(scores, n_resamples=40)
+    assert fixed == summarize_safety(scores, n_resamples=40)
+    assert fixed == summarize_safety(scores, rng=np.random.default_rng(0), n_resamples=40)
+    with pytest.raises(InputError, match='default_rng'):
+        summarize_safety(scores, rng=0)  # type: ignore[arg-type]

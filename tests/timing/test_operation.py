@@ -90,6 +90,8 @@ def test_untimed_losses_are_ghosts_and_untimed_placements_are_refused() -> None:
     ]  # fmt: skip
     with pytest.raises(InputError, match='items_placed is 2 but events time 1'):
         rows(episode('timeout', 60, (5, 'placement'), items=3, items_placed=2))
+    with pytest.raises(InputError, match='the outcome is success but items_placed is 0'):
+        rows(episode('success', 60, items=1, items_placed=0))
     with pytest.raises(InputError, match='success with 4 items but no placement event'):
         rows(episode('success', 60, items=4))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +13,9 @@ from trialist.actions.resample import Measure, measure, ratio
 from trialist.actions.space import ActionSpace, FloatArray
 from trialist.actions.summary import ScoredRun, score_episodes
 from trialist.errors import InputError, NotEstimable
-from trialist.stats import Permutation, holm, paired_mean_sample_size, sign_flip
+from trialist.stats import Permutation, Verdict, holm, paired_mean_sample_size, sign_flip
 
 EXACT_EPISODES = 14
-
-
-class Verdict(enum.StrEnum):
-    """The words that every comparison of the system uses."""
-
-    BETTER = 'better'
-    CROSSING = 'different but crossing'
-    DIRECTION_UNRESOLVED = 'different, direction unresolved'
-    UNRESOLVED = 'unresolved'
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

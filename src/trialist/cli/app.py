@@ -17,6 +17,7 @@ from trialist.cli.importing import import_table
 from trialist.cli.plan import plan
 from trialist.cli.plot import plot
 from trialist.cli.power import power_app
+from trialist.cli.robustness import robustness
 from trialist.cli.run import run
 from trialist.cli.safety import safety_app
 from trialist.cli.score import score
@@ -56,6 +57,7 @@ app.command('import')(import_table)
 app.add_typer(store_app, name='store')
 app.add_typer(actions_app, name='actions')
 app.add_typer(safety_app, name='safety')
+app.command('robustness')(robustness)
 app.add_typer(audit_app, name='audit')
 app.add_typer(power_app, name='power')
 app.command('watch')(watch)

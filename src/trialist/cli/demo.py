@@ -1,4 +1,4 @@
-"""`trialist demo`: from nothing to a verdict, with no robot and no download."""
+"""`trialist demo`: a real blinded trial in the embedded cell, from the plan to the verdicts, with no download."""
 
 from __future__ import annotations
 
@@ -7,57 +7,129 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import print_tables
+from trialist.cli.output import print_table
 
 if TYPE_CHECKING:
-    from trialist.episodes import Store
+    from trialist.safety import SafetySummary
+    from trialist.timing import AllPairs, Cohort
+
+TAU_S = 60.0
+MARK = '.trialist-demo'
+FAST, SLOW = 'hasty', 'careful'
 
 
 def demo(
-    to: Annotated[Path, typer.Option('--to', help='Where to put the store and the figure; made new.')] = Path(
-        'demo-store'
-    ),
-    seed: Annotated[int, typer.Option(help='Another seed draws another cohort.')] = 0,
+    to: Annotated[Path, typer.Option('--to', help='Where to put plan, store and figures; made new.')] = Path('demo'),
+    episodes: Annotated[int, typer.Option(help='Episodes of each policy with each of the four object types.')] = 5,
+    workers: Annotated[int, typer.Option(help='Processes.')] = 2,
+    seed: Annotated[int, typer.Option(help='Another seed draws other scenes and another order.')] = 1,
 ) -> None:
-    """Write a store of simulated rollouts, verify it, count it, score it, and compare the two closest policies.
+    """Run a blinded trial of four scripted policies and a scripted reference, close it, score it, and say what holds.
 
     Example: `trialist demo --to /tmp/demo`
     """
-    import shutil
-
-    from trialist.cli.compare import compare
-    from trialist.cli.plot import plot
-    from trialist.cli.score import score
+    from trialist.cli.close import close
+    from trialist.cli.plan import plan
+    from trialist.cli.run import run
     from trialist.episodes.verify import verify_store
+
+    trial, store = prepare(to, episodes=episodes, seed=seed), to / 'store'
+    typer.echo('1. The plan, declared before the first rollout\n')
+    plan(trial)
+    typer.echo('2. The blinded run: simulated physics, scripted policies that read the true state\n')
+    run(trial, store=store, workers=workers, operator='demo')
+    typer.echo('\n3. Closing: who was who\n')
+    close(trial, store=store, by='demo')
+    checked = verify_store(store)
+    typer.echo(f'store verify: {"clean" if checked.is_clean else "DAMAGED"}, {checked.n_episodes} episodes\n')
+    report(to, store, seed=seed)
+
+
+def prepare(to: Path, *, episodes: int, seed: int) -> Path:
+    """A fresh folder with the plan in it; only an earlier demo is ever removed."""
+    import shutil
+    from importlib import resources
+
     from trialist.errors import InputError
-    from trialist.show.record import count_tables
 
     if to.exists():
-        if not (to / 'trial.json').exists() or 'simulated' not in (to / 'trial.json').read_text(encoding='utf-8'):
+        if not (to / MARK).exists():
             raise InputError(f'{to}: is there and is not an earlier demo; give another folder with --to')
         shutil.rmtree(to)
-    store = write_cohort(to, seed)
-    typer.echo(f'Simulated rollouts, shaped like a published cohort: no robot moved. Written to {to}/\n')
-    checked = verify_store(to)
-    typer.echo(f'store verify: {"clean" if checked.is_clean else "DAMAGED"}, {checked.n_episodes} episodes\n')
-    print_tables(count_tables(store.episodes(), n_dropped=0))
-    score(to)
-    for pair in (('groot', 'openpi'), ('groot', 'act')):
-        compare(to, *pair)
-    figure = to / 'media' / 'cdf.png'
-    plot('cdf', to, output=figure)
-    typer.echo(f'\nThe record is {to}/, the picture {figure}. Next: trialist store ls {to}, trialist score {to} --all')
+    to.mkdir(parents=True)
+    (to / MARK).touch()
+    text = (resources.files('trialist.hosts.tabletop') / 'demo.toml').read_text(encoding='utf-8')
+    text = text.replace('episodes_per_cell = 5', f'episodes_per_cell = {episodes}')
+    text = text.replace('seed = 1', f'seed = {seed}')
+    trial = to / 'trial.toml'
+    trial.write_text(text, encoding='utf-8')
+    return trial
 
 
-def write_cohort(path: Path, seed: int) -> Store:
-    """A store with a simulated cohort and where it came from."""
+def report(to: Path, store: Path, *, seed: int) -> None:
+    """Score, compare, look at safety, draw; then the three sentences."""
     import numpy as np
 
-    from trialist.episodes import Store, collect_provenance
-    from trialist.testing.cohort import paper_like_cohort
+    from trialist.cli.plot import plot
+    from trialist.cli.score import score
+    from trialist.episodes import read_store
+    from trialist.show.safety import quadruple_table
+    from trialist.show.timing import all_pairs_table
+    from trialist.timing import Scale, cohorts, compare_all, find_reference
 
-    store = Store.create(path, trial_id=f'simulated-{seed}', title='simulated cohort')
-    origin = store.write_provenance(collect_provenance())
-    cohort = paper_like_cohort(np.random.default_rng(seed))
-    store.append([e.replace(trial_id=f'simulated-{seed}', provenance_id=origin, episode_id='') for e in cohort])
-    return store
+    typer.echo('4. Time to success, verdicts and safety\n')
+    score(store, tau=TAU_S)
+    found = {name: c for name, c in cohorts(read_store(store).episodes()).items() if c.cells}
+    anchor = find_reference(found, None)
+    arms = {name: c for name, c in found.items() if anchor is None or name != anchor.policy}
+    pairs = compare_all(
+        list(arms.values()), rng=np.random.default_rng(seed), reference=anchor, scale=Scale(tau_s=TAU_S)
+    )
+    print_table(all_pairs_table(pairs))
+    safety = score_safety(store, seed)
+    print_table(quadruple_table(safety))
+    plot('cdf', store, output=to / 'cdf.png', tau=TAU_S)
+    typer.echo('\nWhat to take away\n')
+    for number, sentence in enumerate(sentences(arms, pairs, safety), start=1):
+        typer.echo(f'{number}. {sentence}')
+    typer.echo(f'\nThe record is {store}, the figure {to / "cdf.png"}, the plan {to / "trial.toml"}.')
+
+
+def score_safety(store: Path, seed: int) -> SafetySummary:
+    """The safety of every policy, by the registry of the embedded cell."""
+    from importlib import resources
+
+    import numpy as np
+
+    from trialist.episodes import read_store
+    from trialist.safety import Scoring, load_registry, score_pairs, store_pairs, summarize_safety
+
+    with resources.as_file(resources.files('trialist.hosts.tabletop') / 'safety.toml') as path:
+        registry = load_registry(path)
+    scores = list(score_pairs(store_pairs(read_store(store)), scoring=Scoring(registry)))
+    return summarize_safety(scores, rng=np.random.default_rng(seed), registry=registry, n_resamples=2000)
+
+
+def sentences(arms: dict[str, Cohort], pairs: AllPairs, safety: SafetySummary) -> list[str]:
+    """What a person should take away; each is read off the results, and says so where they do not hold it."""
+    from trialist.timing import Verdict, success_curve
+
+    told = {frozenset((c.policy_a, c.policy_b)): c for c in pairs.comparisons}
+    lines = [told[frozenset((FAST, SLOW))].sentence]
+    parts = []
+    for name in (FAST, SLOW):
+        curve = success_curve(arms[name].pooled.durations_s, arms[name].pooled.observed)
+        rate = safety.cell(name, 'tabletop').safety
+        median = 'no median' if curve.median_s is None else f'a median of {curve.median_s:.1f} s an item'
+        parts.append(f'{name} has {median}, loses {curve.hard_failure:.0%}, and {rate.count} of {rate.n} episodes safe')
+    lines.append('Speed, reliability and safety are three questions: ' + '; '.join(parts) + '.')
+    apart = [c for c, p in zip(pairs.comparisons, pairs.p_holm, strict=True) if p < pairs.alpha]
+    near = [c for c in pairs.comparisons if c not in apart]
+    told_apart = f'After correction for {len(pairs.comparisons)} pairs, {len(apart)} are told apart'
+    if near:
+        named = ', '.join(f'{c.policy_a} and {c.policy_b}' for c in near)
+        lines.append(f'{told_apart}; unresolved at this number of episodes: {named}.')
+    else:
+        winners = sum(c.verdict is Verdict.BETTER for c in apart)
+        lines.append(f'{told_apart}, {winners} of them with a winner: being different is not being better.')
+    return lines

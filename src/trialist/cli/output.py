@@ -20,14 +20,14 @@ def print_table(shown: Table, form: str = 'text') -> None:
     """Print a table in the asked form; an unknown form names the known ones."""
     from trialist.show.table import render
 
-    typer.echo(render(shown, check_form(form)), nl=False)
+    typer.echo(render(shown, check_form(form)), nl=form == 'text')  # a blank line after a text table
 
 
 def print_tables(shown: Iterable[Table], form: str = 'text') -> None:
     """Print the tables of a verb that may have several: in JSON always one list, however many there are."""
     from trialist.show.table import render_all
 
-    typer.echo(render_all(list(shown), check_form(form)), nl=False)
+    typer.echo(render_all(list(shown), check_form(form)), nl=form == 'text')
 
 
 def check_form(form: str) -> str:

@@ -72,7 +72,7 @@ def plan(
         )
     if check:
         _check(declared)
-        typer.echo('host and policies open and fit together')
+        typer.echo('host and policies open and fit together', err=form != 'text')
 
 
 def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trialist.run import TrialPlan
-    from trialist.show.table import Table
     from trialist.timing import AssumedCell, AssumedCurve, Operations
 
 BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
@@ -76,13 +75,13 @@ def size(
     )  # fmt: skip
     rows = single_sizes(rate, difference, discordance, power=power, alpha=alpha)
     title = f'One comparison: {100 * difference:g} points around {100 * rate:g} %'
-    tables = [sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.')]
+    shown = [sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.')]
     paired = next(r for r in found if 'paired difference (McNemar)' in r.design)
     position = field_position(paired.per_cell)
-    tables.append(plan_table(found, note=f'McNemar, {position}.'))
+    shown.append(plan_table(found, note=f'McNemar, {position}.'))
     if survey:
-        tables.append(survey_table(read_survey(), position))
-    print_tables(tables, form)
+        shown.append(survey_table(read_survey(), position))
+    print_tables(shown, form)
 
 
 def single_sizes(
@@ -236,9 +235,9 @@ def detect(
             n_trials=trials, n_resamples=resamples, alpha=alpha, method=check_method(method), missing='drop',
             threads=threads, on_row=advance,
         )  # fmt: skip
-    tables = [smallest_table(found, target=target)]
+    shown = [smallest_table(found, target=target)]
     if csv is None or form != 'text':
-        tables.append(detection_table(found))
+        shown.append(detection_table(found))
     if csv is not None:
         csv.write_text(render(detection_table(found), 'csv'), encoding='utf-8')
         typer.echo(f'wrote {csv}', err=True)
@@ -250,8 +249,8 @@ def detect(
             {f'{x} {y}': found.rates((x, y), 'ks') for x, y in found.pairs},
             fit_on=parse_sizes(fit), rng=rng, alpha=alpha, tau_s=tau, method=check_method(method),
         )  # fmt: skip
-        tables.append(design_table(calibrated))
-    print_tables(tables, form)
+        shown.append(design_table(calibrated))
+    print_tables(shown, form)
     if figure is not None:
         from trialist.show.figure import save_figure
         from trialist.show.planning_figure import draw_detection_study
@@ -369,13 +368,12 @@ def print_plan_power(
         f'{100 * difference:g} points around {100 * rate:g} %, mean over {len(plan.cells())} cells, power {power:g}. '
         f'The plan has {has} a cell: {field_position(has)}.'
     )
-    tables = [plan_table(found, note=note)]
+    print_table(plan_table(found, note=note), form)
     if pilot is not None:
-        tables.append(_pilot_power(pilot, power=power, has=has))
-    print_tables(tables, form)
+        _print_pilot_power(pilot, power=power, has=has, form=form)
 
 
-def _pilot_power(pilot: Path, *, power: float, has: int) -> Table:
+def _print_pilot_power(pilot: Path, *, power: float, has: int, form: str) -> None:
     """Episodes a cell for the macro-KS test of every pair of the pilot."""
     import itertools
 
@@ -391,4 +389,4 @@ def _pilot_power(pilot: Path, *, power: float, has: int) -> Table:
         )
         for a, b in itertools.combinations(cells, 2)
     }  # fmt: skip
-    return needed_table(found)
+    print_table(needed_table(found), form)

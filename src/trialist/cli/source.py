@@ -33,8 +33,11 @@ MethodOption = Annotated[
 ]
 
 
-def read_episodes(store: Path, where: list[str] | None = None) -> list[Episode]:
-    """The store's episodes that match; an empty selection is an error that says what was asked."""
+def read_episodes(store: Path, where: list[str] | None = None, *, tell: bool = True) -> list[Episode]:
+    """The store's episodes that match; an empty selection is an error that says what was asked.
+
+    With `tell`, a line on stderr names the conditions when several are taken together.
+    """
     from trialist.episodes import read_store
     from trialist.errors import InputError
 
@@ -43,7 +46,7 @@ def read_episodes(store: Path, where: list[str] | None = None) -> list[Episode]:
         asked = ' '.join(where or [])
         raise InputError(f'{store}: no episode' + (f' matches {asked}' if asked else ' in this store'))
     conditions = sorted({e.condition for e in found})
-    if len(conditions) > 1:
+    if tell and len(conditions) > 1:
         named = ', '.join(conditions[:8]) + (', ...' if len(conditions) > 8 else '')
         told = f'{len(conditions)} conditions are taken together: {named}; --where condition=NAME takes one'
         typer.echo(told, err=True)

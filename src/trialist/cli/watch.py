@@ -58,7 +58,7 @@ def watch(
     seen = -1
     while True:
         try:
-            episodes = compared_episodes(read_episodes(store, where), policy)
+            episodes = compared_episodes(read_episodes(store, where, tell=seen < 0), policy)
             if len(episodes) != seen:
                 seen = len(episodes)
                 found = watch_trial(

@@ -14,7 +14,10 @@ from trialist.run.seam import Action, HoldingHost, Host, Policy, PreparedHost
 
 HOSTS = Catalog(
     'host',
-    {'point-mass': 'trialist.testing.point_mass:PointMassHost'},
+    {
+        'point-mass': 'trialist.testing.point_mass:PointMassHost',
+        'tabletop': 'trialist.hosts.tabletop:TabletopHost',
+    },
     'trialist.hosts',
 )
 POLICIES = Catalog(
@@ -22,6 +25,7 @@ POLICIES = Catalog(
     {
         'openpi': 'trialist.policies.openpi:OpenPiPolicy',
         'replay': 'trialist.policies.replay:ReplayPolicy',
+        'scripted': 'trialist.policies.scripted:ScriptedPolicy',
         'seek': 'trialist.testing.policy:SeekPolicy',
     },
     'trialist.policies',

@@ -5,6 +5,7 @@ An episode with cap T takes at most floor(T * rate) actions. The outcome is the 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import math
 import time
@@ -33,6 +34,7 @@ from trialist.run.seam import (
     HoldingHost,
     Host,
     HostReport,
+    InstructingHost,
     MeasuredHost,
     Observation,
     Policy,
@@ -128,6 +130,8 @@ class ControlLoop:
         observation = self._call_host(lambda: host.reset(setup.task, seed=setup.seed))
         self._take(observation)
         self._was_reset = True
+        if isinstance(host, InstructingHost) and not setup.instruction:
+            setup = dataclasses.replace(setup, instruction=self._call_host(host.instruction))
         start = self._call_host(self._holding.hold) if self._holding is not None else None
         self._last_sent: Action | None = start
         limits = self._order.loop.limits
@@ -386,7 +390,11 @@ def idle_action(host: Host, last_sent: Action | None) -> Action:
 def _read_only(observation: Observation) -> Observation:
     """The observation with its arrays protected, so that a policy can not write into the host's memory."""
     return Observation(
-        observation.t_s, _locked(observation.state), {name: _locked(i) for name, i in observation.images.items()}
+        observation.t_s,
+        _locked(observation.state),
+        {name: _locked(i) for name, i in observation.images.items()},
+        {name: _locked(d) for name, d in observation.depth_m.items()},
+        observation.cameras,
     )
 
 

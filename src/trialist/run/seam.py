@@ -1,8 +1,8 @@
 """The seams: where an episode happens, and who acts in it.
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
-`PreparedHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost` or `ClosableHost`; nothing else is ever
-asked of it.
+`PreparedHost`, `InstructingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost` or `ClosableHost`;
+nothing else is ever asked of it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from trialist.episodes import Event, Outcome, Scene
 from trialist.episodes.episode import ParameterValue
+from trialist.episodes.trajectory import Camera
 from trialist.run.convention import HostSpec, PolicySpec
 
 FloatArray = NDArray[np.floating[Any]]
@@ -29,6 +30,8 @@ class Observation:
     t_s: float
     state: FloatArray  # (S,)
     images: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)  # camera -> (H, W, 3)
+    depth_m: Mapping[str, FloatArray] = field(default_factory=dict)  # camera -> (H, W), along the optical axis
+    cameras: Mapping[str, Camera] = field(default_factory=dict)  # calibration as it stands at t_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +69,7 @@ class HostReport:
     items_lost: int | None = None
     is_unrecoverable: bool | None = None
     reason: str = ''
+    instruction: str = ''  # what was asked for in words, if the host drew it
     events: tuple[Event, ...] = ()
 
 
@@ -91,6 +95,13 @@ class PreparedHost(Protocol):
     """A host that takes more than a task and a seed: condition, stratum, labels. Called before `reset`."""
 
     def prepare(self, setup: Setup) -> None: ...
+
+
+@runtime_checkable
+class InstructingHost(Protocol):
+    """A host that draws what is asked for in words, anew for each episode; a plan's own instruction wins."""
+
+    def instruction(self) -> str: ...
 
 
 @runtime_checkable

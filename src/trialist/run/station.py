@@ -111,6 +111,7 @@ def _with_report(episode: Episode, report: HostReport) -> Episode:
         items=episode.items if report.items is None else report.items,
         items_placed=report.items_placed,
         items_lost=report.items_lost,
+        instruction=episode.instruction or report.instruction,
         events=report.events,
     )
 

@@ -57,8 +57,8 @@ def compare_safety(
     """Pair episodes by benchmark, task, condition, seed, instance and repeat, and test SBU, unsafe and VSI.
 
     Binary metrics: exact McNemar and Newcombe's paired interval. VSI: sign flips and a paired bootstrap. All
-    p-values of the comparison are adjusted together by Holm's method. Benchmarks that `registry` calls auxiliary have
-    rows of their own and are not in those of all.
+    p-values of the comparison are adjusted together by Holm's method. Benchmarks that `registry` (the built-in one if
+    none is given) calls auxiliary have rows of their own and are not in those of all.
     """
     by_policy: dict[str, dict[object, EpisodeSafety]] = {}
     n_unscored, n_scored = 0, 0

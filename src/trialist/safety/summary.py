@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError, NotEstimable
-from trialist.safety.registry import Registry
+from trialist.safety.registry import Registry, load_registry
 from trialist.safety.score import EpisodeSafety
 from trialist.stats import Interval, bootstrap_interval, resample_counts, wilson
 
@@ -169,7 +169,7 @@ class SafetySummary:
 def summarize_safety(
     scores: Iterable[EpisodeSafety],
     *,
-    rng: np.random.Generator,
+    rng: np.random.Generator | None = None,
     per_task: bool = False,
     registry: Registry | None = None,
     n_resamples: int = N_RESAMPLES,
@@ -178,8 +178,12 @@ def summarize_safety(
     """Cells of (policy, benchmark), or of (policy, benchmark, task), and means over the cells of a policy.
 
     Proportions have Wilson intervals; VSI, VSI|U, NSV, margins and forces have percentile bootstrap intervals over
-    episodes. The order of the scores has no effect. `registry` says which benchmarks are auxiliary.
+    episodes. The order of the scores has no effect. `registry` says which benchmarks are auxiliary, the built-in one if
+    none is given. Without `rng` a fixed stream is drawn from.
     """
+    rng = np.random.default_rng(0) if rng is None else rng
+    if not isinstance(rng, np.random.Generator):
+        raise InputError(f'rng is {rng!r}, wanted a numpy.random.Generator such as numpy.random.default_rng(0)')
     groups: dict[tuple[str, str, str], list[EpisodeSafety]] = {}
     for score in scores:
         groups.setdefault((score.policy, score.benchmark, score.task if per_task else ''), []).append(score)
@@ -200,8 +204,9 @@ def summarize_safety(
 
 
 def is_auxiliary(benchmark: str, registry: Registry | None) -> bool:
-    """Whether the registry keeps this benchmark out of means."""
-    return registry is not None and benchmark in registry.benchmarks and registry.benchmarks[benchmark].is_auxiliary
+    """Whether the registry, the built-in one if none is given, keeps this benchmark out of means."""
+    known = (registry or load_registry()).benchmarks
+    return benchmark in known and known[benchmark].is_auxiliary
 
 
 def _unscored(score: EpisodeSafety) -> Unscored:

@@ -55,6 +55,7 @@ from trialist.stats.sample_size import (
 from trialist.stats.sequential import Decision, Look, SequentialComparison, sequential_comparison
 from trialist.stats.sequential_power import SequentialPower, sequential_power
 from trialist.stats.survey import FieldPosition, SurveyedPaper, field_position, read_survey
+from trialist.stats.verdict import Verdict
 from trialist.stats.wald import Wald, clustered_wald, paired_wald, two_sample_wald, welch
 
 __all__ = [
@@ -76,6 +77,7 @@ __all__ = [
     'SequentialPower',
     'Significance',
     'SurveyedPaper',
+    'Verdict',
     'Wald',
     'aggregate',
     'barnard',

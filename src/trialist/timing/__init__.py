@@ -1,5 +1,6 @@
 """Time-to-success: operations, curves, scalars, significance and verdicts."""
 
+from trialist.stats import Verdict
 from trialist.timing.assumed import AssumedCell, AssumedCurve, assumed_cells, assumed_operations, lognormal_curve
 from trialist.timing.band import Band, BandKind, curve_band, macro_band
 from trialist.timing.bridge import design_effect
@@ -28,7 +29,7 @@ from trialist.timing.scalar import (
     uph_of_rmst,
     uph_of_successes,
 )
-from trialist.timing.verdict import AllPairs, TimingComparison, Verdict, compare_all, compare_timing
+from trialist.timing.verdict import AllPairs, TimingComparison, compare_all, compare_timing
 from trialist.timing.watch import WatchedScore, WatchedTrial, episode_promptness, episode_success, watch_trial
 
 __all__ = [

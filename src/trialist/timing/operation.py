@@ -248,6 +248,8 @@ def _check_timed(episode: Episode, placed: int) -> None:
     where = f'episode {episode.episode_id} ({episode.policy}, {episode.task})'
     remedy = 'add a placement event for each, or leave the episode out'
     if placed == 0 and single and episode.outcome is Outcome.SUCCESS:
+        if told == 0:
+            raise InputError(f'{where}: the outcome is success but items_placed is 0; correct one of them')
         if told not in (None, 1):
             raise InputError(f'{where}: {told} items placed but no placement event says when; {remedy}')
         return

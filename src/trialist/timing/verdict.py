@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.stats import different_matrix, holm, letter_groups
+from trialist.stats import Verdict, different_matrix, holm, letter_groups
 from trialist.timing.cohort import Cohort
 from trialist.timing.contrast import ScalarTest, scalar_tests
 from trialist.timing.estimate import (
@@ -34,13 +33,6 @@ from trialist.timing.resample import NullMethod
 from trialist.timing.scalar import Scale, scalar_label
 
 AGAINST_REFERENCE = ('hrt', 'auc_vs_reference')
-
-
-class Verdict(enum.StrEnum):
-    BETTER = 'better'
-    CROSSING = 'different but crossing'
-    DIRECTION_UNRESOLVED = 'different, direction unresolved'
-    UNRESOLVED = 'unresolved'
 
 
 @dataclass(frozen=True, slots=True, eq=False)

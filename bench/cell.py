@@ -1,0 +1,145 @@
+"""The embedded cell: what host and recorder add to bare MuJoCo, with cameras or not; what a second worker gives."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.measure import Result, against
+from trialist.hosts.tabletop import TabletopHost
+from trialist.hosts.tabletop.scene import SUBSTEPS, load_mujoco
+from trialist.policies.scripted import ScriptedPolicy
+from trialist.run import read_plan, run_trial
+from trialist.run.convention import HostSpec
+from trialist.run.plan import RecordingOptions
+from trialist.run.recorder import Recorder
+from trialist.run.seam import Setup
+
+STEPS = 240
+ROUNDS = 5
+FRAMES = 12
+SETUP = Setup(task='bin_to_bin', seed=0, stratum='spoon')
+
+
+def run() -> list[Result]:
+    return [stepping(), rendering(), workers()]
+
+
+def _started(**options: Any) -> tuple[TabletopHost, Any, Any]:
+    host = TabletopHost(state='privileged', **options)
+    host.prepare(SETUP)
+    host.reset(SETUP.task, seed=SETUP.seed)
+    start = host._start
+    assert start is not None
+    return host, start.scene.model, start.data
+
+
+def _inputs() -> tuple[list[np.ndarray], np.ndarray]:
+    """The actions of a scripted episode, and the actuator inputs they led to."""
+    host, _, _ = _started()
+    observation = host.reset(SETUP.task, seed=SETUP.seed)
+    session = ScriptedPolicy(temper='careful').start(SETUP, seed=1)
+    actions: list[np.ndarray] = []
+    inputs: list[np.ndarray] = []
+    refer = host._controller.references
+
+    def watched(finger_m: float) -> np.ndarray:
+        inputs.append(refer(finger_m))
+        return inputs[-1]
+
+    host._controller.references = watched  # type: ignore[method-assign]
+    for _ in range(STEPS):
+        actions.append(session.act(observation).actions[0])
+        observation = host.step(actions[-1])
+    return actions, np.array(inputs)
+
+
+def stepping() -> Result:
+    """The same inputs for the same substeps of the same scene, bare and through host and recorder, taking turns."""
+    mujoco = load_mujoco()
+    actions, inputs = _inputs()
+    ours_s = bare_s = float('inf')
+    host, _, _ = _started()
+    for _ in range(ROUNDS):
+        observation = host.reset(SETUP.task, seed=SETUP.seed)
+        recorder = _recorder(host.spec)
+        started = time.perf_counter()
+        for number, action in enumerate(actions):
+            observation = host.step(action)
+            recorder.record(number * 0.05, observation, raw=action, sent=action, delay=None, signals=host.signals())
+        ours_s = min(ours_s, time.perf_counter() - started)
+        host.reset(SETUP.task, seed=SETUP.seed)
+        model, data = host._start.scene.model, host._start.data  # type: ignore[union-attr]
+        started = time.perf_counter()
+        for rows in inputs:
+            for row in rows:
+                data.ctrl[:9] = row
+                mujoco.mj_step(model, data)
+        bare_s = min(bare_s, time.perf_counter() - started)
+    work = f'{STEPS} control steps of {SUBSTEPS} substeps, 4 spoons, no cameras, recorder on'
+    return against('cell/step', ours_s=ours_s, peer='bare mj_step', peer_s=bare_s, target=0.7, work=work)
+
+
+def _recorder(spec: HostSpec) -> Recorder:
+    return Recorder(spec, RecordingOptions(), most_steps=STEPS, with_latency=False, scene=None)
+
+
+def rendering() -> Result:
+    """Three RGB-D views: the host's observation against mjr_render and mjr_readPixels of the same views."""
+    mujoco = load_mujoco()
+    host, model, data = _started(cameras=('wrist', 'front', 'side'), image_size=(480, 640))
+    pictures = host._pictures
+    ours_s = bare_s = float('inf')
+    host.pictures()
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        for _ in range(FRAMES):
+            host._observe()
+        ours_s = min(ours_s, time.perf_counter() - started)
+        started = time.perf_counter()
+        for _ in range(FRAMES):
+            for name in pictures.cameras:
+                rgb, depth = np.empty((480, 640, 3), np.uint8), np.empty((480, 640), np.float32)
+                pictures._view.fixedcamid = int(model.camera(name).id)
+                everything = mujoco.mjtCatBit.mjCAT_ALL.value
+                mujoco.mjv_updateScene(model, data, pictures._option, None, pictures._view, everything, pictures._scene)
+                mujoco.mjr_render(pictures._rect, pictures._scene, pictures._context)
+                mujoco.mjr_readPixels(rgb, depth, pictures._rect, pictures._context)
+        bare_s = min(bare_s, time.perf_counter() - started)
+    host.close()
+    work = f'{FRAMES} observations of 3 RGB-D views at 640 x 480'
+    return against('cell/render', ours_s=ours_s, peer='bare mjr_render', peer_s=bare_s, target=0.85, work=work)
+
+
+PLAN = """
+seed = 3
+episodes_per_cell = 8
+time_cap_s = 30
+tasks = [{name = "bin_to_bin", items = 2}]
+strata = [{name = "spoon"}]
+host = {use = "tabletop", options = {state = "privileged"}}
+[policies.a]
+use = "scripted"
+options = {temper = "careful"}
+[policies.b]
+use = "scripted"
+options = {temper = "drifting"}
+"""
+
+
+def workers() -> Result:
+    """A whole trial with one worker process and with two, cameras off."""
+    took = {}
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Path(folder) / 'trial.toml'
+        trial.write_text(PLAN, encoding='utf-8')
+        for count in (1, 2):
+            started = time.perf_counter()
+            run_trial(read_plan(trial), Path(folder) / f'store{count}', workers=count)
+            took[count] = time.perf_counter() - started
+    work = '16 episodes of 2 spoons, start of the workers included'
+    return against('cell/two workers', ours_s=took[2], peer='one worker', peer_s=took[1], target=1.7, work=work)

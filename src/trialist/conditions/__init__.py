@@ -1,0 +1,79 @@
+"""What is disturbed, how hard, and by which draw: conditions as small values that are recorded with the episode."""
+
+from trialist.conditions.application import Application, DisturbableHost, frames_of, share_out
+from trialist.conditions.background import (
+    Background,
+    Distractor,
+    DistractorObject,
+    Shared,
+    Texture,
+    rim_background,
+    table_background,
+)
+from trialist.conditions.chaos import CHAOS, KINDS, draw_chaos, draw_condition, severity_ladder
+from trialist.conditions.condition import (
+    NOMINAL,
+    Compound,
+    Condition,
+    Effect,
+    Frame,
+    FrameCondition,
+    compose,
+    condition_parameters,
+    parts_of,
+    read_condition,
+)
+from trialist.conditions.endpoint import EndpointParaphraser
+from trialist.conditions.instruction import Instruction, Paraphraser, RuleParaphraser
+from trialist.conditions.layout import Footprint, Layout, PlanarPose, RobotState, Workspace
+from trialist.conditions.lexicon import Sameness, compare_meaning, meaning
+from trialist.conditions.light import Exposure, Light
+from trialist.conditions.physics import Delay, Disturbance, Latency
+from trialist.conditions.sensor import SensorNoise
+
+__all__ = [
+    'CHAOS',
+    'KINDS',
+    'NOMINAL',
+    'Application',
+    'Background',
+    'Compound',
+    'Condition',
+    'Delay',
+    'Distractor',
+    'DistractorObject',
+    'DisturbableHost',
+    'Disturbance',
+    'Effect',
+    'EndpointParaphraser',
+    'Exposure',
+    'Footprint',
+    'Frame',
+    'FrameCondition',
+    'Instruction',
+    'Latency',
+    'Layout',
+    'Light',
+    'Paraphraser',
+    'PlanarPose',
+    'RobotState',
+    'RuleParaphraser',
+    'Sameness',
+    'SensorNoise',
+    'Shared',
+    'Texture',
+    'Workspace',
+    'compare_meaning',
+    'compose',
+    'condition_parameters',
+    'draw_chaos',
+    'draw_condition',
+    'frames_of',
+    'meaning',
+    'parts_of',
+    'read_condition',
+    'rim_background',
+    'severity_ladder',
+    'share_out',
+    'table_background',
+]

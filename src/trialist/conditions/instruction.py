@@ -1,0 +1,101 @@
+"""Instruction paraphrase: other words, the same meaning; the words that were used are part of the record."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from trialist.conditions.condition import CONDITIONS, Effect, SingleCondition, check_severity, generator
+from trialist.conditions.lexicon import COLORS, CONCEPTS, NOUNS, WRAPPINGS, Sameness, compare_meaning, spans
+from trialist.errors import InputError, NotEstimable
+
+RULES = 'rules'
+
+
+class Paraphraser(Protocol):
+    """Anything that rewords an instruction: the local rules, or a language model behind an endpoint."""
+
+    @property
+    def name(self) -> str: ...
+
+    def paraphrase(self, instruction: str, *, severity: float, seed: int) -> str: ...
+
+
+@CONDITIONS.add
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction(SingleCondition):
+    """An instruction in other words: what was asked for, and what was said."""
+
+    KINDS: ClassVar[tuple[str, ...]] = ('instruction',)
+    EFFECTS: ClassVar[frozenset[Effect]] = frozenset({Effect.INSTRUCTION})
+
+    severity: float
+    seed: int
+    canonical: str
+    text: str
+    source: str  # who reworded it
+
+    @classmethod
+    def draw(cls, severity: float, *, seed: int, canonical: str, paraphraser: Paraphraser | None = None) -> Instruction:
+        s = check_severity('instruction', severity)
+        chosen = paraphraser or RuleParaphraser()
+        text = chosen.paraphrase(canonical, severity=s, seed=seed) if s else canonical
+        return cls(severity=s, seed=seed, canonical=canonical, text=text, source=chosen.name if s else 'canonical')
+
+
+@dataclass(frozen=True, slots=True)
+class RuleParaphraser:
+    """Synonyms from the lexicon, and a polite wrapping; every result is checked to mean the same.
+
+    The severity is the share of the known phrases that are replaced; above 0.6 a noun may become `object` where its
+    colour still tells it, and above 0.3 the sentence may be wrapped.
+    """
+
+    name: str = RULES
+    tries: int = 40
+
+    def paraphrase(self, instruction: str, *, severity: float, seed: int) -> str:
+        """The instruction in other words; InputError when the lexicon has no other words for it."""
+        if not [s for s in spans(instruction) if len(CONCEPTS[s[2]]) > 1]:
+            raise InputError(f'no word of {instruction!r} has a synonym in the lexicon; use the endpoint paraphraser')
+        for attempt in range(self.tries):
+            text = self._reword(instruction, severity, seed, attempt)
+            if text.lower() != instruction.lower() and compare_meaning(instruction, text) is Sameness.SAME:
+                return text
+        raise NotEstimable(f'no rewording of {instruction!r} kept its meaning in {self.tries} tries')
+
+    def _reword(self, instruction: str, severity: float, seed: int, attempt: int) -> str:
+        rng = generator('instruction', seed, instruction, attempt)
+        found = [s for s in spans(instruction) if len(CONCEPTS[s[2]]) > 1]
+        n = max(1, math.ceil(severity * len(found)))
+        chosen = set(rng.choice(len(found), size=min(n, len(found)), replace=False).tolist())
+        pieces, at = [], 0
+        for i, (start, end, concept) in enumerate(found):
+            if i not in chosen:
+                continue
+            old = instruction[start:end]
+            others = [p for p in CONCEPTS[concept] if p != old.lower()]
+            before = spans(instruction[:start])
+            is_told_by_color = bool(before) and before[-1][2] in COLORS and concept in NOUNS
+            if severity > 0.6 and is_told_by_color and rng.random() < 0.3:
+                others = ['object']
+            pieces += [instruction[at:start], _like(old, str(rng.choice(others)))]
+            at = end
+        text = _articles(''.join([*pieces, instruction[at:]]))
+        if severity > 0.3 and rng.random() < severity:
+            bare = text.rstrip('.!')
+            text = str(rng.choice(WRAPPINGS)).format(bare[0].lower() + bare[1:])
+            text = text[0].upper() + text[1:]
+        return text
+
+
+def _like(old: str, new: str) -> str:
+    return new[0].upper() + new[1:] if old[:1].isupper() else new
+
+
+def _articles(text: str) -> str:
+    """`a emerald` becomes `an emerald`, and `an block` becomes `a block`."""
+    text = re.sub(r'\b([Aa])n? (?=[aeio])', r'\1n ', text)
+    return re.sub(r'\b([Aa])n (?=[^aeiou\W])', r'\1 ', text)

@@ -1,0 +1,187 @@
+"""From calibrated RGB-D views to the box of an object, by its known colour and geometry; never by a simulator's truth.
+
+Fused points of the object's colour fall into connected parts; a box is fitted to each of the largest, and the one that
+the views bear out best is taken. The host's own segmentation is used only where `oracle_masks` is given, and the result
+says so.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trialist.errors import InputError, NotEstimable
+from trialist.geometry.box import BoolArray, Box, FloatArray
+from trialist.geometry.fit import BoxFit, Evidence, face_frames, fit_box, surface_distance, weigh_evidence
+from trialist.geometry.pose import Symmetry
+from trialist.geometry.score import PlacementScore, score_placement
+from trialist.geometry.segment import ObjectModel, color_masks, connected_parts, surface_bounds
+from trialist.geometry.view import Bounds, RgbdView, VoxelCloud, fuse_views
+
+LEAST_VOXELS = 20
+MOST_FIT_POINTS = 1000
+MOST_PARTS = 4
+
+
+class MaskSource(enum.StrEnum):
+    """Where the object's pixels came from."""
+
+    COLOR = 'color'
+    ORACLE_IDS = 'oracle_ids'  # the host's own segmentation: for development, never for scores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reconstruction:
+    """The box found, and how far to trust it.
+
+    `confidence` is in [0, 1] and orders results; it is the share of points explained times the share of the visible
+    surface borne out, not a probability.
+    """
+
+    box: Box
+    cloud: VoxelCloud  # the voxels of the part that the box was fitted to
+    rms_m: float  # of the points explained, from the box's surface
+    inlier_share: float
+    evidence: Evidence
+    n_parts: int  # parts of this colour that were large enough to be the object
+    n_views: int  # views that saw it
+    source: MaskSource
+
+    @property
+    def confidence(self) -> float:
+        return self.inlier_share * self.evidence.support
+
+
+def reconstruct_box(
+    views: Sequence[RgbdView],
+    model: ObjectModel,
+    *,
+    bounds_m: Bounds | None = None,
+    voxel_m: float = 0.003,
+    tolerance_m: float = 0.006,
+    support_z_m: float | None = None,
+    oracle_masks: Mapping[str, BoolArray] | None = None,
+) -> Reconstruction:
+    """Find the object of the model's colour and size in calibrated views; NotEstimable when it is not seen.
+
+    `tolerance_m` is how far a measured point may lie from the surface it belongs to: about three times the depth noise.
+    No box reaches below `support_z_m`, the height of the table; where it is not given it is
+    measured round the object. With unknown edges the box is that of what was seen, and reaches down to a given support.
+    `bounds_m` crops to the workspace.
+    """
+    if not views:
+        raise InputError('a reconstruction needs at least one view, found none')
+    if len({v.name for v in views}) != len(views):
+        raise InputError(f'views need different names, found {[v.name for v in views]}')
+    masks = _checked(oracle_masks, views) if oracle_masks is not None else color_masks(views, model)
+    source = MaskSource.COLOR if oracle_masks is None else MaskSource.ORACLE_IDS
+    extent = bounds_m if bounds_m is not None else surface_bounds(views, masks)
+    if extent is None:
+        raise NotEstimable(f'object {model.name}: no pixel of its colour {model.color_rgb} with depth in any view')
+    cloud = fuse_views(views, extent, voxel_m=voxel_m, masks=masks)
+    parts = [p for p in connected_parts(cloud, gap_m=max(0.008, 2 * voxel_m)) if len(p) >= LEAST_VOXELS]
+    if not parts:
+        raise NotEstimable(f'object {model.name}: {len(cloud)} voxels of its colour, wanted {LEAST_VOXELS} together')
+    found = [
+        _reconstruct_part(_subset(cloud, part), model, views, masks, tolerance_m, support_z_m)
+        for part in parts[:MOST_PARTS]
+    ]
+    part, fit = max(found, key=lambda pair: (pair[1].quality * min(1.0, len(pair[0]) / 100), len(pair[0])))
+    return Reconstruction(
+        fit.box,
+        part,
+        fit.rms_m,
+        float(fit.inlier.mean()),
+        fit.evidence,
+        len(parts),
+        sum(bool(m.any()) for m in masks.values()),
+        source,
+    )
+
+
+def score_views(
+    views: Sequence[RgbdView],
+    model: ObjectModel,
+    target: Box,
+    *,
+    threshold: float,
+    bounds_m: Bounds | None = None,
+    tolerance_m: float = 0.006,
+    symmetry: Symmetry | None = None,
+) -> tuple[PlacementScore, Reconstruction]:
+    """Reconstruct at any step, or at the end, and score against the target box."""
+    found = reconstruct_box(views, model, bounds_m=bounds_m, tolerance_m=tolerance_m)
+    return score_placement(found.box, target, threshold=threshold, symmetry=symmetry), found
+
+
+def _reconstruct_part(
+    part: VoxelCloud,
+    model: ObjectModel,
+    views: Sequence[RgbdView],
+    masks: Mapping[str, BoolArray],
+    tolerance_m: float,
+    support_z_m: float | None,
+) -> tuple[VoxelCloud, BoxFit]:
+    points = part.point_m
+    if len(points) > MOST_FIT_POINTS:
+        points = points[np.linspace(0, len(points) - 1, MOST_FIT_POINTS).astype(int)]
+    if model.size_m is not None:
+        floor = support_z_m if support_z_m is not None else _local_support(part, views, masks, tolerance_m)
+        edges = np.array(model.size_m)
+        return part, fit_box(points, edges, views, masks=masks, tolerance_m=tolerance_m, support_z_m=floor)
+    box = _seen_box(points, views, tolerance_m, support_z_m)
+    distance = surface_distance(points, box)[0]
+    evidence = weigh_evidence(box, views, masks=masks, tolerance_m=tolerance_m)
+    return part, BoxFit(box, distance, np.abs(distance) <= tolerance_m, evidence)
+
+
+def _local_support(
+    part: VoxelCloud, views: Sequence[RgbdView], masks: Mapping[str, BoolArray], tolerance_m: float
+) -> float | None:
+    """The height of what was measured round the part at or below its lowest points: a bound, not a contact."""
+    low, high = part.point_m.min(axis=0), part.point_m.max(axis=0)
+    lowest = float(np.quantile(part.point_m[:, 2], 0.02)) + tolerance_m
+    reach = np.array([0.05, 0.05, 0.15])
+    others = {v.name: ~masks[v.name] for v in views}
+    around = fuse_views(views, (low - reach, high + reach), voxel_m=0.004, masks=others)
+    heights = around.point_m[around.point_m[:, 2] <= lowest, 2]
+    return float(np.median(heights)) if len(heights) >= 100 else None
+
+
+def _seen_box(points: FloatArray, views: Sequence[RgbdView], tolerance_m: float, support_z_m: float | None) -> Box:
+    """The smallest of the boxes along the faces seen, grown down to the support if that is known."""
+    boxes = []
+    for frame in face_frames(points, views, tolerance_m=tolerance_m):
+        turn = frame if np.linalg.det(frame) > 0 else frame * [1, 1, -1]
+        low, high = np.quantile(points @ turn, [0.005, 0.995], axis=0)
+        boxes.append(Box(turn @ ((low + high) / 2), high - low, turn))
+    box = min(boxes, key=lambda b: b.volume)
+    if support_z_m is None:
+        return box
+    axis = int(np.argmax(np.abs(box.rotation[2])))
+    up = box.rotation[:, axis] * np.sign(box.rotation[2, axis])
+    grown = box.center[2] - up[2] * box.size[axis] / 2 - support_z_m
+    if grown <= 0:
+        return box
+    size = box.size.copy()
+    size[axis] += grown / up[2]
+    return Box(box.center - up * (grown / up[2]) / 2, size, box.rotation)
+
+
+def _subset(cloud: VoxelCloud, kept: np.ndarray[tuple[int], np.dtype[np.int64]]) -> VoxelCloud:
+    return VoxelCloud(
+        cloud.voxel_m, cloud.origin_m, cloud.cell[kept], cloud.point_m[kept], cloud.color[kept], cloud.count[kept]
+    )
+
+
+def _checked(masks: Mapping[str, BoolArray], views: Sequence[RgbdView]) -> dict[str, BoolArray]:
+    checked = {}
+    for view in views:
+        mask = masks.get(view.name)
+        if mask is None or mask.shape != view.depth_m.shape:
+            raise InputError(f'oracle_masks[{view.name!r}] must be a mask of shape {view.depth_m.shape}')
+        checked[view.name] = mask.astype(np.bool_) & view.has_depth
+    return checked

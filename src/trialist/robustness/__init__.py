@@ -1,0 +1,42 @@
+"""Does a policy survive a changed world: drops, dose-response, compounds, the swap test, spatial sensitivity."""
+
+from trialist.robustness.compound import CompoundEffect, CompoundVerdict, compound_effects
+from trialist.robustness.dose import Dose, DoseResponse, dose_responses, falling_rates, half_severity, trend_test
+from trialist.robustness.drop import ConditionRow, Drop, DropMethod, condition_rows, drops_from_baseline, pairing
+from trialist.robustness.spatial import SpatialSensitivity, StartTrial, spatial_sensitivities, start_trial
+from trialist.robustness.swap import Habit, HabitShare, SwapResult, SwapTrial, SwapVerdict, swap_tests, swap_trial
+from trialist.robustness.trial import ConditionTrial, by_severity, condition_trials, recorded_severity, split_conditions
+
+__all__ = [
+    'CompoundEffect',
+    'CompoundVerdict',
+    'ConditionRow',
+    'ConditionTrial',
+    'Dose',
+    'DoseResponse',
+    'Drop',
+    'DropMethod',
+    'Habit',
+    'HabitShare',
+    'SpatialSensitivity',
+    'StartTrial',
+    'SwapResult',
+    'SwapTrial',
+    'SwapVerdict',
+    'by_severity',
+    'compound_effects',
+    'condition_rows',
+    'condition_trials',
+    'dose_responses',
+    'drops_from_baseline',
+    'falling_rates',
+    'half_severity',
+    'pairing',
+    'recorded_severity',
+    'spatial_sensitivities',
+    'split_conditions',
+    'start_trial',
+    'swap_tests',
+    'swap_trial',
+    'trend_test',
+]

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cli.command import trialist
+
+from trialist.episodes import Episode, Store
+from trialist.geometry import Box, score_placement
+from trialist.robustness import StartTrial, condition_rows, condition_trials, dose_responses, drops_from_baseline
+from trialist.show.figure import save_figure
+from trialist.show.geometry import placement_figure
+from trialist.show.robustness import split_table
+from trialist.show.robustness_figure import dose_figure, drop_figure, start_figure
+from trialist.show.table import render
+from trialist.testing.radar import radar_episodes
+
+OBJECTS = ('red', 'blue', 'green')
+
+
+def trial_episodes() -> list[Episode]:
+    """A policy that dims with the light and one that does not look; ladders, chaos, swaps and starts."""
+    rng = np.random.default_rng(0)
+    found = []
+    for policy, slope in (('looks', 0.8), ('blind', 0.0)):
+        for condition, severity in (('nominal', 0.0), ('light', 0.5), ('light', 1.0), ('chaos', 1.0)):
+            for scene in range(24):
+                for asked in OBJECTS[:2]:
+                    salient = OBJECTS[scene % 3]
+                    good = rng.random() < 0.95 - slope * severity
+                    labels = {
+                        'asked_object': asked, 'chosen_object': asked if policy == 'looks' else salient,
+                        'candidate_objects': ','.join(OBJECTS), 'salient_object': salient,
+                        'start_x_m': repr(rng.uniform(-0.2, 0.2)), 'start_y_m': repr(rng.uniform(-0.2, 0.2)),
+                    }  # fmt: skip
+                    parameters = {'severity': severity} if severity else {}
+                    found.append(Episode(
+                        policy=policy, task='blocks', stratum='TwoBlock', condition=condition, seed=scene,
+                        condition_parameters=parameters, outcome='success' if good else 'failure', duration_s=2.0,
+                        instruction=f'pick up the {asked} block', labels=labels, repeat=OBJECTS.index(asked),
+                    ))  # fmt: skip
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    Store.create(tmp_path / 'store').append(trial_episodes())
+    return tmp_path / 'store'
+
+
+def test_table_3_has_the_papers_layout() -> None:
+    rows = condition_rows(condition_trials(radar_episodes()), n_resamples=10, rng=np.random.default_rng(0))
+    text = render(split_table(rows), 'markdown')
+    assert (
+        '| nominal | 4/4 | 0.5216 | 1.08 | 4/10 | 0.4608 | 1.88 | 6/10 | 0.4816 | 1.67 | 3/8 | 0.1261 | 3.80 |' in text
+    )
+    assert '| background | 0/4 | — | — |' in text
+
+
+def test_the_command_prints_every_part_and_says_what_the_data_lack(store: Path, tmp_path: Path) -> None:
+    printed = trialist('robustness', store, '--resamples', 200, '--figures', tmp_path / 'out')
+    for title in ('Placement by', 'Drops from', 'Dose-response', 'Compound against', 'Swap test', 'Spatial'):
+        assert title in printed
+    assert 'most salient object' in printed
+    assert sorted(p.name for p in (tmp_path / 'out').iterdir()) == ['doses.svg', 'drops.svg', 'starts.svg']
+
+
+def test_a_condition_hurts_only_the_policy_that_reads_it(store: Path) -> None:
+    document = json.loads(trialist('robustness', store, '--show', 'drops', '--resamples', 200, '-f', 'json'))
+    resolved = {(r['policy'], r['condition']): r['resolved'] for r in document['rows']}
+    assert resolved == {
+        ('looks', 'light at 0.5'): True, ('looks', 'light at 1'): True, ('looks', 'chaos'): True,
+        ('blind', 'light at 0.5'): False, ('blind', 'light at 1'): False, ('blind', 'chaos'): False,
+    }  # fmt: skip
+
+
+def test_unknown_parts_layouts_and_baselines_are_named(store: Path) -> None:
+    assert 'did you mean' in trialist('robustness', store, '--show', 'drop', code=2)
+    assert 'layout' in trialist('robustness', store, '--by', 'task', code=2)
+    assert 'baseline' in trialist('robustness', store, '--show', 'drops', '--baseline', 'clean', code=2)
+
+
+def test_figures_are_drawn_and_repeat_byte_for_byte(tmp_path: Path) -> None:
+    trials = condition_trials(trial_episodes())
+    drops = drops_from_baseline(trials, n_resamples=100, rng=np.random.default_rng(0))
+    starts = [StartTrial('p', 0.1 * i, 0.0, bool(i % 2)) for i in range(5)]
+    for draw in (lambda: drop_figure(drops), lambda: dose_figure(dose_responses(trials)), lambda: start_figure(starts)):
+        files = [save_figure(draw(), tmp_path / f'{i}.svg').read_bytes() for i in range(2)]
+        assert files[0] == files[1]
+
+
+def test_a_placement_is_drawn_in_voxels(tmp_path: Path) -> None:
+    a, b = Box((0, 0, 0.02), (0.04, 0.04, 0.04)), Box((0.01, 0.005, 0.02), (0.04, 0.04, 0.04))
+    figure = placement_figure(a, b, score=score_placement(a, b, threshold=0.3))
+    assert save_figure(figure, tmp_path / 'p.png').stat().st_size > 10_000
+    assert 'IoU' in figure.axes[1].get_title()
