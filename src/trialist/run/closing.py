@@ -59,7 +59,7 @@ def close_trial(plan: TrialPlan, store: Path | str, *, by: str, why: str = '', e
     )
     write_unblinding(opened.path, record)
     unseal_faults(opened.path, blinding.key)
-    compact_store(opened.path)
+    compact_store(opened.path, stale_after_s=0)  # a closed trial has no readers that began before it
     return arm_counts(plan, opened)
 
 
