@@ -63,10 +63,17 @@ def test_shown_commands_exist(page: Path) -> None:
     """A verb that a page shows is a verb of the command line."""
     import typer
 
-    from trialist.cli import app
+    from trialist.cli import full_app
 
-    verbs = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    verbs = set(typer.main.get_command(full_app()).commands)  # type: ignore[attr-defined]
     text = page.read_text(encoding='utf-8')
     for block in re.findall(r'```[a-z]*\n(.*?)```', text, flags=re.DOTALL):
         for verb in re.findall(r'^(?:\$ )?(?:\.venv/bin/)?trialist ([a-z]+)', block, flags=re.MULTILINE):
             assert verb in verbs, f'{page.name}: trialist {verb}'
+
+
+def test_verbs_are_summarised_in_few_words_and_load() -> None:
+    from trialist.cli.app import VERBS
+
+    for name, (_, summary) in VERBS.items():
+        assert len(summary) <= 60, f'{name}: the help would cut its summary'

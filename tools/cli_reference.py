@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from trialist.cli import app
+from trialist.cli import full_app
 
 HEAD = """\
 # The command line
@@ -59,7 +59,7 @@ def parameter_row(parameter: Any) -> str | None:
 
 def reference() -> str:
     """The whole page."""
-    return HEAD + '\n' + '\n'.join(sections(typer.main.get_command(app), 'trialist'))
+    return HEAD + '\n' + '\n'.join(sections(typer.main.get_command(full_app()), 'trialist'))
 
 
 if __name__ == '__main__':

@@ -12,9 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from trialist.audit import outcomes_of
-from trialist.cli import app
+from trialist.cli import full_app
 from trialist.episodes import Episode, Outcome, Store, Trajectory
 from trialist.errors import InputError, NotEstimable, TrialistError, UnknownName
+
+app = full_app()
 
 
 def run(line: str) -> str:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from trialist.cli import app
+from trialist.cli import full_app
 from trialist.episodes import read_store
 from trialist.errors import InputError, StoreError
+
+app = full_app()
 
 TRIAL = """
 title = "two seekers"

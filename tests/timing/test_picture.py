@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from trialist.cli import app
+from trialist.cli import full_app
 from trialist.episodes import Episode, Outcome, Store
 from trialist.errors import InputError, TrialistError, UnknownName
 from trialist.show.figure import save_figure
@@ -19,6 +19,8 @@ from trialist.show.timing import scalar_name
 from trialist.testing import paper_like_cohort
 from trialist.timing import cohorts, mtbf, success_curve, uph_of_rmst
 from trialist.timing.trace import pp_trace, qq_trace, trade_off_trace
+
+app = full_app()
 
 PAPER_FIGURES = {'cdf', 'pp', 'sup-sign-cycle', 'rmst-grid', 'pairwise-pp', 'qq', 'uph-mtbf', 'uph-mtbf-macro'}
 

@@ -1,38 +1,40 @@
-"""The root command, and the one place where an error becomes a line on the terminal."""
+"""The root command, and the one place where an error becomes a line on the terminal.
+
+A verb's module is imported, and its options read, only when that verb is asked for: `trialist --help` needs just the
+names and summaries of the table below.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
 from trialist import __version__
-from trialist.cli.actions import actions_app
-from trialist.cli.audit import audit_app
-from trialist.cli.calibrate import calibrate
-from trialist.cli.close import close
-from trialist.cli.compare import compare
-from trialist.cli.demo import demo
-from trialist.cli.importing import import_table
-from trialist.cli.plan import plan
-from trialist.cli.plot import plot
-from trialist.cli.power import power_app
-from trialist.cli.robustness import robustness
-from trialist.cli.run import run
-from trialist.cli.safety import safety_app
-from trialist.cli.score import score
-from trialist.cli.store import store_app
-from trialist.cli.watch import watch
 from trialist.errors import TrialistError
 
-app = typer.Typer(
-    name='trialist',
-    help='Two-arm trials for robot arms: declare, run, score and report robot-policy evaluations.',
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,  # the rich help costs more than everything else that --help imports
-    pretty_exceptions_enable=False,
-)
+# Verb -> where it lives, and what it is for; in the order of a trial.
+VERBS: dict[str, tuple[str, str]] = {
+    'demo': ('trialist.cli.demo:demo', 'Run a blinded trial in the embedded cell, and score it.'),
+    'plan': ('trialist.cli.plan:plan', 'Say what a declared trial amounts to.'),
+    'run': ('trialist.cli.run:run', 'Run a trial, or go on with it.'),
+    'watch': ('trialist.cli.watch:watch', 'Say when a running trial may stop.'),
+    'close': ('trialist.cli.close:close', 'Unblind a trial, once.'),
+    'import': ('trialist.cli.importing:import_table', 'Import a table of rollouts.'),
+    'store': ('trialist.cli.store:store_app', 'Look at a store, check it, correct it.'),
+    'score': ('trialist.cli.score:score', 'Score every policy by time to success.'),
+    'compare': ('trialist.cli.compare:compare', 'Compare two policies, or all pairs.'),
+    'calibrate': ('trialist.cli.calibrate:calibrate', 'Check the test on your own data.'),
+    'power': ('trialist.cli.power:power_app', 'How many rollouts, and what they can tell.'),
+    'safety': ('trialist.cli.safety:safety_app', 'Was it safe while it succeeded?'),
+    'robustness': ('trialist.cli.robustness:robustness', 'What a changed world costs each policy.'),
+    'audit': ('trialist.cli.audit:audit_app', 'Does the benchmark score mean anything?'),
+    'actions': ('trialist.cli.actions:actions_app', 'Score models on recorded actions.'),
+    'plot': ('trialist.cli.plot:plot', 'Draw a figure from a store.'),
+}
 
 
 def _print_version(wanted: bool) -> None:
@@ -41,36 +43,50 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: bool = typer.Option(False, '--version', callback=_print_version, is_eager=True, help='Print the version.'),
 ) -> None:
     """Two-arm trials for robot arms."""
 
 
-# One line a verb, in the order of a trial.
-app.command('demo')(demo)
-app.command('plan')(plan)
-app.command('run')(run)
-app.command('close')(close)
-app.command('import')(import_table)
-app.add_typer(store_app, name='store')
-app.add_typer(actions_app, name='actions')
-app.add_typer(safety_app, name='safety')
-app.command('robustness')(robustness)
-app.add_typer(audit_app, name='audit')
-app.add_typer(power_app, name='power')
-app.command('watch')(watch)
-app.command('score')(score)
-app.command('compare')(compare)
-app.command('calibrate')(calibrate)
-app.command('plot')(plot)
+def build_app(load: Callable[[str], bool]) -> typer.Typer:
+    """The command line with the verbs that `load` accepts; the others are only named."""
+    app = typer.Typer(
+        name='trialist',
+        help='Two-arm trials for robot arms: declare, run, score and report robot-policy evaluations.',
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,  # the rich help costs more than everything else that --help imports
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(root)
+    for name, (target, summary) in VERBS.items():
+        if not load(name):
+            app.command(name, short_help=summary)(_named_only)
+            continue
+        module, _, attribute = target.partition(':')
+        verb: Any = getattr(importlib.import_module(module), attribute)
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, name=name, short_help=summary)
+        else:
+            app.command(name, short_help=summary)(verb)
+    return app
+
+
+def _named_only() -> None:
+    raise AssertionError('a verb that was not loaded was run')
+
+
+def full_app() -> typer.Typer:
+    """The command line with every verb loaded."""
+    return build_app(lambda name: True)
 
 
 def main() -> None:
     """Run the command line; our own errors are one clear line and exit code 2, anything else is a traceback."""
+    asked = next((word for word in sys.argv[1:] if not word.startswith('-')), '')
     try:
-        app()
+        build_app(lambda name: name == asked)()
     except TrialistError as error:
         typer.secho(f'{type(error).__name__}: {error}', fg='red', err=True)
         sys.exit(2)
