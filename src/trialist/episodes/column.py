@@ -26,7 +26,7 @@ from trialist.episodes.trajectory import (
     Trajectory,
     trusted_trajectory,
 )
-from trialist.errors import StoreError
+from trialist.errors import RecordError, StoreError
 
 KEY_COLUMNS = ('episode_id', 'attempt', 'scene')
 CONTACT_COLUMNS = ('contacts/offsets', 'contacts/body_a', 'contacts/body_b', 'contacts/force_n')
@@ -128,8 +128,8 @@ class Ragged:
     """A signal over all steps of several episodes: row i owns values[offsets[i]:offsets[i + 1]], if it has any."""
 
     values: NDArray[Any]
-    offsets: NDArray[np.int32]
-    present: NDArray[np.bool_]
+    offsets: list[int]  # lists, because indexing one is several times faster than indexing an array
+    present: list[bool]
 
     def row(self, index: int) -> NDArray[Any] | None:
         if not self.present[index]:
@@ -146,19 +146,59 @@ def trajectories_from_arrow(table: pa.Table) -> Iterator[tuple[tuple[str, int], 
     parsed = {text: json.loads(text) for text in set(scenes)}
     built = {text: scene_from_json(values) for text, values in parsed.items()}
     poses = {text: _pose_signals(values, signals) for text, values in parsed.items()}
+    plain = {name: signals[name] for name in (*STEP_COLUMNS, 'joint_torque_limit_nm') if name in signals}
+    absent = {name: None for name in (*STEP_COLUMNS, 'joint_torque_limit_nm') if name not in signals}
+    hashes, extra = _under('frame_hash/', signals), _under('extra/', signals)
     for row, (episode_id, attempt, text) in enumerate(zip(ids, attempts, scenes, strict=True)):
-        found = {name: values for name, signal in signals.items() if (values := signal.row(row)) is not None}
         bodies, body_pose = poses[text]
-        pose = body_pose.row(row) if body_pose is not None else None
-        yield (episode_id, attempt), _assemble(found, parsed[text], built[text], bodies=bodies, body_pose=pose)
+        time_s = signals['time_s'].row(row)
+        if time_s is None:
+            raise RecordError(f'episode {episode_id} attempt {attempt} has a trajectory without time_s')
+        yield (
+            (episode_id, attempt),
+            trusted_trajectory(
+                time_s=time_s,
+                bodies=bodies,
+                body_pose=_pose(body_pose, row, parsed[text], len(time_s)),
+                contacts=_contacts(signals, row, parsed[text]),
+                frame_hash=_rows_of(hashes, row),
+                extra=_rows_of(extra, row),
+                scene=built[text],
+                **{name: signal.row(row) for name, signal in plain.items()},
+                **absent,
+            ),
+        )
+
+
+def _under(prefix: str, signals: Mapping[str, Ragged]) -> dict[str, Ragged]:
+    return {unescape(n.removeprefix(prefix)): v for n, v in signals.items() if n.startswith(prefix)}
+
+
+def _rows_of(signals: Mapping[str, Ragged], row: int) -> dict[str, NDArray[Any]]:
+    return {name: values for name, signal in signals.items() if (values := signal.row(row)) is not None}
+
+
+def _pose(body_pose: Ragged | None, row: int, scene: Mapping[str, Any], steps: int) -> NDArray[Any] | None:
+    if scene['has_poses'] and not scene['bodies']:
+        return np.zeros((steps, 0, POSE_WIDTH))
+    return body_pose.row(row) if body_pose is not None else None
+
+
+def _contacts(signals: Mapping[str, Ragged], row: int, scene: Mapping[str, Any]) -> Contacts | None:
+    if CONTACT_COLUMNS[0] not in signals or not signals[CONTACT_COLUMNS[0]].present[row]:
+        return None
+    offsets, body_a, body_b, force_n = (signals[name].row(row) for name in CONTACT_COLUMNS)
+    if offsets is None or body_a is None or body_b is None or force_n is None:
+        raise RecordError('contacts are stored in part; wanted offsets, bodies and forces')
+    return Contacts(tuple(scene['contact_bodies']), offsets, body_a, body_b, force_n)
 
 
 def _ragged(column: Any) -> Ragged:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     return Ragged(
         array.values.to_numpy(zero_copy_only=False),
-        array.offsets.to_numpy(),
-        array.is_valid().to_numpy(zero_copy_only=False),
+        array.offsets.to_numpy().tolist(),
+        array.is_valid().to_numpy(zero_copy_only=False).tolist(),
     )
 
 
@@ -187,11 +227,10 @@ def _join_components(ragged: Mapping[str, Ragged], n_rows: int) -> dict[str, Rag
 def _stack(components: Sequence[Ragged], n_rows: int) -> Ragged:
     """Components side by side; in one pass where all rows have all of them, else row by row."""
     first = components[0]
-    alike = all(
-        np.array_equal(c.offsets, first.offsets) and np.array_equal(c.present, first.present) for c in components
-    )
-    if alike:
-        return Ragged(np.stack([c.values for c in components], axis=1), first.offsets, first.present)
+    if all(c.offsets == first.offsets and c.present == first.present for c in components):
+        # Components stay side by side in memory: joining them step by step would cost more than reading them.
+        joined = np.stack([c.values for c in components])
+        return Ragged(np.moveaxis(joined, 0, 1), first.offsets, first.present)
     rows: list[NDArray[Any] | None] = []
     for row in range(n_rows):
         own = [values for c in components if (values := c.row(row)) is not None]
@@ -203,7 +242,7 @@ def _by_rows(rows: Sequence[NDArray[Any] | None]) -> Ragged:
     """Rows of different widths, kept as objects."""
     values = np.empty(len(rows), dtype=object)
     values[:] = rows
-    return _Rows(values, np.arange(len(rows) + 1, dtype=np.int32), np.array([r is not None for r in rows]))
+    return _Rows(values, list(range(len(rows) + 1)), [r is not None for r in rows])
 
 
 class _Rows(Ragged):
@@ -234,31 +273,6 @@ def _pose_signals(scene: Mapping[str, Any], signals: Mapping[str, Ragged]) -> tu
     if bodies:
         return bodies, _stack([signals[f'body_pose/{escape(b)}'] for b in bodies], len(signals['time_s'].present))
     return (), None
-
-
-def _assemble(
-    found: Mapping[str, NDArray[Any]], values: Mapping[str, Any], scene: Scene, *, bodies: tuple[str, ...],
-    body_pose: NDArray[Any] | None,
-) -> Trajectory:  # fmt: skip
-    contacts = None
-    if CONTACT_COLUMNS[0] in found:
-        contacts = Contacts(tuple(values['contact_bodies']), *(found[name] for name in CONTACT_COLUMNS))
-    if values['has_poses'] and not values['bodies']:
-        body_pose = np.zeros((len(found['time_s']), 0, POSE_WIDTH))
-    return trusted_trajectory(
-        time_s=found['time_s'],
-        bodies=bodies,
-        body_pose=body_pose,
-        contacts=contacts,
-        frame_hash=_under('frame_hash/', found),
-        extra=_under('extra/', found),
-        scene=scene,
-        **{name: found.get(name) for name in (*STEP_COLUMNS, 'joint_torque_limit_nm')},
-    )
-
-
-def _under(prefix: str, signals: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {unescape(n.removeprefix(prefix)): v for n, v in signals.items() if n.startswith(prefix)}
 
 
 def columns_for(names: Iterable[str], available: Sequence[str]) -> list[str]:

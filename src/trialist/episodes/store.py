@@ -57,8 +57,8 @@ from trialist.errors import InputError, StoreError
 
 FORMAT = 'trialist-store'
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
-TRAJECTORY_ROW_GROUP = 128
-TRAJECTORIES_A_PART = 1024
+TRAJECTORY_ROW_GROUP = 256
+TRAJECTORIES_A_PART = 512
 WRITER_THREADS = 4
 
 Key = tuple[str, int]
