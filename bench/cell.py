@@ -117,7 +117,7 @@ def rendering() -> Result:
 
 PLAN = """
 seed = 3
-episodes_per_cell = 8
+episodes_per_cell = 20
 time_cap_s = 30
 tasks = [{name = "bin_to_bin", items = 2}]
 strata = [{name = "spoon"}]
@@ -141,5 +141,5 @@ def workers() -> Result:
             started = time.perf_counter()
             run_trial(read_plan(trial), Path(folder) / f'store{count}', workers=count)
             took[count] = time.perf_counter() - started
-    work = '16 episodes of 2 spoons, start of the workers included'
+    work = '40 episodes of 2 spoons, start of the workers included'
     return against('cell/two workers', ours_s=took[2], peer='one worker', peer_s=took[1], target=1.7, work=work)

@@ -14,7 +14,7 @@ from trialist.timing import operations, success_curve
 COLUMNS = [
     'policy',
     'object',
-    'episodes',
+    'successes',
     'items placed',
     'lost',
     'stops',
@@ -39,7 +39,7 @@ def main(path: str) -> None:
             [
                 policy,
                 stratum,
-                len(episodes),
+                f'{sum(e.success is True for e in episodes)} of {len(episodes)}',
                 f'{sum(e.items_placed or 0 for e in episodes)} of {sum(e.items or 0 for e in episodes)}',
                 sum(e.items_lost or 0 for e in episodes),
                 sum(any(v.kind is EventKind.SAFETY_STOP for v in e.events) for e in episodes),
