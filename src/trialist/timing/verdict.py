@@ -32,6 +32,8 @@ from trialist.timing.reference import auc_draws, check_cells, shared_strata
 from trialist.timing.resample import NullMethod
 from trialist.timing.scalar import Scale, scalar_label
 
+# Resampling one or two episodes of a cell shows no spread, so a needed N from them would be far too sure.
+FEWEST_FOR_PLANNING = 3
 AGAINST_REFERENCE = ('hrt', 'auc_vs_reference')
 
 
@@ -174,6 +176,8 @@ def _needed_or_none(
 ) -> NeededEpisodes | None:  # fmt: skip
     from trialist.errors import NotEstimable
 
+    if min(cell.n_episodes for arm in (a, b) for cell in arm.values()) < FEWEST_FOR_PLANNING:
+        return None
     try:
         return needed_episodes(a, b, rng=rng, alpha=alpha, tau_s=tau_s, method=method)
     except NotEstimable:
