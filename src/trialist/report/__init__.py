@@ -1,0 +1,1 @@
+"""What a whole trial amounts to: every scoring room's results on one store, joined; no formatting."""
