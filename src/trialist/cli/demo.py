@@ -96,16 +96,13 @@ def report(to: Path, store: Path, *, seed: int) -> None:
 
 
 def score_safety(store: Path, seed: int) -> SafetySummary:
-    """The safety of every policy, by the registry of the embedded cell."""
-    from importlib import resources
-
+    """The safety of every policy."""
     import numpy as np
 
     from trialist.episodes import read_store
     from trialist.safety import Scoring, load_registry, score_pairs, store_pairs, summarize_safety
 
-    with resources.as_file(resources.files('trialist.hosts.tabletop') / 'safety.toml') as path:
-        registry = load_registry(path)
+    registry = load_registry()
     scores = list(score_pairs(store_pairs(read_store(store)), scoring=Scoring(registry)))
     return summarize_safety(scores, rng=np.random.default_rng(seed), registry=registry, n_resamples=2000)
 
