@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trialist.conditions import (
     NOMINAL,
@@ -53,6 +53,21 @@ def draw_entry(entry: ConditionEntry, *, seed: int, instruction: str = '') -> tu
     return entry.name, condition_parameters(drawn)
 
 
+@dataclass(slots=True)
+class _LastFrames:
+    """The frames shown last, and what they were made of: a camera slower than the control rate shows one twice."""
+
+    images: Mapping[str, object] = field(default_factory=dict)
+    shown: Observation | None = None
+
+    def again(self, observation: Observation) -> Observation | None:
+        is_same = self.shown is not None and self.images.keys() == observation.images.keys()
+        if not is_same or any(observation.images[name] is not image for name, image in self.images.items()):
+            return None
+        last = self.shown
+        return dataclasses.replace(last, t_s=observation.t_s, state=observation.state) if last is not None else None
+
+
 @dataclass(frozen=True, slots=True)
 class AppliedCondition:
     """Who does what of an episode's condition. One that is not of `trialist.conditions` is the host's own affair."""
@@ -61,6 +76,7 @@ class AppliedCondition:
     given: Parameters
     condition: Condition | None
     application: Application
+    _last: _LastFrames = field(default_factory=_LastFrames, compare=False, repr=False)
 
     @classmethod
     def of(cls, setup: Setup, host: Host) -> AppliedCondition:
@@ -121,8 +137,14 @@ class AppliedCondition:
         )
 
     def show(self, observation: Observation, *, step: int) -> Observation:
-        """The observation as the policy sees it."""
-        return show_frames(self.application, observation, step=step) if self.application.by_frames else observation
+        """The observation as the policy sees it; a picture that is shown again keeps its noise."""
+        if not self.application.by_frames:
+            return observation
+        shown = self._last.again(observation)
+        if shown is None:
+            shown = show_frames(self.application, observation, step=step)
+            self._last.images, self._last.shown = observation.images, shown
+        return shown
 
     def delay(self, step: int) -> Delay | None:
         """What the condition adds to the time between this step's observation and its action."""
