@@ -136,6 +136,7 @@ def _with_report(episode: Episode, report: HostReport) -> Episode:
         items_placed=report.items_placed,
         items_lost=report.items_lost,
         instruction=episode.instruction or report.instruction,
+        labels={**report.labels, **episode.labels},
         events=report.events,
     )
 

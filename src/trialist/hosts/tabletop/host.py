@@ -17,6 +17,7 @@ from trialist.errors import InputError, UnknownName
 from trialist.hosts.tabletop import panda, pose, state
 from trialist.hosts.tabletop.camera import Picture, Pictures, calibrations
 from trialist.hosts.tabletop.control import Controller
+from trialist.hosts.tabletop.item import ItemType
 from trialist.hosts.tabletop.load import Load
 from trialist.hosts.tabletop.measure import ROBOT_BODIES, Monitor, hardest_robot_contact_n, held_items
 from trialist.hosts.tabletop.referee import Referee
@@ -25,6 +26,7 @@ from trialist.hosts.tabletop.scene import (
     BIN_INNER_M,
     CAMERAS,
     CONTROL_RATE_HZ,
+    FIXED_CAMERAS_M,
     FLOOR_HEIGHT_M,
     SOURCE_CENTER_M,
     load_mujoco,
@@ -151,6 +153,7 @@ class TabletopHost:
         self._grip_contact = False
         self._processed = self.hold()
         self._read_poses()
+        self._labels = {'salient_object': largest_seen(self._poses, self._types)} if len(self._poses) > 1 else {}
         return self._observe()
 
     def step(self, action: Action) -> Observation:
@@ -184,7 +187,7 @@ class TabletopHost:
         start = self._begun()
         in_source = {n for n, p in self._poses.items() if _is_in_source(p)} if start.layout.is_order else set()
         known = self._referee.report(self._time_s, poses=self._poses, held=self._held, in_source=in_source)
-        return dataclasses.replace(known, instruction=start.layout.instruction)
+        return dataclasses.replace(known, instruction=start.layout.instruction, labels=self._labels)
 
     def signals(self) -> Mapping[str, Any]:
         """The last control step: peaks of torque and contact force over its substeps, poses at its end."""
@@ -346,6 +349,16 @@ class TabletopHost:
         slots += [0.0] * (MAX_ITEMS * state.SLOT_WIDTH - len(slots))
         parts = [own, data.qvel[scene.joint_dof], self._tool, controller.tool]
         return np.concatenate([*parts, [controller.width, float(self._grip_contact)], slots])
+
+
+def largest_seen(poses: Mapping[str, FloatArray], types: Mapping[str, ItemType]) -> str:
+    """The item that fills most of the two fixed cameras' pictures: the largest silhouette for its distance."""
+
+    def share(name: str) -> float:
+        x, y, z = types[name].box_m
+        return sum((x * y + y * z + z * x) / float(np.sum((poses[name][:3] - at) ** 2)) for at in FIXED_CAMERAS_M)
+
+    return max(poses, key=share)
 
 
 def state_width(kind: StateKind) -> int:

@@ -36,6 +36,7 @@ PLATFORM_CENTER_M = (0.50, 0.0)
 PLATFORM_SIZE_M = (0.36, 0.56)
 
 CAMERAS = ('wrist', 'front', 'side')
+FIXED_CAMERAS_M = ((1.20, 0.0, 0.66), (0.50, 1.00, 0.62))  # front and side
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,8 @@ def scene_xml(spec: SceneSpec) -> str:
 <body name="stage"><joint name="stage" type="slide" axis="0 1 0" range="-0.01 {STAGE_TRAVEL_M + 0.01}" damping="40"/>
 {bins}{fixtures}</body>
 {target}
-<camera name="front" pos="1.20 0.0 0.66" xyaxes="0 1 0 -0.643 0 0.766" fovy="45"/>
-<camera name="side" pos="0.50 1.00 0.62" xyaxes="-1 0 0 0 -0.556 0.831" fovy="45"/>
+<camera name="front" pos="{_triple(FIXED_CAMERAS_M[0])}" xyaxes="0 1 0 -0.643 0 0.766" fovy="45"/>
+<camera name="side" pos="{_triple(FIXED_CAMERAS_M[1])}" xyaxes="-1 0 0 0 -0.556 0.831" fovy="45"/>
 <camera name="gallery" pos="1.35 -0.95 0.85" xyaxes="0.62 0.785 0 -0.37 0.292 0.882" fovy="38"/>
 {arm_xml()}
 {items}
@@ -178,6 +179,10 @@ def _fixture_xml(fixture: Fixture) -> str:
 def _box(center_m: Triple, half_m: Triple, rgba: str, bits: str = '') -> str:
     place, size = (' '.join(f'{v:.6g}' for v in t) for t in (center_m, half_m))
     return f'<geom class="fixed" type="box" pos="{place}" size="{size}" rgba="{rgba}"{bits}/>'
+
+
+def _triple(values: Triple) -> str:
+    return ' '.join(f'{v:g}' for v in values)
 
 
 def _half(ends: tuple[float, float]) -> str:

@@ -77,6 +77,7 @@ class Task:
     strata: tuple[str, ...]
     instances: int
     draw: Callable[[np.random.Generator, str, int, int | None], Layout] = field(repr=False)
+    scene: str = ''  # tasks that name the same scene differ in nothing but what is asked for
 
 
 def find_task(name: str) -> Task:
@@ -95,7 +96,7 @@ def draw_layout(
     chosen = stratum or found.strata[0]
     if chosen not in found.strata:
         raise UnknownName(f'object of task {task}', chosen, found.strata)
-    words = [*f'{task}/{chosen}'.encode()]
+    words = [*f'{found.scene or task}/{chosen}'.encode()]
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, instance, attempt, *words])))
     return found.draw(rng, chosen, instance % found.instances, items)
 
@@ -445,6 +446,30 @@ def _draw_scale(rng: np.random.Generator, stratum: str, instance: int, items: in
     )
 
 
+CHOICES = ('red', 'green', 'blue')
+
+
+def _draw_choice(color: str) -> Callable[[np.random.Generator, str, int, int | None], Layout]:
+    """Three blocks and a square: the same scene whichever of them is asked for."""
+
+    def draw(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+        kinds = {f'{c}_block': block(color=c) for c in CHOICES}
+        *starts, mark = place_apart([*kinds.values(), block()], BLOCK_REGION, rng=rng, clearance_m=0.024)
+        asked = f'{color}_block'
+        return _blocks_layout(
+            f'choose_{color}',
+            items=kinds,
+            spots=dict(zip(kinds, starts, strict=True)),
+            goals={asked: _on_stage(mark, kinds[asked])},
+            instruction=f'put the {color} block on the white square',
+            stratum=stratum,
+            fixtures=(_mark(mark),),
+            is_tied=False,
+        )
+
+    return draw
+
+
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
@@ -457,5 +482,6 @@ TASKS: Mapping[str, Task] = {
         Task('stacking', 'stacking', ('block',), 3, _draw_stacking),
         Task('occlusion', 'occlusion', ('block',), 4, _draw_occlusion),
         Task('scale', 'scale against distance', ('block',), 8, _draw_scale),
+        *(Task(f'choose_{c}', 'instruction', ('block',), 1, _draw_choice(c), scene='choose') for c in CHOICES),
     )
 }
