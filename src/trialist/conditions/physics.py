@@ -39,8 +39,8 @@ class Disturbance(SingleCondition):
             severity=s,
             seed=seed,
             friction_scale=float(2.0 ** (s * 1.5 * signed_size(rng))),
-            drag_n_s_m=30.0 * s * float(rng.uniform(0.6, 1.0)),
-            pull_n=30.0 * s * float(rng.uniform(0.6, 1.0)),
+            drag_n_s_m=60.0 * s * float(rng.uniform(0.6, 1.0)),
+            pull_n=60.0 * s * float(rng.uniform(0.6, 1.0)),
             pull_azimuth_rad=float(rng.uniform(-np.pi, np.pi)),
         )
 
