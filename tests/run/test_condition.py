@@ -40,7 +40,12 @@ class Witness(SeekPolicy):
 def rolled(name: str, *, severity: float = 1.0, host: Any = None, loop: Any = None, words: str = '') -> Any:
     drawn = draw_condition(name, severity, seed=3, instruction='')
     setup = Setup(
-        task='reach', seed=3, items=2, instruction=words, condition=name, condition_parameters=condition_parameters(drawn)
+        task='reach',
+        seed=3,
+        items=2,
+        instruction=words,
+        condition=name,
+        condition_parameters=condition_parameters(drawn),
     )
     policy = Witness()
     options = read_table(LoopOptions, loop or {}, where='loop')

@@ -18,7 +18,11 @@ from trialist.errors import InputError, UnknownName
 from trialist.run.declaration import read_table
 
 HASH_HEX_DIGITS = 32
-LATER_KEYS = ('severity', 'kinds', 'scene')  # left out of the canonical JSON when not given: older plans keep their hash
+LATER_KEYS = (
+    'severity',
+    'kinds',
+    'scene',
+)  # left out of the canonical JSON when not given: older plans keep their hash
 
 
 class Scenes(enum.StrEnum):

@@ -74,9 +74,7 @@ def assets_xml(look: Look) -> str:
         f' height="{TEXTURE_PX}"/><material name="{name}" texture="{name}" specular="0.1" shininess="0.1"/>'
         for name, color in SURFACES.items()
     )
-    return (
-        f'<texture name="sky" type="skybox" builtin="gradient" rgb1="{high}" rgb2="{low}" width="64" height="64"/>{flat}'
-    )
+    return f'<texture name="sky" type="skybox" builtin="gradient" rgb1="{high}" rgb2="{low}" width="64" height="64"/>{flat}'
 
 
 def paint(model: Any, look: Look) -> None:

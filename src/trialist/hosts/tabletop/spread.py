@@ -181,4 +181,3 @@ def fixture_rectangle(fixture: Fixture) -> FloatArray:
     """The rectangle about all boxes of a fixture, in its own heading."""
     reach = [max(abs(center[k]) + half[k] for center, half in fixture.boxes) for k in (0, 1)]
     return rectangle(_spot(np.array(fixture.pose)), reach[0] + 0.005, reach[1] + 0.005)
-
