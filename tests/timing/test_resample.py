@@ -17,7 +17,6 @@ from trialist.timing.resample import (
     ks_trials,
     pair_layout,
     scalar_draws,
-    scalar_jackknife,
     sort_cell,
 )
 
@@ -30,21 +29,6 @@ def random_cell(rng: np.random.Generator, *, n_episodes: int = 12, coarse: bool 
     times = np.ceil(times / 10) * 10 if coarse else times
     ghost = rng.random(len(times)) < 0.1
     return Operations(np.where(ghost, INF, times), ghost | (rng.random(len(times)) < 0.7), episode)
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 2**32), st.booleans())
-def test_leaving_one_episode_out_equals_the_plain_curve_without_it(seed: int, coarse: bool) -> None:
-    cell = random_cell(np.random.default_rng(seed), coarse=coarse)
-    table = scalar_jackknife(sort_cell(cell), tau_s=60.0, levels=[0.25, 0.5])
-    for e in range(cell.n_episodes + 1):
-        rest = cell.take([c for c in range(cell.n_episodes) if c != e])
-        curve = success_curve(rest.durations_s, rest.observed)
-        assert table[e, 0] == pytest.approx(rmst(curve, 60.0), abs=1e-10)
-        assert table[e, 1] == pytest.approx(curve.at(60.0), abs=1e-12)
-        assert table[e, 3] == pytest.approx(curve.plateau, abs=1e-12)
-        median = curve.median_s
-        assert np.isnan(table[e, 5]) if median is None else table[e, 5] == median
 
 
 def test_bootstrap_rows_are_curves_of_resampled_episodes() -> None:

@@ -211,20 +211,6 @@ def _draw_lane(state: Any, sizes: I4, weight: F8, lane: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def jackknife_scalars(
-    times: F8, cluster: I4, event: U1, sizes: I4, inverse: F8, tau: float, levels: F8, out: F8
-) -> None:
-    """Row e leaves episode e out; the last row leaves none out."""
-    weight = np.ones(len(sizes), dtype=np.int32)
-    for e in range(len(sizes) + 1):
-        if e > 0:
-            weight[e - 1] = 1
-        if e < len(sizes):
-            weight[e] = 0
-        curve_scalars(times, cluster, event, sizes, weight, inverse, tau, levels, out[e])
-
-
-@njit(cache=True, nogil=True)
 def bootstrap_curves(
     times: F8, cluster: I4, event: U1, sizes: I4, inverse: F8, grid: F8, seed: Any, start: int, out: F8
 ) -> None:

@@ -18,6 +18,7 @@ from trialist.timing.estimate import (
     ratio,
     resampled_cells,
 )
+from trialist.timing.jackknife import auc_jackknife
 from trialist.timing.operation import Operations
 from trialist.timing.resample import pair_layout, spread
 
@@ -155,10 +156,9 @@ def auc_draws(
         kernel.bootstrap_auc(*arrays, layout.sizes, n_a, layout.inverse, *seeds, start, draws[start:stop])
 
     spread(n_resamples, work, threads=threads)
-    left = np.empty(n + 1)
-    for e in range(n + 1):
-        keep = (np.arange(n) != e).astype(np.int32)
-        wa, wb = keep * (np.arange(n) < n_a).astype(np.int32), keep * (np.arange(n) >= n_a).astype(np.int32)
-        risk_a, risk_b = int(wa @ layout.sizes), int(wb @ layout.sizes)
-        left[e] = kernel.curve_auc(*arrays, wa, wb, risk_a, risk_b, layout.inverse)
-    return Draws(float(left[-1]), draws, left[:-1], (np.arange(n) >= n_a).astype(np.int64))
+    everyone = np.ones(n, dtype=np.int32)
+    first, second = everyone * (np.arange(n) < n_a), everyone * (np.arange(n) >= n_a)
+    value = kernel.curve_auc(
+        *arrays, first, second, int(first @ layout.sizes), int(second @ layout.sizes), layout.inverse
+    )
+    return Draws(float(value), draws, auc_jackknife(layout), (np.arange(n) >= n_a).astype(np.int64))

@@ -138,18 +138,6 @@ def scalar_draws(
     return out
 
 
-def scalar_jackknife(cell: SortedCell, *, tau_s: float, levels: Sequence[float] = ()) -> FloatArray:
-    """(E + 1, 4 + levels): the same scalars with each episode left out, and last with none left out."""
-    from trialist.timing import kernel
-
-    out = np.empty((cell.n_episodes + 1, kernel.N_SCALARS + len(levels)))
-    asked = np.array(levels, dtype=np.float64)
-    kernel.jackknife_scalars(
-        cell.times_s, cell.cluster, cell.event, cell.sizes, cell.inverse, tau_s, asked, out
-    )  # fmt: skip
-    return out
-
-
 def curve_draws(
     cell: SortedCell, grid_s: FloatArray, *, n_resamples: int, seed: np.uint64, threads: int | None = None
 ) -> FloatArray:
