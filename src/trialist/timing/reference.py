@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.timing.curve import SuccessCurve, check_tau
+from trialist.timing.curve import SuccessCurve, check_tau, success_curve
 from trialist.timing.estimate import (
     Draws,
     Estimate,
@@ -153,12 +153,8 @@ def auc_draws(
     draws = np.empty(n_resamples)
 
     def work(start: int, stop: int) -> None:
-        kernel.bootstrap_auc(*arrays, layout.sizes, n_a, layout.inverse, *seeds, start, draws[start:stop])
+        kernel.bootstrap_auc(*arrays, layout.sizes, n_a, *seeds, start, draws[start:stop])
 
-    spread(n_resamples, work, threads=threads)
-    everyone = np.ones(n, dtype=np.int32)
-    first, second = everyone * (np.arange(n) < n_a), everyone * (np.arange(n) >= n_a)
-    value = kernel.curve_auc(
-        *arrays, first, second, int(first @ layout.sizes), int(second @ layout.sizes), layout.inverse
-    )
-    return Draws(float(value), draws, auc_jackknife(layout), (np.arange(n) >= n_a).astype(np.int64))
+    spread(n_resamples, work, steps_a_row=len(layout.times_s), threads=threads)
+    value = curve_auc(*(success_curve(c.durations_s, c.observed) for c in (a, b)), tau_s=tau_s)
+    return Draws(value, draws, auc_jackknife(layout), (np.arange(n) >= n_a).astype(np.int64))
