@@ -11,6 +11,7 @@ import numpy as np
 from trialist.errors import NotEstimable
 from trialist.stats import Interval, bootstrap_interval
 from trialist.stats.argument import check_count
+from trialist.timing.jackknife import scalar_jackknife
 from trialist.timing.operation import FloatArray, IntArray, Operations
 from trialist.timing.resample import (
     FIRST_QUANTILE,
@@ -18,7 +19,6 @@ from trialist.timing.resample import (
     SortedCell,
     curve_draws,
     scalar_draws,
-    scalar_jackknife,
     sort_cell,
     stream_seed,
 )
