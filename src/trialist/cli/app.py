@@ -33,6 +33,7 @@ VERBS: dict[str, tuple[str, str]] = {
     'robustness': ('trialist.cli.robustness:robustness', 'What a changed world costs each policy.'),
     'audit': ('trialist.cli.audit:audit_app', 'Does the benchmark score mean anything?'),
     'actions': ('trialist.cli.actions:actions_app', 'Score models on recorded actions.'),
+    'report': ('trialist.cli.report:report', 'Write one page with all that is known of a trial.'),
     'plot': ('trialist.cli.plot:plot', 'Draw a figure from a store.'),
 }
 
