@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from trialist.show.chart.svg import escape
 from trialist.show.document import Document, EpisodeFilter, TableBlock
 from trialist.show.page_link import episode_link, has_episode_list, list_command
-from trialist.show.table import Cell, Column, Table, cell_text
+from trialist.show.table import Cell, Column, Table, cell_text, is_numeric
 
 LONG_ROWS = 25
 STATIC_EPISODES = 100
@@ -17,10 +17,6 @@ STATIC_EPISODES = 100
 
 def is_number(value: Cell) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def numeric_columns(shown: Table) -> list[bool]:
-    return [any(is_number(row[i]) for row in shown.rows) for i in range(len(shown.columns))]
 
 
 def cell_html(value: Cell, column: Column, *, numeric: bool, heads_row: bool, key: str = '') -> str:
@@ -64,7 +60,7 @@ def table_html(
     anchor: str = '',
 ) -> str:
     """A table in a box of its own that scrolls sideways; `definitions` are column name -> id."""
-    numeric = numeric_columns(shown)
+    numeric = is_numeric(shown)
     linked = bool(episodes) and (has_episode_list(document) or bool(document.explorer_url))
     heads = [
         heading_html(c, numeric=n, definition_id=(definitions or {}).get(c.name, ''))
