@@ -149,8 +149,9 @@ def _scalar_lanes(
 def _keep_at_tau(survival: F8, area: F8, last_gap: float, tau: float, out: F8) -> None:
     for k in range(len(survival)):
         mean = area[k] + survival[k] * last_gap
-        # Integrating by parts: the integral of t dF up to tau is RMST less tau times what is left.
-        out[k, 0], out[k, 1], out[k, 2] = mean, 1.0 - survival[k], mean - tau * survival[k]
+        # Integrating by parts: the integral of t dF up to tau is RMST less tau times what is left; 0 without a success.
+        moment = mean - tau * survival[k] if survival[k] < 1.0 else 0.0
+        out[k, 0], out[k, 1], out[k, 2] = mean, 1.0 - survival[k], moment
 
 
 @njit(cache=True, nogil=True)
