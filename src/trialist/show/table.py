@@ -207,8 +207,9 @@ LATEX_SPECIAL = {
     'α': r'$\alpha$', 'β': r'$\beta$', 'γ': r'$\gamma$', 'δ': r'$\delta$', 'ε': r'$\varepsilon$', 'η': r'$\eta$',
     'θ': r'$\theta$', 'κ': r'$\kappa$', 'λ': r'$\lambda$', 'μ': r'$\mu$', 'µ': r'$\mu$', 'ν': r'$\nu$', 'π': r'$\pi$',
     'ρ': r'$\rho$', 'σ': r'$\sigma$', 'τ': r'$\tau$', 'φ': r'$\varphi$', 'χ': r'$\chi$', 'ψ': r'$\psi$',
-    'ω': r'$\omega$', 'Γ': r'$\Gamma$', 'Δ': r'$\Delta$', 'Θ': r'$\Theta$', 'Λ': r'$\Lambda$', 'Π': r'$\Pi$', 'Σ': r'$\Sigma$',
-    'Φ': r'$\Phi$', 'Ψ': r'$\Psi$', 'Ω': r'$\Omega$', '\u00a0': '~', '\u2009': r'\,', '\u202f': r'\,',
+    'ω': r'$\omega$', 'Γ': r'$\Gamma$', 'Δ': r'$\Delta$', 'Θ': r'$\Theta$', 'Λ': r'$\Lambda$',
+    'Π': r'$\Pi$', 'Σ': r'$\Sigma$', 'Φ': r'$\Phi$', 'Ψ': r'$\Psi$', 'Ω': r'$\Omega$',
+    '\u00a0': '~', '\u2009': r'\,', '\u202f': r'\,',
     '₀': r'$_{0}$', '₁': r'$_{1}$', '₂': r'$_{2}$', '₃': r'$_{3}$',
 }  # fmt: skip
 
