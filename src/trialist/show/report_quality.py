@@ -10,7 +10,7 @@ from trialist.report import DataQuality, Presence, TrialReport
 from trialist.show.document import Block, Missing, Passage, Section, paragraph, section
 from trialist.show.phrase import plural
 from trialist.show.report_ranking import table_block
-from trialist.show.table import Cell, Column, Table, table
+from trialist.show.table import Cell, Column, Table, table, without_empty
 
 
 def quality_section(report: TrialReport) -> Section:
@@ -79,7 +79,7 @@ def arm_table(quality: DataQuality) -> Table:
         for arm in quality.arms
     ]  # fmt: skip
     columns = ['policy', 'reference', 'valid', 'invalid', 'strata', 'smallest cell', 'largest cell']
-    return table('Episodes of each policy', [*columns, Column('position', '.2f')], rows)
+    return without_empty(table('Episodes of each policy', [*columns, Column('position', '.2f')], rows))
 
 
 def presence_table(title: str, found: Sequence[Presence]) -> Table:
