@@ -15,8 +15,8 @@ from trialist.stats.mean_ratio import unseen_variance
 TAU_S = 60.0
 
 
-def times(rng: np.random.Generator, shape: tuple[int, ...], *, success: float, median_s: float = 15.0) -> np.ndarray:
-    drawn = median_s * np.exp(0.5 * rng.normal(size=shape))
+def times(rng: np.random.Generator, shape: tuple[int, ...], *, success: float, spread: float = 0.5) -> np.ndarray:
+    drawn = 15.0 * np.exp(spread * rng.normal(size=shape))
     return np.minimum(np.where(rng.random(shape) < success, drawn, np.inf), TAU_S)
 
 
@@ -57,9 +57,9 @@ def test_the_bound_and_the_test_agree() -> None:
         assert found.low <= found.ratio <= found.high
 
 
-def slower_rate(success: float, margin: float, rng: np.random.Generator) -> float:
+def slower_rate(success: float, margin: float, rng: np.random.Generator, *, spread: float = 0.5) -> float:
     """The lower success rate that makes the mean time longer by exactly the margin."""
-    quick = times(rng, (400_000,), success=1.0).mean()
+    quick = times(rng, (400_000,), success=1.0, spread=spread).mean()
     base = success * quick + (1 - success) * TAU_S
     return (TAU_S - (1 + margin) * base) / (TAU_S - quick)
 
@@ -85,8 +85,9 @@ def test_at_the_margin_it_passes_in_at_most_five_percent(strata: int, n: tuple[i
 def test_without_the_unseen_a_t_bound_would_pass_far_too_often() -> None:
     """The reason for the z^2 unseen episodes: 20 of a new policy against 200 of one that hardly fails."""
     rng = np.random.default_rng(6)
-    rate = slower_rate(0.98, 0.1, rng)
-    a, b = times(rng, (1000, 20), success=rate), times(rng, (1000, 200), success=0.98)
+    rate = slower_rate(0.98, 0.1, rng, spread=0.2)
+    a = times(rng, (1000, 20), success=rate, spread=0.2)
+    b = times(rng, (1000, 200), success=0.98, spread=0.2)
     error = np.sqrt(a.var(axis=1, ddof=1) / 20 + 1.21 * b.var(axis=1, ddof=1) / 200)
     plain = np.mean((a.mean(axis=1) - 1.1 * b.mean(axis=1)) / error <= stats.t.ppf(0.05, 19))
     ours = np.mean(
