@@ -84,10 +84,13 @@ def _describer(episodes: Sequence[Episode]) -> Callable[[Episode], Unit]:
     rungs: dict[str, set[float | None]] = {}
     for episode in episodes:
         rungs.setdefault(episode.condition, set()).add(recorded_severity(episode))
-    with_benchmark = all(e.benchmark for e in episodes)
+    benchmarks = {e.benchmark for e in episodes}
+    with_benchmark = '' not in benchmarks
 
     def describe(episode: Episode) -> Unit:
         name = stratum_of(episode)
+        if with_benchmark and len(benchmarks) > 1:
+            name = f'{episode.benchmark}/{name}'
         if len(rungs) > 1:
             severity = recorded_severity(episode)
             is_ladder = len(rungs[episode.condition]) > 1 and severity is not None
@@ -106,7 +109,7 @@ def _by_unit(episodes: Iterable[Episode], describe: Callable[[Episode], Unit]) -
 
 def _unit_name(unit: Unit) -> str:
     cell, task, _ = unit
-    return cell if cell.split(',')[0] == task else f'{cell} ({task})'
+    return cell if task in cell else f'{cell} ({task})'
 
 
 def _check_caps(cell: CellPair) -> None:

@@ -8,7 +8,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,7 @@ def render(shown: Table, form: TableFormat | str = TableFormat.TEXT, *, width: i
 def render_all(shown: Sequence[Table], form: TableFormat | str = TableFormat.TEXT) -> str:
     """Several tables as one string: in JSON one list, else one after another with an empty line between."""
     if TableFormat(form) is TableFormat.JSON:
-        return json.dumps([_document(one) for one in shown], **JSON_STYLE) + '\n'
+        return json.dumps([table_document(one) for one in shown], **JSON_STYLE) + '\n'
     return '\n'.join(render(one, form) for one in shown)
 
 
@@ -101,11 +101,13 @@ def _visible(match: re.Match[str]) -> str:
     return match[0].encode('unicode_escape').decode()
 
 
-def _cells(shown: Table) -> list[list[str]]:
+def table_cells(shown: Table) -> list[list[str]]:
+    """Every cell as people read it."""
     return [[cell_text(v, c.number_format) for v, c in zip(row, shown.columns, strict=True)] for row in shown.rows]
 
 
-def _is_numeric(shown: Table) -> list[bool]:
+def is_numeric(shown: Table) -> list[bool]:
+    """For each column, whether it holds numbers."""
     return [
         any(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in shown.rows)
         for i in range(len(shown.columns))
@@ -133,9 +135,9 @@ def _text(shown: Table, width: int | None) -> str:
     drawn = RichTable(
         box=SIMPLE_HEAD, title=Text(shown.title) if shown.title else None, title_justify='left', pad_edge=False
     )
-    for column, numeric in zip(shown.columns, _is_numeric(shown), strict=True):
+    for column, numeric in zip(shown.columns, is_numeric(shown), strict=True):
         drawn.add_column(Text(column.name), justify='right' if numeric else 'left')
-    for row in _cells(shown):
+    for row in table_cells(shown):
         drawn.add_row(*(Text(cell) for cell in row))
     buffer = io.StringIO()
     console = Console(file=buffer, width=width, highlight=False)
@@ -147,7 +149,8 @@ def _text(shown: Table, width: int | None) -> str:
     return '\n'.join([*lines, *([shown.note] if shown.note else [])]).strip('\n') + '\n'
 
 
-def _json_cell(value: Cell) -> Cell:
+def json_cell(value: Cell) -> Cell:
+    """A cell that JSON can hold: NaN as null, infinities by name."""
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, float) and math.isinf(value):
@@ -159,12 +162,13 @@ JSON_STYLE: dict[str, Any] = {'indent': 2, 'ensure_ascii': False, 'allow_nan': F
 
 
 def _json(shown: Table) -> str:
-    return json.dumps(_document(shown), **JSON_STYLE) + '\n'
+    return json.dumps(table_document(shown), **JSON_STYLE) + '\n'
 
 
-def _document(shown: Table) -> dict[str, object]:
+def table_document(shown: Table) -> dict[str, object]:
+    """The table as plain values for JSON: full precision, a row a mapping."""
     names = [c.name for c in shown.columns]
-    rows = [dict(zip(names, map(_json_cell, row), strict=True)) for row in shown.rows]
+    rows = [dict(zip(names, map(json_cell, row), strict=True)) for row in shown.rows]
     return {'title': shown.title, 'columns': names, 'rows': rows, 'note': shown.note or None}
 
 
@@ -184,8 +188,8 @@ def _markdown(shown: Table) -> str:
     def line(cells: Sequence[str]) -> str:
         return '| ' + ' | '.join(c.replace('|', '\\|').replace('\n', ' ') for c in cells) + ' |'
 
-    rule = '|' + '|'.join(' ---: ' if numeric else ' --- ' for numeric in _is_numeric(shown)) + '|'
-    lines = [line([c.name for c in shown.columns]), rule, *(line(row) for row in _cells(shown))]
+    rule = '|' + '|'.join(' ---: ' if numeric else ' --- ' for numeric in is_numeric(shown)) + '|'
+    lines = [line([c.name for c in shown.columns]), rule, *(line(row) for row in table_cells(shown))]
     head = [f'**{shown.title}**', ''] if shown.title else []
     tail = ['', shown.note] if shown.note else []
     return '\n'.join([*head, *lines, *tail]) + '\n'
@@ -194,23 +198,40 @@ def _markdown(shown: Table) -> str:
 LATEX_SPECIAL = {
     '\\': r'\textbackslash{}', '&': r'\&', '%': r'\%', '$': r'\$', '#': r'\#', '_': r'\_', '{': r'\{', '}': r'\}',
     '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '∞': r'$\infty$', '—': '--', '±': r'$\pm$', '≥': r'$\geq$',
-    '≤': r'$\leq$', '<': r'\textless{}', '>': r'\textgreater{}',
-    '↔': r'$\leftrightarrow$', '→': r'$\rightarrow$', '×': r'$\times$', 'τ': r'$\tau$', 'π': r'$\pi$', 'ρ': r'$\rho$',
+    '≤': r'$\leq$', '<': r'\textless{}', '>': r'\textgreater{}', '|': r'\textbar{}',
+    '↔': r'$\leftrightarrow$', '→': r'$\rightarrow$', '←': r'$\leftarrow$', '↑': r'$\uparrow$', '↓': r'$\downarrow$',
+    '×': r'$\times$', '·': r'$\cdot$', '÷': r'$\div$', '−': r'$-$', '≈': r'$\approx$', '≠': r'$\neq$', '∈': r'$\in$',
+    '√': r'$\surd$', '∑': r'$\sum$', '∏': r'$\prod$', '∫': r'$\int$', '∂': r'$\partial$', '∧': r'$\wedge$',
+    '∨': r'$\vee$', '¬': r'$\neg$', '⇒': r'$\Rightarrow$', '…': r'\dots{}', '–': '--', '‘': '`', '’': "'", '“': '``',
+    '”': "''", '°': r'$^{\circ}$', '²': r'$^{2}$', '³': r'$^{3}$', '⁻': r'$^{-}$', '¹': r'$^{1}$',
+    'α': r'$\alpha$', 'β': r'$\beta$', 'γ': r'$\gamma$', 'δ': r'$\delta$', 'ε': r'$\varepsilon$', 'η': r'$\eta$',
+    'θ': r'$\theta$', 'κ': r'$\kappa$', 'λ': r'$\lambda$', 'μ': r'$\mu$', 'µ': r'$\mu$', 'ν': r'$\nu$', 'π': r'$\pi$',
+    'ρ': r'$\rho$', 'σ': r'$\sigma$', 'τ': r'$\tau$', 'φ': r'$\varphi$', 'χ': r'$\chi$', 'ψ': r'$\psi$',
+    'ω': r'$\omega$', 'Γ': r'$\Gamma$', 'Δ': r'$\Delta$', 'Θ': r'$\Theta$', 'Λ': r'$\Lambda$',
+    'Π': r'$\Pi$', 'Σ': r'$\Sigma$', 'Φ': r'$\Phi$', 'Ψ': r'$\Psi$', 'Ω': r'$\Omega$',
+    '\u00a0': '~', '\u2009': r'\,', '\u202f': r'\,',
+    '₀': r'$_{0}$', '₁': r'$_{1}$', '₂': r'$_{2}$', '₃': r'$_{3}$',
 }  # fmt: skip
 
 
+def escape_latex(text: str) -> str:
+    """Text as LaTeX prints it."""
+    return ''.join(LATEX_SPECIAL.get(ch, ch) for ch in text)
+
+
+def latex_line(cells: Sequence[str], *, escape: Callable[[str], str] = escape_latex) -> str:
+    """A row of a tabular; a first cell that starts with [ or * must not pass for an argument of the row above."""
+    shield = '{}' if cells and cells[0][:1] in ('[', '*') else ''
+    return shield + ' & '.join(escape(c) for c in cells) + r' \\'
+
+
 def _latex(shown: Table) -> str:
-    def escape(text: str) -> str:
-        return ''.join(LATEX_SPECIAL.get(ch, ch) for ch in text)
-
-    def line(cells: Sequence[str]) -> str:
-        return ' & '.join(escape(c) for c in cells) + r' \\'
-
-    spec = ''.join('r' if numeric else 'l' for numeric in _is_numeric(shown))
-    body = [line(row) for row in _cells(shown)]
+    spec = ''.join('r' if numeric else 'l' for numeric in is_numeric(shown))
+    line = latex_line
+    body = [line(row) for row in table_cells(shown)]
     lines = [
         r'\begin{table}', r'\centering', rf'\begin{{tabular}}{{{spec}}}', r'\toprule',
         line([c.name for c in shown.columns]), r'\midrule', *body, r'\bottomrule', r'\end{tabular}',
-        rf'\caption{{{escape(" ".join(filter(None, (shown.title, shown.note))))}}}', r'\end{table}',
+        rf'\caption{{{escape_latex(" ".join(filter(None, (shown.title, shown.note))))}}}', r'\end{table}',
     ]  # fmt: skip
     return '\n'.join(lines) + '\n'
