@@ -6,7 +6,9 @@ import enum
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -30,7 +32,7 @@ from trialist.timing.logrank import Logrank, logrank
 from trialist.timing.operation import Operations
 from trialist.timing.power import NeededEpisodes, needed_episodes
 from trialist.timing.reference import auc_draws, check_cells, shared_strata
-from trialist.timing.resample import NullMethod
+from trialist.timing.resample import NullMethod, available_cores, stream_seed
 from trialist.timing.scalar import Scale, scalar_label
 
 # Resampling one or two episodes of a cell shows no spread, so a needed N from them would be far too sure.
@@ -325,32 +327,43 @@ def compare_all(
 ) -> AllPairs:  # fmt: skip
     """Compare all pairs; letters and verdicts both go by the macro-KS p-values after Holm's correction.
 
-    With planned='unresolved' the needed episodes are worked out for what the corrected p-values leave unresolved.
+    Every pair has a random stream of its own, so that its numbers depend neither on the threads nor on `planned`;
+    planned='unresolved' works out the needed episodes of what the corrected p-values leave unresolved.
     """
     if len(found) < 2:
         raise InputError(f'wanted at least two policies to compare, found {len(found)}')
     times = scale or Scale()
     ranked = sorted(found, key=lambda c: _macro_rmst(c, times.tau_s))
     pairs = list(itertools.combinations(range(len(ranked)), 2))
-    comparisons = tuple(
-        compare_timing(
-            ranked[i].cells, ranked[j].cells, rng=rng, reference=None if reference is None else reference.cells,
-            names=(ranked[i].policy, ranked[j].policy), scale=times, ks_tau_s=ks_tau_s, n_resamples=n_resamples,
-            alpha=alpha, method=method, missing=missing, threads=threads,
+    streams = [np.random.default_rng(int(stream_seed(rng))) for _ in pairs]
+    outer, inner = _shared_out(len(pairs), threads)
+
+    def compare(pair: tuple[int, int], stream: np.random.Generator) -> TimingComparison:
+        a, b = ranked[pair[0]], ranked[pair[1]]
+        return compare_timing(
+            a.cells, b.cells, rng=stream, reference=None if reference is None else reference.cells,
+            names=(a.policy, b.policy), scale=times, ks_tau_s=ks_tau_s, n_resamples=n_resamples, alpha=alpha,
+            method=method, missing=missing, threads=inner,
             planned=Planned.ALL if Planned(planned) is Planned.ALL else Planned.NONE,
-        )
-        for i, j in pairs
-    )  # fmt: skip
-    adjusted = holm([c.ks.p_value for c in comparisons])
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(outer) as pool:
+        comparisons = tuple(pool.map(compare, pairs, streams))
+        adjusted = holm([c.ks.p_value for c in comparisons])
+        judged = tuple(_corrected(c, float(p), alpha) for c, p in zip(comparisons, adjusted, strict=True))
+        if Planned(planned) is Planned.UNRESOLVED:
+            arms = [(ranked[i].cells, ranked[j].cells) for i, j in pairs]
+            plan = partial(_plan_unresolved, tau_s=ks_tau_s, missing=missing)
+            judged = tuple(pool.map(plan, judged, arms, streams))
     letters = letter_groups(different_matrix(pairs, list(adjusted), k=len(ranked), alpha=alpha))
     names = tuple(c.policy for c in ranked)
-    judged = tuple(_corrected(c, float(p), alpha) for c, p in zip(comparisons, adjusted, strict=True))
-    if Planned(planned) is Planned.UNRESOLVED:
-        judged = tuple(
-            _with_needed(c, ranked[i].cells, ranked[j].cells, rng=rng, tau_s=ks_tau_s, missing=missing)
-            for c, (i, j) in zip(judged, pairs, strict=True)
-        )
     return AllPairs(names, dict(zip(names, letters, strict=True)), judged, tuple(map(float, adjusted)), alpha)
+
+
+def _shared_out(n_pairs: int, threads: int | None) -> tuple[int, int | None]:
+    """Threads over pairs, and within each: all go over pairs when there are enough of them."""
+    wanted = threads if threads is not None else available_cores()
+    return (wanted, 1) if n_pairs >= 2 * wanted else (1, threads)
 
 
 def _corrected(found: TimingComparison, p: float, alpha: float) -> TimingComparison:
@@ -360,14 +373,15 @@ def _corrected(found: TimingComparison, p: float, alpha: float) -> TimingCompari
     return replace(found, p_corrected=p, verdict=Verdict.UNRESOLVED, better=None)
 
 
-def _with_needed(
-    found: TimingComparison, a: Mapping[str, Operations], b: Mapping[str, Operations], *, rng: np.random.Generator,
-    tau_s: float | None, missing: str,
+def _plan_unresolved(
+    found: TimingComparison, arms: tuple[Mapping[str, Operations], Mapping[str, Operations]],
+    rng: np.random.Generator, *, tau_s: float | None, missing: str,
 ) -> TimingComparison:  # fmt: skip
+    """The comparison with the needed episodes, if it is unresolved."""
     if found.verdict is not Verdict.UNRESOLVED:
         return found
-    both, _ = shared_strata(a, b, missing=missing)
-    first, second = {s: a[s] for s in both}, {s: b[s] for s in both}
+    both, _ = shared_strata(*arms, missing=missing)
+    first, second = ({s: cells[s] for s in both} for cells in arms)
     if found.ks.method is NullMethod.PAIRED_SWAP:
         first, second = match_scenes(first, second)
     needed = _needed_or_none(first, second, rng=rng, alpha=found.alpha, tau_s=tau_s, method=found.ks.method)
