@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
-import subprocess
-from pathlib import Path
 
-import pytest
-from tests.show.gallery import POLICIES, STRATA, gallery
+from tests.show.gallery import STRATA, gallery
 
 from trialist.show.document import Document, Passage, TableBlock, Words, paragraph, section
 from trialist.show.document_json import render_json
@@ -66,7 +62,7 @@ def test_markdown_has_the_verdict_first_and_every_section() -> None:
 def test_markdown_shows_hostile_names_as_they_are() -> None:
     text = render_markdown(gallery(HOSTILE, HOSTILE))
     assert '<script' not in text
-    assert '](http' not in text
+    assert not re.search(r'(?<!\\)\]\(', text)
     rows = [line for line in text.splitlines() if line.startswith('| ')]
     for line in rows:
         assert re.sub(r'\\\\|\\\|', '', line).count('|') > 2
@@ -103,14 +99,3 @@ def test_latex_environments_and_braces_balance() -> None:
     assert links <= set(re.findall(r'\\hypertarget\{([^}]*)\}', body))
     labels = re.findall(r'\\label\{([^}]*)\}', body)
     assert len(labels) == len(set(labels))
-
-
-@pytest.mark.skipif(shutil.which('pdflatex') is None, reason='no pdflatex on this machine')
-@pytest.mark.parametrize('policies', [POLICIES, HOSTILE], ids=['plain', 'hostile'])
-def test_latex_compiles(policies: tuple[str, ...], tmp_path: Path) -> None:
-    tasks = tuple(f'task {i}' for i in range(12))
-    (tmp_path / 'report.tex').write_text(render_latex(gallery(policies, tasks)), encoding='utf-8')
-    command = ['pdflatex', '-interaction=nonstopmode', '-halt-on-error', '-no-shell-escape', 'report.tex']
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-    assert ran.returncode == 0, ran.stdout.decode('latin-1')[-2000:]
-    assert (tmp_path / 'report.pdf').stat().st_size > 10_000
