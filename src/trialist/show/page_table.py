@@ -129,7 +129,9 @@ def episodes_html(document: Document) -> str:
     head = Table(shown.title, shown.columns, shown.rows[:STATIC_EPISODES], '')
     total = len(shown.rows)
     first = (
-        f'The first {len(head.rows)} of {total:,} episodes.' if total > len(head.rows) else f'All {total:,} episodes.'
+        f'The first {len(head.rows)} of {total:,} episodes.'
+        if total > len(head.rows)
+        else f'All {total:,} {"episode" if total == 1 else "episodes"}.'
     )
     names = [c.name for c in shown.columns]
     policy = 'policy' if 'policy' in names else ''

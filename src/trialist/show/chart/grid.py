@@ -108,8 +108,11 @@ def _draw(
             body.append(
                 _cell(cell, (i * width, width), HEAD_PX + k * ROW_PX, scale, words=(value_label, number_format))
             )
-    names = [label(s, HEAD_PX + k * ROW_PX, width='27%', height=ROW_PX) for k, s in enumerate(strata)]
-    return [f'<svg x="28%" width="72%" height="100%" class="at">{"".join(heads)}{"".join(body)}</svg>', *names]
+    gutter = min(28.0, 100 * GUTTER_PX / (GUTTER_PX + CELL_PX * len(policies)))
+    wide = f'{coordinate(gutter - 1)}%'
+    names = [label(s, HEAD_PX + k * ROW_PX, width=wide, height=ROW_PX) for k, s in enumerate(strata)]
+    place = f'<svg x="{coordinate(gutter)}%" width="{coordinate(100 - gutter)}%" height="100%" class="at">'
+    return [f'{place}{"".join(heads)}{"".join(body)}</svg>', *names]
 
 
 def _cell(cell: GridCell, across: tuple[float, float], y: float, scale: Scale, *, words: tuple[str, str]) -> str:

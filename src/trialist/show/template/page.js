@@ -380,7 +380,7 @@
         });
         body.appendChild(row);
       });
-      var told = kept.length === data.n ? data.n.toLocaleString('en') + ' episodes' : kept.length.toLocaleString('en') + ' of ' + data.n.toLocaleString('en') + ' episodes';
+      var told = kept.length === data.n ? data.n.toLocaleString('en') + (data.n === 1 ? ' episode' : ' episodes') : kept.length.toLocaleString('en') + ' of ' + data.n.toLocaleString('en') + ' episodes';
       if (unknown.length) told += '; this list does not hold ' + unknown.join(', ') + ': the command above does';
       count.textContent = told;
       var parts = ['trialist', 'store', 'ls', quoted(data.source)];
