@@ -1,5 +1,6 @@
 """What a whole trial amounts to: every scoring room's results on one store, joined; no formatting."""
 
+from trialist.report.card import KnownPolicy
 from trialist.report.option import Absent, ReportOptions
 from trialist.report.quality import ArmQuality, DataQuality, Presence
 from trialist.report.ranking import PolicyCurve, Ranking, SuccessCount
@@ -8,6 +9,6 @@ from trialist.report.safety import SafetyPart
 from trialist.report.trial import TrialReport, build_report
 
 __all__ = [
-    'Absent', 'ArmQuality', 'DataQuality', 'PolicyCurve', 'Presence', 'Ranking', 'ReportOptions', 'RobustnessPart',
-    'SafetyPart', 'SuccessCount', 'TrialReport', 'build_report',
+    'Absent', 'ArmQuality', 'DataQuality', 'KnownPolicy', 'PolicyCurve', 'Presence', 'Ranking', 'ReportOptions',
+    'RobustnessPart', 'SafetyPart', 'SuccessCount', 'TrialReport', 'build_report',
 ]  # fmt: skip
