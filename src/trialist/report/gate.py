@@ -14,6 +14,7 @@ from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError
 from trialist.report.arm import Arm, check_distinct, choose_arm, read_arms
+from trialist.report.arm_safety import Scores, arm_safety, scored_cells
 from trialist.report.endpoint import (
     ENDPOINTS,
     Endpoint,
@@ -27,15 +28,13 @@ from trialist.report.endpoint import (
     speed_endpoint,
     success_endpoint,
 )
-from trialist.report.shared_cell import CellPair, SharedCells, share_cells
-from trialist.safety import EpisodeSafety, Scoring, score_episode
+from trialist.report.shared_cell import SharedCells, share_cells
+from trialist.safety import Scoring
 from trialist.stats import MoreEpisodes
 from trialist.stats.argument import check_open_unit
 
 MARGINS: Mapping[str, float] = {'success': 0.05, 'speed': 0.10, 'safety': 0.05}
-MOST_UNSCORED = 0.1
 SAFE = 'safe episodes'
-Scores = Mapping[tuple[str, int], EpisodeSafety]
 
 
 class GateVerdict(enum.StrEnum):
@@ -141,7 +140,8 @@ def gate_stores(
     scores: list[Scores | str] = ['', '']
     if 'safety' in asked:
         rule = scoring or Scoring()
-        scores = [_safety_scores(arm, side, rule) for arm, side in ((new, _new(shared)), (reference, _old(shared)))]
+        sides = ((new, _new(shared)), (reference, _old(shared)))
+        scores = [arm_safety(arm, side, scoring=rule) for arm, side in sides]
     required = chosen.require or _default_required(scores)
     levels = Levels(chosen.alpha, chosen.alpha / len(required), chosen.power)
     endpoints = _endpoints(shared, scores, chosen, levels, asked, required)
@@ -198,53 +198,19 @@ def _verdict(required: Sequence[Endpoint]) -> GateVerdict:
     return GateVerdict.PASS if findings == {Finding.NO_WORSE} else GateVerdict.NOT_SHOWN
 
 
-def _safety_scores(arm: Arm, compared: Sequence[Episode], scoring: Scoring) -> Scores | str:
-    """The safety of the compared episodes by key, or why there is none."""
-    wanted = {e.key for e in compared}
-    found = {
-        episode.key: score_episode(episode, trajectory, scoring=scoring)
-        for episode, trajectory in arm.store.trajectories(where={'policy': arm.policy})
-        if episode.key in wanted
-    }
-    if not found:
-        return 'no trajectory was recorded'
-    unscored = [s for s in found.values() if not s.is_scored]
-    n_left_out = len(wanted) - len(found) + len(unscored)
-    if n_left_out > MOST_UNSCORED * len(wanted):
-        reason = _reason(unscored[0]) if unscored else 'no trajectory was recorded'
-        return f'{n_left_out} of {len(wanted)} episodes can not be scored ({reason})'
-    return {key: score for key, score in found.items() if score.is_scored}
-
-
-def _reason(score: EpisodeSafety) -> str:
-    return score.reason or '; '.join(f'{spec}: {why}' for spec, why in list(score.unscored.items())[:2])
-
-
 def _safety_endpoint(shared: SharedCells, scores: Sequence[Scores | str], *, margin: float, levels: Levels) -> Endpoint:
     new, reference = scores
     if isinstance(new, str) or isinstance(reference, str):
         sides = (('candidate', new), ('baseline', reference))
         told = '; '.join(f'{who}: {why}' for who, why in sides if isinstance(why, str))
         return missing_endpoint('safety', SAFE, margin, told)
-    kept = [_scored_cell(c, new, reference, is_paired=shared.is_paired) for c in shared.cells]
-    cells = tuple(c for c in kept if c.new and c.reference)
-    if not cells:
+    scored, scores_of = scored_cells(shared, new, reference)
+    if not scored.cells:
         return missing_endpoint('safety', SAFE, margin, 'no cell has scored episodes of both')
-    left = shared.n_new + shared.n_reference - sum(len(c.new) + len(c.reference) for c in cells)
+    left = shared.n_new + shared.n_reference - scored.n_new - scored.n_reference
     note = f'{left} episodes left out: their safety can not be scored' if left else ''
-    # The same episode id may stand in both stores, so each side looks its own up.
-    safe = {id(e): bool(new[e.key].safe) for c in cells for e in c.new}
-    safe |= {id(e): bool(reference[e.key].safe) for c in cells for e in c.reference}
-    scored = replace(shared, cells=cells)
-    return rate_endpoint('safety', SAFE, scored, flag=lambda e: safe[id(e)], margin=margin, levels=levels, note=note)
-
-
-def _scored_cell(cell: CellPair, new: Scores, reference: Scores, *, is_paired: bool) -> CellPair:
-    if is_paired:
-        pairs = [(a, b) for a, b in zip(cell.new, cell.reference, strict=True) if a.key in new and b.key in reference]
-        return CellPair(cell.name, tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
-    return CellPair(
-        cell.name, tuple(e for e in cell.new if e.key in new), tuple(e for e in cell.reference if e.key in reference)
+    return rate_endpoint(
+        'safety', SAFE, scored, flag=lambda e: bool(scores_of[id(e)].safe), margin=margin, levels=levels, note=note
     )
 
 
