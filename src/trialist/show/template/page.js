@@ -15,11 +15,10 @@
   (function () {
     var button = byId('theme');
     var names = { '': 'Auto', light: 'Light', dark: 'Dark' };
-    var told = { '': 'as the system', light: 'light', dark: 'dark' };
     function show() {
       var theme = own(names, root.dataset.theme || '') ? root.dataset.theme || '' : '';
       button.querySelector('span').textContent = names[theme];
-      button.setAttribute('aria-label', 'Colours: ' + told[theme]);
+      button.setAttribute('aria-label', 'Colours: ' + names[theme]);
     }
     button.addEventListener('click', function () {
       var next = { '': 'light', light: 'dark', dark: '' }[root.dataset.theme || ''] || '';
