@@ -57,6 +57,13 @@ def table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[C
     return Table(title, named, tuple(tuple(row) for row in rows), note)
 
 
+def without_empty(shown: Table) -> Table:
+    """The table without columns that no row fills."""
+    kept = [i for i in range(len(shown.columns)) if not shown.rows or any(row[i] is not None for row in shown.rows)]
+    rows = tuple(tuple(row[i] for i in kept) for row in shown.rows)
+    return Table(shown.title, tuple(shown.columns[i] for i in kept), rows, shown.note)
+
+
 def render(shown: Table, form: TableFormat | str = TableFormat.TEXT, *, width: int | None = None) -> str:
     """The table as one string. JSON and CSV keep full precision; the others use each column's number format."""
     form = TableFormat(form)

@@ -29,7 +29,7 @@ from trialist.timing.scalar import (
     uph_of_rmst,
     uph_of_successes,
 )
-from trialist.timing.verdict import AllPairs, TimingComparison, compare_all, compare_timing
+from trialist.timing.verdict import AllPairs, Planned, TimingComparison, compare_all, compare_timing
 from trialist.timing.watch import WatchedScore, WatchedTrial, episode_promptness, episode_success, watch_trial
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     'NullSetup',
     'Operations',
     'PValueRule',
+    'Planned',
     'RelativeScore',
     'ScalarTest',
     'Scale',

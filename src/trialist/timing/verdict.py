@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -29,12 +32,20 @@ from trialist.timing.logrank import Logrank, logrank
 from trialist.timing.operation import Operations
 from trialist.timing.power import NeededEpisodes, needed_episodes
 from trialist.timing.reference import auc_draws, check_cells, shared_strata
-from trialist.timing.resample import NullMethod
+from trialist.timing.resample import NullMethod, available_cores, stream_seed
 from trialist.timing.scalar import Scale, scalar_label
 
 # Resampling one or two episodes of a cell shows no spread, so a needed N from them would be far too sure.
 FEWEST_FOR_PLANNING = 3
 AGAINST_REFERENCE = ('hrt', 'auc_vs_reference')
+
+
+class Planned(enum.StrEnum):
+    """For which comparisons the needed episodes are worked out; that takes longer than all of the rest."""
+
+    ALL = 'all'
+    UNRESOLVED = 'unresolved'
+    NONE = 'none'
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +122,8 @@ def compare_timing(
     a: Mapping[str, Operations], b: Mapping[str, Operations], *, rng: np.random.Generator,
     reference: Mapping[str, Operations] | None = None, names: tuple[str, str] = ('a', 'b'),
     scale: Scale | None = None, ks_tau_s: float | None = None, n_resamples: int = 2000, alpha: float = 0.05,
-    method: NullMethod | str = NullMethod.PERMUTATION, missing: str = 'refuse', threads: int | None = None,
+    method: NullMethod | str = NullMethod.PERMUTATION, missing: str = 'refuse', planned: Planned | str = Planned.ALL,
+    threads: int | None = None,
 ) -> TimingComparison:  # fmt: skip
     """Compare two policies given as stratum -> Operations.
 
@@ -144,12 +156,19 @@ def compare_timing(
     for_a = tuple(n for n, e in advantages.items() if e.percentile is not None and e.percentile.low > 0)
     for_b = tuple(n for n, e in advantages.items() if e.percentile is not None and e.percentile.high < 0)
     verdict, better = _decide(ks, for_a, for_b, names, alpha)
+    needed = None
+    if _is_planned(verdict, planned):
+        needed = _needed_or_none(first, second, rng=rng, alpha=alpha, tau_s=ks_tau_s, method=method)
     return TimingComparison(
         policy_a=names[0], policy_b=names[1], verdict=verdict, better=better, favouring_a=for_a, favouring_b=for_b,
         ks=ks, advantages=advantages, tests=tests, logrank=_logrank_or_none(first, second), alpha=alpha,
-        needed=_needed_or_none(first, second, rng=rng, alpha=alpha, tau_s=ks_tau_s, method=method),
+        needed=needed,
         without_reference=tuple(s for s in first if reference is not None and not _has(reference, s)),
     )  # fmt: skip
+
+
+def _is_planned(verdict: Verdict, planned: Planned | str) -> bool:
+    return {Planned.ALL: True, Planned.NONE: False, Planned.UNRESOLVED: verdict is Verdict.UNRESOLVED}[Planned(planned)]
 
 
 def _has(cells: Mapping[str, Operations], stratum: str) -> bool:
@@ -303,27 +322,48 @@ class AllPairs:
 def compare_all(
     found: Sequence[Cohort], *, rng: np.random.Generator, reference: Cohort | None = None, scale: Scale | None = None,
     ks_tau_s: float | None = None, n_resamples: int = 2000, alpha: float = 0.05,
-    method: NullMethod | str = NullMethod.PERMUTATION, missing: str = 'refuse', threads: int | None = None,
+    method: NullMethod | str = NullMethod.PERMUTATION, missing: str = 'refuse', planned: Planned | str = Planned.ALL,
+    threads: int | None = None,
 ) -> AllPairs:  # fmt: skip
-    """Compare all pairs; letters and verdicts both go by the macro-KS p-values after Holm's correction."""
+    """Compare all pairs; letters and verdicts both go by the macro-KS p-values after Holm's correction.
+
+    Every pair has a random stream of its own, so that its numbers depend neither on the threads nor on `planned`;
+    planned='unresolved' works out the needed episodes of what the corrected p-values leave unresolved.
+    """
     if len(found) < 2:
         raise InputError(f'wanted at least two policies to compare, found {len(found)}')
     times = scale or Scale()
     ranked = sorted(found, key=lambda c: _macro_rmst(c, times.tau_s))
     pairs = list(itertools.combinations(range(len(ranked)), 2))
-    comparisons = tuple(
-        compare_timing(
-            ranked[i].cells, ranked[j].cells, rng=rng, reference=None if reference is None else reference.cells,
-            names=(ranked[i].policy, ranked[j].policy), scale=times, ks_tau_s=ks_tau_s, n_resamples=n_resamples,
-            alpha=alpha, method=method, missing=missing, threads=threads,
-        )
-        for i, j in pairs
-    )  # fmt: skip
-    adjusted = holm([c.ks.p_value for c in comparisons])
+    streams = [np.random.default_rng(int(stream_seed(rng))) for _ in pairs]
+    outer, inner = _shared_out(len(pairs), threads)
+
+    def compare(pair: tuple[int, int], stream: np.random.Generator) -> TimingComparison:
+        a, b = ranked[pair[0]], ranked[pair[1]]
+        return compare_timing(
+            a.cells, b.cells, rng=stream, reference=None if reference is None else reference.cells,
+            names=(a.policy, b.policy), scale=times, ks_tau_s=ks_tau_s, n_resamples=n_resamples, alpha=alpha,
+            method=method, missing=missing, threads=inner,
+            planned=Planned.ALL if Planned(planned) is Planned.ALL else Planned.NONE,
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(outer) as pool:
+        comparisons = tuple(pool.map(compare, pairs, streams))
+        adjusted = holm([c.ks.p_value for c in comparisons])
+        judged = tuple(_corrected(c, float(p), alpha) for c, p in zip(comparisons, adjusted, strict=True))
+        if Planned(planned) is Planned.UNRESOLVED:
+            arms = [(ranked[i].cells, ranked[j].cells) for i, j in pairs]
+            plan = partial(_plan_unresolved, tau_s=ks_tau_s, missing=missing)
+            judged = tuple(pool.map(plan, judged, arms, streams))
     letters = letter_groups(different_matrix(pairs, list(adjusted), k=len(ranked), alpha=alpha))
     names = tuple(c.policy for c in ranked)
-    judged = tuple(_corrected(c, float(p), alpha) for c, p in zip(comparisons, adjusted, strict=True))
     return AllPairs(names, dict(zip(names, letters, strict=True)), judged, tuple(map(float, adjusted)), alpha)
+
+
+def _shared_out(n_pairs: int, threads: int | None) -> tuple[int, int | None]:
+    """Threads over pairs, and within each: all go over pairs when there are enough of them."""
+    wanted = threads if threads is not None else available_cores()
+    return (wanted, 1) if n_pairs >= 2 * wanted else (1, threads)
 
 
 def _corrected(found: TimingComparison, p: float, alpha: float) -> TimingComparison:
@@ -331,6 +371,21 @@ def _corrected(found: TimingComparison, p: float, alpha: float) -> TimingCompari
     if p <= alpha:
         return replace(found, p_corrected=p)
     return replace(found, p_corrected=p, verdict=Verdict.UNRESOLVED, better=None)
+
+
+def _plan_unresolved(
+    found: TimingComparison, arms: tuple[Mapping[str, Operations], Mapping[str, Operations]],
+    rng: np.random.Generator, *, tau_s: float | None, missing: str,
+) -> TimingComparison:  # fmt: skip
+    """The comparison with the needed episodes, if it is unresolved."""
+    if found.verdict is not Verdict.UNRESOLVED:
+        return found
+    both, _ = shared_strata(*arms, missing=missing)
+    first, second = ({s: cells[s] for s in both} for cells in arms)
+    if found.ks.method is NullMethod.PAIRED_SWAP:
+        first, second = match_scenes(first, second)
+    needed = _needed_or_none(first, second, rng=rng, alpha=found.alpha, tau_s=tau_s, method=found.ks.method)
+    return replace(found, needed=needed)
 
 
 def _macro_rmst(cohort: Cohort, tau_s: float) -> float:
