@@ -204,7 +204,7 @@ def test_twenty_policies_differ_by_colour_dash_or_marker() -> None:
 def test_ticks_are_round_and_inside(low: float, span: float) -> None:
     scale = Scale(low, low + span)
     ticks = scale.ticks()
-    assert 1 <= len(ticks) <= 7
+    assert 1 <= len(ticks) <= 9
     slack = 1e-6 * (abs(low) + span)
     assert all(scale.low - slack <= t <= scale.high + slack for t in ticks) or ticks == [scale.low]
 

@@ -25,7 +25,7 @@ def cell_html(value: Cell, column: Column, *, numeric: bool, heads_row: bool, ke
     kind = ' class="n"' if numeric else ' class="p"' if key else ''
     if is_number(value):
         return f'<td{kind} data-value="{value!r}">{said}</td>'
-    return f'<th scope="row"{kind}>{said}</th>' if heads_row else f'<td{kind}>{said}</td>'
+    return f'<th scope="row"{kind}>{said}</th>' if heads_row and said else f'<td{kind}>{said}</td>'
 
 
 def heading_html(column: Column, *, numeric: bool, definition_id: str) -> str:
@@ -76,7 +76,7 @@ def table_html(
     note = f'<p class="note">{escape(shown.note)}</p>' if shown.note else ''
     caption = f'<caption><span>{title}</span></caption>' if title else ''
     return (
-        f'<div class="scroll{long}" tabindex="0" role="region" aria-label="{title or "table"}"><table{named}>{caption}'
+        f'<div class="scroll{long}" tabindex="0" role="region" aria-label="Table: {title or "without a title"}"><table{named}>{caption}'
         f'<thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
         f'<p class="swipe" aria-hidden="true">more columns to the right →</p>{note}'
     )
