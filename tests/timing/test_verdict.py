@@ -237,11 +237,11 @@ def test_a_safety_stop_counts_the_same_everywhere() -> None:
     assert modes.operation_rate(Cause.SAFETY_STOP) == modes.operation_rate(Cause.TAIL) == 1 / 5
 
 
-def test_one_or_two_episodes_a_cell_promise_no_needed_number() -> None:
+def test_fewer_than_five_episodes_a_cell_promise_no_needed_number() -> None:
     def cells(count: int, time_s: float) -> dict[str, Operations]:
         return {stratum: arm(np.full(count, time_s))['s'] for stratum in ('cup', 'towel')}
 
-    for count, is_planned in ((1, False), (2, False), (3, True)):
+    for count, is_planned in ((1, False), (2, False), (4, False), (5, True)):
         result = compare(cells(count, 2.0), cells(count, 9.0))
         assert (result.needed is not None) is is_planned  # type: ignore[attr-defined]
 
