@@ -33,7 +33,8 @@ VERBS: dict[str, tuple[str, str]] = {
     'robustness': ('trialist.cli.robustness:robustness', 'What a changed world costs each policy.'),
     'audit': ('trialist.cli.audit:audit_app', 'Does the benchmark score mean anything?'),
     'actions': ('trialist.cli.actions:actions_app', 'Score models on recorded actions.'),
-    'plot': ('trialist.cli.plot:plot', 'Draw a figure from a store.'),
+    'plot': ('trialist.cli.plot:plot', 'Draw a named figure from a store.'),
+    'tables': ('trialist.cli.tables:tables', 'Print a named table from a store.'),
 }
 
 

@@ -88,7 +88,7 @@ def report(to: Path, store: Path, *, seed: int) -> None:
     print_table(all_pairs_table(pairs))
     safety = score_safety(store, seed)
     print_table(quadruple_table(safety))
-    plot('cdf', store, output=to / 'cdf.png', tau=TAU_S)
+    plot('cdf', [str(store)], output=to / 'cdf.png', tau=TAU_S)
     typer.echo('\nWhat to take away\n')
     for number, sentence in enumerate(sentences(arms, pairs, safety), start=1):
         typer.echo(f'{number}. {sentence}')
