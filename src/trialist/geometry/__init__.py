@@ -16,7 +16,7 @@ from trialist.geometry.pose import (
     dihedral,
     pose_error,
 )
-from trialist.geometry.reconstruct import MaskSource, Reconstruction, reconstruct_box, score_views
+from trialist.geometry.reconstruct import MaskSource, Reconstruction, reconstruct_box, reconstruct_boxes, score_views
 from trialist.geometry.reset import ObjectCheck, ResetCheck, ResetFault, check_reset
 from trialist.geometry.score import (
     Estimate,
@@ -77,6 +77,7 @@ __all__ = [
     'placement_trial',
     'pose_error',
     'reconstruct_box',
+    'reconstruct_boxes',
     'rotation_from_quaternion',
     'score_placement',
     'score_recorded_pose',
