@@ -38,6 +38,10 @@ FIGURES = Catalog(
         'safety-composition': 'trialist.show.safety_plot:draw_composition',
         'safety-filmstrip': 'trialist.show.safety_plot:draw_filmstrip',
         'drop-forest': 'trialist.show.audit_figure:draw_drops',
+        'robustness-drops': 'trialist.show.robustness_figure:draw_robustness_drops',
+        'robustness-doses': 'trialist.show.robustness_figure:draw_robustness_doses',
+        'robustness-starts': 'trialist.show.robustness_figure:draw_robustness_starts',
+        'placement': 'trialist.show.geometry:draw_placement',
     },
     entry_point_group='trialist.figures',
 )

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.errors import InputError
-from trialist.geometry import Box, PlacementScore, VoxelCloud
+from trialist.episodes import read_store
+from trialist.errors import InputError, NotEstimable
+from trialist.geometry import Box, PlacementScore, VoxelCloud, recorded_placement, score_recorded_pose
 from trialist.show.figure import PAGE_WIDTH_IN, new_figure
+from trialist.show.figure_catalog import FigureRequest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ALIGNED, RESULT_ONLY, TARGET_ONLY = '#009E73', '#D55E00', '#56B4E9'
+FAINT, FULL = '58', 'ff'  # so that what is aligned shows through what is not
 MOST_VOXELS = 40
 
 
@@ -29,8 +32,8 @@ def placement_figure(
     """Left, the points seen and both boxes; right, voxels: aligned, only in the result, only in the target."""
     figure = new_figure(PAGE_WIDTH_IN, 3.3)
     figure.set_layout_engine('none')  # constrained layout does not know axes in three dimensions
-    seen: Any = figure.add_axes((0.0, 0.04, 0.46, 0.88), projection='3d')
-    drawn: Any = figure.add_axes((0.48, 0.04, 0.46, 0.88), projection='3d')
+    seen: Any = figure.add_axes((0.01, 0.05, 0.45, 0.85), projection='3d')
+    drawn: Any = figure.add_axes((0.50, 0.05, 0.45, 0.85), projection='3d')
     if cloud is not None:
         points, color = cloud.point_m * 100, np.clip(cloud.color / 255, 0, 1)
         if len(points) > 3000:
@@ -43,13 +46,13 @@ def placement_figure(
             seen.plot(*ends.T, color=shade, lw=1.2, label=name if (i, j) == (0, 1) else None)
     seen.legend(loc='upper left', fontsize=7)
     edges, in_result, in_target = _voxels(result, target, voxel_m)
-    for mask, shade, name in (
-        (in_result & in_target, ALIGNED, 'aligned'),
-        (in_result & ~in_target, RESULT_ONLY, 'result only'),
-        (in_target & ~in_result, TARGET_ONLY, 'target only'),
+    for mask, shade, alpha, name in (
+        (in_result & in_target, ALIGNED, FULL, 'aligned'),
+        (in_result & ~in_target, RESULT_ONLY, FAINT, 'result only'),
+        (in_target & ~in_result, TARGET_ONLY, FAINT, 'target only'),
     ):
         if mask.any():
-            drawn.voxels(*edges, mask, facecolors=shade + 'c0', edgecolors='#00000022', linewidth=0.15)
+            drawn.voxels(*edges, mask, facecolors=shade + alpha, edgecolors='#00000018', linewidth=0.15)
         drawn.plot([], [], 's', color=shade, label=name)
     drawn.legend(loc='upper left', fontsize=7)
     if score is not None:
@@ -59,6 +62,28 @@ def placement_figure(
             fontsize=8,
         )
     _same_limits(seen, drawn, np.concatenate([result.corners, target.corners]) * 100)
+    return figure
+
+
+def draw_placement(request: FigureRequest) -> Figure:
+    """Voxels aligned and not of the placement of median IoU, from recorded poses and target boxes."""
+    if request.store is None:
+        raise NotEstimable('a placement is drawn from trajectories; give the folder of a store')
+    store = read_store(request.store)
+    scored = []
+    for episode in request.chosen():
+        trajectory = store.trajectory(episode) if episode.is_valid else None
+        if trajectory is not None and trajectory.scene.target_size_m is not None:
+            result, target = recorded_placement(trajectory)
+            scored.append((score_recorded_pose(trajectory), result, target, episode))
+    if not scored:
+        raise NotEstimable('no valid episode has a trajectory whose scene records a target box; nothing to draw')
+    ranked = sorted(scored, key=lambda row: (row[0].iou, -row[0].translation_error_m, row[3].episode_id))
+    score, result, target, episode = ranked[len(ranked) // 2]
+    figure = placement_figure(result, target, score=score)
+    figure.axes[0].set_title(
+        f'{episode.policy}, {episode.task}: median of {len(ranked)} placements, recorded pose', fontsize=8
+    )
     return figure
 
 
@@ -85,11 +110,12 @@ def _edges() -> list[tuple[int, int]]:
 
 
 def _same_limits(first: Any, second: Any, corners_cm: NDArray[Any]) -> None:
-    middle = (corners_cm.min(axis=0) + corners_cm.max(axis=0)) / 2
-    reach = float((corners_cm.max(axis=0) - corners_cm.min(axis=0)).max()) / 2 * 1.1
+    low, high = corners_cm.min(axis=0), corners_cm.max(axis=0)
+    reach = np.maximum(high - low, (high - low).max() / 3) * 0.55
     for axes in (first, second):
-        for name, center in zip('xyz', middle, strict=True):
-            getattr(axes, f'set_{name}lim')(center - reach, center + reach)
-            getattr(axes, f'set_{name}label')(f'{name}, cm', fontsize=7)
-        axes.tick_params(labelsize=6)
-        axes.set_box_aspect((1, 1, 1))
+        for name, center, half in zip('xyz', (low + high) / 2, reach, strict=True):
+            getattr(axes, f'set_{name}lim')(center - half, center + half)
+            getattr(axes, f'{name}axis').get_major_locator().set_params(nbins=5)
+            getattr(axes, f'set_{name}label')(f'{name}, cm', fontsize=7, labelpad=-4)
+        axes.tick_params(labelsize=6, pad=-2)
+        axes.set_box_aspect(tuple(reach))

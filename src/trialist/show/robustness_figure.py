@@ -1,12 +1,25 @@
-"""Figures of robustness: drops as a forest, and success against severity."""
+"""Figures of robustness: drops as a forest, success against severity, and where episodes started."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trialist.robustness import DoseResponse, Drop, StartTrial
+import numpy as np
+
+from trialist.episodes import read_store
+from trialist.errors import NotEstimable
+from trialist.robustness import (
+    DoseResponse,
+    Drop,
+    StartTrial,
+    condition_trials,
+    dose_responses,
+    drops_from_baseline,
+    start_trial,
+)
 from trialist.show.figure import PAGE_WIDTH_IN, new_figure, policy_colors
+from trialist.show.figure_catalog import FigureRequest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,8 +69,8 @@ def dose_figure(responses: Sequence[DoseResponse]) -> Figure:
         panel.set_ylim(-0.03, 1.03)
     figure.supxlabel('severity', fontsize=8)
     figure.supylabel('success rate', fontsize=8)
-    handles, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc='outside right upper')
+    handles = [panels.flat[0].plot([], [], 'o-', color=c, ms=3, lw=1.2, label=p)[0] for p, c in colors.items()]
+    figure.legend(handles=handles, loc='outside right upper')
     return figure
 
 
@@ -65,18 +78,51 @@ def start_figure(trials: Sequence[StartTrial]) -> Figure:
     """Where each policy's episodes started, and which succeeded."""
     policies = list(dict.fromkeys(t.policy for t in trials))
     colors = policy_colors(policies)
-    figure = new_figure(PAGE_WIDTH_IN, 2.6)
-    panels = figure.subplots(1, max(len(policies), 1), sharex=True, sharey=True, squeeze=False)
-    for panel, policy in zip(panels.flat, policies, strict=True):
+    columns = min(3, max(1, len(policies)))
+    rows = -(-max(len(policies), 1) // columns)
+    figure = new_figure(PAGE_WIDTH_IN, 0.5 + 2.2 * rows)
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for panel in panels.flat[len(policies) :]:
+        panel.set_visible(False)
+    for panel, policy in zip(panels.flat, policies, strict=False):
         for good, marker in ((True, 'o'), (False, 'x')):
-            rows = [t for t in trials if t.policy == policy and t.success is good]
+            cell = [t for t in trials if t.policy == policy and t.success is good]
             panel.plot(
-                [100 * t.x_m for t in rows], [100 * t.y_m for t in rows], marker, color=colors[policy], ms=4,
-                label='success' if good else 'failure', alpha=0.8,
-            )  # fmt: skip
-        panel.set_title(policy, fontsize=8)
+                [100 * t.x_m for t in cell], [100 * t.y_m for t in cell], marker, color=colors[policy], ms=4, alpha=0.8
+            )
+        n_good = sum(t.success for t in trials if t.policy == policy)
+        panel.set_title(f'{policy}, {n_good}/{sum(t.policy == policy for t in trials)}', fontsize=8)
         panel.set_aspect('equal')
-        panel.set_xlabel('x, cm')
-    panels.flat[0].set_ylabel('y, cm')
-    panels.flat[-1].legend(loc='center left', bbox_to_anchor=(1.0, 0.5))
+    handles = [
+        panels.flat[0].plot([], [], mark, color='0.35', ms=4, label=name)[0]
+        for mark, name in (('o', 'success'), ('x', 'failure'))
+    ]
+    figure.legend(handles=handles, loc='outside right upper')
+    figure.supxlabel('x of the object at the start, cm', fontsize=8)
+    figure.supylabel('y, cm', fontsize=8)
     return figure
+
+
+def draw_robustness_drops(request: FigureRequest) -> Figure:
+    """What each condition costs each policy, against the nominal one, with intervals."""
+    trials = condition_trials(request.chosen())
+    rng = np.random.default_rng(request.seed)
+    return drop_figure(drops_from_baseline(trials, n_resamples=request.n_resamples, rng=rng))
+
+
+def draw_robustness_doses(request: FigureRequest) -> Figure:
+    """Success against severity, for every condition that was run at two severities or more."""
+    responses = dose_responses(condition_trials(request.chosen()))
+    if not responses:
+        raise NotEstimable('no condition was run at two severities; a dose-response needs a ladder')
+    return dose_figure(responses)
+
+
+def draw_robustness_starts(request: FigureRequest) -> Figure:
+    """Where the object stood at the start of each episode, and which episodes succeeded."""
+    store = read_store(request.store) if request.store is not None else None
+    told = [e for e in request.chosen() if e.is_valid and not e.is_reference and e.condition in ('nominal', 'layout')]
+    trials = [t for e in told if (t := start_trial(e, store.trajectory(e) if store is not None else None)) is not None]
+    if not trials:
+        raise NotEstimable('no episode tells where its object stood: no labels start_x_m and start_y_m, no trajectory')
+    return start_figure(trials)
