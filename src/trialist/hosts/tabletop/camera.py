@@ -1,6 +1,9 @@
 """RGB-D cameras: rendering with EGL or OSMesa, whichever works, and calibration in the OpenCV frame.
 
 A camera's frame has x right, y down, z ahead. Depth is in metres along z; what is beyond the far plane is infinite.
+
+There is no multisampling: of a multisampled depth buffer OpenGL hands over one sample a pixel. It lies 1/8 of a pixel
+to the left of the centre and 3/8 below it, so that depth would not fit the colours or the calibration.
 """
 
 from __future__ import annotations
@@ -126,6 +129,7 @@ class Pictures:
         self.close()
         self._gl = _gl_context(self.width_px, self.height_px)
         self._gl.make_current()
+        model.vis.quality.offsamples = 0
         self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
