@@ -76,7 +76,8 @@ def table_html(
     note = f'<p class="note">{escape(shown.note)}</p>' if shown.note else ''
     caption = f'<caption><span>{title}</span></caption>' if title else ''
     return (
-        f'<div class="scroll{long}" tabindex="0" role="region" aria-label="Table: {title or "without a title"}"><table{named}>{caption}'
+        f'<div class="scroll{long}" tabindex="0" role="region" aria-label="Table: {title or "without a title"}">'
+        f'<table{named}>{caption}'
         f'<thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
         f'<p class="swipe" aria-hidden="true">more columns to the right →</p>{note}'
     )
