@@ -118,3 +118,11 @@ def test_the_same_store_gives_the_same_bytes(tmp_path: Path) -> None:
     timed_store(tmp_path / 's', n=4)
     first, again = (written(tmp_path / 's', tmp_path / f'{k}.html').read_bytes() for k in (1, 2))
     assert first == again
+
+
+def test_before_and_after_is_a_page_of_the_same_form(browser: Browser, tmp_path: Path) -> None:
+    for name, seed in (('before', 1), ('after', 2)):
+        timed_store(tmp_path / name, n=10, seed=seed)
+    path = written(tmp_path / 'after', tmp_path / 'change.html', '--before', tmp_path / 'before')
+    browser.check(path, name='report-change')
+    assert 'Before and after' in path.read_text()
