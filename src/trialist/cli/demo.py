@@ -80,7 +80,7 @@ def report(to: Path, store: Path, *, seed: int) -> None:
     from trialist.show.timing import all_pairs_table, headline_table
 
     typer.echo('4. Time to success, verdicts and safety\n')
-    found = build_report(read_store(store), ReportOptions(tau_s=TAU_S, seed=seed))
+    found = build_report(read_store(store), ReportOptions(tau_s=TAU_S, seed=seed, n_resamples=2000))
     ranking, pairs, safety = demo_parts(found)
     print_table(
         headline_table(
