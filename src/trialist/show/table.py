@@ -231,6 +231,7 @@ LATEX_SPECIAL = {
     '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '∞': r'$\infty$', '—': '--', '±': r'$\pm$', '≥': r'$\geq$',
     '≤': r'$\leq$', '<': r'\textless{}', '>': r'\textgreater{}',
     '↔': r'$\leftrightarrow$', '→': r'$\rightarrow$', '×': r'$\times$', 'τ': r'$\tau$', 'π': r'$\pi$', 'ρ': r'$\rho$',
+    '†': r'$\dagger$',
 }  # fmt: skip
 
 
