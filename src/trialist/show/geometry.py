@@ -32,7 +32,7 @@ def placement_figure(
     is_narrow = figure_width_in() < 4.5
     figure = new_figure(PAGE_WIDTH_IN, 5.6 if is_narrow else 3.3, is_rows=is_narrow)
     figure.set_layout_engine('none')  # constrained layout does not know axes in three dimensions
-    places = ((0.04, 0.53, 0.84, 0.42), (0.04, 0.04, 0.84, 0.42)) if is_narrow else PAGE_PLACES
+    places = ((0.04, 0.53, 0.84, 0.42), (0.04, 0.06, 0.84, 0.4)) if is_narrow else PAGE_PLACES
     seen: Any = figure.add_axes(places[0], projection='3d')
     drawn: Any = figure.add_axes(places[1], projection='3d')
     if cloud is not None:

@@ -44,8 +44,8 @@ def draw_detection(request: FigureRequest) -> Figure:
     _models(request, 'detection')
     study = detection_rate(
         {c.policy: {s: c.cells[s] for s in cast.strata if s in c.cells} for c in cast.models},
-        rng=np.random.default_rng(request.seed), tau_s=request.tau_s, n_trials=DETECTION_TRIALS,
-        n_resamples=DETECTION_RESAMPLES, missing='drop',
+        rng=np.random.default_rng(request.seed), tau_s=request.tau_s,
+        n_trials=min(DETECTION_TRIALS, request.n_resamples), n_resamples=DETECTION_RESAMPLES, missing='drop',
     )  # fmt: skip
     return draw_detection_study(study)
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trialist.episodes import Camera, Contacts, Episode, Outcome, Scene, Store, Trajectory
+from trialist.episodes import Camera, Contacts, Episode, Outcome, Scene, Store, Trajectory, read_store
 from trialist.geometry import Box
+from trialist.show.request import Input, ShowRequest, input_of, known_policies
 from trialist.testing.cohort import PAPER_LIKE, paper_like_cohort
 from trialist.testing.scene import PaintedBox, look_at, render_view
 
@@ -31,6 +32,7 @@ ROLES = {
     'table': 'furniture',
 }  # fmt: skip
 STEPS = 40
+TAU_S = 120.0  # the time cap of the simulated trial
 BOX_M = (0.06, 0.06, 0.05)
 GOAL_M = (0.62, 0.1, 0.025)
 
@@ -355,3 +357,21 @@ def write_candidates(path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(['arxiv id', 'benchmark', 'usage', 'evidence'])
         writer.writerows((arxiv, name, 'reports-results', 'Table 1') for arxiv, name in rows)
+
+
+def showcase_request(
+    case: Showcase, name: str, made: Callable[..., object], *, n_resamples: int = 40, **more: Any
+) -> ShowRequest:
+    """A request for a named figure or table from the showcase, as the command line would make it."""
+    wanted = input_of(made)
+    sources = case.sources(name, wanted)
+    if wanted is not Input.STORE:
+        return ShowRequest(sources=sources, n_resamples=n_resamples, **more)
+    store = Path(sources[0])
+    episodes = tuple(read_store(store).episodes())
+    everyone, marked = known_policies(episodes)
+    return ShowRequest(**{
+        'episodes': episodes, 'store': store, 'sources': sources, 'known_policies': everyone,
+        'known_reference': marked, 'n_resamples': n_resamples, 'tau_s': TAU_S,
+        'label': 'camera_side=tote_side' if name == 'labels' else None, **more,
+    })  # fmt: skip
