@@ -35,8 +35,8 @@ from trialist.timing.reference import auc_draws, check_cells, shared_strata
 from trialist.timing.resample import NullMethod, available_cores, stream_seed
 from trialist.timing.scalar import Scale, scalar_label
 
-# Resampling one or two episodes of a cell shows no spread, and with three or four the 95 % interval of the needed N holds
-# the true one 81 to 97 % of the time; with five it does 93 to 99 %.
+# Resampling one or two episodes of a cell shows no spread, and with three or four the 95 % interval of the needed N
+# holds the true one 81 to 97 % of the time; with five it does 93 to 99 %.
 FEWEST_FOR_PLANNING = 5
 AGAINST_REFERENCE = ('hrt', 'auc_vs_reference')
 
