@@ -56,17 +56,24 @@ def score_recorded_pose(
 
     The object's edges are those of the target box; `threshold` is the recorded one unless it is given.
     """
+    result, target = recorded_boxes(trajectory, step=step)
+    tau = trajectory.scene.target_threshold if threshold is None else threshold
+    if tau is None:
+        raise NotEstimable('a placement score needs the scene to record threshold; record a target box')
+    return score_placement(result, target, threshold=tau, symmetry=symmetry)
+
+
+def recorded_boxes(trajectory: Trajectory, *, step: int = -1) -> tuple[Box, Box]:
+    """The target object's box as its recorded pose has it at a step, and the target box."""
     scene = trajectory.scene
-    tau = scene.target_threshold if threshold is None else threshold
     wanted = {'target_object': scene.target_object, 'target_center_m': scene.target_center_m,
-              'target_size_m': scene.target_size_m, 'threshold': tau}  # fmt: skip
+              'target_size_m': scene.target_size_m}  # fmt: skip
     missing = [name for name, value in wanted.items() if value in (None, '')]
-    if missing or scene.target_size_m is None or scene.target_center_m is None or tau is None:
+    if missing or scene.target_size_m is None or scene.target_center_m is None:
         raise NotEstimable(f'a placement score needs the scene to record {", ".join(missing)}; record a target box')
     turn = np.eye(3) if scene.target_rotation is None else np.reshape(scene.target_rotation, (3, 3))
     target = Box(scene.target_center_m, scene.target_size_m, turn)
-    result = box_from_pose(trajectory.body(scene.target_object)[step], scene.target_size_m)
-    return score_placement(result, target, threshold=tau, symmetry=symmetry)
+    return box_from_pose(trajectory.body(scene.target_object)[step], scene.target_size_m), target
 
 
 def with_placement(episode: Episode, score: PlacementScore, *, source: str) -> Episode:

@@ -1,1 +1,14 @@
 """What a whole trial amounts to: every scoring room's results on one store, joined; no formatting."""
+
+from trialist.report.card import KnownPolicy
+from trialist.report.option import Absent, ReportOptions
+from trialist.report.quality import ArmQuality, DataQuality, Presence
+from trialist.report.ranking import PolicyCurve, Ranking, SuccessRate
+from trialist.report.robustness import RobustnessPart
+from trialist.report.safety import SafetyPart
+from trialist.report.trial import TrialReport, build_report
+
+__all__ = [
+    'Absent', 'ArmQuality', 'DataQuality', 'KnownPolicy', 'PolicyCurve', 'Presence', 'Ranking', 'ReportOptions',
+    'RobustnessPart', 'SafetyPart', 'SuccessRate', 'TrialReport', 'build_report',
+]  # fmt: skip

@@ -77,6 +77,7 @@ class Chart:
     panels: tuple[Panel, ...]
     table: Table
     note: str = ''
+    policies: tuple[str, ...] = ()  # who is told apart by colour, dash and marker: the legend under the title
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,10 +189,12 @@ class ResampledCell:
         return self.scalars(tau_s)[RMST]
 
     def chances(self, times_s: Sequence[float]) -> tuple[Draws, ...]:
-        """F at each of some times."""
+        """F at each of some times; none for none."""
         return self.once(('chances', tuple(times_s)), lambda: self._chances(times_s))
 
     def _chances(self, times_s: Sequence[float]) -> tuple[Draws, ...]:
+        if not len(times_s):
+            return ()
         grid = np.sort(np.asarray(times_s, dtype=np.float64))
         draws = curve_draws(self.sorted, grid, n_resamples=self.n_resamples, seed=self.seed, threads=self.threads)
         left = np.stack([scalar_jackknife(self.sorted, tau_s=float(t))[:, 1] for t in grid], axis=1)
