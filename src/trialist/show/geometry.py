@@ -82,7 +82,7 @@ def draw_placement(request: FigureRequest) -> Figure:
     score, result, target, episode = ranked[len(ranked) // 2]
     figure = placement_figure(result, target, score=score)
     figure.axes[0].set_title(
-        f'{episode.policy}, {episode.task}: median of {len(ranked)} placements, recorded pose', fontsize=8
+        f'{episode.policy}, {episode.task}\nmedian of {len(ranked)} placements, recorded pose', fontsize=8
     )
     return figure
 
