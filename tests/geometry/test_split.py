@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tests.geometry.test_reconstruct import RED, block, views_of
 
-from trialist.geometry import Box, ObjectModel, box_iou, check_reset, reconstruct_box, reconstruct_boxes
+from trialist.errors import NotEstimable
+from trialist.geometry import Box, ObjectModel, box_iou, check_reset, reconstruct_box, reconstruct_boxes, score_views
 from trialist.testing.scene import PaintedBox
 
 CUBE = (0.04, 0.04, 0.04)
@@ -98,6 +99,26 @@ def test_a_reset_check_gives_alike_objects_to_the_places_they_stand_in() -> None
     crowd = check_reset(views, {'one': first}, models=models)
     assert [c.fault for c in crowd.objects] == [None, 'surplus']
     assert 'one surplus' in crowd.reason
+
+
+def test_an_object_among_its_like_is_known_by_what_has_not_moved() -> None:
+    """Two equal blocks; the first is asked for, the target is elsewhere."""
+    first, second = block(0.05, 0.02, size=CUBE), block(-0.08, -0.05, size=CUBE)
+    target = block(-0.02, 0.08, yaw=0.2, size=CUBE)
+    model = ObjectModel('red', RED, CUBE)
+
+    def score(*boxes: Box, told: bool = True):
+        views = views_of([PaintedBox(b, RED) for b in boxes])
+        known = {'start': first, 'others': [second]} if told else {}
+        return score_views(views, model, target, threshold=0.25, **known)[0]
+
+    assert score(target, second).success  # it was brought there
+    assert not score(first, target).success  # the other one was: that is no success
+    assert not score(first, second).success
+    with pytest.raises(NotEstimable, match='2 objects that look like it'):
+        score(target, second, told=False)
+    with pytest.raises(NotEstimable, match='2 objects that look like it'):
+        score(target, block(0.0, -0.12, size=CUBE))  # both moved: nobody can say which is which
 
 
 @pytest.mark.study

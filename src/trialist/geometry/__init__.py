@@ -16,7 +16,14 @@ from trialist.geometry.pose import (
     dihedral,
     pose_error,
 )
-from trialist.geometry.reconstruct import MaskSource, Reconstruction, reconstruct_box, reconstruct_boxes, score_views
+from trialist.geometry.reconstruct import (
+    MaskSource,
+    Reconstruction,
+    identify,
+    reconstruct_box,
+    reconstruct_boxes,
+    score_views,
+)
 from trialist.geometry.reset import ObjectCheck, ResetCheck, ResetFault, check_reset
 from trialist.geometry.score import (
     Estimate,
@@ -75,6 +82,7 @@ __all__ = [
     'dihedral',
     'expected_iou_over_splits',
     'fuse_views',
+    'identify',
     'placement_trial',
     'pose_error',
     'reconstruct_box',

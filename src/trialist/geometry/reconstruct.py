@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -167,10 +167,41 @@ def score_views(
     bounds_m: Bounds | None = None,
     tolerance_m: float = 0.006,
     symmetry: Symmetry | None = None,
+    start: Box | None = None,
+    others: Sequence[Box] = (),
+    least_confidence: float = 0.5,
 ) -> tuple[PlacementScore, Reconstruction]:
-    """Reconstruct at any step, or at the end, and score against the target box."""
-    found = reconstruct_box(views, model, bounds_m=bounds_m, tolerance_m=tolerance_m)
+    """Reconstruct at any step, or at the end, and score against the target box.
+
+    Where other objects look the same, `start` is where this one stood at first and `others` are where they stood: what
+    still stands there is known by it. A box that is trusted less than `least_confidence` is not scored: NotEstimable.
+    """
+    found = identify(reconstruct_boxes(views, model, bounds_m=bounds_m, tolerance_m=tolerance_m), start, others=others)
+    if found.confidence < least_confidence:
+        seen = f'{found.n_alike} objects that look like it' if found.n_alike > 1 else 'a box that explains too little'
+        raise NotEstimable(
+            f'object {model.name}: found {seen}, confidence {found.confidence:.2f}, wanted {least_confidence:g}; give '
+            'more views, or where it and others of its look stood at the start'
+        )
     return score_placement(found.box, target, threshold=threshold, symmetry=symmetry), found
+
+
+def identify(
+    found: Sequence[Reconstruction], start: Box | None = None, *, others: Sequence[Box] = (), slack_m: float = 0.015
+) -> Reconstruction:
+    """Which of several objects of one look is the one that stood at `start`, when the rest stood at `others`.
+
+    One that still stands at an other's start is that other one, and one at `start` has not moved. If that leaves more
+    than one, the best borne out is returned with as many `n_alike`.
+    """
+
+    def is_at(result: Reconstruction, place: Box) -> bool:
+        return float(np.linalg.norm(result.box.center - place.center)) <= slack_m
+
+    left = [r for r in found if not any(is_at(r, place) for place in others)]
+    unmoved = [r for r in left if start is not None and is_at(r, start)]
+    left = unmoved or left or list(found)
+    return replace(left[0], n_alike=len(left))
 
 
 def _reconstruct_part(
