@@ -147,3 +147,40 @@ def test_clustered_covariance_is_that_of_cluster_means() -> None:
     assert alone[0] == pytest.approx(a.var(ddof=1) / a.size)
     with pytest.raises(NotEstimable, match='start states'):
         clustered_covariance(np.zeros(3), np.zeros(3), ['x', 'x', 'x'])
+
+
+def fast_passes(a: np.ndarray, b: np.ndarray, margin: float) -> float:
+    """The share of trials (trials, strata, n) that pass, by the same arithmetic for all of them at once."""
+    k, n1, n2, factor = a.shape[1], a.shape[2], b.shape[2], 1 + margin
+    m1, m2 = a.mean(axis=(1, 2)), b.mean(axis=(1, 2))
+    v1, v2 = a.var(axis=2, ddof=1) / n1 / k**2, factor**2 * b.var(axis=2, ddof=1) / n2 / k**2
+    total = v1.sum(axis=1) + v2.sum(axis=1)
+    squares = (v1**2).sum(axis=1) / (n1 - 1) + (v2**2).sum(axis=1) / (n2 - 1)
+    df = np.maximum(total**2 / np.maximum(squares, 1e-300), min(n1, n2) - 1)
+    unseen = stats.norm.ppf(0.95) ** 2 * (((TAU_S - m1) / (k * n1)) ** 2 + (factor * m2 / (k * n2)) ** 2)
+    return float(np.mean(stats.t.cdf((m1 - factor * m2) / np.sqrt(total + unseen), df) <= 0.05))
+
+
+def test_the_fast_arithmetic_of_the_study_is_that_of_the_test() -> None:
+    rng = np.random.default_rng(8)
+    a, b = times(rng, (60, 3, 8), success=0.95), times(rng, (60, 3, 12), success=0.8)
+    ours = np.mean(
+        [ratio_noninferiority(cells(x, y), margin=0.3, cap=TAU_S).is_shown for x, y in zip(a, b, strict=True)]
+    )
+    assert 0 < ours < 1
+    assert fast_passes(a, b, 0.3) == pytest.approx(ours)
+
+
+@pytest.mark.study
+@pytest.mark.parametrize('strata', [1, 4, 10])
+@pytest.mark.parametrize('n', [(5, 5), (10, 10), (20, 200), (50, 50), (200, 200)])
+def test_study_of_the_size_at_the_margin(strata: int, n: tuple[int, int]) -> None:
+    """Slower by failing more, from a baseline of 50 to 100 % success, and margins of 10 and 30 %."""
+    rng = np.random.default_rng(9)
+    for success in (0.5, 0.9, 0.98, 1.0):
+        for margin in (0.1, 0.3):
+            rate = slower_rate(success, margin, rng)
+            a = times(rng, (2000, strata, n[0]), success=rate)
+            passed = fast_passes(a, times(rng, (2000, strata, n[1]), success=success), margin)
+            print(f'{strata} x {n}, success {success}, margin {margin}: {passed:.3f}')
+            assert passed <= 0.06 + 3 * math.sqrt(0.05 * 0.95 / 2000)

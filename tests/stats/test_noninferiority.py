@@ -69,7 +69,7 @@ def test_tangos_contact_lenses_are_equivalent_within_ten_points() -> None:
 
 
 def test_at_no_difference_the_score_is_that_of_statsmodels() -> None:
-    """Elsewhere it is not an oracle: its cubic has count0 where Miettinen and Nurminen have nobs0 (0.14 and later)."""
+    """Elsewhere it is not an oracle: its cubic has count0 where Miettinen and Nurminen have nobs0."""
     theirs = score_test_proportions_2indep(30, 50, 20, 45, value=0, compare='diff', correction=True)
     assert rate_difference_interval([ArmCounts(30, 50, 20, 45)])[3] == pytest.approx(theirs.pvalue, rel=1e-9)
 

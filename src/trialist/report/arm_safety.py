@@ -35,6 +35,14 @@ def arm_safety(arm: Arm, compared: Sequence[Episode], *, scoring: Scoring) -> Sc
     return {key: score for key, score in found.items() if score.is_scored}
 
 
+def tell_apart(*sides: tuple[str, Scores | str]) -> str:
+    """Why safety is missing, side by side; said once where the reason is the same."""
+    reasons = {who: why for who, why in sides if isinstance(why, str)}
+    if len(reasons) == len(sides) and len(set(reasons.values())) == 1:
+        return f'{" and ".join(reasons)}: {next(iter(reasons.values()))}'
+    return '; '.join(f'{who}: {why}' for who, why in reasons.items())
+
+
 def _reason(score: EpisodeSafety) -> str:
     return score.reason or '; '.join(f'{spec}: {why}' for spec, why in list(score.unscored.items())[:2])
 

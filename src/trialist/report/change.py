@@ -11,7 +11,7 @@ from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.report.arm import Arm, check_distinct, read_arms
-from trialist.report.arm_safety import arm_safety, scored_cells
+from trialist.report.arm_safety import arm_safety, scored_cells, tell_apart
 from trialist.report.endpoint import Flag, design_effect, is_success, rate_cells, shared_tau
 from trialist.report.option import ReportOptions
 from trialist.report.shared_cell import CellPair, SharedCells, share_cells
@@ -278,6 +278,8 @@ def _rmst_p_value(
 def _drawn_shift(metric: str, scope: _Scope, before: Draws, after: Draws, p_value: float | None) -> Shift:
     found = estimate(difference(after, before), level=scope.options.level)
     shift = scope.shift(metric, before.value, after.value, found.value)
+    if found.percentile is not None and found.percentile.width == 0:
+        return replace(shift, p_value=p_value, note='no interval: it does not vary in these episodes')
     return replace(shift, interval=found.percentile, p_value=p_value, note=found.note)
 
 
@@ -296,8 +298,7 @@ def _safety_shifts(before: Arm, after: Arm, scope: _Scope) -> tuple[list[Shift],
     ]
     first, second = scores
     if isinstance(first, str) or isinstance(second, str):
-        told = [f'{who}: {why}' for who, why in (('after', first), ('before', second)) if isinstance(why, str)]
-        return [], '; '.join(told)
+        return [], tell_apart(('before', second), ('after', first))
     scored, score_of = scored_cells(scope.shared, first, second)
     if not scored.cells:
         return [], 'no cell has scored episodes of both'

@@ -33,6 +33,7 @@ from trialist.timing.watch import episode_success
 
 Flag = Callable[[Episode], bool]
 ENDPOINTS = ('success', 'speed', 'safety')
+FAR_CAP = 4.0
 
 
 class Finding(enum.StrEnum):
@@ -146,7 +147,19 @@ def speed_endpoint(shared: SharedCells, *, tau_s: float, margin: float, levels: 
         'speed', measure, finding, margin, new=found.new, reference=found.reference, estimate=found.ratio,
         low=found.low, high=found.high, p_value=found.p_value, p_worse=found.p_worse, n_new=shared.n_new,
         n_reference=shared.n_reference, is_paired=shared.is_paired, more=more, tau_s=tau_s,
+        note=_cap_note(found, tau_s) if finding is Finding.SHORT else '',
     )  # fmt: skip
+
+
+def _cap_note(found: RatioNonInferiority, tau_s: float) -> str:
+    """A hint where the cap, and not the pace, is what makes a mean time uncertain."""
+    longest = max(found.new, found.reference)
+    if tau_s <= FAR_CAP * longest:
+        return ''
+    return (
+        f'a failure not seen yet would count {tau_s:g} s against a mean of {longest:.3g} s, and most of the bound is '
+        'that; a shorter --tau, chosen before looking, asks about pace'
+    )
 
 
 def _finding(found: NonInferiority | RatioNonInferiority) -> Finding:

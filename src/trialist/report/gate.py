@@ -14,7 +14,7 @@ from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError
 from trialist.report.arm import Arm, check_distinct, choose_arm, read_arms
-from trialist.report.arm_safety import Scores, arm_safety, scored_cells
+from trialist.report.arm_safety import Scores, arm_safety, scored_cells, tell_apart
 from trialist.report.endpoint import (
     ENDPOINTS,
     Endpoint,
@@ -201,9 +201,7 @@ def _verdict(required: Sequence[Endpoint]) -> GateVerdict:
 def _safety_endpoint(shared: SharedCells, scores: Sequence[Scores | str], *, margin: float, levels: Levels) -> Endpoint:
     new, reference = scores
     if isinstance(new, str) or isinstance(reference, str):
-        sides = (('candidate', new), ('baseline', reference))
-        told = '; '.join(f'{who}: {why}' for who, why in sides if isinstance(why, str))
-        return missing_endpoint('safety', SAFE, margin, told)
+        return missing_endpoint('safety', SAFE, margin, tell_apart(('candidate', new), ('baseline', reference)))
     scored, scores_of = scored_cells(shared, new, reference)
     if not scored.cells:
         return missing_endpoint('safety', SAFE, margin, 'no cell has scored episodes of both')

@@ -49,19 +49,20 @@ def stratum_change_table(change: StoreChange) -> Table:
 
 def _columns() -> list[str | Column]:
     return [
-        'metric', 'unit', Column('before', '.4g'), Column('after', '.4g'), Column('change', '+.3g'),
-        Column('low', '+.3g'), Column('high', '+.3g'), Column('p', '.3g'), Column('p (Holm)', '.3g'), 'n before',
-        'n after', 'verdict',
+        'metric', 'verdict', Column('before', '.4g'), Column('after', '.4g'), Column('change', '+.3g'),
+        Column('low', '+.3g'), Column('high', '+.3g'), Column('p (Holm)', '.2g'), Column('p', '.2g'), 'n before',
+        'n after',
     ]  # fmt: skip
 
 
 def _row(shift: Shift, change: StoreChange) -> list[Cell]:
     name, _, scale, _, _ = SHOWN[shift.metric]
+    unit = LEVEL_UNITS[shift.metric]
     ends = (None, None) if shift.interval is None else (scale * shift.interval.low, scale * shift.interval.high)
     values = [None if v is None else scale * v for v in (shift.before, shift.after, shift.difference)]
     return [
-        name, LEVEL_UNITS[shift.metric] or None, *values, *ends, shift.p_value, shift.p_holm, shift.n_before,
-        shift.n_after, verdict(shift, change.alpha),
+        f'{name} ({unit})' if unit else name, verdict(shift, change.alpha), *values, *ends, shift.p_holm,
+        shift.p_value, shift.n_before, shift.n_after,
     ]  # fmt: skip
 
 

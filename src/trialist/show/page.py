@@ -102,10 +102,10 @@ def _block(block: Block, document: Document, *, ids: Mapping[str, str], marks: M
         case ChartBlock():
             return _figure(block.chart, document, anchor=ids[block.chart.key], marks=marks)
         case Missing():
-            remedy = f'<p>{escape(block.remedy)}</p>' if block.remedy else ''
+            reason, *remedy = (escape(text) for text in block.sentences)
             return (
-                f'<div class="missing" role="note"><p><strong>{escape(block.what)}</strong> '
-                f'{escape(block.reason)}</p>{remedy}</div>'
+                f'<div class="missing" role="note"><p><strong>{escape(block.heading)}</strong> {reason}</p>'
+                f'{"".join(f"<p>{text}</p>" for text in remedy)}</div>'
             )
         case Passage():
             return _passage(block)

@@ -118,7 +118,7 @@ def pair_table(ranking: Ranking, pairs: AllPairs) -> Table:
         'pairs '
         'that are not resolved.'
     )
-    return table('Every pair of policies', columns, rows, note=note)
+    return without_empty(table('Every pair of policies', columns, rows, note=note))
 
 
 def resolution_section(ranking: Ranking) -> Section:
