@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.report.stores import changed_store, item_store, rollout, safety_store, suite_store, timed_store
+from tests.run.plans import make_plan
 
-from trialist.episodes import Episode, Outcome, Store
+from trialist.episodes import Episode, Outcome, PolicyCard, Store, read_store
 from trialist.errors import InputError, NotEstimable
 from trialist.report import Absent, Ranking, ReportOptions, RobustnessPart, SafetyPart, build_report
 from trialist.report.ranking import choose_tau
+from trialist.run import close_trial, run_trial
 from trialist.safety import score_pairs, store_pairs, summarize_safety
 from trialist.stats import wilson
 from trialist.timing import AllPairs, Scale, cohorts, rmst, score_cohort, success_curve
@@ -230,3 +232,20 @@ def test_a_filter_reports_on_what_matches(tmp_path: Path) -> None:
 def test_impossible_options_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(InputError):
         ReportOptions(**options)  # type: ignore[arg-type]
+
+
+def test_cards_and_declarations_come_from_the_opened_plan(tmp_path: Path) -> None:
+    card = {'checkpoint': 'step 30000', 'image_resolution_px': [224, 224]}
+    policies = {
+        'finch': {'use': 'seek', 'options': {'speed_m_s': 1.6}, 'card': card}, 'quokka': {'use': 'seek', 'execute': 1}
+    }  # fmt: skip
+    plan = make_plan(policies=policies, reference=None, episodes_per_cell=1)
+    run_trial(plan, tmp_path / 's', workers=0)
+    blinded = build_report(read_store(tmp_path / 's'), FEW)
+    assert blinded.quality.is_blinded
+    assert not blinded.known_policies
+    close_trial(plan, tmp_path / 's', by='ann')
+    known = build_report(read_store(tmp_path / 's'), FEW).known_policies
+    assert known['finch'].card == PolicyCard(policy='finch', checkpoint='step 30000', image_resolution_px=(224, 224))
+    assert known['finch'].declared == 'seek(speed_m_s=1.6)'
+    assert known['quokka'].declared == 'seek(), 1 actions a chunk'

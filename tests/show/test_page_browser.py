@@ -253,9 +253,11 @@ def test_without_a_script_everything_is_there(browser: Browser, page_file: Path)
 def test_print_shows_details_and_no_controls(browser: Browser, page_file: Path) -> None:
     with browser.open(page_file, media='print', scheme='dark') as opened:
         page = opened.page
-        for control in ('.policies', '.toc', '.theme', '.copy', '.filter', '.tools', '.sort'):
+        for control in ('.policies', '.toc', '.theme', '.copy', '.filter', '.tools', '.arrow'):
             assert page.locator(f'{control}:visible').count() == 0, control
         assert page.locator('#cells tbody tr').first.is_visible()
+        heads = page.locator('#ranking thead th')
+        assert heads.all_inner_texts() == ['policy', 'units per hour', 'low', 'high', 'letters', 'episodes', 'episodes']
         assert page.evaluate('getComputedStyle(document.body).backgroundColor') == 'rgb(255, 255, 255)'
         assert (
             page.evaluate("getComputedStyle(document.querySelector('[data-policy=teleop] .curve')).stroke")

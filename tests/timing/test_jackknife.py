@@ -62,6 +62,7 @@ def test_auc_equals_that_of_the_plain_curves_without_the_episode(seed: int, tau_
     arms = odd_cell(rng), odd_cell(rng)
     curves = [success_curve(c.durations_s, c.observed) for c in arms]
     found = auc_jackknife(pair_layout({'s': arms[0]}, {'s': arms[1]}, tau_s=tau_s)).tolist()
+    assert found.pop() == pytest.approx(curve_auc(*curves, tau_s=tau_s), rel=1e-12, abs=1e-13)
     for side, cell in enumerate(arms):
         for e in range(cell.n_episodes):
             left, rest = found.pop(0), rest_of(cell, e)

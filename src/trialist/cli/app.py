@@ -35,7 +35,8 @@ VERBS: dict[str, tuple[str, str]] = {
     'audit': ('trialist.cli.audit:audit_app', 'Does the benchmark score mean anything?'),
     'actions': ('trialist.cli.actions:actions_app', 'Score models on recorded actions.'),
     'report': ('trialist.cli.report:report', 'Write one page with all that is known of a trial.'),
-    'plot': ('trialist.cli.plot:plot', 'Draw a figure from a store.'),
+    'plot': ('trialist.cli.plot:plot', 'Draw a named figure from a store.'),
+    'tables': ('trialist.cli.tables:tables', 'Print a named table from a store.'),
 }
 
 

@@ -29,6 +29,9 @@ def report(
     form: Annotated[
         str | None, typer.Option('--format', '-f', help="html, md, latex or json; default: by the file's suffix.")
     ] = None,
+    before: Annotated[
+        Path | None, typer.Option('--before', help='An earlier store: report what changed since, in the same form.')
+    ] = None,
     tau: Annotated[
         float | None, typer.Option('--tau', help='Cap of restricted means (s); default: as long as all was watched.')
     ] = None,
@@ -60,8 +63,15 @@ def report(
         tau_s=tau, reference=reference, alpha=alpha, baseline=baseline, n_resamples=resamples, seed=seed,
         registry=load_registry(*registry) if registry else None,
     )  # fmt: skip
-    found = build_report(read_store(store), options, where=parse_where(where) or None)
-    write_document(trial_document(found, explorer_url=explorer), chosen, output)
+    matching = parse_where(where) or None
+    if before is not None:
+        from trialist.report.change import compare_stores
+        from trialist.show.change import change_document
+
+        document = change_document(compare_stores(read_store(before), read_store(store), options, where=matching))
+    else:
+        document = trial_document(build_report(read_store(store), options, where=matching), explorer_url=explorer)
+    write_document(document, chosen, output)
 
 
 def choose_format(form: str | None, output: Path | None) -> str:

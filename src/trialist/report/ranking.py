@@ -40,7 +40,7 @@ MOST_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class SuccessCount:
+class SuccessRate:
     """Successes over valid episodes, by the host's own predicate or else by the outcome."""
 
     successes: int
@@ -83,8 +83,8 @@ class Ranking:
     scores: Mapping[str, CohortScore]
     relative: Mapping[str, RelativeScore]  # HRT
     areas: Mapping[str, RelativeScore]  # AUC against the reference
-    successes: Mapping[tuple[str, str], SuccessCount]  # (policy, stratum or ALL_STRATA)
-    by_task: Mapping[tuple[str, str], SuccessCount]  # (policy, task)
+    successes: Mapping[tuple[str, str], SuccessRate]  # (policy, stratum or ALL_STRATA)
+    by_task: Mapping[tuple[str, str], SuccessRate]  # (policy, task)
     pairs: AllPairs | Absent
     curves: Mapping[str, tuple[PolicyCurve, ...]]  # by stratum, ALL_STRATA first
     failures: tuple[FailureModes, ...]
@@ -193,13 +193,13 @@ def _pairs(
 
 def _success_counts(
     found: Iterable[Cohort], level: float, key: Callable[[Episode], str], *, with_total: bool = False
-) -> dict[tuple[str, str], SuccessCount]:
+) -> dict[tuple[str, str], SuccessRate]:
     counts: dict[tuple[str, str], list[float]] = {}
     for cohort in found:
         for episode in cohort.valid:
             for name in (key(episode), ALL_STRATA) if with_total else (key(episode),):
                 counts.setdefault((cohort.policy, name), []).append(episode_success(episode))
-    return {k: SuccessCount(int(sum(v)), len(v), level) for k, v in counts.items()}
+    return {k: SuccessRate(int(sum(v)), len(v), level) for k, v in counts.items()}
 
 
 def _curves(

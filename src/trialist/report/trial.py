@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from trialist.episodes import Episode, Provenance, Store, TrialInfo
 from trialist.episodes.select import Where
 from trialist.errors import NotEstimable
+from trialist.report.card import KnownPolicy, known_policies
 from trialist.report.option import Absent, ReportOptions
 from trialist.report.quality import DataQuality, Presence, check_quality
 from trialist.report.ranking import Ranking, rank_policies
@@ -32,6 +33,7 @@ class TrialReport:
     n_trajectories: int
     signals: tuple[Presence, ...]  # over the episodes with a trajectory
     provenance: tuple[tuple[Provenance, int], ...]  # each origin, and how many episodes it has
+    known_policies: Mapping[str, KnownPolicy]
 
 
 def build_report(store: Store, options: ReportOptions | None = None, *, where: Where | None = None) -> TrialReport:
@@ -44,15 +46,17 @@ def build_report(store: Store, options: ReportOptions | None = None, *, where: W
     taken, condition = ranked_episodes(episodes, chosen.baseline)
     ranked = {e.key for e in taken}
     passed = pass_trajectories(store, episodes, chosen, where=where)
+    quality = check_quality(store, episodes)
+    origins = _origins(store, episodes)
     return TrialReport(
         source=str(store.path), trial=store.trial, options=chosen, episodes=episodes,
-        quality=check_quality(store, episodes),
+        quality=quality,
         ranking=rank_policies(taken, chosen, rng=streams[0], condition=condition),
         safety=safety_part([s for s in passed.safety if (s.episode_id, s.attempt) in ranked], chosen, rng=streams[1]),
         robustness=robustness_part(episodes, chosen, rng=streams[2], swaps=passed.swaps, starts=passed.starts),
         n_trajectories=passed.n_trajectories,
         signals=tuple(Presence(name, n, passed.n_trajectories) for name, n in sorted(passed.signals.items())),
-        provenance=_origins(store, episodes),
+        provenance=origins, known_policies=known_policies([o for o, _ in origins], quality.openings),
     )  # fmt: skip
 
 

@@ -93,6 +93,16 @@ class Missing:
     reason: str
     remedy: str = ''
 
+    @property
+    def heading(self) -> str:
+        return self.what if self.what.endswith(('?', ':')) else f'{self.what}:'
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The reason, and what to do if there is something, as whole sentences."""
+        told = [self.reason, f'To have it: {self.remedy}' if self.remedy else '']
+        return tuple(text if text.endswith('.') else f'{text}.' for text in told if text)
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:

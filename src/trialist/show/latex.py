@@ -108,8 +108,8 @@ def _block(block: Block, labels: Mapping[str, str]) -> str:
         case ChartBlock():
             return _chart(block.chart, labels[block.chart.key])
         case Missing():
-            said = ' '.join(filter(None, (block.reason, block.remedy)))
-            return rf'\begin{{quote}}\textbf{{{latex_text(block.what)}}} {latex_text(said)}\end{{quote}}'
+            said = ' '.join(block.sentences)
+            return rf'\begin{{quote}}\textbf{{{latex_text(block.heading)}}} {latex_text(said)}\end{{quote}}'
         case Passage():
             return _passage(block)
 

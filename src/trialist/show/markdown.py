@@ -57,8 +57,8 @@ def _block(block: Block) -> str:
         case ChartBlock():
             return _chart(block.chart)
         case Missing():
-            said = ' '.join(filter(None, (block.reason, block.remedy)))
-            return f'> **{escape_markdown(block.what)}** {escape_markdown(said)}'
+            said = ' '.join(block.sentences)
+            return f'> **{escape_markdown(block.heading)}** {escape_markdown(said)}'
         case Passage():
             return _passage(block)
 

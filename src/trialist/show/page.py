@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from trialist.errors import InputError
 from trialist.show.chart.mark import Mark, policy_marks
 from trialist.show.chart.svg import escape
 from trialist.show.document import (
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
 LIGHT_CARD = '#ffffff'
 DARK_CARD = '#1a1e23'
-LEAST_CONTRAST = 3.0  # of a mark against what lies under it (WCAG 1.4.11)
+# Of a mark against what lies under it; WCAG 1.4.11 asks for 3, and thin lines on dark want more.
+LEAST_CONTRAST = {LIGHT_CARD: 3.0, DARK_CARD: 4.5}
 # Before the first paint: that there is a script, and the colours chosen the last time.
 EARLY_SCRIPT = (
     "document.documentElement.classList.add('js');"
@@ -99,10 +102,10 @@ def _block(block: Block, document: Document, *, ids: Mapping[str, str], marks: M
         case ChartBlock():
             return _figure(block.chart, document, anchor=ids[block.chart.key], marks=marks)
         case Missing():
-            remedy = f'<p>{escape(block.remedy)}</p>' if block.remedy else ''
+            reason, *remedy = (escape(text) for text in block.sentences)
             return (
-                f'<div class="missing" role="note"><p><strong>{escape(block.what)}</strong> '
-                f'{escape(block.reason)}</p>{remedy}</div>'
+                f'<div class="missing" role="note"><p><strong>{escape(block.heading)}</strong> {reason}</p>'
+                f'{"".join(f"<p>{text}</p>" for text in remedy)}</div>'
             )
         case Passage():
             return _passage(block)
@@ -218,12 +221,14 @@ def css_string(text: str) -> str:
 
 def _against(color: str, ground: str) -> str:
     """The colour, moved towards black or white until it stands out from the ground."""
+    if not re.fullmatch('#[0-9a-fA-F]{6}', color):
+        raise InputError(f'a policy colour wants #rrggbb, found {color!r}')
     target = 0 if luminance(ground) > 0.5 else 255
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     for step in range(20):
         mixed = [round(c + (target - c) * step / 20) for c in (red, green, blue)]
         shown = f'#{mixed[0]:02x}{mixed[1]:02x}{mixed[2]:02x}'
-        if contrast(shown, ground) >= LEAST_CONTRAST:
+        if contrast(shown, ground) >= LEAST_CONTRAST[ground]:
             return shown
     return f'#{target:02x}{target:02x}{target:02x}'
 

@@ -12,6 +12,7 @@ from trialist.show.page_link import episode_link, has_episode_list, list_command
 from trialist.show.table import Cell, Column, Table, cell_text, is_numeric
 
 LONG_ROWS = 25
+SHORT_LETTERS, LONG_LETTERS = 24, 30
 STATIC_EPISODES = 100
 
 
@@ -22,10 +23,18 @@ def is_number(value: Cell) -> bool:
 def cell_html(value: Cell, column: Column, *, numeric: bool, heads_row: bool, key: str = '') -> str:
     """One cell: numbers carry their exact value, the row's first word heads the row."""
     said = key + escape(cell_text(value, column.number_format))
-    kind = ' class="n"' if numeric else ' class="p"' if key else ''
+    kind = ' class="n"' if numeric else ' class="p"' if key else _text_class(value)
     if is_number(value):
         return f'<td{kind} data-value="{value!r}">{said}</td>'
-    return f'<th scope="row"{kind}>{said}</th>' if heads_row else f'<td{kind}>{said}</td>'
+    return f'<th scope="row"{kind}>{said}</th>' if heads_row and said else f'<td{kind}>{said}</td>'
+
+
+def _text_class(value: Cell) -> str:
+    """Short texts stay on one line, such as an interval; long ones get room to wrap in."""
+    length = len(str(value or ''))
+    return (
+        '' if not length else ' class="s"' if length <= SHORT_LETTERS else ' class="l"' if length > LONG_LETTERS else ''
+    )
 
 
 def heading_html(column: Column, *, numeric: bool, definition_id: str) -> str:
@@ -76,7 +85,8 @@ def table_html(
     note = f'<p class="note">{escape(shown.note)}</p>' if shown.note else ''
     caption = f'<caption><span>{title}</span></caption>' if title else ''
     return (
-        f'<div class="scroll{long}" tabindex="0" role="region" aria-label="{title or "table"}"><table{named}>{caption}'
+        f'<div class="scroll{long}" tabindex="0" role="region" aria-label="Table: {title or "without a title"}">'
+        f'<table{named}>{caption}'
         f'<thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
         f'<p class="swipe" aria-hidden="true">more columns to the right →</p>{note}'
     )
@@ -129,7 +139,9 @@ def episodes_html(document: Document) -> str:
     head = Table(shown.title, shown.columns, shown.rows[:STATIC_EPISODES], '')
     total = len(shown.rows)
     first = (
-        f'The first {len(head.rows)} of {total:,} episodes.' if total > len(head.rows) else f'All {total:,} episodes.'
+        f'The first {len(head.rows)} of {total:,} episodes.'
+        if total > len(head.rows)
+        else f'All {total:,} {"episode" if total == 1 else "episodes"}.'
     )
     names = [c.name for c in shown.columns]
     policy = 'policy' if 'policy' in names else ''

@@ -23,7 +23,7 @@ from trialist.show.report_ranking import (
     task_block,
 )
 from trialist.show.report_safety import robustness_blocks, safety_blocks, safety_task_block
-from trialist.show.table import Cell, Column, Table, table
+from trialist.show.table import Cell, Column, Table, table, without_empty
 
 
 def trial_document(report: TrialReport, *, explorer_url: str = '') -> Document:
@@ -129,8 +129,7 @@ def episode_list(episodes: Iterable[Episode]) -> Table:
          e.outcome.value, e.duration_s, e.reason or None]
         for e in episodes
     ]  # fmt: skip
-    kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
-    return table('Episodes', [columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return without_empty(table('Episodes', columns, rows))
 
 
 def table_blocks(document: Document) -> dict[str, TableBlock]:

@@ -145,9 +145,10 @@ def _resolution_sentence(ranking: Ranking) -> Paragraph:
         won = sum(c.verdict is Verdict.BETTER for c in comparisons)
         tail = 'each with a winner' if won == len(comparisons) else f'{won} with a winner: different is not yet better'
         return paragraph(f'The data resolve all {total} after ', Words("Holm's correction", 'holm'), f', {tail}.')
-    pieces = [
-        Words(f'The data do not resolve {len(open_)} of {total} at this number of episodes: '),
-    ]
+    pieces = [Words(f'The data do not resolve {len(open_)} of {total} at this number of episodes: ')]
+    if all(c.needed is None for c in open_):
+        now = _episodes_a_cell(open_[0])
+        return paragraph(f'The data do not resolve {len(open_)} of {total}: {now} are too few to plan from.')
     for place, c in enumerate(open_[:MOST_NAMED]):
         joint = '' if place == 0 else '; '
         pieces += [Words(joint), policy_name(c.policy_a), Words(' and '), policy_name(c.policy_b), *_needed(c)]
@@ -157,12 +158,16 @@ def _resolution_sentence(ranking: Ranking) -> Paragraph:
 
 
 def _needed(c: TimingComparison) -> list[Words]:
-    now = max(c.ks.n_episodes) / max(1, len(c.ks.per_stratum))
+    now = _episodes_a_cell(c)
     if c.needed is None:
-        return [Words(f' (from {now:.0f} episodes a cell no number can be planned)')]
+        return [Words(f' (from {now} no number can be planned)')]
     if math.isinf(c.needed.n):
         return [Words(' (no difference shows beyond chance, so no number of episodes promises to)')]
     return [
         Words(' (about '), number(c.needed.n, '.0f', 'needed'),
-        Words(f' episodes a cell would, with 80 % power; now {now:.0f})'),
+        Words(f' episodes a cell would, with 80 % power; now {now})'),
     ]  # fmt: skip
+
+
+def _episodes_a_cell(c: TimingComparison) -> str:
+    return f'{plural(round(max(c.ks.n_episodes) / max(1, len(c.ks.per_stratum))), "episode")} a cell'

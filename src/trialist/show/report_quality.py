@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from trialist.episodes import PolicyCard, Provenance, Unblinding
-from trialist.report import DataQuality, Presence, TrialReport
+from trialist.episodes import Provenance, Unblinding
+from trialist.report import DataQuality, KnownPolicy, Presence, TrialReport
 from trialist.show.document import Block, Missing, Passage, Section, paragraph, section
 from trialist.show.phrase import plural
 from trialist.show.report_ranking import table_block
-from trialist.show.table import Cell, Column, Table, table
+from trialist.show.table import Cell, Column, Table, table, without_empty
+
+CARD_FIELDS = (
+    'checkpoint', 'training_data', 'training_steps', 'frozen_parts', 'state_representation', 'action_representation',
+    'chunk_length', 'image_resolution_px', 'notes',
+)  # fmt: skip
 
 
 def quality_section(report: TrialReport) -> Section:
@@ -79,7 +84,7 @@ def arm_table(quality: DataQuality) -> Table:
         for arm in quality.arms
     ]  # fmt: skip
     columns = ['policy', 'reference', 'valid', 'invalid', 'strata', 'smallest cell', 'largest cell']
-    return table('Episodes of each policy', [*columns, Column('position', '.2f')], rows)
+    return without_empty(table('Episodes of each policy', [*columns, Column('position', '.2f')], rows))
 
 
 def presence_table(title: str, found: Sequence[Presence]) -> Table:
@@ -113,8 +118,7 @@ def provenance_section(report: TrialReport) -> Section:
                 'trialist plan, trialist run',
             )
         )
-    cards = {card.policy: card for origin, _ in report.provenance for card in origin.policy_cards}
-    blocks += _cards(cards, [arm.policy for arm in report.quality.arms])
+    blocks += _cards(report.known_policies, [arm.policy for arm in report.quality.arms])
     if report.provenance:
         blocks.append(table_block('provenance-table', provenance_table(report.provenance), {}, is_folded=True))
     else:
@@ -138,20 +142,19 @@ def _plan_text(report: TrialReport) -> str:
         return text
 
 
-def _cards(cards: dict[str, PolicyCard], policies: Sequence[str]) -> list[Block]:
-    if not cards:
-        return [
-            Missing('Policy cards', 'no policy card was recorded', 'docs/how-to/run-a-trial.md says how to give them')
-        ]
-    fields = ('checkpoint', 'training_data', 'training_steps', 'frozen_parts', 'state_representation',
-              'action_representation', 'chunk_length', 'image_resolution_px', 'notes')  # fmt: skip
+def _cards(known: Mapping[str, KnownPolicy], policies: Sequence[str]) -> list[Block]:
+    if not known:
+        remedy = 'declare them in the plan: card = {checkpoint = "...", training_data = "..."} under [policies.NAME]'
+        return [Missing('Policy cards', 'nothing is recorded of how the policies were made', remedy)]
     rows: list[tuple[Cell, ...]] = []
     for policy in policies:
-        card = cards.get(policy)
-        values = [getattr(card, name) if card else None for name in fields]
-        rows.append((policy, *(None if v in ('', None) else (v if isinstance(v, int) else _joined(v)) for v in values)))
-    named = [name.replace('_', ' ') for name in fields]
-    return [table_block('card-table', table('Policy cards', ['policy', *named], rows, note='a dash is unknown'), {})]
+        found = known.get(policy)
+        values = [getattr(found.card, name) if found else None for name in CARD_FIELDS]
+        shown = [None if v in ('', None) else (v if isinstance(v, int) else _joined(v)) for v in values]
+        rows.append((policy, (found.declared or None) if found else None, *shown))
+    named = [name.replace('_', ' ') for name in CARD_FIELDS]
+    cards = without_empty(table('Policy cards', ['policy', 'declared as', *named], rows, note='a dash is unknown'))
+    return [table_block('card-table', cards, {})]
 
 
 def _joined(value: object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trialist.report import Absent, Ranking
 from trialist.show.document import Block, EpisodeFilter, Missing, Section, TableBlock, paragraph, section
-from trialist.show.table import Cell, Column, Table, table
+from trialist.show.table import Cell, Column, Table, table, without_empty
 from trialist.show.timing import ends, failure_tables
 from trialist.timing import AllPairs, TimingComparison, Verdict
 from trialist.timing.scalar import scalar_label
@@ -57,10 +57,7 @@ def ranking_table(ranking: Ranking) -> Table:
         'reference. ')
         + 'Policies that share a letter are not told apart.'
     )  # fmt: skip
-    kept = [i for i in range(len(names)) if any(row[i] is not None for row in rows)]
-    return table(
-        'Ranking by time to success', [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], note=note
-    )
+    return without_empty(table('Ranking by time to success', columns, rows, note=note))
 
 
 def table_block(
@@ -121,7 +118,7 @@ def pair_table(ranking: Ranking, pairs: AllPairs) -> Table:
         'pairs '
         'that are not resolved.'
     )
-    return table('Every pair of policies', columns, rows, note=note)
+    return without_empty(table('Every pair of policies', columns, rows, note=note))
 
 
 def resolution_section(ranking: Ranking) -> Section:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trialist.errors import InputError
+from trialist.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -57,7 +57,40 @@ def table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[C
     return Table(title, named, tuple(tuple(row) for row in rows), note)
 
 
-def render(shown: Table, form: TableFormat | str = TableFormat.TEXT, *, width: int | None = None) -> str:
+def without_empty(shown: Table) -> Table:
+    """The table without columns that no row fills."""
+    kept = [i for i in range(len(shown.columns)) if not shown.rows or any(row[i] is not None for row in shown.rows)]
+    rows = tuple(tuple(row[i] for i in kept) for row in shown.rows)
+    return Table(shown.title, tuple(shown.columns[i] for i in kept), rows, shown.note)
+
+
+@dataclass(frozen=True, slots=True)
+class LatexLayout:
+    """How a table stands in a LaTeX paper: shrunk where it is wider than a column, or than the page (`table*`).
+
+    It needs the packages booktabs, graphicx and array. Long texts are set in lines, since shrinking alone would make
+    them too small to read.
+    """
+
+    width: str = 'column'
+    label: str = ''
+
+    def __post_init__(self) -> None:
+        if self.width not in LATEX_WIDTHS:
+            raise UnknownName('width of a LaTeX table', self.width, LATEX_WIDTHS)
+
+
+LATEX_WIDTHS = {'column': ('table', r'\columnwidth'), 'page': ('table*', r'\textwidth')}
+LONG_TEXT = {'column': 24, 'page': 36}  # letters; a column with a longer cell is set in lines
+
+
+def render(
+    shown: Table,
+    form: TableFormat | str = TableFormat.TEXT,
+    *,
+    width: int | None = None,
+    latex: LatexLayout | None = None,
+) -> str:
     """The table as one string. JSON and CSV keep full precision; the others use each column's number format."""
     form = TableFormat(form)
     if form is TableFormat.JSON:
@@ -67,15 +100,24 @@ def render(shown: Table, form: TableFormat | str = TableFormat.TEXT, *, width: i
     if form is TableFormat.MARKDOWN:
         return _markdown(shown)
     if form is TableFormat.LATEX:
-        return _latex(shown)
+        return _latex(shown, latex)
     return _text(shown, width)
 
 
-def render_all(shown: Sequence[Table], form: TableFormat | str = TableFormat.TEXT) -> str:
+def render_all(
+    shown: Sequence[Table], form: TableFormat | str = TableFormat.TEXT, *, latex: LatexLayout | None = None
+) -> str:
     """Several tables as one string: in JSON one list, else one after another with an empty line between."""
     if TableFormat(form) is TableFormat.JSON:
         return json.dumps([table_document(one) for one in shown], **JSON_STYLE) + '\n'
-    return '\n'.join(render(one, form) for one in shown)
+    return '\n'.join(render(one, form, latex=_numbered(latex, k)) for k, one in enumerate(shown))
+
+
+def _numbered(latex: LatexLayout | None, number: int) -> LatexLayout | None:
+    """The same layout with a label of its own for every table after the first."""
+    if latex is None or not latex.label or number == 0:
+        return latex
+    return LatexLayout(latex.width, f'{latex.label}-{number + 1}')
 
 
 def cell_text(value: Cell, number_format: str = '') -> str:
@@ -211,6 +253,7 @@ LATEX_SPECIAL = {
     'Π': r'$\Pi$', 'Σ': r'$\Sigma$', 'Φ': r'$\Phi$', 'Ψ': r'$\Psi$', 'Ω': r'$\Omega$',
     '\u00a0': '~', '\u2009': r'\,', '\u202f': r'\,',
     '₀': r'$_{0}$', '₁': r'$_{1}$', '₂': r'$_{2}$', '₃': r'$_{3}$',
+    '†': r'$\dagger$',
 }  # fmt: skip
 
 
@@ -225,13 +268,33 @@ def latex_line(cells: Sequence[str], *, escape: Callable[[str], str] = escape_la
     return shield + ' & '.join(escape(c) for c in cells) + r' \\'
 
 
-def _latex(shown: Table) -> str:
-    spec = ''.join('r' if numeric else 'l' for numeric in is_numeric(shown))
-    line = latex_line
-    body = [line(row) for row in table_cells(shown)]
+def _latex(shown: Table, layout: LatexLayout | None) -> str:
+    environment, across = LATEX_WIDTHS[layout.width] if layout else ('table', '')
+    spec, cells = _latex_columns(shown, layout), table_cells(shown)
+    words = ' '.join(' '.join(filter(None, (shown.title, shown.note))).split())
+    tabular = [
+        rf'\begin{{tabular}}{{{spec}}}', r'\toprule', latex_line([c.name for c in shown.columns]), r'\midrule',
+        *(latex_line(row) for row in cells), r'\bottomrule', r'\end{tabular}',
+    ]  # fmt: skip
+    if across:
+        # Shrunk only if it is wider than the place it has.
+        tabular[0] = rf'\resizebox{{\ifdim\width>{across}{across}\else\width\fi}}{{!}}{{%' + '\n' + tabular[0]
+        tabular[-1] += '}'
     lines = [
-        r'\begin{table}', r'\centering', rf'\begin{{tabular}}{{{spec}}}', r'\toprule',
-        line([c.name for c in shown.columns]), r'\midrule', *body, r'\bottomrule', r'\end{tabular}',
-        rf'\caption{{{escape_latex(" ".join(filter(None, (shown.title, shown.note))))}}}', r'\end{table}',
+        rf'\begin{{{environment}}}', r'\centering', rf'\caption{{{escape_latex(words)}}}',
+        *([rf'\label{{{layout.label}}}'] if layout and layout.label else []), *tabular, rf'\end{{{environment}}}',
     ]  # fmt: skip
     return '\n'.join(lines) + '\n'
+
+
+def _latex_columns(shown: Table, layout: LatexLayout | None) -> str:
+    """Right for numbers, left for words, and a paragraph for long texts when the table has a width to keep."""
+    kinds = []
+    for i, numeric in enumerate(is_numeric(shown)):
+        longest = max((len(row[i]) for row in table_cells(shown)), default=0)
+        most = LONG_TEXT[layout.width] if layout else None
+        is_long = most is not None and longest > most
+        kinds.append(
+            'r' if numeric else rf'>{{\raggedright\arraybackslash}}p{{{most // 2}em}}' if is_long and most else 'l'
+        )
+    return ''.join(kinds)

@@ -99,7 +99,9 @@ def _simultaneous(times: FloatArray, chance: FloatArray, draws: FloatArray, leve
     too little with some forty episodes.
     """
     middle = _angle(chance)
-    reach = float(np.quantile(np.max(np.abs(_angle(draws) - middle), axis=1), level))
+    # Row by row, so that a long curve is not held three times over.
+    widest = [float(np.max(np.abs(_angle(row) - middle))) for row in draws]
+    reach = float(np.quantile(widest, level))
     low, high = (np.sin(np.clip(middle + side * reach, 0, np.pi / 2)) ** 2 for side in (-1, 1))
     return Band(times, low, high, BandKind.SIMULTANEOUS, level)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from trialist.timing.resample import (
     sort_cell,
     stream_seed,
 )
+
+Kept = TypeVar('Kept')
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +159,19 @@ class ResampledCell:
     seed: np.uint64
     n_resamples: int
     threads: int | None = None
+    kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)  # what was worked out already
+
+    def once(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What `make` gives, worked out the first time that `key` is asked for."""
+        if key not in self.kept:
+            self.kept[key] = make()
+        return cast('Kept', self.kept[key])
 
     def scalars(self, tau_s: float, levels: Sequence[float] = ()) -> tuple[Draws, ...]:
         """RMST, F(tau), integral of t dF, plateau, and a quantile a level (infinite where it is not reached)."""
+        return self.once(('scalars', tau_s, tuple(levels)), lambda: self._scalars(tau_s, levels))
+
+    def _scalars(self, tau_s: float, levels: Sequence[float]) -> tuple[Draws, ...]:
         asked = sorted(levels)
         draws = scalar_draws(
             self.sorted, n_resamples=self.n_resamples, seed=self.seed, tau_s=tau_s, levels=asked, threads=self.threads
@@ -178,6 +190,9 @@ class ResampledCell:
 
     def chances(self, times_s: Sequence[float]) -> tuple[Draws, ...]:
         """F at each of some times; none for none."""
+        return self.once(('chances', tuple(times_s)), lambda: self._chances(times_s))
+
+    def _chances(self, times_s: Sequence[float]) -> tuple[Draws, ...]:
         if not len(times_s):
             return ()
         grid = np.sort(np.asarray(times_s, dtype=np.float64))

@@ -288,7 +288,7 @@ def bootstrap_auc(
             out[first + k] = kept[k]
 
 
-@njit(cache=True, nogil=True, error_model='numpy')
+@njit(cache=True, nogil=True)
 def _auc_lanes(rank: I4, place: U4, event: U1, n_a: int, weight: F8, risk_a: F8, risk_b: F8, out: F8) -> None:
     """P(Ta < Tb) + P(Ta = Tb)/2 of LANES pairs of weighted curves, over one merged, sorted list of operations.
 
@@ -300,24 +300,25 @@ def _auc_lanes(rank: I4, place: U4, event: U1, n_a: int, weight: F8, risk_a: F8,
     for k in range(LANES):
         out[k] = 0.0
     for i in range(len(place)):
-        w = weight[place[i]]
         if place[i] < n_a:
-            _step_lanes(w, event[i], risk_a, sa)
+            _step_lanes(weight[place[i]], event[i], risk_a, sa)
         else:
-            _step_lanes(w, event[i], risk_b, sb)
+            _step_lanes(weight[place[i]], event[i], risk_b, sb)
         if i + 1 < len(place) and rank[i + 1] == rank[i]:
             continue
         for k in range(LANES):
-            out[k] += is_open[k] * (before_a[k] - sa[k]) * (before_b[k] + sb[k]) * 0.5
+            out[k] += is_open[k] * (before_a[k] - sa[k]) * (before_b[k] + sb[k])
+        for k in range(LANES):
             before_a[k], before_b[k] = sa[k], sb[k]
-            # Products of 0 and 1, since a branch would keep the lanes from going together.
-            ends_a = (1.0 if risk_a[k] < 0.5 else 0.0) * (1.0 if sa[k] > SLACK else 0.0)
-            ends_b = (1.0 if risk_b[k] < 0.5 else 0.0) * (1.0 if sb[k] > SLACK else 0.0)
-            ends = is_open[k] * max(ends_a, ends_b)
-            tied[k] += ends * sa[k] * sb[k]
-            is_open[k] -= ends
+        n_empty = 0
+        for k in range(LANES):
+            n_empty += (risk_a[k] < 0.5) | (risk_b[k] < 0.5)
+        if n_empty:
+            for k in range(LANES):
+                if is_open[k] and ((risk_a[k] < 0.5 and sa[k] > SLACK) or (risk_b[k] < 0.5 and sb[k] > SLACK)):
+                    is_open[k], tied[k] = 0.0, sa[k] * sb[k]
     for k in range(LANES):
-        out[k] += 0.5 * (tied[k] + is_open[k] * sa[k] * sb[k])
+        out[k] = 0.5 * (out[k] + tied[k] + is_open[k] * sa[k] * sb[k])
 
 
 @njit(cache=True, nogil=True, error_model='numpy')

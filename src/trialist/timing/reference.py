@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.timing.curve import SuccessCurve, check_tau, success_curve
+from trialist.timing.curve import SuccessCurve, check_tau
 from trialist.timing.estimate import (
     Draws,
     Estimate,
@@ -156,5 +156,5 @@ def auc_draws(
         kernel.bootstrap_auc(*arrays, layout.sizes, n_a, *seeds, start, draws[start:stop])
 
     spread(n_resamples, work, steps_a_row=len(layout.times_s), threads=threads)
-    value = curve_auc(*(success_curve(c.durations_s, c.observed) for c in (a, b)), tau_s=tau_s)
-    return Draws(value, draws, auc_jackknife(layout), (np.arange(n) >= n_a).astype(np.int64))
+    left = auc_jackknife(layout)
+    return Draws(float(left[-1]), draws, left[:-1], (np.arange(n) >= n_a).astype(np.int64))

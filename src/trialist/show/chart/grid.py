@@ -26,10 +26,12 @@ from trialist.show.document import Chart, Panel
 from trialist.show.table import Cell, Column, Table, table
 
 ROW_PX = 24
+TALL_ROW_PX = 31  # for a label of two lines
+ONE_LINE = 13  # characters that fit beside the grid at a phone's width
 HEAD_PX = 104
 SHADES = 7
-CELL_PX = 34
-GUTTER_PX = 96
+CELL_PX = 27
+GUTTER_PX = 84
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def grid_chart(
     everything = [c for _, some in panels for c in some]
     columns = list(dict.fromkeys([*policies, *(c.policy for c in everything)]))
     rows = list(dict.fromkeys([*strata, *(c.stratum for c in everything)]))
+    row_px = _row_px(rows)
     drawn, words = [], []
     for name, some in panels:
         scale = scale_over([c.value for c in some], within=value_range, margin=0)
@@ -67,7 +70,7 @@ def grid_chart(
         words.append(told)
         body = _draw(some, columns, rows, scale=scale, value_label=value_label, number_format=number_format)
         svg = frame(
-            body, name=named(title, name), words=told, height=HEAD_PX + ROW_PX * len(rows) + 4,
+            body, name=named(title, name), words=told, height=HEAD_PX + row_px * len(rows) + 4,
             padding=(0, 0, 0, 0), kind='cells', min_width=GUTTER_PX + CELL_PX * len(columns),
         )  # fmt: skip
         drawn.append(Panel(name, svg))
@@ -89,12 +92,16 @@ def _told(cells: Sequence[GridCell], policies: Sequence[str], number_format: str
     return told
 
 
+def _row_px(strata: Sequence[str]) -> int:
+    return TALL_ROW_PX if any(len(s) > ONE_LINE for s in strata) else ROW_PX
+
+
 def _draw(
     cells: Sequence[GridCell], policies: Sequence[str], strata: Sequence[str], *, scale: Scale, value_label: str,
     number_format: str,
 ) -> list[str]:  # fmt: skip
     found = {(c.policy, c.stratum): c for c in cells}
-    width = 100 / max(1, len(policies))
+    width, row_px = 100 / max(1, len(policies)), _row_px(strata)
     heads, body = [], []
     for i, policy in enumerate(policies):
         place = (
@@ -106,27 +113,39 @@ def _draw(
         for k, stratum in enumerate(strata):
             cell = found.get((policy, stratum)) or GridCell(policy, stratum, None)
             body.append(
-                _cell(cell, (i * width, width), HEAD_PX + k * ROW_PX, scale, words=(value_label, number_format))
+                _cell(
+                    cell,
+                    (i * width, width),
+                    HEAD_PX + k * row_px,
+                    scale,
+                    row_px=row_px,
+                    words=(value_label, number_format),
+                )
             )
-    names = [label(s, HEAD_PX + k * ROW_PX, width='27%', height=ROW_PX) for k, s in enumerate(strata)]
-    return [f'<svg x="28%" width="72%" height="100%" class="at">{"".join(heads)}{"".join(body)}</svg>', *names]
+    gutter = min(28.0, 100 * GUTTER_PX / (GUTTER_PX + CELL_PX * len(policies)))
+    wide = f'{coordinate(gutter - 1)}%'
+    names = [label(s, HEAD_PX + k * row_px, width=wide, height=row_px) for k, s in enumerate(strata)]
+    place = f'<svg x="{coordinate(gutter)}%" width="{coordinate(100 - gutter)}%" height="100%" class="at">'
+    return [f'{place}{"".join(heads)}{"".join(body)}</svg>', *names]
 
 
-def _cell(cell: GridCell, across: tuple[float, float], y: float, scale: Scale, *, words: tuple[str, str]) -> str:
+def _cell(
+    cell: GridCell, across: tuple[float, float], y: float, scale: Scale, *, row_px: int, words: tuple[str, str]
+) -> str:
     left, width = across
     value_label, number_format = words
     detail = f' ({cell.detail})' if cell.detail else ''
-    shape = f'x="{coordinate(left)}%" y="{coordinate(y + 1)}" width="{coordinate(width)}%" height="{ROW_PX - 2}"'
+    shape = f'x="{coordinate(left)}%" y="{coordinate(y + 1)}" width="{coordinate(width)}%" height="{row_px - 2}"'
     middle = f'{coordinate(left + width / 2)}%'
     if not is_known(cell.value):
         title = f'{cell.policy}, {cell.stratum}: no {value_label}{detail}'
         return mark_group(cell.policy, title, f'<rect {shape} class="none"/>',
-                          text('—', middle, y + 16, anchor='middle', kind='absent'))  # fmt: skip
+                          text('—', middle, y + row_px / 2 + 4, anchor='middle', kind='absent'))  # fmt: skip
     shown = number_text(cell.value, number_format)
     shade = min(SHADES - 1, int(scale.fraction(cell.value) * SHADES))
     title = f'{cell.policy}, {cell.stratum}: {value_label} {shown}{detail}'
     return mark_group(cell.policy, title, f'<rect {shape} class="shade s{shade}"/>',
-                      text(shown, middle, y + 16, anchor='middle', kind=f'on s{shade}'))  # fmt: skip
+                      text(shown, middle, y + row_px / 2 + 4, anchor='middle', kind=f'on s{shade}'))  # fmt: skip
 
 
 def _table(

@@ -132,23 +132,23 @@ class _Box:
         )
 
 
-def _label_places(points: Sequence[ScatterPoint], x_scale: Scale, y_scale: Scale) -> list[tuple[bool, int]]:
+def _label_places(points: Sequence[ScatterPoint], x_scale: Scale, y_scale: Scale) -> list[tuple[bool, int] | None]:
     """For each point: whether its label stands at the left, and how far below the point its text's foot is.
 
-    Labels dodge markers and each other on the narrowest page, which is where they meet first.
+    Labels dodge markers and each other on the narrowest page, which is where they meet first. None where there is no
+    room: the legend tells that point.
     """
     at = [(PHONE_PX * x_scale.fraction(p.x or 0.0), _height(p.y or 0.0, y_scale)) for p in points]
     taken = [_Box(x - 8, y - 8, 16, 16) for x, y in at]
-    places = []
+    places: list[tuple[bool, int] | None] = []
     for point, (x, y) in zip(points, at, strict=True):
         width = 6.8 * len(_short(point.name))
         sides = (True, False) if x > 0.6 * PHONE_PX else (False, True)
         tries = [(left, down) for down in LABEL_DROPS for left in sides]
         boxes = [_Box(x - 11 - width if left else x + 11, y + down - 11, width, 14) for left, down in tries]
         free = [k for k, box in enumerate(boxes) if not any(box.meets(o) for o in taken) and _is_inside(box)]
-        chosen = free[0] if free else 0
-        taken.append(boxes[chosen])
-        places.append(tries[chosen])
+        places.append(tries[free[0]] if free else None)
+        taken += [boxes[k] for k in free[:1]]
     return places
 
 
@@ -171,7 +171,9 @@ def _points(
     ]
 
 
-def _point(point: ScatterPoint, x_scale: Scale, y_scale: Scale, *, mark: Mark, place: tuple[bool, float]) -> list[str]:
+def _point(
+    point: ScatterPoint, x_scale: Scale, y_scale: Scale, *, mark: Mark, place: tuple[bool, int] | None
+) -> list[str]:
     x, y = x_scale.percent(point.x or 0.0), _height(point.y or 0.0, y_scale)
     parts = []
     if is_known(point.x_low) and is_known(point.x_high):
@@ -181,6 +183,8 @@ def _point(point: ScatterPoint, x_scale: Scale, y_scale: Scale, *, mark: Mark, p
     if point.is_front:
         parts.append(marker(RING, x, y, kind='ring'))
     parts.append(marker(mark.marker, x, y))
+    if place is None:
+        return parts
     left, drop = place
     said = text(_short(point.name), -11 if left else 11, drop, anchor='end' if left else 'start', kind='name')
     parts.append(f'<svg x="{x}" y="{coordinate(y)}" class="at">{said}</svg>')

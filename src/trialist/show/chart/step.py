@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from trialist.errors import InputError
 from trialist.show.chart.mark import Mark, marks_for
 from trialist.show.chart.svg import (
     Number,
@@ -34,7 +36,7 @@ MOST_BAND_STEPS = 75
 
 @dataclass(frozen=True, slots=True)
 class StepSeries:
-    """One policy's curve: `chance[i]` from `times_s[i]` on, 0 before the first; bands on the same times."""
+    """One policy's curve: `chance[i]` from `times_s[i]` on, 0 before the first; bands on the same times, or None."""
 
     policy: str
     times_s: Sequence[float]
@@ -45,15 +47,52 @@ class StepSeries:
     label: str = ''
     end_s: float | None = None  # where watching ended; the end of the axis unless given
 
-    @property
-    def name(self) -> str:
-        return self.label or self.policy
-
 
 @dataclass(frozen=True, slots=True)
 class StepPanel:
     label: str
     series: tuple[StepSeries, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """A series in order of time, without times that can't be drawn."""
+
+    series: StepSeries
+    times: list[float]
+    chance: list[Number]
+    low: list[Number]  # empty without a band
+    high: list[Number]
+
+    def at(self, time: float, values: Sequence[Number], *, before: Number) -> Number:
+        """The step function's value: that of the last time at or before this one."""
+        place = bisect_right(self.times, time)
+        return values[place - 1] if place and values else before
+
+    def told(self, end: float) -> str:
+        low, high = self.band_at(end)
+        chance = self.at(end, self.chance, before=0.0)
+        return f'{self.series.label or self.series.policy} {interval_text(chance, low, high)} by {tick_text(end)}'
+
+    def band_at(self, time: float) -> tuple[Number, Number]:
+        return self.at(time, self.low, before=None), self.at(time, self.high, before=None)
+
+
+def _curve_of(series: StepSeries) -> _Curve:
+    order = sorted((i for i, t in enumerate(series.times_s) if is_known(t)), key=lambda i: float(series.times_s[i]))
+
+    def sorted_values(name: str, values: Sequence[Number] | None) -> list[Number]:
+        if values is None:
+            return []
+        if len(values) != len(series.times_s):
+            raise InputError(f'{series.policy}: {len(values)} of {name} for {len(series.times_s)} times')
+        return [None if v is None else float(v) for v in (values[i] for i in order)]
+
+    times = [float(series.times_s[i]) for i in order]
+    chance, low, high = (
+        sorted_values(n, v) for n, v in (('chance', series.chance), ('low', series.low), ('high', series.high))
+    )
+    return _Curve(series, times, chance, low, high)
 
 
 def step_chart(
@@ -71,28 +110,17 @@ def step_chart(
     """Curves with shaded bands, one panel a stratum; `colors` is the document's, for dashes that agree everywhere."""
     marks = marks_for((s.policy for p in panels for s in p.series), colors)
     end = float(x_max) if is_known(x_max) and x_max > 0 else _longest(panels)
+    curves = [(panel.label, [_curve_of(s) for s in panel.series]) for panel in panels or [StepPanel('', ())]]
     drawn, words = [], []
-    for panel in panels:
-        told = sentence(title, panel.label, [_told(s, end) for s in panel.series])
+    for label, some in curves:
+        told = sentence(title, label, [c.told(end) for c in some])
         words.append(told)
-        svg = _draw(panel, end, marks, name=named(title, panel.label), words=told,
-                    axes=(x_label, y_label))  # fmt: skip
-        drawn.append(Panel(panel.label, svg))
-    if not drawn:
-        words = [sentence(title, '', [])]
-        drawn = [Panel('', frame([], name=title, words=words[0], height=40, padding=(0, 0, 0, 0)))]
-    policies = tuple(p for p in marks if any(s.policy == p for panel in panels for s in panel.series))
-    numbers = shown_table or _table(panels, end, title=title, x_label=x_label)
+        svg = _draw(some, end, marks, name=named(title, label), words=told, axes=(x_label, y_label))
+        drawn.append(Panel(label, svg))
+    present = {c.series.policy for _, some in curves for c in some}
+    policies = tuple(p for p in marks if p in present)
+    numbers = shown_table or _table(curves, end, title=title, x_label=x_label)
     return Chart(key, title, whole_alt(words[0], len(drawn)), tuple(drawn), numbers, note, policies)
-
-
-def value_at(series: StepSeries, time_s: float, values: Sequence[Number], *, before: Number = 0.0) -> Number:
-    """The step function's value: that of the last time at or before `time_s`."""
-    found: Number = before
-    for t, v in zip(series.times_s, values, strict=True):
-        if is_known(t) and t <= time_s:
-            found = v
-    return found
 
 
 def _longest(panels: Sequence[StepPanel]) -> float:
@@ -100,19 +128,9 @@ def _longest(panels: Sequence[StepPanel]) -> float:
     return max(times, default=1.0)
 
 
-def _told(series: StepSeries, end: float) -> str:
-    last = value_at(series, end, series.chance)
-    low = None if series.low is None else value_at(series, end, series.low, before=None)
-    high = None if series.high is None else value_at(series, end, series.high, before=None)
-    return f'{series.name} {interval_text(last, low, high)} by {tick_text(end)}'
-
-
-def _points(series: StepSeries, values: Sequence[Number], end: float, *, start: Number) -> list[tuple[float, float]]:
+def _points(curve: _Curve, values: Sequence[Number], end: float, *, start: Number) -> list[tuple[float, float]]:
     """(time, value) of the steps inside the axis that can be drawn, from time 0 if a start is given."""
-    inside = [
-        (float(t), float(v)) for t, v in zip(series.times_s, values, strict=True)
-        if is_known(t) and is_known(v) and 0 <= t <= end
-    ]  # fmt: skip
+    inside = [(t, v) for t, v in zip(curve.times, values, strict=True) if 0 <= t <= end and is_known(v)]
     if start is not None and (not inside or inside[0][0] > 0):
         inside.insert(0, (0.0, float(start)))
     return inside
@@ -158,67 +176,56 @@ def _backwards(points: Sequence[tuple[int, int]], last_x: int) -> str:
     return ''.join(parts) + (f'h{points[0][0] - x}' if points[0][0] != x else '') + 'z'
 
 
-def _curve(series: StepSeries, end: float, mark: Mark) -> str:
+def _mark(curve: _Curve, end: float, mark: Mark) -> str:
+    series = curve.series
     watched = end if series.end_s is None or not is_known(series.end_s) else min(end, series.end_s)
     last_x = round(UNITS * Scale(0.0, end).fraction(watched))
     parts = []
-    if series.low is not None and series.high is not None:
-        low = _units(thin(_points(series, series.low, end, start=None), MOST_BAND_STEPS), end)
-        high = _units(thin(_points(series, series.high, end, start=None), MOST_BAND_STEPS), end)
+    if curve.low and curve.high:
+        low = _units(thin(_points(curve, curve.low, end, start=None), MOST_BAND_STEPS), end)
+        high = _units(thin(_points(curve, curve.high, end, start=None), MOST_BAND_STEPS), end)
         if low and high:
             parts.append(f'<path class="band" d="{_steps(high, last_x)}{_backwards(low, last_x)}"/>')
-    line = thin(_points(series, series.chance, end, start=0.0), MOST_STEPS)
+    line = thin(_points(curve, curve.chance, end, start=0.0), MOST_STEPS)
     dash = f' stroke-dasharray="{mark.dash}"' if mark.dash else ''
     parts.append(f'<path class="curve" d="{_steps(_units(line, end), last_x)}"{dash}/>')
-    ticks = _censor_ticks(series, end)
+    ticks = _censor_ticks(curve, end)
     if ticks:
         parts.append(f'<path class="censor" d="{ticks}"/>')
-    return mark_group(series.policy, _told(series, end), *parts, kind='ref' if mark.is_reference else '')
+    return mark_group(series.policy, curve.told(end), *parts, kind='ref' if mark.is_reference else '')
 
 
-def _censor_ticks(series: StepSeries, end: float) -> str:
-    """A short upright tick on the curve at each time an episode left without success; one a unit of the axis."""
+def _censor_ticks(curve: _Curve, end: float) -> str:
+    """A short upright tick on the curve where an episode left without success; near ones are drawn once."""
     places: dict[int, int] = {}
-    for time in series.censored_s:
+    for time in curve.series.censored_s:
         if is_known(time) and 0 <= time <= end:
-            chance = value_at(series, time, series.chance)
+            chance = curve.at(time, curve.chance, before=0.0)
             [(x, y)] = _units([(time, chance if is_known(chance) else 0.0)], end)
             places.setdefault(x // 7 * 7, y)
     return ''.join(f'M{x} {y - 14}v28' for x, y in places.items())
 
 
 def _draw(
-    panel: StepPanel, end: float, marks: Mapping[str, Mark], *, name: str, words: str, axes: tuple[str, str]
+    curves: Sequence[_Curve], end: float, marks: Mapping[str, Mark], *, name: str, words: str, axes: tuple[str, str]
 ) -> str:
-    curves = ''.join(_curve(s, end, marks[s.policy]) for s in panel.series)
+    drawn = ''.join(_mark(c, end, marks[c.series.policy]) for c in curves)
     plot = (
         f'<svg class="plot" width="100%" height="{HEIGHT_PX}" viewBox="0 0 {UNITS} {UNITS}" preserveAspectRatio="none"'
-        f' data-x-max="{end!r}" data-x-label="{escape(axes[0])}">{curves}</svg>'
+        f' data-x-max="{end!r}" data-x-label="{escape(axes[0])}">{drawn}</svg>'
     )
     body = [x_axis(Scale(0.0, end), HEIGHT_PX, title=axes[0]), y_axis(Scale(0.0, 1.0), HEIGHT_PX, title=axes[1]), plot]
     return frame(body, name=name, words=words, height=HEIGHT_PX + 68, padding=(26, 18, 42, 42), kind='steps')
 
 
-def _table(panels: Sequence[StepPanel], end: float, *, title: str, x_label: str) -> Table:
-    """The chance at five times of the axis, and the band at the last."""
-    times = [end * k / 4 for k in range(5)][1:]
-    rows: list[list[Cell]] = []
-    for panel in panels:
-        for series in panel.series:
-            low = None if series.low is None else value_at(series, end, series.low, before=None)
-            high = None if series.high is None else value_at(series, end, series.high, before=None)
-            chances: list[Cell] = [_cell(value_at(series, t, series.chance)) for t in times]
-            rows.append([panel.label, series.policy, *chances, _cell(low), _cell(high)])
-    heads = [Column(f'at {number_text(t)}', '.3f') for t in times]
-    columns: list[str | Column] = [
-        'panel',
-        'policy',
-        *heads,
-        Column('low at the end', '.3f'),
-        Column('high at the end', '.3f'),
+def _table(curves: Sequence[tuple[str, Sequence[_Curve]]], end: float, *, title: str, x_label: str) -> Table:
+    """The chance at four times of the axis, and the band at the last."""
+    times = [end * k / 4 for k in range(1, 5)]
+    rows: list[list[Cell]] = [
+        [label, c.series.policy, *(c.at(t, c.chance, before=0.0) for t in times), *c.band_at(end)]
+        for label, some in curves
+        for c in some
     ]
-    return table(title, columns, rows, note=f'times along {x_label}')
-
-
-def _cell(value: Number) -> Cell:
-    return None if value is None else float(value)
+    heads = [Column(f'at {number_text(t)}', '.3f') for t in times]
+    ends = [Column('low at the end', '.3f'), Column('high at the end', '.3f')]
+    return table(title, ['panel', 'policy', *heads, *ends], rows, note=f'times along {x_label}')

@@ -67,12 +67,13 @@ class Scale:
         span = self.high - self.low
         if span <= 0 or not math.isfinite(span):
             return [self.low]
-        raw = span / max(1, n_wanted - 1)
-        power = 10.0 ** math.floor(math.log10(raw))
-        step = next((m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999), 10 * power)
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
-        return [round(k * step, 12) + 0.0 for k in range(first, last + 1)] or [self.low]
+        power = 10.0 ** math.floor(math.log10(span))
+        best: list[float] = []
+        for step in (m * power for m in (0.1, 0.2, 0.25, 0.5, 1)):
+            places = range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
+            if abs(len(places) - n_wanted) < abs(len(best) - n_wanted):
+                best = [round(k * step, 12) + 0.0 for k in places]
+        return best or [self.low]
 
 
 def scale_over(values: Iterable[Number], *, within: tuple[float, float] | None = None, margin: float = 0.04) -> Scale:

@@ -15,11 +15,10 @@
   (function () {
     var button = byId('theme');
     var names = { '': 'Auto', light: 'Light', dark: 'Dark' };
-    var told = { '': 'as the system', light: 'light', dark: 'dark' };
     function show() {
       var theme = own(names, root.dataset.theme || '') ? root.dataset.theme || '' : '';
       button.querySelector('span').textContent = names[theme];
-      button.setAttribute('aria-label', 'Colours: ' + told[theme]);
+      button.setAttribute('aria-label', 'Colours: ' + names[theme]);
     }
     button.addEventListener('click', function () {
       var next = { '': 'light', light: 'dark', dark: '' }[root.dataset.theme || ''] || '';
@@ -222,11 +221,9 @@
       if (name === 'episodes' && column === heads.length - 1 && table.querySelector('tbody a.eps')) return;
       var link = head.querySelector('a');
       var button = make('button', { type: 'button', 'class': 'sort', 'aria-label': 'Sort by ' + name });
-      if (link) { button.textContent = '↕'; head.appendChild(button); } else {
-        head.textContent = '';
-        button.textContent = name + ' ↕';
-        head.appendChild(button);
-      }
+      if (!link) { head.textContent = ''; button.textContent = name + ' '; }
+      button.appendChild(make('span', { 'class': 'arrow', 'aria-hidden': 'true' }, '↕'));
+      head.appendChild(button);
       head.setAttribute('aria-sort', 'none');
       head.addEventListener('click', function (event) {
         if (event.target.closest('a')) return;
@@ -237,7 +234,7 @@
           if (!mine) return;
           var how = i === state.column ? state.direction : 0;
           other.setAttribute('aria-sort', how === 0 ? 'none' : how > 0 ? 'ascending' : 'descending');
-          mine.textContent = mine.textContent.replace(/[↕↑↓]$/, how === 0 ? '↕' : how > 0 ? '↑' : '↓');
+          mine.querySelector('.arrow').textContent = how === 0 ? '↕' : how > 0 ? '↑' : '↓';
         });
         onSort(state.column, state.direction);
       });
@@ -380,7 +377,7 @@
         });
         body.appendChild(row);
       });
-      var told = kept.length === data.n ? data.n.toLocaleString('en') + ' episodes' : kept.length.toLocaleString('en') + ' of ' + data.n.toLocaleString('en') + ' episodes';
+      var told = kept.length === data.n ? data.n.toLocaleString('en') + (data.n === 1 ? ' episode' : ' episodes') : kept.length.toLocaleString('en') + ' of ' + data.n.toLocaleString('en') + ' episodes';
       if (unknown.length) told += '; this list does not hold ' + unknown.join(', ') + ': the command above does';
       count.textContent = told;
       var parts = ['trialist', 'store', 'ls', quoted(data.source)];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,42 +41,57 @@ def scalar_jackknife(cell: SortedCell, *, tau_s: float, levels: Sequence[float] 
 
 
 def auc_jackknife(layout: PairLayout) -> FloatArray:
-    """(E,) AUC of a layout of one stratum with each episode left out, a's episodes first."""
-    n_a = int(layout.n_a[0])
+    """(E + 1,) AUC of a layout of one stratum with each episode left out, a's first, and last with none left out."""
+    n_a, event = int(layout.n_a[0]), layout.event > 0
     is_a = layout.cluster < n_a
+    a, b = _Side.of(layout, is_a, slice(0, n_a)), _Side.of(layout, ~is_a, slice(n_a, None))
+    end = min(a.known_to, b.known_to)
+    steps = np.where(event & is_a, a.steps[:-1] - a.steps[1:], 0.0)[:end]
+    whole = float(steps @ b.middle[:end] + a.steps[end] * b.steps[end] / 2)
     # Whoever of the two is ahead, both shares and the ties make 1.
-    return np.concatenate([_without(layout, is_a, 0, n_a), 1.0 - _without(layout, ~is_a, n_a, len(layout.sizes))])
+    return np.concatenate([_without(a, b, layout), 1.0 - _without(b, a, layout), [whole]])
 
 
-def _without(layout: PairLayout, own: BoolArray, start: int, stop: int) -> FloatArray:
-    """P(T < T_other), ties halved, with each of the episodes start..stop - 1 left out; `own` marks their operations.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Side:
+    """One of the two curves, over the merged operations of both."""
+
+    own: BoolArray  # (n,) its operations
+    episodes: slice
+    steps: FloatArray  # (n + 1,) 1 - F before each operation, and after all
+    middle: FloatArray  # (n,) the mean of 1 - F before and after the instant of each operation
+    known_to: int  # how many operations it is known for: all, unless its last was censored
+
+    @classmethod
+    def of(cls, layout: PairLayout, own: BoolArray, episodes: slice) -> _Side:
+        at_risk, rank = int(layout.sizes[episodes].sum()), layout.rank
+        still = at_risk - (np.cumsum(own) - own)
+        factor = np.where(own & (layout.event > 0), 1.0 - 1.0 / np.maximum(still, 1), 1.0)
+        steps: FloatArray = np.cumprod(np.concatenate([[1.0], factor]), dtype=np.float64)
+        middle = (steps[np.searchsorted(rank, rank)] + steps[np.searchsorted(rank, rank, side='right')]) / 2
+        known_to = len(rank)
+        if own.sum() == at_risk and steps[-1] > SLACK:
+            known_to = _end_of_instant(rank, int(np.flatnonzero(own)[-1]))
+        return cls(own, episodes, steps, middle, known_to)
+
+
+def _without(side: _Side, other: _Side, layout: PairLayout) -> FloatArray:
+    """P(T < T_other), ties halved, with each episode of `side` left out.
 
     The other side's curve stays as it is, so the AUC is an integral over this side's curve, up to where the other's is
     unknown, plus half of what both have left at the horizon.
     """
     from trialist.timing.jackknife import kernel
 
-    rank, sizes = layout.rank, layout.sizes[start:stop]
-    steps, horizon = _other_side(layout, ~own, at_risk=int(layout.sizes.sum() - sizes.sum()))
-    gain = (steps[np.searchsorted(rank, rank[own])] + steps[np.searchsorted(rank, rank[own], side='right')]) / 2
-    places, cluster = np.flatnonzero(own), (layout.cluster[own] - start).astype(np.int32)
-    found = np.empty((stop - start, kernel.FIRST_QUANTILE))
+    own, sizes = side.own, layout.sizes[side.episodes]
+    places, cluster = np.flatnonzero(own), (layout.cluster[own] - side.episodes.start).astype(np.int32)
+    found = np.empty((len(sizes), kernel.FIRST_QUANTILE))
     kernel.left_out_curves(
-        layout.times_s[own], cluster, layout.event[own], sizes, gain, int(np.searchsorted(places, horizon)),
-        np.empty(0), found,
+        layout.times_s[own], cluster, layout.event[own], sizes, other.middle[own],
+        int(np.searchsorted(places, other.known_to)), np.empty(0), found,
     )  # fmt: skip
-    ends = np.minimum(_known_to(rank, places, cluster, sizes, found[:, kernel.AT_END]), horizon)
-    return np.asarray(found[:, kernel.GAIN] + found[:, kernel.AT_STOP] * steps[ends] / 2, dtype=np.float64)
-
-
-def _other_side(layout: PairLayout, other: BoolArray, *, at_risk: int) -> tuple[FloatArray, int]:
-    """(n + 1,) the other side's 1 - F before each operation and after all, and how many operations it is known for."""
-    still = at_risk - (np.cumsum(other) - other)
-    factor = np.where(other & (layout.event > 0), 1.0 - 1.0 / np.maximum(still, 1), 1.0)
-    steps: FloatArray = np.cumprod(np.concatenate([[1.0], factor]), dtype=np.float64)
-    if other.sum() < at_risk or steps[-1] <= SLACK:
-        return steps, len(layout.rank)
-    return steps, _end_of_instant(layout.rank, int(np.flatnonzero(other)[-1]))
+    ends = np.minimum(_known_to(layout.rank, places, cluster, sizes, found[:, kernel.AT_END]), other.known_to)
+    return np.asarray(found[:, kernel.GAIN] + found[:, kernel.AT_STOP] * other.steps[ends] / 2, dtype=np.float64)
 
 
 def _known_to(
@@ -87,6 +103,8 @@ def _known_to(
     others = int(sizes.sum()) - sizes
     listed = len(places) - np.bincount(cluster, minlength=len(sizes))
     unknown = (others == listed) & (at_end > SLACK)
+    if not unknown.any():
+        return known
     if len(places):
         known[unknown] = _end_of_instant(rank, int(places[-1]))
         last = int(cluster[-1])
