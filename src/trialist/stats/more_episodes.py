@@ -21,7 +21,6 @@ from trialist.stats.noninferiority import ArmCounts, PairCounts, independent_var
 from trialist.stats.normal import normal_cdf, normal_quantile
 
 MOST_PER_CELL = 10_000_000
-LARGE = 1e6  # arms so large that their restricted rates are the limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Standing:
     y_new: FloatArray
     y_reference: FloatArray
     variance: FloatArray  # of one episode's score if the policies are equal; of one pair's contrast where paired
-    test_variance: tuple[FloatArray, FloatArray]  # the same as the test will see it, of each arm; pairs use the first
+    test_variance: Callable[[FloatArray, FloatArray], FloatArray]  # of a stratum's contrast, given both arms' sizes
     n_new: IntArray
     n_reference: IntArray
     factor: float = 1.0
@@ -64,8 +63,10 @@ def more_episodes(standing: Standing, *, alpha: float = 0.05, power: float = 0.8
     if standing.is_paired:
         return both
     alone = _fewest(standing, alpha, power, with_reference=False)
-    found = [m for m in (alone, both) if m is not None]
-    return min(found, key=lambda m: m.total) if found else None
+    # A small reference arm rules what the test can see, and no forecast from it alone has been found reliable.
+    if alone is None or alone.per_cell > standing.n_reference.min():
+        return both
+    return alone if both is None or alone.total <= both.total else both
 
 
 def _fewest(standing: Standing, alpha: float, power: float, *, with_reference: bool) -> MoreEpisodes | None:
@@ -106,12 +107,11 @@ def predictive_power(standing: Standing, add_new: IntArray, add_reference: IntAr
     pool = (n1 * s.y_new + n2 * s.y_reference) / (n1 + n2)
     center = (1 - f1) * s.y_new + f1 * pool - c * ((1 - f2) * s.y_reference + f2 * pool)
     if s.is_paired:
-        spread, error = s.variance * a1 / all1**2, s.test_variance[0] / all1
+        spread = s.variance * a1 / all1**2
     else:
         known = (f1 - c * f2) ** 2 / (n1 + n2)
         spread = s.variance * (a1 / all1**2 + c**2 * a2 / all2**2 + known)
-        error = s.test_variance[0] / all1 + c**2 * s.test_variance[1] / all2
-    k = len(center)
+    error, k = s.test_variance(all1, all2), len(center)
     unseen = s.unseen[0] / all1.sum() ** 2 + c**2 * s.unseen[1] / all2.sum() ** 2
     gap = center.mean() - s.threshold - normal_quantile(1 - alpha) * math.sqrt(error.sum() / k**2 + unseen)
     deviation = math.sqrt(spread.sum()) / k
@@ -140,10 +140,13 @@ def _arm_standing(arms: Sequence[ArmCounts], margin: float, design_effect: float
     # Half an episode each way over all strata: where all went well, it is not promised that all will.
     rate = (x1 + x2 + 0.5 / len(arms)) / (n1 + n2 + 1 / len(arms))
     scale = design_effect * (n1 + n2) / (n1 + n2 - 1)
-    large = np.full_like(rate, LARGE)
-    null = independent_variance(rate * LARGE, large, rate * LARGE, large, -margin) * LARGE / 2 * scale
+
+    def test_variance(all1: FloatArray, all2: FloatArray) -> FloatArray:
+        hits = x1 + rate * (all1 - n1), x2 + rate * (all2 - n2)  # what is there, and what is expected
+        return scale * independent_variance(hits[0], all1, hits[1], all2, -margin)
+
     return Standing(
-        x1 / n1, x2 / n2, rate * (1 - rate) * scale, (null, null), n1.astype(np.int64), n2.astype(np.int64),
+        x1 / n1, x2 / n2, rate * (1 - rate) * scale, test_variance, n1.astype(np.int64), n2.astype(np.int64),
         threshold=-margin,
     )  # fmt: skip
 
@@ -154,11 +157,14 @@ def _pair_standing(pairs: Sequence[PairCounts], margin: float, design_effect: fl
     )
     n = np.array([c.n for c in pairs], dtype=np.float64)
     apart = (ahead + behind + 0.5 / len(pairs)) / (n + 1 / len(pairs))  # equal policies: half of them each way
-    large = np.full_like(apart, LARGE)
-    null = paired_variance(apart / 2 * LARGE, apart / 2 * LARGE, large, -margin) * LARGE * design_effect
     sizes = n.astype(np.int64)
+
+    def test_variance(all1: FloatArray, all2: FloatArray) -> FloatArray:
+        more = apart / 2 * (all1 - n)
+        return design_effect * paired_variance(ahead + more, behind + more, all1, -margin)
+
     return Standing(
-        (both + ahead) / n, (both + behind) / n, apart * design_effect, (null, null), sizes, sizes,
+        (both + ahead) / n, (both + behind) / n, apart * design_effect, test_variance, sizes, sizes,
         threshold=-margin, is_paired=True,
     )  # fmt: skip
 
@@ -169,15 +175,18 @@ def time_standing(cells: Sequence[MeanCell], *, margin: float, cap: float, alpha
     m1, m2 = np.array([c.new for c in cells]), np.array([c.reference for c in cells])
     v1, v2 = n1 * [c.variance_new for c in cells], n2 * [c.variance_reference for c in cells]
     factor, paired = 1 + margin, cells[0].covariance is not None
+    variance = (n1 * v1 + n2 * v2) / (n1 + n2)
     if paired:
-        one = np.maximum(v1 + factor**2 * v2 - 2 * factor * n1 * [c.covariance or 0.0 for c in cells], 0.0)
-        variance, test = one, (one, one)
-    else:
-        variance = (n1 * v1 + n2 * v2) / (n1 + n2)
-        test = (variance, variance)
+        both = n1 * [c.covariance or 0.0 for c in cells]
+        variance = np.maximum(v1 + factor**2 * v2 - 2 * factor * both, 0.0)
+
+    def test_variance(all1: FloatArray, all2: FloatArray) -> FloatArray:
+        found: FloatArray = variance / all1 if paired else variance * (1 / all1 + factor**2 / all2)
+        return found
+
     z2 = normal_quantile(1 - alpha) ** 2
     pooled = float(((n1 * m1 + n2 * m2) / (n1 + n2)).mean())
     return Standing(
-        -m1, -m2, variance, test, n1.astype(np.int64), n2.astype(np.int64), factor=factor,
+        -m1, -m2, variance, test_variance, n1.astype(np.int64), n2.astype(np.int64), factor=factor,
         unseen=(z2 * (cap - pooled) ** 2, z2 * pooled**2), is_paired=paired,
     )  # fmt: skip
