@@ -1,4 +1,4 @@
-"""Robustness trials in the embedded cell: a condition hurts the policies that rely on what it disturbs, and no other."""
+"""Robustness trials in the embedded cell: a condition hurts the policies that rely on what it disturbs, no other."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.robustness.trial_plan import shipped_plan, smaller, with_memory
+
 from trialist.conditions import Condition, condition_parameters, draw_condition
 from trialist.episodes import Store
 from trialist.errors import InputError

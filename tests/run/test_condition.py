@@ -1,4 +1,4 @@
-"""Conditions in a declared trial: drawn for every start state, the same for every policy, brought about and recorded."""
+"""Conditions in a declared trial: drawn for every start state, alike for every policy, brought about and recorded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tests.run.plans import FAST, SLOW, make_plan
+
 from trialist.conditions import Instruction, Latency, condition_parameters, draw_condition, read_condition
 from trialist.episodes import Episode, Store
 from trialist.errors import InputError, UnknownName

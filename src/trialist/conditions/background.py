@@ -22,7 +22,6 @@ from trialist.conditions.condition import (
 )  # fmt: skip
 from trialist.errors import InputError
 
-
 N_COLORS = 3
 VALUES = (0.75, 0.45)  # how bright they are, in turn
 

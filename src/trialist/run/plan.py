@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trialist.episodes.episode import ParameterValue
+from trialist.episodes.provenance import PolicyCard
 from trialist.errors import InputError, UnknownName
 from trialist.run.declaration import read_table
 
@@ -76,15 +77,23 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy, its arguments, and how many actions of each chunk are executed (all of them unless given)."""
+    """A policy, its arguments, and how many actions of each chunk are executed (all of them unless given).
+
+    `card` is what is known of its making, under the names of `PolicyCard`'s fields; it stays sealed with the plan.
+    """
 
     use: str
     options: Mapping[str, Any] = field(default_factory=dict)
     execute: int | None = None
+    card: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.execute is not None and self.execute < 1:
             raise InputError(f'execute is {self.execute}, wanted >= 1')
+        known = [f.name for f in dataclasses.fields(PolicyCard) if f.name != 'policy']
+        for name in self.card:
+            if name not in known:
+                raise UnknownName('field of a policy card', name, known)
 
 
 @dataclass(frozen=True, slots=True)

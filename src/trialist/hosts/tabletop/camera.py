@@ -2,7 +2,7 @@
 
 A camera's frame has x right, y down, z ahead. Depth is in metres along z; what is beyond the far plane is infinite.
 
-There is no multisampling: of a multisampled depth buffer OpenGL hands over one sample a pixel, which lies 1/8 of a pixel
+There is no multisampling: of a multisampled depth buffer OpenGL hands over one sample a pixel. It lies 1/8 of a pixel
 to the left of the centre and 3/8 below it, so that depth would not fit the colours or the calibration.
 """
 

@@ -21,7 +21,7 @@ from trialist.conditions import Footprint, PlanarPose, Workspace
 from trialist.conditions.condition import generator
 from trialist.errors import InputError
 from trialist.hosts.tabletop import pose
-from trialist.hosts.tabletop.layout import Region, Spot, finger_room, overlap, rectangle
+from trialist.hosts.tabletop.layout import Spot, finger_room, overlap, rectangle
 from trialist.hosts.tabletop.scene import Fixture
 from trialist.hosts.tabletop.state import heading
 from trialist.hosts.tabletop.task import Goal, Layout
