@@ -231,8 +231,11 @@ LATEX_SPECIAL = {
     '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '∞': r'$\infty$', '—': '--', '±': r'$\pm$', '≥': r'$\geq$',
     '≤': r'$\leq$', '<': r'\textless{}', '>': r'\textgreater{}',
     '↔': r'$\leftrightarrow$', '→': r'$\rightarrow$', '×': r'$\times$', 'τ': r'$\tau$', 'π': r'$\pi$', 'ρ': r'$\rho$',
-    '†': r'$\dagger$',
+    '†': r'$\dagger$', '|': r'\textbar{}',
 }  # fmt: skip
+
+
+NEGATIVE = re.compile(r'^-(?=[\d$])')  # a minus, not a hyphen
 
 
 def latex_text(text: str) -> str:
@@ -241,15 +244,27 @@ def latex_text(text: str) -> str:
 
 
 def _latex(shown: Table, layout: LatexLayout | None) -> str:
+    long = _long_columns(shown, layout)
+
     def line(cells: Sequence[str]) -> str:
-        return ' & '.join(latex_text(c) for c in cells) + r' \\'
+        written = [NEGATIVE.sub('$-$', latex_text(c)) for c in cells]
+        # A long identifier may be broken after its underscores and slashes.
+        broken = [
+            re.sub(r'(\\_|/)', r'\1\\allowbreak{}', c) if is_long else c
+            for c, is_long in zip(written, long, strict=True)
+        ]
+        return ' & '.join(broken) + r' \\'
 
     environment, across = LATEX_WIDTHS[layout.width] if layout else ('table', '')
-    spec, cells = _latex_columns(shown, layout), _cells(shown)
-    words = ' '.join(' '.join(filter(None, (shown.title, shown.note))).split())
+    words = '. '.join(' '.join(part.split()).rstrip('.') for part in (shown.title, shown.note) if part)
+    paragraph = rf'>{{\raggedright\arraybackslash}}p{{{LONG_TEXT[layout.width] // 2}em}}' if layout else ''
+    spec = ''.join(
+        'r' if numeric else paragraph if is_long else 'l'
+        for numeric, is_long in zip(_is_numeric(shown), long, strict=True)
+    )
     tabular = [
         rf'\begin{{tabular}}{{{spec}}}', r'\toprule', line([c.name for c in shown.columns]), r'\midrule',
-        *(line(row) for row in cells), r'\bottomrule', r'\end{tabular}',
+        *(line(row) for row in _cells(shown)), r'\bottomrule', r'\end{tabular}',
     ]  # fmt: skip
     if across:
         # Shrunk only if it is wider than the place it has.
@@ -262,14 +277,12 @@ def _latex(shown: Table, layout: LatexLayout | None) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def _latex_columns(shown: Table, layout: LatexLayout | None) -> str:
-    """Right for numbers, left for words, and a paragraph for long texts when the table has a width to keep."""
-    kinds = []
-    for i, numeric in enumerate(_is_numeric(shown)):
-        longest = max((len(row[i]) for row in _cells(shown)), default=0)
-        most = LONG_TEXT[layout.width] if layout else None
-        is_long = most is not None and longest > most
-        kinds.append(
-            'r' if numeric else rf'>{{\raggedright\arraybackslash}}p{{{most // 2}em}}' if is_long and most else 'l'
-        )
-    return ''.join(kinds)
+def _long_columns(shown: Table, layout: LatexLayout | None) -> list[bool]:
+    """Which columns hold texts too long for one line, in a table that has a width to keep."""
+    if layout is None:
+        return [False] * len(shown.columns)
+    most, cells = LONG_TEXT[layout.width], _cells(shown)
+    return [
+        not numeric and max((len(row[i]) for row in cells), default=0) > most
+        for i, numeric in enumerate(_is_numeric(shown))
+    ]
