@@ -213,9 +213,9 @@ def draw_rmst_grid(request: FigureRequest) -> Figure:
             if found.value is None:
                 continue
             low, high = found.percentile or (found.value, found.value)
+            reach = [[max(0.0, found.value - low)], [max(0.0, high - found.value)]]
             axes.errorbar(
-                position - 0.35 + k * width, found.value,
-                [[max(0.0, found.value - low)], [max(0.0, high - found.value)]],
+                position - 0.35 + k * width, found.value, reach,
                 marker=look.marker, markersize=3.5, capsize=2, color=look.color, linewidth=1, linestyle='',
                 label=cohort.policy,
             )  # fmt: skip
