@@ -5,7 +5,7 @@ Tuning used ray-cast scenes only; every seed here is held out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,10 @@ from trialist.geometry import Box, ObjectModel, RgbdView, box_from_pose, box_iou
 from trialist.geometry.reconstruct import score_views
 
 pytest.importorskip('mujoco')
+from trialist.hosts.tabletop.camera import Picture, Pictures
 from trialist.hosts.tabletop.host import TabletopHost
+from trialist.policies.scripted import ScriptedPolicy
+from trialist.run.seam import Setup
 
 COLORS = {'red': (204, 33, 31), 'green': (41, 143, 56), 'blue': (33, 82, 191), 'yellow': (237, 194, 31)}
 BOUNDS = ((0.25, -0.35, -0.02), (0.75, 0.35, 0.4))
@@ -40,10 +43,14 @@ def host() -> Iterator[TabletopHost]:
 
 
 def views_of(host: TabletopHost, level: str, seed: int) -> list[RgbdView]:
+    return noisy_views(host.pictures(), level, seed)
+
+
+def noisy_views(pictures: Mapping[str, Picture], level: str, seed: int) -> list[RgbdView]:
     sigma_m, dropout = LEVELS[level]
     rng = np.random.default_rng(seed)
     found = []
-    for name, picture in host.pictures().items():
+    for name, picture in pictures.items():
         depth = picture.depth_m.astype(np.float64) + sigma_m * rng.standard_normal(picture.depth_m.shape)
         depth[rng.random(depth.shape) < dropout] = np.nan
         camera = picture.calibration
@@ -72,8 +79,8 @@ def measure(host: TabletopHost, task: str, *, level: str, seed: int) -> list[Fou
 def test_blocks_of_the_cell_are_found_within_5_mm_and_iou_over_0_8(host: TabletopHost) -> None:
     for seed, task in ((7001, 'single_block'), (7002, 'two_block'), (7003, 'three_block')):
         for found in measure(host, task, level='default', seed=seed):
-            assert found.error_m < 0.005
-            assert found.iou > 0.8
+            assert found.error_m < 0.001  # 0.25 mm at most over 60 held-out blocks
+            assert found.iou > 0.95
 
 
 def test_scores_on_the_cell_agree_with_the_truth(host: TabletopHost) -> None:
@@ -97,9 +104,70 @@ def agrees(host: TabletopHost, seed: int) -> bool:
     return score.success == score_placement(truth, target, threshold=0.25).success
 
 
+def finished_trial(task: str, temper: str, seed: int) -> bool | None:
+    """Whether the score from the cameras at the end of a trial agrees with the truth; None when it gives none."""
+    cell, cameras = TabletopHost(state='privileged'), Pictures(('front', 'side'), height_px=480, width_px=640)
+    setup = Setup(task=task, seed=seed, instance=seed % 4)
+    cell.prepare(setup)
+    observation = cell.reset(task, seed=seed)
+    starts = boxes_of(cell)
+    session = ScriptedPolicy(temper=temper).start(setup, seed=seed)
+    steps = 0
+    while cell.outcome() is None and steps < 400:
+        observation = cell.step(session.act(observation).actions[0])
+        steps += 1
+    scene, start = cell.scene(), cell._start
+    assert start is not None
+    assert scene.target_center_m is not None
+    assert scene.target_threshold is not None
+    item = start.layout.scene.item_types[scene.target_object]
+    target = Box(scene.target_center_m, item.box_m, np.reshape(scene.target_rotation, (3, 3)))
+    rgb = tuple(round(255 * float(c)) for c in item.rgba.split()[:3])
+    alike = [n for n, t in start.layout.scene.item_types.items() if (t.rgba, t.box_m) == (item.rgba, item.box_m)]
+    views = noisy_views(cameras.take(start.scene, start.data), 'default', seed)
+    truth = score_placement(boxes_of(cell)[scene.target_object], target, threshold=scene.target_threshold)
+    cameras.close()
+    try:
+        score, _ = score_views(
+            views, ObjectModel('target', rgb, item.box_m), target, threshold=scene.target_threshold, bounds_m=BOUNDS,
+            start=starts[scene.target_object], others=[starts[n] for n in alike if n != scene.target_object],
+        )  # fmt: skip
+    except NotEstimable:
+        return None
+    return score.success == truth.success
+
+
+def boxes_of(cell: TabletopHost) -> dict[str, Box]:
+    start = cell._start
+    assert start is not None
+    types, poses = start.layout.scene.item_types, cell.signals()['body_pose']
+    return {name: box_from_pose(poses[name], item.box_m) for name, item in types.items()}
+
+
+@pytest.mark.parametrize(('task', 'temper', 'seed'), [('two_block', 'hasty', 9001), ('occlusion', 'reference', 9002)])
+def test_the_end_of_a_trial_is_scored_as_the_truth_is(task: str, temper: str, seed: int) -> None:
+    assert finished_trial(task, temper, seed) is True
+
+
 @pytest.mark.study
-@pytest.mark.parametrize(('level', 'least'), [('none', 1.0), ('default', 0.98), ('doubled', 0.95), ('heavy', 0.7)])
-def test_reconstruction_holds_over_held_out_scenes(host: TabletopHost, level: str, least: float) -> None:
+def test_ends_of_trials_are_scored_as_the_truth_is_in_over_98_percent() -> None:
+    """Eight tasks, four tempers of which some fail, held-out seeds; every trial has to get a score, or nearly."""
+    tasks = ('single_block', 'two_block', 'three_block', 'spatial', 'stacking', 'occlusion', 'scale', 'insertion')
+    tempers = ('reference', 'hasty', 'drifting', 'forgetful')
+    found = [finished_trial(task, temper, seed) for task in tasks for temper in tempers for seed in range(9100, 9104)]
+    told = [agreed for agreed in found if agreed is not None]
+    assert len(told) >= 0.95 * len(found)
+    assert np.mean(told) > 0.98
+
+
+@pytest.mark.study
+@pytest.mark.parametrize(
+    ('level', 'least', 'median_m'),
+    [('none', 1.0, 0.0002), ('default', 1.0, 0.0003), ('doubled', 0.98, 0.0005), ('heavy', 0.95, 0.0016)],
+)
+def test_reconstruction_holds_over_held_out_scenes(
+    host: TabletopHost, level: str, least: float, median_m: float
+) -> None:
     found = [
         f
         for seed in range(8000, 8010)
@@ -108,6 +176,7 @@ def test_reconstruction_holds_over_held_out_scenes(host: TabletopHost, level: st
     ]
     good = np.mean([f.error_m < 0.005 and f.iou > 0.8 for f in found])
     assert good >= least
+    assert np.median([f.error_m for f in found]) < median_m
 
 
 @pytest.mark.study

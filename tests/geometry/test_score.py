@@ -73,6 +73,36 @@ def test_trials_with_the_tables_counts_give_the_same_row(row: str) -> None:
         assert summary.translation_error_of_successes_m is None
 
 
+def test_every_estimate_of_a_split_has_an_interval_and_is_the_plain_mean() -> None:
+    rng = np.random.default_rng(3)
+    trials = [
+        PlacementTrial(split, bool(rng.random() < 0.6), rng.random(), rng.random(), str(i), rng.random())
+        for split in ('a', 'b')
+        for i in range(25)
+    ]
+    summary = summarize_placements(trials, n_resamples=300, rng=rng)
+    for split in summary.splits:
+        rows = [t for t in trials if t.split == split.split]
+        good = [t for t in rows if t.success]
+        for found, values in (
+            (split.iou_of_successes, [t.iou for t in good]),
+            (split.iou_of_all, [t.iou for t in rows]),
+            (split.translation_error_of_successes_m, [t.translation_error_m for t in good]),
+            (split.translation_error_of_all_m, [t.translation_error_m for t in rows]),
+        ):
+            assert found is not None
+            assert found.value == pytest.approx(np.mean(values))
+            assert found.interval.low < found.value < found.interval.high
+            # A percentile bootstrap of a mean is near the normal interval.
+            assert found.interval.width == pytest.approx(2 * 1.96 * np.std(values) / math.sqrt(len(values)), rel=0.35)
+    for angle, rows in (
+        (summary.alignment_angle_of_successes_rad, [t for t in trials if t.success]),
+        (summary.alignment_angle_of_all_rad, trials),
+    ):
+        assert angle is not None
+        assert angle.value == pytest.approx(np.mean([t.alignment_angle_rad for t in rows]))
+
+
 def test_a_success_without_iou_leaves_the_expectation_unknown() -> None:
     with pytest.raises(NotEstimable, match='no IoU'):
         expected_iou_over_splits([SplitScore('a', 1, 2, None)])
@@ -138,7 +168,7 @@ def test_a_placement_lives_with_its_episode() -> None:
     episode = Episode(policy='p', task='stack', outcome='success', duration_s=1.0, stratum='TwoBlock', seed=3)
     score = score_placement(Box((0, 0, 0.5), (1, 1, 1)), Box((0, 0, 0), (1, 1, 1)), threshold=0.5)
     trial = placement_trial(with_placement(episode, score, source='reconstruction'))
-    assert trial == PlacementTrial('TwoBlock', False, score.iou, 0.5, 'stack/3')
+    assert trial == PlacementTrial('TwoBlock', False, score.iou, 0.5, 'stack/3', 0.0)
     assert placement_trial(episode) == PlacementTrial('TwoBlock', True, None, None, 'stack/3')
 
 

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from trialist.episodes.trajectory import Camera
 from trialist.errors import InputError, SetupError
 from trialist.hosts.tabletop import TabletopHost
 from trialist.hosts.tabletop import camera as module
@@ -43,6 +44,36 @@ def test_depth_and_calibration_put_a_block_where_it_is() -> None:
     after = host.step(np.array([0.0, 0.0, 0.03, 0, 0, 0, 1.0])).cameras['wrist'].world_from_camera
     assert not np.array_equal(before, after)
     host.close()
+
+
+@pytest.mark.parametrize('size', [(480, 640), (121, 160)])
+def test_depth_is_that_of_a_ray_through_the_centre_of_the_pixel(size: tuple[int, int]) -> None:
+    """The physics engine's own ray casting is the truth: half a pixel would be a millimetre on the table."""
+    host = TabletopHost(cameras=['front', 'side'], image_size=size)
+    host.reset('three_block', seed=3)
+    rng = np.random.default_rng(0)
+    for picture in host.pictures().values():
+        v, u = (rng.integers(0, n, 800) for n in size)
+        cast = cast_depth_m(host, picture.calibration, u, v)
+        off = np.abs(picture.depth_m[v, u] - cast)[np.isfinite(cast) & np.isfinite(picture.depth_m[v, u])]
+        assert len(off) > 500
+        assert np.median(off) < 2e-6
+        assert np.mean(off < 1e-3) > 0.98  # the rest straddles edges
+    host.close()
+
+
+def cast_depth_m(host: TabletopHost, view: Camera, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    import mujoco
+
+    start = host._start
+    assert start is not None
+    rays = np.linalg.solve(view.intrinsics_px, np.stack([u, v, np.ones(len(u))])).T @ view.world_from_camera[:3, :3].T
+    found, length = np.empty(len(u)), np.linalg.norm(rays, axis=1)
+    for i, ray in enumerate(rays / length[:, None]):
+        hit = np.zeros(1, dtype=np.int32)
+        far = mujoco.mj_ray(start.scene.model, start.data, view.world_from_camera[:3, 3], ray, None, 1, -1, hit)
+        found[i] = far / length[i] if far >= 0 else np.inf
+    return found
 
 
 def test_intrinsics_centre_the_image() -> None:

@@ -8,7 +8,7 @@ from scipy import stats as scipy_stats
 
 from trialist.episodes import Episode
 from trialist.errors import NotEstimable, UnknownName
-from trialist.geometry import PlacementTrial
+from trialist.geometry import ObjectModel, PlacementTrial, RgbdView
 from trialist.robustness import (
     CompoundVerdict,
     ConditionTrial,
@@ -26,6 +26,7 @@ from trialist.robustness import (
     falling_rates,
     half_severity,
     recorded_severity,
+    salient_object,
     spatial_sensitivities,
     start_trial,
     swap_tests,
@@ -198,6 +199,54 @@ def test_chaos_is_compared_with_the_sum_of_its_parts(single: float, joint: float
     assert found.singles == ('light', 'exposure+')
     assert found.excess_drop == pytest.approx((1 - joint) - 2 * (1 - single))
     assert found.multiplicative_rate == pytest.approx(single**2)
+
+
+def test_scenes_that_all_cells_share_are_drawn_at_once() -> None:
+    """Hard scenes fail under every condition: 60 scenes of a hardness h fail light and fog at h > 0.7, chaos at > 0.3.
+
+    Then light and fog fail together, and the variance of the excess is 4 var(light) + var(chaos) - 4 cov = 0.69 / 60.
+    """
+    draw, inside, widths = rng(6), 0, []
+    truth = (1.0 - 0.3) - 2 * (1.0 - 0.7)
+    for _ in range(60):
+        hard = draw.random(60)
+        at = {name: (hard < rate).tolist() for name, rate in (('light', 0.7), ('fog', 0.7), ('chaos', 0.3))}
+        rows = [t for name, good in {'nominal': [True] * 60, **at}.items() for t in trials(name, good)]
+        found = compound_effects(rows, n_resamples=400, rng=draw)[0]
+        inside += found.interval.contains(truth)
+        widths.append(found.interval.width)
+    assert inside >= 52
+    assert np.mean(widths) == pytest.approx(2 * 1.96 * (0.69 / 60) ** 0.5, rel=0.08)
+
+
+def test_the_iou_drop_of_repeated_scenes_is_paired_too() -> None:
+    draw = rng(7)
+    scenes = [i // 2 for i in range(40)]
+    level = [0.2 + 0.6 * draw.random() for _ in range(20)]
+
+    def arm(condition: str, loss: float) -> list[ConditionTrial]:
+        return [
+            ConditionTrial('p', condition, 0.0, PlacementTrial('split', True, level[s] - loss, 0.01, str(s)))
+            for s in scenes
+        ]
+
+    drop = drops_from_baseline([*arm('nominal', 0.0), *arm('light', 0.05)], n_resamples=300, rng=rng())[0]
+    assert drop.method is DropMethod.CLUSTERED
+    assert drop.iou_drop == pytest.approx(0.05)
+    assert drop.iou_interval is not None
+    assert drop.iou_interval.width < 1e-9  # every scene lost exactly as much
+
+
+def test_the_most_salient_object_fills_most_of_the_pictures() -> None:
+    image = np.zeros((10, 10, 3), dtype=np.uint8)
+    image[:6], image[6:9] = (200, 30, 30), (30, 60, 200)
+    view = RgbdView('a', image, np.ones((10, 10)), np.eye(3), np.eye(4))
+    red, blue, green = (
+        ObjectModel(n, c) for n, c in (('r', (200, 30, 30)), ('b', (30, 60, 200)), ('g', (30, 160, 40)))
+    )
+    assert salient_object([view], [blue, red, green]) == 'r'
+    assert salient_object([view], [green]) is None
+    assert salient_object([view], []) is None
 
 
 def test_a_compound_that_is_not_there_is_named() -> None:

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from tests.cli.command import trialist
 
-from trialist.episodes import Episode, Store
+from trialist.episodes import Episode, Scene, Store, Trajectory
 from trialist.geometry import Box, score_placement
 from trialist.robustness import StartTrial, condition_rows, condition_trials, dose_responses, drops_from_baseline
 from trialist.show.figure import save_figure
 from trialist.show.geometry import placement_figure
-from trialist.show.robustness import split_table
+from trialist.show.robustness import estimate_table, split_table
 from trialist.show.robustness_figure import dose_figure, drop_figure, start_figure
 from trialist.show.table import render
 from trialist.testing.radar import radar_episodes
@@ -57,6 +57,48 @@ def test_table_3_has_the_papers_layout() -> None:
         '| nominal | 4/4 | 0.5216 | 1.08 | 4/10 | 0.4608 | 1.88 | 6/10 | 0.4816 | 1.67 | 3/8 | 0.1261 | 3.80 |' in text
     )
     assert '| background | 0/4 | — | — |' in text
+
+
+def test_table_1_has_a_line_a_policy() -> None:
+    episodes = [e.replace(policy='pi0' if e.condition == 'light' else 'pi0.5', condition='nominal')
+                for e in radar_episodes() if e.condition in ('nominal', 'light')]  # fmt: skip
+    rows = condition_rows(condition_trials(episodes), n_resamples=10, rng=np.random.default_rng(0))
+    lines = render(split_table(rows, by='policy'), 'markdown').splitlines()
+    (first,) = (line for line in lines if line.startswith('| pi0.5 '))
+    (second,) = (line for line in lines if line.startswith('| pi0 '))
+    assert first.endswith('| 3/8 | 0.1261 | 3.80 | 17/32 | 0.2605 |')
+    assert second.endswith('| 0/8 | — | — | 4/32 | 0.0928 |')
+
+
+def test_estimates_have_intervals_for_every_split_too(store: Path) -> None:
+    rows = condition_rows(condition_trials(radar_episodes()), n_resamples=50, rng=np.random.default_rng(0))
+    shown = estimate_table(rows[:1])
+    quantities = [row[2] for row in shown.rows]
+    assert 'SingleBlock: IoU of successes' in quantities
+    assert 'Spatial: e_trans of successes, cm' in quantities
+    assert all(row[4] <= row[3] <= row[5] for row in shown.rows)
+
+
+@pytest.mark.parametrize('name', ['condition-drops', 'doses', 'starts'])
+def test_figures_are_drawn_from_a_store_by_name(store: Path, tmp_path: Path, name: str) -> None:
+    trialist('plot', name, store, '--resamples', 50, '-o', tmp_path / 'f.svg')
+    assert 'looks' in (tmp_path / 'f.svg').read_text()
+
+
+def test_a_placement_is_drawn_from_a_store_by_name(store: Path, tmp_path: Path) -> None:
+    assert 'has a trajectory' in trialist('plot', 'placement', store, '-o', tmp_path / 'f.svg', code=2)
+    pose = np.tile([0.1, 0, 0.02, 1, 0, 0, 0], (2, 1, 1)).astype(float)
+    scene = Scene(
+        target_object='red', target_center_m=(0.12, 0, 0.02), target_size_m=(0.04,) * 3, target_threshold=0.25
+    )
+    made = Store.create(tmp_path / 'placed')
+    for seed in range(3):
+        pose[1, 0, 0] = 0.1 + 0.01 * seed
+        episode = Episode(policy='p', task='place', outcome='success', duration_s=1.0, seed=seed)
+        moved = Trajectory(time_s=np.arange(2.0), bodies=('red',), body_pose=pose.copy(), scene=scene)
+        made.append([episode], trajectories={episode.key: moved})
+    trialist('plot', 'placement', tmp_path / 'placed', '-o', tmp_path / 'p.svg')
+    assert 'IoU 0.600' in (tmp_path / 'p.svg').read_text()  # of 1/3, 0.6 and 1 the middle one
 
 
 def test_the_command_prints_every_part_and_says_what_the_data_lack(store: Path, tmp_path: Path) -> None:

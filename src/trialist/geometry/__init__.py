@@ -16,7 +16,14 @@ from trialist.geometry.pose import (
     dihedral,
     pose_error,
 )
-from trialist.geometry.reconstruct import MaskSource, Reconstruction, reconstruct_box, score_views
+from trialist.geometry.reconstruct import (
+    MaskSource,
+    Reconstruction,
+    identify,
+    reconstruct_box,
+    reconstruct_boxes,
+    score_views,
+)
 from trialist.geometry.reset import ObjectCheck, ResetCheck, ResetFault, check_reset
 from trialist.geometry.score import (
     Estimate,
@@ -27,7 +34,7 @@ from trialist.geometry.score import (
     SplitSummary,
     expected_iou_over_splits,
     placement_trial,
-    recorded_boxes,
+    recorded_placement,
     score_placement,
     score_recorded_pose,
     summarize_placements,
@@ -75,10 +82,12 @@ __all__ = [
     'dihedral',
     'expected_iou_over_splits',
     'fuse_views',
+    'identify',
     'placement_trial',
     'pose_error',
     'reconstruct_box',
-    'recorded_boxes',
+    'reconstruct_boxes',
+    'recorded_placement',
     'rotation_from_quaternion',
     'score_placement',
     'score_recorded_pose',

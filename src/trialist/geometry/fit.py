@@ -33,6 +33,7 @@ class BoxFit:
     distance_m: FloatArray  # (N,) signed: inside is negative
     inlier: BoolArray  # (N,)
     evidence: Evidence
+    n_readings: int = 1  # ways to lay boxes of this size through the same points
 
     @property
     def rms_m(self) -> float:
@@ -141,8 +142,7 @@ def _starts(points: FloatArray, size_m: FloatArray, frame: FloatArray) -> list[l
     local = points @ frame
     low, high = np.quantile(local, [0.01, 0.99], axis=0)
     starts = []
-    ways = {tuple(size_m[list(order)].tolist()): order for order in permutations(range(3))}
-    for order in ways.values():
+    for order in edge_orders(size_m):
         edges = size_m[list(order)]
         sides = []
         for k in range(3):
@@ -150,13 +150,24 @@ def _starts(points: FloatArray, size_m: FloatArray, frame: FloatArray) -> list[l
                 sides.append([(low[k] + high[k]) / 2])
             else:
                 sides.append([high[k] - edges[k] / 2, low[k] + edges[k] / 2])
-        turn = np.zeros((3, 3))
-        for axis, edge in enumerate(order):
-            turn[:, edge] = frame[:, axis]
-        if np.linalg.det(turn) < 0:
-            turn[:, 2] *= -1
+        turn = turned_frame(frame, order)
         starts.append([Box(frame @ np.array(center), size_m, turn) for center in product(*sides)])
     return starts
+
+
+def edge_orders(size_m: FloatArray) -> list[tuple[int, ...]]:
+    """The ways to lay edges along three axes that differ."""
+    return list({tuple(size_m[list(order)].tolist()): order for order in permutations(range(3))}.values())
+
+
+def turned_frame(frame: FloatArray, order: Sequence[int]) -> FloatArray:
+    """The rotation of a box whose edge `order[axis]` lies along the frame's axis."""
+    turn = np.zeros((3, 3))
+    for axis, edge in enumerate(order):
+        turn[:, edge] = frame[:, axis]
+    if np.linalg.det(turn) < 0:
+        turn[:, 2] *= -1
+    return turn
 
 
 def surface_distance(points: FloatArray, box: Box) -> tuple[FloatArray, FloatArray]:

@@ -1,29 +1,35 @@
 """From calibrated RGB-D views to the box of an object, by its known colour and geometry; never by a simulator's truth.
 
-Fused points of the object's colour fall into connected parts; a box is fitted to each of the largest, and the one that
-the views bear out best is taken. The host's own segmentation is used only where `oracle_masks` is given, and the result
-says so.
+Fused points of the object's colour fall into connected parts; boxes of the known size are fitted to each of the larger
+ones, and the one that the views bear out best is taken. A part that is more than one box is split where boxes of the
+known size explain it; where they don't, or where several boxes look like the object, the confidence says so. The host's
+own segmentation is used only where `oracle_masks` is given, and the result says so.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trialist.errors import InputError, NotEstimable
-from trialist.geometry.box import BoolArray, Box, FloatArray
-from trialist.geometry.fit import BoxFit, Evidence, face_frames, fit_box, surface_distance, weigh_evidence
+from trialist.geometry.box import BoolArray, Box, FloatArray, box_iou
+from trialist.geometry.fit import BoxFit, Evidence, face_frames, surface_distance, weigh_evidence
 from trialist.geometry.pose import Symmetry
 from trialist.geometry.score import PlacementScore, score_placement
 from trialist.geometry.segment import ObjectModel, color_masks, connected_parts, surface_bounds
+from trialist.geometry.split import fit_boxes
 from trialist.geometry.view import Bounds, RgbdView, VoxelCloud, fuse_views
 
 LEAST_VOXELS = 20
 MOST_FIT_POINTS = 1000
 MOST_PARTS = 4
+LEFT_OVER_WEIGHT = 5.0
+FULL_VOXELS = 100
+ALIKE_SHARE = 0.5  # of the best one's rank
+SAME_IOU = 0.2  # two boxes that overlap as much are one object in two parts
 
 
 class MaskSource(enum.StrEnum):
@@ -37,8 +43,10 @@ class MaskSource(enum.StrEnum):
 class Reconstruction:
     """The box found, and how far to trust it.
 
-    `confidence` is in [0, 1] and orders results; it is the share of points explained times the share of the visible
-    surface borne out, not a probability.
+    `fit_confidence` is in [0, 1] and orders results; it is no probability. It is the share of the visible surface that
+    the views bear out, times what the box explains of the points: 0 when a fifth of them or more are left over. It is
+    a quarter of that where boxes of the size fill the same points in another way too. `confidence` is that divided by
+    `n_alike`, since colour and size can't tell which of them is meant.
     """
 
     box: Box
@@ -48,11 +56,19 @@ class Reconstruction:
     evidence: Evidence
     n_parts: int  # parts of this colour that were large enough to be the object
     n_views: int  # views that saw it
+    n_readings: int  # ways to lay boxes of the size through its points
+    n_alike: int  # boxes found that look like the object, this one included
     source: MaskSource
 
     @property
+    def fit_confidence(self) -> float:
+        """Whether an object of this colour and size stands here."""
+        return max(0.0, 1 - LEFT_OVER_WEIGHT * (1 - self.inlier_share)) * self.evidence.support / self.n_readings**2
+
+    @property
     def confidence(self) -> float:
-        return self.inlier_share * self.evidence.support
+        """Whether the object that was asked for stands here."""
+        return self.fit_confidence / self.n_alike
 
 
 def reconstruct_box(
@@ -72,6 +88,23 @@ def reconstruct_box(
     measured round the object. With unknown edges the box is that of what was seen, and reaches down to a given support.
     `bounds_m` crops to the workspace.
     """
+    return reconstruct_boxes(
+        views, model, bounds_m=bounds_m, voxel_m=voxel_m, tolerance_m=tolerance_m, support_z_m=support_z_m,
+        oracle_masks=oracle_masks,
+    )[0]  # fmt: skip
+
+
+def reconstruct_boxes(
+    views: Sequence[RgbdView],
+    model: ObjectModel,
+    *,
+    bounds_m: Bounds | None = None,
+    voxel_m: float = 0.003,
+    tolerance_m: float = 0.006,
+    support_z_m: float | None = None,
+    oracle_masks: Mapping[str, BoolArray] | None = None,
+) -> tuple[Reconstruction, ...]:
+    """Every object that looks like the model, the best borne out first; arguments as in `reconstruct_box`."""
     if not views:
         raise InputError('a reconstruction needs at least one view, found none')
     if len({v.name for v in views}) != len(views):
@@ -86,20 +119,43 @@ def reconstruct_box(
     if not parts:
         raise NotEstimable(f'object {model.name}: {len(cloud)} voxels of its colour, wanted {LEAST_VOXELS} together')
     found = [
-        _reconstruct_part(_subset(cloud, part), model, views, masks, tolerance_m, support_z_m)
+        pair
         for part in parts[:MOST_PARTS]
+        for pair in _reconstruct_part(_subset(cloud, part), model, views, masks, tolerance_m, support_z_m)
     ]
-    part, fit = max(found, key=lambda pair: (pair[1].quality * min(1.0, len(pair[0]) / 100), len(pair[0])))
-    return Reconstruction(
-        fit.box,
-        part,
-        fit.rms_m,
-        float(fit.inlier.mean()),
-        fit.evidence,
-        len(parts),
-        sum(bool(m.any()) for m in masks.values()),
-        source,
+    kept = _alike(found)
+    n_views = sum(bool(m.any()) for m in masks.values())
+    return tuple(
+        Reconstruction(
+            fit.box,
+            part,
+            fit.rms_m,
+            float(fit.inlier.mean()),
+            fit.evidence,
+            len(parts),
+            n_views,
+            fit.n_readings,
+            len(kept),
+            source,
+        )
+        for part, fit in kept
     )
+
+
+def _alike(found: Sequence[tuple[VoxelCloud, BoxFit]]) -> list[tuple[VoxelCloud, BoxFit]]:
+    """The best borne out, and others elsewhere that are nearly as well."""
+
+    def rank(pair: tuple[VoxelCloud, BoxFit]) -> tuple[float, int]:
+        part, fit = pair
+        return fit.quality * min(1.0, len(part) / FULL_VOXELS), len(part)
+
+    ordered = sorted(found, key=rank, reverse=True)
+    kept = ordered[:1]
+    for pair in ordered[1:]:
+        is_elsewhere = all(box_iou(pair[1].box, other.box) < SAME_IOU for _, other in kept)
+        if is_elsewhere and rank(pair)[0] >= ALIKE_SHARE * rank(kept[0])[0]:
+            kept.append(pair)
+    return kept
 
 
 def score_views(
@@ -111,10 +167,41 @@ def score_views(
     bounds_m: Bounds | None = None,
     tolerance_m: float = 0.006,
     symmetry: Symmetry | None = None,
+    start: Box | None = None,
+    others: Sequence[Box] = (),
+    least_confidence: float = 0.5,
 ) -> tuple[PlacementScore, Reconstruction]:
-    """Reconstruct at any step, or at the end, and score against the target box."""
-    found = reconstruct_box(views, model, bounds_m=bounds_m, tolerance_m=tolerance_m)
+    """Reconstruct at any step, or at the end, and score against the target box.
+
+    Where other objects look the same, `start` is where this one stood at first and `others` are where they stood: what
+    still stands there is known by it. A box that is trusted less than `least_confidence` is not scored: NotEstimable.
+    """
+    found = identify(reconstruct_boxes(views, model, bounds_m=bounds_m, tolerance_m=tolerance_m), start, others=others)
+    if found.confidence < least_confidence:
+        seen = f'{found.n_alike} objects that look like it' if found.n_alike > 1 else 'a box that explains too little'
+        raise NotEstimable(
+            f'object {model.name}: found {seen}, confidence {found.confidence:.2f}, wanted {least_confidence:g}; give '
+            'more views, or where it and others of its look stood at the start'
+        )
     return score_placement(found.box, target, threshold=threshold, symmetry=symmetry), found
+
+
+def identify(
+    found: Sequence[Reconstruction], start: Box | None = None, *, others: Sequence[Box] = (), slack_m: float = 0.015
+) -> Reconstruction:
+    """Which of several objects of one look is the one that stood at `start`, when the rest stood at `others`.
+
+    One that still stands at an other's start is that other one, and one at `start` has not moved. If that leaves more
+    than one, the best borne out is returned with as many `n_alike`.
+    """
+
+    def is_at(result: Reconstruction, place: Box) -> bool:
+        return float(np.linalg.norm(result.box.center - place.center)) <= slack_m
+
+    left = [r for r in found if not any(is_at(r, place) for place in others)]
+    unmoved = [r for r in left if start is not None and is_at(r, start)]
+    left = unmoved or left or list(found)
+    return replace(left[0], n_alike=len(left))
 
 
 def _reconstruct_part(
@@ -124,18 +211,21 @@ def _reconstruct_part(
     masks: Mapping[str, BoolArray],
     tolerance_m: float,
     support_z_m: float | None,
-) -> tuple[VoxelCloud, BoxFit]:
+) -> list[tuple[VoxelCloud, BoxFit]]:
+    """The boxes of a part, each with the voxels nearest to it."""
     points = part.point_m
     if len(points) > MOST_FIT_POINTS:
         points = points[np.linspace(0, len(points) - 1, MOST_FIT_POINTS).astype(int)]
     if model.size_m is not None:
         floor = support_z_m if support_z_m is not None else _local_support(part, views, masks, tolerance_m)
         edges = np.array(model.size_m)
-        return part, fit_box(points, edges, views, masks=masks, tolerance_m=tolerance_m, support_z_m=floor)
+        fits = fit_boxes(points, edges, views, masks=masks, tolerance_m=tolerance_m, support_z_m=floor)
+        owner = np.argmin([np.abs(surface_distance(part.point_m, fit.box)[0]) for fit in fits], axis=0)
+        return [(_subset(part, np.flatnonzero(owner == k)), fit) for k, fit in enumerate(fits)]
     box = _seen_box(points, views, tolerance_m, support_z_m)
     distance = surface_distance(points, box)[0]
     evidence = weigh_evidence(box, views, masks=masks, tolerance_m=tolerance_m)
-    return part, BoxFit(box, distance, np.abs(distance) <= tolerance_m, evidence)
+    return [(part, BoxFit(box, distance, np.abs(distance) <= tolerance_m, evidence))]
 
 
 def _local_support(

@@ -6,10 +6,12 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from trialist.errors import InputError, NotEstimable
 from trialist.geometry.box import Box, box_iou
 from trialist.geometry.pose import box_pose_error
-from trialist.geometry.reconstruct import Reconstruction, reconstruct_box
+from trialist.geometry.reconstruct import Reconstruction, reconstruct_boxes
 from trialist.geometry.segment import ObjectModel
 from trialist.geometry.view import Bounds, RgbdView
 
@@ -21,6 +23,7 @@ class ResetFault(enum.StrEnum):
     DOUBTFUL = 'doubtful'  # seen too badly to tell
     MOVED = 'moved'
     TURNED = 'turned'
+    SURPLUS = 'surplus'  # one more object of its look than was planned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,21 +72,47 @@ def check_reset(
 ) -> ResetCheck:
     """Reconstruct every planned object from calibrated views and compare it with where it should stand.
 
-    The slacks are those of the task: a layout is as planned when a policy could not tell the difference.
+    The slacks are those of the task: a layout is as planned when a policy could not tell the difference. Objects of one
+    look are interchangeable, touching or not: those found are given to the planned places so that the sum of the
+    distances is least, and one too many is a fault as well.
     """
     known = {model.name: model for model in models}
     missing = sorted(set(plan) - set(known))
     if missing:
         raise InputError(f'no model of {", ".join(missing)}; a reset check needs the colour of every planned object')
-    checks = []
-    for name, planned in plan.items():
+    looks: dict[tuple[object, ...], list[str]] = {}
+    for name in plan:
+        looks.setdefault((known[name].color_rgb, known[name].size_m), []).append(name)
+    found: dict[str, ObjectCheck] = {}
+    surplus: list[ObjectCheck] = []
+    for names in looks.values():
         try:
-            found = reconstruct_box(views, known[name], bounds_m=bounds_m, support_z_m=support_z_m)
+            seen = reconstruct_boxes(views, known[names[0]], bounds_m=bounds_m, support_z_m=support_z_m)
         except NotEstimable:
-            checks.append(ObjectCheck(name, ResetFault.MISSING, None, None, None, None))
-            continue
-        checks.append(_check(name, planned, found, position_slack_m, angle_slack_rad, least_confidence))
-    return ResetCheck(tuple(checks))
+            seen = ()
+        given = _assign([plan[name] for name in names], [r.box for r in seen])
+        for name, at in zip(names, given, strict=True):
+            found[name] = (
+                ObjectCheck(name, ResetFault.MISSING, None, None, None, None)
+                if at is None
+                else _check(name, plan[name], seen[at], position_slack_m, angle_slack_rad, least_confidence)
+            )
+        surplus += [
+            ObjectCheck(names[0], ResetFault.SURPLUS, None, None, None, r) for i, r in enumerate(seen) if i not in given
+        ]
+    return ResetCheck((*(found[name] for name in plan), *surplus))
+
+
+def _assign(planned: Sequence[Box], seen: Sequence[Box]) -> list[int | None]:
+    """For each planned place the index of the object given to it, so that the sum of distances is least."""
+    from scipy.optimize import linear_sum_assignment
+
+    given: list[int | None] = [None] * len(planned)
+    if seen:
+        apart = np.linalg.norm([[p.center - s.center for s in seen] for p in planned], axis=2)
+        for place, at in zip(*linear_sum_assignment(apart), strict=True):
+            given[int(place)] = int(at)
+    return given
 
 
 def _check(
@@ -91,7 +120,7 @@ def _check(
 ) -> ObjectCheck:
     error = box_pose_error(found.box, planned)
     fault = None
-    if found.confidence < least:
+    if found.fit_confidence < least:
         fault = ResetFault.DOUBTFUL
     elif error.translation_m > position_slack_m:
         fault = ResetFault.MOVED

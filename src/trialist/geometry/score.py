@@ -15,7 +15,7 @@ import numpy as np
 
 from trialist.episodes import Episode, Trajectory
 from trialist.errors import InputError, NotEstimable
-from trialist.geometry.box import Box, FloatArray, box_from_pose, box_iou
+from trialist.geometry.box import BoolArray, Box, FloatArray, box_from_pose, box_iou
 from trialist.geometry.pose import Symmetry, box_pose_error
 from trialist.stats import Interval, resample_counts, wilson
 
@@ -56,21 +56,21 @@ def score_recorded_pose(
 
     The object's edges are those of the target box; `threshold` is the recorded one unless it is given.
     """
-    result, target = recorded_boxes(trajectory, step=step)
     tau = trajectory.scene.target_threshold if threshold is None else threshold
+    result, target = recorded_placement(trajectory, step=step)
     if tau is None:
-        raise NotEstimable('a placement score needs the scene to record threshold; record a target box')
+        raise NotEstimable('a placement score needs the scene to record threshold; record it, or give one')
     return score_placement(result, target, threshold=tau, symmetry=symmetry)
 
 
-def recorded_boxes(trajectory: Trajectory, *, step: int = -1) -> tuple[Box, Box]:
-    """The target object's box as its recorded pose has it at a step, and the target box."""
+def recorded_placement(trajectory: Trajectory, *, step: int = -1) -> tuple[Box, Box]:
+    """The target object's box at a step, and the target box, as recorded; the object has the target's edges."""
     scene = trajectory.scene
     wanted = {'target_object': scene.target_object, 'target_center_m': scene.target_center_m,
               'target_size_m': scene.target_size_m}  # fmt: skip
     missing = [name for name, value in wanted.items() if value in (None, '')]
     if missing or scene.target_size_m is None or scene.target_center_m is None:
-        raise NotEstimable(f'a placement score needs the scene to record {", ".join(missing)}; record a target box')
+        raise NotEstimable(f'a placement needs the scene to record {", ".join(missing)}; record a target box')
     turn = np.eye(3) if scene.target_rotation is None else np.reshape(scene.target_rotation, (3, 3))
     target = Box(scene.target_center_m, scene.target_size_m, turn)
     return box_from_pose(trajectory.body(scene.target_object)[step], scene.target_size_m), target
@@ -101,6 +101,7 @@ class PlacementTrial:
     iou: float | None = None
     translation_error_m: float | None = None
     cluster: str = ''
+    alignment_angle_rad: float | None = None
 
 
 def placement_trial(episode: Episode) -> PlacementTrial:
@@ -116,9 +117,11 @@ def placement_trial(episode: Episode) -> PlacementTrial:
         success = episode.success if episode.success is not None else episode.outcome == 'success'
     start = episode.instance if episode.instance is not None else episode.seed
     scene = f'{episode.task}/{start}' if start is not None else episode.episode_id
+    angle = episode.labels.get('alignment_angle_rad')
     return PlacementTrial(
-        episode.stratum or episode.task, success, iou, float(error) if is_scored and error else None, scene
-    )
+        episode.stratum or episode.task, success, iou, float(error) if is_scored and error else None, scene,
+        float(angle) if is_scored and angle else None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,25 +157,25 @@ def expected_iou_over_splits(splits: Sequence[SplitScore]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitSummary:
-    """One split: counts, their Wilson interval, and the two translational errors by name."""
-
-    split: str
-    successes: int
-    n: int
-    success_interval: Interval
-    iou_of_successes: float | None
-    iou_of_all: float | None
-    translation_error_of_successes_m: float | None
-    translation_error_of_all_m: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Estimate:
     """A number and its interval."""
 
     value: float
     interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSummary:
+    """One split: counts, their Wilson interval, and means over successes and over all by name, with intervals."""
+
+    split: str
+    successes: int
+    n: int
+    success_interval: Interval
+    iou_of_successes: Estimate | None
+    iou_of_all: Estimate | None
+    translation_error_of_successes_m: Estimate | None
+    translation_error_of_all_m: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,8 @@ class PlacementSummary:
     mean_iou: Estimate | None  # plain mean over trials, a failure counting with its own IoU
     translation_error_of_successes_m: Estimate | None
     translation_error_of_all_m: Estimate | None
+    alignment_angle_of_successes_rad: Estimate | None
+    alignment_angle_of_all_rad: Estimate | None
 
 
 def summarize_placements(
@@ -201,44 +206,39 @@ def summarize_placements(
     if not rows:
         raise NotEstimable('a summary of placements needs at least one valid trial, found none')
     names = list(dict.fromkeys(row.split for row in rows))
-    splits = tuple(_split_summary(name, [r for r in rows if r.split == name], level) for name in names)
     weights = _scene_weights(rows, n_resamples=n_resamples, rng=rng)
     success = np.array([r.success for r in rows])
-    iou = np.array([math.nan if r.iou is None else r.iou for r in rows])
-    error = np.array([math.nan if r.translation_error_m is None else r.translation_error_m for r in rows])
+    iou, error, angle = (
+        np.array([math.nan if (v := getattr(r, name)) is None else v for r in rows])
+        for name in ('iou', 'translation_error_m', 'alignment_angle_rad')
+    )
     code = np.array([names.index(r.split) for r in rows])
     kept = np.where(success, iou, 0.0)
     everything = np.ones(len(rows), dtype=np.bool_)
+
+    def mean(values: FloatArray, where: BoolArray) -> Estimate | None:
+        return _estimate([_mean(values, weights, where)], values[where], level)
+
+    splits = tuple(
+        SplitSummary(
+            name, int(success[of].sum()), int(of.sum()), wilson(int(success[of].sum()), int(of.sum()), level),
+            mean(iou, of & success), mean(iou, of), mean(error, of & success), mean(error, of),
+        )
+        for name, of in ((name, code == k) for k, name in enumerate(names))
+    )  # fmt: skip
     return PlacementSummary(
         splits,
         int(success.sum()),
         len(rows),
         wilson(int(success.sum()), len(rows), level),
         _estimate([_mean(kept, weights, code == k) for k in range(len(names))], kept, level),
-        _estimate([_mean(kept, weights, everything)], kept, level),
-        _estimate([_mean(iou, weights, everything)], iou, level),
-        _estimate([_mean(error, weights, success)], error[success], level),
-        _estimate([_mean(error, weights, everything)], error, level),
+        mean(kept, everything),
+        mean(iou, everything),
+        mean(error, success),
+        mean(error, everything),
+        mean(angle, success),
+        mean(angle, everything),
     )
-
-
-def _split_summary(name: str, rows: list[PlacementTrial], level: float) -> SplitSummary:
-    good = [r for r in rows if r.success]
-    return SplitSummary(
-        name,
-        len(good),
-        len(rows),
-        wilson(len(good), len(rows), level),
-        _plain_mean([r.iou for r in good]),
-        _plain_mean([r.iou for r in rows]),
-        _plain_mean([r.translation_error_m for r in good]),
-        _plain_mean([r.translation_error_m for r in rows]),
-    )
-
-
-def _plain_mean(values: Sequence[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def _scene_weights(rows: Sequence[PlacementTrial], *, n_resamples: int, rng: np.random.Generator) -> FloatArray:
@@ -251,7 +251,7 @@ def _scene_weights(rows: Sequence[PlacementTrial], *, n_resamples: int, rng: np.
     return np.concatenate([np.ones((1, len(rows))), drawn])
 
 
-def _mean(values: FloatArray, weights: FloatArray, where: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> FloatArray:
+def _mean(values: FloatArray, weights: FloatArray, where: BoolArray) -> FloatArray:
     """Weighted means (1 + B,) over the chosen trials; NaN where a resample holds none of them."""
     chosen = weights[:, where]
     with np.errstate(invalid='ignore', divide='ignore'):

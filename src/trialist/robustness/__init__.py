@@ -4,7 +4,16 @@ from trialist.robustness.compound import CompoundEffect, CompoundVerdict, compou
 from trialist.robustness.dose import Dose, DoseResponse, dose_responses, falling_rates, half_severity, trend_test
 from trialist.robustness.drop import ConditionRow, Drop, DropMethod, condition_rows, drops_from_baseline, pairing
 from trialist.robustness.spatial import SpatialSensitivity, StartTrial, spatial_sensitivities, start_trial
-from trialist.robustness.swap import Habit, HabitShare, SwapResult, SwapTrial, SwapVerdict, swap_tests, swap_trial
+from trialist.robustness.swap import (
+    Habit,
+    HabitShare,
+    SwapResult,
+    SwapTrial,
+    SwapVerdict,
+    salient_object,
+    swap_tests,
+    swap_trial,
+)
 from trialist.robustness.trial import (
     ConditionTrial,
     by_severity,
@@ -41,6 +50,7 @@ __all__ = [
     'half_severity',
     'pairing',
     'recorded_severity',
+    'salient_object',
     'spatial_sensitivities',
     'split_conditions',
     'start_trial',

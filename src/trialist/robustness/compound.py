@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,10 +46,11 @@ def compound_effects(
     rng: np.random.Generator,
     level: float = 0.95,
 ) -> list[CompoundEffect]:
-    """Compare the drop under `compound` with the sum of single drops, by bootstrap within each cell.
+    """Compare the drop under `compound` with the sum of single drops, by bootstrap.
 
-    `singles` are by default all other conditions without a `+` sign between kinds. At the floor, where the single drops
-    sum to more than the baseline has, no verdict is possible.
+    Where every cell has the same scenes they are drawn for all cells at once, else trials within each cell. `singles`
+    are by default all other conditions without a `+` sign between kinds. At the floor, where the single drops sum to
+    more than the baseline has, no verdict is possible.
     """
     before, altered = split_conditions(trials, baseline=baseline)
     if compound not in altered:
@@ -65,8 +66,8 @@ def compound_effects(
     at_dose = {n: [t for t in altered[n] if t.severity in severity] or altered[n] for n in names}
     found = []
     for policy in policies_of(trials):
-        cells = [[t.success for t in rows if t.policy == policy] for rows in (before, altered[compound])]
-        parts = {n: [t.success for t in at_dose[n] if t.policy == policy] for n in names}
+        cells = [[t for t in rows if t.policy == policy] for rows in (before, altered[compound])]
+        parts = {n: [t for t in at_dose[n] if t.policy == policy] for n in names}
         known = {n: cell for n, cell in parts.items() if cell}
         if all(cells) and known:
             found.append(_effect(policy, compound, cells, known, n_resamples, rng, level))
@@ -76,17 +77,17 @@ def compound_effects(
 def _effect(
     policy: str,
     compound: str,
-    cells: Sequence[Sequence[bool]],
-    parts: dict[str, list[bool]],
+    cells: Sequence[Sequence[ConditionTrial]],
+    parts: Mapping[str, Sequence[ConditionTrial]],
     n_resamples: int,
     rng: np.random.Generator,
     level: float,
 ) -> CompoundEffect:
-    base, joint, *single = (sum(c) / len(c) for c in [*cells, *parts.values()])
+    every = [*cells, *parts.values()]
+    base, joint, *single = (sum(t.success for t in c) / len(c) for c in every)
     additive = base - sum(base - p for p in single)
     left = base * float(np.prod([min(p / base, 1.0) for p in single])) if base else 0.0
-    # A resampled cell of n trials is a binomial draw at its own rate.
-    draws = [rng.binomial(len(c), sum(c) / len(c), n_resamples) / len(c) for c in [*cells, *parts.values()]]
+    draws = _draw_rates(every, n_resamples, rng)
     excess = (draws[0] - draws[1]) - sum(draws[0] - d for d in draws[2:])
     low, high = np.quantile(excess, [(1 - level) / 2, (1 + level) / 2])
     interval = Interval(float(low), float(high))
@@ -101,6 +102,24 @@ def _effect(
     return CompoundEffect(
         policy, compound, tuple(parts), base, joint, max(0.0, additive), left, additive - joint, interval, verdict
     )
+
+
+def _draw_rates(
+    cells: Sequence[Sequence[ConditionTrial]], n_resamples: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Resampled success rates (B,) of each cell: the same scenes for all where they share them."""
+    scenes = sorted({t.scene for t in cells[0]})
+    if any({t.scene for t in cell} != set(scenes) for cell in cells):
+        # A resampled cell of n trials is a binomial draw at its own rate.
+        counts = [(sum(t.success for t in cell), len(cell)) for cell in cells]
+        return [rng.binomial(n, k / n, n_resamples) / n for k, n in counts]
+    index = {scene: i for i, scene in enumerate(scenes)}
+    drawn = rng.multinomial(len(scenes), np.full(len(scenes), 1 / len(scenes)), n_resamples).astype(float)
+    rates = []
+    for cell in cells:
+        weight = drawn[:, [index[t.scene] for t in cell]]
+        rates.append(weight @ np.array([float(t.success) for t in cell]) / weight.sum(axis=1))
+    return rates
 
 
 def _is_joined(name: str) -> bool:

@@ -131,7 +131,7 @@ def _drop(
         p_value = barnard(x1, n1, x2, n2).p_value
     else:
         interval, p_value = _clustered(first, second, n_resamples=n_resamples, rng=rng, level=level)
-    iou, iou_interval = _iou_drop(first, second, method, n_resamples=n_resamples, rng=rng, level=level)
+    iou, iou_interval = _iou_drop(first, second, n_resamples=n_resamples, rng=rng, level=level)
     return Drop(
         policy, condition, x1, n1, x2, n2, x1 / n1 - x2 / n2, interval, p_value, p_value, method, iou, iou_interval
     )
@@ -186,13 +186,15 @@ def _clustered(
 def _iou_drop(
     first: Sequence[ConditionTrial],
     second: Sequence[ConditionTrial],
-    method: DropMethod,
     *,
     n_resamples: int,
     rng: np.random.Generator,
     level: float,
 ) -> tuple[float | None, Interval | None]:
-    """The drop of the expectation of IoU over the splits that both have; scenes are drawn within splits."""
+    """The drop of the expectation of IoU over the splits that both have; scenes are drawn within splits.
+
+    A scene that both arms have is drawn for both at once.
+    """
     splits = sorted({t.placement.split for t in first} & {t.placement.split for t in second})
     rows = [(t, arm) for arm, side in ((1.0, first), (0.0, second)) for t in side if t.placement.split in splits]
     if not splits or any(t.success and t.placement.iou is None for t, _ in rows):
@@ -200,9 +202,9 @@ def _iou_drop(
     values = np.array(
         [[t.placement.iou or 0.0 if t.success else 0.0, arm, splits.index(t.placement.split)] for t, arm in rows]
     )
-    is_paired = method is DropMethod.PAIRED
-    clusters = [t.scene if is_paired else f'{arm}/{t.scene}' for t, arm in rows]
-    strata = [t.placement.split if is_paired else f'{arm}/{t.placement.split}' for t, arm in rows]
+    shared = {t.scene for t in first} & {t.scene for t in second}
+    clusters = [t.scene if t.scene in shared else f'{arm}/{t.scene}' for t, arm in rows]
+    strata = [t.placement.split if t.scene in shared else f'{arm}/{t.placement.split}' for t, arm in rows]
 
     def statistic(v: np.ndarray, weights: np.ndarray) -> np.ndarray:
         parts = [_difference_of_means(v[v[:, 2] == k], weights[:, v[:, 2] == k]) for k in range(len(splits))]

@@ -16,6 +16,7 @@ import numpy as np
 
 from trialist.episodes import Episode, Trajectory
 from trialist.errors import NotEstimable
+from trialist.geometry import ObjectModel, RgbdView, color_mask
 from trialist.stats import Interval, wilson
 
 OBJECT_ROLES = frozenset({'target', 'bystander', 'object', 'distractor'})
@@ -112,6 +113,13 @@ def swap_trial(episode: Episode, trajectory: Trajectory | None = None) -> SwapTr
         episode.policy, scene, label.get('asked_object', trajectory.scene.target_object),
         chosen if moved[chosen] >= MOVED_LEAST_M else None, objects, label.get('salient_object'), nearest,
     )  # fmt: skip
+
+
+def salient_object(views: Sequence[RgbdView], models: Sequence[ObjectModel]) -> str | None:
+    """The object whose colour fills most of the pictures: what `salient_object` should say; None when none is seen."""
+    area = {m.name: sum(int(color_mask(view.rgb, m).sum()) for view in views) for m in models}
+    best = max(area, key=lambda name: area[name], default=None)
+    return best if best is not None and area[best] else None
 
 
 def _travel(trajectory: Trajectory, body: str) -> float:

@@ -77,6 +77,7 @@ class Chart:
     panels: tuple[Panel, ...]
     table: Table
     note: str = ''
+    policies: tuple[str, ...] = ()  # who is told apart by colour, dash and marker: the legend under the title
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,16 @@ class Missing:
     what: str
     reason: str
     remedy: str = ''
+
+    @property
+    def heading(self) -> str:
+        return self.what if self.what.endswith(('?', ':')) else f'{self.what}:'
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The reason, and what to do if there is something, as whole sentences."""
+        told = [self.reason, f'To have it: {self.remedy}' if self.remedy else '']
+        return tuple(text if text.endswith('.') else f'{text}.' for text in told if text)
 
 
 @dataclass(frozen=True, slots=True)

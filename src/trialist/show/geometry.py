@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ALIGNED, RESULT_ONLY, TARGET_ONLY = '#009E73', '#D55E00', '#56B4E9'
+FAINT, FULL = '58', 'ff'  # so that what is aligned shows through what is not
 MOST_VOXELS = 40
 PAGE_PLACES = ((0.0, 0.06, 0.45, 0.84), (0.49, 0.06, 0.45, 0.84))
 
@@ -46,13 +47,13 @@ def placement_figure(
             seen.plot(*ends.T, color=shade, lw=1.2, label=name if (i, j) == (0, 1) else None)
     seen.legend(loc='lower left', bbox_to_anchor=(-0.05, 0.96), ncols=2, fontsize='small', borderaxespad=0)
     edges, in_result, in_target = _voxels(result, target, voxel_m)
-    for mask, shade, name in (
-        (in_result & in_target, ALIGNED, 'aligned'),
-        (in_result & ~in_target, RESULT_ONLY, 'result only'),
-        (in_target & ~in_result, TARGET_ONLY, 'target only'),
+    for mask, shade, alpha, name in (
+        (in_result & in_target, ALIGNED, FULL, 'aligned'),
+        (in_result & ~in_target, RESULT_ONLY, FAINT, 'result only'),
+        (in_target & ~in_result, TARGET_ONLY, FAINT, 'target only'),
     ):
         if mask.any():
-            drawn.voxels(*edges, mask, facecolors=shade + 'c0', edgecolors='#00000022', linewidth=0.15)
+            drawn.voxels(*edges, mask, facecolors=shade + alpha, edgecolors='#00000018', linewidth=0.15)
         drawn.plot([], [], 's', color=shade, label=name)
     drawn.legend(
         loc='lower left', bbox_to_anchor=(-0.08, 0.96), ncols=3, fontsize='small', borderaxespad=0, columnspacing=0.8,
@@ -88,11 +89,12 @@ def _edges() -> list[tuple[int, int]]:
 
 
 def _same_limits(first: Any, second: Any, corners_cm: NDArray[Any]) -> None:
-    middle = (corners_cm.min(axis=0) + corners_cm.max(axis=0)) / 2
-    reach = float((corners_cm.max(axis=0) - corners_cm.min(axis=0)).max()) / 2 * 1.1
+    low, high = corners_cm.min(axis=0), corners_cm.max(axis=0)
+    reach = np.maximum(high - low, (high - low).max() / 3) * 0.55
     for axes in (first, second):
-        for name, center in zip('xyz', middle, strict=True):
-            getattr(axes, f'set_{name}lim')(center - reach, center + reach)
-            getattr(axes, f'set_{name}label')(f'{name}, cm', fontsize='small')
-        axes.tick_params(labelsize='x-small', pad=0)
-        axes.set_box_aspect((1, 1, 1))
+        for name, center, half in zip('xyz', (low + high) / 2, reach, strict=True):
+            getattr(axes, f'set_{name}lim')(center - half, center + half)
+            getattr(axes, f'{name}axis').get_major_locator().set_params(nbins=5)
+            getattr(axes, f'set_{name}label')(f'{name}, cm', fontsize='small', labelpad=-4)
+        axes.tick_params(labelsize='x-small', pad=-2)
+        axes.set_box_aspect(tuple(reach))

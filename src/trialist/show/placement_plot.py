@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trialist.episodes import read_store
+from trialist.episodes import Episode, Trajectory, read_store
 from trialist.errors import NotEstimable
-from trialist.geometry import Box, PlacementScore, recorded_boxes, score_recorded_pose
+from trialist.geometry import PlacementScore, recorded_placement, score_recorded_pose
 from trialist.show.geometry import placement_figure
 from trialist.show.request import ShowRequest
 
@@ -17,24 +17,22 @@ if TYPE_CHECKING:
 def draw_placement(request: ShowRequest) -> Figure:
     """Where the object came to lie against where it should: boxes, and voxels that agree or differ.
 
-    The first episode asked for in which the two overlap, else the first that can be scored.
+    Of the episodes asked for, the one with the median overlap, by its recorded pose.
     """
     store = read_store(request.folder('placement'))
     wanted = {e.key for e in request.chosen() if e.is_valid}
-    found: tuple[Box, Box, PlacementScore] | None = None
+    scored: list[tuple[PlacementScore, Episode, Trajectory]] = []
     why = 'no episode of it has a trajectory'
     for episode, trajectory in store.trajectories():
         if episode.key not in wanted:
             continue
         try:
-            score = score_recorded_pose(trajectory)
+            scored.append((score_recorded_pose(trajectory), episode, trajectory))
         except NotEstimable as error:
             why = str(error)
-            continue
-        if found is None or score.iou > 0:
-            found = (*recorded_boxes(trajectory), score)
-        if score.iou > 0:
-            break
-    if found is None:
+    if not scored:
         raise NotEstimable(f'{request.store}: no placement to draw; {why}')
-    return placement_figure(found[0], found[1], score=found[2])
+    scored.sort(key=lambda row: (row[0].iou, -row[0].translation_error_m, row[1].episode_id))
+    score, episode, trajectory = scored[len(scored) // 2]
+    result, target = recorded_placement(trajectory)
+    return placement_figure(result, target, score=score)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from trialist.geometry import Estimate
 from trialist.robustness import (
     CompoundEffect,
     ConditionRow,
@@ -36,8 +38,8 @@ def split_table(rows: Sequence[ConditionRow], *, by: str = 'condition', title: s
             error = split.translation_error_of_successes_m if split else None
             line += [
                 f'{split.successes}/{split.n}' if split else None,
-                split.iou_of_successes if split else None,
-                None if error is None else 100 * error,
+                split.iou_of_successes.value if split and split.iou_of_successes else None,
+                None if error is None else 100 * error.value,
             ]
         expected = row.summary.expected_iou_over_splits
         lines.append([*line, f'{row.summary.successes}/{row.summary.n}', expected.value if expected else None])
@@ -52,14 +54,24 @@ def estimate_table(rows: Sequence[ConditionRow]) -> Table:
     for row in rows:
         s = row.summary
         lines.append([row.policy, row.condition, 'success rate', s.successes / s.n, *s.success_interval])
-        for name, found in (
-            ('E(IoU) over splits', s.expected_iou_over_splits),
-            ('E(IoU) over trials', s.expected_iou_over_trials),
-            ('mean IoU', s.mean_iou),
-            ('e_trans of successes, cm', s.translation_error_of_successes_m),
-            ('e_trans of all, cm', s.translation_error_of_all_m),
-        ):
-            scale = 100 if name.startswith('e_trans') else 1
+        named: list[tuple[str, Estimate | None, float]] = [
+            ('E(IoU) over splits', s.expected_iou_over_splits, 1),
+            ('E(IoU) over trials', s.expected_iou_over_trials, 1),
+            ('mean IoU', s.mean_iou, 1),
+            ('e_trans of successes, cm', s.translation_error_of_successes_m, 100),
+            ('e_trans of all, cm', s.translation_error_of_all_m, 100),
+            ('alignment angle of successes, degrees', s.alignment_angle_of_successes_rad, 180 / math.pi),
+            ('alignment angle of all, degrees', s.alignment_angle_of_all_rad, 180 / math.pi),
+        ]
+        for split in s.splits:
+            rate = Estimate(split.successes / split.n, split.success_interval)
+            named += [
+                (f'{split.split}: success rate', rate, 1),
+                (f'{split.split}: IoU of successes', split.iou_of_successes, 1),
+                (f'{split.split}: e_trans of successes, cm', split.translation_error_of_successes_m, 100),
+                (f'{split.split}: e_trans of all, cm', split.translation_error_of_all_m, 100),
+            ]
+        for name, found, scale in named:
             if found is not None:
                 ends = (scale * end for end in found.interval)
                 lines.append([row.policy, row.condition, name, scale * found.value, *ends])

@@ -103,9 +103,9 @@ def start_figure(trials: Sequence[StartTrial], *, looks: Looks | None = None) ->
     )  # fmt: skip
     for panel, (policy, look) in zip(panels, shown.items(), strict=True):
         for good, marker in ((True, 'o'), (False, 'x')):
-            rows = [t for t in trials if t.policy == policy and t.success is good]
+            cell = [t for t in trials if t.policy == policy and t.success is good]
             panel.plot(
-                [100 * t.x_m for t in rows], [100 * t.y_m for t in rows], marker, color=look.color, ms=4, alpha=0.8
+                [100 * t.x_m for t in cell], [100 * t.y_m for t in cell], marker, color=look.color, ms=4, alpha=0.8
             )
         panel.set_title(policy)
         panel.set_aspect('equal')

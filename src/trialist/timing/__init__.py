@@ -30,7 +30,7 @@ from trialist.timing.scalar import (
     uph_of_successes,
 )
 from trialist.timing.tally import RecordedTime, SuccessCount, recorded_times, success_counts
-from trialist.timing.verdict import AllPairs, TimingComparison, compare_all, compare_timing
+from trialist.timing.verdict import AllPairs, Planned, TimingComparison, compare_all, compare_timing
 from trialist.timing.watch import WatchedScore, WatchedTrial, episode_promptness, episode_success, watch_trial
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     'NullSetup',
     'Operations',
     'PValueRule',
+    'Planned',
     'RecordedTime',
     'RelativeScore',
     'ScalarTest',

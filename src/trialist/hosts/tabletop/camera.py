@@ -1,6 +1,9 @@
 """RGB-D cameras: rendering with EGL or OSMesa, whichever works, and calibration in the OpenCV frame.
 
 A camera's frame has x right, y down, z ahead. Depth is in metres along z; what is beyond the far plane is infinite.
+
+There is no multisampling: of a multisampled depth buffer OpenGL hands over one sample a pixel. It lies 1/8 of a pixel
+to the left of the centre and 3/8 below it, so that depth would not fit the colours or the calibration.
 """
 
 from __future__ import annotations
@@ -79,7 +82,10 @@ def _gl_context(width_px: int, height_px: int) -> Any:
 
 
 class Pictures:
-    """The cameras of one cell; one off-screen buffer for all, made anew when the scene changes."""
+    """The cameras of one cell; one off-screen buffer for all scenes, since making it takes longer than an episode.
+
+    It depends on a scene by its textures alone; those are handed over when they differ.
+    """
 
     def __init__(self, cameras: tuple[str, ...], *, height_px: int, width_px: int) -> None:
         if cameras and not (8 <= height_px <= 960 and 8 <= width_px <= 1280):
@@ -89,6 +95,7 @@ class Pictures:
         self._gl: Any = None
         self._context: Any = None
         self._model: Any = None
+        self._textures = b''
 
     def take(self, scene: Scene, data: Any) -> dict[str, Picture]:
         """Render every camera as the world stands."""
@@ -123,12 +130,19 @@ class Pictures:
             self._gl.make_current()
             return
         mujoco = load_mujoco()
-        self.close()
-        self._gl = _gl_context(self.width_px, self.height_px)
-        self._gl.make_current()
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
-        self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
+        textures = model.tex_data.tobytes()
+        if self._context is None:
+            self._gl = _gl_context(self.width_px, self.height_px)
+            self._gl.make_current()
+            model.vis.quality.offsamples = 0
+            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+            mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
+            self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
+        else:
+            self._gl.make_current()
+            for texture in range(model.ntex) if textures != self._textures else ():
+                mujoco.mjr_uploadTexture(model, self._context, texture)
+        self._textures = textures
         self._rect = mujoco.MjrRect(0, 0, self.width_px, self.height_px)
         self._scene = mujoco.MjvScene(model, maxgeom=300)
         self._option = mujoco.MjvOption()

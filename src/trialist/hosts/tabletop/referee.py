@@ -42,7 +42,7 @@ class Referee:
         self._stop_force_n = stop_force_n
         goals = {g.item: g for g in layout.goals}
         self._types = layout.scene.item_types
-        self._tracks = {name: _Track(goals.get(name)) for name in self._types}
+        self._tracks = {n: _Track(goals.get(n)) for n in self._types if n not in layout.distractors}
         self._events: list[Event] = []
         self.outcome: Outcome | None = None
         self.reason = ''
