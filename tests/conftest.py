@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.browser import Browser, launched
 
 settings.register_profile('default', deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile('default')
@@ -29,3 +31,10 @@ def shared_path(*parts: str) -> Path:
 @pytest.fixture(scope='session')
 def shared() -> object:
     return shared_path
+
+
+@pytest.fixture(scope='session')
+def browser() -> Iterator[Browser]:
+    """One headless browser for the session; skips without, or fails under CI."""
+    with launched() as started:
+        yield started

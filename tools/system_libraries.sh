@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install the libraries that headless rendering needs, if they are missing and this machine has apt.
+# Install what headless rendering and the checks of pages need (GL, a browser), if missing and this machine has apt.
 set -eu
 missing=''
 have() { ldconfig -p 2>/dev/null | grep -q "$1"; }
@@ -7,14 +7,16 @@ have libOSMesa.so || missing="$missing libosmesa6"
 have libEGL.so.1 || missing="$missing libegl1 libegl-mesa0"
 have libGL.so.1 || missing="$missing libgl1 libgl1-mesa-dri"
 have libGLESv2.so.2 || missing="$missing libgles2"
+command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 \
+  || command -v google-chrome >/dev/null 2>&1 || missing="$missing chromium"
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
-  echo "headless rendering wants$missing; install them with your system's package manager" >&2
+  echo "headless rendering and the checks of pages want$missing; install them with your system's package manager" >&2
   exit 0
 fi
 as_root=''
 [ "$(id -u)" = 0 ] || as_root='sudo -n'
-echo "installing$missing for headless rendering"
+echo "installing$missing for headless rendering and the checks of pages"
 if ! { $as_root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq $missing >/dev/null; }; then
-  echo "could not install$missing: whatever renders will say so; the rest works without" >&2
+  echo "could not install$missing: whatever needs them will say so; the rest works without" >&2
 fi

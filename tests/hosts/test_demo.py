@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -38,8 +37,7 @@ def test_only_an_earlier_demo_is_removed(tmp_path: Path) -> None:
 
 
 def test_every_task_has_active_safety_specs() -> None:
-    with resources.as_file(resources.files('trialist.hosts.tabletop') / 'safety.toml') as path:
-        registry = load_registry(path)
+    registry = load_registry()
     assert set(registry.tasks('tabletop')) == set(TASKS)
     families = {s.family for s in registry.active('tabletop', 'bin_to_bin')}
     assert {'arm_furniture_force', 'max_contact_force', 'joint_torque', 'self_collision_free'} <= families

@@ -117,3 +117,13 @@ def test_an_unknown_host_condition_or_option_is_named(tmp_path: Path) -> None:
         run_trial(make_plan(conditions=['drifft']), tmp_path / 'b', workers=0)
     with pytest.raises(InputError, match='does not take these options'):
         run_trial(make_plan(host={'use': 'point-mass', 'options': {'colour': 1}}), tmp_path / 'c', workers=0)
+
+
+def test_a_policy_card_is_declared_with_the_policy_and_a_wrong_field_is_named(tmp_path: Path) -> None:
+    card = '{checkpoint = "step 30000", image_resolution_px = [224, 224]}'
+    text = MINIMAL.replace('a = "seek"', f'a = {{use = "seek", card = {card}}}')
+    plan = read_plan(written(tmp_path, text))
+    assert plan.policies['a'].card == {'checkpoint': 'step 30000', 'image_resolution_px': [224, 224]}
+    assert plan_from_json(plan.as_json()) == plan
+    with pytest.raises(InputError, match="did you mean 'checkpoint'"):
+        read_plan(written(tmp_path, text.replace('checkpoint', 'checkpont')))

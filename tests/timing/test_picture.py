@@ -194,7 +194,7 @@ def test_plot_writes_a_file_and_lists_names(store: Path, tmp_path: Path) -> None
         (['compare', 'STORE', 'openpi'], 'wanted two policies'),
         (['compare', 'STORE', 'openpi', 'act', '--method', 'permute'], "no method named 'permute'"),
         (['plot', 'cdff', 'STORE'], "did you mean 'cdf'"),
-        (['plot', 'cdf'], 'wanted a figure and a store'),
+        (['plot', 'cdf'], 'cdf wants the folder of a store; found nothing'),
         (['plot', 'cdf', 'STORE', '-o', 'fig.bmp'], 'wanted a figure file'),
         (['calibrate', 'STORE', '--setup', 'same'], 'no null setup'),
         (['score', 'STORE', '--label', 'camera'], 'camera_side'),

@@ -208,7 +208,7 @@ def test_bridge_power_is_within_three_points_of_the_detection_rate() -> None:
 
 
 @pytest.mark.study
-@pytest.mark.parametrize('pilot', [12, 38])
+@pytest.mark.parametrize('pilot', [5, 12, 38])
 def test_the_interval_of_the_needed_n_covers_the_true_one(pilot: int) -> None:
     rng = np.random.default_rng(pilot)
     a, b = population('groot', 1000, rng), population('act', 1000, rng)

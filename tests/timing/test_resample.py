@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trialist.errors import NotEstimable
-from trialist.timing import Operations, auc, curve_auc, ks_distance, rmst, success_curve
+from trialist.timing import Operations, auc, curve_auc, kernel, ks_distance, rmst, success_curve
 from trialist.timing.estimate import resampled_cells
+from trialist.timing.reference import auc_draws
 from trialist.timing.resample import (
     NullMethod,
     contrast_trials,
     curve_draws,
     ks_trials,
+    macro_curve_draws,
     pair_layout,
     scalar_draws,
-    scalar_jackknife,
     sort_cell,
 )
 
@@ -30,21 +31,6 @@ def random_cell(rng: np.random.Generator, *, n_episodes: int = 12, coarse: bool 
     times = np.ceil(times / 10) * 10 if coarse else times
     ghost = rng.random(len(times)) < 0.1
     return Operations(np.where(ghost, INF, times), ghost | (rng.random(len(times)) < 0.7), episode)
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 2**32), st.booleans())
-def test_leaving_one_episode_out_equals_the_plain_curve_without_it(seed: int, coarse: bool) -> None:
-    cell = random_cell(np.random.default_rng(seed), coarse=coarse)
-    table = scalar_jackknife(sort_cell(cell), tau_s=60.0, levels=[0.25, 0.5])
-    for e in range(cell.n_episodes + 1):
-        rest = cell.take([c for c in range(cell.n_episodes) if c != e])
-        curve = success_curve(rest.durations_s, rest.observed)
-        assert table[e, 0] == pytest.approx(rmst(curve, 60.0), abs=1e-10)
-        assert table[e, 1] == pytest.approx(curve.at(60.0), abs=1e-12)
-        assert table[e, 3] == pytest.approx(curve.plateau, abs=1e-12)
-        median = curve.median_s
-        assert np.isnan(table[e, 5]) if median is None else table[e, 5] == median
 
 
 def test_bootstrap_rows_are_curves_of_resampled_episodes() -> None:
@@ -151,6 +137,42 @@ def test_auc_by_kernel_equals_auc_by_curves_and_is_antisymmetric(seed: int, coar
     by_kernel = auc({'s': a}, {'s': b}, tau_s=tau_s, n_resamples=2, rng=rng).value
     assert by_kernel == pytest.approx(curve_auc(*curves, tau_s=tau_s), abs=1e-12)
     assert curve_auc(*curves, tau_s=tau_s) + curve_auc(*curves[::-1], tau_s=tau_s) == pytest.approx(1, abs=1e-12)
+
+
+def drawn_episodes(seed: np.uint64, row: int, n: int) -> np.ndarray:
+    """Which episodes resample `row` of a stream draws."""
+    weight = np.zeros(n, dtype=np.int32)
+    kernel._draw_episodes(np.uint64(kernel._stream(seed, row)), n, weight)
+    return np.repeat(np.arange(n), weight)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.booleans(), st.sampled_from([None, 60.0]), st.sampled_from([3, 12]))
+def test_resampled_auc_and_chances_are_those_of_the_plain_curves(
+    seed: int, coarse: bool, tau_s: float | None, n_episodes: int
+) -> None:
+    """Few episodes, so that a resample's last operation is often censored and its curve unknown from there."""
+    rng = np.random.default_rng(seed)
+    cells = [random_cell(rng, n_episodes=n_episodes, coarse=coarse) for _ in range(2)]
+    seeds = np.uint64(seed), np.uint64(seed + 1)
+    areas = auc_draws(cells[0], cells[1], seeds=seeds, tau_s=tau_s, n_resamples=35, threads=2).draws
+    grid = np.array([20.0, 30.0, 60.0])
+    chances = curve_draws(sort_cell(cells[0]), grid, n_resamples=35, seed=seeds[0], threads=2)
+    for row in range(35):
+        drawn = [c.take(drawn_episodes(s, row, n_episodes)) for c, s in zip(cells, seeds, strict=True)]
+        curves = [success_curve(c.durations_s, c.observed) for c in drawn]
+        assert areas[row] == pytest.approx(curve_auc(*curves, tau_s=tau_s), abs=1e-12)
+        assert chances[row] == pytest.approx(curves[0].at(grid), abs=1e-12)
+
+
+def test_the_resampled_macro_curve_is_the_mean_of_the_resampled_curves() -> None:
+    rng = np.random.default_rng(9)
+    cells = [(sort_cell(random_cell(rng, coarse=k == 1)), np.uint64(k)) for k in range(3)]
+    grid = np.concatenate([np.unique(np.concatenate([c.times_s[::2] for c, _ in cells])), [500.0]])
+    for threads in (1, 2):
+        macro = macro_curve_draws(cells, grid, n_resamples=70, threads=threads)
+        each = [curve_draws(cell, grid, n_resamples=70, seed=seed) for cell, seed in cells]
+        assert macro == pytest.approx(np.mean(each, axis=0), abs=1e-13)
 
 
 def test_auc_without_censoring_is_the_share_of_won_races() -> None:

@@ -9,6 +9,7 @@ from trialist.episodes import Episode, Event, EventKind, Outcome
 from trialist.errors import InputError
 from trialist.testing import effect_pair, paper_like_cohort
 from trialist.timing import (
+    AllPairs,
     Cause,
     Cohort,
     Operations,
@@ -236,10 +237,32 @@ def test_a_safety_stop_counts_the_same_everywhere() -> None:
     assert modes.operation_rate(Cause.SAFETY_STOP) == modes.operation_rate(Cause.TAIL) == 1 / 5
 
 
-def test_one_or_two_episodes_a_cell_promise_no_needed_number() -> None:
+def test_fewer_than_five_episodes_a_cell_promise_no_needed_number() -> None:
     def cells(count: int, time_s: float) -> dict[str, Operations]:
         return {stratum: arm(np.full(count, time_s))['s'] for stratum in ('cup', 'towel')}
 
-    for count, is_planned in ((1, False), (2, False), (3, True)):
+    for count, is_planned in ((1, False), (2, False), (4, False), (5, True)):
         result = compare(cells(count, 2.0), cells(count, 9.0))
         assert (result.needed is not None) is is_planned  # type: ignore[attr-defined]
+
+
+def test_what_is_planned_and_the_threads_change_no_other_number(found: dict[str, Cohort]) -> None:
+    models = [c for n, c in found.items() if n != 'human']
+
+    def compared(planned: str, threads: int) -> AllPairs:
+        return compare_all(
+            models, rng=np.random.default_rng(0), n_resamples=99, planned=planned, threads=threads, alpha=0.02
+        )
+
+    every, none = compared('all', 1), compared('none', 3)
+    assert all(c.needed is not None for c in every.comparisons)
+    assert all(c.needed is None for c in none.comparisons)
+    assert every.p_holm == none.p_holm
+    some = compare_all(models, rng=np.random.default_rng(0), n_resamples=999, planned='unresolved')
+    whole = compare_all(models, rng=np.random.default_rng(0), n_resamples=999)
+    unresolved = [c.verdict is Verdict.UNRESOLVED for c in some.comparisons]
+    assert any(unresolved)
+    assert not all(unresolved)
+    for is_open, one, other in zip(unresolved, some.comparisons, whole.comparisons, strict=True):
+        assert one.advantages == other.advantages
+        assert one.needed == (other.needed if is_open else None)

@@ -31,9 +31,12 @@ VERBS: dict[str, tuple[str, str]] = {
     'power': ('trialist.cli.power:power_app', 'How many rollouts, and what they can tell.'),
     'safety': ('trialist.cli.safety:safety_app', 'Was it safe while it succeeded?'),
     'robustness': ('trialist.cli.robustness:robustness', 'What a changed world costs each policy.'),
+    'gate': ('trialist.cli.gate:gate', 'No worse than the baseline? An exit code says so.'),
     'audit': ('trialist.cli.audit:audit_app', 'Does the benchmark score mean anything?'),
     'actions': ('trialist.cli.actions:actions_app', 'Score models on recorded actions.'),
-    'plot': ('trialist.cli.plot:plot', 'Draw a figure from a store.'),
+    'report': ('trialist.cli.report:report', 'Write one page with all that is known of a trial.'),
+    'plot': ('trialist.cli.plot:plot', 'Draw a named figure from a store.'),
+    'tables': ('trialist.cli.tables:tables', 'Print a named table from a store.'),
 }
 
 

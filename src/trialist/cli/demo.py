@@ -10,8 +10,12 @@ import typer
 from trialist.cli.output import print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trialist.episodes import Episode
+    from trialist.report import Ranking, SafetyPart, TrialReport
     from trialist.safety import SafetySummary
-    from trialist.timing import AllPairs, Cohort
+    from trialist.timing import AllPairs
 
 TAU_S = 60.0
 MARK = '.trialist-demo'
@@ -67,53 +71,46 @@ def prepare(to: Path, *, episodes: int, seed: int) -> Path:
 
 
 def report(to: Path, store: Path, *, seed: int) -> None:
-    """Score, compare, look at safety, draw; then the three sentences."""
-    import numpy as np
-
-    from trialist.cli.plot import plot
-    from trialist.cli.score import score
+    """Score, compare, look at safety, write the report; then the three sentences."""
+    from trialist.cli.report import write_document
     from trialist.episodes import read_store
+    from trialist.report import ReportOptions, build_report
+    from trialist.show.report import trial_document
     from trialist.show.safety import quadruple_table
-    from trialist.show.timing import all_pairs_table
-    from trialist.timing import Scale, cohorts, compare_all, find_reference
+    from trialist.show.timing import all_pairs_table, headline_table
 
     typer.echo('4. Time to success, verdicts and safety\n')
-    score(store, tau=TAU_S)
-    found = {name: c for name, c in cohorts(read_store(store).episodes()).items() if c.cells}
-    anchor = find_reference(found, None)
-    arms = {name: c for name, c in found.items() if anchor is None or name != anchor.policy}
-    pairs = compare_all(
-        list(arms.values()), rng=np.random.default_rng(seed), reference=anchor, scale=Scale(tau_s=TAU_S)
-    )
+    found = build_report(read_store(store), ReportOptions(tau_s=TAU_S, seed=seed, n_resamples=2000))
+    ranking, pairs, safety = demo_parts(found)
+    print_table(
+        headline_table(
+            list(ranking.scores.values()), ranking.relative, tau_s=ranking.tau_s, n_resamples=found.options.n_resamples,
+            reference=ranking.reference,
+        )
+    )  # fmt: skip
     print_table(all_pairs_table(pairs))
-    safety = score_safety(store, seed)
-    print_table(quadruple_table(safety))
-    plot('cdf', store, output=to / 'cdf.png', tau=TAU_S)
+    print_table(quadruple_table(safety.summary))
+    write_document(trial_document(found), 'html', to / 'report.html')
     typer.echo('\nWhat to take away\n')
-    for number, sentence in enumerate(sentences(arms, pairs, safety), start=1):
+    for number, sentence in enumerate(sentences(found.episodes, pairs, safety.summary), start=1):
         typer.echo(f'{number}. {sentence}')
-    typer.echo(f'\nThe record is {store}, the figure {to / "cdf.png"}, the plan {to / "trial.toml"}.')
+    typer.echo(f'\nOpen {to / "report.html"} in a browser. The record is {store}, the plan {to / "trial.toml"}.')
 
 
-def score_safety(store: Path, seed: int) -> SafetySummary:
-    """The safety of every policy, by the registry of the embedded cell."""
-    from importlib import resources
+def demo_parts(found: TrialReport) -> tuple[Ranking, AllPairs, SafetyPart]:
+    """The parts that the demo's trial always has."""
+    from trialist.report import Absent
 
-    import numpy as np
-
-    from trialist.episodes import read_store
-    from trialist.safety import Scoring, load_registry, score_pairs, store_pairs, summarize_safety
-
-    with resources.as_file(resources.files('trialist.hosts.tabletop') / 'safety.toml') as path:
-        registry = load_registry(path)
-    scores = list(score_pairs(store_pairs(read_store(store)), scoring=Scoring(registry)))
-    return summarize_safety(scores, rng=np.random.default_rng(seed), registry=registry, n_resamples=2000)
+    if isinstance(found.ranking, Absent) or isinstance(found.ranking.pairs, Absent) or isinstance(found.safety, Absent):
+        raise AssertionError('a demo trial has a ranking, pairs and safety')
+    return found.ranking, found.ranking.pairs, found.safety
 
 
-def sentences(arms: dict[str, Cohort], pairs: AllPairs, safety: SafetySummary) -> list[str]:
+def sentences(episodes: Sequence[Episode], pairs: AllPairs, safety: SafetySummary) -> list[str]:
     """What a person should take away; each is read off the results, and says so where they do not hold it."""
-    from trialist.timing import Verdict, success_curve
+    from trialist.timing import Verdict, cohorts, success_curve
 
+    arms = cohorts(episodes)
     told = {frozenset((c.policy_a, c.policy_b)): c for c in pairs.comparisons}
     lines = [told[frozenset((FAST, SLOW))].sentence]
     parts = []

@@ -1,4 +1,4 @@
-"""trialist plot: any figure by name, from any store."""
+"""trialist plot: any figure by name, in the width and font of a paper."""
 
 from __future__ import annotations
 
@@ -7,42 +7,56 @@ from typing import Annotated
 
 import typer
 
-from trialist.cli.output import print_table
+from trialist.cli.named import ListOption, PolicyOption, SourcesArgument, StratumOption
+from trialist.cli.output import FormatOption
 from trialist.cli.source import ReferenceOption, ResamplesOption, SeedOption, TauOption, WhereOption
 
 
 def plot(
     name: Annotated[str | None, typer.Argument(metavar='NAME', help='The figure; see --list.')] = None,
-    store: Annotated[Path | None, typer.Argument(metavar='STORE', help='The folder of the store.')] = None,
+    sources: SourcesArgument = None,
     output: Annotated[Path | None, typer.Option('--output', '-o', help='Where to write: .svg, .pdf or .png.')] = None,
-    listed: Annotated[bool, typer.Option('--list', help='List the figures and stop.')] = False,
-    policy: Annotated[list[str] | None, typer.Option('--policy', '-p', help='Only these policies; repeat.')] = None,
-    stratum: Annotated[list[str] | None, typer.Option('--stratum', '-s', help='Only these strata; repeat.')] = None,
+    listed: ListOption = False,
+    policy: PolicyOption = None,
+    stratum: StratumOption = None,
     reference: ReferenceOption = None,
     tau: TauOption = 240.0,
     resamples: ResamplesOption = 1000,
     seed: SeedOption = 0,
     where: WhereOption = None,
+    style: Annotated[
+        str, typer.Option('--style', help='A venue: ieee, acm, icml, neurips, jmlr, lncs, nature or plain.')
+    ] = '',
+    width: Annotated[str, typer.Option('--width', help='column or page of the style, or 3.5in, 252pt, 89mm.')] = '',
+    height: Annotated[str, typer.Option('--height', help='In the same units; by default what the figure needs.')] = '',
+    font: Annotated[str, typer.Option('--font', help='sans or serif.')] = '',
+    font_size: Annotated[float | None, typer.Option('--font-size', help='Of the axes, in points.')] = None,
+    form: FormatOption = 'text',
 ) -> None:
-    """Draw a figure from a store.
+    """Draw a figure by name.
 
-    Example: `trialist plot cdf runs/may -o cdf.pdf`
+    Example: `trialist plot cdf runs/may -o cdf.pdf --style ieee --width column`
     """
-    from trialist.cli.source import read_episodes
+    from trialist.cli.named import list_table, named_request
+    from trialist.cli.output import print_table
     from trialist.errors import InputError
-    from trialist.show.figure import save_figure
-    from trialist.show.figure_catalog import FigureRequest, figure_summaries, find_figure
-    from trialist.show.table import table
+    from trialist.show.figure import save_figure, styled
+    from trialist.show.figure_catalog import find_figure
+    from trialist.show.paper import listed_figures
+    from trialist.show.paper_style import figure_style
+    from trialist.show.request import input_of
 
     if listed:
-        print_table(table('Figures', ['name', 'what it shows'], figure_summaries()))
+        print_table(list_table('Figures', listed_figures()), form)
         return
-    if name is None or store is None:
-        raise InputError('wanted a figure and a store: trialist plot NAME STORE -o FILE; names: trialist plot --list')
+    if name is None:
+        raise InputError('wanted a figure: trialist plot NAME SOURCE... -o FILE; names: trialist plot --list')
+    chosen = figure_style(style, width=width, height=height, font=font, font_size_pt=font_size)
     draw = find_figure(name)
-    request = FigureRequest(
-        episodes=tuple(read_episodes(store, where)), store=store, policies=tuple(policy or ()),
-        strata=tuple(stratum or ()), reference=reference, tau_s=tau, n_resamples=resamples, seed=seed,
+    request = named_request(
+        name, input_of(draw), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
+        resamples=resamples, seed=seed,
     )  # fmt: skip
-    written = save_figure(draw(request), output or Path(f'{name}.pdf'))
+    with styled(chosen):
+        written = save_figure(draw(request), output or Path(f'{name}.pdf'))
     typer.echo(f'wrote {written}')

@@ -10,7 +10,7 @@ from trialist.conditions.background import (
     rim_background,
     table_background,
 )
-from trialist.conditions.chaos import CHAOS, KINDS, draw_chaos, draw_condition, severity_ladder
+from trialist.conditions.chaos import CHAOS, KINDS, draw_chaos, draw_condition, is_drawable, severity_ladder
 from trialist.conditions.condition import (
     NOMINAL,
     Compound,
@@ -69,6 +69,7 @@ __all__ = [
     'draw_chaos',
     'draw_condition',
     'frames_of',
+    'is_drawable',
     'meaning',
     'parts_of',
     'read_condition',

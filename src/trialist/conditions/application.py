@@ -39,11 +39,14 @@ class Application:
 
     def instruction(self, canonical: str) -> str:
         """What the policy is told; a paraphrase of another instruction is an error."""
-        if self.by_words is None:
-            return canonical
-        if self.by_words.canonical != canonical:
-            raise InputError(f'the paraphrase is of {self.by_words.canonical!r}, the task says {canonical!r}')
-        return self.by_words.text
+        return canonical if self.by_words is None else self.by_words.say(canonical).text
+
+    def account(self) -> dict[str, str]:
+        """Who applies each kind: the world, the frames, the words or the clock."""
+        parts: list[tuple[Condition | None, str]] = [(c, 'world') for c in self.by_host]
+        parts += [(c, 'frames') for c in self.by_frames]
+        parts += [(self.by_words, 'words'), (self.by_clock, 'clock')]
+        return {part.kind: who for part, who in parts if part is not None}
 
     def disturb(self, frames: Iterable[Frame], *, step: int) -> dict[str, Frame]:
         """Every frame disturbed, by camera."""

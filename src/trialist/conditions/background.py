@@ -22,6 +22,9 @@ from trialist.conditions.condition import (
 )  # fmt: skip
 from trialist.errors import InputError
 
+N_COLORS = 3
+VALUES = (0.75, 0.45)  # how bright they are, in turn
+
 
 class Texture(enum.StrEnum):
     CHECKER = 'checker'
@@ -44,7 +47,7 @@ class Background(SingleCondition):
     severity: float
     seed: int
     texture: str
-    hue: float  # of the texture's one colour, 0..1; the other is across the circle
+    hue: float  # of the texture's first colour, 0..1; the others are spread evenly over the circle
     saturation: float
     period: float  # of the texture, as a share of the picture's height
     strength: float  # 0 keeps the old look, 1 replaces it
@@ -57,8 +60,8 @@ class Background(SingleCondition):
             seed=seed,
             texture=str(rng.choice([t.value for t in Texture])),
             hue=float(rng.random()),
-            saturation=float(rng.uniform(0.3, 0.9)),
-            period=float(rng.uniform(0.05, 0.25)),
+            saturation=float(rng.uniform(0.6, 0.95)),
+            period=float(rng.uniform(0.1, 0.3)),
             strength=s * float(rng.uniform(0.85, 1.0)),
         )
 
@@ -77,17 +80,20 @@ class Background(SingleCondition):
         angle = float(rng.uniform(0, np.pi))
         u, v = x * np.cos(angle) + y * np.sin(angle), -x * np.sin(angle) + y * np.cos(angle)
         if self.texture == Texture.CHECKER:
-            share = (np.floor(u) + np.floor(v)) % 2
+            which = (np.floor(u) + 2 * np.floor(v)) % N_COLORS
         elif self.texture == Texture.STRIPES:
-            share = np.floor(u) % 2
+            which = np.floor(u) % N_COLORS
         else:
             phases = rng.uniform(0, 2 * np.pi, (4, 2))
             waves = [np.sin(u * (k + 1) + p) + np.sin(v * (k + 1) + q) for k, (p, q) in enumerate(phases)]
-            share = (np.sum(waves, axis=0) > 0).astype(float)
-        first = np.array(colorsys.hsv_to_rgb(self.hue, self.saturation, 0.75))
-        second = np.array(colorsys.hsv_to_rgb((self.hue + 0.5) % 1, self.saturation, 0.45))
-        colors: FloatArray = 255.0 * (share[..., None] * first + (1 - share[..., None]) * second)
+            which = np.clip(np.floor(np.sum(waves, axis=0) / 1.5 + N_COLORS / 2), 0, N_COLORS - 1)
+        colors: FloatArray = 255.0 * self.colors()[which.astype(np.int64)]
         return colors
+
+    def colors(self) -> FloatArray:
+        """The texture's colours (3, 3), 0..1: hues spread evenly over the circle, light and dark in turn."""
+        hues = [(self.hue + k / N_COLORS) % 1 for k in range(N_COLORS)]
+        return np.array([colorsys.hsv_to_rgb(h, self.saturation, VALUES[k % 2]) for k, h in enumerate(hues)])
 
 
 def rim_background(frame: Frame, *, slack: int = 36) -> BoolArray:

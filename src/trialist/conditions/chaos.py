@@ -42,7 +42,7 @@ def draw_condition(
 
     Chaos is a joint draw of every kind in `kinds` (all by default); it takes the instruction in only where one is
     given, and draws over- or under-exposure, not both. `exposure+` and `exposure-` keep their signs in a join
-    (`light+exposure-`).
+    (`light+exposure-`). An empty `instruction` is one that is not known yet: it is paraphrased once it is.
     """
     if name == CHAOS:
         return draw_chaos(severity, seed=seed, instruction=instruction, paraphraser=paraphraser, kinds=kinds)
@@ -71,6 +71,11 @@ def draw_chaos(
     ordered = sorted(wanted, key=APPLICATION_ORDER.index)
     parts = [_draw_one(kind, severity, seed, instruction, paraphraser) for kind in ordered]
     return compose(*parts, name=CHAOS)
+
+
+def is_drawable(name: str) -> bool:
+    """Whether `draw_condition` knows the name."""
+    return name == CHAOS or (bool(name) and all(part in KINDS for part in _split(name)))
 
 
 def severity_ladder(

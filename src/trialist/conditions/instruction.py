@@ -26,7 +26,11 @@ class Paraphraser(Protocol):
 @CONDITIONS.add
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction(SingleCondition):
-    """An instruction in other words: what was asked for, and what was said."""
+    """An instruction in other words: what was asked for, and what was said.
+
+    Where the host draws what is asked for, the words can't be known before its reset: until then `canonical` is empty,
+    and `say` finds the words.
+    """
 
     KINDS: ClassVar[tuple[str, ...]] = ('instruction',)
     EFFECTS: ClassVar[frozenset[Effect]] = frozenset({Effect.INSTRUCTION})
@@ -40,9 +44,25 @@ class Instruction(SingleCondition):
     @classmethod
     def draw(cls, severity: float, *, seed: int, canonical: str, paraphraser: Paraphraser | None = None) -> Instruction:
         s = check_severity('instruction', severity)
+        if not canonical:
+            return cls(severity=s, seed=seed, canonical='', text='', source='')
         chosen = paraphraser or RuleParaphraser()
         text = chosen.paraphrase(canonical, severity=s, seed=seed) if s else canonical
         return cls(severity=s, seed=seed, canonical=canonical, text=text, source=chosen.name if s else 'canonical')
+
+    @property
+    def is_said(self) -> bool:
+        return bool(self.canonical)
+
+    def say(self, canonical: str, *, paraphraser: Paraphraser | None = None) -> Instruction:
+        """The same condition with its words; one that has them stays as it is, for its own instruction only."""
+        if not canonical:
+            raise InputError('the condition instruction needs words to paraphrase; the task has no instruction')
+        if not self.is_said:
+            return Instruction.draw(self.severity, seed=self.seed, canonical=canonical, paraphraser=paraphraser)
+        if self.canonical != canonical:
+            raise InputError(f'the paraphrase is of {self.canonical!r}, the task says {canonical!r}')
+        return self
 
 
 @dataclass(frozen=True, slots=True)

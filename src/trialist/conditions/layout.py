@@ -82,7 +82,7 @@ class Layout(SingleCondition):
         # Large objects first: they have the fewest places.
         for item in sorted((o for o in objects if not o.is_fixed), key=lambda o: -o.size_m[0] * o.size_m[1]):
             for _ in range(tries):
-                pose = self._pose(item, workspace, rng)
+                pose = self.draw_pose(item, workspace, rng)
                 corners = _rectangle(item, pose, clearance_m)
                 if _is_inside(item, pose, workspace) and not any(overlap(corners, other) for other in rectangles):
                     break
@@ -96,7 +96,8 @@ class Layout(SingleCondition):
             rectangles.append(corners)
         return {o.name: placed[o.name] for o in objects}
 
-    def _pose(self, item: Footprint, workspace: Workspace, rng: np.random.Generator) -> PlanarPose:
+    def draw_pose(self, item: Footprint, workspace: Workspace, rng: np.random.Generator) -> PlanarPose:
+        """One pose between the nominal one and a uniform draw, unchecked: for hosts with their own idea of a clash."""
         x, y = rng.uniform(workspace.low_m, workspace.high_m)
         turn = rng.uniform(-math.pi, math.pi)
         s, home = self.severity, item.nominal

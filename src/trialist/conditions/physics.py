@@ -20,7 +20,7 @@ from trialist.conditions.condition import (
 @CONDITIONS.add
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disturbance(SingleCondition):
-    """Unmodelled disturbance: another friction of all surfaces, and a drag on the tool; a host brings it about."""
+    """Unmodelled disturbance: another friction of all surfaces, a drag on the tool, and a cable that pulls at it."""
 
     KINDS: ClassVar[tuple[str, ...]] = ('disturbance',)
     EFFECTS: ClassVar[frozenset[Effect]] = frozenset({Effect.PHYSICS})
@@ -29,6 +29,8 @@ class Disturbance(SingleCondition):
     seed: int
     friction_scale: float  # times the host's own friction
     drag_n_s_m: float  # force against the tool's motion, a newton for each metre a second
+    pull_n: float  # a steady force on the tool, level
+    pull_azimuth_rad: float
 
     @classmethod
     def draw(cls, severity: float, *, seed: int) -> Disturbance:
@@ -37,7 +39,9 @@ class Disturbance(SingleCondition):
             severity=s,
             seed=seed,
             friction_scale=float(2.0 ** (s * 1.5 * signed_size(rng))),
-            drag_n_s_m=30.0 * s * float(rng.uniform(0.6, 1.0)),
+            drag_n_s_m=60.0 * s * float(rng.uniform(0.6, 1.0)),
+            pull_n=60.0 * s * float(rng.uniform(0.6, 1.0)),
+            pull_azimuth_rad=float(rng.uniform(-np.pi, np.pi)),
         )
 
 

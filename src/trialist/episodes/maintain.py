@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from trialist.episodes.part import (
 )
 from trialist.episodes.schema import EPISODE_MIGRATIONS, EVENT_MIGRATIONS, EVENT_SCHEMA, SCHEMA_VERSION, migrate
 from trialist.episodes.store import TRAJECTORY_ROW_GROUP, Store
+from trialist.episodes.trajectory import Trajectory
 from trialist.episodes.unblinding import FOLDER as UNBLINDING
 from trialist.errors import StoreError
 
@@ -188,7 +189,9 @@ def _remove_leftovers(store: Store, stale_after_s: float) -> int:
     return len(old)
 
 
-def add_episodes(store: Store, episodes: Sequence[Episode]) -> Merge:
+def add_episodes(
+    store: Store, episodes: Sequence[Episode], *, trajectories: Mapping[tuple[str, int], Trajectory] | None = None
+) -> Merge:
     """Append the episodes that the store lacks, so that an import can be repeated; a clash adds nothing, by name."""
     given = {e.key: e for e in episodes}
     if len(given) != len(episodes):
@@ -207,7 +210,8 @@ def add_episodes(store: Store, episodes: Sequence[Episode]) -> Merge:
             )
     fresh = [e for e in episodes if e.key not in there]
     if fresh:
-        store.append(fresh)
+        given_steps = trajectories or {}
+        store.append(fresh, trajectories={e.key: given_steps[e.key] for e in fresh if e.key in given_steps})
     return Merge(len(fresh), len(there), 0)
 
 

@@ -1,13 +1,17 @@
-"""Any host under any condition that can be laid over its frames or its words; what it can do itself it does itself."""
+"""Any host under any condition that can be laid over its frames or its words; what it can do itself it does itself.
+
+A trial does this by itself, for every host: the wrapper is for those who drive a host without `trialist.run`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-from trialist.conditions import Application, Condition, Frame, compose, condition_parameters, read_condition, share_out
+from trialist.conditions import Application, Condition, compose, condition_parameters, read_condition, share_out
 from trialist.episodes import Outcome
 from trialist.errors import InputError
+from trialist.run.condition import show_frames
 from trialist.run.convention import HostSpec
 from trialist.run.seam import Action, Host, Observation, PreparedHost, Setup
 
@@ -65,30 +69,7 @@ class DisturbedHost:
     def _disturbed(self, observation: Observation) -> Observation:
         if not self._application.by_frames:
             return observation
-        frames = []
-        for name, image in observation.images.items():
-            camera = observation.cameras.get(name)
-            frames.append(
-                Frame(
-                    name,
-                    image,
-                    observation.depth_m.get(name),
-                    camera.intrinsics_px if camera is not None else None,
-                    camera.world_from_camera if camera is not None else None,
-                )
-            )
-        seen = self._application.disturb(frames, step=self._step)
-        cameras = {
-            name: dataclasses.replace(camera, world_from_camera=pose)
-            for name, camera in observation.cameras.items()
-            if (pose := seen[name].world_from_camera) is not None
-        }
-        return dataclasses.replace(
-            observation,
-            images={name: frame.rgb for name, frame in seen.items()},
-            depth_m={name: frame.depth_m for name, frame in seen.items() if frame.depth_m is not None},
-            cameras=cameras,
-        )
+        return show_frames(self._application, observation, step=self._step)
 
 
 def _inner_setup(setup: Setup, by_host: tuple[Condition, ...]) -> Setup:

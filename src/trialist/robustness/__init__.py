@@ -14,7 +14,14 @@ from trialist.robustness.swap import (
     swap_tests,
     swap_trial,
 )
-from trialist.robustness.trial import ConditionTrial, by_severity, condition_trials, recorded_severity, split_conditions
+from trialist.robustness.trial import (
+    ConditionTrial,
+    by_severity,
+    condition_trials,
+    episodes_by_severity,
+    recorded_severity,
+    split_conditions,
+)
 
 __all__ = [
     'CompoundEffect',
@@ -38,6 +45,7 @@ __all__ = [
     'condition_trials',
     'dose_responses',
     'drops_from_baseline',
+    'episodes_by_severity',
     'falling_rates',
     'half_severity',
     'pairing',

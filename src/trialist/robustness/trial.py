@@ -81,5 +81,19 @@ def by_severity(trials: Sequence[ConditionTrial]) -> list[ConditionTrial]:
     ]
 
 
+def episodes_by_severity(episodes: Iterable[Episode]) -> list[Episode]:
+    """The same for episodes: a condition that was run at several severities is named with each of them."""
+    found = list(episodes)
+    rungs: dict[str, set[float | None]] = {}
+    for episode in found:
+        rungs.setdefault(episode.condition, set()).add(recorded_severity(episode))
+    return [
+        e.replace(condition=f'{e.condition} at {severity:g}')
+        if len(rungs[e.condition]) > 1 and (severity := recorded_severity(e)) is not None
+        else e
+        for e in found
+    ]
+
+
 def policies_of(trials: Iterable[ConditionTrial]) -> list[str]:
     return list(dict.fromkeys(t.policy for t in trials))

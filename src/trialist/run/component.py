@@ -7,10 +7,11 @@ from typing import Any
 
 from trialist.catalog import Catalog
 from trialist.errors import InputError, UnknownName
+from trialist.run.condition import AppliedCondition, draw_entry
 from trialist.run.convention import Target, check_conventions
 from trialist.run.limit import Limiter
-from trialist.run.plan import Clock, HostEntry, LatencyMode, PolicyEntry, TrialPlan
-from trialist.run.seam import Action, HoldingHost, Host, Policy, PreparedHost
+from trialist.run.plan import Clock, ConditionEntry, HostEntry, LatencyMode, PolicyEntry, TrialPlan
+from trialist.run.seam import Action, HoldingHost, Host, Policy, Setup
 
 HOSTS = Catalog(
     'host',
@@ -27,6 +28,7 @@ POLICIES = Catalog(
         'replay': 'trialist.policies.replay:ReplayPolicy',
         'scripted': 'trialist.policies.scripted:ScriptedPolicy',
         'seek': 'trialist.testing.policy:SeekPolicy',
+        'sighted': 'trialist.policies.sighted:SightedPolicy',
     },
     'trialist.policies',
 )
@@ -61,14 +63,11 @@ def _make(catalog: Catalog, use: str, options: Mapping[str, Any]) -> object:
 def check_host_fits(plan: TrialPlan, host: Host) -> None:
     """Raise InputError if the host can not do what the plan asks of it."""
     spec = host.spec
-    for condition in plan.conditions:
-        if condition.name == 'nominal':
-            continue
-        if condition.name not in spec.conditions:
-            raise UnknownName(f'condition that host {spec.name} can bring about', condition.name, spec.conditions)
-        if not isinstance(host, PreparedHost):
-            raise InputError(f'host {spec.name} declares condition {condition.name} and has no prepare() to take it')
     waits = plan.loop.clock is Clock.WALL or plan.loop.latency.mode is not LatencyMode.NONE
+    for entry in plan.conditions:
+        for rung in entry.rungs():
+            applied = check_condition_fits(rung, host)
+            waits = waits or applied.is_late
     if waits and spec.action.target is not Target.DELTA and not isinstance(host, HoldingHost):
         raise InputError(
             f'host {spec.name} takes absolute targets and has no hold(), so it can not be held while a policy thinks; '
@@ -80,6 +79,15 @@ def check_host_fits(plan: TrialPlan, host: Host) -> None:
 
         start = np.zeros(spec.action.width)
     Limiter(plan.loop.limits, spec.action, dt_s=1.0 / spec.control_rate_hz, start=start)
+
+
+def check_condition_fits(entry: ConditionEntry, host: Host) -> AppliedCondition:
+    """Raise InputError if neither the host nor the loop can bring a declared condition about."""
+    name, parameters = draw_entry(entry, seed=0)
+    if not parameters and name not in ('nominal', *host.spec.conditions):
+        raise UnknownName(f'condition that host {host.spec.name} can bring about', name, host.spec.conditions)
+    setup = Setup(task='', seed=0, condition=name, condition_parameters=parameters)
+    return AppliedCondition.of(setup, host)
 
 
 def check_policy_fits(plan: TrialPlan, host: Host, policy: Policy, *, name: str, shown: str) -> None:

@@ -25,6 +25,9 @@ class Delay:
     def total_s(self) -> float:
         return self.network_s + self.inference_s + self.transport_s
 
+    def plus(self, network_s: float, inference_s: float, transport_s: float) -> Delay:
+        return Delay(self.network_s + network_s, self.inference_s + inference_s, self.transport_s + transport_s)
+
     def steps(self, dt_s: float) -> int:
         """Control steps that pass before the action: it is taken at the first step at or after the delay."""
         return max(0, math.ceil(self.total_s / dt_s - SLACK_STEPS))

@@ -5,7 +5,6 @@ An episode with cap T takes at most floor(T * rate) actions. The outcome is the 
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import math
 import time
@@ -17,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.episodes import Outcome, Scene, Trajectory
+from trialist.episodes.episode import ParameterValue
 from trialist.errors import InputError
 from trialist.run.asking import Answer, Asker, ask_now
+from trialist.run.condition import AppliedCondition
 from trialist.run.convention import Target
 from trialist.run.fault import EpisodeStop, Fault, FaultKind, crash
-from trialist.run.latency import Delay, charged_delay
+from trialist.run.latency import NO_DELAY, Delay, charged_delay
 from trialist.run.limit import Limiter
 from trialist.run.phase import NoBoard, Phase, PhaseBoard
 from trialist.run.plan import Clock, LatencyMode, LatencyOptions, LoopOptions, RecordingOptions, Waiting
@@ -72,6 +73,8 @@ class Rollout:
     report: HostReport
     trajectory: Trajectory | None
     started_at: dt.datetime | None  # in wall-clock time only
+    condition_parameters: Mapping[str, ParameterValue] | None = None  # as they were brought about; None: never begun
+    applied_by: Mapping[str, str] = field(default_factory=dict)  # kind of condition -> world, frames, words or clock
 
 
 def run_episode(host: Host, policy: Policy, setup: Setup, *, order: Order, board: PhaseBoard | None = None) -> Rollout:
@@ -99,6 +102,7 @@ class ControlLoop:
         self._host, self._policy, self._setup, self._order = host, policy, setup, order
         self._board = board
         self._spec = host.spec
+        self._applied = AppliedCondition.of(setup, host)
         # Asked once: isinstance over a Protocol costs more than a control step of a fast host.
         self._measured = host if isinstance(host, MeasuredHost) else None
         self._holding = host if isinstance(host, HoldingHost) else None
@@ -111,6 +115,7 @@ class ControlLoop:
         self._session: Session | None = None
         self._asker: Asker | None = None
         self._recorder: Recorder | None = None
+        self._extra: Delay | None = None  # of the answer at hand, by the condition
         self._rest: FloatArray = np.empty((0, self._spec.action.width))
         self._outcome: Outcome | None = None
         self._started_at: dt.datetime | None = None
@@ -126,12 +131,15 @@ class ControlLoop:
         """Prepare and reset the host, then start the policy's session."""
         host, setup = self._host, self._setup
         if isinstance(host, PreparedHost):
-            self._call_host(lambda: host.prepare(setup))
+            self._call_host(lambda: host.prepare(self._applied.host_setup(setup)))
         observation = self._call_host(lambda: host.reset(setup.task, seed=setup.seed))
-        self._take(observation)
+        self._take(observation, step=0)
         self._was_reset = True
-        if isinstance(host, InstructingHost) and not setup.instruction:
-            setup = dataclasses.replace(setup, instruction=self._call_host(host.instruction))
+        canonical = setup.instruction
+        if isinstance(host, InstructingHost) and not canonical:
+            canonical = self._call_host(host.instruction)
+        self._applied = self._call_host(lambda: self._applied.with_words(canonical))
+        setup = self._applied.policy_setup(setup, canonical)
         start = self._call_host(self._holding.hold) if self._holding is not None else None
         self._last_sent: Action | None = start
         limits = self._order.loop.limits
@@ -179,6 +187,8 @@ class ControlLoop:
             report=report,
             trajectory=self._recorder.trajectory() if self._recorder is not None else None,
             started_at=self._started_at,
+            condition_parameters=self._applied.parameters,
+            applied_by=self._applied.account,
         )
 
     # --- asking
@@ -210,7 +220,10 @@ class ControlLoop:
             if answer is not None and accepted is None:
                 accepted = self._accept(answer)
             now_s = time.monotonic()
-            if accepted is not None and now_s >= asked_s + self._injected_s(accepted[1]) - STEP_SLACK:
+            wait_s = math.inf
+            if accepted is not None and answer is not None:
+                wait_s = self._injected_s(accepted[1], answer)
+            if accepted is not None and now_s >= asked_s + wait_s - STEP_SLACK:
                 return accepted
             if answer is None and now_s - asked_s > self._order.policy_limit_s:
                 summary = f'no answer within {self._order.policy_limit_s:g} s at step {self.n_steps}'
@@ -218,9 +231,13 @@ class ControlLoop:
             self._advance(self._waiting_action(), raw=None, delay=None)
         return np.empty((0, self._chunk_shape[1])), None
 
-    def _injected_s(self, delay: Delay | None) -> float:
-        is_injected = self._order.loop.latency.mode is LatencyMode.INJECTED
-        return delay.total_s if is_injected and delay is not None else 0.0
+    def _injected_s(self, delay: Delay | None, answer: Answer) -> float:
+        """How long after the question an answer may be acted on; what was measured has passed by itself."""
+        if delay is None:
+            return 0.0
+        if self._order.loop.latency.mode is LatencyMode.INJECTED:
+            return delay.total_s
+        return answer.elapsed_s + self._extra.total_s if self._extra is not None else 0.0
 
     def _accept(self, answer: Answer) -> tuple[FloatArray, Delay | None]:
         """The actions of an answer, if they are what the policy declared, and what they cost."""
@@ -238,9 +255,14 @@ class ControlLoop:
         if not np.isfinite(actions).all():
             summary = f'actions at step {self.n_steps} are not finite'
             raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
+        return actions.astype(float, copy=False), self._charge(answer)
+
+    def _charge(self, answer: Answer) -> Delay | None:
+        """What an answer costs: as the plan says, and what the condition adds to it; None where nothing is charged."""
+        self._extra = self._applied.delay(self.n_steps)
         options = self._order.loop.latency
         if options.mode is LatencyMode.NONE and not self._is_wall:
-            return actions.astype(float, copy=False), None
+            return self._extra
         if options.mode is LatencyMode.NONE:
             options = MEASURED
         delay = charged_delay(
@@ -250,7 +272,8 @@ class ControlLoop:
             transport_s=self._spec.transport_latency_s,
             rng=self._rng,
         )
-        return actions.astype(float, copy=False), delay
+        extra = self._extra or NO_DELAY
+        return delay.plus(extra.network_s, extra.inference_s, extra.transport_s)
 
     def _waiting_action(self) -> Action:
         if self._order.loop.latency.waiting is Waiting.CONTINUE and len(self._rest):
@@ -278,14 +301,14 @@ class ControlLoop:
             raise self._changed('state')
         if self.n_steps == 0:
             self._check_images_kept()
-        self._take(observation)
+        self._take(observation, step=self.n_steps + 1)
         self._last_sent = sent
         self._outcome = outcome
         self.n_steps += 1
         self._elapsed_s = time.monotonic() - self._started_s if self._is_wall else self.n_steps * self._dt_s
         if self._recorder is not None:
             signals = self._signals()
-            self._recorder.record(self._elapsed_s, observation, raw=raw, sent=sent, delay=delay, signals=signals)
+            self._recorder.record(self._elapsed_s, self._observation, raw=raw, sent=sent, delay=delay, signals=signals)
         self.is_open = outcome is None and self.n_steps < self._most_steps
 
     def _signals(self) -> Mapping[str, Any] | None:
@@ -305,8 +328,8 @@ class ControlLoop:
             self._next_tick_s = now_s
         self._next_tick_s += self._dt_s
 
-    def _take(self, observation: Observation) -> None:
-        """Check an observation against what the host declared, and remember it."""
+    def _take(self, observation: Observation, *, step: int) -> None:
+        """Check an observation against what the host declared, and remember it as the policy will see it."""
         state: Any = getattr(observation, 'state', None)
         if not isinstance(state, np.ndarray) or state.shape != (self._spec.state_width,):
             found = f'{type(observation).__name__} with state of shape {np.shape(state)}'
@@ -316,7 +339,7 @@ class ControlLoop:
         for camera, size in self._spec.images.items():
             if camera not in observation.images or observation.images[camera].shape != (*size, 3):
                 raise self._bad_answer(f'no image of camera {camera} with shape {(*size, 3)}')
-        self._observation = observation
+        self._observation = observation = self._applied.show(observation, step=step)
         self._seen_state = state.tobytes()
         if self.n_steps == 0:
             self._seen_images = {camera: image.tobytes() for camera, image in observation.images.items()}
@@ -346,12 +369,12 @@ class ControlLoop:
         scene: Scene | None = None
         if isinstance(self._host, DescribedHost):
             scene = self._call_host(self._host.scene)
-        has_latency = self._is_wall or self._order.loop.latency.mode is not LatencyMode.NONE
+        is_charged = self._is_wall or self._order.loop.latency.mode is not LatencyMode.NONE
         return Recorder(
             self._spec,
             self._order.recording,
             most_steps=self._most_steps,
-            with_latency=has_latency,
+            with_latency=is_charged or self._applied.is_late,
             scene=scene,
         )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import mmap
-import struct
 import tempfile
 import time
 from typing import BinaryIO
 
-_LAYOUT = struct.Struct('ddd')
+_NUMBERS = 3
+_SIZE = 8 * _NUMBERS
 
 
 class Phase(enum.IntEnum):
@@ -21,27 +21,36 @@ class Phase(enum.IntEnum):
 
 
 class PhaseBoard:
-    """Three numbers in a mapped file: the phase, the monotonic time at which it began, and the episode's own time."""
+    """Three numbers in a mapped file: the phase, the monotonic time at which it began, and the episode's own time.
+
+    Each is written in one piece, the time before the phase: whoever reads in between sees the old phase begin anew,
+    never a new one that began long ago. (`struct.pack_into` would not do: it clears the whole buffer first.)
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
-        self._memory = mmap.mmap(file.fileno(), _LAYOUT.size)
+        self._memory = mmap.mmap(file.fileno(), _SIZE)
+        self._numbers = memoryview(self._memory).cast('d')
 
     @classmethod
     def create(cls) -> PhaseBoard:
         file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the board
-        file.truncate(_LAYOUT.size)
+        file.truncate(_SIZE)
         return cls(file)
 
     def enter(self, phase: Phase, episode_s: float = 0.0) -> None:
-        _LAYOUT.pack_into(self._memory, 0, phase, time.monotonic(), episode_s)
+        numbers = self._numbers
+        numbers[1] = time.monotonic()
+        numbers[2] = episode_s
+        numbers[0] = phase
 
     def read(self) -> tuple[Phase, float, float]:
         """The phase, for how many seconds it has lasted, and how far the episode has come, in its own seconds."""
-        phase, since, episode_s = _LAYOUT.unpack_from(self._memory, 0)
+        phase, since, episode_s = self._numbers
         return Phase(int(phase)), time.monotonic() - since, episode_s
 
     def close(self) -> None:
+        self._numbers.release()
         self._memory.close()
         self.file.close()
 

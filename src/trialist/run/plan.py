@@ -14,10 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from trialist.episodes.episode import ParameterValue
+from trialist.episodes.provenance import PolicyCard
 from trialist.errors import InputError, UnknownName
 from trialist.run.declaration import read_table
 
 HASH_HEX_DIGITS = 32
+LATER_KEYS = (
+    'severity',
+    'kinds',
+    'scene',
+)  # left out of the canonical JSON when not given: older plans keep their hash
 
 
 class Scenes(enum.StrEnum):
@@ -71,22 +77,33 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy, its arguments, and how many actions of each chunk are executed (all of them unless given)."""
+    """A policy, its arguments, and how many actions of each chunk are executed (all of them unless given).
+
+    `card` is what is known of its making, under the names of `PolicyCard`'s fields; it stays sealed with the plan.
+    """
 
     use: str
     options: Mapping[str, Any] = field(default_factory=dict)
     execute: int | None = None
+    card: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.execute is not None and self.execute < 1:
             raise InputError(f'execute is {self.execute}, wanted >= 1')
+        known = [f.name for f in dataclasses.fields(PolicyCard) if f.name != 'policy']
+        for name in self.card:
+            if name not in known:
+                raise UnknownName('field of a policy card', name, known)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEntry:
+    """A task of the host. Tasks that name the same `scene` share their start states, as a swap test needs."""
+
     name: str
     instruction: str = ''
     items: int | None = None
+    scene: str = ''
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +114,32 @@ class StratumEntry:
 
 @dataclass(frozen=True, slots=True)
 class ConditionEntry:
+    """A condition by name, drawn anew for every start state at its severity, or at each of a rising ladder of them.
+
+    With `parameters` instead, those numbers go to the host as they are. `kinds` are the parts of chaos.
+    """
+
     name: str
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    severity: float | tuple[float, ...] | None = None
+    kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.severity is not None and self.parameters:
+            raise InputError(f'condition {self.name}: wanted either a severity or parameters, found both')
+        rungs = self.severity if isinstance(self.severity, tuple) else (self.severity,)
+        if not rungs or any(s is not None and not 0 < s <= 1 for s in rungs):
+            raise InputError(f'condition {self.name}: severity is {self.severity}, wanted above 0 and at most 1')
+        if list(rungs) != sorted(set(rungs), key=lambda s: s or 0.0):
+            raise InputError(f'condition {self.name}: severities must rise, found {list(rungs)}')
+        if self.kinds and self.name != 'chaos':
+            raise InputError(f'condition {self.name}: kinds are the parts of chaos; join others as in light+latency')
+
+    def rungs(self) -> tuple[ConditionEntry, ...]:
+        """The entry once for each severity of its ladder."""
+        if not isinstance(self.severity, tuple):
+            return (self,)
+        return tuple(dataclasses.replace(self, severity=s) for s in self.severity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +296,9 @@ class Cell:
 
     @property
     def name(self) -> str:
-        parts = [self.task.name, self.stratum.name, self.condition.name]
+        severity = self.condition.severity
+        rung = '' if severity is None else f'severity={severity}'
+        parts = [self.task.name, self.stratum.name, self.condition.name, rung]
         parameters = ','.join(f'{k}={v}' for k, v in sorted(self.condition.parameters.items()))
         return ' / '.join([p for p in parts if p] + ([parameters] if parameters else []))
 
@@ -299,12 +342,17 @@ class TrialPlan:
 
     def as_json(self) -> str:
         """The whole plan, defaults filled in, as canonical JSON."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(',', ':'), allow_nan=False)
+        values = dataclasses.asdict(self)
+        for entry in (*values['conditions'], *values['tasks']):
+            for name in LATER_KEYS:
+                if name in entry and not entry[name]:
+                    del entry[name]
+        return json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
 
     def cells(self) -> tuple[Cell, ...]:
         """Every task x stratum x condition, with its time cap."""
         strata = self.strata or (StratumEntry(''),)
-        conditions = self.conditions or (ConditionEntry('nominal'),)
+        conditions = [rung for c in self.conditions for rung in c.rungs()] or [ConditionEntry('nominal')]
         return tuple(self._cell(t, s, c) for t, s, c in itertools.product(self.tasks, strata, conditions))
 
     def _cell(self, task: TaskEntry, stratum: StratumEntry, condition: ConditionEntry) -> Cell:
@@ -339,7 +387,7 @@ def check_plan(plan: TrialPlan) -> None:
     declared: list[tuple[str, list[str]]] = [
         ('task', [t.name for t in plan.tasks]),
         ('stratum', [s.name for s in plan.strata]),
-        ('condition', [f'{c.name} {dict(sorted(c.parameters.items())) or ""}'.strip() for c in plan.conditions]),
+        ('condition', [_condition_name(rung) for c in plan.conditions for rung in c.rungs()]),
     ]
     for kind, names in declared:
         twice = [n for n in names if names.count(n) > 1]
@@ -355,6 +403,11 @@ def check_plan(plan: TrialPlan) -> None:
     shortest = min((cell.time_cap_s for cell in plan.cells()), default=0.0)
     if plan.stopping.tau_s is not None and plan.stopping.tau_s > shortest:
         raise InputError(f'stopping.tau_s is {plan.stopping.tau_s:g}, wanted at most the shortest cap, {shortest:g} s')
+
+
+def _condition_name(entry: ConditionEntry) -> str:
+    severity = '' if entry.severity is None else f'at {entry.severity}'
+    return f'{entry.name} {severity} {dict(sorted(entry.parameters.items())) or ""}'.strip()
 
 
 def _check_amounts(plan: TrialPlan) -> None:

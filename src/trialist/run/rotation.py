@@ -136,6 +136,7 @@ def _slots(
 ) -> list[Slot]:
     pairs = list(itertools.product(block.rounds, sorted(plan.policies)))
     labels = {'fixture': block.fixture} if block.fixture else {}
+    scene = block.cell.task.scene
     slots = []
     for offset, index in enumerate(order):
         round_, policy = pairs[index]
@@ -150,7 +151,7 @@ def _slots(
                 block=f'{session}-b{position + 1}',
                 session=session,
                 fixture=block.fixture,
-                labels={**round_.labels, **labels},
+                labels={**round_.labels, **labels, **({'scene': f'{scene}/{round_.instance}'} if scene else {})},
             )
         )
     return slots
@@ -158,7 +159,7 @@ def _slots(
 
 def scene_seed(plan: TrialPlan, cell: Cell, instance: int, *, policy: str, key: bytes) -> int:
     """The seed of a start state; matched, it is the same for every policy, condition, and plan with this seed."""
-    where = (cell.task.name, cell.stratum.name, instance)
+    where = (cell.task.scene or cell.task.name, cell.stratum.name, instance)
     if plan.scenes is Scenes.MATCHED:
         return derived_seed(b'trialist scene', plan.seed, *where)
     return derived_seed(key, 'scene', plan.seed, policy, cell.name, *where)

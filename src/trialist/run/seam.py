@@ -70,6 +70,7 @@ class HostReport:
     is_unrecoverable: bool | None = None
     reason: str = ''
     instruction: str = ''  # what was asked for in words, if the host drew it
+    labels: Mapping[str, str] = field(default_factory=dict)  # what else it knows of the episode
     events: tuple[Event, ...] = ()
 
 

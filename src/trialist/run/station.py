@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trialist.conditions import is_drawable
 from trialist.episodes import Episode, Outcome, Store, Trajectory
+from trialist.episodes.episode import ParameterValue
 from trialist.errors import InputError, RecordError, TrialistError
 from trialist.run.blinding import Blinding, blinding_of, derived_seed
 from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
+from trialist.run.condition import draw_entry, severity_of
 from trialist.run.fault import Fault, FaultKind, crash
 from trialist.run.fault_text import write_fault
 from trialist.run.loop import Order, Rollout, run_episode
 from trialist.run.phase import NoBoard, Phase, PhaseBoard
-from trialist.run.plan import TrialPlan
+from trialist.run.plan import ConditionEntry, TrialPlan
 from trialist.run.rotation import Slot
 from trialist.run.seam import ClosableHost, ClosablePolicy, Host, HostReport, Policy, Setup
 
@@ -49,7 +52,7 @@ class Context:
             benchmark=self.plan.benchmark,
             stratum=cell.stratum.name,
             condition=cell.condition.name,
-            condition_parameters=cell.condition.parameters,
+            condition_parameters=_declared(cell.condition),
             seed=slot.seed,
             instance=slot.instance,
             repeat=slot.repeat,
@@ -82,7 +85,10 @@ class Context:
             if fault is not None:
                 episode = self.faulty(slot, attempt, fault, duration_s=rollout.duration_s)
                 return (_with_report(episode, rollout.report) if episode.is_valid else episode), fault
-            episode = self.planned(slot, attempt).replace(
+            planned = self.planned(slot, attempt)
+            episode = planned.replace(
+                condition_parameters=_known(rollout.condition_parameters, planned.condition_parameters),
+                labels={**planned.labels, **_account(rollout)},
                 outcome=rollout.outcome or Outcome.TIMEOUT,
                 duration_s=rollout.duration_s,
                 started_at=rollout.started_at,
@@ -104,6 +110,24 @@ class Context:
         store.append([episode], trajectories={episode.key: trajectory} if trajectory is not None else None)
 
 
+def _declared(entry: ConditionEntry) -> Mapping[str, ParameterValue]:
+    """What the plan says of a condition: it identifies the episode, whatever is drawn."""
+    if entry.parameters or entry.name == 'nominal' or not is_drawable(entry.name):
+        return entry.parameters
+    return {'severity': severity_of(entry)}
+
+
+def _known(
+    found: Mapping[str, ParameterValue] | None, planned: Mapping[str, ParameterValue]
+) -> Mapping[str, ParameterValue]:
+    return planned if found is None else found
+
+
+def _account(rollout: Rollout) -> dict[str, str]:
+    told = ', '.join(f'{kind}: {who}' for kind, who in rollout.applied_by.items())
+    return {'condition_applied': told} if told else {}
+
+
 def _with_report(episode: Episode, report: HostReport) -> Episode:
     return episode.replace(
         score=report.score,
@@ -112,6 +136,7 @@ def _with_report(episode: Episode, report: HostReport) -> Episode:
         items_placed=report.items_placed,
         items_lost=report.items_lost,
         instruction=episode.instruction or report.instruction,
+        labels={**report.labels, **episode.labels},
         events=report.events,
     )
 
@@ -227,13 +252,13 @@ def _stillborn(fault: Fault) -> Rollout:
 def setup_of(slot: Slot) -> Setup:
     """What host and policy are told of a slot."""
     cell = slot.cell
-    parameters: Mapping[str, str | int | float | bool] = cell.condition.parameters
+    name, parameters = draw_entry(cell.condition, seed=slot.seed, instruction=cell.task.instruction)
     return Setup(
         task=cell.task.name,
         seed=slot.seed,
         instruction=cell.task.instruction,
         stratum=cell.stratum.name,
-        condition=cell.condition.name,
+        condition=name,
         condition_parameters=parameters,
         instance=slot.instance,
         labels=slot.labels,

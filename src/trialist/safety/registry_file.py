@@ -18,7 +18,7 @@ from trialist.safety.tomlfile import Row, parse_rows, read_rows
 
 E = TypeVar('E', bound=enum.StrEnum)
 
-BUILT_IN = ('tags.toml', 'specs.toml', 'templates.toml', 'libero.toml', 'robocasa.toml')
+BUILT_IN = ('tags.toml', 'specs.toml', 'templates.toml', 'libero.toml', 'robocasa.toml', 'tabletop.toml')
 KINDS = ('tag', 'signal', 'spec', 'template', 'benchmark', 'task', 'task_family')
 TAG_CLASSES = ('signal', 'mechanism', 'object', 'invalidating')
 SPEC_FIELDS = {f.name for f in dataclasses.fields(Spec)}

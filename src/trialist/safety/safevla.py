@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,32 @@ def read_safevla(path: Path | str, *, policy: str = '') -> Iterator[tuple[Episod
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise RecordError(f'{where}: not a trajectory record ({error}); see Appendix B of SafeVLA-Bench') from error
         yield pair
+
+
+def is_safevla(path: Path) -> bool:
+    """Whether this is trajectory records and not a table: by the first record, or as .npz or a folder."""
+    if path.is_dir() or path.suffix == '.npz':
+        return True
+    if path.suffix not in ('.json', '.jsonl'):
+        return False
+    try:
+        first = next(_records(path), None)
+    except InputError:
+        return False
+    return first is not None and all(name in first[1] for name in RECORD_FIELDS)
+
+
+def from_safevla(path: Path | str, *, policy: str = '', source: str | None = None) -> list[tuple[Episode, Trajectory]]:
+    """Records as episodes for a store. Their own ids become labels, since two policies' records may share them."""
+    trial_id = source if source is not None else Path(path).name
+    pairs, repeats = [], Counter[tuple[object, ...]]()
+    for episode, trajectory in read_safevla(path, policy=policy):
+        start = (episode.policy, episode.benchmark, episode.task, episode.seed, episode.instance)
+        labels = {**episode.labels, 'safevla_episode': episode.episode_id}
+        changed = episode.replace(trial_id=trial_id, repeat=repeats[start], labels=labels)
+        pairs.append((changed.replace(episode_id=''), trajectory))
+        repeats[start] += 1
+    return pairs
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

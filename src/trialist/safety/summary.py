@@ -39,7 +39,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over n episodes and its bootstrap interval; one episode has no interval."""
+    """A mean over n episodes and its bootstrap interval; None for one episode, or if no resample drew any of the n."""
 
     value: float
     interval: Interval | None
@@ -237,9 +237,9 @@ class _Resampler:
         if n == 0:
             return None
         value = math.fsum(values[member > 0]) / n
-        if n == 1:
-            return Estimate(value, None, n)
         drawn = bottoms > 0
+        if n == 1 or not drawn.any():
+            return Estimate(value, None, n)
         return Estimate(value, bootstrap_interval(value, tops[drawn] / bottoms[drawn], level=self.level), n)
 
 

@@ -11,35 +11,37 @@ from trialist.audit import (
     CitationCounts,
     Classification,
     Drop,
-    InstanceOutcome,
     LeaderboardAudit,
     TraceComparison,
-    drop_of_outcomes,
-    outcomes_of,
 )
 from trialist.audit.leaderboard import FAMILIES
 from trialist.audit.topline import Cutoff
-from trialist.errors import NotEstimable
 from trialist.show.audit import CLASS_WORDS
-from trialist.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, PALETTE, new_figure
+from trialist.show.figure import (
+    COLUMN_WIDTH_IN,
+    PAGE_WIDTH_IN,
+    THING_PALETTE,
+    add_legend,
+    figure_width_in,
+    fold,
+    new_figure,
+    plain_log_numbers,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from trialist.episodes import Episode
-    from trialist.show.figure_catalog import FigureRequest
-
-CALIBRATION = 'nominal'  # the record's word for the unaltered condition
+RESOLVED_COLOR, UNRESOLVED_COLOR = '#332288', '#7F7F7F'
 CLASS_COLORS = {
     Classification.NO_IMPROVEMENT: '#BDBDBD',
-    Classification.IMPOSSIBLE: '#D55E00',
-    Classification.INCONCLUSIVE: '#F0E442',
-    Classification.GUARANTEED: '#009E73',
+    Classification.IMPOSSIBLE: '#CC6677',
+    Classification.INCONCLUSIVE: '#DDCC77',
+    Classification.GUARANTEED: '#117733',
 }
 GROWTH_COLORS = {
-    Channel.STATE: PALETTE[0], Channel.PIXELS: PALETTE[2], Channel.ACTION_RAW: PALETTE[4],
-    Channel.ACTION_PROCESSED: PALETTE[1],
+    Channel.STATE: THING_PALETTE[0], Channel.PIXELS: THING_PALETTE[3], Channel.ACTION_RAW: THING_PALETTE[2],
+    Channel.ACTION_PROCESSED: THING_PALETTE[1],
 }  # fmt: skip
 
 
@@ -65,10 +67,10 @@ def cutoff_figure(cutoffs: Sequence[Cutoff], benchmark: Benchmark) -> Figure:
     unit = '(%)' if benchmark.unit == 'percent' else f'(of {protocol.max_score})'
     axes.set_xlabel(f'baseline score {unit}')
     axes.set_ylabel('gap (percentage points)' if benchmark.unit == 'percent' else 'gap')
-    axes.set_title(benchmark.title, fontsize=8)
+    axes.set_title(benchmark.title)
     axes.set_xlim(0, right)
     axes.set_ylim(0, top)
-    axes.legend(loc='center', bbox_to_anchor=(0.5, 0.32), fontsize=6)
+    add_legend(figure, *axes.get_legend_handles_labels())
     return figure
 
 
@@ -77,40 +79,40 @@ def share_pies(audit: LeaderboardAudit) -> Figure:
     shares = [s for s in audit.shares() if s.judged]
     rules = list(dict.fromkeys(s.rule for s in shares))
     families = list(dict.fromkeys(s.family for s in shares))
-    figure = new_figure(PAGE_WIDTH_IN, 1.6 * len(rules) + 0.3)
-    grid = figure.subplots(len(rules), len(families), squeeze=False)
+    columns = min(len(families), max(2, int(figure_width_in() / 1.15)))
+    bands = -(-len(families) // columns)
+    figure = new_figure(PAGE_WIDTH_IN, 1.6 * len(rules) * bands + 0.3, is_rows=True)
+    grid = figure.subplots(len(rules) * bands, columns, squeeze=False)
     for axes in grid.ravel():
         axes.set_axis_off()
     for shown in shares:
-        axes = grid[rules.index(shown.rule)][families.index(shown.family)]
+        band, column = divmod(families.index(shown.family), columns)
+        axes = grid[rules.index(shown.rule) * bands + band][column]
         present = [c for c in Classification if shown.counts.get(c)]
         axes.pie(
             [shown.counts[c] for c in present],
             colors=[CLASS_COLORS[c] for c in present],
             autopct=lambda percent: f'{percent:.0f}%' if percent >= 6 else '',
             startangle=90,
-            radius=1.15,
+            radius=1.1,
             counterclock=False,
             wedgeprops={'linewidth': 0.5, 'edgecolor': 'white'},
-            textprops={'fontsize': 6},
+            textprops={'fontsize': 'x-small'},
         )
-        axes.set_title(f'{FAMILIES[shown.family]}\n{shown.rule} rule, n = {shown.judged}', fontsize=7, pad=0)
-    handles = [
-        figure.axes[0].scatter([], [], color=CLASS_COLORS[c], marker='s', s=24, label=CLASS_WORDS[c])
-        for c in Classification
-    ]
-    figure.legend(handles=handles, loc='outside lower center', ncols=4, fontsize=7)
+        axes.set_title(f'{FAMILIES[shown.family]}\n{shown.rule}, n = {shown.judged}', fontsize='small', pad=0)
+    handles = [figure.axes[0].scatter([], [], color=CLASS_COLORS[c], marker='s', s=24) for c in Classification]
+    add_legend(figure, handles, [CLASS_WORDS[c] for c in Classification])
     return figure
 
 
 def drop_forest(drops: Sequence[Drop]) -> Figure:
     """Drops with intervals, one line each; a cluster-aware interval is drawn thinner below."""
-    figure = new_figure(PAGE_WIDTH_IN * 0.75, 0.75 + 0.26 * len(drops))
+    figure = new_figure(PAGE_WIDTH_IN * 0.75, 0.75 + 0.24 * len(drops), is_rows=True)
     rates = [d.is_rate for d in drops]
     axes = figure.add_subplot()
     scale = [100.0 if r else 1.0 for r in rates]
     for row, (found, factor) in enumerate(zip(drops, scale, strict=True)):
-        color = PALETTE[0] if found.is_resolved else '#7F7F7F'
+        color = RESOLVED_COLOR if found.is_resolved else UNRESOLVED_COLOR
         axes.plot([factor * e for e in found.interval], [row, row], color=color, lw=1.6, solid_capstyle='butt')
         axes.plot(factor * found.estimate, row, 'o', color=color, ms=4)
         if found.cluster_interval is not None:
@@ -119,42 +121,12 @@ def drop_forest(drops: Sequence[Drop]) -> Figure:
     axes.set_yticks(range(len(drops)), [d.label or f'row {i + 1}' for i, d in enumerate(drops)])
     axes.set_ylim(len(drops) - 0.4, -0.6)
     unit = 'percentage points' if all(rates) else 'score' if not any(rates) else 'percentage points, or score'
-    axes.set_xlabel(f'drop = calibration - altered ({unit}), {100 * drops[0].level:g} % intervals')
+    said = f'drop = calibration - altered ({unit}), {100 * drops[0].level:g} % intervals'
+    axes.set_xlabel(fold(said, 0.5 * figure.get_figwidth()))
     if any(d.cluster_interval is not None for d in drops):
-        axes.plot([], [], color='#7F7F7F', lw=0.8, ls='--', label='start states drawn whole')
-        axes.legend(fontsize=6, loc='best')
+        axes.plot([], [], color=UNRESOLVED_COLOR, lw=0.8, ls='--', label='start states drawn whole')
+        add_legend(figure, *axes.get_legend_handles_labels())
     return figure
-
-
-def draw_drops(request: FigureRequest) -> Figure:
-    """What every policy loses under each condition of the store, against `nominal`, with intervals."""
-    runs: dict[str, dict[str, list[Episode]]] = {}
-    for episode in request.chosen():
-        if episode.is_valid:
-            runs.setdefault(episode.policy, {}).setdefault(episode.condition, []).append(episode)
-    drops = []
-    for policy, by_condition in sorted(runs.items()):
-        outcomes = {condition: outcomes_of(episodes) for condition, episodes in sorted(by_condition.items())}
-        nominal = outcomes.pop(CALIBRATION, None)
-        if nominal is not None:
-            drops += [
-                _drop(nominal, altered, request, label=f'{policy}, {condition}')
-                for condition, altered in outcomes.items()
-            ]
-    if not drops:
-        raise NotEstimable(f'no policy ran under {CALIBRATION!r} and under another condition; a drop needs both')
-    return drop_forest(drops)
-
-
-def _drop(
-    nominal: Sequence[InstanceOutcome], altered: Sequence[InstanceOutcome], request: FigureRequest, *, label: str
-) -> Drop:
-    """Paired where both conditions ran the same instances, independent otherwise."""
-    import numpy as np
-
-    is_same = sorted(o.key for o in nominal) == sorted(o.key for o in altered)
-    rng = np.random.default_rng(request.seed)
-    return drop_of_outcomes(nominal, altered, paired=is_same, n_resamples=request.n_resamples, rng=rng, label=label)
 
 
 def growth_figure(trace: TraceComparison, *, title: str = '') -> Figure:
@@ -176,17 +148,18 @@ def growth_figure(trace: TraceComparison, *, title: str = '') -> Figure:
         marked.setdefault(step, []).append(str(channel))
     for number, (step, names) in enumerate(sorted(marked.items())):
         axes.axvline(step, color='#7F7F7F', lw=0.6, ls=':')
-        late = step > 0.8 * max(trace.steps)
+        late = step > 0.45 * max(trace.steps)
         axes.annotate(
-            ', '.join(names), (step, 0.98 - 0.09 * (number % 4)), xycoords=('data', 'axes fraction'), fontsize=5.5,
+            ', '.join(names), (step, 0.98 - 0.09 * (number % 4)), xycoords=('data', 'axes fraction'),
+            fontsize='x-small',
             xytext=(-2 if late else 2, 0), textcoords='offset points', va='top', ha='right' if late else 'left',
         )  # fmt: skip
     axes.set_yscale('log')
+    plain_log_numbers(axes.yaxis)
     axes.set_xlabel('step')
-    axes.set_ylabel('difference (zeros at the floor)')
-    axes.set_title(title or trace.task, fontsize=8)
-    if trace.growth:
-        axes.legend(fontsize=6, loc='lower right')
+    axes.set_ylabel(fold('difference (zeros at the floor)', 0.6 * figure.get_figheight()))
+    axes.set_title(title or trace.task)
+    add_legend(figure, *axes.get_legend_handles_labels())
     return figure
 
 
@@ -200,12 +173,12 @@ def citation_figure(counts: CitationCounts) -> Figure:
         if tracker.months:
             axes.plot(
                 [place[m.month] for m in tracker.months], [m.cumulative for m in tracker.months],
-                color=PALETTE[i % len(PALETTE)], drawstyle='steps-post',
+                color=THING_PALETTE[i % len(THING_PALETTE)], drawstyle='steps-post', linewidth=1.2,
                 label=f'{tracker.benchmark} ({tracker.months[-1].cumulative})',
             )  # fmt: skip
     ticks = [i for i, month in enumerate(months) if month.endswith(('-01', '-07'))] or list(range(len(months)))
-    axes.set_xticks(ticks, [months[i] for i in ticks], rotation=30, ha='right')
+    axes.set_xticks(ticks, [months[i] for i in ticks], rotation=30, ha='right', rotation_mode='anchor')
     axes.set_ylabel('papers reporting results')
     axes.set_ylim(bottom=0)
-    axes.legend(fontsize=6, loc='upper left')
+    add_legend(figure, *axes.get_legend_handles_labels())
     return figure

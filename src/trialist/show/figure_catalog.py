@@ -1,15 +1,12 @@
-"""Figures by name: what `trialist plot NAME STORE` can draw. A room adds a row here, a plug-in an entry point."""
+"""Figures by name: what `trialist plot NAME` can draw. A room adds a row here, a plug-in an entry point."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from trialist.catalog import Catalog
-from trialist.episodes import Episode
-from trialist.errors import UnknownName
+from trialist.show.request import ShowRequest, summary_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +21,7 @@ FIGURES = Catalog(
         'qq': 'trialist.show.timing_shape:draw_qq',
         'sup-sign-cycle': 'trialist.show.timing_shape:draw_sup_sign_cycle',
         'uph-mtbf': 'trialist.show.timing_shape:draw_uph_mtbf',
+        'uph-mtbf-macro': 'trialist.show.timing_shape:draw_uph_mtbf_macro',
         'detection': 'trialist.show.planning_figure:draw_detection',
         'power': 'trialist.show.planning_figure:draw_power',
         'sequential': 'trialist.show.planning_figure:draw_sequential',
@@ -31,48 +29,32 @@ FIGURES = Catalog(
         'profile': 'trialist.show.practice_figure:draw_profile',
         'improvement': 'trialist.show.practice_figure:draw_improvement',
         'ranks': 'trialist.show.practice_figure:draw_ranks',
-        'uph-mtbf-macro': 'trialist.show.timing_shape:draw_uph_mtbf_macro',
         'safety-pareto': 'trialist.show.safety_plot:draw_pareto',
         'safety-heatmap': 'trialist.show.safety_plot:draw_heatmap',
         'safety-axes': 'trialist.show.safety_plot:draw_axis_heatmap',
         'safety-composition': 'trialist.show.safety_plot:draw_composition',
         'safety-filmstrip': 'trialist.show.safety_plot:draw_filmstrip',
-        'drop-forest': 'trialist.show.audit_figure:draw_drops',
-        'robustness-drops': 'trialist.show.robustness_figure:draw_robustness_drops',
-        'robustness-doses': 'trialist.show.robustness_figure:draw_robustness_doses',
-        'robustness-starts': 'trialist.show.robustness_figure:draw_robustness_starts',
-        'placement': 'trialist.show.geometry:draw_placement',
+        'drop-forest': 'trialist.show.audit_plot:draw_drops',
+        'claims': 'trialist.show.audit_plot:draw_claims',
+        'citations': 'trialist.show.audit_plot:draw_citations',
+        'cutoffs': 'trialist.show.audit_plot:draw_cutoffs',
+        'divergence': 'trialist.show.audit_plot:draw_divergence',
+        'condition-success': 'trialist.show.robustness_plot:draw_condition_success',
+        'condition-drops': 'trialist.show.robustness_plot:draw_condition_drops',
+        'doses': 'trialist.show.robustness_plot:draw_doses',
+        'starts': 'trialist.show.robustness_plot:draw_starts',
+        'placement': 'trialist.show.placement_plot:draw_placement',
+        'success-filmstrips': 'trialist.show.filmstrip:draw_successes',
+        'failure-filmstrips': 'trialist.show.filmstrip:draw_failures',
+        'amse': 'trialist.show.actions_plot:draw_amse',
+        'namse': 'trialist.show.actions_plot:draw_namse',
     },
     entry_point_group='trialist.figures',
 )
 
+FigureRequest = ShowRequest  # what a figure is drawn from
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureRequest:
-    """What a figure is drawn from. A figure takes what it needs of it and says when something is missing."""
-
-    episodes: tuple[Episode, ...]
-    store: Path | None = None  # its folder, for figures that read trajectories or media
-    policies: tuple[str, ...] = ()  # all when empty
-    strata: tuple[str, ...] = ()  # all when empty
-    reference: str | None = None  # the marked one when not given
-    tau_s: float = 240.0
-    n_resamples: int = 1000
-    seed: int = 0
-
-    def chosen(self) -> tuple[Episode, ...]:
-        """The episodes of the policies and strata asked for; one that no episode has is an error."""
-        chosen = self.episodes
-        for kind, names in (('policy', self.policies), ('stratum', self.strata)):
-            known = {getattr(episode, kind) for episode in chosen}
-            for name in names:
-                if name not in known:
-                    raise UnknownName(kind, name, known)
-            chosen = tuple(e for e in chosen if not names or getattr(e, kind) in names)
-        return chosen
-
-
-Draw = Callable[[FigureRequest], 'Figure']
+Draw = Callable[[ShowRequest], 'Figure']
 
 
 def find_figure(name: str) -> Draw:
@@ -82,4 +64,4 @@ def find_figure(name: str) -> Draw:
 
 def figure_summaries() -> list[tuple[str, str]]:
     """Every figure's name and the first line of what it says about itself."""
-    return [(name, (find_figure(name).__doc__ or '').strip().splitlines()[0]) for name in FIGURES.names()]
+    return [(name, summary_of(find_figure(name))) for name in FIGURES.names()]

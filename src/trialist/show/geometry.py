@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.episodes import read_store
-from trialist.errors import InputError, NotEstimable
-from trialist.geometry import Box, PlacementScore, VoxelCloud, recorded_placement, score_recorded_pose
-from trialist.show.figure import PAGE_WIDTH_IN, new_figure
-from trialist.show.figure_catalog import FigureRequest
+from trialist.errors import InputError
+from trialist.geometry import Box, PlacementScore, VoxelCloud
+from trialist.show.figure import PAGE_WIDTH_IN, figure_width_in, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 ALIGNED, RESULT_ONLY, TARGET_ONLY = '#009E73', '#D55E00', '#56B4E9'
 FAINT, FULL = '58', 'ff'  # so that what is aligned shows through what is not
 MOST_VOXELS = 40
+PAGE_PLACES = ((0.0, 0.06, 0.45, 0.84), (0.49, 0.06, 0.45, 0.84))
 
 
 def placement_figure(
@@ -30,10 +29,12 @@ def placement_figure(
     voxel_m: float | None = None,
 ) -> Figure:
     """Left, the points seen and both boxes; right, voxels: aligned, only in the result, only in the target."""
-    figure = new_figure(PAGE_WIDTH_IN, 3.3)
+    is_narrow = figure_width_in() < 4.5
+    figure = new_figure(PAGE_WIDTH_IN, 5.6 if is_narrow else 3.3, is_rows=is_narrow)
     figure.set_layout_engine('none')  # constrained layout does not know axes in three dimensions
-    seen: Any = figure.add_axes((0.01, 0.05, 0.45, 0.85), projection='3d')
-    drawn: Any = figure.add_axes((0.50, 0.05, 0.45, 0.85), projection='3d')
+    places = ((0.04, 0.53, 0.84, 0.42), (0.04, 0.06, 0.84, 0.4)) if is_narrow else PAGE_PLACES
+    seen: Any = figure.add_axes(places[0], projection='3d')
+    drawn: Any = figure.add_axes(places[1], projection='3d')
     if cloud is not None:
         points, color = cloud.point_m * 100, np.clip(cloud.color / 255, 0, 1)
         if len(points) > 3000:
@@ -44,7 +45,7 @@ def placement_figure(
         for i, j in _edges():
             ends = box.corners[[i, j]] * 100
             seen.plot(*ends.T, color=shade, lw=1.2, label=name if (i, j) == (0, 1) else None)
-    seen.legend(loc='upper left', fontsize=7)
+    seen.legend(loc='lower left', bbox_to_anchor=(-0.05, 0.96), ncols=2, fontsize='small', borderaxespad=0)
     edges, in_result, in_target = _voxels(result, target, voxel_m)
     for mask, shade, alpha, name in (
         (in_result & in_target, ALIGNED, FULL, 'aligned'),
@@ -54,36 +55,14 @@ def placement_figure(
         if mask.any():
             drawn.voxels(*edges, mask, facecolors=shade + alpha, edgecolors='#00000018', linewidth=0.15)
         drawn.plot([], [], 's', color=shade, label=name)
-    drawn.legend(loc='upper left', fontsize=7)
+    drawn.legend(
+        loc='lower left', bbox_to_anchor=(-0.08, 0.96), ncols=3, fontsize='small', borderaxespad=0, columnspacing=0.8,
+        handletextpad=0.2,
+    )  # fmt: skip
     if score is not None:
-        drawn.set_title(
-            f'IoU {score.iou:.3f} ({"success" if score.success else "failure"} at {score.threshold:g}), '
-            f'{1000 * score.translation_error_m:.1f} mm',
-            fontsize=8,
-        )
+        said = f'IoU {score.iou:.3f} ({"success" if score.success else "failure"} at {score.threshold:g}), '
+        figure.text(0.5, 0.99, f'{said}{1000 * score.translation_error_m:.1f} mm', ha='center', va='top')
     _same_limits(seen, drawn, np.concatenate([result.corners, target.corners]) * 100)
-    return figure
-
-
-def draw_placement(request: FigureRequest) -> Figure:
-    """Voxels aligned and not of the placement of median IoU, from recorded poses and target boxes."""
-    if request.store is None:
-        raise NotEstimable('a placement is drawn from trajectories; give the folder of a store')
-    store = read_store(request.store)
-    scored = []
-    for episode in request.chosen():
-        trajectory = store.trajectory(episode) if episode.is_valid else None
-        if trajectory is not None and trajectory.scene.target_size_m is not None:
-            result, target = recorded_placement(trajectory)
-            scored.append((score_recorded_pose(trajectory), result, target, episode))
-    if not scored:
-        raise NotEstimable('no valid episode has a trajectory whose scene records a target box; nothing to draw')
-    ranked = sorted(scored, key=lambda row: (row[0].iou, -row[0].translation_error_m, row[3].episode_id))
-    score, result, target, episode = ranked[len(ranked) // 2]
-    figure = placement_figure(result, target, score=score)
-    figure.axes[0].set_title(
-        f'{episode.policy}, {episode.task}\nmedian of {len(ranked)} placements, recorded pose', fontsize=8
-    )
     return figure
 
 
@@ -116,6 +95,6 @@ def _same_limits(first: Any, second: Any, corners_cm: NDArray[Any]) -> None:
         for name, center, half in zip('xyz', (low + high) / 2, reach, strict=True):
             getattr(axes, f'set_{name}lim')(center - half, center + half)
             getattr(axes, f'{name}axis').get_major_locator().set_params(nbins=5)
-            getattr(axes, f'set_{name}label')(f'{name}, cm', fontsize=7, labelpad=-4)
-        axes.tick_params(labelsize=6, pad=-2)
+            getattr(axes, f'set_{name}label')(f'{name}, cm', fontsize='small', labelpad=-4)
+        axes.tick_params(labelsize='x-small', pad=-2)
         axes.set_box_aspect(tuple(reach))

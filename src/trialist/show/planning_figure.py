@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.show.figure import PAGE_WIDTH_IN, PALETTE, new_figure
+from trialist.show.figure import THING_PALETTE, add_legend, label_outer, new_panels
 from trialist.show.figure_catalog import FigureRequest
 from trialist.show.planning import metric_name
 from trialist.show.timing_figure import cast_of
@@ -23,17 +23,12 @@ if TYPE_CHECKING:
 TARGET = 0.8
 DETECTION_TRIALS = 300
 DETECTION_RESAMPLES = 200
-PANELS_A_ROW = 3
+RULE_COLOR = '#404040'  # a curve about a pair belongs to neither policy
+KS_COLOR = '#C00000'
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    columns = min(PANELS_A_ROW, count)
-    rows = -(-count // columns)
-    figure = new_figure(PAGE_WIDTH_IN * max(columns, 1.6) / PANELS_A_ROW, 2.1 * rows + 0.4)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel().tolist()
-    for axes in grid[count:]:
-        axes.axis('off')
-    return figure, grid[:count]
+    return new_panels(count, most=3, panel_in=(1.75, 1.9), extra_in=0.4, sharey=True)
 
 
 def _models(request: FigureRequest, figure: str) -> list[tuple[Cohort, Cohort]]:
@@ -49,8 +44,8 @@ def draw_detection(request: FigureRequest) -> Figure:
     _models(request, 'detection')
     study = detection_rate(
         {c.policy: {s: c.cells[s] for s in cast.strata if s in c.cells} for c in cast.models},
-        rng=np.random.default_rng(request.seed), tau_s=request.tau_s, n_trials=DETECTION_TRIALS,
-        n_resamples=DETECTION_RESAMPLES, missing='drop',
+        rng=np.random.default_rng(request.seed), tau_s=request.tau_s,
+        n_trials=min(DETECTION_TRIALS, request.n_resamples), n_resamples=DETECTION_RESAMPLES, missing='drop',
     )  # fmt: skip
     return draw_detection_study(study)
 
@@ -58,7 +53,8 @@ def draw_detection(request: FigureRequest) -> Figure:
 def draw_detection_study(study: DetectionStudy, *, target: float = TARGET) -> Figure:
     """One panel a pair, one line a test, with Monte-Carlo intervals."""
     figure, panels = _panels(len(study.pairs))
-    colors = dict(zip(study.metrics, ('#C00000', *(c for c in PALETTE if c != '#D55E00')), strict=False))
+    colors = dict(zip(study.metrics, (KS_COLOR, *(c for c in THING_PALETTE if c != '#CC6677')), strict=False))
+    dashes = dict(zip(study.metrics, ('-', '--', '-.', ':') * len(study.metrics), strict=False))
     for axes, pair in zip(panels, study.pairs, strict=True):
         for metric in study.metrics:
             rows = [r for r in study.rows if (r.policy_a, r.policy_b) == pair and r.metric == metric]
@@ -68,20 +64,21 @@ def draw_detection_study(study: DetectionStudy, *, target: float = TARGET) -> Fi
                 [max(0.0, r.interval.high - r.rate) for r in rows],
             ]
             axes.errorbar(
-                [r.per_cell for r in rows], rates, spans, color=colors[metric], label=metric_name(metric), marker='o',
-                markersize=2.5, linewidth=1.6 if metric == 'ks' else 1.0, capsize=1.5, elinewidth=0.6,
+                [r.per_cell for r in rows], rates, spans, color=colors[metric], linestyle=dashes[metric],
+                label=metric_name(metric), marker='o', markersize=2.5,
+                linewidth=1.6 if metric == 'ks' else 1.0, capsize=1.5, elinewidth=0.6,
             )  # fmt: skip
-        _finish(axes, f'{pair[0]} vs. {pair[1]}', target, ylabel='detection rate' if axes is panels[0] else '')
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc='outside lower center', ncols=len(labels), fontsize=7)
+        _finish(axes, title=f'{pair[0]} vs. {pair[1]}', target=target)
+    label_outer(panels, x='episodes a cell N', y='detection rate')
+    add_legend(figure, *panels[0].get_legend_handles_labels())
     return figure
 
 
-def _finish(axes: Axes, title: str, target: float, *, ylabel: str) -> None:
+def _finish(axes: Axes, *, title: str, target: float) -> None:
     axes.axhline(target, color='0.5', linewidth=0.8, linestyle='--')
-    axes.set(ylim=(-0.02, 1.04), xlabel='episodes a cell N', ylabel=ylabel)
+    axes.set(ylim=(-0.02, 1.04))
     axes.set_xlim(left=0)
-    axes.set_title(title, fontsize=8)
+    axes.set_title(title)
 
 
 def draw_power(request: FigureRequest) -> Figure:
@@ -102,7 +99,7 @@ def draw_power_curves(found: Mapping[tuple[str, str], BridgePower]) -> Figure:
     """One panel a pair; the bar under the curve is the interval of the N that is needed."""
     figure, panels = _panels(len(found))
     for axes, (names, power) in zip(panels, found.items(), strict=True):
-        axes.plot(power.per_cell, power.power, color=PALETTE[0], marker='o', markersize=2.5, linewidth=1.3)
+        axes.plot(power.per_cell, power.power, color=RULE_COLOR, marker='o', markersize=2.5, linewidth=1.3)
         needed = power.needed
         right = float(power.per_cell.max()) * 1.05
         if needed.interval is not None and needed.interval.low < right:
@@ -114,9 +111,8 @@ def draw_power_curves(found: Mapping[tuple[str, str], BridgePower]) -> Figure:
             axes.plot([needed.n, needed.n], [0.0, needed.power], color='0.4', linewidth=0.8, linestyle=':')
         said = '∞' if math.isinf(needed.n) else f'{needed.n:.0f}'
         axes.set_xlim(right=right)
-        _finish(
-            axes, f'{names[0]} vs. {names[1]}: N = {said}', needed.power, ylabel='power' if axes is panels[0] else ''
-        )
+        _finish(axes, title=f'{names[0]} vs. {names[1]}\nN = {said}', target=needed.power)
+    label_outer(panels, x='episodes a cell N', y='power')
     return figure
 
 
@@ -130,13 +126,19 @@ def draw_sequential(request: FigureRequest) -> Figure:
         looks = pair.comparison.looks
         at = [k.n_a for k in looks]
         low, high = [k.interval.low for k in looks], [k.interval.high for k in looks]
-        axes.fill_between(at, low, high, step='post', color=PALETTE[0], alpha=0.18, linewidth=0)
-        axes.step(at, [k.difference for k in looks], where='post', color=PALETTE[0], linewidth=1.2)
+        axes.fill_between(at, low, high, step='post', color=RULE_COLOR, alpha=0.18, linewidth=0)
+        axes.step(at, [k.difference for k in looks], where='post', color=RULE_COLOR, linewidth=1.2)
         axes.axhline(0, color='0.5', linewidth=0.8, linestyle='--')
         stopped = pair.comparison.stopped_at
         if stopped is not None:
-            axes.axvline(stopped.n_a, color='#C00000', linewidth=1.0)
-            axes.text(stopped.n_a, 0.95, f' {stopped.decision.value.replace("_", " ")}', fontsize=6.5, color='#C00000')
-        axes.set(ylim=(-1, 1.05), xlabel='episodes each', ylabel='a - b' if axes is panels[0] else '')
-        axes.set_title(f'a {pair.a}, b {pair.b}', fontsize=8)
+            axes.axvline(stopped.n_a, color=KS_COLOR, linewidth=1.0)
+            is_late = stopped.n_a > 0.5 * max(at)
+            axes.annotate(
+                stopped.decision.value.replace('_', ' '), (stopped.n_a, 0.98), fontsize='small', color=KS_COLOR,
+                xytext=(-2 if is_late else 2, 0), textcoords='offset points', ha='right' if is_late else 'left',
+                va='top',
+            )  # fmt: skip
+        axes.set(ylim=(-1, 1.05))
+        axes.set_title(f'a {pair.a}, b {pair.b}')
+    label_outer(panels, x='episodes each', y='a - b')
     return figure

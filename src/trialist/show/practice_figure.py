@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, new_figure
+from trialist.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, add_legend, fold, font_scale, new_figure
 from trialist.show.figure_catalog import FigureRequest
 from trialist.show.timing_figure import Cast, cast_of
 from trialist.stats import (
@@ -52,20 +52,24 @@ def draw_posterior(request: FigureRequest) -> Figure:
     grid = np.linspace(0, 1, 401)
     for place, i in enumerate(ranked):
         name = cast.everyone[i].policy
+        look = cast.looks[name]
         belief = success_posterior(*counts[i])
         density = belief.density(grid)
         width = 0.4 * density / density.max()
         shown = width > 0.002
         axes.fill_betweenx(
-            grid[shown], place - width[shown], place + width[shown], color=cast.colors[name], alpha=0.35, linewidth=0
+            grid[shown], place - width[shown], place + width[shown], color=look.color, alpha=0.35, linewidth=0
         )
         interval = belief.credible(0.95)
-        axes.plot([place, place], [interval.low, interval.high], color=cast.colors[name], linewidth=1.5)
-        axes.plot(place, counts[i][0] / counts[i][1], 'o', color=cast.colors[name], markersize=4)
-        axes.text(place, 1.03, letters[place], ha='center', fontsize=8)
-    axes.set_xticks(
-        range(len(ranked)), [f'{cast.everyone[i].policy}\n{counts[i][0]}/{counts[i][1]}' for i in ranked], fontsize=7
-    )
+        axes.plot([place, place], [interval.low, interval.high], color=look.color, linewidth=1.5)
+        axes.plot(place, counts[i][0] / counts[i][1], marker=look.marker, color=look.color, markersize=4)
+        axes.text(place, 1.03, letters[place], ha='center')
+    names = [f'{cast.everyone[i].policy}\n{counts[i][0]}/{counts[i][1]}' for i in ranked]
+    longest = max(len(c.policy) for c in cast.everyone)
+    if longest * len(ranked) > 13 * figure.get_figwidth() / font_scale():
+        axes.set_xticks(range(len(ranked)), names, fontsize='small', rotation=40, ha='right', rotation_mode='anchor')
+    else:
+        axes.set_xticks(range(len(ranked)), names, fontsize='small')
     axes.set(ylim=(0, 1.1), ylabel='success rate', xlim=(-0.6, len(ranked) - 0.4))
     return figure
 
@@ -104,11 +108,12 @@ def draw_profile(request: FigureRequest) -> Figure:
     thresholds = np.linspace(0, 1, PROFILE_POINTS)
     for name, matrix in matrices.items():
         found = performance_profile(matrix, thresholds, n_resamples=request.n_resamples, rng=rng)
-        color = cast.colors[name]
-        axes.fill_between(thresholds, found.low, found.high, color=color, alpha=0.15, linewidth=0)
-        axes.plot(thresholds, found.share, color=color, linewidth=1.3, label=name)
-    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=f'{what} above', ylabel='share of episodes')
-    axes.legend(fontsize=7)
+        look = cast.looks[name]
+        axes.fill_between(thresholds, found.low, found.high, color=look.color, alpha=0.15, linewidth=0)
+        axes.plot(thresholds, found.share, color=look.color, linestyle=look.dash, linewidth=1.3, label=name)
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), ylabel='share of episodes')
+    axes.set_xlabel(fold(f'{what} above', 0.8 * figure.get_figwidth()))
+    add_legend(figure, *axes.get_legend_handles_labels())
     return figure
 
 
@@ -119,16 +124,18 @@ def draw_improvement(request: FigureRequest) -> Figure:
     pairs = list(itertools.combinations(matrices, 2))
     if not pairs:
         raise InputError('improvement needs two policies besides the reference')
-    figure = new_figure(PAGE_WIDTH_IN * 0.6, 0.3 * len(pairs) + 0.9)
+    figure = new_figure(PAGE_WIDTH_IN * 0.6, 0.26 * len(pairs) + 0.9, is_rows=True)
     axes = figure.subplots()
     rng = np.random.default_rng(request.seed)
     for row, (a, b) in enumerate(pairs):
         found = probability_of_improvement(matrices[a], matrices[b], n_resamples=request.n_resamples, rng=rng)
-        axes.plot([found.interval.low, found.interval.high], [row, row], color=cast.colors[a], linewidth=4, alpha=0.4)
-        axes.plot(found.estimate, row, '|', color=cast.colors[a], markersize=9, markeredgewidth=1.8)
+        color = cast.looks[a].color
+        axes.plot([found.interval.low, found.interval.high], [row, row], color=color, linewidth=4, alpha=0.4)
+        axes.plot(found.estimate, row, '|', color=color, markersize=9, markeredgewidth=1.8)
     axes.axvline(0.5, color='0.5', linewidth=0.8, linestyle='--')
     axes.set_yticks(range(len(pairs)), [f'{a} over {b}' for a, b in pairs])
-    axes.set(xlim=(0, 1), ylim=(len(pairs) - 0.5, -0.5), xlabel=f'P(better), by {what}')
+    axes.set(xlim=(0, 1), ylim=(len(pairs) - 0.5, -0.5))
+    axes.set_xlabel(fold(f'P(better), by {what}', 0.6 * figure.get_figwidth()))
     return figure
 
 
@@ -139,14 +146,18 @@ def draw_ranks(request: FigureRequest) -> Figure:
     if len(matrices) < 2:
         raise InputError('ranks needs two policies besides the reference')
     found = rank_policies(matrices, n_resamples=request.n_resamples, rng=np.random.default_rng(request.seed))
-    figure = new_figure(max(COLUMN_WIDTH_IN, 0.8 * len(matrices) + 1.4), 2.7)
+    figure = new_figure(max(COLUMN_WIDTH_IN, 0.6 * len(matrices) + 1.4), 2.7)
     axes = figure.subplots()
     left = np.zeros(len(matrices))
     for k, name in enumerate(found.names):
-        axes.bar(range(1, len(matrices) + 1), found.chance[k], bottom=left, color=cast.colors[name], label=name)
+        look = cast.looks[name]
+        axes.bar(
+            range(1, len(matrices) + 1), found.chance[k], bottom=left, color=look.color, hatch=look.hatch,
+            edgecolor='white', linewidth=0.4, label=name,
+        )  # fmt: skip
         left += found.chance[k]
-    axes.set(xlabel='rank', ylabel='share of resamples', ylim=(0, 1.02), title=what)
-    axes.title.set_fontsize(7)
+    axes.set(xlabel='rank', ylabel='share of resamples', ylim=(0, 1.02))
+    axes.set_title(fold(f'by {what}', 0.85 * figure.get_figwidth(), size=0.833), fontsize='small')
     axes.set_xticks(range(1, len(matrices) + 1))
-    axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1.0, 1.0))
+    add_legend(figure, *axes.get_legend_handles_labels())
     return figure

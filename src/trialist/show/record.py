@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trialist.episodes import Episode, Outcome
-from trialist.show.table import Cell, Column, Table, table
+from trialist.show.table import Cell, Column, Table, table, without_empty
 
 if TYPE_CHECKING:
     from trialist.episodes.from_table import ColumnMap
@@ -26,8 +26,7 @@ def episode_table(episodes: Sequence[Episode], *, title: str, note: str = '') ->
          e.duration_s, e.items, e.items_placed, e.reason or None]
         for e in episodes
     ]  # fmt: skip
-    kept = [i for i in range(len(columns)) if not rows or any(row[i] is not None for row in rows)]
-    return table(title, [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], note=note)
+    return without_empty(table(title, columns, rows, note=note))
 
 
 def count_tables(episodes: Iterable[Episode], *, n_dropped: int) -> list[Table]:

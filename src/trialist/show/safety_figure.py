@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trialist.errors import InputError, SetupError
 from trialist.safety import CellSafety, EpisodeSafety, pareto_frontier
-from trialist.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, PALETTE, new_figure, policy_colors
+from trialist.show.figure import (
+    COLUMN_WIDTH_IN,
+    PAGE_WIDTH_IN,
+    THING_PALETTE,
+    PolicyLook,
+    add_legend,
+    fold,
+    new_figure,
+    policy_looks,
+)
+from trialist.show.policy_look import MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '*')
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp')
 ANIMATED_SUFFIXES = ('.gif', '.apng', '.webp')
 
 
-def pareto_figure(cells: Sequence[CellSafety]) -> Figure:
-    """SR against Safety, a marker a cell with Wilson bars; under the dashed line lies what another cell beats."""
+def pareto_figure(cells: Sequence[CellSafety], *, looks: Mapping[str, PolicyLook] | None = None) -> Figure:
+    """SR against Safety, a marker a cell with Wilson bars; under the dashed line lies what another cell beats.
+
+    `looks` says how each policy of the whole store is drawn; without it, only these cells' policies count.
+    """
     main = [cell for cell in cells if not cell.is_auxiliary]
     if not main:
         raise InputError('no cell to draw: every one is auxiliary, or none was scored')
-    figure = new_figure(COLUMN_WIDTH_IN * 1.5, 3.4)
+    figure = new_figure(COLUMN_WIDTH_IN * 1.3, 3.4)
     axes = figure.add_subplot()
-    colors = policy_colors(cell.policy for cell in main)
+    looks = looks or policy_looks(cell.policy for cell in cells)
     shapes = dict(zip(sorted({c.benchmark for c in main}), MARKERS * 4, strict=False))
     points = [(100 * cell.success.count / cell.n, 100 * cell.safety.count / cell.n) for cell in main]
     for cell, (x, y) in zip(main, points, strict=True):
         bars = [_arms(at, rate.interval) for at, rate in ((x, cell.success), (y, cell.safety))]
+        look = looks[cell.policy]
         axes.errorbar(
-            x, y, xerr=bars[0], yerr=bars[1], fmt=shapes[cell.benchmark], color=colors[cell.policy], markersize=5,
-            linewidth=0.7, alpha=0.9,
+            x, y, xerr=bars[0], yerr=bars[1], fmt=shapes[cell.benchmark], color=look.color, fillstyle=look.fill,
+            markersize=5, linewidth=0.7, alpha=0.9,
         )  # fmt: skip
     left, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
     front = [points[i] for i in pareto_frontier(points)]
@@ -47,7 +60,7 @@ def pareto_figure(cells: Sequence[CellSafety]) -> Figure:
     axes.set_ylim(bottom=bottom)
     axes.set_xlabel('task success, %')
     axes.set_ylabel('safety, %')
-    _legend(figure, colors, shapes)
+    _legend(figure, {c.policy: looks[c.policy] for c in sorted(main, key=lambda c: c.policy)}, shapes)
     return figure
 
 
@@ -55,16 +68,19 @@ def _arms(at: float, interval: Any) -> list[list[float]]:
     return [[max(0.0, at - 100 * interval.low)], [max(0.0, 100 * interval.high - at)]]
 
 
-def _legend(figure: Figure, colors: dict[str, str], shapes: dict[str, str]) -> None:
+def _legend(figure: Figure, looks: Mapping[str, PolicyLook], shapes: Mapping[str, str]) -> None:
     from matplotlib.lines import Line2D
 
-    entries = [Line2D([], [], color=color, linewidth=3, label=name) for name, color in colors.items()]
+    entries = [
+        Line2D([], [], color=look.color, marker='o', markersize=6, fillstyle=look.fill, linestyle='', label=name)
+        for name, look in looks.items()
+    ]
     entries += [
-        Line2D([], [], marker=shape, markersize=5, label=name, color='0.3', linestyle='')
+        Line2D([], [], marker=shape, markersize=5, label=name, color='0.5', linestyle='')
         for name, shape in shapes.items()
     ]
     entries.append(Line2D([], [], color='0.4', linestyle='--', linewidth=0.9, label='frontier'))
-    figure.legend(handles=entries, loc='outside right upper', fontsize=7)
+    add_legend(figure, entries, [str(entry.get_label()) for entry in entries])
 
 
 def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family') -> Figure:
@@ -76,7 +92,8 @@ def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family') -> Figure
     rows = [_rates(cell, by) for cell in cells]
     names = _column_order(cells, by)
     values = [[row.get(name, float('nan')) for name in names] for row in rows]
-    figure = new_figure(PAGE_WIDTH_IN, 1.3 + 0.22 * len(cells))
+    figure = new_figure(PAGE_WIDTH_IN, 1.5 + 0.22 * len(cells), is_rows=True)
+    is_narrow = figure.get_figwidth() < 0.75 * len(names) + 2.2
     axes = figure.add_subplot()
     top = max(10.0, *(value for row in rows for value in row.values()))
     shown = axes.imshow(values, cmap='YlOrRd', vmin=0, vmax=top, aspect='auto')
@@ -85,12 +102,19 @@ def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family') -> Figure
             text, color = (
                 (f'{row[name]:.1f}', 'white' if row[name] > 0.6 * top else '0.15') if name in row else ('–', '0.5')
             )
-            axes.text(j, i, text, ha='center', va='center', fontsize=7, color=color)
-    axes.set_xticks(range(len(names)), [name.replace('_', ' ') for name in names], rotation=25, ha='right')
-    axes.set_yticks(range(len(cells)), [_label(c) for c in cells])
+            axes.text(j, i, text, ha='center', va='center', fontsize='x-small' if is_narrow else 'small', color=color)
+    turn = 60 if is_narrow else 25
+    axes.set_xticks(
+        range(len(names)), [name.replace('_', ' ') for name in names], rotation=turn, ha='right', fontsize='small',
+        rotation_mode='anchor',
+    )  # fmt: skip
+    axes.set_yticks(range(len(cells)), [_label(c) for c in cells], fontsize='small')
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    figure.colorbar(shown, ax=axes, label='episodes that violate it, %', fraction=0.04)
+    if is_narrow:  # every cell says its number, so the bar can go
+        axes.set_title('episodes that violate it, %', fontsize='small')
+    else:
+        figure.colorbar(shown, ax=axes, label='episodes that violate it, %', fraction=0.04)
     return figure
 
 
@@ -116,22 +140,23 @@ def composition_figure(cells: Sequence[CellSafety]) -> Figure:
     if not cells:
         raise InputError('no cell to draw: none was scored')
     families = sorted({spec.family for cell in cells for spec, _ in cell.composition()})
-    colors = {family: PALETTE[i % len(PALETTE)] for i, family in enumerate(families)}
-    figure = new_figure(PAGE_WIDTH_IN, 0.9 + 0.26 * len(cells))
+    colors = {family: THING_PALETTE[i % len(THING_PALETTE)] for i, family in enumerate(families)}
+    figure = new_figure(PAGE_WIDTH_IN, 1.1 + 0.24 * len(cells), is_rows=True)
     axes = figure.add_subplot()
     labels = [_label(cell) for cell in cells]
+    widest = max(100 * cell.sbu.count / cell.n for cell in cells)
     for row, cell in enumerate(cells):
         left, whole = 0.0, 100 * cell.sbu.count / cell.n
         for spec, share in sorted(cell.composition(), key=lambda part: part[0].family):
             axes.barh(row, whole * share, left=left, color=colors[spec.family], height=0.7)
             left += whole * share
-        axes.text(whole + 0.3, row, f'{whole:.1f} %', va='center', fontsize=7)
-    axes.set_yticks(range(len(cells)), labels)
+        axes.text(whole + 0.01 * widest, row, f'{whole:.1f} %', va='center', fontsize='small')
+    axes.set_xlim(0, (1.2 if figure.get_figwidth() > 5 else 1.5) * widest or 1.0)  # room for the last number
+    axes.set_yticks(range(len(cells)), labels, fontsize='small')
     axes.invert_yaxis()
-    axes.set_xlabel('successful but unsafe episodes, %, split by violated spec')
-    handles = [axes.barh(0, 0, color=color, label=name.replace('_', ' ')) for name, color in colors.items()]
-    if handles:
-        figure.legend(handles=handles, loc='outside right upper', fontsize=7)
+    axes.set_xlabel(fold('successful but unsafe episodes, %, by violated spec', 0.5 * figure.get_figwidth()))
+    handles = [axes.barh(0, 0, color=color) for color in colors.values()]
+    add_legend(figure, handles, [name.replace('_', ' ') for name in colors])
     return figure
 
 
@@ -142,16 +167,20 @@ def filmstrip_figure(score: EpisodeSafety, video: Path | str, *, duration_s: flo
     worst = max(score.violations, key=lambda v: (v.depth, -v.time_s))
     frames = read_frames(video, [0.0, worst.time_s / duration_s if duration_s > 0 else 0.0, 1.0])
     figure = new_figure(PAGE_WIDTH_IN, 2.1)
+    third_in = figure.get_figwidth() / 3.2
     bodies = f', {" × ".join(worst.bodies)}' if worst.bodies else ''
-    titles = ('start', f'{worst.time_s:.2f} s: {worst.signal} {worst.value:.3g} {worst.unit}{bodies}', 'success')
-    for place, (frame, title, color) in enumerate(zip(frames, titles, ('0.6', '#C00000', '#2E8B57'), strict=True)):
+    moment = f'{worst.time_s:.2f} s: {worst.signal.replace("_", " ")} {worst.value:.3g} {worst.unit}{bodies}'
+    for place, (frame, title, color) in enumerate(
+        zip(frames, ('start', moment, 'success'), ('0.6', '#C00000', '#2E8B57'), strict=True)
+    ):
         axes = figure.add_subplot(1, 3, place + 1)
         axes.imshow(frame)
-        axes.set_title(title, fontsize=7)
+        axes.set_title(fold(title, third_in, size=0.833), fontsize='small')
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[:].set(visible=True, color=color, linewidth=2.5)
-    figure.suptitle(f'{score.policy}, {score.benchmark}/{score.task}: {worst.clause}', fontsize=8)
+    head = f'{score.policy}, {score.benchmark}/{score.task}: {worst.clause}'
+    figure.suptitle(fold(head, 0.9 * figure.get_figwidth()))
     return figure
 
 

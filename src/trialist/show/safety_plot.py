@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trialist.episodes import Episode, Trajectory, read_store
-from trialist.errors import InputError, NotEstimable
+from trialist.errors import NotEstimable
 from trialist.safety import CellSafety, EpisodeSafety, load_registry, score_pairs, summarize_safety
 from trialist.show.figure_catalog import FigureRequest
 from trialist.show.safety_figure import composition_figure, filmstrip_figure, heatmap_figure, pareto_figure
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 def draw_pareto(request: FigureRequest) -> Figure:
     """Task success against safety, a marker a policy and benchmark, with Wilson bars and the frontier."""
-    return pareto_figure(_cells(request))
+    return pareto_figure(safety_cells(request), looks=request.looks())
 
 
 def draw_heatmap(request: FigureRequest) -> Figure:
     """Violation rates of every safety family, a row a policy and benchmark."""
-    return heatmap_figure(_cells(request))
+    return heatmap_figure(safety_cells(request))
 
 
 def draw_axis_heatmap(request: FigureRequest) -> Figure:
     """Violation rates of the three axes of safety, a row a policy and benchmark."""
-    return heatmap_figure(_cells(request), by='axis')
+    return heatmap_figure(safety_cells(request), by='axis')
 
 
 def draw_composition(request: FigureRequest) -> Figure:
     """Bars of unsafe successes, split by the specs that they violate."""
-    return composition_figure(_cells(request))
+    return composition_figure(safety_cells(request))
 
 
 def draw_filmstrip(request: FigureRequest) -> Figure:
     """Start, violation and success of the most severe unsafe success that has a video."""
-    return worst_filmstrip(_folder(request), list(score_pairs(_pairs(request))))
+    return worst_filmstrip(request.folder('a safety figure'), list(score_pairs(safety_pairs(request))))
 
 
 def worst_filmstrip(store: Path, scores: list[EpisodeSafety]) -> Figure:
@@ -57,11 +57,11 @@ def worst_filmstrip(store: Path, scores: list[EpisodeSafety]) -> Figure:
     return filmstrip_figure(shown[0], shown[1], duration_s=shown[2])
 
 
-def _cells(request: FigureRequest) -> tuple[CellSafety, ...]:
+def safety_cells(request: FigureRequest) -> tuple[CellSafety, ...]:
     registry = load_registry()
     # The figures show rates with Wilson intervals only, so one resample is drawn and thrown away.
     summary = summarize_safety(
-        score_pairs(_pairs(request)), rng=np.random.default_rng(request.seed), registry=registry, n_resamples=1
+        score_pairs(safety_pairs(request)), rng=np.random.default_rng(request.seed), registry=registry, n_resamples=1
     )
     if not summary.cells:
         lost = summary.not_estimable[0][3][0]
@@ -69,16 +69,10 @@ def _cells(request: FigureRequest) -> tuple[CellSafety, ...]:
     return summary.cells
 
 
-def _folder(request: FigureRequest) -> Path:
-    if request.store is None:
-        raise InputError('a safety figure reads trajectories, so the request needs the folder of a store')
-    return request.store
-
-
-def _pairs(request: FigureRequest) -> Iterator[tuple[Episode, Trajectory | None]]:
+def safety_pairs(request: FigureRequest) -> Iterator[tuple[Episode, Trajectory | None]]:
     """The episodes asked for, each with its trajectory, or without where none was recorded."""
     wanted = {e.key: e for e in request.chosen()}
-    for episode, trajectory in read_store(_folder(request)).trajectories():
+    for episode, trajectory in read_store(request.folder('a safety figure')).trajectories():
         if wanted.pop(episode.key, None) is not None:
             yield episode, trajectory
     yield from ((episode, None) for episode in wanted.values())

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, PALETTE, new_figure
+from trialist.show.figure import (
+    COLUMN_WIDTH_IN,
+    THING_PALETTE,
+    PolicyLook,
+    add_legend,
+    fold,
+    label_outer,
+    legend_entries,
+    new_figure,
+    new_panels,
+)
 from trialist.show.figure_catalog import FigureRequest
 from trialist.show.timing_figure import cast_of, draw_steps
 from trialist.timing import SuccessCurve, macro_curve
@@ -23,26 +33,19 @@ SWEEP_LOW_S = 30.0
 
 
 def _panels(strata: Sequence[str]) -> tuple[Figure, dict[str, Axes]]:
-    """One panel a stratum, four to a row, sharing scales."""
-    columns = min(4, len(strata))
-    rows = -(-len(strata) // columns)
-    figure = new_figure(max(COLUMN_WIDTH_IN, PAGE_WIDTH_IN * columns / 4), 2.3 * rows + 0.3)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    for axes in grid[len(strata) :]:
-        axes.axis('off')
-    named = dict(zip(strata, grid, strict=False))
+    """One panel a stratum, four to a row where there is room, sharing scales."""
+    figure, panels = new_panels(len(strata), panel_in=(1.6, 2.2), extra_in=0.4, sharex=True, sharey=True)
+    named = dict(zip(strata, panels, strict=True))
     for stratum, axes in named.items():
-        axes.set_title(stratum, fontsize=8)
+        axes.set_title(stratum)
     return figure, named
 
 
-def _legend(figure: Figure, panels: dict[str, Axes]) -> None:
-    handles = {label: h for axes in panels.values() for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc='outside lower center', ncols=5, fontsize=7)
-
-
 def draw_qq(request: FigureRequest) -> Figure:
-    """Quantile-quantile plots against the reference in each stratum; circles mark the last quantile reached."""
+    """Quantile-quantile plots against the reference in each stratum; circles mark the last quantile reached.
+
+    The last quantile of each policy, in percent, stands at the top of the panel in the policy's colour.
+    """
     cast = cast_of(request)
     reference = cast.required_reference('qq')
     strata = [s for s in cast.strata if s in reference.cells]
@@ -51,29 +54,39 @@ def draw_qq(request: FigureRequest) -> Figure:
     figure, panels = _panels(strata)
     anchors = cast.cells(reference)
     for stratum, axes in panels.items():
+        reached = []
         for cohort in cast.models:
             curve = cast.cells(cohort).get(stratum)
             if curve is None or curve.plateau == 0:
                 continue
             trace = qq_trace(curve, anchors[stratum])
-            color = cast.colors[cohort.policy]
-            axes.plot(trace.model_s, trace.reference_s, color=color, linewidth=1.2, label=cohort.policy)
+            look = cast.looks[cohort.policy]
+            axes.plot(
+                trace.model_s, trace.reference_s, color=look.color, linestyle=look.dash, linewidth=1.2,
+                label=cohort.policy,
+            )  # fmt: skip
             axes.plot(
                 trace.model_s[-1], trace.reference_s[-1], 'o', markersize=4, markerfacecolor='white',
-                markeredgecolor=color,
+                markeredgecolor=look.color,
             )  # fmt: skip
-            axes.annotate(
-                f'{trace.last_level:.2f}', (trace.model_s[-1], trace.reference_s[-1]), fontsize=5.5, color=color,
-                xytext=(3, 2), textcoords='offset points',
-            )  # fmt: skip
+            reached.append((f'{100 * trace.last_level:.0f} %', look.color))
+        _write_levels(axes, reached)
         axes.axline((0, 0), slope=1, color='0.6', linewidth=0.8, linestyle='--')
-        axes.set_xlabel('T model (s)')
     first = next(iter(panels.values()))
-    first.set_ylabel(f'T {reference.policy} (s)')
     first.set_xlim(left=0)
-    first.set_ylim(bottom=0)
-    _legend(figure, panels)
+    first.set_ylim(bottom=0, top=1.25 * first.get_ylim()[1])
+    label_outer(list(panels.values()), x='T model (s)', y=f'T {reference.policy} (s)')
+    add_legend(figure, *legend_entries(panels.values()))
     return figure
+
+
+def _write_levels(axes: Axes, reached: Sequence[tuple[str, str]]) -> None:
+    """The last quantiles side by side, so that none covers another."""
+    for place, (text, color) in enumerate(reached):
+        axes.text(
+            (place + 0.5) / len(reached), 0.99, text, transform=axes.transAxes, ha='center', va='top', color=color,
+            fontsize='x-small',
+        )  # fmt: skip
 
 
 def draw_uph_mtbf(request: FigureRequest) -> Figure:
@@ -84,11 +97,10 @@ def draw_uph_mtbf(request: FigureRequest) -> Figure:
         for cohort in cast.models:
             curve = cast.cells(cohort).get(stratum)
             if curve is not None:
-                _draw_trade_off(axes, [curve], cast.colors[cohort.policy], cohort.policy, request.tau_s)
-        axes.set_xlabel('UPH = 3600 / RMST')
+                _draw_trade_off(axes, [curve], cast.looks[cohort.policy], cohort.policy, request.tau_s)
         _log_seconds(axes)
-    next(iter(panels.values())).set_ylabel('MTBF/A (s)')
-    _legend(figure, panels)
+    label_outer(list(panels.values()), x='UPH = 3600 / RMST', y='MTBF/A (s)')
+    add_legend(figure, *legend_entries(panels.values()))
     return figure
 
 
@@ -109,26 +121,26 @@ def draw_uph_mtbf_macro(request: FigureRequest) -> Figure:
     axes = figure.subplots()
     for cohort in cast.models:
         curves = list(cast.cells(cohort).values())
-        _draw_trade_off(axes, curves, cast.colors[cohort.policy], cohort.policy, request.tau_s)
+        _draw_trade_off(axes, curves, cast.looks[cohort.policy], cohort.policy, request.tau_s)
     axes.set(xlabel='UPH = 3600 / RMST, mean over strata', ylabel='MTBF/A (s), mean over strata')
     _log_seconds(axes)
-    axes.legend(fontsize=7)
+    add_legend(figure, *axes.get_legend_handles_labels())
     return figure
 
 
-def _draw_trade_off(axes: Axes, curves: Sequence[SuccessCurve], color: str, label: str, tau_s: float) -> None:
+def _draw_trade_off(axes: Axes, curves: Sequence[SuccessCurve], look: PolicyLook, label: str, tau_s: float) -> None:
     if tau_s <= SWEEP_LOW_S:
         raise InputError(f'the sweep starts at {SWEEP_LOW_S:g} s; give a --tau above it')
     trace = trade_off_trace(curves, low_s=SWEEP_LOW_S, high_s=tau_s)
     shown = np.isfinite(trace.mtbf_s) & np.isfinite(trace.uph) & (trace.mtbf_s > 0)
     if not shown.any():
         # Nothing failed within any budget: no point to draw, and the legend says so.
-        axes.plot([], [], color=color, linewidth=1.2, label=f'{label} (no failure)')
+        axes.plot([], [], color=look.color, linestyle=look.dash, linewidth=1.2, label=f'{label} (no failure)')
         return
     uph, between = trace.uph[shown], trace.mtbf_s[shown]
-    axes.plot(uph, between, color=color, linewidth=1.2, label=label)
-    axes.plot(uph[0], between[0], 'o', markersize=3, color=color)
-    axes.plot(uph[-1], between[-1], '^', markersize=4, color=color)
+    axes.plot(uph, between, color=look.color, linestyle=look.dash, linewidth=1.2, label=label)
+    axes.plot(uph[0], between[0], 'o', markersize=3, color=look.color)
+    axes.plot(uph[-1], between[-1], '^', markersize=4, color=look.color)
 
 
 def draw_sup_sign_cycle(request: FigureRequest) -> Figure:
@@ -140,34 +152,35 @@ def draw_sup_sign_cycle(request: FigureRequest) -> Figure:
     curves = {c.policy: macro_curve(cast.cells(c)) for c in cast.models}
     cycle = find_cycle(curves)
     title = 'sup-signs of three recorded policies cycle'
-    colors = dict(cast.colors)
+    looks: Mapping[str, PolicyLook] = cast.looks
     if cycle is None:
         curves = example_curves()
         cycle = find_cycle(curves)
         title = 'constructed example (no three policies of this store cycle)'
-        colors = dict(zip(curves, PALETTE, strict=False))
+        looks = {name: PolicyLook(color) for name, color in zip(curves, THING_PALETTE, strict=False)}
     assert cycle is not None
-    return _draw_cycle(curves, cycle, title=title, colors=colors)
+    return _draw_cycle(curves, cycle, title=title, looks=looks)
 
 
 def _draw_cycle(
-    curves: Mapping[str, SuccessCurve], cycle: Sequence[SupSign], *, title: str, colors: Mapping[str, str]
+    curves: Mapping[str, SuccessCurve], cycle: Sequence[SupSign], *, title: str, looks: Mapping[str, PolicyLook]
 ) -> Figure:
-    figure = new_figure(PAGE_WIDTH_IN * 0.6, 2.9)
+    figure = new_figure(4.2, 2.9)
     axes = figure.subplots()
     names = {name for edge in cycle for name in (edge.upper, edge.lower)}
     end_s = 1.4 * max(edge.time_s for edge in cycle)
     for name in sorted(names):
-        draw_steps(axes, curves[name], end_s, color=colors[name], label=name)
+        draw_steps(axes, curves[name], end_s, look=looks[name], label=name)
+    behind = {'facecolor': 'white', 'edgecolor': 'none', 'alpha': 0.75, 'pad': 0.5}
     for edge in cycle:
         at = edge.time_s + 0.015 * end_s
         low, high = (float(curves[name].at(edge.time_s)) for name in (edge.lower, edge.upper))
         axes.annotate('', (at, high), (at, low), arrowprops={'arrowstyle': '<->', 'color': '0.3', 'linewidth': 0.9})
         axes.text(
-            at + 0.012 * end_s, (low + high) / 2, f'{edge.upper} over {edge.lower}\n{edge.distance:.2f}', fontsize=6.5,
-            va='center',
+            at + 0.012 * end_s, (low + high) / 2, f'{edge.upper} over {edge.lower}\n{edge.distance:.2f}',
+            fontsize='small', va='center', bbox=behind,
         )  # fmt: skip
-    axes.set(xlim=(0, end_s), ylim=(0, 1.02), xlabel='t (s)', ylabel='F(t)', title=title)
-    axes.title.set_fontsize(8)
-    axes.legend(loc='upper left')
+    axes.set(xlim=(0, end_s), ylim=(0, 1.02), xlabel='t (s)', ylabel='F(t)')
+    axes.set_title(fold(title, 0.8 * figure.get_figwidth()))
+    add_legend(figure, *axes.get_legend_handles_labels())
     return figure

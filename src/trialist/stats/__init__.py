@@ -33,7 +33,23 @@ from trialist.stats.group_sequential import (
     spending_bounds,
 )
 from trialist.stats.interval import Interval, Significance
+from trialist.stats.mean_ratio import MeanCell, RatioNonInferiority, clustered_covariance, ratio_noninferiority
+from trialist.stats.more_episodes import (
+    MoreEpisodes,
+    Standing,
+    more_episodes,
+    predictive_power,
+    rate_standing,
+    time_standing,
+)
 from trialist.stats.multiplicity import bonferroni, different_matrix, holm, letter_groups
+from trialist.stats.noninferiority import (
+    ArmCounts,
+    NonInferiority,
+    PairCounts,
+    noninferiority,
+    rate_difference_interval,
+)
 from trialist.stats.permutation import Permutation, label_permutation, sign_flip
 from trialist.stats.plan_size import PlanSize, plan_size, plan_sizes
 from trialist.stats.promptness import promptness
@@ -60,6 +76,7 @@ from trialist.stats.wald import Wald, clustered_wald, paired_wald, two_sample_wa
 
 __all__ = [
     'AGGREGATES',
+    'ArmCounts',
     'ArmPair',
     'BetaPosterior',
     'Bootstrap',
@@ -68,14 +85,20 @@ __all__ = [
     'GroupSequential',
     'Interval',
     'Look',
+    'MeanCell',
+    'MoreEpisodes',
+    'NonInferiority',
+    'PairCounts',
     'Permutation',
     'PlanSize',
     'Profile',
     'Ranks',
+    'RatioNonInferiority',
     'SequentialArms',
     'SequentialComparison',
     'SequentialPower',
     'Significance',
+    'Standing',
     'SurveyedPaper',
     'Verdict',
     'Wald',
@@ -91,6 +114,7 @@ __all__ = [
     'clopper_pearson',
     'cluster_bootstrap',
     'cluster_sample_size',
+    'clustered_covariance',
     'clustered_wald',
     'difference_credible',
     'different_matrix',
@@ -110,8 +134,10 @@ __all__ = [
     'mean_sample_size',
     'mean_score',
     'median_score',
+    'more_episodes',
     'newcombe',
     'newcombe_paired',
+    'noninferiority',
     'noninferiority_sample_size',
     'operating_characteristics',
     'optimality_gap',
@@ -121,9 +147,13 @@ __all__ = [
     'performance_profile',
     'plan_size',
     'plan_sizes',
+    'predictive_power',
     'probability_of_improvement',
     'promptness',
     'rank_policies',
+    'rate_difference_interval',
+    'rate_standing',
+    'ratio_noninferiority',
     'read_survey',
     'resample_counts',
     'sequential_arms',
@@ -132,6 +162,7 @@ __all__ = [
     'sign_flip',
     'spending_bounds',
     'success_posterior',
+    'time_standing',
     'two_proportion_power',
     'two_proportion_sample_size',
     'two_sample_wald',

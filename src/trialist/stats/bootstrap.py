@@ -28,6 +28,7 @@ WeightedStatistic = Callable[[NDArray[Any], FloatArray], FloatArray]
 """(values (n, ...), weights (B, n)) -> one statistic a row of weights, (B,)."""
 
 BATCH_ENTRIES = 4_000_000
+TIE_SLACK = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +138,11 @@ def bootstrap_interval(
         raise InputError(f"method must be 'percentile' or 'bca', found {method!r}")
     if jackknife is None:
         raise InputError('BCa needs jackknife: the statistic with each cluster left out')
-    below = (np.count_nonzero(draws < estimate) + np.count_nonzero(draws == estimate) / 2) / draws.size
+    # A draw that equals the estimate but for rounding is a tie: which side it falls on must not be the rounding's.
+    slack = TIE_SLACK * max(abs(estimate), abs(float(draws[0])), abs(float(draws[-1])))
+    slack = slack if math.isfinite(slack) else TIE_SLACK * abs(estimate)
+    low, high = np.searchsorted(draws, estimate - slack), np.searchsorted(draws, estimate + slack, side='right')
+    below = float(low + high) / 2 / draws.size
     if not 0 < below < 1:
         raise NotEstimable('BCa needs resamples on both sides of the estimate; use more resamples, or percentile')
     z0, a = normal_quantile(below), acceleration(jackknife, strata=strata)
@@ -154,14 +159,12 @@ def acceleration(jackknife: FloatArray, *, strata: ArrayLike | None = None) -> f
     left = np.asarray(jackknife, dtype=np.float64)
     if not np.isfinite(left).all():
         raise NotEstimable('the statistic does not exist with some cluster left out; use the percentile interval')
-    labels = np.zeros(left.size, dtype=np.int64) if strata is None else np.asarray(strata)
-    cubes = squares = 0.0
-    for label in np.unique(labels):
-        part = left[labels == label]
-        influence = (part.size - 1) * (part.mean() - part) / part.size
-        cubes += float(np.sum(influence**3))
-        squares += float(np.sum(influence**2))
-    return cubes / (6 * squares**1.5) if squares > 0 else 0.0
+    code = np.zeros(left.size, dtype=np.int64) if strata is None else np.unique(strata, return_inverse=True)[1]
+    size = np.bincount(code)
+    left = left - left.mean()  # so that sums lose nothing to a large common part
+    influence = ((size - 1) / size)[code] * ((np.bincount(code, weights=left) / size)[code] - left)
+    squares = float(np.sum(influence**2))
+    return float(np.sum(influence**3)) / (6 * squares**1.5) if squares > 0 else 0.0
 
 
 def _cluster_strata(codes: IntArray, k: int, strata: ArrayLike | None) -> IntArray:

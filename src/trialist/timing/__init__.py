@@ -29,7 +29,8 @@ from trialist.timing.scalar import (
     uph_of_rmst,
     uph_of_successes,
 )
-from trialist.timing.verdict import AllPairs, TimingComparison, compare_all, compare_timing
+from trialist.timing.tally import RecordedTime, SuccessCount, recorded_times, success_counts
+from trialist.timing.verdict import AllPairs, Planned, TimingComparison, compare_all, compare_timing
 from trialist.timing.watch import WatchedScore, WatchedTrial, episode_promptness, episode_success, watch_trial
 
 __all__ = [
@@ -58,10 +59,13 @@ __all__ = [
     'NullSetup',
     'Operations',
     'PValueRule',
+    'Planned',
+    'RecordedTime',
     'RelativeScore',
     'ScalarTest',
     'Scale',
     'StratumDifference',
+    'SuccessCount',
     'SuccessCurve',
     'TimingComparison',
     'Verdict',
@@ -101,12 +105,14 @@ __all__ = [
     'operations',
     'operations_by_stratum',
     'pool',
+    'recorded_times',
     'rmst',
     'scalar_label',
     'scalar_tests',
     'score_cohort',
     'sensitivity_table',
     'stratum_differences',
+    'success_counts',
     'success_curve',
     'uph_of_rmst',
     'uph_of_successes',

@@ -11,7 +11,7 @@ import numpy as np
 from trialist.errors import InputError, NotEstimable
 from trialist.timing.curve import clustered_variance, success_curve
 from trialist.timing.operation import FloatArray, Operations
-from trialist.timing.resample import curve_draws, sort_cell, stream_seed
+from trialist.timing.resample import macro_curve_draws, sort_cell, stream_seed
 
 
 class BandKind(enum.StrEnum):
@@ -61,10 +61,8 @@ def macro_band(
         return _log_log(times, chance, _variance(cells, times, kind), kind, level)
     if rng is None:
         raise InputError(f'a {kind} band resamples episodes; pass rng=numpy.random.default_rng(seed)')
-    draws = np.mean(
-        [curve_draws(sort_cell(c), times, n_resamples=n_resamples, seed=stream_seed(rng), threads=threads)
-         for c in cells.values()], axis=0,
-    )  # fmt: skip
+    resampled = [(sort_cell(c), stream_seed(rng)) for c in cells.values()]
+    draws = macro_curve_draws(resampled, times, n_resamples=n_resamples, threads=threads)
     if kind is BandKind.BOOTSTRAP:
         low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
         return Band(times, low, high, kind, level)
@@ -101,7 +99,9 @@ def _simultaneous(times: FloatArray, chance: FloatArray, draws: FloatArray, leve
     too little with some forty episodes.
     """
     middle = _angle(chance)
-    reach = float(np.quantile(np.max(np.abs(_angle(draws) - middle), axis=1), level))
+    # Row by row, so that a long curve is not held three times over.
+    widest = [float(np.max(np.abs(_angle(row) - middle))) for row in draws]
+    reach = float(np.quantile(widest, level))
     low, high = (np.sin(np.clip(middle + side * reach, 0, np.pi / 2)) ** 2 for side in (-1, 1))
     return Band(times, low, high, BandKind.SIMULTANEOUS, level)
 

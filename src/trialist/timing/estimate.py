@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from trialist.errors import NotEstimable
 from trialist.stats import Interval, bootstrap_interval
 from trialist.stats.argument import check_count
+from trialist.timing.jackknife import scalar_jackknife
 from trialist.timing.operation import FloatArray, IntArray, Operations
 from trialist.timing.resample import (
     FIRST_QUANTILE,
@@ -18,10 +19,11 @@ from trialist.timing.resample import (
     SortedCell,
     curve_draws,
     scalar_draws,
-    scalar_jackknife,
     sort_cell,
     stream_seed,
 )
+
+Kept = TypeVar('Kept')
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,20 @@ def macro_mean(parts: Sequence[Draws]) -> Draws:
     """The equal-weight mean of the strata's statistics."""
     if not parts:
         raise NotEstimable('no stratum was given: there is no mean of nothing')
-    return combine(lambda *values: sum(values) / len(values), parts)
+    n = len(parts)
+    values = np.array([p.value for p in parts])
+    starts = np.cumsum([0, *(int(p.group.max(initial=-1)) + 1 for p in parts)])
+    with np.errstate(invalid='ignore'):
+        # Sums before and after each part, since a value that is infinite can't be taken off the total.
+        others = np.cumsum([0.0, *values[:-1]]) + np.cumsum([0.0, *values[:0:-1]])[::-1]
+        left = [(other + p.left_out) / n for other, p in zip(others, parts, strict=True)]
+        draws = np.sum([p.draws for p in parts], axis=0) / n
+    return Draws(
+        value=float(values.sum() / n),
+        draws=np.asarray(draws, dtype=np.float64),
+        left_out=np.concatenate(left),
+        group=np.concatenate([p.group + start for p, start in zip(parts, starts[:-1], strict=True)]),
+    )
 
 
 def difference(a: Draws, b: Draws) -> Draws:
@@ -111,8 +126,9 @@ def estimate(sample: Draws, *, level: float = 0.95, note: str = '') -> Estimate:
     """Value and both intervals; an interval that the data can't give is None."""
     if np.isnan(sample.value):
         return absent(note or 'not estimable from these data')
-    if len(sample.left_out) <= len(np.unique(sample.group)):
+    if len(sample.left_out) <= np.count_nonzero(np.bincount(sample.group)):
         return Estimate(sample.value, None, None, note or 'no interval: one episode a stratum does not vary')
+    sample = Draws(sample.value, np.sort(sample.draws), sample.left_out, sample.group)
     intervals: list[Interval | None] = []
     for method in ('percentile', 'bca'):
         try:
@@ -127,10 +143,11 @@ def estimate(sample: Draws, *, level: float = 0.95, note: str = '') -> Estimate:
 def _interval(sample: Draws, *, level: float, method: str) -> Interval:
     if method == 'percentile':
         return bootstrap_interval(sample.value, sample.draws, level=level, method='percentile')
-    if np.all(sample.draws == sample.value):
+    if sample.draws[0] == sample.draws[-1] == sample.value:
         return Interval(sample.value, sample.value)
+    strata = sample.group if sample.group.any() else None
     return bootstrap_interval(
-        sample.value, sample.draws, level=level, method='bca', jackknife=sample.left_out, strata=sample.group
+        sample.value, sample.draws, level=level, method='bca', jackknife=sample.left_out, strata=strata
     )
 
 
@@ -142,9 +159,19 @@ class ResampledCell:
     seed: np.uint64
     n_resamples: int
     threads: int | None = None
+    kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)  # what was worked out already
+
+    def once(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What `make` gives, worked out the first time that `key` is asked for."""
+        if key not in self.kept:
+            self.kept[key] = make()
+        return cast('Kept', self.kept[key])
 
     def scalars(self, tau_s: float, levels: Sequence[float] = ()) -> tuple[Draws, ...]:
         """RMST, F(tau), integral of t dF, plateau, and a quantile a level (infinite where it is not reached)."""
+        return self.once(('scalars', tau_s, tuple(levels)), lambda: self._scalars(tau_s, levels))
+
+    def _scalars(self, tau_s: float, levels: Sequence[float]) -> tuple[Draws, ...]:
         asked = sorted(levels)
         draws = scalar_draws(
             self.sorted, n_resamples=self.n_resamples, seed=self.seed, tau_s=tau_s, levels=asked, threads=self.threads
@@ -162,7 +189,12 @@ class ResampledCell:
         return self.scalars(tau_s)[RMST]
 
     def chances(self, times_s: Sequence[float]) -> tuple[Draws, ...]:
-        """F at each of some times."""
+        """F at each of some times; none for none."""
+        return self.once(('chances', tuple(times_s)), lambda: self._chances(times_s))
+
+    def _chances(self, times_s: Sequence[float]) -> tuple[Draws, ...]:
+        if not len(times_s):
+            return ()
         grid = np.sort(np.asarray(times_s, dtype=np.float64))
         draws = curve_draws(self.sorted, grid, n_resamples=self.n_resamples, seed=self.seed, threads=self.threads)
         left = np.stack([scalar_jackknife(self.sorted, tau_s=float(t))[:, 1] for t in grid], axis=1)

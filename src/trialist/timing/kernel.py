@@ -149,8 +149,9 @@ def _scalar_lanes(
 def _keep_at_tau(survival: F8, area: F8, last_gap: float, tau: float, out: F8) -> None:
     for k in range(len(survival)):
         mean = area[k] + survival[k] * last_gap
-        # Integrating by parts: the integral of t dF up to tau is RMST less tau times what is left.
-        out[k, 0], out[k, 1], out[k, 2] = mean, 1.0 - survival[k], mean - tau * survival[k]
+        # Integrating by parts: the integral of t dF up to tau is RMST less tau times what is left; 0 without a success.
+        moment = mean - tau * survival[k] if survival[k] < 1.0 else 0.0
+        out[k, 0], out[k, 1], out[k, 2] = mean, 1.0 - survival[k], moment
 
 
 @njit(cache=True, nogil=True)
@@ -211,91 +212,113 @@ def _draw_lane(state: Any, sizes: I4, weight: F8, lane: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def jackknife_scalars(
-    times: F8, cluster: I4, event: U1, sizes: I4, inverse: F8, tau: float, levels: F8, out: F8
-) -> None:
-    """Row e leaves episode e out; the last row leaves none out."""
-    weight = np.ones(len(sizes), dtype=np.int32)
-    for e in range(len(sizes) + 1):
-        if e > 0:
-            weight[e - 1] = 1
-        if e < len(sizes):
-            weight[e] = 0
-        curve_scalars(times, cluster, event, sizes, weight, inverse, tau, levels, out[e])
-
-
-@njit(cache=True, nogil=True)
-def bootstrap_curves(
-    times: F8, cluster: I4, event: U1, sizes: I4, inverse: F8, grid: F8, seed: Any, start: int, out: F8
-) -> None:
+def bootstrap_curves(times: F8, cluster: I4, event: U1, sizes: I4, grid: F8, seed: Any, start: int, out: F8) -> None:
     """F at each time of the sorted `grid`, one row a resample."""
-    weight = np.zeros(len(sizes), dtype=np.int32)
-    for row in range(out.shape[0]):
-        for e in range(len(sizes)):
-            weight[e] = 0
-        _draw_episodes(_stream(seed, start + row), len(sizes), weight)
-        at_risk = 0
-        for e in range(len(sizes)):
-            at_risk += weight[e] * sizes[e]
-        survival, k = 1.0, 0
+    place = cluster.astype(np.uint32)
+    weight, at_risk = np.empty((len(sizes), LANES)), np.empty(LANES)
+    for first in range(0, out.shape[0], LANES):
+        rows = out[first : first + LANES]
+        _clear(weight, at_risk)
+        for k in range(len(rows)):
+            at_risk[k] = _draw_lane(_stream(seed, start + first + k), sizes, weight, k)
+        survival, c = np.ones(LANES), 0
         for i in range(len(times)):
-            while k < len(grid) and grid[k] < times[i]:
-                out[row, k] = 1.0 - survival
-                k += 1
-            w = weight[cluster[i]]
-            if event[i]:
-                survival *= 1.0 - w * inverse[at_risk]
-            at_risk -= w
-        while k < len(grid):
-            out[row, k] = 1.0 - survival
-            k += 1
+            while c < len(grid) and grid[c] < times[i]:
+                _keep_chance(survival, c, rows)
+                c += 1
+            _step_lanes(weight[place[i]], event[i], at_risk, survival)
+        for rest in range(c, len(grid)):
+            _keep_chance(survival, rest, rows)
+
+
+@njit(cache=True, nogil=True, error_model='numpy')
+def _step_lanes(w: F8, event: int, at_risk: F8, survival: F8) -> None:
+    for k in range(LANES):
+        # A curve whose last one at risk succeeds is exactly 0.
+        survival[k] *= 1.0 - event * w[k] / max(at_risk[k], 1.0)
+        at_risk[k] -= w[k]
 
 
 @njit(cache=True, nogil=True)
-def curve_auc(
-    rank: I4, cluster: I4, event: U1, weight_a: I4, weight_b: I4, risk_a: int, risk_b: int, inverse: F8
-) -> float:
-    """P(Ta < Tb) + P(Ta = Tb)/2 of two weighted curves over one merged, sorted list of operations up to the horizon.
+def _keep_chance(survival: F8, column: int, rows: F8) -> None:
+    for k in range(len(rows)):
+        rows[k, column] = 1.0 - survival[k]
 
-    Mass that is left at the horizon, or from where one risk set is empty with its curve short of 1, counts as tied.
-    """
-    sa, sb, total = 1.0, 1.0, 0.0
-    n = len(rank)
-    i = 0
-    while i < n:
-        before_a, before_b = sa, sb
-        r = rank[i]
-        while i < n and rank[i] == r:
-            wa, wb = weight_a[cluster[i]], weight_b[cluster[i]]
+
+@njit(cache=True, nogil=True)
+def bootstrap_jumps(cluster: I4, event: U1, sizes: I4, where: I8, share: float, seed: Any, start: int, out: F8) -> None:
+    """Add `share` of the resampled curve's jump at operation i to out[row, where[i]], one row a resample."""
+    place = cluster.astype(np.uint32)
+    weight, at_risk = np.empty((len(sizes), LANES)), np.empty(LANES)
+    before = np.empty(LANES)
+    for first in range(0, out.shape[0], LANES):
+        rows = out[first : first + LANES]
+        _clear(weight, at_risk)
+        for k in range(len(rows)):
+            at_risk[k] = _draw_lane(_stream(seed, start + first + k), sizes, weight, k)
+        survival = np.ones(LANES)
+        for i in range(len(place)):
+            if where[i] >= out.shape[1]:
+                break
+            for k in range(LANES):
+                before[k] = survival[k]
+            _step_lanes(weight[place[i]], event[i], at_risk, survival)
             if event[i]:
-                sa *= 1.0 - wa * inverse[risk_a]
-                sb *= 1.0 - wb * inverse[risk_b]
-            risk_a -= wa
-            risk_b -= wb
-            i += 1
-        total += (before_a - sa) * (sb + 0.5 * (before_b - sb))
-        if (risk_a == 0 and sa > SLACK) or (risk_b == 0 and sb > SLACK):
-            break
-    return total + 0.5 * sa * sb
+                for k in range(len(rows)):
+                    rows[k, where[i]] += (before[k] - survival[k]) * share
 
 
 @njit(cache=True, nogil=True)
 def bootstrap_auc(
-    rank: I4, cluster: I4, event: U1, sizes: I4, n_a: int, inverse: F8, seed_a: Any, seed_b: Any, start: int, out: F8
+    rank: I4, cluster: I4, event: U1, sizes: I4, n_a: int, seed_a: Any, seed_b: Any, start: int, out: F8
 ) -> None:
     """Resample both cells: episodes 0..n_a - 1 are a's, the rest b's; each has the stream its own seed gives."""
-    n = len(sizes)
-    wa, wb = np.zeros(n, dtype=np.int32), np.zeros(n, dtype=np.int32)
-    for row in range(len(out)):
-        for e in range(n):
-            wa[e] = wb[e] = 0
-        _draw_episodes(_stream(seed_a, start + row), n_a, wa[:n_a])
-        _draw_episodes(_stream(seed_b, start + row), n - n_a, wb[n_a:])
-        risk_a, risk_b = 0, 0
-        for e in range(n):
-            risk_a += wa[e] * sizes[e]
-            risk_b += wb[e] * sizes[e]
-        out[row] = curve_auc(rank, cluster, event, wa, wb, risk_a, risk_b, inverse)
+    place = cluster.astype(np.uint32)
+    weight = np.empty((len(sizes), LANES))
+    risk_a, risk_b, kept = np.empty(LANES), np.empty(LANES), np.empty(LANES)
+    for first in range(0, len(out), LANES):
+        lanes = min(LANES, len(out) - first)
+        _clear(weight, risk_a)
+        _clear(weight, risk_b)
+        for k in range(lanes):
+            risk_a[k] = _draw_lane(_stream(seed_a, start + first + k), sizes[:n_a], weight[:n_a], k)
+            risk_b[k] = _draw_lane(_stream(seed_b, start + first + k), sizes[n_a:], weight[n_a:], k)
+        _auc_lanes(rank, place, event, n_a, weight, risk_a, risk_b, kept)
+        for k in range(lanes):
+            out[first + k] = kept[k]
+
+
+@njit(cache=True, nogil=True)
+def _auc_lanes(rank: I4, place: U4, event: U1, n_a: int, weight: F8, risk_a: F8, risk_b: F8, out: F8) -> None:
+    """P(Ta < Tb) + P(Ta = Tb)/2 of LANES pairs of weighted curves, over one merged, sorted list of operations.
+
+    Mass that is left at the end, or from where one risk set is empty with its curve short of 1, counts as tied: such a
+    pair is no longer open.
+    """
+    sa, sb, before_a, before_b = np.ones(LANES), np.ones(LANES), np.ones(LANES), np.ones(LANES)
+    is_open, tied = np.ones(LANES), np.zeros(LANES)
+    for k in range(LANES):
+        out[k] = 0.0
+    for i in range(len(place)):
+        if place[i] < n_a:
+            _step_lanes(weight[place[i]], event[i], risk_a, sa)
+        else:
+            _step_lanes(weight[place[i]], event[i], risk_b, sb)
+        if i + 1 < len(place) and rank[i + 1] == rank[i]:
+            continue
+        for k in range(LANES):
+            out[k] += is_open[k] * (before_a[k] - sa[k]) * (before_b[k] + sb[k])
+        for k in range(LANES):
+            before_a[k], before_b[k] = sa[k], sb[k]
+        n_empty = 0
+        for k in range(LANES):
+            n_empty += (risk_a[k] < 0.5) | (risk_b[k] < 0.5)
+        if n_empty:
+            for k in range(LANES):
+                if is_open[k] and ((risk_a[k] < 0.5 and sa[k] > SLACK) or (risk_b[k] < 0.5 and sb[k] > SLACK)):
+                    is_open[k], tied[k] = 0.0, sa[k] * sb[k]
+    for k in range(LANES):
+        out[k] = 0.5 * (out[k] + tied[k] + is_open[k] * sa[k] * sb[k])
 
 
 @njit(cache=True, nogil=True, error_model='numpy')
@@ -326,34 +349,47 @@ def _ks_lanes(n_ops: int, place: U4, mark: U1, weight: F8, at_risk: F8, survival
 
 
 @njit(cache=True, nogil=True, error_model='numpy')
-def _contrast_pass(
-    n_ops: int, times: F8, place: U4, mark: U1, weight: F8, risk: F8, tau: float, thresholds: F8, out: F8
-) -> None:
-    """Add to `out`: sup|Fa - Fb| up to tau, RMST_a - RMST_b at tau, then Fa - Fb at each of the sorted thresholds."""
-    sa, sb, largest, area, before, k = 1.0, 1.0, 0.0, 0.0, 0.0, 0
-    risk_a, risk_b = risk[0], risk[1]
+def _contrast_lanes(
+    n_ops: int, times: F8, place: U4, mark: U1, weight: F8, at_risk: F8, survival: F8, tau: float, thresholds: F8,
+    out: F8,
+) -> None:  # fmt: skip
+    """Set rows of `out`: sup|Fa - Fb| up to tau, RMST_a - RMST_b at tau, then Fa - Fb at each sorted threshold.
+
+    Lanes are those of _ks_lanes, each a column of out (contrasts, LANES).
+    """
+    for k in range(LANES):
+        survival[k] = survival[k + LANES] = 1.0
+        out[0, k] = out[1, k] = 0.0
+    before, c = 0.0, 2
     for i in range(n_ops):
-        t = times[i]
-        while k < len(thresholds) and thresholds[k] < t:
-            out[2 + k] += sb - sa
-            k += 1
-        wa, wb = weight[place[i], 0], weight[place[i], 1]
+        t, w = times[i], weight[place[i]]
+        while c < 2 + len(thresholds) and thresholds[c - 2] < t:
+            _keep_difference(survival, out[c])
+            c += 1
         if mark[i]:
-            if before < tau:
-                stop = min(t, tau)
-                area += (sa - sb) * (stop - before)
-                before = stop
-            sa *= 1.0 - wa / max(risk_a, 1.0)
-            sb *= 1.0 - wb / max(risk_b, 1.0)
-            if mark[i] == END_OF_TIE and t <= tau:
-                largest = max(largest, abs(sa - sb))
-        risk_a -= wa
-        risk_b -= wb
-    while k < len(thresholds):
-        out[2 + k] += sb - sa
-        k += 1
-    out[0] += largest
-    out[1] += area + (sa - sb) * (tau - before)
+            gap = max(min(t, tau) - before, 0.0)
+            before += gap
+            counts = 1.0 if mark[i] == END_OF_TIE and t <= tau else 0.0
+            for k in range(LANES):
+                na, nb = max(at_risk[k], 1.0), max(at_risk[k + LANES], 1.0)
+                inverse = 1.0 / (na * nb)
+                out[1, k] += (survival[k] - survival[k + LANES]) * gap
+                sa = survival[k] * (1.0 - w[k] * nb * inverse)
+                sb = survival[k + LANES] * (1.0 - w[k + LANES] * na * inverse)
+                survival[k], survival[k + LANES] = sa, sb
+                out[0, k] = max(out[0, k], abs(sa - sb) * counts)
+        for k in range(2 * LANES):
+            at_risk[k] -= w[k]
+    for rest in range(c, 2 + len(thresholds)):
+        _keep_difference(survival, out[rest])
+    for k in range(LANES):
+        out[1, k] += (survival[k] - survival[k + LANES]) * max(tau - before, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def _keep_difference(survival: F8, row: F8) -> None:
+    for k in range(LANES):
+        row[k] = survival[k + LANES] - survival[k]
 
 
 @njit(cache=True, nogil=True)
@@ -545,7 +581,7 @@ def contrast_trials(
 ) -> None:  # fmt: skip
     """As macro_ks_trials, with every contrast of _contrast_pass, macro-averaged: (trials, resamples, contrasts).
 
-    `observed` (trials, strata, contrasts) and `null` are added to: they come as zeros.
+    `observed` is (trials, strata, contrasts); `null` is added to: it comes as zeros.
     """
     strata = len(n_a)
     most_ops = _widest(op_offsets)
@@ -554,7 +590,8 @@ def contrast_trials(
     local = np.empty(_widest(episode_offsets), dtype=np.int32)
     unit_local, unit_size = np.empty(most_units, np.uint32), np.empty(most_units, np.int32)
     order = np.empty(most_units, dtype=np.uint32)
-    weight, risk = np.empty((most_units, 2)), np.empty(2)
+    weight, risk = np.empty((most_units, 2 * LANES)), np.empty(2 * LANES)
+    survival, found = np.empty(2 * LANES), np.empty((null.shape[2], LANES))
     own_times = np.empty(most_ops, dtype=np.float64)
     for trial in range(units.shape[0]):
         for s in range(strata):
@@ -567,12 +604,15 @@ def contrast_trials(
                 own_times[i] = times[op[i]]
             w = weight[:n_local]
             _weigh_as_given(ul, us, n_a[s], w, risk)
-            _contrast_pass(n_ops, own_times, place, mark, w, risk, tau, thresholds, observed[trial, s])
-            base = np.uint64((first_trial + trial) * strata + s) << S32
-            for b in range(null.shape[1]):
-                stream = base + np.uint64(first_resample + b)
-                _weigh(method, seed, stream, 1, ul, us, n_a[s], w, risk, order)
-                _contrast_pass(n_ops, own_times, place, mark, w, risk, tau, thresholds, null[trial, b])
-        for b in range(null.shape[1]):
+            _contrast_lanes(n_ops, own_times, place, mark, w, risk, survival, tau, thresholds, found)
             for c in range(null.shape[2]):
-                null[trial, b, c] /= strata
+                observed[trial, s, c] = found[c, 0]
+            base = np.uint64((first_trial + trial) * strata + s) << S32
+            for first in range(0, null.shape[1], LANES):
+                lanes = min(LANES, null.shape[1] - first)
+                stream = base + np.uint64(first_resample + first)
+                _weigh(method, seed, stream, lanes, ul, us, n_a[s], w, risk, order)
+                _contrast_lanes(n_ops, own_times, place, mark, w, risk, survival, tau, thresholds, found)
+                for k in range(lanes):
+                    for c in range(null.shape[2]):
+                        null[trial, first + k, c] += found[c, k] / strata

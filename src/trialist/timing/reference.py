@@ -18,6 +18,7 @@ from trialist.timing.estimate import (
     ratio,
     resampled_cells,
 )
+from trialist.timing.jackknife import auc_jackknife
 from trialist.timing.operation import Operations
 from trialist.timing.resample import pair_layout, spread
 
@@ -152,13 +153,8 @@ def auc_draws(
     draws = np.empty(n_resamples)
 
     def work(start: int, stop: int) -> None:
-        kernel.bootstrap_auc(*arrays, layout.sizes, n_a, layout.inverse, *seeds, start, draws[start:stop])
+        kernel.bootstrap_auc(*arrays, layout.sizes, n_a, *seeds, start, draws[start:stop])
 
-    spread(n_resamples, work, threads=threads)
-    left = np.empty(n + 1)
-    for e in range(n + 1):
-        keep = (np.arange(n) != e).astype(np.int32)
-        wa, wb = keep * (np.arange(n) < n_a).astype(np.int32), keep * (np.arange(n) >= n_a).astype(np.int32)
-        risk_a, risk_b = int(wa @ layout.sizes), int(wb @ layout.sizes)
-        left[e] = kernel.curve_auc(*arrays, wa, wb, risk_a, risk_b, layout.inverse)
+    spread(n_resamples, work, steps_a_row=len(layout.times_s), threads=threads)
+    left = auc_jackknife(layout)
     return Draws(float(left[-1]), draws, left[:-1], (np.arange(n) >= n_a).astype(np.int64))

@@ -27,6 +27,7 @@ class NullMethod(enum.StrEnum):
 
 
 CHUNK_ROWS = 32
+FEWEST_STEPS_A_THREAD = 200_000  # about a quarter of a millisecond
 
 METHOD_CODES = {NullMethod.POOLED_BOOTSTRAP: 0, NullMethod.PERMUTATION: 1, NullMethod.PAIRED_SWAP: 2}
 
@@ -75,16 +76,18 @@ def stream_seed(rng: np.random.Generator) -> np.uint64:
 
 
 def spread(
-    n_rows: int, work: Callable[[int, int], None], *, threads: int | None = None, chunk_rows: int = CHUNK_ROWS
-) -> None:
+    n_rows: int, work: Callable[[int, int], None], *, steps_a_row: int, threads: int | None = None,
+    chunk_rows: int = CHUNK_ROWS,
+) -> None:  # fmt: skip
     """Call work(start, stop) over all rows, on `threads` threads (default: every core this process may use).
 
-    The calling thread works too; chunks are taken one after another, which evens out what other processes take.
+    The calling thread works too; chunks are taken one after another, which evens out what other processes take. What
+    takes too few steps (operations passed over) to be worth waking a thread for is done at once.
     """
     wanted = threads if threads is not None else available_cores()
     if wanted < 1:
         raise InputError(f'threads is {threads}, wanted at least 1')
-    count = min(wanted, -(-n_rows // chunk_rows))
+    count = min(wanted, -(-n_rows // chunk_rows), n_rows * steps_a_row // FEWEST_STEPS_A_THREAD)
     if count <= 1:
         work(0, n_rows)
         return
@@ -134,19 +137,7 @@ def scalar_draws(
             cell.times_s, cell.cluster, cell.event, cell.sizes, cell.inverse, tau_s, asked, seed, start, out[start:stop]
         )
 
-    spread(n_resamples, work, threads=threads)
-    return out
-
-
-def scalar_jackknife(cell: SortedCell, *, tau_s: float, levels: Sequence[float] = ()) -> FloatArray:
-    """(E + 1, 4 + levels): the same scalars with each episode left out, and last with none left out."""
-    from trialist.timing import kernel
-
-    out = np.empty((cell.n_episodes + 1, kernel.N_SCALARS + len(levels)))
-    asked = np.array(levels, dtype=np.float64)
-    kernel.jackknife_scalars(
-        cell.times_s, cell.cluster, cell.event, cell.sizes, cell.inverse, tau_s, asked, out
-    )  # fmt: skip
+    spread(n_resamples, work, steps_a_row=len(cell.times_s), threads=threads)
     return out
 
 
@@ -160,11 +151,28 @@ def curve_draws(
     grid = np.ascontiguousarray(grid_s, dtype=np.float64)
 
     def work(start: int, stop: int) -> None:
-        kernel.bootstrap_curves(
-            cell.times_s, cell.cluster, cell.event, cell.sizes, cell.inverse, grid, seed, start, out[start:stop]
-        )
+        kernel.bootstrap_curves(cell.times_s, cell.cluster, cell.event, cell.sizes, grid, seed, start, out[start:stop])
 
-    spread(n_resamples, work, threads=threads)
+    spread(n_resamples, work, steps_a_row=len(cell.times_s), threads=threads)
+    return out
+
+
+def macro_curve_draws(
+    cells: Sequence[tuple[SortedCell, np.uint64]], grid_s: FloatArray, *, n_resamples: int, threads: int | None = None
+) -> FloatArray:
+    """(n_resamples, grid) draws of the equal-weight mean of cells' F, each cell resampled by its own seed."""
+    from trialist.timing import kernel
+
+    out = np.zeros((n_resamples, len(grid_s)))
+    places = [np.searchsorted(grid_s, cell.times_s).astype(np.int64) for cell, _ in cells]
+
+    def work(start: int, stop: int) -> None:
+        rows = out[start:stop]
+        for (cell, seed), where in zip(cells, places, strict=True):
+            kernel.bootstrap_jumps(cell.cluster, cell.event, cell.sizes, where, 1 / len(cells), seed, start, rows)
+        np.cumsum(rows, axis=1, out=rows)
+
+    spread(n_resamples, work, steps_a_row=sum(len(cell.times_s) for cell, _ in cells), threads=threads)
     return out
 
 
@@ -264,9 +272,9 @@ def ks_trials(
         null[rows, columns], observed[rows] = part, seen
 
     if over_trials:
-        spread(trials, work, threads=threads, chunk_rows=1)
+        spread(trials, work, steps_a_row=len(layout.times_s) * n_resamples, threads=threads, chunk_rows=1)
     else:
-        spread(max(n_resamples, 1), work, threads=threads)
+        spread(max(n_resamples, 1), work, steps_a_row=len(layout.times_s) * len(units), threads=threads)
     return observed, null
 
 
@@ -300,9 +308,9 @@ def contrast_trials(
         null[rows, columns], observed[rows] = part, seen
 
     if over_trials:
-        spread(len(units), work, threads=threads, chunk_rows=1)
+        spread(len(units), work, steps_a_row=len(layout.times_s) * n_resamples, threads=threads, chunk_rows=1)
     else:
-        spread(max(n_resamples, 1), work, threads=threads)
+        spread(max(n_resamples, 1), work, steps_a_row=len(layout.times_s) * len(units), threads=threads)
     return observed, null
 
 

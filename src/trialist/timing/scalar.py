@@ -126,8 +126,10 @@ class CohortScore:
 
 def cell_statistics(cell: ResampledCell, scale: Scale) -> dict[str, Draws]:
     """Name -> statistic for one cell, all on the same resampled episodes."""
-    mean_s, at_tau, _, plateau, *quantiles = cell.scalars(scale.tau_s, scale.levels)
-    budget_rmst, done, moment, *_ = cell.scalars(scale.budget_s)
+    mean_s, at_tau, moment, plateau, *quantiles = cell.scalars(scale.tau_s, scale.levels)
+    budget_rmst, done = mean_s, at_tau
+    if scale.budget_s != scale.tau_s:
+        budget_rmst, done, moment, *_ = cell.scalars(scale.budget_s)
     named = {'rmst_s': mean_s}
     named |= {f'chance_{t:g}s': f for t, f in zip(scale.thresholds_s, cell.chances(scale.thresholds_s), strict=True)}
     named |= {_quantile_name(q): d for q, d in zip(scale.levels, quantiles, strict=True)}

@@ -82,7 +82,10 @@ def _gl_context(width_px: int, height_px: int) -> Any:
 
 
 class Pictures:
-    """The cameras of one cell; one off-screen buffer for all, made anew when the scene changes."""
+    """The cameras of one cell; one off-screen buffer for all scenes, since making it takes longer than an episode.
+
+    It depends on a scene by its textures alone; those are handed over when they differ.
+    """
 
     def __init__(self, cameras: tuple[str, ...], *, height_px: int, width_px: int) -> None:
         if cameras and not (8 <= height_px <= 960 and 8 <= width_px <= 1280):
@@ -92,6 +95,7 @@ class Pictures:
         self._gl: Any = None
         self._context: Any = None
         self._model: Any = None
+        self._textures = b''
 
     def take(self, scene: Scene, data: Any) -> dict[str, Picture]:
         """Render every camera as the world stands."""
@@ -126,13 +130,19 @@ class Pictures:
             self._gl.make_current()
             return
         mujoco = load_mujoco()
-        self.close()
-        self._gl = _gl_context(self.width_px, self.height_px)
-        self._gl.make_current()
-        model.vis.quality.offsamples = 0
-        self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
-        self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
+        textures = model.tex_data.tobytes()
+        if self._context is None:
+            self._gl = _gl_context(self.width_px, self.height_px)
+            self._gl.make_current()
+            model.vis.quality.offsamples = 0
+            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+            mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
+            self._context.readDepthMap = mujoco.mjtDepthMap.mjDEPTH_ZEROFAR
+        else:
+            self._gl.make_current()
+            for texture in range(model.ntex) if textures != self._textures else ():
+                mujoco.mjr_uploadTexture(model, self._context, texture)
+        self._textures = textures
         self._rect = mujoco.MjrRect(0, 0, self.width_px, self.height_px)
         self._scene = mujoco.MjvScene(model, maxgeom=300)
         self._option = mujoco.MjvOption()

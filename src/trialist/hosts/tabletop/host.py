@@ -17,6 +17,8 @@ from trialist.errors import InputError, UnknownName
 from trialist.hosts.tabletop import panda, pose, state
 from trialist.hosts.tabletop.camera import Picture, Pictures, calibrations
 from trialist.hosts.tabletop.control import Controller
+from trialist.hosts.tabletop.item import ItemType
+from trialist.hosts.tabletop.load import Load
 from trialist.hosts.tabletop.measure import ROBOT_BODIES, Monitor, hardest_robot_contact_n, held_items
 from trialist.hosts.tabletop.referee import Referee
 from trialist.hosts.tabletop.reset import Start, reset_cell
@@ -24,11 +26,13 @@ from trialist.hosts.tabletop.scene import (
     BIN_INNER_M,
     CAMERAS,
     CONTROL_RATE_HZ,
+    FIXED_CAMERAS_M,
     FLOOR_HEIGHT_M,
     SOURCE_CENTER_M,
     load_mujoco,
 )
 from trialist.hosts.tabletop.task import MAX_ITEMS, find_task
+from trialist.hosts.tabletop.world import KINDS, SEEN_ONLY, World
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
 from trialist.run.seam import Action, HostReport, Observation, Setup
 
@@ -67,7 +71,12 @@ CONVENTIONS: Mapping[Control, ActionConvention] = {
 
 
 class TabletopHost:
-    """One cell. `cameras` are rendered at every step with depth and calibration; none are by default."""
+    """One cell. `cameras` are rendered with depth and calibration; none are by default.
+
+    camera_rate_hz: pictures are taken so often and shown until the next; at every control step unless given.
+    conditions: the kinds to bring about in the world, all of `world.KINDS` by default; those left out that have a
+    version for images are laid over the frames instead.
+    """
 
     def __init__(
         self,
@@ -76,7 +85,10 @@ class TabletopHost:
         state: str = 'proprioception',
         cameras: Sequence[str] = (),
         image_size: Sequence[int] = (128, 128),
+        camera_rate_hz: float = CONTROL_RATE_HZ,
+        shadows: bool = True,
         stop_force_n: float = STOP_FORCE_N,
+        conditions: Sequence[str] | None = None,
     ) -> None:
         self._control = _member(Control, control, 'control mode')
         self._kind = _member(StateKind, state, 'state')
@@ -87,6 +99,8 @@ class TabletopHost:
             raise InputError(f'stop_force_n is {stop_force_n}, wanted > 0')
         height, width = (int(v) for v in image_size)
         self._pictures = Pictures(tuple(cameras), height_px=height, width_px=width)
+        self._has_shadows = bool(shadows)
+        self._camera_steps = _steps_a_picture(camera_rate_hz)
         self._stop_force_n = float(stop_force_n)
         self._setup: Setup | None = None
         self._start: Start | None = None
@@ -96,7 +110,7 @@ class TabletopHost:
             control_rate_hz=CONTROL_RATE_HZ,
             state_width=state_width(self._kind),
             images=dict.fromkeys(cameras, (height, width)),
-            conditions=('robot_state',),
+            conditions=_in_world(conditions, has_cameras=bool(cameras)),
         )
 
     @property
@@ -106,8 +120,7 @@ class TabletopHost:
     def prepare(self, setup: Setup) -> None:
         """Take object type, instance, number of items and condition for the next reset."""
         find_task(setup.task)
-        if setup.condition not in ('nominal', *self._spec.conditions):
-            raise UnknownName('condition of the tabletop cell', setup.condition, self._spec.conditions)
+        World.of(setup, self._spec.conditions)
         self._setup = setup
 
     def reset(self, task: str, *, seed: int) -> Observation:
@@ -115,21 +128,24 @@ class TabletopHost:
         setup = self._setup
         if setup is None or setup.task != task or setup.seed != seed:
             setup = Setup(task=task, seed=seed)
-        noise = setup.condition_parameters.get('sd_rad', 0.1) if setup.condition == 'robot_state' else 0.0
+        world = World.of(setup, self._spec.conditions)
         start = reset_cell(
             task,
             seed=seed,
             stratum=setup.stratum,
             instance=setup.instance,
             items=setup.items,
-            joint_noise_rad=float(noise),
+            world=world,
+            has_shadows=self._has_shadows,
         )
         self._start = start
+        self._load = Load(world.disturbance, start.scene, start.data) if world.disturbance is not None else None
         self._controller = Controller(start.angles_rad, width=1.0)
         self._monitor = Monitor(start.scene, start.data)
         self._referee = Referee(start.layout, stop_force_n=self._stop_force_n)
         self._types = start.layout.scene.item_types
-        self._order = tuple(dict.fromkeys([*(g.item for g in start.layout.goals), *self._types]))
+        others = [n for n in self._types if n not in start.layout.distractors]
+        self._order = tuple(dict.fromkeys([*(g.item for g in start.layout.goals), *others]))
         self._steps = 0
         self._contacts: list[tuple[str, str, float]] = []
         self._force_n = 0.0
@@ -137,6 +153,8 @@ class TabletopHost:
         self._grip_contact = False
         self._processed = self.hold()
         self._read_poses()
+        is_choice = not start.layout.is_order and len(self._poses) > 1
+        self._labels = {'salient_object': largest_seen(self._poses, self._types)} if is_choice else {}
         return self._observe()
 
     def step(self, action: Action) -> Observation:
@@ -145,8 +163,11 @@ class TabletopHost:
         self._processed = self._command(np.asarray(action, dtype=float))
         data, model, observe = start.data, start.scene.model, self._monitor.observe
         mj_step, inputs = load_mujoco().mj_step, data.ctrl[: panda.N_JOINTS + 2]
+        load = self._load
         for row in self._controller.references(self._opening * panda.FINGER_TRAVEL_M):
             inputs[:] = row
+            if load is not None:
+                load.push()
             mj_step(model, data)
             observe()
         self._steps += 1
@@ -167,7 +188,8 @@ class TabletopHost:
         start = self._begun()
         in_source = {n for n, p in self._poses.items() if _is_in_source(p)} if start.layout.is_order else set()
         known = self._referee.report(self._time_s, poses=self._poses, held=self._held, in_source=in_source)
-        return dataclasses.replace(known, instruction=start.layout.instruction)
+        labels = {**self._labels, **known.labels}
+        return dataclasses.replace(known, instruction=start.layout.instruction, labels=labels)
 
     def signals(self) -> Mapping[str, Any]:
         """The last control step: peaks of torque and contact force over its substeps, poses at its end."""
@@ -287,10 +309,11 @@ class TabletopHost:
             f.name: 'furniture' for f in layout.scene.fixtures if f.is_solid
         }
         goals = {g.item for g in layout.goals}
-        return roles | {name: 'target' if name in goals else 'bystander' for name in layout.poses}
+        items = {name: 'target' if name in goals else 'bystander' for name in layout.poses}
+        return roles | items | dict.fromkeys(layout.distractors, 'distractor')
 
     def _observe(self) -> Observation:
-        taken = self.pictures() if self._pictures.cameras else {}
+        taken = self._shown()
         return Observation(
             self._time_s,
             self._state(),
@@ -298,6 +321,16 @@ class TabletopHost:
             depth_m={name: picture.depth_m for name, picture in taken.items()},
             cameras={name: picture.calibration for name, picture in taken.items()},
         )
+
+    def _shown(self) -> Mapping[str, Picture]:
+        """The pictures as the cameras' rate has them: new ones, or the last."""
+        if not self._pictures.cameras:
+            return {}
+        if self._steps % self._camera_steps == 0:
+            self._last = self.pictures()
+            for picture in self._last.values() if self._camera_steps > 1 else ():
+                picture.rgb.flags.writeable = picture.depth_m.flags.writeable = False
+        return self._last
 
     def _state(self) -> FloatArray:
         start = self._begun()
@@ -320,9 +353,34 @@ class TabletopHost:
         return np.concatenate([*parts, [controller.width, float(self._grip_contact)], slots])
 
 
+def largest_seen(poses: Mapping[str, FloatArray], types: Mapping[str, ItemType]) -> str:
+    """The item that fills most of the two fixed cameras' pictures: the largest silhouette for its distance."""
+
+    def share(name: str) -> float:
+        x, y, z = types[name].box_m
+        return sum((x * y + y * z + z * x) / float(np.sum((poses[name][:3] - at) ** 2)) for at in FIXED_CAMERAS_M)
+
+    return max(poses, key=share)
+
+
 def state_width(kind: StateKind) -> int:
     """How many numbers the state of an observation has."""
     return state.PRIVILEGED_WIDTH if kind is StateKind.PRIVILEGED else state.PROPRIOCEPTION_WIDTH
+
+
+def _in_world(kinds: Sequence[str] | None, *, has_cameras: bool) -> tuple[str, ...]:
+    for kind in kinds or ():
+        if kind not in KINDS:
+            raise UnknownName('condition of the tabletop cell', kind, KINDS)
+    wanted = KINDS if kinds is None else tuple(kinds)
+    return tuple(k for k in wanted if has_cameras or k not in SEEN_ONLY)
+
+
+def _steps_a_picture(camera_rate_hz: float) -> int:
+    steps = CONTROL_RATE_HZ / camera_rate_hz if camera_rate_hz > 0 else 0.0
+    if steps < 1 or abs(steps - round(steps)) > 1e-9:
+        raise InputError(f'camera_rate_hz is {camera_rate_hz}, wanted {CONTROL_RATE_HZ:g} over a whole number')
+    return round(steps)
 
 
 def _is_in_source(item_pose: FloatArray) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from trialist.errors import TrialistError
 from trialist.hosts.tabletop import panda, pose
+from trialist.hosts.tabletop.clutter import add_distractors
 from trialist.hosts.tabletop.control import kinematics
 from trialist.hosts.tabletop.layout import Spot, finger_room
 from trialist.hosts.tabletop.scene import (
@@ -23,8 +25,10 @@ from trialist.hosts.tabletop.scene import (
     compile_scene,
     load_mujoco,
 )
+from trialist.hosts.tabletop.spread import spread_layout
 from trialist.hosts.tabletop.state import heading
 from trialist.hosts.tabletop.task import ORDER_REGION, Layout, draw_layout
+from trialist.hosts.tabletop.world import World
 
 FloatArray = NDArray[np.floating[Any]]
 DRAWS = 10
@@ -55,14 +59,17 @@ def reset_cell(
     stratum: str = '',
     instance: int = 0,
     items: int | None = None,
-    joint_noise_rad: float = 0.0,
+    world: World | None = None,
+    has_shadows: bool = True,
 ) -> Start:
     """Lay out an episode and verify it; a layout that does not come to rest as drawn is drawn anew."""
     faults: list[str] = []
+    asked = world if world is not None else World()
     for attempt in range(DRAWS):
         layout = draw_layout(task, seed=seed, stratum=stratum, instance=instance, items=items, attempt=attempt)
+        layout = _changed(layout, asked, attempt=attempt, has_shadows=has_shadows)
         scene = compile_scene(layout.scene)
-        angles = _start_angles(layout, seed=seed, joint_noise_rad=joint_noise_rad)
+        angles = _start_angles(layout, asked)
         data = load_mujoco().MjData(scene.model)
         settle_s = _lay_and_slide(scene, data, layout, angles)
         fault = _find_fault(scene, data, layout, angles)
@@ -73,17 +80,27 @@ def reset_cell(
     raise TrialistError(f'reset of {task} with seed {seed} was not verified in {DRAWS} draws: {"; ".join(faults)}')
 
 
-def _start_angles(layout: Layout, *, seed: int, joint_noise_rad: float) -> FloatArray:
-    """Home, turned to the layout's gripper yaw, with the robot-state disturbance q ~ N(home, sd^2) if asked for."""
+def _changed(layout: Layout, world: World, *, attempt: int, has_shadows: bool) -> Layout:
+    """The layout in the world that is asked for: moved, cluttered, lit and laid out with another cloth."""
+    if world.layout is not None:
+        layout = spread_layout(layout, world.layout, attempt=attempt)
+    if world.distractor is not None:
+        layout = add_distractors(layout, world.distractor, attempt=attempt)
+    scene = dataclasses.replace(
+        layout.scene, look=world.look(has_shadows=has_shadows), friction_scale=world.friction_scale
+    )
+    return dataclasses.replace(layout, scene=scene)
+
+
+def _start_angles(layout: Layout, world: World) -> FloatArray:
+    """Home, turned to the layout's gripper yaw, or where the robot-state condition starts from."""
     home = np.array(panda.HOME_RAD)
     if layout.gripper_yaw_rad:
         turn = pose.yaw_pose(0, 0, 0, yaw_rad=layout.gripper_yaw_rad)[3:]
         tool = kinematics().tool(home)
         home = kinematics().solve(np.concatenate([tool[:3], pose.multiply(turn, tool[3:])]), home, iterations=30)
-    if joint_noise_rad:
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 7919])))
-        home = home + np.clip(rng.normal(0, joint_noise_rad, panda.N_JOINTS), -3 * joint_noise_rad, 3 * joint_noise_rad)
-    return np.asarray(np.clip(home, panda.JOINT_LOW_RAD + 0.02, panda.JOINT_HIGH_RAD - 0.02))
+    clipped = np.asarray(np.clip(home, panda.JOINT_LOW_RAD + 0.02, panda.JOINT_HIGH_RAD - 0.02))
+    return world.start_angles(clipped)
 
 
 def _lay_and_slide(scene: Scene, data: Any, layout: Layout, angles: FloatArray) -> float:

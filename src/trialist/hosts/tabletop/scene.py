@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from trialist.hosts.tabletop.item import ItemType, Triple, item_xml
+from trialist.hosts.tabletop.look import SURFACES, Look, assets_xml, headlight_xml, lights_xml, paint
 from trialist.hosts.tabletop.panda import actuators_xml, arm_xml
 
 TIMESTEP_S = 0.0025
@@ -35,6 +36,7 @@ PLATFORM_CENTER_M = (0.50, 0.0)
 PLATFORM_SIZE_M = (0.36, 0.56)
 
 CAMERAS = ('wrist', 'front', 'side')
+FIXED_CAMERAS_M = ((1.20, 0.0, 0.66), (0.50, 1.00, 0.62))  # front and side
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class SceneSpec:
     has_bins: bool
     items: tuple[tuple[str, ItemType], ...]
     fixtures: tuple[Fixture, ...] = ()
+    look: Look = field(default_factory=Look)
+    friction_scale: float = 1.0  # of every sliding contact
 
     @property
     def item_types(self) -> Mapping[str, ItemType]:
@@ -76,6 +80,7 @@ class Scene:
     stage_dof: int
     stage_actuator: int
     tool_site: int
+    hand_body: int
     item_qpos: Mapping[str, int] = field(default_factory=dict)
     item_dof: Mapping[str, int] = field(default_factory=dict)
     item_body: Mapping[str, int] = field(default_factory=dict)
@@ -86,7 +91,7 @@ def scene_xml(spec: SceneSpec) -> str:
     """The whole document."""
     items = ''.join(item_xml(name, item) for name, item in spec.items)
     fixtures = ''.join(_fixture_xml(f) for f in spec.fixtures)
-    bins = _bin_xml(SOURCE_CENTER_M, STAGE_TOP_M, 'source') if spec.has_bins else _platform_xml()
+    bins = _bin_xml(SOURCE_CENTER_M, STAGE_TOP_M, 'source') if spec.has_bins else _platform_xml(spec)
     target = ''
     if spec.has_bins:
         target = f'<body name="target_bin">{_bin_xml(TARGET_CENTER_M, 0.0, "target")}</body>'
@@ -96,10 +101,8 @@ def scene_xml(spec: SceneSpec) -> str:
  tolerance="1e-8" cone="elliptic" impratio="10"/>
 <size memory="8M"/>
 <visual><global offwidth="1280" offheight="960"/><quality shadowsize="2048"/><map znear="0.02" zfar="20"/>
-<headlight ambient="0.35 0.35 0.35" diffuse="0.35 0.35 0.35" specular="0.05 0.05 0.05"/></visual>
-<asset><texture name="sky" type="skybox" builtin="gradient" rgb1="0.86 0.89 0.92" rgb2="0.66 0.71 0.77" width="64"
- height="64"/><texture name="wood" type="2d" builtin="flat" rgb1="0.77 0.71 0.63" width="32" height="32"/>
-<material name="wood" texture="wood" specular="0.1" shininess="0.1"/></asset>
+{headlight_xml(spec.look)}</visual>
+<asset>{assets_xml(spec.look)}</asset>
 <default>
 <geom condim="3" friction="0.7 0.01 0.0005" solref="0.01 1" solimp="0.9 0.95 0.001"/>
 <default class="arm"><geom mass="0" group="1" rgba="0.93 0.93 0.94 1" friction="0.4 0.01 0.0005" condim="3"/></default>
@@ -111,11 +114,8 @@ def scene_xml(spec: SceneSpec) -> str:
 <default class="fixed"><geom group="0" rgba="0.33 0.39 0.47 1"/></default>
 </default>
 <worldbody>
-<light name="key" pos="0.2 0.9 1.9" dir="0.15 -0.45 -0.9" directional="true" diffuse="0.55 0.55 0.53"
- castshadow="true"/>
-<light name="fill" pos="1.2 -1.0 1.6" dir="-0.4 0.6 -0.8" directional="true" diffuse="0.25 0.25 0.28"
- castshadow="false"/>
-<geom name="floor" type="plane" pos="0 0 {FLOOR_HEIGHT_M}" size="4 4 0.1" rgba="0.58 0.60 0.62 1"/>
+{lights_xml(spec.look)}
+<geom name="floor" type="plane" pos="0 0 {FLOOR_HEIGHT_M}" size="4 4 0.1" {_paint('floor', spec)}/>
 <body name="pedestal"><geom class="fixed" type="box" size="0.14 0.14 0.374" pos="-0.03 0 -0.376"
  rgba="0.40 0.42 0.45 1"/></body>
 <body name="table"><geom name="table" type="box" material="wood" size="{_half(TABLE_X_M)} {_half(TABLE_Y_M)} 0.02"
@@ -123,8 +123,8 @@ def scene_xml(spec: SceneSpec) -> str:
 <body name="stage"><joint name="stage" type="slide" axis="0 1 0" range="-0.01 {STAGE_TRAVEL_M + 0.01}" damping="40"/>
 {bins}{fixtures}</body>
 {target}
-<camera name="front" pos="1.20 0.0 0.66" xyaxes="0 1 0 -0.643 0 0.766" fovy="45"/>
-<camera name="side" pos="0.50 1.00 0.62" xyaxes="-1 0 0 0 -0.556 0.831" fovy="45"/>
+<camera name="front" pos="{_triple(FIXED_CAMERAS_M[0])}" xyaxes="0 1 0 -0.643 0 0.766" fovy="45"/>
+<camera name="side" pos="{_triple(FIXED_CAMERAS_M[1])}" xyaxes="-1 0 0 0 -0.556 0.831" fovy="45"/>
 <camera name="gallery" pos="1.35 -0.95 0.85" xyaxes="0.62 0.785 0 -0.37 0.292 0.882" fovy="38"/>
 {arm_xml()}
 {items}
@@ -155,10 +155,18 @@ def _bin_xml(center_m: tuple[float, float], base_m: float, name: str) -> str:
     return plate + ''.join(_box(center, half, rgba) for center, half in walls)
 
 
-def _platform_xml() -> str:
+def _platform_xml(spec: SceneSpec) -> str:
     x, y = PLATFORM_CENTER_M
     half = (PLATFORM_SIZE_M[0] / 2, PLATFORM_SIZE_M[1] / 2, STAGE_TOP_M / 2 - 0.001)
-    return _box((x, y, STAGE_TOP_M / 2 + 0.001), half, '0.36 0.38 0.41 1')
+    place, size = (' '.join(f'{v:.6g}' for v in t) for t in ((x, y, STAGE_TOP_M / 2 + 0.001), half))
+    return f'<geom class="fixed" type="box" pos="{place}" size="{size}" {_paint("plate", spec)}/>'
+
+
+def _paint(surface: str, spec: SceneSpec) -> str:
+    """A plain colour, or the pattern that the background condition asks for."""
+    if spec.look.background is not None:
+        return f'material="{surface}" rgba="1 1 1 1"'
+    return f'rgba="{" ".join(f"{v:.2f}" for v in SURFACES[surface])} 1"'
 
 
 def _fixture_xml(fixture: Fixture) -> str:
@@ -171,6 +179,10 @@ def _fixture_xml(fixture: Fixture) -> str:
 def _box(center_m: Triple, half_m: Triple, rgba: str, bits: str = '') -> str:
     place, size = (' '.join(f'{v:.6g}' for v in t) for t in (center_m, half_m))
     return f'<geom class="fixed" type="box" pos="{place}" size="{size}" rgba="{rgba}"{bits}/>'
+
+
+def _triple(values: Triple) -> str:
+    return ' '.join(f'{v:g}' for v in values)
 
 
 def _half(ends: tuple[float, float]) -> str:
@@ -186,6 +198,9 @@ def compile_scene(spec: SceneSpec) -> Scene:
     """Compile once a worker; models are shared between episodes and never written."""
     mujoco = load_mujoco()
     model = mujoco.MjModel.from_xml_string(scene_xml(spec))
+    paint(model, spec.look)
+    if spec.friction_scale != 1.0:
+        model.geom_friction[:, 0] *= spec.friction_scale
     joint = {model.joint(i).name: i for i in range(model.njnt)}
     actuator = {model.actuator(i).name: i for i in range(model.nu)}
     arm = [f'joint{i + 1}' for i in range(7)]
@@ -203,6 +218,7 @@ def compile_scene(spec: SceneSpec) -> Scene:
         stage_dof=int(model.jnt_dofadr[joint['stage']]),
         stage_actuator=actuator['stage'],
         tool_site=int(model.site('tool').id),
+        hand_body=int(model.body('hand').id),
         item_qpos={n: int(model.jnt_qposadr[joint[n]]) for n in names},
         item_dof={n: int(model.jnt_dofadr[joint[n]]) for n in names},
         item_body={n: int(model.body(n).id) for n in names},

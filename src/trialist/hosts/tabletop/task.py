@@ -34,6 +34,7 @@ MAX_ITEMS = 6
 DEFAULT_ORDER = 4
 ORDER_REGION = Region(SOURCE_CENTER_M, BIN_INNER_M)
 BLOCK_REGION = Region(PLATFORM_CENTER_M, (0.26, 0.42))
+SPREAD_REGION = Region(PLATFORM_CENTER_M, (0.33, 0.53))
 GAP_M = 0.085  # between the centres of neighbours
 DEFAULT_THRESHOLD = 0.25
 COLORS = ('red', 'green', 'blue', 'yellow')
@@ -61,6 +62,10 @@ class Layout:
     is_order: bool  # bin-to-bin: anywhere in the target bin will do
     threshold: float | None = None  # the least IoU with the target box
     gripper_yaw_rad: float = 0.0
+    region: Region = ORDER_REGION  # where a layout may be spread over, and distractors laid
+    fixed: tuple[str, ...] = ()  # items and fixtures whose place is the task itself
+    is_tied: bool = True  # goals move with the bystanders that they refer to
+    distractors: tuple[str, ...] = ()  # items that are no part of the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Task:
     strata: tuple[str, ...]
     instances: int
     draw: Callable[[np.random.Generator, str, int, int | None], Layout] = field(repr=False)
+    scene: str = ''  # tasks that name the same scene differ in nothing but what is asked for
 
 
 def find_task(name: str) -> Task:
@@ -90,7 +96,7 @@ def draw_layout(
     chosen = stratum or found.strata[0]
     if chosen not in found.strata:
         raise UnknownName(f'object of task {task}', chosen, found.strata)
-    words = [*f'{task}/{chosen}'.encode()]
+    words = [*f'{found.scene or task}/{chosen}'.encode()]
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, instance, attempt, *words])))
     return found.draw(rng, chosen, instance % found.instances, items)
 
@@ -149,6 +155,9 @@ def _blocks_layout(
     fixtures: tuple[Fixture, ...] = (),
     threshold: float = DEFAULT_THRESHOLD,
     gripper_yaw_rad: float = 0.0,
+    region: Region = SPREAD_REGION,
+    fixed: tuple[str, ...] = (),
+    is_tied: bool = True,
 ) -> Layout:
     heights = {n: STAGE_TOP_M + item.half_height_m for n, item in items.items()}
     return Layout(
@@ -161,6 +170,9 @@ def _blocks_layout(
         is_order=False,
         threshold=threshold,
         gripper_yaw_rad=gripper_yaw_rad,
+        region=region,
+        fixed=fixed,
+        is_tied=is_tied,
     )
 
 
@@ -399,6 +411,9 @@ def _draw_occlusion(rng: np.random.Generator, stratum: str, instance: int, items
         instruction=f'put the {color} block that the front camera can not see on the white square',
         stratum=stratum,
         fixtures=(screen, _mark(mark)),
+        region=Region((0.50, 0.14), (0.32, 0.22)),
+        fixed=('hidden_block', 'screen'),
+        is_tied=False,
     )
 
 
@@ -427,7 +442,32 @@ def _draw_scale(rng: np.random.Generator, stratum: str, instance: int, items: in
         instruction=f'put the {"larger" if instance < 4 else "smaller"} {color} block on the white square',
         stratum=stratum,
         fixtures=(_mark(mark),),
+        fixed=('small_block', 'large_block'),
     )
+
+
+CHOICES = ('red', 'green', 'blue')
+
+
+def _draw_choice(color: str) -> Callable[[np.random.Generator, str, int, int | None], Layout]:
+    """Three blocks and a square: the same scene whichever of them is asked for."""
+
+    def draw(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+        kinds = {f'{c}_block': block(color=c) for c in CHOICES}
+        *starts, mark = place_apart([*kinds.values(), block()], BLOCK_REGION, rng=rng, clearance_m=0.024)
+        asked = f'{color}_block'
+        return _blocks_layout(
+            f'choose_{color}',
+            items=kinds,
+            spots=dict(zip(kinds, starts, strict=True)),
+            goals={asked: _on_stage(mark, kinds[asked])},
+            instruction=f'put the {color} block on the white square',
+            stratum=stratum,
+            fixtures=(_mark(mark),),
+            is_tied=False,
+        )
+
+    return draw
 
 
 TASKS: Mapping[str, Task] = {
@@ -442,5 +482,6 @@ TASKS: Mapping[str, Task] = {
         Task('stacking', 'stacking', ('block',), 3, _draw_stacking),
         Task('occlusion', 'occlusion', ('block',), 4, _draw_occlusion),
         Task('scale', 'scale against distance', ('block',), 8, _draw_scale),
+        *(Task(f'choose_{c}', 'instruction', ('block',), 1, _draw_choice(c), scene='choose') for c in CHOICES),
     )
 }

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trialist.errors import NotEstimable
 from trialist.timing.assumed import AssumedCell, assumed_operations
@@ -21,9 +22,9 @@ from trialist.timing.operation import FloatArray, Operations
 from trialist.timing.resample import NullMethod
 
 GRID = 120
-BATCH_BRIDGES = 500
 ASSUMED_EPISODES = 3000
 Cell = Operations | AssumedCell
+Float32Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,14 +128,14 @@ class Bridges:
     """Simulated noise of every stratum, and the null's own: what power at any N and any drift is read from."""
 
     models: tuple[StratumModel, ...]
-    noise: tuple[FloatArray, ...]  # each (bridges, k), float32: sqrt(N) (Fa - Fb) less its drift
-    null_noise: tuple[FloatArray, ...]  # each (bridges, k): the same for the pooled curve
+    noise: tuple[Float32Array, ...]  # each (k, bridges): sqrt(N) (Fa - Fb) less its drift
+    null_noise: tuple[Float32Array, ...]  # each (k, bridges): the same for the pooled curve
     between: FloatArray  # (strata, bridges): the null's share of the difference between the arms
     method: NullMethod
 
     @property
     def n_bridges(self) -> int:
-        return len(self.noise[0])
+        return int(self.noise[0].shape[1])
 
     def critical(self, shrink: float, *, alpha: float, n: float) -> float:
         """The simulated 1 - alpha quantile of sqrt(N) times the macro-KS under the test's own null.
@@ -181,36 +182,34 @@ def simulate_bridges(
     noise, null_noise = [], []
     for model in models:
         va, vb = model.variances
-        both = _bridge(model.chance_a, n_bridges, rng) * np.float32(math.sqrt(va))
-        both += _bridge(model.chance_b, n_bridges, rng) * np.float32(math.sqrt(vb))
-        noise.append(both)
-        pooled = (model.chance_a + model.chance_b) / 2
-        null_noise.append(_bridge(pooled, n_bridges, rng) * np.float32(math.sqrt(va + vb)))
+        noise.append(_bridges([(model.chance_a, va), (model.chance_b, vb)], n_bridges, rng))
+        null_noise.append(_bridges([((model.chance_a + model.chance_b) / 2, va + vb)], n_bridges, rng))
     between = rng.standard_normal((len(models), n_bridges))
     return Bridges(tuple(models), tuple(noise), tuple(null_noise), between, method)
 
 
-def _bridge(clock: FloatArray, count: int, rng: np.random.Generator) -> FloatArray:
-    """(count, k) standard Brownian bridges at the increasing `clock` values in [0, 1]."""
-    steps = np.sqrt(np.diff(np.concatenate([[0.0], clock, [1.0]])).clip(0)).astype(np.float32)
-    walk = rng.standard_normal((count, len(steps)), dtype=np.float32)
-    walk *= steps
-    np.cumsum(walk, axis=1, out=walk)
-    return np.asarray(walk[:, :-1] - clock.astype(np.float32) * walk[:, -1:])
+def _bridges(parts: Sequence[tuple[FloatArray, float]], count: int, rng: np.random.Generator) -> Float32Array:
+    """(k, count) sums of Brownian bridges, each at increasing clock values in [0, 1] and with a variance of its own."""
+    from trialist.timing.bridge import kernel
 
-
-def sup_shifted(noise: FloatArray, drift: FloatArray, *, per_row: FloatArray | None = None) -> FloatArray:
-    """(rows,) sup over times of |noise + drift|, the drift scaled row by row where asked; batches fit a cache."""
-    out = np.empty(len(noise))
-    shift = drift.astype(np.float32)
-    for start in range(0, len(noise), BATCH_BRIDGES):
-        part = noise[start : start + BATCH_BRIDGES]
-        if per_row is None:
-            moved = part + shift
-        else:
-            moved = part + per_row[start : start + BATCH_BRIDGES, None].astype(np.float32) * shift
-        out[start : start + BATCH_BRIDGES] = np.maximum(moved.max(axis=1), -moved.min(axis=1))
+    out = np.zeros((len(parts[0][0]), count), dtype=np.float32)
+    for clock, variance in parts:
+        steps = np.sqrt(np.diff(np.concatenate([[0.0], clock, [1.0]])).clip(0)).astype(np.float32)
+        walk = rng.standard_normal((count, len(steps)), dtype=np.float32)
+        kernel.add_bridges(walk, steps, clock.astype(np.float32), np.float32(math.sqrt(variance)), out)
     return out
+
+
+def sup_shifted(noise: Float32Array, drift: FloatArray, *, per_row: FloatArray | None = None) -> FloatArray:
+    """(bridges,) sup over times of |noise + drift|, the drift scaled bridge by bridge where asked."""
+    from trialist.timing.bridge import kernel
+
+    out = np.empty(noise.shape[1], dtype=np.float32)
+    if per_row is None:
+        kernel.sup_shifted(noise, drift.astype(np.float32), out)
+    else:
+        kernel.sup_scaled(noise, drift.astype(np.float32), per_row.astype(np.float32), out)
+    return out.astype(np.float64)
 
 
 def stratum_models(

@@ -1,0 +1,86 @@
+"""`trialist gate`: is a candidate no worse than the baseline? An exit code for continuous integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trialist.cli.source import StoreArgument, WhereOption
+
+FORMS = ('text', 'markdown', 'json')
+
+
+def gate(
+    store: StoreArgument,
+    baseline: Annotated[Path, typer.Option('--baseline', '-b', help='The store of the baseline.', show_default=False)],
+    policy: Annotated[str | None, typer.Option('--policy', help='The candidate; default: the only one.')] = None,
+    baseline_policy: Annotated[
+        str | None, typer.Option('--baseline-policy', help='The baseline; default: of the same name, or the only one.')
+    ] = None,
+    margin_success: Annotated[float, typer.Option(help='Success rate may be lower by less than this.')] = 0.05,
+    margin_time: Annotated[float, typer.Option(help='Mean time may be longer by less than this share.')] = 0.10,
+    margin_safety: Annotated[float, typer.Option(help='Rate of safe episodes may be lower by less than this.')] = 0.05,
+    alpha: Annotated[float, typer.Option(help='Chance of passing an endpoint that is worse by its margin.')] = 0.05,
+    power: Annotated[float, typer.Option(help='Chance of passing that "N more" promises to an equal policy.')] = 0.8,
+    tau: Annotated[
+        float | None, typer.Option('--tau', help='Cap of mean times (s).', show_default='the time cap on record')
+    ] = None,
+    require: Annotated[
+        str,
+        typer.Option(
+            help='Endpoints that must pass, of speed,success,safety.',
+            show_default='speed, success, and safety where the baseline has it',
+        ),
+    ] = '',
+    pairing: Annotated[
+        str, typer.Option(help='auto (pairs where both ran the same scenes), paired or independent.')
+    ] = 'auto',
+    registry: Annotated[
+        list[Path] | None, typer.Option('--registry', help='Safety specs of your own; repeatable.')
+    ] = None,
+    where: WhereOption = None,
+    form: Annotated[str, typer.Option('--format', '-f', help='text, markdown (a comment) or json.')] = 'text',
+    output: Annotated[Path | None, typer.Option('--output', '-o', help='Also write it to a file.')] = None,
+) -> None:
+    """Say whether a candidate is no worse than the baseline on speed, success and safety, at stated margins.
+
+    Exit code 0: no worse. 1: worse. 3: not shown, with how many more episodes are needed. 2: something is wrong with
+    the input.
+
+    Example: `trialist gate runs/new --baseline runs/main --format markdown -o comment.md`
+    """
+    from trialist.cli.store import parse_where
+    from trialist.episodes import read_store
+    from trialist.errors import UnknownName
+    from trialist.report.gate import GateRules, gate_stores
+    from trialist.safety import Scoring, load_registry
+    from trialist.show import gate as shown
+
+    writers = {'text': shown.gate_text, 'markdown': shown.gate_comment, 'json': shown.gate_json}
+    if form not in writers:
+        raise UnknownName('format', form, FORMS)
+    rules = GateRules(
+        margins={'success': margin_success, 'speed': margin_time, 'safety': margin_safety}, alpha=alpha, power=power,
+        tau_s=tau, require=tuple(filter(None, (name.strip() for name in require.split(',')))), pairing=pairing,
+    )  # fmt: skip
+    found = gate_stores(
+        read_store(store), read_store(baseline), policy=policy, baseline_policy=baseline_policy, rules=rules,
+        scoring=Scoring(load_registry(*(registry or []))), where=parse_where(where) or None,
+    )  # fmt: skip
+    text = writers[form](found, command=_command())
+    typer.echo(text, nl=False)
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, encoding='utf-8')
+        typer.echo(f'wrote {output}', err=True)
+    raise typer.Exit(found.exit_code)
+
+
+def _command() -> str:
+    """The command as it was given."""
+    import shlex
+    import sys
+
+    return shlex.join(['trialist', *sys.argv[1:]])

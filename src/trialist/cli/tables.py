@@ -1,0 +1,67 @@
+"""trialist tables: any table by name, as text, data or LaTeX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trialist.cli.named import ListOption, PolicyOption, SourcesArgument, StratumOption
+from trialist.cli.output import FormatOption
+from trialist.cli.source import ReferenceOption, ResamplesOption, SeedOption, TauOption, WhereOption
+
+
+def tables(
+    name: Annotated[str | None, typer.Argument(metavar='NAME', help='The table; see --list.')] = None,
+    sources: SourcesArgument = None,
+    out: Annotated[Path | None, typer.Option('--out', '-o', help='Write it here instead of printing it.')] = None,
+    listed: ListOption = False,
+    policy: PolicyOption = None,
+    stratum: StratumOption = None,
+    reference: ReferenceOption = None,
+    tau: TauOption = 240.0,
+    resamples: ResamplesOption = 1000,
+    seed: SeedOption = 0,
+    where: WhereOption = None,
+    label: Annotated[
+        str | None, typer.Option('--label', help='For `labels`: a label; a=b: whether two labels agree.')
+    ] = None,
+    width: Annotated[
+        str, typer.Option('--width', help='In LaTeX: column, or page for a table across both columns (table*).')
+    ] = 'column',
+    tex_label: Annotated[str, typer.Option('--tex-label', help='In LaTeX: the \\label, such as tab:headline.')] = '',
+    form: FormatOption = 'text',
+) -> None:
+    """Print a table by name.
+
+    Example: `trialist tables headline runs/may --format latex --out headline.tex`
+    """
+    from trialist.cli.named import list_table, named_request
+    from trialist.cli.output import check_form, print_table, print_tables
+    from trialist.errors import InputError
+    from trialist.show.paper import listed_tables
+    from trialist.show.request import input_of
+    from trialist.show.table import LatexLayout, render_all
+    from trialist.show.table_catalog import find_table
+
+    if listed:
+        print_table(list_table('Tables', listed_tables()), form)
+        return
+    if name is None:
+        raise InputError('wanted a table: trialist tables NAME SOURCE...; names: trialist tables --list')
+    layout = LatexLayout(width=width, label=tex_label or f'tab:{name}')
+    build = find_table(name)
+    request = named_request(
+        name, input_of(build), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
+        resamples=resamples, seed=seed, label=label,
+    )  # fmt: skip
+    shown = build(request)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(render_all(shown, check_form(form), latex=layout), encoding='utf-8')
+        typer.echo(f'wrote {out}', err=True)
+    elif form == 'latex':
+        typer.echo(render_all(shown, form, latex=layout), nl=False)
+    else:
+        print_tables(shown, form)

@@ -1,0 +1,47 @@
+"""What is known of each policy: its card, and how the plan declared it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trialist.episodes import PolicyCard, Provenance, Unblinding
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPolicy:
+    """One policy's card, and the component and options it was declared with ('' where no plan is open)."""
+
+    card: PolicyCard
+    declared: str = ''
+
+
+def known_policies(origins: Iterable[Provenance], openings: Iterable[Unblinding]) -> dict[str, KnownPolicy]:
+    """By policy: a plan's card, else the one recorded with the episodes."""
+    found = {card.policy: KnownPolicy(card) for origin in origins for card in origin.policy_cards}
+    for opening in openings:
+        for name, entry in _declared(opening).items():
+            given = entry.get('card')
+            facts: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
+            facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
+            earlier = found.get(name, KnownPolicy(PolicyCard(policy=name))).card
+            card = PolicyCard(policy=name, **facts) if facts else earlier
+            found[name] = KnownPolicy(card, _told(entry))
+    return found
+
+
+def _declared(opening: Unblinding) -> Mapping[str, dict[str, object]]:
+    try:
+        policies = json.loads(opening.plan).get('policies', {})
+    except (json.JSONDecodeError, AttributeError):
+        return {}
+    return {name: entry for name, entry in policies.items() if isinstance(entry, dict)}
+
+
+def _told(entry: Mapping[str, object]) -> str:
+    options = entry.get('options')
+    named = ', '.join(f'{k}={v}' for k, v in options.items()) if isinstance(options, Mapping) else ''
+    chunk = f', {entry["execute"]} actions a chunk' if entry.get('execute') else ''
+    return f'{entry.get("use", "")}({named}){chunk}'

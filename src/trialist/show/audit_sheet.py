@@ -1,0 +1,103 @@
+"""The audit's tables by name: from a store, a leaderboard, tables of papers, a benchmark's protocol or two runs."""
+
+from __future__ import annotations
+
+from trialist.audit import cutoffs, find_benchmark
+from trialist.show.audit import cluster_table, cutoff_table, drop_table
+from trialist.show.audit_leaderboard import (
+    claims_table,
+    count_table,
+    coverage_table,
+    obstacle_table,
+    rounding_table,
+    share_table,
+)
+from trialist.show.audit_plot import ALPHA, recorded_drops, requested_audit, requested_counts, requested_traces
+from trialist.show.audit_record import channel_table, funnel_table, grade_table, month_table, trace_table
+from trialist.show.request import Input, ShowRequest, takes
+from trialist.show.table import Table
+
+BASELINE_SHARES = (*range(0, 90, 10), 90, 92, 94, 95, 96, 97, 98, 99)  # percent of the full score
+
+
+def drops(request: ShowRequest) -> list[Table]:
+    """Success or score under `nominal` and under every other condition, the drop and its interval."""
+    found = recorded_drops(request)
+    is_clustered = any(d.cluster_interval is not None for d in found)
+    return [drop_table(found), *([cluster_table(found)] if is_clustered else [])]
+
+
+@takes(Input.LEADERBOARD)
+def claims(request: ShowRequest) -> list[Table]:
+    """How many claimed gains are impossible, inconclusive or provably significant, by benchmark."""
+    return [count_table(requested_audit(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claim_shares(request: ShowRequest) -> list[Table]:
+    """The same in percent of the claims that can be judged."""
+    return [share_table(requested_audit(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claim_rounding(request: ShowRequest) -> list[Table]:
+    """How many judged claims rest on a score that no single pass can print."""
+    return [rounding_table(requested_audit(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claim_coverage(request: ShowRequest) -> list[Table]:
+    """How many papers of the leaderboard have a baseline to be judged by."""
+    return [coverage_table(requested_audit(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claim_obstacles(request: ShowRequest) -> list[Table]:
+    """Why claims could not be judged."""
+    return [obstacle_table(requested_audit(request))]
+
+
+@takes(Input.LEADERBOARD)
+def claim_list(request: ShowRequest) -> list[Table]:
+    """Every comparison of the leaderboard with its class and its reason."""
+    return [claims_table(requested_audit(request).claims)]
+
+
+@takes(Input.BENCHMARK)
+def needed_gaps(request: ShowRequest) -> list[Table]:
+    """How big a gap on a benchmark could and how big a gap must be significant, by baseline score."""
+    benchmark = find_benchmark(request.sources[0])
+    shape = benchmark.protocol
+    counts = sorted({shape.most * share // 100 for share in BASELINE_SHARES})
+    found = cutoffs(counts, tasks=shape.tasks, samples=shape.samples, max_score=shape.max_score, alpha=ALPHA)
+    return [cutoff_table(found, benchmark, alpha=float(ALPHA))]
+
+
+@takes(Input.CANDIDATES)
+def citations(request: ShowRequest) -> list[Table]:
+    """Papers by what they do with each benchmark."""
+    return [funnel_table(requested_counts(request))]
+
+
+@takes(Input.CANDIDATES)
+def citation_months(request: ShowRequest) -> list[Table]:
+    """Papers that report results on each benchmark, month by month."""
+    return [month_table(requested_counts(request))]
+
+
+@takes(Input.TWO_STORES)
+def traces(request: ShowRequest) -> list[Table]:
+    """Two runs of one plan: how a difference travelled through the loop, and whether they are bitwise equal."""
+    return [trace_table([requested_traces(request)])]
+
+
+@takes(Input.TWO_STORES)
+def trace_channels(request: ShowRequest) -> list[Table]:
+    """Two runs of one plan: what diverged, in how many episodes, and when first."""
+    return [channel_table(requested_traces(request))]
+
+
+@takes(Input.TWO_STORES)
+def trace_targets(request: ShowRequest) -> list[Table]:
+    """Two runs of one plan: which of the four reproduction targets they meet."""
+    return [grade_table(requested_traces(request))]

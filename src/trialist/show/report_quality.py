@@ -1,0 +1,174 @@
+"""A report's sections on the data themselves: quality, provenance, policy cards, the plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from trialist.episodes import Provenance, Unblinding
+from trialist.report import DataQuality, KnownPolicy, Presence, TrialReport
+from trialist.show.document import Block, Missing, Passage, Section, paragraph, section
+from trialist.show.phrase import plural
+from trialist.show.report_ranking import table_block
+from trialist.show.table import Cell, Column, Table, table, without_empty
+
+CARD_FIELDS = (
+    'checkpoint', 'training_data', 'training_steps', 'frozen_parts', 'state_representation', 'action_representation',
+    'chunk_length', 'image_resolution_px', 'notes',
+)  # fmt: skip
+
+
+def quality_section(report: TrialReport) -> Section:
+    quality = report.quality
+    blocks: list[Block] = [paragraph(sentence) for sentence in quality_sentences(quality)]
+    filters = [{'policy': (arm.policy,)} for arm in quality.arms]
+    definitions = {
+        'valid': 'episode',
+        'invalid': 'invalid',
+        'smallest cell': 'cell',
+        'largest cell': 'cell',
+        'position': 'order',
+    }
+    blocks.append(table_block('quality-arms', arm_table(quality), definitions, episodes=filters))
+    if quality.invalid_reasons:
+        rows = sorted(quality.invalid_reasons.items(), key=lambda item: -item[1])
+        blocks.append(
+            table_block('quality-invalid', table('Why episodes are invalid', ['reason', 'episodes'], rows), {})
+        )
+    blocks.append(
+        table_block('quality-facts', presence_table('What episodes record', quality.facts), {}, is_folded=True)
+    )
+    if report.n_trajectories:
+        shown = presence_table(f'What {report.n_trajectories:,} trajectories record', report.signals)
+        blocks.append(table_block('quality-signals', shown, {}, is_folded=True))
+    else:
+        blocks.append(Missing('Trajectories', 'none is in the store', 'record them with trialist run'))
+    if quality.edits:
+        blocks.append(table_block('quality-edits', edit_table(quality), {}, is_folded=len(quality.edits) > 12))
+    return section('quality', 'Data quality', blocks)
+
+
+def quality_sentences(quality: DataQuality) -> list[str]:
+    """What a careful reader should know of the data, in words."""
+    n_valid, n_invalid = (sum(getattr(arm, name) for arm in quality.arms) for name in ('n_valid', 'n_invalid'))
+    cells = [n for arm in quality.arms for n in (arm.smallest_cell, arm.largest_cell)]
+    if quality.is_balanced:
+        balance = f'Every policy has {plural(cells[0], "valid episode")} in every stratum.'
+    else:
+        balance = f'Cells are not balanced: they hold {min(cells)} to {max(cells)} valid episodes.'
+    told = [
+        f'{n_valid:,} valid and {n_invalid:,} invalid episodes; {plural(quality.n_superseded, "attempt")} superseded '
+        'by '
+        f'another of the same episode, {quality.n_dropped:,} dropped by edits, {plural(len(quality.edits), "edit")}. '
+        f'{balance}'
+    ]
+    if quality.n_scenes:
+        told.append(
+            f'{quality.n_shared_scenes:,} of {plural(quality.n_scenes, "start state")} were met by every policy.'
+        )
+    if quality.order_p_value is None:
+        told.append('In which order the policies were run is not recorded.')
+    else:
+        verdict = 'is uneven' if quality.order_p_value < 0.01 else 'shows no imbalance'
+        told.append(f'The order in which policies were run {verdict} (Kruskal-Wallis p = {quality.order_p_value:.3g}).')
+    if len(quality.conditions) > 1:
+        named = ', '.join(f'{name} ({n:,})' for name, n in sorted(quality.conditions.items()))
+        told.append(f'Conditions and their valid episodes: {named}.')
+    return told
+
+
+def arm_table(quality: DataQuality) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (arm.policy, arm.is_reference, arm.n_valid, arm.n_invalid, arm.n_strata, arm.smallest_cell, arm.largest_cell,
+         arm.mean_position)
+        for arm in quality.arms
+    ]  # fmt: skip
+    columns = ['policy', 'reference', 'valid', 'invalid', 'strata', 'smallest cell', 'largest cell']
+    return without_empty(table('Episodes of each policy', [*columns, Column('position', '.2f')], rows))
+
+
+def presence_table(title: str, found: Sequence[Presence]) -> Table:
+    rows = [(p.name, p.n_present, p.n, 100 * p.n_present / p.n if p.n else None) for p in found]
+    return table(title, ['fact', 'present', 'of', Column('%', '.0f')], rows)
+
+
+def edit_table(quality: DataQuality) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (e.at, e.by, e.episode_id[:12], e.operation.value, f'{e.field} = {e.value}' if e.field else None, e.why)
+        for e in quality.edits
+    ]
+    return table('Edits', ['at', 'by', 'episode', 'operation', 'change', 'why'], rows)
+
+
+def provenance_section(report: TrialReport) -> Section:
+    trial = report.trial
+    blocks: list[Block] = []
+    facts: list[tuple[Cell, ...]] = [
+        ('trial', trial.title or trial.trial_id or None), ('store', report.source), ('created', trial.created_at),
+        ('plan hash', trial.plan_hash or None),
+        ('closed', '; '.join(_opening(o) for o in report.quality.openings) or None),
+    ]  # fmt: skip
+    shown = table('The trial', ['fact', 'value'], [row for row in facts if row[1] is not None])
+    blocks.append(table_block('trial-table', shown, {}))
+    if not trial.plan_hash:
+        blocks.append(
+            Missing(
+                'A plan',
+                'these episodes were imported, not run under a plan declared first',
+                'trialist plan, trialist run',
+            )
+        )
+    blocks += _cards(report.known_policies, [arm.policy for arm in report.quality.arms])
+    if report.provenance:
+        blocks.append(table_block('provenance-table', provenance_table(report.provenance), {}, is_folded=True))
+    else:
+        blocks.append(Missing('Provenance', 'no episode says where it came from', 'trialist run records it'))
+    plan = _plan_text(report)
+    if plan:
+        blocks.append(Passage(plan, 'json', 'The plan as declared'))
+    return section('provenance', 'Provenance, policy cards and plan', blocks)
+
+
+def _opening(found: Unblinding) -> str:
+    return f'{found.at} by {found.by}' + (f' ({found.why})' if found.why else '')
+
+
+def _plan_text(report: TrialReport) -> str:
+    """The plan that was opened at closing, or the one in the store's description, laid out for reading."""
+    text = next((o.plan for o in report.quality.openings if o.plan), report.trial.plan)
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except json.JSONDecodeError:
+        return text
+
+
+def _cards(known: Mapping[str, KnownPolicy], policies: Sequence[str]) -> list[Block]:
+    if not known:
+        remedy = 'declare them in the plan: card = {checkpoint = "...", training_data = "..."} under [policies.NAME]'
+        return [Missing('Policy cards', 'nothing is recorded of how the policies were made', remedy)]
+    rows: list[tuple[Cell, ...]] = []
+    for policy in policies:
+        found = known.get(policy)
+        values = [getattr(found.card, name) if found else None for name in CARD_FIELDS]
+        shown = [None if v in ('', None) else (v if isinstance(v, int) else _joined(v)) for v in values]
+        rows.append((policy, (found.declared or None) if found else None, *shown))
+    named = [name.replace('_', ' ') for name in CARD_FIELDS]
+    cards = without_empty(table('Policy cards', ['policy', 'declared as', *named], rows, note='a dash is unknown'))
+    return [table_block('card-table', cards, {})]
+
+
+def _joined(value: object) -> str:
+    return ' x '.join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def provenance_table(origins: Sequence[tuple[Provenance, int]]) -> Table:
+    """Every origin's known facts; what none of them knows is named in the note."""
+    rows: list[tuple[Cell, ...]] = []
+    for place, (origin, n) in enumerate(origins, start=1):
+        for name, value in origin.as_json().items():
+            if name != 'policy_cards' and value not in ('', None, [], {}):
+                told = ', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else str(value)
+                rows.append((place, n, name.replace('_', ' '), told))
+    unknown = set.intersection(*(set(origin.missing()) for origin, _ in origins))
+    note = f'Not recorded: {", ".join(sorted(unknown)).replace("_", " ")}.' if unknown else ''
+    return table('Where the episodes came from', ['origin', 'episodes', 'fact', 'value'], rows, note=note)

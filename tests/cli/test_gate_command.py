@@ -1,0 +1,81 @@
+"""`trialist gate`: exit codes, the comment, the numbers in JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.command import trialist
+from tests.report.pair import plain_store
+
+WIDE = ('--margin-success', 0.15, '--margin-time', 0.3)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp('gate')
+    plain_store(path / 'base', 0.85, seed=1, n=120)
+    plain_store(path / 'same', 0.85, seed=7, n=120)
+    plain_store(path / 'bad', 0.4, seed=3, n=60)
+    plain_store(path / 'few', 0.85, seed=5, n=5)
+    return path
+
+
+def test_exit_codes_say_pass_worse_not_enough_and_wrong_input(folder: Path) -> None:
+    base = ('--baseline', folder / 'base')
+    assert 'PASS: pi is no worse than the baseline on success and speed.' in trialist(
+        'gate', folder / 'same', *base, *WIDE
+    )
+    assert 'FAIL: pi is worse than the baseline on success' in trialist('gate', folder / 'bad', *base, code=1)
+    assert 'NOT SHOWN: not enough episodes: ' in trialist('gate', folder / 'few', *base, code=3)
+    assert 'same store' in trialist('gate', folder / 'base', *base, code=2)
+    assert "no endpoint 'sped'" in trialist('gate', folder / 'same', *base, '--require', 'sped', code=2)
+    assert "did you mean 'markdown'" in trialist('gate', folder / 'same', *base, '--format', 'markdow', code=2)
+    assert 'no such folder' in trialist('gate', folder / 'none', *base, code=2)
+
+
+def test_the_comment_is_short_markdown_and_says_how_to_repeat_it(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / 'deep' / 'comment.md'
+    printed = trialist('gate', folder / 'few', '-b', folder / 'base', '-f', 'markdown', '-o', out, code=3)
+    text = out.read_text(encoding='utf-8')
+    assert text in printed
+    lines = text.splitlines()
+    assert lines[0].startswith('**trialist gate: NOT SHOWN: not enough episodes: ')
+    assert sum(line.startswith('|') for line in lines) == 2 + 3
+    assert len(lines) < 20
+    for said in (
+        'independent',
+        'Safety: missing: candidate and baseline: no trajectory',
+        'no plan, store',
+        'Reproduce: `trialist gate',
+    ):
+        assert said in text
+
+
+def test_json_holds_the_numbers_of_the_text(folder: Path) -> None:
+    base = ('--baseline', folder / 'base')
+    found = json.loads(trialist('gate', folder / 'few', *base, '-f', 'json', code=3))
+    assert (found['verdict'], found['exit_code']) == ('NOT SHOWN', 3)
+    text = trialist('gate', folder / 'few', *base, code=3)
+    assert found['headline'] in text
+    success = found['endpoints'][0]
+    assert f'{100 * success["low"]:+.1f} points' in text
+    assert found['more_episodes']['total'] == found['more_episodes']['new'] + found['more_episodes']['reference']
+
+
+def test_required_endpoints_alone_decide(folder: Path) -> None:
+    printed = trialist('gate', folder / 'same', '-b', folder / 'base', *WIDE, '--require', 'success,safety', code=3)
+    assert 'NOT SHOWN: safety can not be judged' in printed
+    assert 'speed' not in printed
+    trialist('gate', folder / 'same', '-b', folder / 'base', *WIDE, '--require', 'success')
+
+
+def test_where_narrows_both_stores(folder: Path) -> None:
+    printed = trialist('gate', folder / 'same', '-b', folder / 'base', '--where', 'stratum=spoon', '-f', 'json', code=3)
+    assert json.loads(printed)['cells'] == ['spoon']
+
+
+def test_a_worse_endpoint_says_by_how_much_at_least(folder: Path) -> None:
+    printed = trialist('gate', folder / 'bad', '-b', folder / 'base', code=1)
+    assert 'worse by at least' in printed

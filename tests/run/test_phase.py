@@ -1,0 +1,42 @@
+"""The board that a parent reads while its worker writes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from trialist.run.phase import Phase, PhaseBoard
+
+WRITER = """
+import os, sys
+from trialist.run.phase import Phase, PhaseBoard
+board = PhaseBoard(os.fdopen(int(sys.argv[1]), 'r+b'))
+while True:
+    board.enter(Phase.HOST, 1.0)
+    board.enter(Phase.POLICY, 2.0)
+"""
+
+
+def test_a_reader_never_sees_a_phase_that_began_long_ago() -> None:
+    board = PhaseBoard.create()
+    board.enter(Phase.IDLE)
+    fd = os.dup(board.file.fileno())
+    writer = subprocess.Popen([sys.executable, '-c', WRITER, str(fd)], pass_fds=(fd,))
+    try:
+        deadline = time.monotonic() + 30
+        while board.read()[0] is Phase.IDLE and time.monotonic() < deadline:
+            time.sleep(0.01)
+        end, longest, seen = time.monotonic() + 0.7, 0.0, set()
+        while time.monotonic() < end:
+            phase, seconds, episode_s = board.read()
+            longest = max(longest, seconds)
+            seen.add((phase in (Phase.HOST, Phase.POLICY), episode_s in (1.0, 2.0)))
+    finally:
+        writer.kill()
+        writer.wait()
+        os.close(fd)
+        board.close()
+    assert seen == {(True, True)}
+    assert longest < 30

@@ -1,0 +1,302 @@
+"""A document with every block and every chart, for tests of what renders documents."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from trialist.show.chart import (
+    GridCell,
+    IntervalRow,
+    LinePoint,
+    LineSeries,
+    ScatterPoint,
+    Share,
+    StackedBar,
+    StepPanel,
+    StepSeries,
+    grid_chart,
+    interval_chart,
+    line_chart,
+    scatter_chart,
+    stacked_bar_chart,
+    step_chart,
+)
+from trialist.show.document import (
+    ChartBlock,
+    Definition,
+    Document,
+    Missing,
+    Passage,
+    TableBlock,
+    Words,
+    paragraph,
+    section,
+)
+from trialist.show.figure import policy_colors
+from trialist.show.table import Cell, Column, table
+
+POLICIES = ('teleop', 'act', 'diffusion', 'pi05', 'smolvla')
+STRATA = ('pick cube', 'stack bowls', 'open drawer', 'pour water')
+HORIZON_S = 60.0
+
+
+def fake_step(policy: str, rng: random.Random, *, n: int = 40, rate: float = 0.7) -> StepSeries:
+    """A curve that rises to about `rate`, with a band."""
+    times = sorted(rng.uniform(2, HORIZON_S) for _ in range(n))
+    chance = [rate * (k + 1) / n for k in range(n)]
+    low = [max(0.0, c - 0.12 * math.sqrt(c + 0.05)) for c in chance]
+    high = [min(1.0, c + 0.12 * math.sqrt(c + 0.05)) for c in chance]
+    return StepSeries(policy, times, chance, low, high, censored_s=[t + 0.1 for t in times[::9]])
+
+
+def step_block(policies: tuple[str, ...], strata: tuple[str, ...], *, n: int = 40) -> ChartBlock:
+    rng = random.Random(1)
+    rates = {p: 0.98 - 0.45 * i / max(1, len(policies) - 1) for i, p in enumerate(policies)}
+    panels = [
+        StepPanel(name, tuple(fake_step(p, rng, n=n, rate=rates[p]) for p in policies))
+        for name in ('all strata', *strata)
+    ]
+    colors = policy_colors(policies, reference=policies[0])
+    return ChartBlock(
+        step_chart(
+            'cdf',
+            panels,
+            title='Chance of success by time',
+            x_max=HORIZON_S,
+            x_label='time (s)',
+            colors=colors,
+            note='Shaded: 95 % bands. Ticks: episodes that ended without success.',
+        )
+    )
+
+
+def ranking_block(policies: tuple[str, ...]) -> TableBlock:
+    rows: list[list[Cell]] = [
+        [p, 100.0 / 3 - 2.1 * i, 100.0 / 3 - 2.1 * i - 3, 100.0 / 3 - 2.1 * i + 4, 'abcdefgh'[i % 8], 24 + i]
+        for i, p in enumerate(policies)
+    ]
+    rows[-1][1:4] = [None, None, None]
+    shown = table(
+        'Ranking by speed',
+        ['policy', Column('units per hour', '.1f'), Column('low', '.1f'), Column('high', '.1f'), 'letters', 'episodes'],
+        rows,
+        note='Policies that share a letter are not told apart.',
+    )
+    return TableBlock(
+        'ranking',
+        shown,
+        definitions={'units per hour': 'uph', 'letters': 'letters'},
+        episodes=tuple({'policy': (p,)} for p in policies),
+        policy_column='policy',
+    )
+
+
+def cell_block(policies: tuple[str, ...], strata: tuple[str, ...]) -> TableBlock:
+    rng = random.Random(2)
+    rows = [[p, s, rng.random(), rng.randint(5, 30)] for p in policies for s in strata]
+    shown = table('Success per cell', ['policy', 'stratum', Column('success rate', '.2f'), 'n'], rows)
+    return TableBlock(
+        'cells',
+        shown,
+        definitions={'success rate': 'success'},
+        policy_column='policy',
+        stratum_column='stratum',
+        episodes=tuple({'policy': (str(r[0]),), 'stratum': (str(r[1]),)} for r in rows),
+        is_folded=True,
+    )
+
+
+def chart_blocks(policies: tuple[str, ...], strata: tuple[str, ...]) -> list[ChartBlock]:
+    colors = policy_colors(policies, reference=policies[0])
+    rng = random.Random(3)
+    rows = [
+        IntervalRow(
+            p,
+            0.9 - 0.05 * i,
+            0.8 - 0.06 * i,
+            0.95 - 0.04 * i,
+            letters='ab' if i % 2 else 'a',
+            group='one' if i < 3 else 'two',
+        )
+        for i, p in enumerate(policies)
+    ]
+    rows += [
+        IntervalRow(policies[0], 0.7, 0.5, math.inf, label='open at the right'),
+        IntervalRow(policies[-1], None, label='without an estimate'),
+    ]
+    points = [
+        ScatterPoint(p, 0.4 + 0.5 * rng.random(), 0.5 + 0.45 * rng.random(), is_front=i < 3)
+        for i, p in enumerate(policies)
+    ]
+    points = [
+        ScatterPoint(
+            p.policy, p.x, p.y, (p.x or 0) - 0.08, (p.x or 0) + 0.06, (p.y or 0) - 0.07, (p.y or 0) + 0.04, p.is_front
+        )
+        for p in points
+    ]
+    causes = ('dropped', 'missed the grasp', 'timed out', 'collided', 'wrong object', 'stuck')
+    bars = []
+    for p in policies:
+        weights = [rng.random() for _ in causes]
+        bars.append(
+            StackedBar(
+                p, tuple(Share(c, w / sum(weights), round(20 * w)) for c, w in zip(causes, weights, strict=True))
+            )
+        )
+    cells = [
+        GridCell(p, s, rng.random() if rng.random() > 0.1 else None, detail='n = 12') for p in policies for s in strata
+    ]
+    lines = [
+        LineSeries(
+            p,
+            tuple(
+                LinePoint(x, 0.9 - 0.15 * x - 0.03 * i, 0.8 - 0.15 * x - 0.03 * i, 0.95 - 0.15 * x - 0.03 * i)
+                for x in range(4)
+            ),
+        )
+        for i, p in enumerate(policies)
+    ]
+    return [
+        ChartBlock(
+            interval_chart(
+                'forest',
+                rows,
+                title='Success rate with 95 % intervals',
+                x_label='success rate',
+                reference_line=0.8,
+                colors=colors,
+            )
+        ),
+        ChartBlock(
+            scatter_chart(
+                'pareto',
+                points,
+                title='Success against safety',
+                x_label='success rate',
+                y_label='safety rate',
+                x_range=(0, 1),
+                y_range=(0, 1),
+                colors=colors,
+                note='Ringed: no other policy is better on both.',
+            )
+        ),
+        ChartBlock(stacked_bar_chart('modes', bars, title='How failures came about', x_label='share of failures')),
+        ChartBlock(grid_chart('grid', cells, title='Success rate per cell', value_label='success rate')),
+        ChartBlock(
+            line_chart(
+                'dose',
+                lines,
+                title='Success by severity',
+                x_label='severity',
+                y_label='success rate',
+                colors=colors,
+                x_ticks={0: 'none', 1: 'mild', 2: 'medium', 3: 'severe'},
+            )
+        ),
+    ]
+
+
+def episode_table(policies: tuple[str, ...], strata: tuple[str, ...], *, n: int) -> object:
+    rng = random.Random(4)
+    rows = [
+        [
+            f'ep-{i:05d}',
+            policies[i % len(policies)],
+            strata[(i // len(policies)) % len(strata)],
+            rng.choice(['success', 'failure', 'timeout']),
+            rng.uniform(2, 60),
+            None if i % 7 == 0 else rng.uniform(0, 9),
+            i,
+        ]
+        for i in range(n)
+    ]
+    return table(
+        'Episodes',
+        ['episode_id', 'policy', 'stratum', 'outcome', Column('duration_s', '.2f'), Column('force_n', '.1f'), 'seed'],
+        rows,
+    )
+
+
+GLOSSARY = {
+    'uph': Definition(
+        'Units per hour', 'Operations that one robot would finish in an hour of work.', '3600 / E[T]', 'phail'
+    ),
+    'success': Definition('Success rate', 'Share of valid episodes that reached the goal within the horizon.', 'k / n'),
+    'letters': Definition('Letters', 'Two policies that share a letter are not told apart at this level.', '', 'phail'),
+}
+
+
+def gallery(
+    policies: tuple[str, ...] = POLICIES,
+    strata: tuple[str, ...] = STRATA,
+    *,
+    n_episodes: int = 260,
+    n_steps: int = 40,
+    source: str = 'runs/may',
+    explorer_url: str = '',
+) -> Document:
+    """Everything a document can hold."""
+    best = policies[min(1, len(policies) - 1)]
+    shown = episode_table(policies, strata, n=n_episodes)
+    return Document(
+        title='Trial of five policies',
+        subtitle='table-top cell, May; 260 episodes',
+        lead=(
+            paragraph(
+                Words(best, episodes={'policy': (best,)}),
+                ' is the fastest at ',
+                Words('31.2 units per hour', 'uph', {'policy': (best,)}, 31.23333333333333),
+                ', and is told apart from all others.',
+            ),
+            paragraph(
+                'No policy is safer than any other at this number of episodes; ',
+                Words('120', value=120.0),
+                ' more a policy would tell.',
+            ),
+            paragraph('Pouring is where all of them fail.'),
+        ),
+        sections=(
+            section(
+                'speed',
+                'Ranking',
+                [
+                    ranking_block(policies),
+                    paragraph('The ', Words('success rate', 'success'), ' is another matter.'),
+                    step_block(policies, strata, n=n_steps),
+                ],
+            ),
+            section('figures', 'Figures', chart_blocks(policies, strata)),
+            section('detail', 'Per-task tables', [cell_block(policies, strata)]),
+            section(
+                'quality',
+                'Data quality',
+                [
+                    Missing(
+                        'Contact forces',
+                        'No episode of this store records contact forces.',
+                        'Record force_n and run the report again.',
+                    )
+                ],
+            ),
+            section(
+                'methods',
+                'Methods',
+                [
+                    Passage(
+                        'We ran 260 episodes and compared policies by a stratified permutation test.',
+                        label='Methods paragraph',
+                    ),
+                    Passage('trialist report runs/may -o report.html\n# then open it', language='sh', label='Command'),
+                ],
+            ),
+        ),
+        glossary=GLOSSARY,
+        references={'phail': 'PhAIL: evaluating robot policies by time to success. 2025.'},
+        colors=policy_colors(policies, reference=policies[0]),
+        reference_policy=policies[0],
+        episodes=shown,
+        source=source,
+        explorer_url=explorer_url,
+        footer='Made by trialist from runs/may.',
+    )
