@@ -44,8 +44,8 @@ def draw_pictures(folder: Path, names: list[str] | None = None) -> list[Path]:
             height = round(picture.height * WIDTH_PX / picture.width)
             small = picture.resize((WIDTH_PX, height), Image.Resampling.LANCZOS)
             path = folder / f'{name}.png'
-            for colors in (64, 32, 16):
-                small.quantize(colors, dither=Image.Dither.NONE).save(path, optimize=True)
+            for colors in (64, 32, 16, 8):
+                small.quantize(colors, method=Image.Quantize.MAXCOVERAGE, kmeans=1).save(path, optimize=True)
                 if path.stat().st_size <= LARGEST_BYTES:
                     break
             written.append(path)

@@ -116,7 +116,7 @@ def test_saved_text_has_the_stated_size_and_font_and_the_file_the_stated_width(c
         svg = save_figure(figure, tmp_path / 'f.svg').read_text()
         pdf = save_figure(figure, tmp_path / 'f.pdf').read_bytes()
     assert f'width="{3.5 * 72:g}pt" height="{2.5 * 72:g}pt"' in svg
-    sizes = {float(s) for s in re.findall(r'font: (?:\w+ )*([\d.]+)px', svg)}
+    sizes = {float(s) for s in re.findall(r'font(?:-size)?: ([\d.]+)px', svg)}
     assert 9.0 in sizes
     assert max(sizes) == 9.0
     assert min(sizes) >= 9.0 * 0.69
@@ -232,3 +232,9 @@ def test_a_latex_table_escapes_and_keeps_its_width() -> None:
     assert all(ord(ch) < 128 for value in LATEX_SPECIAL.values() for ch in value)
     with pytest.raises(UnknownName, match='width of a LaTeX table'):
         LatexLayout(width='both')
+
+
+def test_latex_writes_minus_signs_and_bars() -> None:
+    written = render_all([table('P[U|S]', ['x'], [[-1.5]], note='A note.')], 'latex')
+    assert r'$-$1.5 \\' in written
+    assert r'\caption{P[U\textbar{}S]. A note}' in written

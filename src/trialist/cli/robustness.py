@@ -98,10 +98,11 @@ def robustness(
                 raise
             typer.echo(f'{name}: {error}', err=True)
     if figures is not None:
-        _draw(figures, kept)
+        _draw(figures, kept, store)
 
 
-def _draw(folder: Path, kept: dict[str, object]) -> None:
+def _draw(folder: Path, kept: dict[str, object], store: Path) -> None:
+    from trialist.cli.source import store_looks
     from trialist.show import robustness_figure
     from trialist.show.figure import save_figure
 
@@ -110,7 +111,8 @@ def _draw(folder: Path, kept: dict[str, object]) -> None:
         'doses': robustness_figure.dose_figure,
         'starts': robustness_figure.start_figure,
     }
+    looks = store_looks(store)
     for name, rows in kept.items():
         if rows:
-            path = save_figure(drawers[name](rows), folder / f'{name}.svg')  # type: ignore[operator]
+            path = save_figure(drawers[name](rows, looks=looks), folder / f'{name}.svg')  # type: ignore[operator]
             typer.echo(f'{path}', err=True)

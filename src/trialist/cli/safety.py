@@ -124,7 +124,7 @@ def score_store(
     if sensitivity or variants is not None:
         shown.append(_sensitivity_table(store, policy, scoring, variants))
     print_tables(shown, form)
-    _draw(summary, figure=figure, heatmap=heatmap, heatmap_by=heatmap_by, composition=composition_figure)
+    _draw(summary, store, figure=figure, heatmap=heatmap, heatmap_by=heatmap_by, composition=composition_figure)
     if filmstrip is not None:
         _draw_filmstrip(store, scores, filmstrip)
     if clips is not None:
@@ -255,8 +255,9 @@ def _sensitivity_table(path: Path, policy: str, scoring: Scoring, variants: Path
 
 
 def _draw(
-    summary: SafetySummary, *, figure: Path | None, heatmap: Path | None, heatmap_by: str, composition: Path | None
-) -> None:
+    summary: SafetySummary, store: Path, *, figure: Path | None, heatmap: Path | None, heatmap_by: str,
+    composition: Path | None,
+) -> None:  # fmt: skip
     if figure is None and heatmap is None and composition is None:
         return
     from trialist.show import safety_figure
@@ -264,7 +265,10 @@ def _draw(
 
     drawn = []
     if figure is not None:
-        drawn.append(save_figure(safety_figure.pareto_figure(summary.cells), figure))
+        from trialist.cli.source import store_looks
+
+        looks = store_looks(store) if (store / 'trial.json').exists() else None
+        drawn.append(save_figure(safety_figure.pareto_figure(summary.cells, looks=looks), figure))
     if heatmap is not None:
         drawn.append(save_figure(safety_figure.heatmap_figure(summary.cells, by=heatmap_by), heatmap))
     if composition is not None:

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from trialist.episodes import Episode
+    from trialist.show.policy_look import PolicyLook
     from trialist.timing import Cohort
 
 __all__ = [
     'MethodOption', 'ReferenceOption', 'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption',
-    'check_method', 'note_follow_up', 'read_episodes',
+    'check_method', 'note_follow_up', 'read_episodes', 'store_looks',
 ]  # fmt: skip
 
 StoreArgument = Annotated[Path, typer.Argument(metavar='STORE', help='The folder of the store.')]
@@ -51,6 +52,16 @@ def read_episodes(store: Path, where: list[str] | None = None, *, tell: bool = T
         told = f'{len(conditions)} conditions are taken together: {named}; --where condition=NAME takes one'
         typer.echo(told, err=True)
     return found
+
+
+def store_looks(store: Path) -> dict[str, PolicyLook]:
+    """How each policy of the whole store is drawn, whichever part of it is shown."""
+    from trialist.episodes import read_store
+    from trialist.show.policy_look import policy_looks
+    from trialist.show.request import known_policies
+
+    everyone, marked = known_policies(tuple(read_store(store).episodes(events=False)))
+    return policy_looks(everyone, reference=marked)
 
 
 def note_follow_up(found: Iterable[Cohort], tau_s: float) -> None:

@@ -268,13 +268,21 @@ def latex_line(cells: Sequence[str], *, escape: Callable[[str], str] = escape_la
     return shield + ' & '.join(escape(c) for c in cells) + r' \\'
 
 
+NEGATIVE = re.compile(r'^-(?=[\d$])')  # a minus, not a hyphen
+
+
 def _latex(shown: Table, layout: LatexLayout | None) -> str:
+    long = _long_columns(shown, layout)
     environment, across = LATEX_WIDTHS[layout.width] if layout else ('table', '')
-    spec, cells = _latex_columns(shown, layout), table_cells(shown)
-    words = ' '.join(' '.join(filter(None, (shown.title, shown.note))).split())
+    words = '. '.join(' '.join(part.split()).rstrip('.') for part in (shown.title, shown.note) if part)
+    paragraph = rf'>{{\raggedright\arraybackslash}}p{{{LONG_TEXT[layout.width] // 2}em}}' if layout else ''
+    spec = ''.join(
+        'r' if numeric else paragraph if is_long else 'l'
+        for numeric, is_long in zip(is_numeric(shown), long, strict=True)
+    )
+    rows = [_latex_row(row, long) for row in ([c.name for c in shown.columns], *table_cells(shown))]
     tabular = [
-        rf'\begin{{tabular}}{{{spec}}}', r'\toprule', latex_line([c.name for c in shown.columns]), r'\midrule',
-        *(latex_line(row) for row in cells), r'\bottomrule', r'\end{tabular}',
+        rf'\begin{{tabular}}{{{spec}}}', r'\toprule', rows[0], r'\midrule', *rows[1:], r'\bottomrule', r'\end{tabular}',
     ]  # fmt: skip
     if across:
         # Shrunk only if it is wider than the place it has.
@@ -287,14 +295,21 @@ def _latex(shown: Table, layout: LatexLayout | None) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def _latex_columns(shown: Table, layout: LatexLayout | None) -> str:
-    """Right for numbers, left for words, and a paragraph for long texts when the table has a width to keep."""
-    kinds = []
-    for i, numeric in enumerate(is_numeric(shown)):
-        longest = max((len(row[i]) for row in table_cells(shown)), default=0)
-        most = LONG_TEXT[layout.width] if layout else None
-        is_long = most is not None and longest > most
-        kinds.append(
-            'r' if numeric else rf'>{{\raggedright\arraybackslash}}p{{{most // 2}em}}' if is_long and most else 'l'
-        )
-    return ''.join(kinds)
+def _latex_row(cells: Sequence[str], long: Sequence[bool]) -> str:
+    """A row; in a long column an identifier may be broken after its underscores and slashes."""
+    written = [NEGATIVE.sub('$-$', escape_latex(c)) for c in cells]
+    broken = [
+        re.sub(r'(\\_|/)', r'\1\\allowbreak{}', c) if is_long else c for c, is_long in zip(written, long, strict=True)
+    ]
+    return latex_line(broken, escape=str)
+
+
+def _long_columns(shown: Table, layout: LatexLayout | None) -> list[bool]:
+    """Which columns hold texts too long for one line, in a table that has a width to keep."""
+    if layout is None:
+        return [False] * len(shown.columns)
+    most, cells = LONG_TEXT[layout.width], table_cells(shown)
+    return [
+        not numeric and max((len(row[i]) for row in cells), default=0) > most
+        for i, numeric in enumerate(is_numeric(shown))
+    ]
