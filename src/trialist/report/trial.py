@@ -34,6 +34,7 @@ class TrialReport:
     signals: tuple[Presence, ...]  # over the episodes with a trajectory
     provenance: tuple[tuple[Provenance, int], ...]  # each origin, and how many episodes it has
     known_policies: Mapping[str, KnownPolicy]
+    selection: Mapping[str, tuple[str, ...]]  # what of the store was asked for, by field; empty for all of it
 
 
 def build_report(store: Store, options: ReportOptions | None = None, *, where: Where | None = None) -> TrialReport:
@@ -41,12 +42,15 @@ def build_report(store: Store, options: ReportOptions | None = None, *, where: W
     chosen = options or ReportOptions()
     episodes = tuple(store.episodes(where=where))
     if not episodes:
-        raise NotEstimable(f'{store.path}: no episode' + (' matches' if where else ' in this store'))
+        if where:
+            asked = ', '.join(f'{name}={value}' for name, value in where.items())
+            raise NotEstimable(f'{store.path}: no episode matches {asked}; see what there is with `trialist store ls`')
+        raise NotEstimable(f'{store.path}: no episode in this store; run or import some first')
     streams = np.random.default_rng(chosen.seed).spawn(3)
     taken, condition = ranked_episodes(episodes, chosen.baseline)
     ranked = {e.key for e in taken}
     passed = pass_trajectories(store, episodes, chosen, where=where)
-    quality = check_quality(store, episodes)
+    quality = check_quality(store, episodes, where=where)
     origins = _origins(store, episodes)
     return TrialReport(
         source=str(store.path), trial=store.trial, options=chosen, episodes=episodes,
@@ -57,6 +61,7 @@ def build_report(store: Store, options: ReportOptions | None = None, *, where: W
         n_trajectories=passed.n_trajectories,
         signals=tuple(Presence(name, n, passed.n_trajectories) for name, n in sorted(passed.signals.items())),
         provenance=origins, known_policies=known_policies([o for o, _ in origins], quality.openings),
+        selection={name: tuple(map(str, _values(value))) for name, value in (where or {}).items()},
     )  # fmt: skip
 
 
@@ -71,6 +76,11 @@ def ranked_episodes(episodes: Sequence[Episode], baseline: str) -> tuple[list[Ep
     if baseline in conditions:
         return [e for e in episodes if e.condition == baseline], baseline
     return list(episodes), ''
+
+
+def _values(wanted: object) -> Sequence[object]:
+    """The values of one field of a filter, which may be a single one."""
+    return tuple(wanted) if isinstance(wanted, list | tuple | set | frozenset) else (wanted,)
 
 
 def _origins(store: Store, episodes: Sequence[Episode]) -> tuple[tuple[Provenance, int], ...]:
