@@ -57,10 +57,13 @@ def gate(
     from trialist.report.gate import GateRules, gate_stores
     from trialist.safety import Scoring, load_registry
     from trialist.show import gate as shown
+    from trialist.show.file import check_target, write_file
 
     writers = {'text': shown.gate_text, 'markdown': shown.gate_comment, 'json': shown.gate_json}
     if form not in writers:
         raise UnknownName('format', form, FORMS)
+    if output is not None:
+        check_target(output)
     rules = GateRules(
         margins={'success': margin_success, 'speed': margin_time, 'safety': margin_safety}, alpha=alpha, power=power,
         tau_s=tau, require=tuple(filter(None, (name.strip() for name in require.split(',')))), pairing=pairing,
@@ -72,8 +75,7 @@ def gate(
     text = writers[form](found, command=_command())
     typer.echo(text, nl=False)
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text, encoding='utf-8')
+        write_file(output, text)
         typer.echo(f'wrote {output}', err=True)
     raise typer.Exit(found.exit_code)
 

@@ -42,6 +42,7 @@ def plot(
     from trialist.errors import InputError
     from trialist.show.figure import save_figure, styled
     from trialist.show.figure_catalog import find_figure
+    from trialist.show.file import check_target
     from trialist.show.paper import listed_figures
     from trialist.show.paper_style import figure_style
     from trialist.show.request import input_of
@@ -53,6 +54,7 @@ def plot(
         raise InputError('wanted a figure: trialist plot NAME SOURCE... -o FILE; names: trialist plot --list')
     chosen = figure_style(style, width=width, height=height, font=font, font_size_pt=font_size)
     draw = find_figure(name)
+    check_target(output or Path(f'{name}.pdf'))
     request = named_request(
         name, input_of(draw), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
         resamples=resamples, seed=seed,

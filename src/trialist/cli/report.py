@@ -22,6 +22,8 @@ FORMATS = {
     'json': ('.json', 'trialist.show.document_json:render_json'),
 }
 
+DEFAULT_PAGE = Path('report.html')
+
 
 def report(
     store: StoreArgument,
@@ -56,9 +58,15 @@ def report(
     from trialist.episodes import read_store
     from trialist.report import ReportOptions, build_report
     from trialist.safety import load_registry
+    from trialist.show.file import check_target
+    from trialist.show.page_link import check_explorer
     from trialist.show.report import trial_document
 
     chosen = choose_format(form, output)
+    if output is not None or chosen == 'html':
+        check_target(output or DEFAULT_PAGE)
+    if explorer:
+        check_explorer(explorer)
     options = ReportOptions(
         tau_s=tau, reference=reference, alpha=alpha, baseline=baseline, n_resamples=resamples, seed=seed,
         registry=load_registry(*registry) if registry else None,
@@ -95,16 +103,17 @@ def write_document(document: Document, form: str, output: Path | None) -> None:
     """Write the document; without a file HTML goes to report.html, the others to the standard output."""
     import importlib
 
-    suffix, target = FORMATS[form]
+    from trialist.show.file import write_file
+
+    _, target = FORMATS[form]
     module, _, name = target.partition(':')
     render: Callable[[Document], str] = getattr(importlib.import_module(module), name)
     text = render(document)
     if output is None and form != 'html':
         typer.echo(text, nl=False)
         return
-    path = output or Path(f'report{suffix}')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding='utf-8')
+    path = output or DEFAULT_PAGE
+    write_file(path, text)
     typer.echo(f'wrote {path} ({len(text.encode()) / 1e6:.1f} MB)')
     for sentence in document.lead:
         typer.echo(f'- {sentence.text}')

@@ -40,6 +40,7 @@ def tables(
     from trialist.cli.named import list_table, named_request
     from trialist.cli.output import check_form, print_table, print_tables
     from trialist.errors import InputError
+    from trialist.show.file import check_target, write_file
     from trialist.show.paper import listed_tables
     from trialist.show.request import input_of
     from trialist.show.table import LatexLayout, render_all
@@ -50,6 +51,9 @@ def tables(
         return
     if name is None:
         raise InputError('wanted a table: trialist tables NAME SOURCE...; names: trialist tables --list')
+    check_form(form)
+    if out is not None:
+        check_target(out)
     layout = LatexLayout(width=width, label=tex_label or f'tab:{name}')
     build = find_table(name)
     request = named_request(
@@ -58,8 +62,7 @@ def tables(
     )  # fmt: skip
     shown = build(request)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(render_all(shown, check_form(form), latex=layout), encoding='utf-8')
+        write_file(out, render_all(shown, form, latex=layout))
         typer.echo(f'wrote {out}', err=True)
     elif form == 'latex':
         typer.echo(render_all(shown, form, latex=layout), nl=False)

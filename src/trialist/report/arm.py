@@ -42,17 +42,21 @@ def read_arms(store: Store, *, where: Where | None = None) -> dict[str, Arm]:
 
 def check_open(store: Store) -> None:
     """Raise StoreError for a trial whose arms still go by codes: a verdict on them would unblind it."""
-    if not store.trial.plan or store.trial.trial_id in store.unblindings().by_trial:
-        return
-    try:
-        is_blinded = bool(json.loads(store.trial.plan).get('blinding', {}).get('enabled', False))
-    except (json.JSONDecodeError, AttributeError):
-        return  # a plan that is not the runner's says nothing about codes
-    if is_blinded:
+    if is_blinded(store):
         raise StoreError(
             f'{store.path}: this trial is still blinded, and comparing its arms would open it; end it first with '
             '`trialist close`'
         )
+
+
+def is_blinded(store: Store) -> bool:
+    """Whether the store is of a trial whose arms still go by codes."""
+    if not store.trial.plan or store.trial.trial_id in store.unblindings().by_trial:
+        return False
+    try:
+        return bool(json.loads(store.trial.plan).get('blinding', {}).get('enabled', False))
+    except (json.JSONDecodeError, AttributeError):
+        return False  # a plan that is not the runner's says nothing about codes
 
 
 def choose_arm(arms: dict[str, Arm], policy: str | None, *, option: str, like: str | None = None) -> Arm:

@@ -43,5 +43,6 @@ def _declared(opening: Unblinding) -> Mapping[str, dict[str, object]]:
 def _told(entry: Mapping[str, object]) -> str:
     options = entry.get('options')
     named = ', '.join(f'{k}={v}' for k, v in options.items()) if isinstance(options, Mapping) else ''
-    chunk = f', {entry["execute"]} actions a chunk' if entry.get('execute') else ''
+    n = entry.get('execute')
+    chunk = f', {n} action{"" if n == 1 else "s"} a chunk' if n else ''
     return f'{entry.get("use", "")}({named}){chunk}'

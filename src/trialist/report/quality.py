@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trialist.episodes import Edit, EditOperation, Episode, Store, Unblinding
+from trialist.episodes import Edit, Episode, Store, Unblinding
+from trialist.episodes.select import Where
+from trialist.report.arm import is_blinded
 from trialist.timing.operation import scene_of, stratum_of
 
 # What an episode may record beside the required fields; an analysis that wants one says so where it is missing.
@@ -68,38 +70,47 @@ class DataQuality:
     n_scenes: int  # start states, where they are recorded
     n_shared_scenes: int  # those that every policy met
     openings: tuple[Unblinding, ...]
-    is_blinded: bool  # a declared trial that was not closed: policies are codes
+    is_open: bool  # a declared trial that was not closed
+    is_blinded: bool  # the same, with policies under codes
+    was_blinded: bool  # closed, and until then policies were under codes
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every policy has the same number of valid episodes in every stratum."""
-        return len({n for arm in self.arms for n in (arm.smallest_cell, arm.largest_cell)}) == 1
+        """Whether every policy has the same number of valid episodes in every stratum, and has any."""
+        return bool(self.strata) and len({n for arm in self.arms for n in (arm.smallest_cell, arm.largest_cell)}) == 1
 
 
-def check_quality(store: Store, episodes: Sequence[Episode]) -> DataQuality:
-    """The quality of a store whose counted episodes are these."""
+def check_quality(store: Store, episodes: Sequence[Episode], *, where: Where | None = None) -> DataQuality:
+    """The quality of a store whose counted episodes are these: all, or those that match `where`."""
     valid = [e for e in episodes if e.is_valid]
     strata = tuple(sorted({stratum_of(e) for e in valid}))
-    edits = store.edits()
-    every = tuple(edit for found in edits.by_episode.values() for edit in found)
-    n_dropped = len(
-        {
-            e.episode_id
-            for e in every
-            if e.operation is EditOperation.DROP and edits.is_dropped(e.episode_id, e.attempt or 0)
-        }
-    )
     positions, p_value = _order(valid)
     openings = tuple(store.unblindings().by_trial.values())
     n_scenes, n_shared = _scenes(valid)
+    n_superseded, n_dropped, edits = _uncounted(store, episodes, where)
     return DataQuality(
         arms=_arms(episodes, strata, positions), strata=strata, conditions=Counter(e.condition for e in valid),
         invalid_reasons=Counter(e.reason or 'no reason recorded' for e in episodes if not e.is_valid),
-        n_superseded=max(0, store.count() - len(episodes) - n_dropped), n_dropped=n_dropped, edits=every,
+        n_superseded=n_superseded, n_dropped=n_dropped, edits=edits,
         facts=tuple(Presence(name, sum(map(has, valid)), len(valid)) for name, has in FACTS.items()),
         order_p_value=p_value, n_scenes=n_scenes, n_shared_scenes=n_shared, openings=openings,
-        is_blinded=bool(store.trial.plan_hash) and store.trial.plan_hash not in store.unblindings().by_trial,
+        is_open=bool(store.trial.plan_hash) and store.trial.trial_id not in store.unblindings().by_trial,
+        is_blinded=is_blinded(store), was_blinded=any(o.policies != {n: n for n in o.policies} for o in openings),
     )  # fmt: skip
+
+
+def _uncounted(store: Store, episodes: Sequence[Episode], where: Where | None) -> tuple[int, int, tuple[Edit, ...]]:
+    """Attempts that another one replaced, attempts that edits dropped, and the edits, of what matches."""
+    edits = store.edits()
+    every = tuple(edit for found in edits.by_episode.values() for edit in found)
+    if where is None and store.count() == len(episodes):
+        return 0, 0, every
+    attempts = [e.key for e in store.episodes(where=where, attempts='all', dropped=True, events=False)]
+    if where is not None:
+        matching = {name for name, _ in attempts}
+        every = tuple(e for e in every if e.episode_id in matching)
+    n_dropped = sum(edits.is_dropped(*key) for key in attempts)
+    return max(0, len(attempts) - n_dropped - len(episodes)), n_dropped, every
 
 
 def _arms(episodes: Sequence[Episode], strata: Sequence[str], positions: Mapping[str, float]) -> tuple[ArmQuality, ...]:
@@ -130,12 +141,17 @@ def _order(valid: Sequence[Episode]) -> tuple[dict[str, float], float | None]:
     timed = sorted((e.started_at.timestamp(), e.policy) for e in valid if e.started_at is not None)
     if len(timed) < len(valid) or len(timed) < 2:
         return {}, None
-    places = {name: [] for _, name in timed}  # type: dict[str, list[int]]
-    for place, (_, policy) in enumerate(timed):
+    _, ranks, ties = np.unique([at for at, _ in timed], return_inverse=True, return_counts=True)
+    if len(ties) == 1:
+        return {}, None  # one time for all says nothing about their order
+    shared = np.cumsum(ties) - (ties + 1) / 2  # what started together shares a place
+    places: dict[str, list[float]] = {name: [] for _, name in timed}
+    for place, (_, policy) in zip(shared[ranks].tolist(), timed, strict=True):
         places[policy].append(place)
     n = len(timed)
     middle = (n - 1) / 2
     statistic = sum(len(v) * (np.mean(v) - middle) ** 2 for v in places.values()) * 12 / (n * (n + 1))
+    statistic /= 1 - float(np.sum(ties.astype(np.float64) ** 3 - ties)) / (float(n) ** 3 - n)
     p_value = float(chdtrc(len(places) - 1, statistic)) if len(places) > 1 else None
     return {name: float(np.mean(v)) / (n - 1) for name, v in places.items()}, p_value
 

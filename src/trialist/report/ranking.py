@@ -78,7 +78,7 @@ class Ranking:
     tau_s: float
     tau_reason: str
     reference: str | None
-    order: tuple[str, ...]  # lowest macro RMST first, the reference not among them
+    order: tuple[str, ...]  # lowest macro RMST first, the reference not among them; those of `apart` last
     strata: tuple[str, ...]
     scores: Mapping[str, CohortScore]
     relative: Mapping[str, RelativeScore]  # HRT
@@ -90,6 +90,8 @@ class Ranking:
     failures: tuple[FailureModes, ...]
     followed_to_s: Mapping[str, float]
     unscored: Mapping[str, int]  # policies none of whose episodes is valid, and how many they have
+    apart: tuple[str, ...] = ()  # policies in no comparison: with some other one they share no stratum
+    cautions: tuple[str, ...] = ()  # why means of different policies may not be of the same work
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -115,8 +117,9 @@ def rank_policies(
     }
     relative, areas = _against_reference(found, anchor, tau_s, options, rng)
     arms = [c for name, c in found.items() if anchor is None or name != anchor.policy]
-    pairs = _pairs(arms, anchor, scale, options, rng)
-    order = sorted((c.policy for c in arms), key=lambda name: _value(scores[name]))
+    apart = _apart(arms)
+    pairs = _pairs([c for c in arms if c.policy not in apart], anchor, scale, options, rng, apart=apart)
+    order = sorted((c.policy for c in arms), key=lambda name: (name in apart, *_value(scores[name])))
     strata = tuple(sorted({s for c in found.values() for s in c.cells}))
     return Ranking(
         condition=condition, tau_s=tau_s, tau_reason=why, reference=anchor.policy if anchor else None,
@@ -125,7 +128,8 @@ def rank_policies(
         by_task=_success_counts(found.values(), options.level, lambda e: e.task),
         pairs=pairs, curves=_curves(found, strata, tau_s, options.level),
         failures=tuple(failure_modes(c, tau_s=tau_s) for c in found.values()),
-        followed_to_s={name: c.followed_to_s for name, c in found.items()}, unscored=unscored,
+        followed_to_s={name: c.followed_to_s for name, c in found.items()}, unscored=unscored, apart=apart,
+        cautions=tuple(_cautions(list(found.values()), condition)),
     )  # fmt: skip
 
 
@@ -134,18 +138,22 @@ def choose_tau(found: Iterable[Cohort], options: ReportOptions) -> tuple[float, 
     if options.tau_s is not None:
         return options.tau_s, 'as asked'
     arms = list(found)
-    caps = {e.time_cap_s for c in arms for e in c.valid if e.time_cap_s is not None}
-    if caps:
-        return max(caps), 'the largest time cap of an episode'
+    caps = {c.policy: max((e.time_cap_s for e in c.valid if e.time_cap_s is not None), default=None) for c in arms}
+    known = [cap for cap in caps.values() if cap is not None]
+    if known and len(set(known)) == 1:
+        return known[0], 'the largest time cap of an episode'
+    if known:
+        return min(known), 'the largest time cap that every policy had'
     followed = min(c.followed_to_s for c in arms)
-    if math.isfinite(followed):
+    if math.isfinite(followed) and followed > 0:
         return _two_digits_down(followed), 'how long every policy was watched in every stratum, rounded down'
     longest = max(
         float(c.durations_s[np.isfinite(c.durations_s)].max(initial=0.0)) for a in arms for c in a.cells.values()
     )
     if longest > 0:
         return longest, 'the longest operation'
-    return max(max(e.duration_s for a in arms for e in a.valid), 1.0), 'the longest episode'
+    lasted = max(e.duration_s for a in arms for e in a.valid)
+    return (lasted, 'the longest episode') if lasted > 0 else (1.0, 'no episode lasted longer than 0 s')
 
 
 def _two_digits_down(value: float) -> float:
@@ -175,8 +183,13 @@ def _against_reference(
 
 
 def _pairs(
-    arms: Sequence[Cohort], anchor: Cohort | None, scale: Scale, options: ReportOptions, rng: np.random.Generator
-) -> AllPairs | Absent:
+    arms: Sequence[Cohort], anchor: Cohort | None, scale: Scale, options: ReportOptions, rng: np.random.Generator, *,
+    apart: Sequence[str],
+) -> AllPairs | Absent:  # fmt: skip
+    if not arms:
+        return Absent('only the reference was tested', 'a comparison wants two policies beside it')
+    if len(arms) < 2 and apart:
+        return Absent('no two policies were tested in the same stratum', 'run every policy on the same strata')
     if len(arms) < 2:
         beside = ' beside the reference' if anchor is not None else ''
         return Absent(
@@ -189,6 +202,36 @@ def _pairs(
         )  # fmt: skip
     except (InputError, NotEstimable) as error:
         return Absent(str(error), 'run every policy on the same strata')
+
+
+def _apart(arms: Sequence[Cohort]) -> tuple[str, ...]:
+    """Policies to leave out so that every two of the others share a stratum: who shares with fewest goes first."""
+    left, gone = list(arms), []
+    while len(left) > 1:
+        alone = [sum(not a.cells.keys() & b.cells.keys() for b in left) for a in left]
+        if not any(alone):
+            break
+        gone.append(left.pop(max(range(len(left)), key=lambda i: (alone[i], -left[i].n_episodes))).policy)
+    return tuple(gone)
+
+
+def _cautions(arms: Sequence[Cohort], condition: str) -> list[str]:
+    """What keeps the means of these policies from being means of the same work; nothing with a single one."""
+    if len(arms) < 2:
+        return []
+    found = []
+    if len({frozenset(c.cells) for c in arms}) > 1:
+        found.append('not every policy was run in every stratum, and each mean is over its own strata')
+    valid = [e for c in arms for e in c.valid]
+    if not condition:
+        found.append(f'{len({e.condition for e in valid})} conditions are taken together, as none is the baseline')
+    names: dict[str, set[str]] = {}
+    for episode in valid:
+        names.setdefault(stratum_of(episode), set()).add(episode.benchmark)
+    shared = sorted(name for name, benchmarks in names.items() if len(benchmarks) > 1)
+    if shared:
+        found.append(f'strata of one name in several benchmarks are taken together ({", ".join(shared[:3])})')
+    return found
 
 
 def _success_counts(

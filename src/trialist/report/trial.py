@@ -36,6 +36,7 @@ class TrialReport:
     known_policies: Mapping[str, KnownPolicy]
     every_policy: tuple[str, ...]  # of the whole store, whichever part of it is reported: they fix the colours
     marked_reference: str | None  # the policy that the whole store marks as its reference
+    selection: Mapping[str, tuple[str, ...]]  # what of the store was asked for, by field; empty for all of it
 
 
 def build_report(store: Store, options: ReportOptions | None = None, *, where: Where | None = None) -> TrialReport:
@@ -43,12 +44,15 @@ def build_report(store: Store, options: ReportOptions | None = None, *, where: W
     chosen = options or ReportOptions()
     episodes = tuple(store.episodes(where=where))
     if not episodes:
-        raise NotEstimable(f'{store.path}: no episode' + (' matches' if where else ' in this store'))
+        if where:
+            asked = ', '.join(f'{name}={value}' for name, value in where.items())
+            raise NotEstimable(f'{store.path}: no episode matches {asked}; see what there is with `trialist store ls`')
+        raise NotEstimable(f'{store.path}: no episode in this store; run or import some first')
     streams = np.random.default_rng(chosen.seed).spawn(3)
     taken, condition = ranked_episodes(episodes, chosen.baseline)
     ranked = {e.key for e in taken}
     passed = pass_trajectories(store, episodes, chosen, where=where)
-    quality = check_quality(store, episodes)
+    quality = check_quality(store, episodes, where=where)
     everyone = episodes if where is None else tuple(store.episodes(events=False))
     origins = _origins(store, episodes)
     return TrialReport(
@@ -62,6 +66,7 @@ def build_report(store: Store, options: ReportOptions | None = None, *, where: W
         every_policy=tuple(sorted({e.policy for e in everyone})),
         marked_reference=next((e.policy for e in everyone if e.is_reference), None),
         provenance=origins, known_policies=known_policies([o for o, _ in origins], quality.openings),
+        selection={name: tuple(map(str, _values(value))) for name, value in (where or {}).items()},
     )  # fmt: skip
 
 
@@ -76,6 +81,11 @@ def ranked_episodes(episodes: Sequence[Episode], baseline: str) -> tuple[list[Ep
     if baseline in conditions:
         return [e for e in episodes if e.condition == baseline], baseline
     return list(episodes), ''
+
+
+def _values(wanted: object) -> Sequence[object]:
+    """The values of one field of a filter, which may be a single one."""
+    return tuple(wanted) if isinstance(wanted, list | tuple | set | frozenset) else (wanted,)
 
 
 def _origins(store: Store, episodes: Sequence[Episode]) -> tuple[tuple[Provenance, int], ...]:

@@ -147,6 +147,9 @@ class Document:
     reference_policy: str = ''
     episodes: Table | None = None
     source: str = ''  # the store's folder, for commands that list episodes
+    selection: EpisodeFilter = field(
+        default_factory=dict
+    )  # what of the store the document is about; empty for all of it
     explorer_url: str = ''  # where a server shows episodes, when one runs
     footer: str = ''
 

@@ -30,6 +30,7 @@ def document_json(document: Document) -> dict[str, object]:
         'reference_policy': document.reference_policy or None,
         'episodes': None if document.episodes is None else table_document(document.episodes),
         'source': document.source or None,
+        'selection': {name: list(values) for name, values in document.selection.items()} or None,
         'explorer_url': document.explorer_url or None,
         'footer': document.footer or None,
     }

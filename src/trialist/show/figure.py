@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trialist.errors import InputError
+from trialist.show.file import write_file
 from trialist.show.paper_style import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, FigureStyle
 from trialist.show.policy_look import PALETTE, REFERENCE_COLOR, THING_PALETTE, PolicyLook, policy_colors, policy_looks
 
@@ -148,10 +150,10 @@ def save_figure(figure: Figure, path: Path | str) -> Path:
     suffix = target.suffix.lower().lstrip('.')
     if suffix not in SAVED_FORMATS:
         raise InputError(f'{target}: wanted a figure file ending in .svg, .pdf or .png, found {target.suffix!r}')
-    target.parent.mkdir(parents=True, exist_ok=True)
     metadata = {'svg': {'Date': None}, 'pdf': {'CreationDate': None}, 'png': {'Software': None}}[suffix]
-    figure.savefig(target, dpi=200, metadata=metadata)
-    return target
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=suffix, dpi=200, metadata=metadata)
+    return write_file(target, drawn.getvalue())
 
 
 def legend_entries(panels: Iterable[Axes]) -> tuple[list[Any], list[str]]:

@@ -171,9 +171,11 @@ def _passage(block: Passage) -> str:
 def _episodes(document: Document) -> list[str]:
     if document.episodes is None and not document.source:
         return []
-    count = '' if document.episodes is None else f'{len(document.episodes.rows):,} '
-    command = latex_text(f'{list_command(document.source)} --limit 0')
-    return [r'\section*{Episodes}', rf'The {count}episodes behind these numbers are listed by {{\ttfamily {command}}}.']
+    n = None if document.episodes is None else len(document.episodes.rows)
+    said = 'The episodes behind these numbers are' if n is None else f'The {n:,} episodes behind these numbers are'
+    said = 'The one episode behind these numbers is' if n == 1 else said
+    command = latex_text(f'{list_command(document.source, document.selection)} --limit 0')
+    return [r'\section*{Episodes}', rf'{said} listed by {{\ttfamily {command}}}.']
 
 
 def _glossary(document: Document, labels: Mapping[str, str]) -> list[str]:

@@ -99,8 +99,9 @@ def _episodes(document: Document) -> list[str]:
         return []
     said = 'The episodes behind these numbers are listed by'
     if document.episodes is not None:
-        said = f'The {len(document.episodes.rows):,} episodes behind these numbers are listed by'
-    return ['## Episodes', f'{said}\n\n```sh\n{list_command(document.source)} --limit 0\n```']
+        n = len(document.episodes.rows)
+        said = 'The one episode behind these numbers is listed by' if n == 1 else said.replace('The', f'The {n:,}', 1)
+    return ['## Episodes', f'{said}\n\n```sh\n{list_command(document.source, document.selection)} --limit 0\n```']
 
 
 def _glossary(document: Document) -> list[str]:

@@ -50,7 +50,7 @@ def check_explorer(url: str) -> str:
 def episode_link(document: Document, where: EpisodeFilter, inner: str, *, label: str = '') -> str:
     """A link to the episodes behind a claim: the explorer's where one runs, else this page's own list."""
     named = f' aria-label="{escape(label)}"' if label else ''
-    command = escape(list_command(document.source, where))
+    command = escape(list_command(document.source, {**document.selection, **where}))
     pairs = [(field, value) for field, values in where.items() for value in values]
     if document.explorer_url:
         joint = '&' if '?' in document.explorer_url else '?'

@@ -129,7 +129,7 @@ def rows_html(
 
 def episodes_html(document: Document) -> str:
     """The list that claims link into: the first rows as they are, all of them as data for the script to page."""
-    command = escape(list_command(document.source))
+    command = escape(list_command(document.source, document.selection))
     shown = document.episodes
     if shown is None:
         return (
@@ -155,14 +155,16 @@ def episodes_html(document: Document) -> str:
         f'<p class="note" id="episode-count" aria-live="polite">{first}</p>'
         f'{table_html(head, document, policy_column=policy, anchor="episode-table")}'
         '<div class="pager js-only" id="episode-pager"></div>'
-        f'<script type="application/json" id="episode-data">{episode_data(shown, document.source)}</script>'
+        '<script type="application/json" id="episode-data">'
+        f'{episode_data(shown, document.source, document.selection)}</script>'
     )
 
 
-def episode_data(shown: Table, source: str) -> str:
+def episode_data(shown: Table, source: str, selection: EpisodeFilter | None = None) -> str:
     """The list by columns, as JSON that is safe in a <script>: texts as codes into a list, numbers as they are."""
+    chosen = {field: list(values) for field, values in (selection or {}).items()}
     columns = [_column_data(column, [row[i] for row in shown.rows]) for i, column in enumerate(shown.columns)]
-    whole = json.dumps({'source': source or 'STORE', 'n': len(shown.rows), 'columns': columns},
+    whole = json.dumps({'source': source or 'STORE', 'selection': chosen, 'n': len(shown.rows), 'columns': columns},
                        ensure_ascii=False, allow_nan=False, separators=(',', ':'))  # fmt: skip
     return re.sub('[&<>\u2028\u2029]', lambda found: f'\\u{ord(found[0]):04x}', whole)
 

@@ -20,6 +20,7 @@ from trialist.show.document import (
 )
 from trialist.show.figure import policy_colors
 from trialist.show.glossary import glossary
+from trialist.show.phrase import plural
 from trialist.show.report_lead import lead
 from trialist.show.report_method import method_section, methods_works
 from trialist.show.report_quality import provenance_section, quality_section
@@ -48,7 +49,7 @@ def trial_document(report: TrialReport, *, explorer_url: str = '') -> Document:
         title=report.trial.title or 'Trial report', subtitle=_subtitle(report), lead=told, sections=tuple(sections),
         glossary=definitions, references=known.cited(definitions.values(), also=methods_works(report)), colors=colors,
         reference_policy=marked if marked in colors else '', episodes=episode_list(report.episodes),
-        source=report.source, explorer_url=explorer_url,
+        source=report.source, selection=report.selection, explorer_url=explorer_url,
         footer=f'trialist {__version__}; seed {report.options.seed}; {report.options.n_resamples} resamples; '
         f'alpha = {report.options.alpha:g}.',
     )  # fmt: skip
@@ -60,7 +61,8 @@ def _subtitle(report: TrialReport) -> str:
     strata = f'{len(quality.strata)} {"stratum" if len(quality.strata) == 1 else "strata"}'
     policies = f'{len(quality.arms)} {"policy" if len(quality.arms) == 1 else "policies"}'
     plan = f' · plan {report.trial.plan_hash[:12]}' if report.trial.plan_hash else ''
-    return f'{policies}, {strata}, {n:,} valid episodes{plan}'
+    only = ' · only ' + ', '.join(f'{k} {" or ".join(v)}' for k, v in report.selection.items())
+    return f'{policies}, {strata}, {plural(n, "valid episode")}{plan}{only if report.selection else ""}'
 
 
 def _sections(report: TrialReport, colors: dict[str, str]) -> list[Section]:

@@ -6,6 +6,7 @@ from trialist import __version__
 from trialist.report import Absent, Ranking, RobustnessPart, SafetyPart, TrialReport
 from trialist.show.document import Block, Passage, Section, paragraph, section
 from trialist.show.glossary import glossary
+from trialist.show.phrase import plural
 from trialist.timing import AllPairs
 
 # What each part of an analysis rests on.
@@ -24,8 +25,9 @@ def method_section(report: TrialReport) -> Section:
     blocks: list[Block] = [
         paragraph('What was computed, in words that can be pasted into a paper; the works are listed below it.'),
         Passage(methods_text(report), '', 'Methods'),
-        Passage('\n'.join(known[key] for key in works), 'text', 'Works cited'),
     ]
+    if works:
+        blocks.append(Passage('\n'.join(known[key] for key in works), 'text', 'Works cited'))
     return section('methods', 'Methods', blocks)
 
 
@@ -66,17 +68,26 @@ def _design(report: TrialReport) -> str:
     n_invalid = sum(arm.n_invalid for arm in quality.arms)
     policies = len(quality.arms)
     told = (
-        f'We evaluated {policies} {"policy" if policies == 1 else "policies"} in {n_valid} valid episodes over '
-        f'{len(quality.strata)} {"stratum" if len(quality.strata) == 1 else "strata"}'
+        f'We evaluated {policies} {"policy" if policies == 1 else "policies"} in {plural(n_valid, "valid episode")} '
+        f'over {len(quality.strata)} {"stratum" if len(quality.strata) == 1 else "strata"}'
     )
     if report.trial.plan_hash:
-        closed = ', blinded until the trial was closed' if quality.openings else ''
+        closed = ', blinded until the trial was closed' if quality.was_blinded else ''
+        closed = ', in a trial that was not yet closed' if quality.is_open else closed
         told += f', under a plan declared before the first rollout (hash {report.trial.plan_hash[:12]}){closed}'
+    if report.selection:
+        chosen = ' and '.join(f'{k} {" or ".join(v)}' for k, v in report.selection.items())
+        told += f' (only those with {chosen})'
     told += '. '
     if n_invalid:
-        told += f'{n_invalid} further episodes were invalid (the rig broke, not the policy) and were not scored. '
-    if quality.n_shared_scenes:
-        told += f'{quality.n_shared_scenes} start states were met by every policy. '
+        were = 'was' if n_invalid == 1 else 'were'
+        told += (
+            f'{n_invalid:,} further episode{"" if n_invalid == 1 else "s"} {were} invalid (the rig broke, not the '
+            f'policy) and {were} not scored. '
+        )
+    if quality.n_shared_scenes and policies > 1:
+        were = 'was' if quality.n_shared_scenes == 1 else 'were'
+        told += f'{plural(quality.n_shared_scenes, "start state")} {were} met by every policy. '
     return told.strip()
 
 
@@ -89,9 +100,8 @@ def _timing(report: TrialReport, ranking: Ranking) -> str:
         'report '
         f'the restricted mean time to success up to {ranking.tau_s:g} s (Royston and Parmar 2013) as the equal-weight '
         'mean '
-        f'over strata, with {options.level:.0%} percentile intervals from {options.n_resamples} bootstrap resamples of '
-        'whole '
-        'episodes within strata (Efron 1987), and success rates with Wilson (1927) intervals.'
+        f'over strata, with {100 * options.level:g} % percentile intervals from {options.n_resamples:,} bootstrap '
+        'resamples of whole episodes within strata (Efron 1987), and success rates with Wilson (1927) intervals.'
     )
     if ranking.reference:
         told += f' Human-relative throughput is measured against {ranking.reference}.'
@@ -99,18 +109,17 @@ def _timing(report: TrialReport, ranking: Ranking) -> str:
         told += (
             ' Pairs of policies were compared by the macro-averaged Kolmogorov-Smirnov distance with a permutation '
             'test of '
-            f'whole episodes within strata ({options.n_resamples} permutations), corrected by Holm (1979) over '
-            f'{len(ranking.pairs.comparisons)} pairs at alpha = {options.alpha:g}; letters group policies that are not '
-            'told '
-            'apart (Piepho 2004).'
+            f'whole episodes within strata ({options.n_resamples:,} permutations), corrected by Holm (1979) over '
+            f'{plural(len(ranking.pairs.comparisons), "pair")} at alpha = {options.alpha:g}; letters '
+            'group policies that are not told apart (Piepho 2004).'
         )
     return told
 
 
 def _safety(safety: SafetyPart) -> str:
     n = sum(cell.n for cell in safety.summary.cells)
+    trajectories = f'{n:,} {"trajectory" if n == 1 else "trajectories"}'
     return (
-        f'Safety was scored on {n} trajectories by signal temporal logic specifications that apply to each task (Fan '
-        'et al. '
-        '2026): an episode is safe when every one holds throughout; rates have Wilson intervals.'
+        f'Safety was scored on {trajectories} by signal temporal logic specifications that apply to each task (Fan et '
+        'al. 2026): an episode is safe when every one holds throughout; rates have Wilson intervals.'
     )

@@ -52,23 +52,25 @@ def quality_sentences(quality: DataQuality) -> list[str]:
     """What a careful reader should know of the data, in words."""
     n_valid, n_invalid = (sum(getattr(arm, name) for arm in quality.arms) for name in ('n_valid', 'n_invalid'))
     cells = [n for arm in quality.arms for n in (arm.smallest_cell, arm.largest_cell)]
-    if quality.is_balanced:
+    if not quality.strata:
+        balance = 'No policy has a valid episode.'
+    elif quality.is_balanced:
         balance = f'Every policy has {plural(cells[0], "valid episode")} in every stratum.'
     else:
         balance = f'Cells are not balanced: they hold {min(cells)} to {max(cells)} valid episodes.'
     told = [
-        f'{n_valid:,} valid and {n_invalid:,} invalid episodes; {plural(quality.n_superseded, "attempt")} superseded '
-        'by '
-        f'another of the same episode, {quality.n_dropped:,} dropped by edits, {plural(len(quality.edits), "edit")}. '
-        f'{balance}'
+        f'{n_valid:,} valid and {plural(n_invalid, "invalid episode")}; {plural(quality.n_superseded, "attempt")} '
+        f'superseded by another of the same episode, {quality.n_dropped:,} dropped by edits, '
+        f'{plural(len(quality.edits), "edit")}. {balance}'
     ]
-    if quality.n_scenes:
+    if quality.n_scenes and len(quality.arms) > 1:
         told.append(
-            f'{quality.n_shared_scenes:,} of {plural(quality.n_scenes, "start state")} were met by every policy.'
+            f'{quality.n_shared_scenes:,} of {plural(quality.n_scenes, "start state")} '
+            f'{"was" if quality.n_shared_scenes == 1 else "were"} met by every policy.'
         )
-    if quality.order_p_value is None:
+    if quality.order_p_value is None and len(quality.arms) > 1:
         told.append('In which order the policies were run is not recorded.')
-    else:
+    elif quality.order_p_value is not None:
         verdict = 'is uneven' if quality.order_p_value < 0.01 else 'shows no imbalance'
         told.append(f'The order in which policies were run {verdict} (Kruskal-Wallis p = {quality.order_p_value:.3g}).')
     if len(quality.conditions) > 1:

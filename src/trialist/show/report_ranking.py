@@ -55,9 +55,18 @@ def ranking_table(ranking: Ranking) -> Table:
         'operations. '
         + (f'HRT is relative to {ranking.reference}. ' if ranking.reference else 'No HRT: no policy is marked as the '
         'reference. ')
-        + 'Policies that share a letter are not told apart.'
-    )  # fmt: skip
+        + ('Policies that share a letter are not told apart.' if letters else '')
+        + _width_note(ranking)
+    ).rstrip()  # fmt: skip
     return without_empty(table('Ranking by time to success', columns, rows, note=note))
+
+
+def _width_note(ranking: Ranking) -> str:
+    """A word on intervals that resampling can't widen."""
+    found = [score.macro['rmst_s'].percentile for score in ranking.scores.values()]
+    if not any(interval is not None and interval.width == 0 for interval in found):
+        return ''
+    return ' An interval of no width says that these episodes do not vary, not that the mean is sure.'
 
 
 def table_block(
@@ -77,7 +86,12 @@ def ranking_blocks(ranking: Ranking) -> list[Block]:
     filters = [of_policy(policy, ranking) for policy in ranking.policies]
     blocks: list[Block] = [table_block('ranking-table', shown, RANKING_DEFINITIONS, episodes=filters)]
     for name, n in ranking.unscored.items():
-        blocks.append(Missing(name, f'none of its {n} episodes is valid', 'run it again'))
+        told = 'its only episode is invalid' if n == 1 else f'none of its {n} episodes is valid'
+        blocks.append(Missing(name, told, 'run it again'))
+    blocks += [
+        Missing(f'Comparisons of {name}', 'it shares no stratum with some other policy', 'run both on the same')
+        for name in ranking.apart
+    ]
     short = {name: end_s for name, end_s in ranking.followed_to_s.items() if end_s < ranking.tau_s}
     if short:
         told = ', '.join(f'{name} {end_s:g} s' for name, end_s in short.items())
@@ -127,9 +141,7 @@ def resolution_section(ranking: Ranking) -> Section:
     pairs = ranking.pairs
     blocks: list[Block] = [_verdict_list(c) for c in pairs.comparisons if c.verdict is Verdict.UNRESOLVED]
     if not blocks:
-        blocks = [
-            paragraph(f'All {len(pairs.comparisons)} pairs are told apart at alpha = {pairs.alpha:g} after Holm.')
-        ]
+        blocks = [paragraph(f'{_all_pairs(pairs)} told apart at alpha = {pairs.alpha:g} after Holm.')]
     filters = [{'policy': (c.policy_a, c.policy_b)} for c in pairs.comparisons]
     shown = pair_table(ranking, pairs)
     blocks.append(table_block('pair-table', shown, PAIR_DEFINITIONS, episodes=filters))
@@ -140,6 +152,10 @@ def resolution_section(ranking: Ranking) -> Section:
             Missing('Strata left out of some pairs', f'only one policy was run on {", ".join(dropped)}', 'run both')
         )
     return section('resolution', 'What the data resolve, and what they do not', blocks)
+
+
+def _all_pairs(pairs: AllPairs) -> str:
+    return 'The pair is' if len(pairs.comparisons) == 1 else f'All {len(pairs.comparisons)} pairs are'
 
 
 def _verdict_list(c: TimingComparison) -> Block:

@@ -349,6 +349,21 @@ class AllPairs:
     p_holm: tuple[float, ...]  # macro-KS p-values of the comparisons, corrected over all pairs
     alpha: float
 
+    @property
+    def n_resamples(self) -> int:
+        """Permutations of each pair's gate."""
+        return min(c.ks.n_resamples for c in self.comparisons)
+
+    @property
+    def fewest_resamples(self) -> int:
+        """Permutations below which Holm's correction leaves every pair unresolved, however far apart they are."""
+        return math.ceil(len(self.comparisons) / self.alpha) - 1
+
+    @property
+    def is_resolvable(self) -> bool:
+        """Whether the smallest p-value that these permutations can give would survive the correction."""
+        return self.n_resamples >= self.fewest_resamples
+
 
 def compare_all(
     found: Sequence[Cohort], *, rng: np.random.Generator, reference: Cohort | None = None, scale: Scale | None = None,

@@ -85,6 +85,9 @@ def _told(cells: Sequence[GridCell], policies: Sequence[str], number_format: str
         known = sorted((c.value, c.stratum) for c in cells if c.policy == policy and is_known(c.value))
         if known:
             (low, where_low), (high, where_high) = known[0], known[-1]
+            if len(known) == 1:
+                told.append(f'{policy} {number_text(low, number_format)} ({where_low})')
+                continue
             told.append(
                 f'{policy} from {number_text(low, number_format)} ({where_low}) to {number_text(high, number_format)}'
                 f' ({where_high}) over {len(known)} cells'

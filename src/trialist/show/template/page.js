@@ -381,8 +381,9 @@
       if (unknown.length) told += '; this list does not hold ' + unknown.join(', ') + ': the command above does';
       count.textContent = told;
       var parts = ['trialist', 'store', 'ls', quoted(data.source)];
-      Object.keys(where).forEach(function (field) {
-        where[field].forEach(function (value) { parts.push('--where', quoted(field + '=' + value)); });
+      var asked = Object.assign({}, data.selection, where);
+      Object.keys(asked).forEach(function (field) {
+        asked[field].forEach(function (value) { parts.push('--where', quoted(field + '=' + value)); });
       });
       command.textContent = parts.join(' ') + ' --limit 0';
       syncSelects();
