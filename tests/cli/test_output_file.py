@@ -82,3 +82,28 @@ def test_a_negative_seed_is_refused(store: Path) -> None:
 
 def test_an_impossible_address_is_refused_before_the_work(store: Path) -> None:
     assert 'http or https' in trialist('report', store, '-f', 'md', '--explorer', 'javascript:alert(1)', code=2)
+
+
+def test_a_store_without_a_valid_episode_has_no_table_of_conditions(tmp_path: Path) -> None:
+    from trialist.episodes import Episode, Outcome, Store
+
+    Store.create(tmp_path / 's').append([Episode(policy='a', task='t', outcome=Outcome.INVALID, duration_s=0.0)])
+    for verb in ('tables', 'plot'):
+        assert 'no valid episode' in trialist(verb, 'condition-success', tmp_path / 's', code=2)
+
+
+def test_what_a_font_lacks_is_one_line_and_no_traceback_of_a_library(tmp_path: Path) -> None:
+    plain_store(tmp_path / 's', 0.8, seed=1, n=4, policy='\U0001f916')
+    printed = trialist('plot', 'cdf', tmp_path / 's', '-o', tmp_path / 'x.svg', '--tau', 60)
+    assert 'look at the figure: Glyph' in printed
+    assert '.py' not in printed
+
+
+def test_too_few_resamples_for_any_pair_are_said(store: Path, tmp_path: Path) -> None:
+    from trialist.episodes import Store, read_store
+
+    both = Store.create(tmp_path / 's')
+    found = list(read_store(store).episodes())
+    both.append([*found, *(e.replace(policy='other', episode_id=f'o{i}') for i, e in enumerate(found))])
+    assert '--resamples 19 is the least' in trialist('compare', tmp_path / 's', '--resamples', 10, '--tau', 60)
+    assert 'is the least' not in trialist('compare', tmp_path / 's', '--resamples', 19, '--tau', 60)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.report.stores import rollout, timed_store
+from tests.report.stores import changed_store, rollout, safety_store, timed_store
 
 from trialist.episodes import Episode, Outcome, Provenance, Store
 from trialist.episodes.unblinding import Unblinding, write_unblinding
@@ -237,3 +237,15 @@ def test_a_plan_of_another_version_does_not_stop_a_report(tmp_path: Path, polici
     )
     known = build_report(store, FEW).known_policies
     assert [k.card.checkpoint for k in known.values()] == (['step 1'] if 'step 1' in policies else [])
+
+
+def test_another_level_is_said_wherever_it_is_used(tmp_path: Path) -> None:
+    loose = ReportOptions(alpha=0.2, n_resamples=50)
+    safety = build_report(safety_store(tmp_path / 'safety'), loose)
+    changed = build_report(changed_store(tmp_path / 'changed'), loose)
+    for report in (safety, changed):
+        text = render_markdown(trial_document(report)).split('## Definitions')[0]
+        assert 'pointwise 80 % bands' in text
+        assert '95 %' not in text
+    assert '80 % of Safety' in render_markdown(trial_document(safety))
+    assert 'resolved at 0.2' in render_markdown(trial_document(changed))
