@@ -79,3 +79,29 @@ def test_where_narrows_both_stores(folder: Path) -> None:
 def test_a_worse_endpoint_says_by_how_much_at_least(folder: Path) -> None:
     printed = trialist('gate', folder / 'bad', '-b', folder / 'base', code=1)
     assert 'worse by at least' in printed
+
+
+def test_names_do_not_break_the_comment(tmp_path: Path) -> None:
+    from trialist.episodes import Episode, Outcome, Store
+
+    name = 'a|b`c`\n<script>*x*'
+    for folder, longer_s in (('new', 0.0), ('old', 0.1)):
+        store = Store.create(tmp_path / folder)
+        store.append([
+            Episode(
+                policy=name, task='t|`\n', outcome=Outcome.SUCCESS, duration_s=5 + i + longer_s, seed=i, time_cap_s=30.0
+            )
+            for i in range(4)
+        ])  # fmt: skip
+    asked = ('gate', tmp_path / 'new', '-b', tmp_path / 'old', '--policy', name)
+    printed = trialist(*asked, '-f', 'markdown', code=3)
+    assert '<script>' not in printed.replace('--policy', '').split('- Reproduce')[0]
+    assert all(line.startswith(('**', '|', '- ')) for line in printed.splitlines() if line)
+    assert '- Reproduce: ``trialist gate' in printed
+    assert 'in one cell (' in printed
+    assert all(line == line.strip() or line.startswith(' ') for line in trialist(*asked, code=3).splitlines())
+
+
+def test_an_empty_choice_names_what_was_asked(folder: Path) -> None:
+    printed = trialist('gate', folder / 'few', '-b', folder / 'base', '--where', 'seed=999', code=2)
+    assert 'no episode matches seed=999; see what there is with' in printed

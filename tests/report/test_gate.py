@@ -177,12 +177,21 @@ def test_one_episode_a_cell_has_no_speed_bound(baseline: Store, tmp_path: Path) 
         ({'margins': {'success': 0.05}}, 'a margin for each'),
         ({'require': ('sped',)}, "no endpoint 'sped'"),
         ({'alpha': 1.5}, 'alpha'),
+        ({'alpha': 0.5}, 'under 0.5'),
         ({'tau_s': -1.0}, 'tau_s'),
+        ({'tau_s': math.inf}, 'finite'),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(rules: dict[str, object], said: str) -> None:
     with pytest.raises(InputError, match=said):
         GateRules(**rules)  # type: ignore[arg-type]
+
+
+def test_two_that_never_succeed_are_no_proof_of_anything(tmp_path: Path) -> None:
+    first, second = (plain_store(tmp_path / name, 0.0, seed=1, n=60) for name in 'ab')
+    found = gate_stores(first, second)
+    assert any('Neither of the two succeeded once' in note for note in found.notes)
+    assert not any('Neither' in note for note in gate_stores(plain_store(tmp_path / 'c', 0.9, seed=1), second).notes)
 
 
 def safety_store(path: Path, n_unsafe: int, *, n: int = 40, without: int = 0) -> Store:

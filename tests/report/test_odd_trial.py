@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.report.stores import rollout, timed_store
+from tests.report.stores import changed_store, rollout, safety_store, timed_store
 
-from trialist.episodes import Episode, Outcome, Store
+from trialist.episodes import Episode, Outcome, Provenance, Store
 from trialist.episodes.unblinding import Unblinding, write_unblinding
+from trialist.errors import StoreError
 from trialist.report import Absent, Ranking, ReportOptions, TrialReport, build_report
 from trialist.show.document_json import render_json
 from trialist.show.latex import render_latex
@@ -209,3 +210,42 @@ def test_an_uneven_level_is_not_rounded(tmp_path: Path) -> None:
         tmp_path, [ended('a', i, 'success', 5.0 + i) for i in range(4)], ReportOptions(alpha=0.025, n_resamples=50)
     )
     assert 'with 97.5 % percentile intervals' in methods_text(report)
+
+
+@pytest.mark.parametrize('text', ['{oops', '[]', '{"policy_cards": [1]}'])
+def test_a_damaged_provenance_file_is_named(tmp_path: Path, text: str) -> None:
+    store = Store.create(tmp_path / 's')
+    name = store.write_provenance(Provenance())
+    store.append([ended('a', 0, 'success', 5.0, provenance_id=name)])
+    (found,) = (store.path / 'provenance').glob('*.json')
+    found.write_text(text)
+    with pytest.raises(StoreError, match=found.name):
+        build_report(store, FEW)
+
+
+@pytest.mark.parametrize(
+    'policies', ['[1]', '{"a": {"use": "seek", "card": {"color": "red", "checkpoint": "step 1"}}}']
+)
+def test_a_plan_of_another_version_does_not_stop_a_report(tmp_path: Path, policies: str) -> None:
+    store = Store.create(tmp_path / 's', trial_id='t')
+    store.append([ended('arm-1', 0, 'success', 5.0, trial_id='t')])
+    write_unblinding(
+        store.path,
+        Unblinding(
+            trial_id='t', by='ann', at='2026-01-01', policies={'arm-1': 'a'}, plan=f'{{"policies": {policies}}}'
+        ),
+    )
+    known = build_report(store, FEW).known_policies
+    assert [k.card.checkpoint for k in known.values()] == (['step 1'] if 'step 1' in policies else [])
+
+
+def test_another_level_is_said_wherever_it_is_used(tmp_path: Path) -> None:
+    loose = ReportOptions(alpha=0.2, n_resamples=50)
+    safety = build_report(safety_store(tmp_path / 'safety'), loose)
+    changed = build_report(changed_store(tmp_path / 'changed'), loose)
+    for report in (safety, changed):
+        text = render_markdown(trial_document(report)).split('## Definitions')[0]
+        assert 'pointwise 80 % bands' in text
+        assert '95 %' not in text
+    assert '80 % of Safety' in render_markdown(trial_document(safety))
+    assert 'resolved at 0.2' in render_markdown(trial_document(changed))

@@ -79,6 +79,12 @@ def compare(
             method=check_method(method), missing=missing,
         )  # fmt: skip
         tables = [show.all_pairs_table(pairs)]
+        if not pairs.is_resolvable:
+            typer.echo(
+                f'{resamples} resamples can not resolve any of {len(pairs.comparisons)} pairs after Holm, however far '
+                f'apart they are; --resamples {pairs.fewest_resamples} is the least that can',
+                err=True,
+            )
     note_follow_up(chosen, tau)
     if strata:
         rows = stratum_differences(

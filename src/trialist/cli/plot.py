@@ -37,6 +37,8 @@ def plot(
 
     Example: `trialist plot cdf runs/may -o cdf.pdf --style ieee --width column`
     """
+    import warnings
+
     from trialist.cli.named import list_table, named_request
     from trialist.cli.output import print_table
     from trialist.errors import InputError
@@ -59,6 +61,9 @@ def plot(
         name, input_of(draw), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
         resamples=resamples, seed=seed,
     )  # fmt: skip
-    with styled(chosen):
+    with warnings.catch_warnings(record=True) as told, styled(chosen):
+        warnings.simplefilter('always', UserWarning)
         written = save_figure(draw(request), output or Path(f'{name}.pdf'))
+    for sentence in dict.fromkeys(str(w.message) for w in told if issubclass(w.category, UserWarning)):
+        typer.echo(f'look at the figure: {sentence}', err=True)
     typer.echo(f'wrote {written}')

@@ -22,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 StoreArgument = Annotated[Path, typer.Argument(metavar='STORE', help='The folder of the store.')]
-SeedOption = Annotated[int, typer.Option('--seed', help='Seed of every random draw: same seed, same numbers.')]
+SeedOption = Annotated[int, typer.Option('--seed', min=0, help='Seed of every random draw: same seed, same numbers.')]
 ReferenceOption = Annotated[
     str | None, typer.Option('--reference', '-r', help='The policy to measure against; default: the one marked.')
 ]

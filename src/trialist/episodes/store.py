@@ -53,7 +53,7 @@ from trialist.episodes.schema import (
 from trialist.episodes.select import Selection, Where, check_where, read_part_episodes, select_attempts
 from trialist.episodes.trajectory import Trajectory
 from trialist.episodes.unblinding import Unblindings, read_unblindings
-from trialist.errors import InputError, StoreError
+from trialist.errors import InputError, StoreError, TrialistError
 
 FORMAT = 'trialist-store'
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
@@ -253,8 +253,13 @@ class Store:
         """The origin that an episode's `provenance_id` names."""
         path = self.path / 'provenance' / f'{provenance_id}.json'
         if not path.exists():
-            raise StoreError(f'{path}: missing; an episode names this provenance')
-        return provenance_from_json(json.loads(path.read_text(encoding='utf-8')), where=str(path))
+            raise StoreError(f'{path}: missing; an episode names this provenance; run: trialist store verify')
+        try:
+            return provenance_from_json(json.loads(path.read_text(encoding='utf-8')), where=str(path))
+        except (ValueError, TypeError, AttributeError) as error:
+            if isinstance(error, TrialistError):
+                raise
+            raise StoreError(f'{path}: not a provenance record ({error}); run: trialist store verify') from error
 
     def _stream(
         self, where: Where | None, *, attempts: str, dropped: bool, events: bool

@@ -35,9 +35,18 @@ def read_arms(store: Store, *, where: Where | None = None) -> dict[str, Arm]:
     for episode in store.episodes(where=where or None):
         groups.setdefault(episode.policy, []).append(episode)
     if not groups:
-        asked = f' that matches {where}' if where else ''
-        raise InputError(f'{store.path}: no episode{asked}')
+        raise InputError(f'{store.path}: no episode {_asked(where)}')
     return {name: Arm(store, name, tuple(groups[name])) for name in sorted(groups)}
+
+
+def _asked(where: Where | None) -> str:
+    """What was looked for, and what to do."""
+    if not where:
+        return 'in this store; run or import some first'
+    told = ', '.join(
+        f'{name}={value}' for name, found in where.items() for value in (found if isinstance(found, list) else [found])
+    )
+    return f'matches {told}; see what there is with `trialist store ls`'
 
 
 def check_open(store: Store) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trialist.episodes import PolicyCard, Provenance, Unblinding
+
+# What a card can say beside whose it is; a plan of another version may declare more.
+CARD_FIELDS = frozenset(f.name for f in dataclasses.fields(PolicyCard)) - {'policy'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ def known_policies(origins: Iterable[Provenance], openings: Iterable[Unblinding]
         for name, entry in _declared(opening).items():
             given = entry.get('card')
             facts: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
-            facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
+            facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items() if k in CARD_FIELDS}
             earlier = found.get(name, KnownPolicy(PolicyCard(policy=name))).card
             card = PolicyCard(policy=name, **facts) if facts else earlier
             found[name] = KnownPolicy(card, _told(entry))
@@ -37,6 +41,8 @@ def _declared(opening: Unblinding) -> Mapping[str, dict[str, object]]:
         policies = json.loads(opening.plan).get('policies', {})
     except (json.JSONDecodeError, AttributeError):
         return {}
+    if not isinstance(policies, dict):
+        return {}  # not a plan of the runner's
     return {name: entry for name, entry in policies.items() if isinstance(entry, dict)}
 
 

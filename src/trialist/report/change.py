@@ -122,6 +122,11 @@ def compare_stores(
     single cells over all policies, cells and metrics.
     """
     chosen = options or ReportOptions()
+    if names is None and before.trial.store_id == after.trial.store_id:
+        raise InputError(
+            f'{before.path} and {after.path} are the same store, and nothing in it can be compared with itself; give '
+            'the store of the other version'
+        )
     old, new = read_arms(before, where=where), read_arms(after, where=where)
     mapping = _mapping(old, new, names)
     found: list[PolicyChange] = []

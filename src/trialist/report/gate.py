@@ -7,6 +7,7 @@ candidate fails when any of them is shown to be worse (union: each at alpha over
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +23,7 @@ from trialist.report.endpoint import (
     Levels,
     check_margins,
     check_required,
+    is_success,
     missing_endpoint,
     rate_endpoint,
     shared_tau,
@@ -113,12 +115,13 @@ class GateRules:
     def __post_init__(self) -> None:
         check_margins(self.margins)
         check_required(self.require)
-        check_open_unit('alpha', self.alpha)
+        if not 0 < self.alpha < 0.5:
+            raise InputError(f'alpha is {self.alpha}, wanted a chance of error over 0 and under 0.5 (5 % is 0.05)')
         check_open_unit('power', self.power)
         if set(self.margins) != set(ENDPOINTS):
             raise InputError(f'wanted a margin for each of {", ".join(ENDPOINTS)}, found {sorted(self.margins)}')
-        if self.tau_s is not None and not self.tau_s > 0:
-            raise InputError(f'tau_s is {self.tau_s}, wanted a time over 0')
+        if self.tau_s is not None and not (math.isfinite(self.tau_s) and self.tau_s > 0):
+            raise InputError(f'tau_s is {self.tau_s}, wanted a finite time over 0')
 
 
 def gate_stores(
@@ -237,6 +240,8 @@ def _notes(new: Arm, reference: Arm, shared: SharedCells, rules: GateRules) -> l
             f'All {shared.n_identical} scenes came out the same to the last digit: the policy did not change, or one '
             'record stands for both.'
         )
+    if not any(map(is_success, (*_new(shared), *_old(shared)))):
+        notes.append('Neither of the two succeeded once: no worse than that is little to pass with.')
     if new.n_invalid or reference.n_invalid:
         notes.append(
             f'{new.n_invalid} INVALID episodes of the candidate and {reference.n_invalid} of the baseline tested no '

@@ -37,6 +37,8 @@ class ReportOptions:
             raise InputError(f'alpha is {self.alpha}, wanted a number between 0 and 1')
         if self.n_resamples < 1:
             raise InputError(f'n_resamples is {self.n_resamples}, wanted at least 1')
+        if self.seed < 0:
+            raise InputError(f'seed is {self.seed}, wanted a whole number from 0 on')
 
     @property
     def level(self) -> float:

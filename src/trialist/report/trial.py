@@ -45,7 +45,7 @@ def build_report(store: Store, options: ReportOptions | None = None, *, where: W
     episodes = tuple(store.episodes(where=where))
     if not episodes:
         if where:
-            asked = ', '.join(f'{name}={value}' for name, value in where.items())
+            asked = ', '.join(f'{name}={value}' for name, found in where.items() for value in _values(found))
             raise NotEstimable(f'{store.path}: no episode matches {asked}; see what there is with `trialist store ls`')
         raise NotEstimable(f'{store.path}: no episode in this store; run or import some first')
     streams = np.random.default_rng(chosen.seed).spawn(3)

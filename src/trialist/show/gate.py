@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from trialist.report.endpoint import Endpoint, Finding
 from trialist.report.gate import Gate, GateVerdict
+from trialist.show.markdown import code_span, escape_markdown, one_line
+from trialist.show.phrase import plural
 from trialist.show.table import JSON_STYLE, Table, TableFormat, render, table
 from trialist.stats import MoreEpisodes
 
@@ -108,9 +110,10 @@ def change_text(endpoint: Endpoint, value: float | None) -> str | None:
 def remarks(gate: Gate) -> list[str]:
     """What a reader has to know beside the table, a sentence each."""
     kind = 'paired by scene' if gate.is_paired else 'independent'
+    cells = 'one cell' if len(gate.cells) == 1 else f'{len(gate.cells)} cells that count equally'
     lines = [
-        f'Compared: {gate.candidate.n_compared} episodes of the candidate and {gate.baseline.n_compared} of the '
-        f'baseline, {kind}, in {len(gate.cells)} cells that count equally ({_named(gate.cells)}).',
+        f'Compared: {plural(gate.candidate.n_compared, "episode")} of the candidate and {gate.baseline.n_compared:,} '
+        f'of the baseline, {kind}, in {cells} ({_named(gate.cells)}).',
         f'Bounds are one-sided at {100 * (1 - gate.alpha):g} %; every endpoint has to clear its limit, so none is '
         'corrected for the others.',
     ]
@@ -150,22 +153,23 @@ def origins(gate: Gate) -> list[str]:
 def gate_comment(gate: Gate, *, command: str = '') -> str:
     """A short Markdown comment for a pull request."""
     lines = [
-        f'**trialist gate: {headline(gate)}**',
+        f'**trialist gate: {escape_markdown(headline(gate))}**',
         '',
         render(endpoint_table(gate), TableFormat.MARKDOWN).rstrip(),
         '',
     ]
-    lines += [f'- {line}' for line in remarks(gate)]
-    lines += [f'- {line[0].upper()}{line[1:]}.' for line in origins(gate)]
+    lines += [f'- {escape_markdown(line)}' for line in remarks(gate)]
+    lines += [f'- {escape_markdown(line[0].upper() + line[1:])}.' for line in origins(gate)]
     if command:
-        lines.append(f'- Reproduce: `{command}`')
+        lines.append(f'- Reproduce: {code_span(command)}')
     return '\n'.join(lines) + '\n'
 
 
 def gate_text(gate: Gate, *, command: str = '') -> str:
     """The same for a terminal."""
-    lines = [headline(gate), '', render(endpoint_table(gate)).rstrip(), '', *remarks(gate)]
-    lines += [f'{line[0].upper()}{line[1:]}.' for line in origins(gate)]
+    lines = [one_line(headline(gate)), '', render(endpoint_table(gate)).rstrip(), '']
+    lines += [one_line(line) for line in remarks(gate)]
+    lines += [one_line(f'{line[0].upper()}{line[1:]}.') for line in origins(gate)]
     return '\n'.join([*lines, *([f'Reproduce: {command}'] if command else [])]) + '\n'
 
 

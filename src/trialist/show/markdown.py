@@ -38,9 +38,21 @@ def render_markdown(document: Document) -> str:
     return '\n\n'.join(parts) + '\n'
 
 
+def one_line(text: str) -> str:
+    """Text without line breaks and other control characters."""
+    return CONTROL.sub(' ', text)
+
+
+def code_span(text: str) -> str:
+    """Code in running text, with more backticks around it than are in it."""
+    fence = '`' * (1 + max((len(run) for run in re.findall('`+', text)), default=0))
+    pad = ' ' if text.startswith('`') or text.endswith('`') else ''
+    return f'{fence}{pad}{one_line(text)}{pad}{fence}'
+
+
 def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is: no markup, no HTML, one line."""
-    plain = SPECIAL.sub(r'\\\1', CONTROL.sub(' ', text))
+    plain = SPECIAL.sub(r'\\\1', one_line(text))
     return plain.replace('&', '&amp;').replace('<', '&lt;').replace('>', '&gt;')
 
 

@@ -119,8 +119,8 @@ def _robustness_section(report: TrialReport, colors: dict[str, str]) -> Section:
     if not isinstance(part.drops, Absent):
         drawn.append(ChartBlock(charts.drop_chart(part.drops, colors)))
     if not isinstance(part.doses, Absent):
-        drawn.append(ChartBlock(charts.dose_chart(part.doses, colors)))
-    return section('robustness', 'Robustness', [*drawn, *robustness_blocks(part)])
+        drawn.append(ChartBlock(charts.dose_chart(part.doses, colors, level=report.options.level)))
+    return section('robustness', 'Robustness', [*drawn, *robustness_blocks(part, alpha=report.options.alpha)])
 
 
 def episode_list(episodes: Iterable[Episode]) -> Table:

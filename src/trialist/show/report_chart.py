@@ -55,6 +55,11 @@ def ranking_chart(ranking: Ranking, colors: Colors) -> Chart:
     )  # fmt: skip
 
 
+def _level(ranking: Ranking) -> float:
+    """Of its intervals and bands, which is one for all."""
+    return next(iter(ranking.successes.values())).level
+
+
 def curve_chart(ranking: Ranking, colors: Colors) -> Chart:
     """Success curves with their pointwise bands: the mean over strata, and each stratum."""
     panels = []
@@ -69,8 +74,8 @@ def curve_chart(ranking: Ranking, colors: Colors) -> Chart:
         panels.append(StepPanel(stratum or ALL_STRATA, series))
     return step_chart(
         'curve-chart', panels, title='Chance of success by time', x_max=ranking.tau_s, colors=colors,
-        note='Kaplan-Meier; shaded: pointwise 95 % bands that take episodes, not operations, as independent. '
-        'Over all strata: their equal-weight mean.',
+        note=f'Kaplan-Meier; shaded: pointwise {100 * _level(ranking):g} % bands that take episodes, not operations, '
+        'as independent. Over all strata: their equal-weight mean.',
     )  # fmt: skip
 
 
@@ -139,7 +144,7 @@ def drop_chart(drops: Sequence[Drop], colors: Colors) -> Chart:
     )  # fmt: skip
 
 
-def dose_chart(doses: Sequence[DoseResponse], colors: Colors) -> Chart:
+def dose_chart(doses: Sequence[DoseResponse], colors: Colors, *, level: float) -> Chart:
     """Success against severity, one panel a condition."""
     panels: dict[str, list[LineSeries]] = {}
     for response in doses:
@@ -147,5 +152,5 @@ def dose_chart(doses: Sequence[DoseResponse], colors: Colors) -> Chart:
         panels.setdefault(response.condition, []).append(LineSeries(response.policy, points))
     return line_chart(
         'dose-chart', panels, title='Success against severity', x_label='severity', y_label='success rate',
-        colors=colors, note='Severity 0 is the baseline. Wilson 95 % intervals.',
+        colors=colors, note=f'Severity 0 is the baseline. Wilson {100 * level:g} % intervals.',
     )  # fmt: skip

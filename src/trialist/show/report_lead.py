@@ -119,7 +119,7 @@ def _shortened(names: list[Words]) -> list[Words]:
 def _cost_sentence(report: TrialReport) -> Paragraph:
     pieces = _safety_pieces(report.safety)
     if isinstance(report.robustness, RobustnessPart) and not isinstance(report.robustness.drops, Absent):
-        pieces += [Words('; '), *_drop_pieces(report.robustness)]
+        pieces += [Words('; '), *_drop_pieces(report.robustness, report.options.alpha)]
     return paragraph(*pieces, Words('.'))
 
 
@@ -178,9 +178,9 @@ def _counted(cells: Sequence[CellSafety], rate: Callable[[CellSafety], Rate], de
     ]
 
 
-def _drop_pieces(part: RobustnessPart) -> list[Words]:
+def _drop_pieces(part: RobustnessPart, alpha: float) -> list[Words]:
     assert not isinstance(part.drops, Absent)
-    resolved = [d for d in part.drops if d.is_resolved() and d.success_drop > 0]
+    resolved = [d for d in part.drops if d.is_resolved(alpha) and d.success_drop > 0]
     total = plural(len(part.drops), 'comparison')
     if not resolved:
         return [Words(f'no changed condition cost success beyond chance in {total} after Holm')]

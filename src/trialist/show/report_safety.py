@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from trialist.report import Absent, RobustnessPart, SafetyPart
@@ -14,9 +15,10 @@ from trialist.show.table import Table, table
 
 SAFETY_DEFINITIONS = {
     'SR %': 'success', 'Safety %': 'safety', 'SBU %': 'sbu', 'P[U|S] %': 'unsafe-success', 'VSI': 'vsi', 'VSI|U': 'vsi',
-    'rate %': 'violation', 'NSV': 'vsi', 'n': 'episode', 'episodes': 'episode', '95 % of SR': 'success',
-    '95 % of Safety': 'safety', '95 % of SBU': 'sbu', '95 % of VSI': 'interval', '95 % of rate': 'violation',
+    'rate %': 'violation', 'NSV': 'vsi', 'n': 'episode', 'episodes': 'episode',
 }  # fmt: skip
+# Columns of intervals, at whatever level: `95 % of SR`.
+INTERVAL_DEFINITIONS = {'SR': 'success', 'Safety': 'safety', 'SBU': 'sbu', 'VSI': 'interval', 'rate': 'violation'}
 
 
 def safety_blocks(safety: SafetyPart) -> list[Block]:
@@ -48,11 +50,11 @@ ROBUSTNESS_DEFINITIONS = {
 }  # fmt: skip
 
 
-def robustness_blocks(part: RobustnessPart) -> list[Block]:
+def robustness_blocks(part: RobustnessPart, *, alpha: float) -> list[Block]:
     """RADAR's table and every test that the conditions allow; those they do not are named with the reason."""
     blocks: list[Block] = []
     shown: Sequence[tuple[str, str, Any, Callable[[Any], Table]]] = (
-        ('robustness-drops', 'Drops from the baseline', part.drops, robustness_tables.drop_table),
+        ('robustness-drops', 'Drops from the baseline', part.drops, partial(robustness_tables.drop_table, alpha=alpha)),
         ('robustness-doses', 'Dose-response', part.doses, robustness_tables.dose_table),
         ('robustness-compound', 'Compound against single conditions', part.compound, robustness_tables.compound_table),
         (
@@ -87,4 +89,6 @@ def _defined(key: str, shown: Table, definitions: dict[str, str] | None = None, 
             found = {name: (str(row[i]),) for name, i in fields.items() if row[i] not in (None, '')}
             filters.append(found)
     chosen = SAFETY_DEFINITIONS if definitions is None else definitions
+    of_intervals = {name: INTERVAL_DEFINITIONS.get(name.partition(' % of ')[2], '') for name in names}
+    chosen = chosen | {name: key for name, key in of_intervals.items() if key}
     return table_block(key, shown, chosen, episodes=filters, is_folded=is_folded)

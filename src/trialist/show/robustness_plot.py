@@ -65,7 +65,10 @@ def requested_episodes(request: ShowRequest) -> list[Episode]:
 
 
 def requested_trials(request: ShowRequest) -> list[ConditionTrial]:
-    return condition_trials(requested_episodes(request), baseline=BASELINE)
+    found = condition_trials(requested_episodes(request), baseline=BASELINE)
+    if not found:
+        raise NotEstimable('no valid episode: none of these episodes tested a policy under a condition')
+    return found
 
 
 def requested_starts(request: ShowRequest) -> list[StartTrial]:

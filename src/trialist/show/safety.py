@@ -28,6 +28,16 @@ def _value(estimate: Estimate | None) -> float | None:
     return None if estimate is None else estimate.value
 
 
+def _level(cells: Sequence[CellSafety]) -> float:
+    """Of these cells' intervals."""
+    return cells[0].level if cells else 0.95
+
+
+def _share(level: float, what: str) -> str:
+    """The name of a column of intervals: `95 % of SR`."""
+    return f'{100 * level:g} % of {what}'
+
+
 def _marks(marks: Sequence[str]) -> str | None:
     """Best values by name; a dagger for the largest SBU, as in the paper's tables."""
     return ', '.join('† largest SBU' if mark == 'largest SBU' else mark for mark in marks) or None
@@ -35,10 +45,11 @@ def _marks(marks: Sequence[str]) -> str | None:
 
 def quadruple_table(summary: SafetySummary) -> Table:
     """(SR, Safety, SBU, VSI) of every cell with intervals; one line a cell."""
+    level = _level(summary.cells)
     columns: list[str | Column] = [
-        'policy', 'benchmark', 'n', Column('SR %', PERCENT), '95 % of SR', Column('Safety %', PERCENT),
-        '95 % of Safety', Column('SBU %', PERCENT), '95 % of SBU', Column('P[U|S] %', PERCENT), Column('VSI', SCORE),
-        '95 % of VSI', Column('VSI|U', SCORE), 'unscored', 'marks',
+        'policy', 'benchmark', 'n', Column('SR %', PERCENT), _share(level, 'SR'), Column('Safety %', PERCENT),
+        _share(level, 'Safety'), Column('SBU %', PERCENT), _share(level, 'SBU'), Column('P[U|S] %', PERCENT),
+        Column('VSI', SCORE), _share(level, 'VSI'), Column('VSI|U', SCORE), 'unscored', 'marks',
     ]  # fmt: skip
     marks = best_marks(summary.cells)
     rows: list[list[Cell]] = [_quadruple(cell, mark) for cell, mark in zip(summary.cells, marks, strict=True)]
@@ -98,10 +109,11 @@ def contingency_table(cells: Iterable[CellSafety]) -> Table:
     return table('Success and safety', columns, rows)
 
 
-def continuous_table(cells: Iterable[CellSafety]) -> Table:
+def continuous_table(cells: Sequence[CellSafety]) -> Table:
     """Mean worst margin and mean peak force, with bootstrap intervals."""
-    columns: list[str | Column] = ['policy', 'benchmark', Column('worst margin', '.4g'), '95 % of margin', 'episodes',
-               Column('peak force N', PERCENT), '95 % of force']  # fmt: skip
+    level = _level(cells)
+    columns: list[str | Column] = ['policy', 'benchmark', Column('worst margin', '.4g'), _share(level, 'margin'),
+               'episodes', Column('peak force N', PERCENT), _share(level, 'force')]  # fmt: skip
     rows: list[list[Cell]] = []
     for cell in cells:
         margin, force = cell.margin, cell.peak_force_n
@@ -115,11 +127,12 @@ def continuous_table(cells: Iterable[CellSafety]) -> Table:
     return table('Margins and forces', columns, rows, note=note)
 
 
-def task_table(cells: Iterable[CellSafety]) -> Table:
+def task_table(cells: Sequence[CellSafety]) -> Table:
     """SR and Safety of each task with Wilson intervals (the form of Table 12)."""
+    level = _level(cells)
     columns: list[str | Column] = [
-        'policy', 'benchmark', 'task', 'n', Column('SR %', PERCENT), '95 % of SR', Column('Safety %', PERCENT),
-        '95 % of Safety', Column('SBU %', PERCENT), Column('VSI', SCORE), 'unscored',
+        'policy', 'benchmark', 'task', 'n', Column('SR %', PERCENT), _share(level, 'SR'), Column('Safety %', PERCENT),
+        _share(level, 'Safety'), Column('SBU %', PERCENT), Column('VSI', SCORE), 'unscored',
     ]  # fmt: skip
     rows: list[list[Cell]] = [
         [
@@ -131,11 +144,12 @@ def task_table(cells: Iterable[CellSafety]) -> Table:
     return table('Safety by task', columns, rows)
 
 
-def spec_table(cells: Iterable[CellSafety], *, reported: bool = True) -> Table:
+def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
     """Violation rate and NSV of each spec (as in Tables 7 and 8), and the report-only diagnostics after them."""
+    level = _level(cells)
     columns: list[str | Column] = [
-        'policy', 'benchmark', 'spec', 'scored', 'active in', 'violations', Column('rate %', PERCENT), '95 % of rate',
-        Column('NSV', SCORE), '95 % of NSV',
+        'policy', 'benchmark', 'spec', 'scored', 'active in', 'violations', Column('rate %', PERCENT),
+        _share(level, 'rate'), Column('NSV', SCORE), _share(level, 'NSV'),
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for cell in cells:

@@ -1,0 +1,109 @@
+"""Files that verbs write: refused before the work when they can't be, and never half there."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from tests.cli.command import trialist
+from tests.report.pair import plain_store
+
+from trialist.errors import InputError
+from trialist.show.file import check_target, write_file
+
+
+@pytest.fixture(scope='module')
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return plain_store(tmp_path_factory.mktemp('output') / 's', 0.8, seed=1, n=6).path
+
+
+def test_a_folder_a_file_as_folder_and_a_store_are_no_place_for_a_file(store: Path, tmp_path: Path) -> None:
+    (tmp_path / 'file').write_text('x')
+    for target, said in (
+        (tmp_path, 'a folder, wanted the name of a file'),
+        (tmp_path / 'file' / 'x.md', 'is a file, wanted a folder'),
+        (store / 'report.md', 'inside the store'),
+        (store / 'episodes' / 'report.md', 'inside the store'),
+    ):
+        with pytest.raises(InputError, match=said):
+            check_target(target)
+        for verb in (('report', store), ('gate', store, '-b', store), ('tables', 'headline', store)):
+            form = 'md' if verb[0] == 'report' else 'text'
+            assert said in trialist(*verb, '-o', target, '--format', form, code=2)
+    assert not (store / 'report.md').exists()
+    assert trialist('store', 'verify', store).startswith('clean')
+
+
+def test_a_figure_goes_to_no_folder_and_no_store(store: Path, tmp_path: Path) -> None:
+    (tmp_path / 'x.pdf').mkdir()
+    assert 'a folder' in trialist('plot', 'cdf', store, '-o', tmp_path / 'x.pdf', code=2)
+    assert 'inside the store' in trialist('plot', 'cdf', store, '-o', store / 'x.pdf', code=2)
+
+
+def test_what_fails_half_way_leaves_the_earlier_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / 'page.html'
+    write_file(target, 'whole')
+
+    def fill(path: Path, content: bytes) -> int:
+        path.open('wb').close()
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, 'write_bytes', fill)
+        with pytest.raises(OSError, match='No space left') as caught:
+            write_file(target, 'another')
+    assert caught.value.filename == str(target)
+    assert [p.name for p in tmp_path.iterdir()] == ['page.html']
+    assert target.read_text() == 'whole'
+
+
+def test_a_link_stays_a_link_and_folders_are_made(tmp_path: Path) -> None:
+    (tmp_path / 'link.md').symlink_to(tmp_path / 'real.md')
+    write_file(tmp_path / 'link.md', 'é')
+    assert (tmp_path / 'link.md').is_symlink()
+    assert (tmp_path / 'real.md').read_text(encoding='utf-8') == 'é'
+    assert write_file(tmp_path / 'a' / 'b' / 'c.md', b'x').read_bytes() == b'x'
+
+
+def test_a_full_device_is_one_line(store: Path) -> None:
+    if not Path('/dev/full').exists():
+        pytest.skip('no /dev/full on this system')
+    printed = trialist('report', store, '-f', 'md', '-o', '/dev/full', '--resamples', 20, code=2)
+    assert printed.strip().endswith('/dev/full: No space left on device')
+
+
+def test_a_negative_seed_is_refused(store: Path) -> None:
+    assert 'seed' in trialist('report', store, '-f', 'md', '--seed', -1, code=2)
+    assert 'seed' in trialist('score', store, '--seed', -1, code=2)
+
+
+def test_an_impossible_address_is_refused_before_the_work(store: Path) -> None:
+    assert 'http or https' in trialist('report', store, '-f', 'md', '--explorer', 'javascript:alert(1)', code=2)
+
+
+def test_a_store_without_a_valid_episode_has_no_table_of_conditions(tmp_path: Path) -> None:
+    from trialist.episodes import Episode, Outcome, Store
+
+    Store.create(tmp_path / 's').append([Episode(policy='a', task='t', outcome=Outcome.INVALID, duration_s=0.0)])
+    for verb in ('tables', 'plot'):
+        assert 'no valid episode' in trialist(verb, 'condition-success', tmp_path / 's', code=2)
+
+
+def test_what_a_font_lacks_is_one_line_and_no_traceback_of_a_library(tmp_path: Path) -> None:
+    plain_store(tmp_path / 's', 0.8, seed=1, n=4, policy='\U0001f916')
+    printed = trialist('plot', 'cdf', tmp_path / 's', '-o', tmp_path / 'x.svg', '--tau', 60)
+    assert 'look at the figure: Glyph' in printed
+    assert '.py' not in printed
+
+
+def test_too_few_resamples_for_any_pair_are_said(store: Path, tmp_path: Path) -> None:
+    from trialist.episodes import Store, read_store
+
+    both = Store.create(tmp_path / 's')
+    found = list(read_store(store).episodes())
+    both.append([*found, *(e.replace(policy='other', episode_id=f'o{i}') for i, e in enumerate(found))])
+    assert '--resamples 19 is the least' in trialist('compare', tmp_path / 's', '--resamples', 10, '--tau', 60)
+    assert 'is the least' not in trialist('compare', tmp_path / 's', '--resamples', 19, '--tau', 60)
