@@ -107,3 +107,14 @@ def test_too_few_resamples_for_any_pair_are_said(store: Path, tmp_path: Path) ->
     both.append([*found, *(e.replace(policy='other', episode_id=f'o{i}') for i, e in enumerate(found))])
     assert '--resamples 19 is the least' in trialist('compare', tmp_path / 's', '--resamples', 10, '--tau', 60)
     assert 'is the least' not in trialist('compare', tmp_path / 's', '--resamples', 19, '--tau', 60)
+
+
+def test_before_and_after_says_what_was_chosen_and_refuses_what_it_does_not_use(store: Path, tmp_path: Path) -> None:
+    later = plain_store(tmp_path / 'later', 0.8, seed=2, n=6).path
+    asked = ('report', later, '--before', store, '-f', 'md', '--resamples', 40)
+    assert '· only stratum block' in trialist(*asked, '--where', 'stratum=block')
+    assert 'neither --reference nor --explorer' in trialist(*asked, '--reference', 'pi', code=2)
+    twin = plain_store(tmp_path / 'twin', 0.8, seed=2, n=6).path
+    assert 'e-1' not in trialist('report', twin, '--before', later, '-f', 'md', '--resamples', 40)
+    other = plain_store(tmp_path / 'other', 0.8, seed=2, n=6, policy='new').path
+    assert 'trialist gate --policy NEW' in trialist('report', other, '--before', later, '-f', 'md', code=2)

@@ -127,3 +127,28 @@ def test_a_policy_card_is_declared_with_the_policy_and_a_wrong_field_is_named(tm
     assert plan_from_json(plan.as_json()) == plan
     with pytest.raises(InputError, match="did you mean 'checkpoint'"):
         read_plan(written(tmp_path, text.replace('checkpoint', 'checkpont')))
+
+
+@pytest.mark.parametrize(
+    ('card', 'said'),
+    [
+        ('{checkpoint = 5}', 'checkpoint is 5, wanted text'),
+        ('{notes = 2026-05-27}', 'notes is .*wanted text'),
+        ('{chunk_length = "x"}', 'wanted a whole number'),
+        ('{chunk_length = true}', 'wanted a whole number'),
+        ('{training_steps = nan}', 'wanted a whole number'),
+        ('{image_resolution_px = 5}', 'wanted width and height'),
+        ('{image_resolution_px = [1, 2, 3]}', 'wanted width and height'),
+    ],
+)
+def test_a_value_that_a_card_can_not_hold_is_named(tmp_path: Path, card: str, said: str) -> None:
+    text = MINIMAL.replace('a = "seek"', f'a = {{use = "seek", card = {card}}}')
+    with pytest.raises(InputError, match=said):
+        read_plan(written(tmp_path, text))
+
+
+@pytest.mark.parametrize('value', ['nan', '-inf', '2026-05-27', '[1, nan]'])
+def test_a_value_that_can_not_be_hashed_is_named(tmp_path: Path, value: str) -> None:
+    text = MINIMAL.replace('a = "seek"', f'a = {{use = "seek", options = {{speed = {value}}}}}')
+    with pytest.raises(InputError, match=r'policies\.a\.options\.speed'):
+        read_plan(written(tmp_path, text))

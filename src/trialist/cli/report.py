@@ -56,6 +56,7 @@ def report(
     """
     from trialist.cli.store import parse_where
     from trialist.episodes import read_store
+    from trialist.errors import InputError
     from trialist.report import ReportOptions, build_report
     from trialist.safety import load_registry
     from trialist.show.file import check_target
@@ -73,6 +74,8 @@ def report(
     )  # fmt: skip
     matching = parse_where(where) or None
     if before is not None:
+        if reference is not None or explorer:
+            raise InputError('--before compares each policy with itself: it takes neither --reference nor --explorer')
         from trialist.report.change import compare_stores
         from trialist.show.change import change_document
 

@@ -39,13 +39,19 @@ def read_arms(store: Store, *, where: Where | None = None) -> dict[str, Arm]:
     return {name: Arm(store, name, tuple(groups[name])) for name in sorted(groups)}
 
 
+def selection_of(where: Where | None) -> dict[str, tuple[str, ...]]:
+    """A filter in words: field -> values."""
+    return {
+        name: tuple(map(str, wanted if isinstance(wanted, list | tuple | set | frozenset) else (wanted,)))
+        for name, wanted in (where or {}).items()
+    }
+
+
 def _asked(where: Where | None) -> str:
     """What was looked for, and what to do."""
     if not where:
         return 'in this store; run or import some first'
-    told = ', '.join(
-        f'{name}={value}' for name, found in where.items() for value in (found if isinstance(found, list) else [found])
-    )
+    told = ', '.join(f'{name}={value}' for name, values in selection_of(where).items() for value in values)
     return f'matches {told}; see what there is with `trialist store ls`'
 
 

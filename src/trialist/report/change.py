@@ -10,7 +10,7 @@ import numpy as np
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError, NotEstimable, UnknownName
-from trialist.report.arm import Arm, check_distinct, read_arms
+from trialist.report.arm import Arm, check_distinct, read_arms, selection_of
 from trialist.report.arm_safety import arm_safety, scored_cells, tell_apart
 from trialist.report.endpoint import Flag, design_effect, is_success, rate_cells, shared_tau
 from trialist.report.option import ReportOptions
@@ -23,6 +23,7 @@ from trialist.timing.operation import operations, stratum_of
 from trialist.timing.resample import PLATEAU, RMST
 
 METRICS = ('success', 'rmst_s', 'hard_failure', 'safety', 'sbu', 'vsi')
+ROUNDING = 1e-12  # below this a difference of equal means is that of their last digits
 SMALLER_IS_BETTER = ('rmst_s', 'hard_failure', 'sbu', 'vsi')
 
 
@@ -96,6 +97,7 @@ class StoreChange:
     alpha: float
     n_resamples: int
     seed: int
+    selection: Mapping[str, tuple[str, ...]]  # what of the stores was asked for, by field; empty for all of them
 
     @property
     def means(self) -> tuple[Shift, ...]:
@@ -145,7 +147,7 @@ def compare_stores(
         plan_hashes=(before.trial.plan_hash, after.trial.plan_hash), policies=_corrected(found),
         incomparable=incomparable, appeared=_presence(new, old, set(mapping.values())),
         disappeared=_presence(old, new, set(mapping)), alpha=chosen.alpha, n_resamples=chosen.n_resamples,
-        seed=chosen.seed,
+        seed=chosen.seed, selection=selection_of(where),
     )  # fmt: skip
 
 
@@ -154,8 +156,9 @@ def _mapping(old: Mapping[str, Arm], new: Mapping[str, Arm], names: Mapping[str,
         names = {name: name for name in old if name in new}
         if not names:
             raise InputError(
-                f'no policy is in both stores: {", ".join(old)} before, {", ".join(new)} after; say which became which '
-                '(names={"old": "new"})'
+                f'no policy is in both stores: {", ".join(old)} before, {", ".join(new)} after; set one against '
+                'another with trialist gate --policy NEW --baseline-policy OLD, or say which became which in Python '
+                '(compare_stores(..., names={"old": "new"}))'
             )
     for name, known in ((n, k) for pair in names.items() for n, k in zip(pair, (old, new), strict=True)):
         if name not in known:
@@ -216,8 +219,9 @@ class _Scope:
         return replace(self, shared=replace(self.shared, cells=(cell,)), cell=cell.name)
 
     def shift(self, metric: str, before: float | None, after: float | None, gap: float | None) -> Shift:
+        moved = 0.0 if gap is not None and abs(gap) < ROUNDING else gap
         return Shift(
-            self.policy, metric, self.cell, before, after, gap, n_before=self.shared.n_reference,
+            self.policy, metric, self.cell, before, after, moved, n_before=self.shared.n_reference,
             n_after=self.shared.n_new,
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ import numpy as np
 from trialist.episodes import Episode, Provenance, Store, TrialInfo
 from trialist.episodes.select import Where
 from trialist.errors import NotEstimable
+from trialist.report.arm import selection_of
 from trialist.report.card import KnownPolicy, known_policies
 from trialist.report.option import Absent, ReportOptions
 from trialist.report.quality import DataQuality, Presence, check_quality
@@ -45,7 +46,7 @@ def build_report(store: Store, options: ReportOptions | None = None, *, where: W
     episodes = tuple(store.episodes(where=where))
     if not episodes:
         if where:
-            asked = ', '.join(f'{name}={value}' for name, found in where.items() for value in _values(found))
+            asked = ', '.join(f'{name}={value}' for name, values in selection_of(where).items() for value in values)
             raise NotEstimable(f'{store.path}: no episode matches {asked}; see what there is with `trialist store ls`')
         raise NotEstimable(f'{store.path}: no episode in this store; run or import some first')
     streams = np.random.default_rng(chosen.seed).spawn(3)
@@ -66,7 +67,7 @@ def build_report(store: Store, options: ReportOptions | None = None, *, where: W
         every_policy=tuple(sorted({e.policy for e in everyone})),
         marked_reference=next((e.policy for e in everyone if e.is_reference), None),
         provenance=origins, known_policies=known_policies([o for o, _ in origins], quality.openings),
-        selection={name: tuple(map(str, _values(value))) for name, value in (where or {}).items()},
+        selection=selection_of(where),
     )  # fmt: skip
 
 
@@ -81,11 +82,6 @@ def ranked_episodes(episodes: Sequence[Episode], baseline: str) -> tuple[list[Ep
     if baseline in conditions:
         return [e for e in episodes if e.condition == baseline], baseline
     return list(episodes), ''
-
-
-def _values(wanted: object) -> Sequence[object]:
-    """The values of one field of a filter, which may be a single one."""
-    return tuple(wanted) if isinstance(wanted, list | tuple | set | frozenset) else (wanted,)
 
 
 def _origins(store: Store, episodes: Sequence[Episode]) -> tuple[tuple[Provenance, int], ...]:

@@ -7,6 +7,7 @@ import enum
 import hashlib
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -94,6 +95,24 @@ class PolicyEntry:
         for name in self.card:
             if name not in known:
                 raise UnknownName('field of a policy card', name, known)
+            _check_card_field(name, self.card[name])
+
+
+def _check_card_field(name: str, value: object) -> None:
+    """Refuse a value that a card's field can't hold."""
+    if name == 'image_resolution_px':
+        sides = value if isinstance(value, list | tuple) else ()
+        if len(sides) != 2 or not all(_is_count(side) and side for side in sides):
+            raise InputError(f'card: image_resolution_px is {value!r}, wanted width and height, such as [224, 224]')
+    elif name in ('training_steps', 'chunk_length'):
+        if not _is_count(value):
+            raise InputError(f'card: {name} is {value!r}, wanted a whole number from 0 on')
+    elif not isinstance(value, str):
+        raise InputError(f'card: {name} is {value!r}, wanted text')
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,8 +392,23 @@ class TrialPlan:
         return episodes_for_power(self)
 
 
+def _check_values(value: object, where: str) -> None:
+    """Refuse what a plan can't be hashed with: a number that is none, a date."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _check_values(inner, f'{where}.{name}' if where else str(name))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            _check_values(inner, f'{where}[{number}]')
+    elif value is not None and not isinstance(value, str | int | float):
+        raise InputError(f'{where} is {value}, wanted text, a number or true or false; put a date in quotes')
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f'{where} is {value}, wanted a finite number')
+
+
 def check_plan(plan: TrialPlan) -> None:
     """Raise InputError if the parts of a plan contradict each other."""
+    _check_values(dataclasses.asdict(plan), '')
     if not plan.policies:
         raise InputError('policies is empty, wanted at least one [policies.NAME]')
     if not plan.tasks:

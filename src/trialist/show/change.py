@@ -23,7 +23,7 @@ from trialist.show.document import (
 )
 from trialist.show.figure import policy_colors
 from trialist.show.glossary import glossary
-from trialist.show.phrase import listed, number, plural, policy_name
+from trialist.show.phrase import listed, number, only_text, plural, policy_name
 from trialist.show.table import Cell, Column, Table, table
 
 # Metric -> its name, its unit, by what it is multiplied for people, its format, its definition.
@@ -138,9 +138,10 @@ def change_document(change: StoreChange) -> Document:
     blocks = [*lead, *(b for s in sections for b in s.blocks)]
     definitions = known.of(used_definitions(blocks))
     return Document(
-        title='Before and after', subtitle=f'{change.before} → {change.after}', lead=lead, sections=sections,
+        title='Before and after', subtitle=f'{change.before} → {change.after}{only_text(change.selection)}',
+        lead=lead, sections=sections,
         glossary=definitions, references=known.cited(definitions.values(), also=WORKS), colors=colors,
-        source=change.after,
+        source=change.after, selection=change.selection,
         footer=f'trialist {__version__}; seed {change.seed}; {change.n_resamples} resamples; alpha = {change.alpha:g}.',
     )  # fmt: skip
 
@@ -152,7 +153,7 @@ def change_lead(change: StoreChange) -> tuple[Paragraph, ...]:
     n = sum(p.n_before + p.n_after for p in change.policies)
     head: list[Words] = [
         Words(f'{plural(len(change.policies), "policy").replace("policys", "policies")} compared on '),
-        Words(f'{n:,} valid episodes', 'episode', None, n), Words(': '),
+        Words(plural(n, 'valid episode'), 'episode', None, n), Words(': '),
     ]  # fmt: skip
     if not change.resolved:
         return (paragraph(*head, 'nothing changed beyond chance.'), *_unresolved(change), *_limits(change))
@@ -199,7 +200,8 @@ def _limits(change: StoreChange) -> list[Paragraph]:
     gone = [n for p in change.policies for n in (*p.only_before, *p.only_after)]
     parts = []
     if gone:
-        parts.append(f'{plural(len(set(gone)), "cell")} that only one store has are left out')
+        n = len(set(gone))
+        parts.append(f'{plural(n, "cell")} that only one store has {"is" if n == 1 else "are"} left out')
     if change.incomparable:
         parts.append(f'{", ".join(change.incomparable)} can not be compared')
     absent = sorted({p.no_safety for p in change.policies if p.no_safety})

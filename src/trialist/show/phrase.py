@@ -49,3 +49,9 @@ def listed(names: Sequence[Words], *, joint: str = 'and') -> list[Words]:
 def plural(n: int, noun: str) -> str:
     """`1 pair`, `3 pairs`."""
     return f'{n:,} {noun}' + ('' if n == 1 else 's')
+
+
+def only_text(selection: EpisodeFilter) -> str:
+    """` · only policy a or b` behind a title; nothing where nothing was chosen."""
+    told = ', '.join(f'{field} {" or ".join(values)}' for field, values in selection.items())
+    return f' · only {told}' if told else ''

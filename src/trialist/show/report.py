@@ -20,7 +20,7 @@ from trialist.show.document import (
 )
 from trialist.show.figure import policy_colors
 from trialist.show.glossary import glossary
-from trialist.show.phrase import plural
+from trialist.show.phrase import only_text, plural
 from trialist.show.report_lead import lead
 from trialist.show.report_method import method_section, methods_works
 from trialist.show.report_quality import provenance_section, quality_section
@@ -61,8 +61,7 @@ def _subtitle(report: TrialReport) -> str:
     strata = f'{len(quality.strata)} {"stratum" if len(quality.strata) == 1 else "strata"}'
     policies = f'{len(quality.arms)} {"policy" if len(quality.arms) == 1 else "policies"}'
     plan = f' · plan {report.trial.plan_hash[:12]}' if report.trial.plan_hash else ''
-    only = ' · only ' + ', '.join(f'{k} {" or ".join(v)}' for k, v in report.selection.items())
-    return f'{policies}, {strata}, {plural(n, "valid episode")}{plan}{only if report.selection else ""}'
+    return f'{policies}, {strata}, {plural(n, "valid episode")}{plan}{only_text(report.selection)}'
 
 
 def _sections(report: TrialReport, colors: dict[str, str]) -> list[Section]:
