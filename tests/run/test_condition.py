@@ -1,4 +1,4 @@
-"""Conditions in a declared trial: drawn for every start state, the same for every policy, brought about and recorded."""
+"""Conditions in a declared trial: drawn for every start state, alike for every policy, brought about and recorded."""
 
 from __future__ import annotations
 

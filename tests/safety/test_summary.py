@@ -324,3 +324,16 @@ def test_without_a_generator_the_stream_is_fixed_and_a_seed_is_no_generator() ->
     assert fixed == summarize_safety(scores, rng=np.random.default_rng(0), n_resamples=40)
     with pytest.raises(InputError, match='default_rng'):
         summarize_safety(scores, rng=0)  # type: ignore[arg-type]
+
+
+def test_a_rare_group_that_no_resample_drew_has_no_interval() -> None:
+    """Two unsafe episodes of forty: one resample may hold neither, and the mean over them still stands."""
+    from trialist.safety.summary import _Resampler
+
+    member = np.zeros(40)
+    member[:2] = 1.0
+    for seed in range(40):
+        resampler = _Resampler(40, 1, np.random.default_rng(seed), 0.95)
+        (found,) = resampler.estimates([(np.full(40, 0.5), member)])
+        assert found is not None
+        assert found.value == 0.5

@@ -167,3 +167,15 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
     page = render_html(trial_document(build_report(store, FEW)))
     assert '<img' not in page
     assert '&lt;img' in page
+
+
+def test_a_policy_keeps_its_colour_in_a_part_of_the_store_and_in_figures(tmp_path: Path) -> None:
+    from trialist.show.policy_look import policy_colors
+
+    store = timed_store(tmp_path / 's', n=4)
+    whole = trial_document(build_report(store, FEW))
+    part = trial_document(build_report(store, FEW, where={'policy': ['steady', 'slow']}))
+    assert part.colors == {name: whole.colors[name] for name in ('slow', 'steady')}
+    assert whole.colors == policy_colors(('human', 'quick', 'slow', 'steady'), reference='human')
+    assert whole.reference_policy == 'human'
+    assert part.reference_policy == ''

@@ -11,6 +11,7 @@ from trialist.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
     from trialist.run import TrialPlan
+    from trialist.run.plan import ConditionEntry
 
 PlanPath = Annotated[Path, typer.Argument(help='The file that declares the trial.', show_default=False)]
 
@@ -43,7 +44,7 @@ def plan(
     declared = read_plan(trial)
     size = summarize_plan(declared)
     rows = [
-        [c.task.name, c.stratum.name or None, c.condition.name, size.episodes_per_cell, c.items, c.time_cap_s]
+        [c.task.name, c.stratum.name or None, _condition(c.condition), size.episodes_per_cell, c.items, c.time_cap_s]
         for c in declared.cells()
     ]
     columns: list[str | Column] = [
@@ -73,6 +74,10 @@ def plan(
     if check:
         _check(declared)
         typer.echo('host and policies open and fit together', err=form != 'text')
+
+
+def _condition(entry: ConditionEntry) -> str:
+    return entry.name if entry.severity is None else f'{entry.name} at {entry.severity}'
 
 
 def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:

@@ -22,7 +22,7 @@ from trialist.conditions.condition import (
 )  # fmt: skip
 from trialist.errors import InputError
 
-N_COLORS = 4
+N_COLORS = 3
 VALUES = (0.75, 0.45)  # how bright they are, in turn
 
 
@@ -60,8 +60,8 @@ class Background(SingleCondition):
             seed=seed,
             texture=str(rng.choice([t.value for t in Texture])),
             hue=float(rng.random()),
-            saturation=float(rng.uniform(0.3, 0.9)),
-            period=float(rng.uniform(0.05, 0.25)),
+            saturation=float(rng.uniform(0.6, 0.95)),
+            period=float(rng.uniform(0.1, 0.3)),
             strength=s * float(rng.uniform(0.85, 1.0)),
         )
 
@@ -80,18 +80,18 @@ class Background(SingleCondition):
         angle = float(rng.uniform(0, np.pi))
         u, v = x * np.cos(angle) + y * np.sin(angle), -x * np.sin(angle) + y * np.cos(angle)
         if self.texture == Texture.CHECKER:
-            which = 2 * (np.floor(u) % 2) + np.floor(v) % 2
+            which = (np.floor(u) + 2 * np.floor(v)) % N_COLORS
         elif self.texture == Texture.STRIPES:
             which = np.floor(u) % N_COLORS
         else:
             phases = rng.uniform(0, 2 * np.pi, (4, 2))
             waves = [np.sin(u * (k + 1) + p) + np.sin(v * (k + 1) + q) for k, (p, q) in enumerate(phases)]
-            which = np.clip(np.floor(np.sum(waves, axis=0) / 1.5) + N_COLORS / 2, 0, N_COLORS - 1)
+            which = np.clip(np.floor(np.sum(waves, axis=0) / 1.5 + N_COLORS / 2), 0, N_COLORS - 1)
         colors: FloatArray = 255.0 * self.colors()[which.astype(np.int64)]
         return colors
 
     def colors(self) -> FloatArray:
-        """The texture's colours (4, 3), 0..1: hues spread evenly over the circle, light and dark in turn."""
+        """The texture's colours (3, 3), 0..1: hues spread evenly over the circle, light and dark in turn."""
         hues = [(self.hue + k / N_COLORS) % 1 for k in range(N_COLORS)]
         return np.array([colorsys.hsv_to_rgb(h, self.saturation, VALUES[k % 2]) for k, h in enumerate(hues)])
 

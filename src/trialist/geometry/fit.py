@@ -66,15 +66,15 @@ def fit_box(
             start = sides[int(np.argmin(costs))]
             evidence = weigh_evidence(start, views, masks=masks, tolerance_m=2 * tolerance_m)
             seen.append(_finish(points, start, evidence, tolerance_m))
-    seen.sort(key=lambda fit: -_preference(points, fit, tolerance_m, support_z_m))
+    seen.sort(key=lambda fit: -preference(points, fit, tolerance_m, support_z_m))
     fits = []
     for rough in seen[:REFINED]:
         box = refine_box(points, rough.box, tolerance_m=tolerance_m)
         fits.append(_finish(points, box, weigh_evidence(box, views, masks=masks, tolerance_m=tolerance_m), tolerance_m))
-    return max(fits, key=lambda fit: _preference(points, fit, tolerance_m, support_z_m))
+    return max(fits, key=lambda fit: preference(points, fit, tolerance_m, support_z_m))
 
 
-def _preference(points: FloatArray, fit: BoxFit, tolerance_m: float, support_z_m: float | None) -> float:
+def preference(points: FloatArray, fit: BoxFit, tolerance_m: float, support_z_m: float | None) -> float:
     """Which of several fits to take: borne out, near the points, edges as long as what was seen, not under the table.
 
     The last two tell apart boxes that lie on another face and differ by millimetres, of which the views say nothing.

@@ -16,7 +16,7 @@ import numpy as np
 
 from trialist.errors import InputError, NotEstimable
 from trialist.geometry.box import BoolArray, Box, FloatArray, box_iou
-from trialist.geometry.fit import BoxFit, Evidence, face_frames, surface_distance, weigh_evidence
+from trialist.geometry.fit import BoxFit, Evidence, face_frames, preference, surface_distance, weigh_evidence
 from trialist.geometry.pose import Symmetry
 from trialist.geometry.score import PlacementScore, score_placement
 from trialist.geometry.segment import ObjectModel, color_masks, connected_parts, surface_bounds
@@ -28,7 +28,7 @@ MOST_FIT_POINTS = 1000
 MOST_PARTS = 4
 LEFT_OVER_WEIGHT = 5.0
 FULL_VOXELS = 100
-ALIKE_SHARE = 0.5  # of the best one's rank
+ALIKE_SHARE = 0.6  # of the best one's rank
 SAME_IOU = 0.2  # two boxes that overlap as much are one object in two parts
 
 
@@ -123,7 +123,7 @@ def reconstruct_boxes(
         for part in parts[:MOST_PARTS]
         for pair in _reconstruct_part(_subset(cloud, part), model, views, masks, tolerance_m, support_z_m)
     ]
-    kept = _alike(found)
+    kept = _alike(found, tolerance_m, support_z_m)
     n_views = sum(bool(m.any()) for m in masks.values())
     return tuple(
         Reconstruction(
@@ -142,18 +142,22 @@ def reconstruct_boxes(
     )
 
 
-def _alike(found: Sequence[tuple[VoxelCloud, BoxFit]]) -> list[tuple[VoxelCloud, BoxFit]]:
+def _alike(
+    found: Sequence[tuple[VoxelCloud, BoxFit]], tolerance_m: float, support_z_m: float | None
+) -> list[tuple[VoxelCloud, BoxFit]]:
     """The best borne out, and others elsewhere that are nearly as well."""
 
     def rank(pair: tuple[VoxelCloud, BoxFit]) -> tuple[float, int]:
         part, fit = pair
-        return fit.quality * min(1.0, len(part) / FULL_VOXELS), len(part)
+        worth = preference(part.point_m, fit, tolerance_m, support_z_m)
+        return worth * min(1.0, len(part) / FULL_VOXELS), len(part)
 
-    ordered = sorted(found, key=rank, reverse=True)
-    kept = ordered[:1]
-    for pair in ordered[1:]:
+    ordered = sorted(((rank(pair), pair) for pair in found), key=lambda ranked: ranked[0], reverse=True)
+    best = ordered[0][0][0]
+    kept = [ordered[0][1]]
+    for (worth, _), pair in ordered[1:]:
         is_elsewhere = all(box_iou(pair[1].box, other.box) < SAME_IOU for _, other in kept)
-        if is_elsewhere and rank(pair)[0] >= ALIKE_SHARE * rank(kept[0])[0]:
+        if is_elsewhere and worth >= ALIKE_SHARE * best:
             kept.append(pair)
     return kept
 

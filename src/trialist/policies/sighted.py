@@ -36,6 +36,7 @@ BLOCK_M = (BLOCK_EDGE_M, BLOCK_EDGE_M, BLOCK_EDGE_M)
 WORKSPACE_M = ((0.25, -0.35, -0.02), (0.75, 0.35, 0.4))
 LOOK_EVERY_S = 1.0
 LEAST_CONFIDENCE = 0.25
+MOST_BLOCKS = 8  # a colour that fills more of a picture than so many blocks is no block's
 SLOTS_AT = 31  # where the item slots of the state begin
 
 
@@ -183,8 +184,10 @@ class SightedSession:
 
     def _find(self, views: list[RgbdView], color: str) -> FloatArray | None:
         """The pose (7,) of the block of this colour, as far as it is seen well enough."""
+        model = ObjectModel(color, PAINTS[color], BLOCK_M, rgb_slack=self._rgb_slack)
+        if any(color_mask(v.rgb, model).sum() > MOST_BLOCKS * _block_px(v) for v in views):
+            return None
         try:
-            model = ObjectModel(color, PAINTS[color], BLOCK_M, rgb_slack=self._rgb_slack)
             found = reconstruct_box(views, model, bounds_m=WORKSPACE_M)
         except NotEstimable:
             return None
@@ -213,6 +216,13 @@ class SightedSession:
         goal = [*self._goal[:3], math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2)]
         slots[0] = [TO_MOVE, BLOCK_EDGE_M, 0.0, *self._believed, *grasp, *goal]
         return imagined
+
+
+def _block_px(view: RgbdView) -> float:
+    """About how many pixels a block in the middle of the workspace fills."""
+    middle = np.mean(WORKSPACE_M, axis=0)
+    edge_px = BLOCK_EDGE_M * float(view.intrinsics_px[0, 0]) / float(np.linalg.norm(view.position_m - middle))
+    return 1.5 * edge_px**2
 
 
 def most_salient(views: list[RgbdView]) -> str | None:

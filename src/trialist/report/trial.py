@@ -35,6 +35,8 @@ class TrialReport:
     signals: tuple[Presence, ...]  # over the episodes with a trajectory
     provenance: tuple[tuple[Provenance, int], ...]  # each origin, and how many episodes it has
     known_policies: Mapping[str, KnownPolicy]
+    every_policy: tuple[str, ...]  # of the whole store, whichever part of it is reported: they fix the colours
+    marked_reference: str | None  # the policy that the whole store marks as its reference
     selection: Mapping[str, tuple[str, ...]]  # what of the store was asked for, by field; empty for all of it
 
 
@@ -52,6 +54,7 @@ def build_report(store: Store, options: ReportOptions | None = None, *, where: W
     ranked = {e.key for e in taken}
     passed = pass_trajectories(store, episodes, chosen, where=where)
     quality = check_quality(store, episodes, where=where)
+    everyone = episodes if where is None else tuple(store.episodes(events=False))
     origins = _origins(store, episodes)
     return TrialReport(
         source=str(store.path), trial=store.trial, options=chosen, episodes=episodes,
@@ -61,6 +64,8 @@ def build_report(store: Store, options: ReportOptions | None = None, *, where: W
         robustness=robustness_part(episodes, chosen, rng=streams[2], swaps=passed.swaps, starts=passed.starts),
         n_trajectories=passed.n_trajectories,
         signals=tuple(Presence(name, n, passed.n_trajectories) for name, n in sorted(passed.signals.items())),
+        every_policy=tuple(sorted({e.policy for e in everyone})),
+        marked_reference=next((e.policy for e in everyone if e.is_reference), None),
         provenance=origins, known_policies=known_policies([o for o, _ in origins], quality.openings),
         selection=selection_of(where),
     )  # fmt: skip

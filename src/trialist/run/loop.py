@@ -220,9 +220,11 @@ class ControlLoop:
             if answer is not None and accepted is None:
                 accepted = self._accept(answer)
             now_s = time.monotonic()
+            wait_s = math.inf
             if accepted is not None and answer is not None:
-                if now_s >= asked_s + self._injected_s(accepted[1], answer) - STEP_SLACK:
-                    return accepted
+                wait_s = self._injected_s(accepted[1], answer)
+            if accepted is not None and now_s >= asked_s + wait_s - STEP_SLACK:
+                return accepted
             if answer is None and now_s - asked_s > self._order.policy_limit_s:
                 summary = f'no answer within {self._order.policy_limit_s:g} s at step {self.n_steps}'
                 raise EpisodeStop(Fault(FaultKind.POLICY_HANG, summary))

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from trialist import __version__
-from trialist.report.change import PolicyChange, Shift, StoreChange
-from trialist.show.document import Block, Document, Missing, Paragraph, Passage, Section, TableBlock, Words, paragraph
+from trialist.report.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange
+from trialist.show.chart import IntervalRow, interval_chart
+from trialist.show.document import (
+    Block,
+    Chart,
+    ChartBlock,
+    Document,
+    Missing,
+    Paragraph,
+    Passage,
+    Section,
+    TableBlock,
+    Words,
+    paragraph,
+    used_definitions,
+)
 from trialist.show.figure import policy_colors
 from trialist.show.glossary import glossary
 from trialist.show.phrase import listed, number, only_text, plural, policy_name
@@ -25,6 +39,7 @@ LEVEL_UNITS = {'success': '%', 'rmst_s': 's', 'hard_failure': '%', 'safety': '%'
 WORKS = ('kaplan-meier', 'royston', 'holm')
 COLUMN_DEFINITIONS = {'low': 'interval', 'high': 'interval', 'p (Holm)': 'holm', 'stratum': 'stratum', 'n': 'episode'}
 FOLDED_ROWS = 24
+CHARTED = ('success', 'rmst_s', 'safety')
 
 
 def change_table(change: StoreChange) -> Table:
@@ -111,29 +126,24 @@ def change_tables(change: StoreChange) -> list[Table]:
 
 def change_document(change: StoreChange) -> Document:
     """The comparison of two stores in the form of a report."""
-    names = [p.policy for p in change.policies]
-    sections = (_change_section(change), _stratum_section(change), _scope_section(change), _method_section(change))
+    colors = policy_colors(p.policy for p in change.policies)
+    sections = (
+        _change_section(change, colors),
+        _stratum_section(change),
+        _scope_section(change),
+        _method_section(change),
+    )
     lead = change_lead(change)
     known = glossary()
     blocks = [*lead, *(b for s in sections for b in s.blocks)]
-    definitions = known.of(_definitions(blocks))
+    definitions = known.of(used_definitions(blocks))
     return Document(
         title='Before and after', subtitle=f'{change.before} → {change.after}{only_text(change.selection)}',
         lead=lead, sections=sections,
-        glossary=definitions, references=known.cited(definitions.values(), also=WORKS), colors=policy_colors(names),
+        glossary=definitions, references=known.cited(definitions.values(), also=WORKS), colors=colors,
         source=change.after, selection=change.selection,
         footer=f'trialist {__version__}; seed {change.seed}; {change.n_resamples} resamples; alpha = {change.alpha:g}.',
     )  # fmt: skip
-
-
-def _definitions(blocks: Sequence[Block]) -> list[str]:
-    used: list[str] = []
-    for block in blocks:
-        if isinstance(block, Paragraph):
-            used += [p.definition for p in block.pieces if p.definition]
-        elif isinstance(block, TableBlock):
-            used += block.definitions.values()
-    return list(dict.fromkeys(used))
 
 
 def change_lead(change: StoreChange) -> tuple[Paragraph, ...]:
@@ -213,8 +223,27 @@ def _block(key: str, shown: Table, *, is_folded: bool = False) -> TableBlock:
     )  # fmt: skip
 
 
-def _change_section(change: StoreChange) -> Section:
-    blocks: list[Block] = [_block('change-table', change_table(change))]
+def change_chart(change: StoreChange, metric: str, colors: Mapping[str, str]) -> Chart:
+    """The change of one number of every policy, with its interval: in the mean over cells, and in each cell."""
+    name, unit, scale, form, _ = SHOWN[metric]
+    panels: dict[str, list[IntervalRow]] = {}
+    for shift in (*change.means, *change.cells):
+        if shift.metric != metric or shift.difference is None:
+            continue
+        ends = (None, None) if shift.interval is None else (scale * shift.interval.low, scale * shift.interval.high)
+        row = IntervalRow(shift.policy, scale * shift.difference, *ends)
+        panels.setdefault(shift.cell or 'all strata', []).append(row)
+    better = 'less is better' if metric in SMALLER_IS_BETTER else 'more is better'
+    return interval_chart(
+        f'change-{metric}', panels, title=f'Change in {name}', x_label=f'after - before,{unit or " score"} ({better})',
+        reference_line=0.0, number_format=f'+{form}', colors=colors,
+    )  # fmt: skip
+
+
+def _change_section(change: StoreChange, colors: Mapping[str, str]) -> Section:
+    drawn = [m for m in CHARTED if any(s.metric == m and s.difference is not None for s in change.means)]
+    blocks: list[Block] = [ChartBlock(change_chart(change, metric, colors)) for metric in drawn]
+    blocks.append(_block('change-table', change_table(change)))
     for policy in change.policies:
         if policy.no_safety:
             remedy = 'record trajectories in both, and name the tasks in a safety registry'

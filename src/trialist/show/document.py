@@ -7,7 +7,7 @@ that render it compute nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trialist.errors import InputError
@@ -169,13 +169,18 @@ class Document:
 
     def used_definitions(self) -> tuple[str, ...]:
         """The glossary keys that the text and tables link to, in order of first use."""
-        used: dict[str, None] = {}
-        for block in [*self.lead, *(b for s in self.sections for b in s.blocks)]:
-            if isinstance(block, Paragraph):
-                used.update(dict.fromkeys(p.definition for p in block.pieces if p.definition))
-            elif isinstance(block, TableBlock):
-                used.update(dict.fromkeys(block.definitions.values()))
-        return tuple(used)
+        return used_definitions([*self.lead, *(b for s in self.sections for b in s.blocks)])
+
+
+def used_definitions(blocks: Iterable[Block]) -> tuple[str, ...]:
+    """The glossary keys that these blocks link to, in order of first use."""
+    used: dict[str, None] = {}
+    for block in blocks:
+        if isinstance(block, Paragraph):
+            used.update(dict.fromkeys(p.definition for p in block.pieces if p.definition))
+        elif isinstance(block, TableBlock):
+            used.update(dict.fromkeys(block.definitions.values()))
+    return tuple(used)
 
 
 def paragraph(*pieces: Words | str) -> Paragraph:

@@ -78,14 +78,19 @@ def new_figure(width_in: float = PAGE_WIDTH_IN, height_in: float = 3.2, *, is_ro
 
 
 def new_panels(
-    count: int, *, most: int = 4, panel_in: tuple[float, float] = (1.7, 2.2), extra_in: float = 0.3, **subplots: Any
-) -> tuple[Figure, list[Axes]]:
-    """`count` panels of about this size in as many columns as the width has room for; places left over stay empty."""
+    count: int, *, most: int = 4, panel_in: tuple[float, float] = (1.7, 2.2), extra_in: float = 0.3,
+    is_square: bool = False, **subplots: Any,
+) -> tuple[Figure, list[Axes]]:  # fmt: skip
+    """`count` panels of about this size in as many columns as the width has room for; places left over stay empty.
+
+    Square panels are as high as they turn out wide, with room for a title and a label.
+    """
     widest = max(COLUMN_WIDTH_IN, PAGE_WIDTH_IN * min(most, count) / most)
     width = figure_width_in(widest)
     columns = max(1, min(most, count, math.floor(width / (panel_in[0] * 0.9))))
     rows = -(-count // columns)
-    figure = new_figure(widest, panel_in[1] * rows + extra_in, is_rows=True)
+    height_in = min(panel_in[1], width / columns + 0.1) if is_square else panel_in[1]
+    figure = new_figure(widest, height_in * rows + extra_in, is_rows=True)
     grid = figure.subplots(rows, columns, squeeze=False, **subplots).ravel().tolist()
     for axes in grid[count:]:
         axes.axis('off')

@@ -8,7 +8,16 @@ from trialist import __version__
 from trialist.episodes import Episode
 from trialist.report import Absent, Ranking, SafetyPart, TrialReport
 from trialist.show import report_chart as charts
-from trialist.show.document import Block, ChartBlock, Definition, Document, Section, TableBlock, paragraph, section
+from trialist.show.document import (
+    Block,
+    ChartBlock,
+    Document,
+    Section,
+    TableBlock,
+    paragraph,
+    section,
+    used_definitions,
+)
 from trialist.show.figure import policy_colors
 from trialist.show.glossary import glossary
 from trialist.show.phrase import only_text, plural
@@ -29,28 +38,21 @@ from trialist.show.table import Cell, Column, Table, table, without_empty
 
 def trial_document(report: TrialReport, *, explorer_url: str = '') -> Document:
     """The whole report. Numbers are those of `report`; nothing is computed here."""
-    arms = report.quality.arms
-    reference = report.ranking.reference if isinstance(report.ranking, Ranking) else None
-    colors = policy_colors([arm.policy for arm in arms], reference=reference)
+    marked = report.marked_reference
+    everyone = policy_colors(report.every_policy, reference=marked)
+    colors = {arm.policy: everyone[arm.policy] for arm in report.quality.arms}
     sections = _sections(report, colors)
     told = lead(report)
     known = glossary()
-    definitions = known.of(_used([section('lead', '', told), *sections]))
+    definitions = known.of(used_definitions([*told, *(b for s in sections for b in s.blocks)]))
     return Document(
         title=report.trial.title or 'Trial report', subtitle=_subtitle(report), lead=told, sections=tuple(sections),
         glossary=definitions, references=known.cited(definitions.values(), also=methods_works(report)), colors=colors,
-        reference_policy=reference or '', episodes=episode_list(report.episodes), source=report.source,
-        selection=report.selection,
-        explorer_url=explorer_url,
+        reference_policy=marked if marked in colors else '', episodes=episode_list(report.episodes),
+        source=report.source, selection=report.selection, explorer_url=explorer_url,
         footer=f'trialist {__version__}; seed {report.options.seed}; {report.options.n_resamples} resamples; '
         f'alpha = {report.options.alpha:g}.',
     )  # fmt: skip
-
-
-def _used(sections: Iterable[Section]) -> tuple[str, ...]:
-    """The glossary keys that these sections link to."""
-    anything = dict.fromkeys(glossary().definitions, Definition('', ''))
-    return Document('', '', (), tuple(sections), anything, {}, {}).used_definitions()
 
 
 def _subtitle(report: TrialReport) -> str:

@@ -98,7 +98,9 @@ def dose_figure(responses: Sequence[DoseResponse], *, looks: Looks | None = None
 def start_figure(trials: Sequence[StartTrial], *, looks: Looks | None = None) -> Figure:
     """Where each policy's episodes started, and which succeeded."""
     shown = _shown((t.policy for t in trials), looks)
-    figure, panels = new_panels(len(shown), most=4, panel_in=(1.6, 1.9), extra_in=0.4, sharex=True, sharey=True)
+    figure, panels = new_panels(
+        len(shown), most=4, panel_in=(1.6, 1.9), extra_in=0.4, is_square=True, sharex=True, sharey=True
+    )  # fmt: skip
     for panel, (policy, look) in zip(panels, shown.items(), strict=True):
         for good, marker in ((True, 'o'), (False, 'x')):
             cell = [t for t in trials if t.policy == policy and t.success is good]

@@ -177,7 +177,7 @@ def draw_pairwise_pp(request: FigureRequest) -> Figure:
     pairs = list(itertools.combinations(cast.models, 2))
     if not pairs:
         raise InputError('pairwise-pp needs two policies besides the reference')
-    figure, panels = new_panels(len(pairs), most=3, panel_in=(1.8, 2.4), extra_in=0.0)
+    figure, panels = new_panels(len(pairs), most=3, panel_in=(1.8, 2.4), extra_in=0.0, is_square=True)
     rng = np.random.default_rng(request.seed)
     for axes, (a, b) in zip(panels, pairs, strict=True):
         shared = [s for s in cast.strata if s in a.cells and s in b.cells]

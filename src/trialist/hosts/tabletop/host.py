@@ -153,7 +153,8 @@ class TabletopHost:
         self._grip_contact = False
         self._processed = self.hold()
         self._read_poses()
-        self._labels = {'salient_object': largest_seen(self._poses, self._types)} if len(self._poses) > 1 else {}
+        is_choice = not start.layout.is_order and len(self._poses) > 1
+        self._labels = {'salient_object': largest_seen(self._poses, self._types)} if is_choice else {}
         return self._observe()
 
     def step(self, action: Action) -> Observation:
@@ -187,7 +188,8 @@ class TabletopHost:
         start = self._begun()
         in_source = {n for n, p in self._poses.items() if _is_in_source(p)} if start.layout.is_order else set()
         known = self._referee.report(self._time_s, poses=self._poses, held=self._held, in_source=in_source)
-        return dataclasses.replace(known, instruction=start.layout.instruction, labels=self._labels)
+        labels = {**self._labels, **known.labels}
+        return dataclasses.replace(known, instruction=start.layout.instruction, labels=labels)
 
     def signals(self) -> Mapping[str, Any]:
         """The last control step: peaks of torque and contact force over its substeps, poses at its end."""

@@ -1,7 +1,7 @@
 """How the cell looks: its lights, and what lies on table, floor and platform. Physics does not know of it.
 
-Lights in OpenGL multiply pixel values, which are not linear in light; a gain on light is therefore raised to 1/gamma, so
-that a stop here is a stop of the condition laid over frames.
+Lights in OpenGL multiply pixel values, which are not linear in light; a gain on light is therefore raised to 1/gamma,
+so that a stop here is a stop of the condition laid over frames.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def assets_xml(look: Look) -> str:
         f' height="{TEXTURE_PX}"/><material name="{name}" texture="{name}" specular="0.1" shininess="0.1"/>'
         for name, color in SURFACES.items()
     )
-    return f'<texture name="sky" type="skybox" builtin="gradient" rgb1="{high}" rgb2="{low}" width="64" height="64"/>{flat}'
+    sky = f'<texture name="sky" type="skybox" builtin="gradient" rgb1="{high}" rgb2="{low}" width="64" height="64"/>'
+    return sky + flat
 
 
 def paint(model: Any, look: Look) -> None:

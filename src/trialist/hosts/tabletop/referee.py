@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trialist.episodes import Event, EventKind, Outcome
 from trialist.episodes.event import EventSource
+from trialist.geometry.score import SCORE_KIND
 from trialist.hosts.tabletop.overlap import box_overlap
 from trialist.hosts.tabletop.scene import BIN_INNER_M, TARGET_CENTER_M, WALL_HEIGHT_M
 from trialist.hosts.tabletop.task import Goal, Layout
@@ -147,9 +148,12 @@ class Referee:
             events.append(Event(t_s, EventKind.DROP_UNCOLLECTED, count=len(stray)))
         placed = sum(t.is_placed for t in wanted.values())
         lost = sum(t.is_lost for t in wanted.values()) + len(stray)
-        final = None
+        final, labels = None, {}
         if not self._layout.is_order:
-            final = min(self.overlap(t.goal, poses[n]) for n, t in wanted.items() if t.goal is not None)
+            goals = {n: t.goal for n, t in wanted.items() if t.goal is not None}
+            final = min(self.overlap(goal, poses[n]) for n, goal in goals.items())
+            apart_m = max(float(np.linalg.norm(poses[n][:3] - goal.pose[:3])) for n, goal in goals.items())
+            labels = {'score_kind': SCORE_KIND, 'score_source': 'host', 'translation_error_m': repr(apart_m)}
         return HostReport(
             success=self.outcome is Outcome.SUCCESS,
             score=float(placed) if final is None else final,
@@ -159,5 +163,6 @@ class Referee:
             items_lost=lost,
             is_unrecoverable=True if self.outcome is Outcome.FAILURE else None,
             reason=self.reason,
+            labels=labels,
             events=tuple(events),
         )
