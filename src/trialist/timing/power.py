@@ -127,9 +127,9 @@ def needed_episodes(
 ) -> NeededEpisodes:  # fmt: skip
     """Episodes a cell with which the macro-KS test would tell these two apart, with an interval from the pilot.
 
-    By default 2,000 bridges are simulated, and fewer, down to 800 (a power known to 1.4 points), over many strata.
+    By default 2,000 bridges are simulated, and fewer, down to 600 (a power known to 1.6 points), over many strata.
     """
-    few = max(800, min(2000, 24_000 // max(1, len(a.keys() & b.keys()))))
+    few = max(600, min(2000, 24_000 // max(1, len(a.keys() & b.keys()))))
     return bridge_power(
         a, b, rng=rng, per_cell=(), power=power, alpha=alpha, tau_s=tau_s, method=method, missing='drop',
         n_bridges=few if n_bridges is None else n_bridges, level=level,

@@ -38,6 +38,7 @@ from trialist.timing.scalar import Scale, scalar_label
 # Resampling one or two episodes of a cell shows no spread, and with three or four the 95 % interval of the needed N
 # holds the true one 81 to 97 % of the time; with five it does 93 to 99 %.
 FEWEST_FOR_PLANNING = 5
+MOST_STRATA_IN_THREADS = 8
 AGAINST_REFERENCE = ('hrt', 'auc_vs_reference')
 
 
@@ -404,7 +405,9 @@ def compare_all(
         if Planned(planned) is Planned.UNRESOLVED:
             arms = [(ranked[i].cells, ranked[j].cells) for i, j in pairs]
             plan = partial(_plan_unresolved, tau_s=ks_tau_s, missing=missing)
-            judged = tuple(pool.map(plan, judged, arms, streams))
+            # Many strata are many short calls, and threads would only wait for each other between them.
+            spread = pool.map if max(len(c.cells) for c in ranked) <= MOST_STRATA_IN_THREADS else map
+            judged = tuple(spread(plan, judged, arms, streams))
     letters = letter_groups(different_matrix(pairs, list(adjusted), k=len(ranked), alpha=alpha))
     names = tuple(c.policy for c in ranked)
     return AllPairs(names, dict(zip(names, letters, strict=True)), judged, tuple(map(float, adjusted)), alpha)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +132,12 @@ class Bridges:
     null_noise: tuple[Float32Array, ...]  # each (k, bridges): the same for the pooled curve
     between: FloatArray  # (strata, bridges): the null's share of the difference between the arms
     method: NullMethod
+    drifts: tuple[FloatArray, ...] = field(init=False)  # of the models, which work them out anew at every call
+    pilot_sizes: tuple[float, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, 'drifts', tuple(m.drift for m in self.models))
+        object.__setattr__(self, 'pilot_sizes', tuple(m.pilot_size for m in self.models))
 
     @property
     def n_bridges(self) -> int:
@@ -144,21 +150,16 @@ class Bridges:
         """
         weight = shrink * (1.0 if self.method is NullMethod.PAIRED_SWAP else math.sqrt(0.5))
         sups = [
-            sup_shifted(noise, weight * model.drift, per_row=row)
-            for noise, model, row in zip(self.null_noise, self.models, self.between, strict=True)
+            sup_shifted(noise, weight * drift, per_row=row)
+            for noise, drift, row in zip(self.null_noise, self.drifts, self.between, strict=True)
         ]
         scale = math.sqrt(1 - 1 / (2 * n)) if self.method is NullMethod.POOLED_BOOTSTRAP else 1.0
         return scale * float(np.quantile(np.mean(sups, axis=0), 1 - alpha))
 
     def statistics(self, n: float, *, shrink: float = 1.0) -> FloatArray:
         """(bridges,) sqrt(N) times the macro-KS when the drift is `shrink` times the one given."""
-        return np.asarray(
-            np.mean(
-                [sup_shifted(z, shrink * math.sqrt(n) * m.drift) for z, m in zip(self.noise, self.models, strict=True)],
-                axis=0,
-            ),
-            dtype=np.float64,
-        )
+        scale = shrink * math.sqrt(n)
+        return _mean_of([sup_shifted(z, scale * drift) for z, drift in zip(self.noise, self.drifts, strict=True)])
 
     def power(self, n: float, *, shrink: float, alpha: float, critical: float | None = None) -> float:
         """The chance that the test rejects at `alpha` with N episodes a cell."""
@@ -167,12 +168,19 @@ class Bridges:
 
     def pilot_statistics(self, shrink: float, *, noise_factor: float = 1.0) -> FloatArray:
         """(bridges,) macro-KS of a pilot of the given size, were the true drift `shrink` times the one given."""
-        parts = [
-            sup_shifted(z, shrink * math.sqrt(m.pilot_size) / noise_factor * m.drift)
-            * (noise_factor / math.sqrt(m.pilot_size))
-            for z, m in zip(self.noise, self.models, strict=True)
-        ]
-        return np.asarray(np.mean(parts, axis=0), dtype=np.float64)
+        scales = [math.sqrt(size) / noise_factor for size in self.pilot_sizes]
+        return _mean_of([
+            sup_shifted(z, (shrink * scale) * drift) / scale
+            for z, drift, scale in zip(self.noise, self.drifts, scales, strict=True)
+        ])  # fmt: skip
+
+
+def _mean_of(parts: Sequence[FloatArray]) -> FloatArray:
+    """The mean over strata, added up in place: there may be many."""
+    total = parts[0].copy()
+    for part in parts[1:]:
+        total += part
+    return total / len(parts)
 
 
 def simulate_bridges(
