@@ -16,6 +16,10 @@ RESULTS = FOLDER / 'results.json'
 NOT_AREAS = {'__main__', 'measure'}
 
 
+def _shown(ratio: float) -> str:
+    return f'{ratio:,.1f}' if ratio >= 1 else f'{ratio:.3f}'
+
+
 def main() -> None:
     areas = sorted(m.name for m in pkgutil.iter_modules([str(FOLDER)]) if m.name not in NOT_AREAS)
     asked = sys.argv[1:] or areas
@@ -30,7 +34,8 @@ def main() -> None:
             by_name[result.name] = result.as_json()
             mark = 'ok  ' if result.ratio >= result.target else 'LOW '
             print(
-                f'{mark}{result.name}: {result.ratio:,.1f}x {result.peer} (target {result.target:,g}x); {result.work}'
+                f'{mark}{result.name}: {_shown(result.ratio)}x {result.peer} (target {_shown(result.target)}x); '
+                f'{result.work}'
             )
     RESULTS.write_text(json.dumps([by_name[name] for name in sorted(by_name)], indent=1) + '\n')
 
