@@ -138,3 +138,10 @@ def test_a_placement_is_drawn_in_voxels(tmp_path: Path) -> None:
     figure = placement_figure(a, b, score=score_placement(a, b, threshold=0.3))
     assert save_figure(figure, tmp_path / 'p.png').stat().st_size > 10_000
     assert any('IoU' in text.get_text() for text in figure.texts)
+
+
+def test_only_what_takes_conditions_together_says_so(store: Path, tmp_path: Path) -> None:
+    told = 'conditions are taken together'
+    assert told not in trialist('plot', 'condition-drops', store, '--resamples', 50, '-o', tmp_path / 'f.svg')
+    assert told not in trialist('tables', 'doses', store)
+    assert told in trialist('tables', 'headline', store, '--tau', 30, '--resamples', 50)

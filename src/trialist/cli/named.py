@@ -35,6 +35,7 @@ def named_request(
     resamples: int,
     seed: int,
     label: str | None = None,
+    conditions_apart: bool = False,
 ) -> ShowRequest:
     """The request for a name that takes this kind of input; the wrong kind is an error that says which is wanted."""
     from trialist.cli.source import read_episodes
@@ -53,7 +54,7 @@ def named_request(
     if wanted is not Input.STORE:
         return ShowRequest(**shared)  # type: ignore[arg-type]
     store = Path(given[0])
-    episodes = tuple(read_episodes(store, where))
+    episodes = tuple(read_episodes(store, where, tell=not conditions_apart))
     everyone, marked = known_policies(tuple(read_store(store).episodes(events=False)) if where else episodes)
     return ShowRequest(episodes=episodes, store=store, known_policies=everyone, known_reference=marked, **shared)  # type: ignore[arg-type]
 

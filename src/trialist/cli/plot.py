@@ -47,7 +47,7 @@ def plot(
     from trialist.show.file import check_target
     from trialist.show.paper import listed_figures
     from trialist.show.paper_style import figure_style
-    from trialist.show.request import input_of
+    from trialist.show.request import input_of, is_apart
 
     if listed:
         print_table(list_table('Figures', listed_figures()), form)
@@ -59,7 +59,7 @@ def plot(
     check_target(output or Path(f'{name}.pdf'))
     request = named_request(
         name, input_of(draw), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
-        resamples=resamples, seed=seed,
+        resamples=resamples, seed=seed, conditions_apart=is_apart(draw),
     )  # fmt: skip
     with warnings.catch_warnings(record=True) as told, styled(chosen):
         warnings.simplefilter('always', UserWarning)

@@ -42,7 +42,7 @@ def tables(
     from trialist.errors import InputError
     from trialist.show.file import check_target, write_file
     from trialist.show.paper import listed_tables
-    from trialist.show.request import input_of
+    from trialist.show.request import input_of, is_apart
     from trialist.show.table import LatexLayout, render_all
     from trialist.show.table_catalog import find_table
 
@@ -58,7 +58,7 @@ def tables(
     build = find_table(name)
     request = named_request(
         name, input_of(build), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
-        resamples=resamples, seed=seed, label=label,
+        resamples=resamples, seed=seed, label=label, conditions_apart=is_apart(build),
     )  # fmt: skip
     shown = build(request)
     if out is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from trialist.episodes import Episode, Store, Trajectory
+from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import NotEstimable
 from trialist.report.option import Absent, ReportOptions
@@ -20,6 +20,7 @@ from trialist.safety import (
     load_registry,
     pareto_frontier,
     score_episode,
+    store_pairs,
     summarize_safety,
 )
 
@@ -57,7 +58,7 @@ def pass_trajectories(
     scoring = Scoring(options.registry or load_registry())
     found = TrajectoryPass()
     has_any = any(part.trajectories for part in store.parts())
-    for episode, trajectory in _pairs(store, episodes, where, has_any):
+    for episode, trajectory in store_pairs(store, where=where, episodes=episodes):
         if not episode.is_valid:
             continue
         if trajectory is not None:
@@ -75,17 +76,6 @@ def pass_trajectories(
         ):
             found.starts.append(start)
     return found
-
-
-def _pairs(
-    store: Store, episodes: Sequence[Episode], where: Where | None, has_any: bool
-) -> Iterator[tuple[Episode, Trajectory | None]]:
-    """Episodes with their trajectories, then those that have none."""
-    seen = set()
-    for episode, trajectory in store.trajectories(where=where) if has_any else ():
-        seen.add(episode.key)
-        yield episode, trajectory
-    yield from ((episode, None) for episode in episodes if episode.key not in seen)
 
 
 def safety_part(

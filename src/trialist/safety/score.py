@@ -21,6 +21,7 @@ from trialist.safety.witness import find_witness
 
 if TYPE_CHECKING:
     from trialist.episodes import Store
+    from trialist.episodes.select import Where
 
 Start = tuple[object, ...]
 
@@ -289,12 +290,17 @@ def score_pairs(
             yield score_episode(episode, trajectory, scoring=chosen)
 
 
-def store_pairs(store: Store) -> Iterator[tuple[Episode, Trajectory | None]]:
-    """Every counted episode of a store with its trajectory, and after them those that have none."""
+def store_pairs(
+    store: Store, *, where: Where | None = None, episodes: Iterable[Episode] | None = None
+) -> Iterator[tuple[Episode, Trajectory | None]]:
+    """Every counted episode of a store that matches, with its trajectory, and after them those that have none.
+
+    `episodes` are those that match, if they are already read.
+    """
     seen = set()
-    for episode, trajectory in store.trajectories():
+    for episode, trajectory in store.trajectories(where=where) if any(p.trajectories for p in store.parts()) else ():
         seen.add(episode.key)
         yield episode, trajectory
-    for episode in store.episodes():
+    for episode in store.episodes(where=where) if episodes is None else episodes:
         if episode.key not in seen:
             yield episode, None

@@ -27,7 +27,7 @@ from trialist.audit import (
 from trialist.errors import NotEstimable
 from trialist.robustness import episodes_by_severity
 from trialist.show.audit_figure import citation_figure, cutoff_figure, drop_forest, growth_figure, share_pies
-from trialist.show.request import Input, ShowRequest, takes
+from trialist.show.request import Input, ShowRequest, apart, takes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +38,7 @@ CALIBRATION = 'nominal'  # the record's word for the unaltered condition
 ALPHA = '0.05'
 
 
+@apart
 def draw_drops(request: ShowRequest) -> Figure:
     """What every policy loses under each condition of the store, against `nominal`, with intervals."""
     return drop_forest(recorded_drops(request))

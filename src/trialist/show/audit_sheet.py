@@ -14,12 +14,13 @@ from trialist.show.audit_leaderboard import (
 )
 from trialist.show.audit_plot import ALPHA, recorded_drops, requested_audit, requested_counts, requested_traces
 from trialist.show.audit_record import channel_table, funnel_table, grade_table, month_table, trace_table
-from trialist.show.request import Input, ShowRequest, takes
+from trialist.show.request import Input, ShowRequest, apart, takes
 from trialist.show.table import Table
 
 BASELINE_SHARES = (*range(0, 90, 10), 90, 92, 94, 95, 96, 97, 98, 99)  # percent of the full score
 
 
+@apart
 def drops(request: ShowRequest) -> list[Table]:
     """Success or score under `nominal` and under every other condition, the drop and its interval."""
     found = recorded_drops(request)

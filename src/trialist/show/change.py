@@ -152,7 +152,7 @@ def change_lead(change: StoreChange) -> tuple[Paragraph, ...]:
     worse = [s for s in change.resolved if not s.is_improvement]
     n = sum(p.n_before + p.n_after for p in change.policies)
     head: list[Words] = [
-        Words(f'{plural(len(change.policies), "policy").replace("policys", "policies")} compared on '),
+        Words(f'{plural(len(change.policies), "policy")} compared on '),
         Words(plural(n, 'valid episode'), 'episode', None, n), Words(': '),
     ]  # fmt: skip
     if not change.resolved:

@@ -46,9 +46,12 @@ def listed(names: Sequence[Words], *, joint: str = 'and') -> list[Words]:
     return pieces
 
 
+IRREGULAR = {'policy': 'policies', 'stratum': 'strata'}
+
+
 def plural(n: int, noun: str) -> str:
-    """`1 pair`, `3 pairs`."""
-    return f'{n:,} {noun}' + ('' if n == 1 else 's')
+    """`1 pair`, `3 pairs`, `2 policies`."""
+    return f'{n:,} {noun if n == 1 else IRREGULAR.get(noun, f"{noun}s")}'
 
 
 def only_text(selection: EpisodeFilter) -> str:

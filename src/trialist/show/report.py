@@ -58,8 +58,7 @@ def trial_document(report: TrialReport, *, explorer_url: str = '') -> Document:
 def _subtitle(report: TrialReport) -> str:
     quality = report.quality
     n = sum(arm.n_valid for arm in quality.arms)
-    strata = f'{len(quality.strata)} {"stratum" if len(quality.strata) == 1 else "strata"}'
-    policies = f'{len(quality.arms)} {"policy" if len(quality.arms) == 1 else "policies"}'
+    strata, policies = plural(len(quality.strata), 'stratum'), plural(len(quality.arms), 'policy')
     plan = f' · plan {report.trial.plan_hash[:12]}' if report.trial.plan_hash else ''
     return f'{policies}, {strata}, {plural(n, "valid episode")}{plan}{only_text(report.selection)}'
 

@@ -66,10 +66,9 @@ def _design(report: TrialReport) -> str:
     quality = report.quality
     n_valid = sum(arm.n_valid for arm in quality.arms)
     n_invalid = sum(arm.n_invalid for arm in quality.arms)
-    policies = len(quality.arms)
     told = (
-        f'We evaluated {policies} {"policy" if policies == 1 else "policies"} in {plural(n_valid, "valid episode")} '
-        f'over {len(quality.strata)} {"stratum" if len(quality.strata) == 1 else "strata"}'
+        f'We evaluated {plural(len(quality.arms), "policy")} in {plural(n_valid, "valid episode")} '
+        f'over {plural(len(quality.strata), "stratum")}'
     )
     if report.trial.plan_hash:
         closed = ', blinded until the trial was closed' if quality.was_blinded else ''
@@ -85,7 +84,7 @@ def _design(report: TrialReport) -> str:
             f'{n_invalid:,} further episode{"" if n_invalid == 1 else "s"} {were} invalid (the rig broke, not the '
             f'policy) and {were} not scored. '
         )
-    if quality.n_shared_scenes and policies > 1:
+    if quality.n_shared_scenes and len(quality.arms) > 1:
         were = 'was' if quality.n_shared_scenes == 1 else 'were'
         told += f'{plural(quality.n_shared_scenes, "start state")} {were} met by every policy. '
     return told.strip()

@@ -61,6 +61,17 @@ def input_of(made: Callable[..., object]) -> Input:
     return Input(getattr(made, 'wants', Input.STORE))
 
 
+def apart(made: Made) -> Made:
+    """Mark a figure's or table's function that tells conditions apart, so that none are taken together in it."""
+    made.is_apart = True  # type: ignore[attr-defined]
+    return made
+
+
+def is_apart(made: Callable[..., object]) -> bool:
+    """Whether a figure or table tells conditions apart."""
+    return bool(getattr(made, 'is_apart', False))
+
+
 def summary_of(made: Callable[..., object]) -> str:
     """The first line of what a figure's or table's function says about itself."""
     return (made.__doc__ or '').strip().partition('\n')[0]

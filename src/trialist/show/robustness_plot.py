@@ -18,7 +18,7 @@ from trialist.robustness import (
     drops_from_baseline,
     start_trial,
 )
-from trialist.show.request import ShowRequest
+from trialist.show.request import ShowRequest, apart
 from trialist.show.robustness_figure import dose_figure, drop_figure, start_figure, success_figure
 
 if TYPE_CHECKING:
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 BASELINE = 'nominal'
 
 
+@apart
 def draw_condition_success(request: ShowRequest) -> Figure:
     """Success rate of every policy under every condition, with Wilson intervals."""
     rows = condition_rows(by_severity(requested_trials(request)), n_resamples=1, rng=_rng(request))
     return success_figure(rows, looks=request.looks())
 
 
+@apart
 def draw_condition_drops(request: ShowRequest) -> Figure:
     """What each condition costs each policy, a line a condition, with intervals; filled where resolved after Holm."""
     found = drops_from_baseline(
@@ -41,6 +43,7 @@ def draw_condition_drops(request: ShowRequest) -> Figure:
     return drop_figure(found, looks=request.looks())
 
 
+@apart
 def draw_doses(request: ShowRequest) -> Figure:
     """Success against the severity of each condition that was run at several."""
     found = dose_responses(requested_trials(request), baseline=BASELINE)
@@ -49,6 +52,7 @@ def draw_doses(request: ShowRequest) -> Figure:
     return dose_figure(found, looks=request.looks())
 
 
+@apart
 def draw_starts(request: ShowRequest) -> Figure:
     """Where the object stood at the start of each episode, and which episodes succeeded."""
     found = requested_starts(request)

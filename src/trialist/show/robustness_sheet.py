@@ -19,7 +19,7 @@ from trialist.robustness import (
     swap_tests,
     swap_trial,
 )
-from trialist.show.request import ShowRequest
+from trialist.show.request import ShowRequest, apart
 from trialist.show.robustness import (
     compound_table,
     dose_table,
@@ -35,6 +35,7 @@ from trialist.show.table import Cell, Column, Table, table
 COMPOUND = 'chaos'
 
 
+@apart
 def condition_success(request: ShowRequest) -> list[Table]:
     """Success in percent: policies down, conditions across, with the counts below."""
     rows = _rows(request)
@@ -51,6 +52,7 @@ def condition_success(request: ShowRequest) -> list[Table]:
     return [table('Success by condition (%)', columns, lines, note=f'{each} a policy and condition.')]
 
 
+@apart
 def condition_drops(request: ShowRequest) -> list[Table]:
     """What each condition costs each policy in success and IoU, with intervals and corrected p-values."""
     found = drops_from_baseline(
@@ -59,6 +61,7 @@ def condition_drops(request: ShowRequest) -> list[Table]:
     return [drop_table(found)]
 
 
+@apart
 def doses(request: ShowRequest) -> list[Table]:
     """Success against the severity of each condition, with a trend test."""
     found = dose_responses(requested_trials(request), baseline=BASELINE)
@@ -67,6 +70,7 @@ def doses(request: ShowRequest) -> list[Table]:
     return [dose_table(found)]
 
 
+@apart
 def compound(request: ShowRequest) -> list[Table]:
     """Is the compound condition (`chaos`) worse than the sum of its parts?"""
     found = compound_effects(
@@ -76,6 +80,7 @@ def compound(request: ShowRequest) -> list[Table]:
     return [compound_table(found)]
 
 
+@apart
 def swap(request: ShowRequest) -> list[Table]:
     """Does the policy act on the instruction? The same scenes under other instructions."""
     store = read_store(request.store) if request.store is not None else None
@@ -88,12 +93,14 @@ def swap(request: ShowRequest) -> list[Table]:
     return [swap_table(found)]
 
 
+@apart
 def spatial(request: ShowRequest) -> list[Table]:
     """Does success depend on where the object started?"""
     found = spatial_sensitivities(requested_starts(request), n_resamples=request.n_resamples, rng=_rng(request))
     return [spatial_table(found)]
 
 
+@apart
 def splits_by_policy(request: ShowRequest) -> list[Table]:
     """SR, IoU and translation error of every split, a line a policy: under the nominal condition if it was run."""
     rows = _rows(request)
@@ -106,6 +113,7 @@ def splits_by_policy(request: ShowRequest) -> list[Table]:
     ]
 
 
+@apart
 def splits_by_condition(request: ShowRequest) -> list[Table]:
     """SR, IoU and translation error of every split, a line a condition, one table a policy."""
     rows = _rows(request)
@@ -115,6 +123,7 @@ def splits_by_condition(request: ShowRequest) -> list[Table]:
     ]
 
 
+@apart
 def split_estimates(request: ShowRequest) -> list[Table]:
     """Success rate, IoU and translation error of every policy and condition, with intervals."""
     return [estimate_table(_rows(request, n_resamples=request.n_resamples))]
