@@ -64,9 +64,9 @@ def test_zero_successes_are_censored_at_the_real_duration_and_keep_their_ghosts(
 
 
 @pytest.mark.parametrize(
-    ('flag', 'wanted'), [(True, (INF, True, 'failure')), (False, (12, False, 'tail')), (None, (12, False, 'tail'))]
+    ('flag', 'wanted'), [(True, (INF, True, 'failure')), (False, (12, False, 'tail')), (None, (INF, True, 'failure'))]
 )
-def test_a_failure_is_a_ghost_only_where_the_host_says_unrecoverable(flag: bool | None, wanted: object) -> None:
+def test_a_failure_is_a_ghost_unless_the_record_says_that_it_could_be_mended(flag: bool | None, wanted: object) -> None:
     assert rows(episode('failure', 12, is_unrecoverable=flag)) == [wanted]
 
 

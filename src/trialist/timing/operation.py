@@ -18,6 +18,7 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 INFINITE = float('inf')
+CAP_SLACK = 0.005  # a share of the time cap: control steps and clocks round
 DROP_KINDS = (EventKind.DROP_OUTSIDE, EventKind.DROP_UNCOLLECTED)
 
 
@@ -29,7 +30,16 @@ class Cause(enum.StrEnum):
     DROP_OUTSIDE = 'drop_outside'
     DROP_UNCOLLECTED = 'drop_uncollected'
     SAFETY_STOP = 'safety_stop'
-    FAILURE = 'failure'  # the host says that it could not have been mended
+    FAILURE = 'failure'  # the episode ended in failure before its time cap
+
+
+class Unit(enum.StrEnum):
+    """What varies independently: two episodes of one unit count as one when uncertainty is judged."""
+
+    START = 'start state'  # equal task, condition and instance (or seed, where there is no instance)
+    EPISODE = 'episode'
+    SESSION = 'session'
+    OPERATOR = 'operator'
 
 
 class BatchRule(enum.StrEnum):
@@ -54,6 +64,9 @@ class Operations:
     scored: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (E,)
     n_invalid: int = 0
     scenes: tuple[Hashable, ...] | None = None  # (E,) what makes two policies' episodes a matched pair
+    units: tuple[Hashable, ...] | None = None  # (E,) the unit of each scored episode; None: a unit of its own
+    lost: BoolArray | None = None  # (n,) censored before the episode's time cap, by something else than the clock
+    unit: Unit = Unit.EPISODE  # what `units` are
 
     def __post_init__(self) -> None:
         durations_s, observed = checked_times(self.durations_s, self.observed)
@@ -65,7 +78,10 @@ class Operations:
             ('durations_s', durations_s), ('observed', observed), ('episode', episode), ('scored', scored)
         ):  # fmt: skip
             object.__setattr__(self, name, value)
-        for name, rows, wanted in (('cause', self.cause, len(episode)), ('scenes', self.scenes, len(scored))):
+        for name, rows, wanted in (
+            ('cause', self.cause, len(episode)), ('scenes', self.scenes, len(scored)),
+            ('units', self.units, len(scored)), ('lost', self.lost, len(episode)),
+        ):  # fmt: skip
             if rows is not None and len(rows) != wanted:
                 raise InputError(f'{name} has {len(rows)} entries, wanted {wanted}')
 
@@ -87,6 +103,28 @@ class Operations:
         """(n,) the place of each operation's episode in `scored`: 0 to n_episodes - 1."""
         return np.searchsorted(self.scored, self.episode).astype(np.int64)
 
+    @property
+    def unit_codes(self) -> IntArray:
+        """(E,) the number of each scored episode's unit: 0 to n_units - 1, in order of first appearance."""
+        if self.units is None:
+            return np.arange(self.n_episodes, dtype=np.int64)
+        codes: dict[Hashable, int] = {}
+        labels = [(place, None) if label is None else label for place, label in enumerate(self.units)]
+        return np.array([codes.setdefault(label, len(codes)) for label in labels], dtype=np.int64)
+
+    @property
+    def n_units(self) -> int:
+        return int(self.unit_codes.max(initial=-1)) + 1
+
+    def by_unit(self) -> Operations:
+        """The same operations with units in the place of episodes, so that whole units are left out or resampled."""
+        codes = self.unit_codes
+        return Operations(
+            durations_s=self.durations_s, observed=self.observed, episode=codes[self.cluster], cause=self.cause,
+            scored=np.unique(codes), n_invalid=self.n_invalid, lost=self.lost, unit=self.unit,
+            units=None if self.units is None else _first_labels(self.units, codes),
+        )  # fmt: skip
+
     def count(self, cause: Cause) -> int:
         """Operations that ended by `cause`."""
         if self.cause is None:
@@ -105,7 +143,15 @@ class Operations:
             cause=None if self.cause is None else tuple(self.cause[i] for i in index),
             scored=np.arange(len(rows), dtype=np.int64),
             scenes=None if self.scenes is None else tuple(self.scenes[c] for c in clusters),
+            units=None if self.units is None else tuple(self.units[c] for c in clusters),
+            lost=None if self.lost is None else self.lost[index],
+            unit=self.unit,
         )
+
+
+def _first_labels(labels: tuple[Hashable, ...], codes: IntArray) -> tuple[Hashable, ...]:
+    first = np.unique(codes, return_index=True)[1]
+    return tuple(labels[place] for place in first)
 
 
 def checked_times(durations_s: ArrayLike, observed: ArrayLike) -> tuple[FloatArray, BoolArray]:
@@ -129,14 +175,21 @@ def checked_times(durations_s: ArrayLike, observed: ArrayLike) -> tuple[FloatArr
     return times, flags
 
 
-def operations(episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED) -> Operations:
-    """The operations of these episodes; INVALID ones are counted in `n_invalid` and not scored."""
-    rule = BatchRule(batch)
+def operations(
+    episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED, unit: Unit | str = Unit.START
+) -> Operations:
+    """The operations of these episodes; INVALID ones are counted in `n_invalid` and not scored.
+
+    `unit` says what varies independently. Episodes of one start state are one unit, also where they were not recorded
+    as repeats; an episode without a seed and an instance (or a session, an operator) is a unit of its own.
+    """
+    rule, kind = BatchRule(batch), Unit(unit)
     if isinstance(episodes, Episode):
         raise InputError('wanted episodes, found a single Episode; pass [episode]')
-    rows: list[tuple[float, bool, int, Cause]] = []
+    rows: list[tuple[float, bool, int, Cause, bool]] = []
     scored: list[int] = []
     scenes: list[Hashable] = []
+    units: list[Hashable] = []
     n_invalid = 0
     for index, episode in enumerate(episodes):
         if not isinstance(episode, Episode):
@@ -146,7 +199,11 @@ def operations(episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRul
             continue
         scored.append(index)
         scenes.append(scene_of(episode))
-        rows.extend((t, seen, index, cause) for t, seen, cause in _episode_operations(episode, rule))
+        units.append(unit_of(episode, kind))
+        early = not ends_at_cap(episode)
+        rows.extend(
+            (t, seen, index, cause, early and not seen) for t, seen, cause in _episode_operations(episode, rule)
+        )
     return Operations(
         durations_s=np.array([r[0] for r in rows], dtype=np.float64),
         observed=np.array([r[1] for r in rows], dtype=np.bool_),
@@ -155,6 +212,9 @@ def operations(episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRul
         scored=np.array(scored, dtype=np.int64),
         n_invalid=n_invalid,
         scenes=tuple(scenes),
+        units=tuple(units),
+        lost=np.array([r[4] for r in rows], dtype=np.bool_),
+        unit=kind,
     )
 
 
@@ -183,19 +243,29 @@ def scene_of(episode: Episode) -> Scene | None:
     return Scene(episode.benchmark, episode.task, condition, episode.instance, episode.repeat, episode.seed)
 
 
+def unit_of(episode: Episode, unit: Unit = Unit.START) -> Hashable:
+    """The label of the unit that the episode belongs to; None when it is a unit of its own."""
+    if unit is Unit.START:
+        scene = scene_of(episode)
+        return None if scene is None else replace(scene.start, repeat=0)
+    if unit is Unit.EPISODE:
+        return None
+    return (episode.session if unit is Unit.SESSION else episode.operator) or None
+
+
 def stratum_of(episode: Episode) -> str:
     """The cell an episode belongs to within its policy: its stratum, or its task where none is given."""
     return episode.stratum or episode.task
 
 
 def operations_by_stratum(
-    episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED
+    episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED, unit: Unit | str = Unit.START
 ) -> dict[str, Operations]:
     """Stratum -> Operations, strata sorted by name; indices count within each stratum's own episodes."""
     groups: dict[str, list[Episode]] = {}
     for episode in episodes:
         groups.setdefault(stratum_of(episode), []).append(episode)
-    return {name: operations(groups[name], batch=batch) for name in sorted(groups)}
+    return {name: operations(groups[name], batch=batch, unit=unit) for name in sorted(groups)}
 
 
 def pool(cells: Mapping[str, Operations]) -> Operations:
@@ -204,6 +274,8 @@ def pool(cells: Mapping[str, Operations]) -> Operations:
     starts = np.cumsum([0, *(p.n_episodes for p in parts)])
     causes = [p.cause for p in parts]
     scenes = [p.scenes for p in parts]
+    units = [p.units for p in parts]
+    lost = [p.lost for p in parts]
     return Operations(
         durations_s=_concatenate([p.durations_s for p in parts], np.float64),
         observed=_concatenate([p.observed for p in parts], np.bool_),
@@ -212,6 +284,9 @@ def pool(cells: Mapping[str, Operations]) -> Operations:
         scored=np.arange(starts[-1], dtype=np.int64),
         n_invalid=sum(p.n_invalid for p in parts),
         scenes=None if None in scenes else tuple(s for part in scenes if part is not None for s in part),
+        units=None if None in units else tuple(u for part in units if part is not None for u in part),
+        lost=None if any(p is None for p in lost) else _concatenate([p for p in lost if p is not None], np.bool_),
+        unit=parts[0].unit if parts else Unit.EPISODE,
     )
 
 
@@ -282,9 +357,27 @@ def _is_unfinished(episode: Episode, *, placed: int, lost: int) -> bool:
 def _last_operation(episode: Episode, tail_s: float) -> tuple[float, bool, Cause]:
     if is_safety_stopped(episode):
         return INFINITE, True, Cause.SAFETY_STOP
-    if episode.outcome is Outcome.FAILURE and episode.is_unrecoverable:
+    if is_final_failure(episode):
         return INFINITE, True, Cause.FAILURE
     return tail_s, False, Cause.TAIL
+
+
+def is_final_failure(episode: Episode) -> bool:
+    """Whether the episode failed for good: such an end tells of the policy, so it can't be taken as mere censoring.
+
+    A failure at the time cap is a time-out, and one that the record says could have been mended is censored, unless
+    the host says that it could not.
+    """
+    if episode.outcome is not Outcome.FAILURE or episode.is_unrecoverable is False:
+        return False
+    return episode.is_unrecoverable is True or episode.time_cap_s is None or not ends_at_cap(episode)
+
+
+def ends_at_cap(episode: Episode) -> bool:
+    """Whether the clock ended the episode; without a recorded cap a time-out is taken at its word."""
+    if episode.time_cap_s is None:
+        return episode.outcome is Outcome.TIMEOUT
+    return episode.duration_s >= episode.time_cap_s * (1 - CAP_SLACK)
 
 
 def is_safety_stopped(episode: Episode) -> bool:

@@ -1,0 +1,202 @@
+"""Differences of macro means with an allowance for what has not been seen yet: the rule behind "better".
+
+A mean of a bounded quantity (a time up to tau, a success) hides what has not happened: without a failure among n units
+3.2 / n of them may still fail, with a chance of 4 % to have seen none, and no resampling scheme can show it. So z^2
+unseen units at the far end of the scale are added to the jackknife variance: for the claim that a's mean is lower, at
+a's high end and at b's low end. A unit of a stratum moves the macro mean by (end - mean) / (strata x units there); the
+stratum in which an unseen unit would move it most is the one that counts, so that the rule also holds where strata
+have few units, another end or another mean than the rest. Degrees of freedom are Satterthwaite's with the allowance
+taken as known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from trialist.errors import InputError
+from trialist.stats.argument import FloatArray, check_count, check_open_unit
+from trialist.stats.interval import Interval
+from trialist.stats.normal import STANDARD
+
+FEWEST_PER_CELL = 3
+FEWEST_STRATA = 3  # for an interval of new strata
+SMALLEST_P = 1e-12
+HALVINGS = 60
+Numbers = FloatArray | float
+ENDLESS = 1e12  # degrees of freedom from which t is normal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MacroArm:
+    """One policy's means of a bounded quantity, one a stratum, and the units behind each.
+
+    `is_linked` says that units reach over several strata (sessions, operators): one unseen then moves them all.
+    """
+
+    means: FloatArray  # (strata,)
+    low: FloatArray  # (strata,) the smallest value there can be
+    high: FloatArray  # (strata,) the largest
+    n_units: FloatArray  # (strata,) units that were followed to the end
+    is_linked: bool = False
+
+    @property
+    def value(self) -> float:
+        return math.fsum(self.means.tolist()) / len(self.means)
+
+    def unseen(self, end: FloatArray) -> float:
+        """How far one unit at `end` would move the macro mean, where it would move it most."""
+        moves = np.abs(end - self.means) / (len(self.means) * self.n_units)
+        return float(moves.sum() if self.is_linked else moves.max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """The variance of a macro quantity as a sum of independent estimated terms, each with its degrees of freedom."""
+
+    terms: FloatArray  # (k,)
+    dof: FloatArray  # (k,)
+
+    @property
+    def variance(self) -> float:
+        return math.fsum(self.terms.tolist())
+
+    def degrees(self, unseen: float) -> float:
+        """Satterthwaite's degrees of freedom with `unseen` added to the variance as a known part."""
+        return float(satterthwaite(self.terms, self.dof, unseen))
+
+
+def satterthwaite(terms: FloatArray, dof: FloatArray, unseen: Numbers) -> FloatArray:
+    """(...,) degrees of freedom of sums (..., k) of variances, at least the fewest of any term."""
+    total = terms.sum(axis=-1) + unseen
+    below = (terms**2 / dof).sum(axis=-1)
+    with np.errstate(divide='ignore', invalid='ignore'):
+        degrees = np.where(below > 0, total**2 / below, ENDLESS)
+    least: FloatArray = np.clip(degrees, dof.min(axis=-1), ENDLESS)
+    return least
+
+
+def reaches(variance: Numbers, degrees: Numbers, unseen: Numbers, alpha: float) -> FloatArray:
+    """T times the standard error, two-sided at alpha, with the allowance inside; arrays broadcast."""
+    from scipy.special import ndtri, stdtrit
+
+    high = 1 - alpha / 2
+    t = np.where(degrees >= ENDLESS, ndtri(high), stdtrit(np.minimum(degrees, ENDLESS), high))
+    found: FloatArray = t * np.sqrt(variance + unseen)
+    return found
+
+
+def allowance_z(alpha: float) -> float:
+    """The z of the allowance: one-sided, because errors by unseen units all fall on one side."""
+    return max(0.0, STANDARD.inv_cdf(1 - alpha))
+
+
+def reach(spread: Spread, moved: float, alpha: float) -> float:
+    """How far from the estimate the rule looks; `moved` is the sum of squared moves of one unseen unit an arm."""
+    unseen = allowance_z(alpha) ** 2 * moved
+    return float(reaches(spread.variance, spread.degrees(unseen), unseen, alpha))
+
+
+def smallest_alpha(gap: float, bound: Callable[[float], float]) -> float:
+    """The smallest alpha at which `gap` exceeds bound(alpha), by bisection on its logarithm; 1 where none does."""
+    if not gap > 0:
+        return 1.0
+    low, high = math.log(SMALLEST_P), 0.0
+    if gap > bound(SMALLEST_P):
+        return SMALLEST_P
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if gap > bound(math.exp(middle)) else (middle, high)
+    return math.exp(high)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MacroDifference:
+    """Second minus first macro mean: positive says that the first is lower (sooner, where the quantity is a time).
+
+    `p_value` is two-sided: the smallest alpha at which the rule calls the sign.
+    """
+
+    difference: float
+    variance: float
+    moved_low: float  # squared moves by one unseen unit an arm, towards a smaller difference
+    moved_high: float  # and towards a larger one
+    spread: Spread
+
+    def interval(self, level: float = 0.95) -> Interval:
+        alpha = 1 - check_open_unit('level', level)
+        below, above = (reach(self.spread, moved, alpha) for moved in (self.moved_low, self.moved_high))
+        return Interval(self.difference - below, self.difference + above)
+
+    @property
+    def p_value(self) -> float:
+        moved = self.moved_low if self.difference > 0 else self.moved_high
+        return smallest_alpha(abs(self.difference), lambda alpha: reach(self.spread, moved, alpha))
+
+    def p_above(self, threshold: float) -> float:
+        """One-sided p-value of "the difference is at most `threshold`"."""
+        gap = self.difference - threshold
+        return smallest_alpha(gap, lambda alpha: reach(self.spread, self.moved_low, alpha)) / 2 if gap > 0 else 1.0
+
+    def p_below(self, threshold: float) -> float:
+        """One-sided p-value of "the difference is at least `threshold`"."""
+        gap = threshold - self.difference
+        return smallest_alpha(gap, lambda alpha: reach(self.spread, self.moved_high, alpha)) / 2 if gap > 0 else 1.0
+
+    def allowance(self, alpha: float, *, towards_zero: bool = True) -> float:
+        """The u of the rule for the sign that the difference has (or for the other side)."""
+        toward_low = (self.difference > 0) == towards_zero
+        return allowance_z(alpha) ** 2 * (self.moved_low if toward_low else self.moved_high)
+
+    def degrees(self, alpha: float) -> float:
+        return self.spread.degrees(self.allowance(alpha))
+
+
+def macro_difference(first: MacroArm, second: MacroArm, spread: Spread) -> MacroDifference:
+    """The rule's difference second - first from two arms over the same strata and the variance of their contrast."""
+    if len(first.means) != len(second.means):
+        raise InputError(f'both arms need the same strata, found {len(first.means)} and {len(second.means)}')
+    return MacroDifference(
+        difference=second.value - first.value,
+        variance=spread.variance,
+        moved_low=first.unseen(first.high) ** 2 + second.unseen(second.low) ** 2,
+        moved_high=first.unseen(first.low) ** 2 + second.unseen(second.high) ** 2,
+        spread=spread,
+    )
+
+
+def macro_interval(arm: MacroArm, spread: Spread, *, level: float = 0.95) -> Interval:
+    """The rule's interval of one policy's macro mean, kept within the scale."""
+    alpha = 1 - check_open_unit('level', level)
+    below, above = (reach(spread, arm.unseen(end) ** 2, alpha) for end in (arm.low, arm.high))
+    floor, ceiling = float(arm.low.mean()), float(arm.high.mean())
+    return Interval(max(arm.value - below, floor), min(arm.value + above, ceiling))
+
+
+def new_strata_spread(values: FloatArray, spread: Spread) -> Spread:
+    """The variance of a macro value as one for strata yet to come: that between strata, or within if it is larger."""
+    strata = check_count('strata', len(values), least=FEWEST_STRATA)
+    between = float(np.var(values, ddof=1)) / strata
+    return Spread(np.array([max(between, spread.variance)]), np.array([strata - 1.0]))
+
+
+def fewest_units(n_pairs: int = 1, *, alpha: float = 0.05) -> int:
+    """Units a policy below which no pair can be called, however far apart: sqrt(2) K, rounded up.
+
+    >>> fewest_units(1), fewest_units(6), fewest_units(15)
+    (5, 9, 12)
+    """
+    return math.ceil(math.sqrt(2) * allowance_factor(n_pairs, alpha=alpha))
+
+
+def allowance_factor(n_pairs: int = 1, *, alpha: float = 0.05) -> float:
+    """K: the moves of one unseen unit that a difference must exceed when nothing varies; Bonferroni over pairs.
+
+    >>> [round(allowance_factor(k), 1) for k in (1, 6, 15)]
+    [3.2, 6.3, 8.0]
+    """
+    each = check_open_unit('alpha', alpha) / check_count('n_pairs', n_pairs, least=1)
+    return STANDARD.inv_cdf(1 - each / 2) * STANDARD.inv_cdf(1 - each)

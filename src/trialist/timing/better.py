@@ -1,0 +1,222 @@
+"""Which of two policies is better on average over these strata: a test, not an interval read off.
+
+The primary endpoint is compared by the jackknife over units with an allowance for what has not been seen
+(trialist.stats.allowance), on the common follow-up of both arms. `docs/concepts/verdicts.md` has its measured size,
+power and price. No random number enters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trialist.errors import InputError
+from trialist.stats.allowance import (
+    FEWEST_STRATA,
+    MacroDifference,
+    fewest_units,
+    macro_difference,
+    macro_interval,
+    new_strata_spread,
+)
+from trialist.stats.argument import check_open_unit
+from trialist.stats.interval import Interval
+from trialist.timing.follow_up import common_follow_up
+from trialist.timing.operation import Operations, Unit
+from trialist.timing.unit import (
+    ArmMeans,
+    Endpoint,
+    arm_means,
+    contrast_spread,
+    followed_to,
+    matched_cells,
+    tau_of,
+)
+
+LOWER_IS_BETTER = (Endpoint.RMST, Endpoint.HARD_FAILURE)
+
+
+@dataclass(frozen=True, slots=True)
+class MacroEstimate:
+    """A macro value with the rule's interval for these strata, and a wider one for strata yet to come."""
+
+    value: float
+    interval: Interval | None
+    new_strata: Interval | None
+    n_units: int
+    level: float
+    withheld: str = ''  # why there is no interval
+    withheld_new_strata: str = ''
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Better:
+    """Whether a is better than b on average over these strata; every difference is oriented so that > 0 favours a.
+
+    `p_value` is two-sided and uncorrected: correct it over all pairs (Holm) and name a winner where the corrected value
+    is at most alpha. It is None where the rule was not applied, and `withheld` says why.
+    """
+
+    endpoint: Endpoint
+    difference: float  # macro, oriented
+    interval: Interval | None
+    new_strata: Interval | None  # the same for strata yet to come
+    p_value: float | None
+    variance: float
+    allowance_a: float  # u for "a is better"
+    allowance_b: float  # u for "b is better"
+    degrees: float
+    mean_a: MacroEstimate
+    mean_b: MacroEstimate
+    tau_s: Mapping[str, float]  # as used, after cutting at the common follow-up
+    shortened: tuple[str, ...]  # strata in which the follow-up cut tau
+    is_paired: bool
+    unit: Unit
+    n_units: tuple[int, int]
+    n_left_out: tuple[int, int]  # episodes without a matched start, when paired
+    level: float
+    ks_refused: str  # why curves may not be compared by shuffled labels
+    withheld: str = ''
+    rule: MacroDifference | None = None
+
+    @property
+    def favoured(self) -> str | None:
+        """'a' or 'b', by the sign of the difference; not yet a verdict."""
+        return None if self.difference == 0 else 'a' if self.difference > 0 else 'b'
+
+    def interval_at(self, level: float) -> Interval | None:
+        """The rule's interval at another level, such as one that is simultaneous over pairs."""
+        return None if self.rule is None or self.withheld else self.rule.interval(level)
+
+
+def better(
+    a: Mapping[str, Operations], b: Mapping[str, Operations], *, tau_s: float | Mapping[str, float],
+    paired: bool = False, level: float = 0.95, n_pairs: int = 1, endpoint: Endpoint | str = Endpoint.RMST,
+) -> Better:  # fmt: skip
+    """Test "a is better than b" on the macro endpoint, with start states (or what `operations` was given) as units.
+
+    `a`, `b` map stratum -> Operations, with the same strata. `paired` takes the units that both policies ran and leaves
+    each out of both arms at once. `n_pairs` is how many pairs are compared in all: it decides whether any winner could
+    be named, not the p-value.
+    """
+    kind, alpha = Endpoint(endpoint), 1 - check_open_unit('level', level)
+    if a.keys() != b.keys():
+        lone = sorted(a.keys() ^ b.keys())
+        raise InputError(f'both policies need the same strata; only one has: {", ".join(lone)}')
+    before = [sum(c.n_episodes for c in cells.values()) for cells in (a, b)]
+    if paired:
+        a, b = matched_cells(a, {s: b[s] for s in a})
+        if not a:
+            raise InputError('no start state was run by both policies, so nothing can be paired; compare unpaired')
+    follow = common_follow_up(a, b, tau_s)
+    taus = {s: max(t, np.finfo(float).tiny) for s, t in follow.tau_s.items()}
+    first, second = arm_means(a, taus, kind), arm_means(b, taus, kind)
+    rule = _oriented(first, second, kind, is_paired=paired)
+    withheld = _withheld(first, second, taus, n_pairs=n_pairs, alpha=alpha)
+    spread = rule.spread
+    return Better(
+        endpoint=kind,
+        difference=rule.difference,
+        interval=None if withheld else rule.interval(level),
+        new_strata=None if withheld else _new_strata_interval(first, second, rule, kind, level),
+        p_value=None if withheld else rule.p_value,
+        variance=spread.variance,
+        allowance_a=_allowance(rule.moved_low, alpha),
+        allowance_b=_allowance(rule.moved_high, alpha),
+        degrees=rule.degrees(alpha),
+        mean_a=macro_estimate(first, level=level),
+        mean_b=macro_estimate(second, level=level),
+        tau_s=taus,
+        shortened=follow.shortened,
+        is_paired=paired,
+        unit=first.unit,
+        n_units=(first.n_units, second.n_units),
+        n_left_out=(before[0] - _episodes(a), before[1] - _episodes(b)),
+        level=level,
+        ks_refused=follow.ks_refused,
+        withheld=withheld,
+        rule=rule,
+    )
+
+
+def _episodes(cells: Mapping[str, Operations]) -> int:
+    return sum(c.n_episodes for c in cells.values())
+
+
+def _allowance(moved: float, alpha: float) -> float:
+    from trialist.stats.allowance import allowance_z
+
+    return allowance_z(alpha) ** 2 * moved
+
+
+def _oriented(first: ArmMeans, second: ArmMeans, endpoint: Endpoint, *, is_paired: bool) -> MacroDifference:
+    spread = contrast_spread(first, second, is_paired=is_paired)
+    if endpoint in LOWER_IS_BETTER:
+        return macro_difference(first.macro, second.macro, spread)
+    return macro_difference(second.macro, first.macro, spread)
+
+
+def _withheld(first: ArmMeans, second: ArmMeans, taus: Mapping[str, float], *, n_pairs: int, alpha: float) -> str:
+    for name, arm in (('a', first), ('b', second)):
+        if problem := arm.problem():
+            return f'policy {name}: {problem}'
+    unwatched = [s for s, t in taus.items() if t <= np.finfo(float).tiny]
+    if unwatched:
+        return f'nobody was watched for any time in {unwatched[0]}'
+    least = fewest_units(n_pairs, alpha=alpha)
+    found = min(first.n_units, second.n_units)
+    if found < least:
+        pairs = '1 pair' if n_pairs == 1 else f'{n_pairs} pairs'
+        return f'{found} {first.unit}s per policy; with {pairs} no winner can be named below {least}'
+    return ''
+
+
+def _new_strata_interval(
+    first: ArmMeans, second: ArmMeans, rule: MacroDifference, endpoint: Endpoint, level: float
+) -> Interval | None:
+    if len(first.cells) < FEWEST_STRATA:
+        return None
+    sign = 1.0 if endpoint in LOWER_IS_BETTER else -1.0
+    values = sign * (second.macro.means - first.macro.means)
+    spread = new_strata_spread(values, rule.spread)
+    return MacroDifference(rule.difference, spread.variance, rule.moved_low, rule.moved_high, spread).interval(level)
+
+
+def macro_estimate(arm: ArmMeans, *, level: float = 0.95) -> MacroEstimate:
+    """One policy's macro endpoint with the rule's intervals, or the reasons why not."""
+    macro, problem = arm.macro, arm.problem()
+    few = '' if len(arm.cells) >= FEWEST_STRATA else f'{len(arm.cells)} strata; at least {FEWEST_STRATA} are needed'
+    new = None
+    if not (problem or few):
+        new = macro_interval(macro, new_strata_spread(macro.means, arm.spread), level=level)
+    return MacroEstimate(
+        value=macro.value,
+        interval=None if problem else macro_interval(macro, arm.spread, level=level),
+        new_strata=new,
+        n_units=arm.n_units,
+        level=level,
+        withheld=problem,
+        withheld_new_strata=problem or few,
+    )
+
+
+def endpoint_estimate(
+    cells: Mapping[str, Operations], *, tau_s: float | Mapping[str, float], endpoint: Endpoint | str = Endpoint.RMST,
+    level: float = 0.95,
+) -> MacroEstimate:  # fmt: skip
+    """One policy's macro RMST, F(tau) or hard failure with intervals that cover from three units per cell on.
+
+    A stratum that was followed for less than tau is refused an interval: its mean up to tau is not known.
+    """
+    kind = Endpoint(endpoint)
+    found = macro_estimate(arm_means(cells, tau_s, kind), level=level)
+    if kind is Endpoint.HARD_FAILURE:
+        return found
+    short = {s: followed_to(c) for s, c in cells.items() if followed_to(c) < tau_of(tau_s, s) * (1 - 1e-9)}
+    if not short or found.withheld:
+        return found
+    stratum, end_s = min(short.items(), key=lambda item: item[1])
+    reason = f'{stratum} was followed to {end_s:g} s, less than tau = {tau_of(tau_s, stratum):g} s'
+    return MacroEstimate(found.value, None, None, found.n_units, level, reason, reason)
