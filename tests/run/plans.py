@@ -7,7 +7,7 @@ from typing import Any
 
 from trialist.episodes import Episode, Store, Trajectory
 from trialist.run import TrialPlan
-from trialist.run.declaration import read_table
+from trialist.declaration import read_table
 
 FAST, SLOW = 'zebrafinch-large', 'quokka-mini'
 

@@ -26,7 +26,7 @@ from trialist.run import (
     check_conventions,
     run_episode,
 )
-from trialist.run.declaration import read_table
+from trialist.declaration import read_table
 from trialist.run.fault import FaultKind
 from trialist.run.limit import Limiter
 from trialist.run.plan import FaultOptions, LimitOptions, LoopOptions, RecordingOptions

@@ -46,7 +46,7 @@ class FieldPosition:
 @cache
 def read_survey() -> tuple[SurveyedPaper, ...]:
     """The survey of PhAIL's Table 5, in its order."""
-    text = resources.files('trialist.stats').joinpath('data', 'survey.toml').read_text(encoding='utf-8')
+    text = resources.files('trialist.planning').joinpath('data', 'survey.toml').read_text(encoding='utf-8')
     return tuple(
         SurveyedPaper(
             name=str(row['name']),

@@ -16,8 +16,9 @@ from typing import Any
 
 from trialist.episodes.episode import ParameterValue
 from trialist.episodes.provenance import PolicyCard
+from trialist.declaration import read_table
 from trialist.errors import InputError, UnknownName
-from trialist.run.declaration import read_table
+from trialist.planning.analysis_plan import AnalysisPlan
 
 HASH_HEX_DIGITS = 32
 LATER_KEYS = (
@@ -350,6 +351,7 @@ class TrialPlan:
     stopping: StoppingOptions = field(default_factory=StoppingOptions)
     recording: RecordingOptions = field(default_factory=RecordingOptions)
     blinding: BlindingOptions = field(default_factory=BlindingOptions)
+    analysis: AnalysisPlan | None = None  # declared with the trial, and part of its hash
 
     def __post_init__(self) -> None:
         check_plan(self)
@@ -366,6 +368,8 @@ class TrialPlan:
             for name in LATER_KEYS:
                 if name in entry and not entry[name]:
                     del entry[name]
+        if values['analysis'] is None:
+            del values['analysis']  # plans without one keep the hash they had
         return json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
 
     def cells(self) -> tuple[Cell, ...]:

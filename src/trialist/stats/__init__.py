@@ -26,6 +26,7 @@ from trialist.stats.bootstrap import (
     resample_counts,
     weighted_mean,
 )
+from trialist.stats.estimate import Estimate, Rate, absent_estimate
 from trialist.stats.exact import barnard, barnard_p_values, barnard_region, exact_mcnemar
 from trialist.stats.interval import Interval, Significance
 from trialist.stats.mean_ratio import MeanCell, RatioNonInferiority, clustered_covariance, ratio_noninferiority
@@ -47,6 +48,7 @@ __all__ = [
     'ArmCounts',
     'BetaPosterior',
     'Bootstrap',
+    'Estimate',
     'Interval',
     'MeanCell',
     'NonInferiority',
@@ -54,10 +56,12 @@ __all__ = [
     'Permutation',
     'Profile',
     'Ranks',
+    'Rate',
     'RatioNonInferiority',
     'Significance',
     'Verdict',
     'Wald',
+    'absent_estimate',
     'aggregate',
     'barnard',
     'barnard_p_values',

@@ -3,12 +3,11 @@
 import importlib
 from typing import Any
 
-from trialist.stats import Verdict
+from trialist.stats import Estimate, Verdict
 from trialist.timing.band import Band, BandKind, curve_band, macro_band
 from trialist.timing.cohort import Cohort, cohorts, find_cohort, find_reference
 from trialist.timing.contrast import ScalarTest, StratumDifference, scalar_tests, stratum_differences
 from trialist.timing.curve import SuccessCurve, clustered_variance, macro_curve, rmst, success_curve
-from trialist.timing.estimate import Estimate
 from trialist.timing.failure import FailureModes, failure_modes
 from trialist.timing.ks import MacroKS, PValueRule, ks_distance, macro_ks
 from trialist.timing.label import LabelSensitivity, label_sensitivity, sensitivity_table

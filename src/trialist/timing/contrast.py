@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.stats import bonferroni, holm
+from trialist.stats import Estimate, bonferroni, holm
 from trialist.stats.argument import check_count
 from trialist.timing.cohort import Cohort
 from trialist.timing.curve import check_tau
-from trialist.timing.estimate import Estimate, difference, estimate, resampled_cells
+from trialist.timing.estimate import difference, estimate, resampled_cells
 from trialist.timing.ks import TIE_SLACK, PValueRule, match_scenes, p_value_of
 from trialist.timing.operation import Operations
 from trialist.timing.reference import shared_strata

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from trialist.errors import NotEstimable
-from trialist.stats import Interval, bootstrap_interval
+from trialist.stats import Estimate, Interval, absent_estimate, bootstrap_interval
 from trialist.stats.argument import check_count
 from trialist.timing.jackknife import scalar_jackknife
 from trialist.timing.operation import FloatArray, IntArray, Operations
@@ -24,25 +24,6 @@ from trialist.timing.resample import (
 )
 
 Kept = TypeVar('Kept')
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A value with its percentile and BCa intervals; what can't be estimated is None, and `note` says why."""
-
-    value: float | None
-    percentile: Interval | None
-    bca: Interval | None
-    note: str = ''
-
-    def excludes(self, null: float) -> bool:
-        """Whether the percentile interval leaves out `null`."""
-        return self.percentile is not None and self.percentile.excludes(null)
-
-
-def absent(note: str) -> Estimate:
-    """An estimate that does not exist, and why."""
-    return Estimate(None, None, None, note)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,9 +106,9 @@ def pair_left_out(sample: Draws, pairs: Sequence[tuple[int, int]]) -> Draws:
 def estimate(sample: Draws, *, level: float = 0.95, note: str = '') -> Estimate:
     """Value and both intervals; an interval that the data can't give is None."""
     if np.isnan(sample.value):
-        return absent(note or 'not estimable from these data')
+        return absent_estimate(note or 'not estimable from these data')
     if len(sample.left_out) <= np.count_nonzero(np.bincount(sample.group)):
-        return Estimate(sample.value, None, None, note or 'no interval: one episode a stratum does not vary')
+        return Estimate(sample.value, note=note or 'no interval: one episode per stratum does not vary')
     sample = Draws(sample.value, np.sort(sample.draws), sample.left_out, sample.group)
     intervals: list[Interval | None] = []
     for method in ('percentile', 'bca'):
@@ -137,7 +118,11 @@ def estimate(sample: Draws, *, level: float = 0.95, note: str = '') -> Estimate:
             intervals.append(None)
     if intervals[0] is None and not note:
         note = 'no interval: some resamples do not have this statistic'
-    return Estimate(sample.value, intervals[0], intervals[1], note)
+    percentile, bca = intervals
+    default = percentile
+    if percentile is not None and percentile.width == 0:
+        default, note = None, note or 'no interval: every resample gave the same value, which proves nothing'
+    return Estimate(sample.value, default, note, percentile=percentile, bca=bca)
 
 
 def _interval(sample: Draws, *, level: float, method: str) -> Interval:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trialist.errors import InputError
+from trialist.stats import Estimate
 from trialist.timing.curve import SuccessCurve, check_tau
 from trialist.timing.estimate import (
     Draws,
-    Estimate,
     ResampledCell,
     estimate,
     macro_mean,
@@ -21,6 +21,7 @@ from trialist.timing.estimate import (
 from trialist.timing.jackknife import auc_jackknife
 from trialist.timing.operation import Operations
 from trialist.timing.resample import pair_layout, spread
+from trialist.timing.unit import tau_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +76,7 @@ def shared_strata(
 
 
 def hrt(
-    model: Mapping[str, Operations], reference: Mapping[str, Operations], *, tau_s: float = 240.0,
+    model: Mapping[str, Operations], reference: Mapping[str, Operations], *, tau_s: float | Mapping[str, float] = 240.0,
     n_resamples: int = 1000, rng: np.random.Generator, level: float = 0.95, missing: str = 'refuse',
     threads: int | None = None,
 ) -> RelativeScore:  # fmt: skip
@@ -83,13 +84,14 @@ def hrt(
 
     A fraction, not a percentage. Both sides' episodes are resampled.
     """
-    check_tau(tau_s)
     both, dropped = shared_strata(model, reference, missing=missing)
+    for stratum in both:
+        check_tau(tau_of(tau_s, stratum))
     ours, theirs = (
         resampled_cells({s: cells[s] for s in both}, n_resamples=n_resamples, rng=rng, threads=threads)
         for cells in (model, reference)
     )
-    per = {s: hrt_draws(ours[s], theirs[s], tau_s) for s in both}
+    per = {s: hrt_draws(ours[s], theirs[s], tau_of(tau_s, s)) for s in both}
     return _relative(per, dropped, level)
 
 
@@ -112,21 +114,20 @@ def curve_auc(a: SuccessCurve, b: SuccessCurve, *, tau_s: float | None = None) -
 
 
 def auc(
-    model: Mapping[str, Operations], reference: Mapping[str, Operations], *, tau_s: float | None = None,
+    model: Mapping[str, Operations], reference: Mapping[str, Operations], *,
+    tau_s: float | Mapping[str, float] | None = None,
     n_resamples: int = 1000, rng: np.random.Generator, level: float = 0.95, missing: str = 'refuse',
     threads: int | None = None,
 ) -> RelativeScore:  # fmt: skip
     """P(T_model < T_reference) with ties halved, infinity tied with infinity: per stratum, and their mean."""
-    if tau_s is not None:
-        check_tau(tau_s)
     both, dropped = shared_strata(model, reference, missing=missing)
     ours, theirs = (
         resampled_cells({s: cells[s] for s in both}, n_resamples=n_resamples, rng=rng, threads=threads)
         for cells in (model, reference)
     )
     per = {
-        s: auc_draws(model[s], reference[s], seeds=(ours[s].seed, theirs[s].seed), tau_s=tau_s,
-                     n_resamples=n_resamples, threads=threads)
+        s: auc_draws(model[s], reference[s], seeds=(ours[s].seed, theirs[s].seed),
+                     tau_s=None if tau_s is None else tau_of(tau_s, s), n_resamples=n_resamples, threads=threads)
         for s in both
     }  # fmt: skip
     return _relative(per, dropped, level)

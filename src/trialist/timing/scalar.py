@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trialist.errors import NotEstimable
-from trialist.stats import Interval, wilson
+from trialist.stats import Estimate, Interval, absent_estimate, wilson
 from trialist.stats.argument import check_open_unit
+from trialist.timing.better import endpoint_estimate
 from trialist.timing.cohort import Cohort
 from trialist.timing.curve import SuccessCurve, check_tau, rmst
 from trialist.timing.estimate import (
     Draws,
-    Estimate,
     ResampledCell,
-    absent,
     estimate,
     jointly,
     macro_mean,
     resampled_cells,
 )
 from trialist.timing.operation import FloatArray, Operations
+from trialist.timing.unit import Endpoint, tau_of
 
 SECONDS_AN_HOUR = 3600.0
 NOT_REACHED = 'not reached'
@@ -89,12 +89,27 @@ class Scale:
     episode_tau_s: float | None = None  # the protocol's time budget; tau_s when not given
     thresholds_s: tuple[float, ...] = (30.0, 60.0)
     levels: tuple[float, ...] = (0.25, 0.5, 0.75)
+    taus_s: Mapping[str, float] | None = None  # one per stratum, instead of tau_s
 
     def __post_init__(self) -> None:
-        for value in (self.tau_s, self.budget_s, *self.thresholds_s):
+        for value in (self.tau_s, self.budget_s, *self.thresholds_s, *(self.taus_s or {}).values()):
             check_tau(value)
         for level in self.levels:
             check_open_unit('levels', level)
+
+    def at(self, stratum: str) -> Scale:
+        """The scale of one stratum."""
+        if self.taus_s is None:
+            return self
+        return replace(self, tau_s=tau_of(self.taus_s, stratum), taus_s=None)
+
+    @property
+    def tau_by_stratum(self) -> float | Mapping[str, float]:
+        return self.tau_s if self.taus_s is None else self.taus_s
+
+    @property
+    def budget_by_stratum(self) -> float | Mapping[str, float]:
+        return self.tau_by_stratum if self.episode_tau_s is None else self.episode_tau_s
 
     @property
     def budget_s(self) -> float:
@@ -156,38 +171,74 @@ def describe(name: str, sample: Draws, cells: Sequence[Operations], *, level: fl
     """The statistic as an Estimate; what these cells can't answer is absent with the reason."""
     seen = sum(int(c.observed.sum()) for c in cells)
     if name == 'hard_failure' and any(not c.observed.any() for c in cells):
-        return absent('every operation is censored: no end was seen')
+        return absent_estimate('every operation is censored: no end was seen')
     if name.startswith(('median', 'quantile')) and np.isinf(sample.value):
-        return absent(NOT_REACHED)
+        return absent_estimate(NOT_REACHED)
     if name == 'uph_of_successes' and np.isnan(sample.value):
-        return absent('no success within the time budget')
+        return absent_estimate('no success within the time budget')
     return estimate(sample, level=level, note='' if seen else 'no success or hard failure was seen: all censored')
+
+
+def _of_pooled(scale: Scale) -> Scale:
+    """All strata as one cell are judged up to the smallest of their times."""
+    return scale if scale.taus_s is None else replace(scale, tau_s=min(scale.taus_s.values()), taus_s=None)
+
+
+def _described(
+    found: Mapping[str, Draws], cells: Mapping[str, Operations], scale: Scale, level: float
+) -> dict[str, Estimate]:
+    every = list(cells.values())
+    described = {name: describe(name, sample, every, level=level) for name, sample in found.items()}
+    return {name: _with_rule(name, e, cells, scale, level) for name, e in described.items()}
+
+
+def _with_rule(name: str, found: Estimate, cells: Mapping[str, Operations], scale: Scale, level: float) -> Estimate:
+    """The estimate with the interval that covers from three units per cell on, where there is one for this scalar."""
+    if found.value is None:
+        return found
+    asked: dict[str, tuple[Endpoint, float | Mapping[str, float]]] = {
+        'rmst_s': (Endpoint.RMST, scale.tau_by_stratum),
+        'completion': (Endpoint.CHANCE, scale.budget_by_stratum),
+        'missing_at_tau': (Endpoint.CHANCE, scale.tau_by_stratum),
+        'hard_failure': (Endpoint.HARD_FAILURE, scale.tau_by_stratum),
+    }
+    if name.startswith('chance_'):
+        asked[name] = Endpoint.CHANCE, float(name.removeprefix('chance_').removesuffix('s'))
+    if name not in asked:
+        return found
+    endpoint, tau_s = asked[name]
+    judged = endpoint_estimate(cells, tau_s=tau_s, endpoint=endpoint, level=level)
+    interval = judged.interval
+    if interval is not None and name == 'missing_at_tau':
+        interval = Interval(1.0 - interval.high, 1.0 - interval.low)
+    note = found.note if interval is not None and not found.note.startswith('no interval') else judged.withheld
+    return replace(found, interval=interval, note=note, n=judged.n_units)
 
 
 def score_cohort(
     cohort: Cohort, *, scale: Scale | None = None, n_resamples: int = 1000, rng: np.random.Generator,
     level: float = 0.95, threads: int | None = None,
 ) -> CohortScore:  # fmt: skip
-    """All of Table 1 for one policy, with episode-clustered bootstrap intervals."""
+    """All of Table 1 for one policy, in each stratum, macro and pooled, with intervals clustered by units."""
     times = scale or Scale()
     pooled = cohort.pooled
     own = resampled_cells(cohort.cells, n_resamples=n_resamples, rng=rng, threads=threads)
     whole = resampled_cells({'': pooled}, n_resamples=n_resamples, rng=rng, threads=threads)['']
-    statistics = {name: cell_statistics(cell, times) for name, cell in own.items()}
+    statistics = {name: cell_statistics(cell, times.at(name)) for name, cell in own.items()}
     names = next(iter(statistics.values()))
-    everything = list(cohort.cells.values())
+    macro = {n: macro_mean([found[n] for found in statistics.values()]) for n in names}
+    budget_rmst = macro_mean([cell.rmst(times.at(name).budget_s) for name, cell in own.items()])
+    # A ratio of means: the mean of ratios is infinite as soon as one stratum has no failure.
+    macro['mtbf_s'] = jointly(lambda r, f: r / _positive(1.0 - f), [budget_rmst, macro['completion']])
     return CohortScore(
         policy=cohort.policy,
         is_reference=cohort.is_reference,
         cells={
-            stratum: {n: describe(n, d, [cohort.cells[stratum]], level=level) for n, d in found.items()}
+            stratum: _described(found, {stratum: cohort.cells[stratum]}, times, level)
             for stratum, found in statistics.items()
         },
-        macro={
-            n: describe(n, macro_mean([found[n] for found in statistics.values()]), everything, level=level)
-            for n in names
-        },
-        pooled={n: describe(n, d, [pooled], level=level) for n, d in cell_statistics(whole, times).items()},
+        macro=_described(macro, cohort.cells, times, level),
+        pooled=_described(cell_statistics(whole, _of_pooled(times)), {'': pooled}, _of_pooled(times), level),
         n_episodes=cohort.n_episodes,
         n_invalid=cohort.n_invalid,
         n_safety_stops=cohort.n_safety_stops,

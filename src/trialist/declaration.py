@@ -58,8 +58,8 @@ def _read(hint: Any, value: object, where: str) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise InputError(f'{where} is {value!r}, wanted a table')
-        inner = typing.get_args(hint)[1]
-        return {str(key): _read(inner, item, f'{where}.{key}') for key, item in value.items()}
+        outer, inner = typing.get_args(hint)
+        return {_read(outer, key, where): _read(inner, item, f'{where}.{key}') for key, item in value.items()}
     if dataclasses.is_dataclass(hint):
         return read_table(typing.cast('type[Any]', hint), value, where=where)
     if isinstance(hint, type) and issubclass(hint, enum.StrEnum):
@@ -83,7 +83,8 @@ def _read_union(options: tuple[Any, ...], value: object, where: str) -> Any:
             return _read(kind, value, where)
         except InputError:
             continue
-    raise InputError(f'{where} is {value!r}, wanted {" or ".join(k.__name__ for k in kinds)}')
+    wanted = ' or '.join('a table' if typing.get_origin(k) else k.__name__ for k in kinds)
+    raise InputError(f'{where} is {value!r}, wanted {wanted}')
 
 
 def _read_scalar(hint: Any, value: object, where: str) -> Any:

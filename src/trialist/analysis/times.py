@@ -1,0 +1,126 @@
+"""Times to success of every policy, and how far they are judged: one tau per stratum, by one written rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trialist.analysis.absent import Absent
+from trialist.analysis.frame import Frame
+from trialist.episodes import Episode
+from trialist.errors import InputError, NotEstimable
+from trialist.planning.analysis_plan import AnalysisPlan
+from trialist.timing import Cohort, Operations, Scale, operations
+from trialist.timing.operation import Unit
+from trialist.timing.unit import followed_to
+
+THRESHOLDS_S = (30.0, 60.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Times:
+    """Each policy's operations by stratum, and the time up to which each stratum is judged."""
+
+    cohorts: Mapping[str, Cohort]  # ranked policies and the reference in the ranked strata, others in what they have
+    taus_s: Mapping[str, float]  # stratum -> tau
+    reason: str  # why these taus
+    short: Mapping[str, str]  # strata that were not followed to the declared tau, and what was used instead
+
+    @property
+    def tau_s(self) -> float:
+        """The largest tau: as far as any curve is drawn."""
+        return max(self.taus_s.values())
+
+    @property
+    def tau_text(self) -> str:
+        """The taus in words: `240 s`, or `60 s to 240 s by stratum`."""
+        low, high = min(self.taus_s.values()), max(self.taus_s.values())
+        return f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by stratum'
+
+    def scale(self, strata: Sequence[str]) -> Scale:
+        """The times that scores of these strata are asked at."""
+        taus = {s: self.taus_s[s] for s in strata}
+        least = min(taus.values())
+        inside = tuple(t for t in THRESHOLDS_S if t < least)
+        if len(set(taus.values())) == 1:
+            return Scale(tau_s=least, thresholds_s=inside)
+        return Scale(tau_s=max(taus.values()), taus_s=taus, thresholds_s=inside)
+
+
+def build_times(frame: Frame, plan: AnalysisPlan) -> Times | Absent:
+    """Operations of every policy; absent, with the reason, where an episode has no time."""
+    valid = [e for cells in frame.cells.values() for group in cells.values() for e in group]
+    untimed = [e for e in valid if e.duration_s is None]
+    if untimed:
+        steps = sum(e.steps is not None for e in untimed)
+        remedy = 'record durations'
+        if steps:
+            remedy = f'{steps} of them have control steps: give the control rate when you import them'
+        return Absent(f'{len(untimed)} of {len(valid)} valid episodes have no duration', remedy)
+    try:
+        cohorts = {policy: _cohort(policy, frame, plan) for policy in frame.everyone}
+        taus, reason, short = choose_taus(cohorts, frame, plan)
+    except (InputError, NotEstimable) as error:
+        return Absent(str(error))
+    return Times(cohorts, taus, reason, short)
+
+
+def _cohort(policy: str, frame: Frame, plan: AnalysisPlan) -> Cohort:
+    is_ranked = policy in frame.policies or policy == frame.reference
+    groups = frame.ranked_cells(policy) if is_ranked and frame.strata else frame.cells[policy]
+    cells = {s: operations(group, unit=Unit(plan.unit)) for s, group in groups.items()}
+    episodes = tuple(e for group in groups.values() for e in group)
+    return Cohort(policy, policy == frame.reference, episodes, {s: c for s, c in cells.items() if c.n_operations})
+
+
+def choose_taus(
+    cohorts: Mapping[str, Cohort], frame: Frame, plan: AnalysisPlan
+) -> tuple[dict[str, float], str, dict[str, str]]:
+    """Stratum -> tau, why, and where follow-up was shorter than declared.
+
+    Undeclared: each stratum's smallest time cap; without caps, the largest time at which every arm is still observed.
+    """
+    strata = sorted({s for c in cohorts.values() for s in c.cells})
+    if isinstance(plan.tau_s, Mapping):
+        missing = [s for s in strata if s not in plan.tau_s]
+        if missing:
+            raise InputError(f'tau_s has no time for stratum {missing[0]!r}; it has: {", ".join(sorted(plan.tau_s))}')
+    taus, short, reasons = {}, {}, set()
+    for stratum in strata:
+        arms = [c.cells[stratum] for c in cohorts.values() if stratum in c.cells]
+        followed = min(followed_to(cell) for cell in arms)
+        if plan.tau_s is not None:
+            wanted = plan.tau_s[stratum] if isinstance(plan.tau_s, Mapping) else plan.tau_s
+            reasons.add('as declared' if plan.tau_s is not None else '')
+        else:
+            wanted, why = _default_tau(stratum, frame, arms, followed)
+            reasons.add(why)
+        taus[stratum] = wanted if followed >= wanted * (1 - 1e-9) or followed <= 0 else followed
+        if taus[stratum] < wanted:
+            short[stratum] = f'followed to {followed:g} s, not to {wanted:g} s'
+    return taus, '; '.join(sorted(reasons)), short
+
+
+def _default_tau(
+    stratum: str, frame: Frame, arms: Sequence[Operations], followed: float
+) -> tuple[float, str]:
+    episodes: list[Episode] = [e for cells in frame.cells.values() for e in cells.get(stratum, ())]
+    caps = [e.time_cap_s for e in episodes if e.time_cap_s is not None]
+    if caps:
+        return min(caps), "each stratum's smallest time cap"
+    if math.isfinite(followed) and followed > 0:
+        return two_digits_down(followed), 'the largest time at which every arm was still observed, rounded down'
+    longest = max(float(c.durations_s[np.isfinite(c.durations_s)].max(initial=0.0)) for c in arms)
+    if longest > 0:
+        return longest, 'the longest operation'
+    lasted = max(e.known_duration_s for e in episodes)
+    return (lasted, 'the longest episode') if lasted > 0 else (1.0, 'no episode lasted longer than 0 s')
+
+
+def two_digits_down(value: float) -> float:
+    """64.05 becomes 64, 0.0377 becomes 0.037."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return round(math.floor(value / step + 1e-9) * step, 12)
