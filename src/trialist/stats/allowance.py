@@ -3,9 +3,10 @@
 A mean of a bounded quantity (a time up to tau, a success) hides what has not happened: without a failure among n units
 3.2 / n of them may still fail, with a chance of 4 % to have seen none, and no resampling scheme can show it. So z^2
 unseen units at the far end of the scale are added to the jackknife variance: for the claim that a's mean is lower, at
-a's high end and at b's low end. A unit of a stratum moves the macro mean by (end - mean) / (strata x units there); the
-stratum in which an unseen unit would move it most is the one that counts, so that the rule also holds where strata
-have few units, another end or another mean than the rest. Degrees of freedom are Satterthwaite's with the allowance
+a's high end and at b's low end. A unit among N moves a macro mean by (end - mean) / N, and both arms' moves are added
+as squares. Where a single stratum has few units, another end or another mean than the rest, units unseen there alone
+could move it further: a unit of stratum c moves it by (end - mean_c) / (strata x n_c), and the allowance is never less
+than the largest such move. Degrees of freedom are Satterthwaite's with the allowance
 taken as known.
 """
 
@@ -48,9 +49,15 @@ class MacroArm:
         return math.fsum(self.means.tolist()) / len(self.means)
 
     def unseen(self, end: FloatArray) -> float:
-        """How far one unit at `end` would move the macro mean, where it would move it most."""
+        """How far one unit at `end` would move the macro mean, in the stratum where it would move it most."""
         moves = np.abs(end - self.means) / (len(self.means) * self.n_units)
         return float(moves.sum() if self.is_linked else moves.max())
+
+    def unseen_anywhere(self, end: FloatArray) -> float:
+        """How far one unit at `end` would move it, all strata taken as one."""
+        if self.is_linked:
+            return self.unseen(end)
+        return abs(float(end.mean()) - self.value) / float(self.n_units.sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,10 +169,16 @@ def macro_difference(first: MacroArm, second: MacroArm, spread: Spread) -> Macro
     return MacroDifference(
         difference=second.value - first.value,
         variance=spread.variance,
-        moved_low=first.unseen(first.high) ** 2 + second.unseen(second.low) ** 2,
-        moved_high=first.unseen(first.low) ** 2 + second.unseen(second.high) ** 2,
+        moved_low=_moved(first, first.high, second, second.low),
+        moved_high=_moved(first, first.low, second, second.high),
         spread=spread,
     )
+
+
+def _moved(first: MacroArm, first_end: FloatArray, second: MacroArm, second_end: FloatArray) -> float:
+    """The squared move of the difference by one unseen unit an arm, or in one stratum alone where that is more."""
+    together = first.unseen_anywhere(first_end) ** 2 + second.unseen_anywhere(second_end) ** 2
+    return max(together, first.unseen(first_end) ** 2, second.unseen(second_end) ** 2)
 
 
 def macro_interval(arm: MacroArm, spread: Spread, *, level: float = 0.95) -> Interval:
