@@ -144,14 +144,22 @@ class MacroDifference:
         return smallest_alpha(abs(self.difference), lambda alpha: reach(self.spread, moved, alpha))
 
     def p_above(self, threshold: float) -> float:
-        """One-sided p-value of "the difference is at most `threshold`"."""
-        gap = self.difference - threshold
-        return smallest_alpha(gap, lambda alpha: reach(self.spread, self.moved_low, alpha)) / 2 if gap > 0 else 1.0
+        """The smallest alpha at which the interval of level 1 - alpha lies above `threshold`."""
+        return smallest_alpha(self.difference - threshold, lambda alpha: reach(self.spread, self.moved_low, alpha))
 
     def p_below(self, threshold: float) -> float:
-        """One-sided p-value of "the difference is at least `threshold`"."""
-        gap = threshold - self.difference
-        return smallest_alpha(gap, lambda alpha: reach(self.spread, self.moved_high, alpha)) / 2 if gap > 0 else 1.0
+        """The smallest alpha at which the interval of level 1 - alpha lies below `threshold`."""
+        return smallest_alpha(threshold - self.difference, lambda alpha: reach(self.spread, self.moved_high, alpha))
+
+    def p_within(self, margin: float) -> float:
+        """The p-value of "the difference is at least `margin` either way" (two one-sided tests).
+
+        Taken at the whole alpha from the interval of level 1 - alpha: the allowance holds one-sided at alpha, not at
+        twice that.
+        """
+        if not (math.isfinite(margin) and margin > 0):
+            raise InputError(f'margin must be a finite number over 0, found {margin}')
+        return max(self.p_above(-margin), self.p_below(margin))
 
     def allowance(self, alpha: float, *, towards_zero: bool = True) -> float:
         """The u of the rule for the sign that the difference has (or for the other side)."""
