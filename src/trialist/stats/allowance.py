@@ -3,9 +3,10 @@
 A mean of a bounded quantity (a time up to tau, a success) hides what has not happened: without a failure among n units
 3.2 / n of them may still fail, with a chance of 4 % to have seen none, and no resampling scheme can show it. So z^2
 unseen units at the far end of the scale are added to the jackknife variance: for the claim that a's mean is lower, at
-a's high end and at b's low end. A unit of a stratum moves the macro mean by (end - mean) / (strata x units there); the
-stratum in which an unseen unit would move it most is the one that counts, so that the rule also holds where strata
-have few units, another end or another mean than the rest. Degrees of freedom are Satterthwaite's with the allowance
+a's high end and at b's low end. A unit among N moves a macro mean by (end - mean) / N, and both arms' moves are added
+as squares. Where a single stratum has few units, another end or another mean than the rest, units unseen there alone
+could move it further: a unit of stratum c moves it by (end - mean_c) / (strata x n_c), and the allowance is never less
+than the largest such move. Degrees of freedom are Satterthwaite's with the allowance
 taken as known.
 """
 
@@ -48,9 +49,15 @@ class MacroArm:
         return math.fsum(self.means.tolist()) / len(self.means)
 
     def unseen(self, end: FloatArray) -> float:
-        """How far one unit at `end` would move the macro mean, where it would move it most."""
+        """How far one unit at `end` would move the macro mean, in the stratum where it would move it most."""
         moves = np.abs(end - self.means) / (len(self.means) * self.n_units)
         return float(moves.sum() if self.is_linked else moves.max())
+
+    def unseen_anywhere(self, end: FloatArray) -> float:
+        """How far one unit at `end` would move it, all strata taken as one."""
+        if self.is_linked:
+            return self.unseen(end)
+        return abs(float(end.mean()) - self.value) / float(self.n_units.sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,14 +144,22 @@ class MacroDifference:
         return smallest_alpha(abs(self.difference), lambda alpha: reach(self.spread, moved, alpha))
 
     def p_above(self, threshold: float) -> float:
-        """One-sided p-value of "the difference is at most `threshold`"."""
-        gap = self.difference - threshold
-        return smallest_alpha(gap, lambda alpha: reach(self.spread, self.moved_low, alpha)) / 2 if gap > 0 else 1.0
+        """The smallest alpha at which the interval of level 1 - alpha lies above `threshold`."""
+        return smallest_alpha(self.difference - threshold, lambda alpha: reach(self.spread, self.moved_low, alpha))
 
     def p_below(self, threshold: float) -> float:
-        """One-sided p-value of "the difference is at least `threshold`"."""
-        gap = threshold - self.difference
-        return smallest_alpha(gap, lambda alpha: reach(self.spread, self.moved_high, alpha)) / 2 if gap > 0 else 1.0
+        """The smallest alpha at which the interval of level 1 - alpha lies below `threshold`."""
+        return smallest_alpha(threshold - self.difference, lambda alpha: reach(self.spread, self.moved_high, alpha))
+
+    def p_within(self, margin: float) -> float:
+        """The p-value of "the difference is at least `margin` either way" (two one-sided tests).
+
+        Taken at the whole alpha from the interval of level 1 - alpha: the allowance holds one-sided at alpha, not at
+        twice that.
+        """
+        if not (math.isfinite(margin) and margin > 0):
+            raise InputError(f'margin must be a finite number over 0, found {margin}')
+        return max(self.p_above(-margin), self.p_below(margin))
 
     def allowance(self, alpha: float, *, towards_zero: bool = True) -> float:
         """The u of the rule for the sign that the difference has (or for the other side)."""
@@ -162,10 +177,16 @@ def macro_difference(first: MacroArm, second: MacroArm, spread: Spread) -> Macro
     return MacroDifference(
         difference=second.value - first.value,
         variance=spread.variance,
-        moved_low=first.unseen(first.high) ** 2 + second.unseen(second.low) ** 2,
-        moved_high=first.unseen(first.low) ** 2 + second.unseen(second.high) ** 2,
+        moved_low=_moved(first, first.high, second, second.low),
+        moved_high=_moved(first, first.low, second, second.high),
         spread=spread,
     )
+
+
+def _moved(first: MacroArm, first_end: FloatArray, second: MacroArm, second_end: FloatArray) -> float:
+    """The squared move of the difference by one unseen unit an arm, or in one stratum alone where that is more."""
+    together = first.unseen_anywhere(first_end) ** 2 + second.unseen_anywhere(second_end) ** 2
+    return max(together, first.unseen(first_end) ** 2, second.unseen(second_end) ** 2)
 
 
 def macro_interval(arm: MacroArm, spread: Spread, *, level: float = 0.95) -> Interval:

@@ -9,6 +9,8 @@ class Verdict(enum.StrEnum):
     """What may be said of two policies; only the first names a winner."""
 
     BETTER = 'better'
+    DEPENDS = 'depends on the stratum'
+    SAME = 'the same within a margin'
     CROSSING = 'different but crossing'
     DIRECTION_UNRESOLVED = 'different, direction unresolved'
     UNRESOLVED = 'unresolved'

@@ -78,17 +78,22 @@ class Better:
     n_left_out: tuple[int, int]  # episodes without a matched start, when paired
     level: float
     ks_refused: str  # why curves may not be compared by shuffled labels
+    rule: MacroDifference
+    arms: tuple[ArmMeans, ArmMeans]
     withheld: str = ''
-    rule: MacroDifference | None = None
 
     @property
     def favoured(self) -> str | None:
         """'a' or 'b', by the sign of the difference; not yet a verdict."""
         return None if self.difference == 0 else 'a' if self.difference > 0 else 'b'
 
+    def p_same(self, margin: float) -> float | None:
+        """The p-value of a difference of at least `margin` either way; small says "the same within the margin"."""
+        return None if self.withheld else self.rule.p_within(margin)
+
     def interval_at(self, level: float) -> Interval | None:
         """The rule's interval at another level, such as one that is simultaneous over pairs."""
-        return None if self.rule is None or self.withheld else self.rule.interval(level)
+        return None if self.withheld else self.rule.interval(level)
 
 
 def better(
@@ -113,7 +118,7 @@ def better(
     follow = common_follow_up(a, b, tau_s)
     taus = {s: max(t, np.finfo(float).tiny) for s, t in follow.tau_s.items()}
     first, second = arm_means(a, taus, kind), arm_means(b, taus, kind)
-    rule = _oriented(first, second, kind, is_paired=paired)
+    rule = oriented_difference(first, second, kind, is_paired=paired)
     withheld = _withheld(first, second, taus, n_pairs=n_pairs, alpha=alpha)
     spread = rule.spread
     return Better(
@@ -136,8 +141,9 @@ def better(
         n_left_out=(before[0] - _episodes(a), before[1] - _episodes(b)),
         level=level,
         ks_refused=follow.ks_refused,
-        withheld=withheld,
         rule=rule,
+        arms=(first, second),
+        withheld=withheld,
     )
 
 
@@ -151,7 +157,10 @@ def _allowance(moved: float, alpha: float) -> float:
     return allowance_z(alpha) ** 2 * moved
 
 
-def _oriented(first: ArmMeans, second: ArmMeans, endpoint: Endpoint, *, is_paired: bool) -> MacroDifference:
+def oriented_difference(
+    first: ArmMeans, second: ArmMeans, endpoint: Endpoint, *, is_paired: bool
+) -> MacroDifference:
+    """The rule's difference, > 0 in favour of the first arm."""
     spread = contrast_spread(first, second, is_paired=is_paired)
     if endpoint in LOWER_IS_BETTER:
         return macro_difference(first.macro, second.macro, spread)

@@ -312,7 +312,7 @@ def _episode_operations(episode: Episode, rule: BatchRule) -> Iterator[tuple[flo
     for cause in _lost_items(episode):
         lost += 1
         yield INFINITE, True, cause
-    if _is_unfinished(episode, placed=placed, lost=lost):
+    if is_unfinished(episode, placed=placed, lost=lost):
         yield _last_operation(episode, max(episode.known_duration_s - last_s, 0.0))
 
 
@@ -341,7 +341,8 @@ def _lost_items(episode: Episode) -> list[Cause]:
     return timed + [Cause.DROP_OUTSIDE] * untimed
 
 
-def _is_unfinished(episode: Episode, *, placed: int, lost: int) -> bool:
+def is_unfinished(episode: Episode, *, placed: int, lost: int) -> bool:
+    """Whether an operation was under way when the episode ended."""
     if episode.items is not None:
         if placed + lost > episode.items:
             raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,12 @@ from trialist.testing.grid.world import Cell, World
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+
+
+class Rule(enum.StrEnum):
+    SHIPPED = 'jackknife-t with allowance'
+    POOLED = 'the same, allowance from all strata together only'
+    JACKKNIFE_T = 'jackknife-t'
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,15 +82,18 @@ def arms_of(world: World, cells: tuple[list[Cell], list[Cell]], *, paired: bool 
     )  # fmt: skip
 
 
-def moves(means: FloatArray, followed: FloatArray, end_s: float, *, pooled: bool = False) -> FloatArray:
-    """(trials,) how far one unseen unit at `end_s` moves the macro mean.
+def moves(means: FloatArray, followed: FloatArray, end_s: float) -> tuple[FloatArray, FloatArray]:
+    """(trials,) how far one unseen unit at `end_s` moves the macro mean: among all strata, and in the worst one."""
+    anywhere: FloatArray = np.abs(end_s - means.mean(axis=1)) / np.maximum(followed.sum(axis=1), 1.0)
+    worst: FloatArray = (np.abs(end_s - means) / (means.shape[1] * np.maximum(followed, 1.0))).max(axis=1)
+    return anywhere, worst
 
-    `pooled` takes the macro mean and all units together: the form that does not look at single strata.
-    """
-    if pooled:
-        return np.abs(end_s - means.mean(axis=1)) / followed.sum(axis=1)
-    found: FloatArray = (np.abs(end_s - means) / (means.shape[1] * np.maximum(followed, 1.0))).max(axis=1)
-    return found
+
+def _moved(first: tuple[FloatArray, FloatArray], second: tuple[FloatArray, FloatArray], rule: Rule) -> FloatArray:
+    together = first[0] ** 2 + second[0] ** 2
+    if rule is Rule.POOLED:
+        return together
+    return np.maximum(together, np.maximum(first[1], second[1]) ** 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,26 +119,28 @@ class Bounds:
         return won
 
 
-def difference_bounds(arms: Arms, alpha: float, *, pooled: bool = False, allowance: bool = True) -> Bounds:
-    """B less a, by the rule; without the allowance it is the plain jackknife-t."""
-    z2 = allowance_z(alpha) ** 2 if allowance else 0.0
-    ends = (0.0, arms.tau_s)
-    low_a, high_a = (moves(arms.means[0], arms.followed[0], end, pooled=pooled) for end in ends)
-    low_b, high_b = (moves(arms.means[1], arms.followed[1], end, pooled=pooled) for end in ends)
+def difference_bounds(arms: Arms, alpha: float, *, rule: Rule = Rule.SHIPPED) -> Bounds:
+    """B less a, by the rule."""
+    z2 = 0.0 if rule is Rule.JACKKNIFE_T else allowance_z(alpha) ** 2
+    low_a, high_a = (moves(arms.means[0], arms.followed[0], end) for end in (0.0, arms.tau_s))
+    low_b, high_b = (moves(arms.means[1], arms.followed[1], end) for end in (0.0, arms.tau_s))
     value = arms.means[1].mean(axis=1) - arms.means[0].mean(axis=1)
-    reach = [_reach(arms.terms, arms.term_dof, z2 * u, alpha) for u in (high_a**2 + low_b**2, low_a**2 + high_b**2)]
-    return Bounds(value, reach[0], reach[1])
+    below, above = (
+        _reach(arms.terms, arms.term_dof, z2 * _moved(first, second, rule), alpha)
+        for first, second in ((high_a, low_b), (low_a, high_b))
+    )
+    return Bounds(value, below, above)
 
 
-def arm_bounds(arms: Arms, arm: int, alpha: float, *, pooled: bool = False) -> Bounds:
+def arm_bounds(arms: Arms, arm: int, alpha: float, *, rule: Rule = Rule.SHIPPED) -> Bounds:
     """One policy's macro mean by the rule."""
     z2, strata = allowance_z(alpha) ** 2, arms.means[arm].shape[1]
     terms = arms.variances[arm] / strata**2
-    reach = [
-        _reach(terms, arms.dof[arm], z2 * moves(arms.means[arm], arms.followed[arm], end, pooled=pooled) ** 2, alpha)
+    below, above = (
+        _reach(terms, arms.dof[arm], z2 * moves(arms.means[arm], arms.followed[arm], end)[rule is Rule.SHIPPED] ** 2, alpha)
         for end in (0.0, arms.tau_s)
-    ]
-    return Bounds(arms.means[arm].mean(axis=1), reach[0], reach[1])
+    )
+    return Bounds(arms.means[arm].mean(axis=1), below, above)
 
 
 def _reach(terms: FloatArray, dof: FloatArray, unseen: FloatArray, alpha: float) -> FloatArray:

@@ -15,8 +15,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 StateArray = NDArray[np.int8]
 
-LOGNORMAL_SIGMA = 1.0
-NEAR_CONSTANT_SHAPE = 400.0  # a gamma law with a coefficient of variation of 5 %
 QUICK_S = 1.0
 HALVINGS = 80
 
@@ -24,7 +22,10 @@ HALVINGS = 80
 class Shape(enum.StrEnum):
     EXPONENTIAL = 'exponential'
     LOGNORMAL = 'lognormal'
-    NEAR_CONSTANT = 'near-constant'
+    NEAR_CONSTANT = 'near-constant'  # a coefficient of variation of 5 %
+
+
+SIGMA = {Shape.LOGNORMAL: 1.0, Shape.NEAR_CONSTANT: 0.05}  # of the logarithm
 
 
 class Censoring(enum.StrEnum):
@@ -45,16 +46,15 @@ class Law:
 
     def times_s(self, uniform: FloatArray) -> FloatArray:
         """The quantile function: quick successes first, failures (infinite) last."""
-        from scipy.special import gammaincinv, ndtri
+        from scipy.special import ndtri
 
         spread = 1.0 - self.failure - self.quick
         inner = np.clip((uniform - self.quick) / spread, 1e-12, 1 - 1e-12)
-        if self.shape is Shape.LOGNORMAL:
-            times = self.mean_s * np.exp(LOGNORMAL_SIGMA * ndtri(inner) - LOGNORMAL_SIGMA**2 / 2)
-        elif self.shape is Shape.EXPONENTIAL:
+        if self.shape is Shape.EXPONENTIAL:
             times = -self.mean_s * np.log1p(-inner)
         else:
-            times = self.mean_s * gammaincinv(NEAR_CONSTANT_SHAPE, inner) / NEAR_CONSTANT_SHAPE
+            sigma = SIGMA[self.shape]
+            times = self.mean_s * np.exp(sigma * ndtri(inner) - sigma**2 / 2)
         times = np.where(uniform < self.quick, QUICK_S, times)
         return np.where(uniform >= 1.0 - self.failure, np.inf, times)
 
@@ -74,16 +74,13 @@ class Law:
 
 
 def _inner_rmst(shape: Shape, mean_s: float, tau_s: float) -> float:
-    from scipy.special import gammainc, ndtr
+    from scipy.special import ndtr
 
     if shape is Shape.EXPONENTIAL:
         return float(-mean_s * np.expm1(-tau_s / mean_s))
-    if shape is Shape.LOGNORMAL:
-        place = (np.log(tau_s / mean_s) + LOGNORMAL_SIGMA**2 / 2) / LOGNORMAL_SIGMA
-        return float(mean_s * ndtr(place - LOGNORMAL_SIGMA) + tau_s * ndtr(-place))
-    k = NEAR_CONSTANT_SHAPE
-    scaled = tau_s * k / mean_s
-    return float(mean_s * gammainc(k + 1, scaled) + tau_s * (1 - gammainc(k, scaled)))
+    sigma = SIGMA[shape]
+    place = (np.log(tau_s / mean_s) + sigma**2 / 2) / sigma
+    return float(mean_s * ndtr(place - sigma) + tau_s * ndtr(-place))
 
 
 @dataclass(frozen=True, slots=True)
