@@ -1,18 +1,29 @@
-"""What a whole trial amounts to: every scoring room's results on one store, joined; no formatting."""
+"""One analysis of a trial: a selection of episodes under a declared plan gives every number that anyone shows."""
 
+from trialist.analysis.absent import Absent, present
+from trialist.analysis.analysis import Analysis
 from trialist.analysis.card import KnownPolicy
 from trialist.analysis.change import PolicyChange, Shift, StoreChange, compare_stores
 from trialist.analysis.endpoint import Endpoint, Finding
+from trialist.analysis.endpoint_pairs import Comparisons
+from trialist.analysis.frame import Frame
 from trialist.analysis.gate import Gate, GateRules, GateVerdict, gate_stores
-from trialist.analysis.option import Absent, ReportOptions
+from trialist.analysis.needed import NeededUnits
+from trialist.analysis.open import analyse
+from trialist.analysis.pairs import TimeComparison, compare_timing
 from trialist.analysis.quality import ArmQuality, DataQuality, Presence
-from trialist.analysis.ranking import PolicyCurve, Ranking, SuccessRate
+from trialist.analysis.ranking import PolicyCurve, Ranking
 from trialist.analysis.robustness import RobustnessPart
 from trialist.analysis.safety import SafetyPart
-from trialist.analysis.trial import TrialReport, build_report
+from trialist.analysis.selection import Selection, select_episodes, select_store
+from trialist.analysis.success import Rates
+from trialist.analysis.times import Times
+from trialist.analysis.verdict import EndpointPairs, PairVerdict
 
 __all__ = [
-    'Absent', 'ArmQuality', 'DataQuality', 'Endpoint', 'Finding', 'Gate', 'GateRules', 'GateVerdict', 'KnownPolicy',
-    'PolicyChange', 'PolicyCurve', 'Presence', 'Ranking', 'ReportOptions', 'RobustnessPart', 'SafetyPart', 'Shift',
-    'StoreChange', 'SuccessRate', 'TrialReport', 'build_report', 'compare_stores', 'gate_stores',
+    'Absent', 'Analysis', 'ArmQuality', 'Comparisons', 'DataQuality', 'Endpoint', 'EndpointPairs', 'Finding', 'Frame',
+    'Gate', 'GateRules', 'GateVerdict', 'KnownPolicy', 'NeededUnits', 'PairVerdict', 'PolicyChange', 'PolicyCurve',
+    'Presence', 'Ranking', 'Rates', 'RobustnessPart', 'SafetyPart', 'Selection', 'Shift', 'StoreChange',
+    'TimeComparison', 'Times', 'analyse', 'compare_stores', 'compare_timing', 'gate_stores', 'present',
+    'select_episodes', 'select_store',
 ]  # fmt: skip

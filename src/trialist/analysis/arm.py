@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from trialist.analysis.selection import selection_of
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError, StoreError, UnknownName
@@ -37,14 +38,6 @@ def read_arms(store: Store, *, where: Where | None = None) -> dict[str, Arm]:
     if not groups:
         raise InputError(f'{store.path}: no episode {_asked(where)}')
     return {name: Arm(store, name, tuple(groups[name])) for name in sorted(groups)}
-
-
-def selection_of(where: Where | None) -> dict[str, tuple[str, ...]]:
-    """A filter in words: field -> values."""
-    return {
-        name: tuple(map(str, wanted if isinstance(wanted, list | tuple | set | frozenset) else (wanted,)))
-        for name, wanted in (where or {}).items()
-    }
 
 
 def _asked(where: Where | None) -> str:

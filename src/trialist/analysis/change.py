@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from trialist.analysis.arm import Arm, check_distinct, read_arms, selection_of
+from trialist.analysis.arm import Arm, check_distinct, read_arms
 from trialist.analysis.arm_safety import arm_safety, scored_cells, tell_apart
 from trialist.analysis.endpoint import Flag, design_effect, is_success, rate_cells, shared_tau
-from trialist.analysis.option import ReportOptions
+from trialist.analysis.selection import selection_of
 from trialist.analysis.shared_cell import CellPair, SharedCells, share_cells
+from trialist.analysis.stream import stream
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError, NotEstimable, UnknownName
-from trialist.safety import EpisodeSafety, Scoring
+from trialist.planning.analysis_plan import AnalysisPlan
+from trialist.safety import EpisodeSafety, Scoring, load_registry
 from trialist.stats import Interval, holm, paired_wald, rate_difference_interval, two_sample_wald
 from trialist.timing import NullMethod, Operations, scalar_tests
 from trialist.timing.estimate import Draws, difference, estimate, jointly, macro_mean, resampled_cells
@@ -114,7 +117,7 @@ class StoreChange:
 
 
 def compare_stores(
-    before: Store, after: Store, options: ReportOptions | None = None, *, names: Mapping[str, str] | None = None,
+    before: Store, after: Store, options: AnalysisPlan | None = None, *, names: Mapping[str, str] | None = None,
     where: Where | None = None, pairing: str = 'auto',
 ) -> StoreChange:  # fmt: skip
     """What changed for every policy that both stores have, on the cells that both ran.
@@ -123,7 +126,7 @@ def compare_stores(
     names are meant. Intervals are at 1 - alpha; p-values are corrected by Holm over all policies and metrics, those of
     single cells over all policies, cells and metrics.
     """
-    chosen = options or ReportOptions()
+    chosen = options or AnalysisPlan()
     if names is None and before.trial.store_id == after.trial.store_id:
         raise InputError(
             f'{before.path} and {after.path} are the same store, and nothing in it can be compared with itself; give '
@@ -133,7 +136,7 @@ def compare_stores(
     mapping = _mapping(old, new, names)
     found: list[PolicyChange] = []
     incomparable: dict[str, str] = {}
-    streams = np.random.default_rng(chosen.seed).spawn(len(mapping))
+    streams = [stream(chosen.seed, 'change', *pair) for pair in mapping.items()]
     for (old_name, new_name), rng in zip(mapping.items(), streams, strict=True):
         try:
             found.append(_policy_change(old[old_name], new[new_name], chosen, pairing=pairing, rng=rng))
@@ -146,7 +149,7 @@ def compare_stores(
         before=str(before.path), after=str(after.path),
         plan_hashes=(before.trial.plan_hash, after.trial.plan_hash), policies=_corrected(found),
         incomparable=incomparable, appeared=_presence(new, old, set(mapping.values())),
-        disappeared=_presence(old, new, set(mapping)), alpha=chosen.alpha, n_resamples=chosen.n_resamples,
+        disappeared=_presence(old, new, set(mapping)), alpha=chosen.alpha, n_resamples=chosen.resamples,
         seed=chosen.seed, selection=selection_of(where),
     )  # fmt: skip
 
@@ -181,11 +184,11 @@ def _presence(mine: Mapping[str, Arm], other: Mapping[str, Arm], mapped: set[str
 
 
 def _policy_change(
-    before: Arm, after: Arm, options: ReportOptions, *, pairing: str, rng: np.random.Generator
+    before: Arm, after: Arm, options: AnalysisPlan, *, pairing: str, rng: np.random.Generator
 ) -> PolicyChange:
     check_distinct(after, before)
     shared = share_cells(after.episodes, before.episodes, pairing=pairing)
-    tau_s = options.tau_s if options.tau_s is not None else shared_tau(shared)[0]
+    tau_s = options.tau_s if isinstance(options.tau_s, float) else shared_tau(shared)[0]
     scope = _Scope(after.policy, shared, options, tau_s)
     safety, no_safety = _safety_shifts(before, after, scope)
     return PolicyChange(
@@ -211,7 +214,7 @@ class _Scope:
 
     policy: str
     shared: SharedCells
-    options: ReportOptions
+    options: AnalysisPlan
     tau_s: float
     cell: str = ''
 
@@ -265,7 +268,7 @@ def _draws(
     seeds = rng.integers(0, 2**63, size=2)
     made = []
     for side, seed in ((new, seeds[0]), (old, seeds[0] if scope.shared.is_paired else seeds[1])):
-        drawn = resampled_cells(side, n_resamples=scope.options.n_resamples, rng=np.random.default_rng(int(seed)))
+        drawn = resampled_cells(side, n_resamples=scope.options.resamples, rng=np.random.default_rng(int(seed)))
         scalars = [cell.scalars(scope.tau_s) for cell in drawn.values()]
         lost = [jointly(lambda plateau: 1.0 - plateau, [s[PLATEAU]]) for s in scalars]
         made.append((macro_mean([s[RMST] for s in scalars]), macro_mean(lost)))
@@ -279,7 +282,7 @@ def _rmst_p_value(
         return None
     method = NullMethod.PAIRED_SWAP if scope.shared.is_paired else NullMethod.PERMUTATION
     tests = scalar_tests(
-        new, old, tau_s=scope.tau_s, thresholds_s=(), n_resamples=scope.options.n_resamples, rng=rng, method=method
+        new, old, tau_s=scope.tau_s, thresholds_s=(), n_resamples=scope.options.resamples, rng=rng, method=method
     )
     return tests['rmst_s'].p_value
 
@@ -299,7 +302,7 @@ def _cell_shifts(scope: _Scope, rng: np.random.Generator) -> list[Shift]:
 
 def _safety_shifts(before: Arm, after: Arm, scope: _Scope) -> tuple[list[Shift], str]:
     """Safe episodes, unsafe successes and severity; or why they can't be told."""
-    scoring = Scoring() if scope.options.registry is None else Scoring(scope.options.registry)
+    scoring = Scoring(load_registry(*map(Path, scope.options.safety_registry)))
     new, old = _sides(scope.shared.cells)
     scores = [
         arm_safety(arm, [e for cell in side for e in cell], scoring=scoring)

@@ -26,6 +26,7 @@ class Frame:
     apart: Mapping[str, str]  # policies that are not ranked, and why
     left_out: tuple[str, ...]  # strata of the data that nobody is ranked on
     unscored: Mapping[str, int]  # policies none of whose episodes is valid, and how many they have
+    invalid: Mapping[str, tuple[Episode, ...]]  # policy -> its INVALID episodes
     stratum_names: Mapping[tuple[str, str, str], str]  # (benchmark, task, stratum) -> name
     n_conditions: int
     cautions: tuple[str, ...]
@@ -50,10 +51,11 @@ def build_frame(selection: Selection, plan: AnalysisPlan) -> Frame | Absent:
     projected = [project(e, plan) for e in taken]
     names = stratum_names(projected, plan.stratify_by)
     cells: dict[str, dict[str, list[Episode]]] = {}
-    counts: dict[str, int] = {}
+    invalid: dict[str, list[Episode]] = {}
     for episode in projected:
-        counts[episode.policy] = counts.get(episode.policy, 0) + 1
-        if episode.is_valid:
+        if not episode.is_valid:
+            invalid.setdefault(episode.policy, []).append(episode)
+        else:
             name = names[episode.benchmark, episode.task, episode.stratum]
             cells.setdefault(episode.policy, {}).setdefault(name, []).append(episode)
     if not cells:
@@ -65,7 +67,8 @@ def build_frame(selection: Selection, plan: AnalysisPlan) -> Frame | Absent:
     )
     return Frame(
         condition=condition, cells=frozen, reference=reference, policies=policies, strata=strata, apart=apart,
-        left_out=left_out, unscored={p: n for p, n in counts.items() if p not in frozen}, stratum_names=names,
+        left_out=left_out, unscored={p: len(found) for p, found in invalid.items() if p not in frozen},
+        invalid={p: tuple(found) for p, found in invalid.items()}, stratum_names=names,
         n_conditions=n_conditions, cautions=tuple(_cautions(projected, condition, n_conditions, left_out, plan)),
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trialist.analysis.arm import is_blinded
+from trialist.analysis.selection import Selection
 from trialist.episodes import Edit, Episode, Store, Unblinding
 from trialist.episodes.select import Where
 from trialist.timing.operation import scene_of, stratum_of
@@ -80,22 +81,28 @@ class DataQuality:
         return bool(self.strata) and len({n for arm in self.arms for n in (arm.smallest_cell, arm.largest_cell)}) == 1
 
 
-def check_quality(store: Store, episodes: Sequence[Episode], *, where: Where | None = None) -> DataQuality:
-    """The quality of a store whose counted episodes are these: all, or those that match `where`."""
+def check_quality(selection: Selection) -> DataQuality:
+    """The quality of the selected episodes, and of the store that they are from."""
+    episodes, store, where = selection.episodes, selection.store, selection.where
     valid = [e for e in episodes if e.is_valid]
     strata = tuple(sorted({stratum_of(e) for e in valid}))
     positions, p_value = _order(valid)
-    openings = tuple(store.unblindings().by_trial.values())
+    openings = () if store is None else tuple(store.unblindings().by_trial.values())
     n_scenes, n_shared = _scenes(valid)
-    n_superseded, n_dropped, edits = _uncounted(store, episodes, where)
+    n_superseded, n_dropped, edits = (0, 0, ()) if store is None else _uncounted(store, episodes, where)
+    is_open = (
+        store is not None
+        and bool(store.trial.plan_hash)
+        and store.trial.trial_id not in {*store.unblindings().by_trial}
+    )
     return DataQuality(
         arms=_arms(episodes, strata, positions), strata=strata, conditions=Counter(e.condition for e in valid),
         invalid_reasons=Counter(e.reason or 'no reason recorded' for e in episodes if not e.is_valid),
         n_superseded=n_superseded, n_dropped=n_dropped, edits=edits,
         facts=tuple(Presence(name, sum(map(has, valid)), len(valid)) for name, has in FACTS.items()),
         order_p_value=p_value, n_scenes=n_scenes, n_shared_scenes=n_shared, openings=openings,
-        is_open=bool(store.trial.plan_hash) and store.trial.trial_id not in store.unblindings().by_trial,
-        is_blinded=is_blinded(store), was_blinded=any(o.policies != {n: n for n in o.policies} for o in openings),
+        is_open=is_open, is_blinded=store is not None and is_blinded(store),
+        was_blinded=any(o.policies != {n: n for n in o.policies} for o in openings),
     )  # fmt: skip
 
 
@@ -136,24 +143,17 @@ def _arms(episodes: Sequence[Episode], strata: Sequence[str], positions: Mapping
 
 def _order(valid: Sequence[Episode]) -> tuple[dict[str, float], float | None]:
     """Each policy's mean place in the order of starts, and the Kruskal-Wallis p-value that all places are alike."""
-    from scipy.special import chdtrc
+    from scipy.stats import kruskal, rankdata
 
     timed = sorted((e.started_at.timestamp(), e.policy) for e in valid if e.started_at is not None)
-    if len(timed) < len(valid) or len(timed) < 2:
-        return {}, None
-    _, ranks, ties = np.unique([at for at, _ in timed], return_inverse=True, return_counts=True)
-    if len(ties) == 1:
+    if len(timed) < len(valid) or len({at for at, _ in timed}) < 2:
         return {}, None  # one time for all says nothing about their order
-    shared = np.cumsum(ties) - (ties + 1) / 2  # what started together shares a place
+    ranks = rankdata([at for at, _ in timed]) - 1  # what started together shares a place
     places: dict[str, list[float]] = {name: [] for _, name in timed}
-    for place, (_, policy) in zip(shared[ranks].tolist(), timed, strict=True):
+    for place, (_, policy) in zip(ranks.tolist(), timed, strict=True):
         places[policy].append(place)
-    n = len(timed)
-    middle = (n - 1) / 2
-    statistic = sum(len(v) * (np.mean(v) - middle) ** 2 for v in places.values()) * 12 / (n * (n + 1))
-    statistic /= 1 - float(np.sum(ties.astype(np.float64) ** 3 - ties)) / (float(n) ** 3 - n)
-    p_value = float(chdtrc(len(places) - 1, statistic)) if len(places) > 1 else None
-    return {name: float(np.mean(v)) / (n - 1) for name, v in places.items()}, p_value
+    p_value = float(kruskal(*places.values()).pvalue) if len(places) > 1 else None
+    return {name: float(np.mean(v)) / (len(timed) - 1) for name, v in places.items()}, p_value
 
 
 def _scenes(valid: Sequence[Episode]) -> tuple[int, int]:

@@ -115,9 +115,7 @@ def _against_reference(
 
 def policy_failures(times: Times) -> tuple[FailureModes, ...]:
     """How operations and episodes of every policy failed."""
-    return tuple(
-        failure_modes(c, tau_s=times.scale(tuple(c.cells)).tau_s) for c in times.cohorts.values() if c.cells
-    )
+    return tuple(failure_modes(c, tau_s=times.scale(tuple(c.cells)).tau_s) for c in times.cohorts.values() if c.cells)
 
 
 def policy_curves(times: Times, strata: Sequence[str], level: float) -> dict[str, tuple[PolicyCurve, ...]]:
@@ -131,9 +129,7 @@ def policy_curves(times: Times, strata: Sequence[str], level: float) -> dict[str
     return {stratum: tuple(curves) for stratum, curves in panels.items()}
 
 
-def _curve(
-    cohort: Cohort, stratum: str, cells: Mapping[str, Operations], times: Times, level: float
-) -> PolicyCurve:
+def _curve(cohort: Cohort, stratum: str, cells: Mapping[str, Operations], times: Times, level: float) -> PolicyCurve:
     """F at its own steps up to tau (at most MOST_STEPS of them), and its pointwise band clustered by unit."""
     units = {s: c.by_unit() for s, c in cells.items()}
     curves = [success_curve(c.durations_s, c.observed) for c in units.values()]

@@ -8,9 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from trialist.analysis.option import Absent, ReportOptions
+from trialist.analysis.absent import Absent
 from trialist.episodes import Episode
 from trialist.errors import InputError, NotEstimable
+from trialist.planning.analysis_plan import AnalysisPlan
 from trialist.robustness import (
     CompoundEffect,
     ConditionRow,
@@ -49,39 +50,43 @@ class RobustnessPart:
 
 
 def robustness_part(
-    episodes: Sequence[Episode], options: ReportOptions, *, rng: np.random.Generator,
+    episodes: Sequence[Episode], plan: AnalysisPlan, *, stream: Callable[..., np.random.Generator],
     swaps: Sequence[SwapTrial] = (), starts: Sequence[StartTrial] = (),
 ) -> RobustnessPart | Absent:  # fmt: skip
     """All of a robustness analysis that these episodes can give; absent when they know one condition and no starts."""
     conditions = tuple(dict.fromkeys(e.condition for e in episodes if e.is_valid))
-    baseline, n = options.baseline, options.n_resamples
+    baseline, n = plan.baseline, plan.resamples
     swap = (
-        _or_absent(lambda: swap_tests(swaps, n_resamples=n, rng=rng))
+        _or_absent(lambda: swap_tests(swaps, n_resamples=n, rng=stream('swap')))
         if swaps
         else Absent('no scene was run under two instructions')
     )
     spatial = (
-        _or_absent(lambda: spatial_sensitivities(starts, n_resamples=n, rng=rng, level=options.level))
+        _or_absent(lambda: spatial_sensitivities(starts, n_resamples=n, rng=stream('starts'), level=plan.level))
         if starts
         else Absent('no start position is recorded')
     )
     if len(conditions) < 2 and isinstance(swap, Absent) and isinstance(spatial, Absent):
         return Absent(f'all episodes were run under one condition ({", ".join(conditions) or "none"})', CHANGED)
-    level = options.level
+    level = plan.level
     trials = condition_trials(episodes, baseline=baseline)
     one = Absent('all episodes were run under one condition', CHANGED) if len(conditions) < 2 else None
     return RobustnessPart(
         baseline=baseline, conditions=conditions,
-        rows=tuple(condition_rows(by_severity(trials), n_resamples=n, rng=rng, level=level)) if trials else (),
+        rows=tuple(
+            condition_rows(by_severity(trials), n_resamples=n, rng=stream('conditions'), level=level) if trials else ()
+        ),
         drops=one or _or_absent(
-            lambda: drops_from_baseline(trials, baseline=baseline, n_resamples=n, rng=rng, level=level)
+            lambda: drops_from_baseline(trials, baseline=baseline, n_resamples=n, rng=stream('drops'), level=level)
         ),
         doses=one or _or_absent(
             lambda: dose_responses(trials, baseline=baseline, level=level),
             empty='no condition was run at two severities',
         ),
         compound=one or _or_absent(
-            lambda: compound_effects(trials, compound=options.compound, baseline=baseline, n_resamples=n, rng=rng)
+            lambda: compound_effects(
+                trials, compound=plan.compound, baseline=baseline, n_resamples=n, rng=stream('compound')
+            )
         ),
         swap=swap, spatial=spatial,
     )  # fmt: skip

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from trialist.analysis.option import Absent, ReportOptions
-from trialist.episodes import Episode, Store
-from trialist.episodes.select import Where
+from trialist.analysis.absent import Absent
+from trialist.analysis.selection import Selection
 from trialist.errors import NotEstimable
+from trialist.planning.analysis_plan import AnalysisPlan
 from trialist.robustness import StartTrial, SwapTrial, start_trial, swap_trial
 from trialist.safety import (
     EpisodeSafety,
+    Registry,
     SafetySummary,
     Scoring,
-    load_registry,
     pareto_frontier,
     score_episode,
-    store_pairs,
     summarize_safety,
 )
 
@@ -49,16 +48,15 @@ class SafetyPart:
     by_task: SafetySummary
     frontier: Mapping[str, tuple[str, ...]]  # benchmark -> policies that no other beats in success and safety at once
     unscored_reasons: Mapping[str, int]
+    scores: tuple[EpisodeSafety, ...]  # of every ranked episode
 
 
-def pass_trajectories(
-    store: Store, episodes: Sequence[Episode], options: ReportOptions, *, where: Where | None = None
-) -> TrajectoryPass:
-    """Read every trajectory once, and take all that a report needs of it; `episodes` are those that match `where`."""
-    scoring = Scoring(options.registry or load_registry())
+def pass_trajectories(selection: Selection, plan: AnalysisPlan, registry: Registry) -> TrajectoryPass:
+    """Read every trajectory once, and take all that an analysis needs of it."""
+    scoring = Scoring(registry)
     found = TrajectoryPass()
-    has_any = any(part.trajectories for part in store.parts())
-    for episode, trajectory in store_pairs(store, where=where, episodes=episodes):
+    has_any = selection.store is not None and any(part.trajectories for part in selection.store.parts())
+    for episode, trajectory in selection.pairs():
         if not episode.is_valid:
             continue
         if trajectory is not None:
@@ -68,19 +66,20 @@ def pass_trajectories(
             found.safety.append(score_episode(episode, trajectory, scoring=scoring))
         if episode.is_reference:
             continue
-        if episode.condition == options.baseline and (swap := swap_trial(episode, trajectory)) is not None:
+        if episode.condition == plan.baseline and (swap := swap_trial(episode, trajectory)) is not None:
             found.swaps.append(swap)
-        if (
-            episode.condition in (options.baseline, 'layout')
-            and (start := start_trial(episode, trajectory)) is not None
-        ):
+        if episode.condition in (plan.baseline, 'layout') and (start := start_trial(episode, trajectory)) is not None:
             found.starts.append(start)
     return found
 
 
 def safety_part(
-    scores: Sequence[EpisodeSafety], options: ReportOptions, *, rng: np.random.Generator
-) -> SafetyPart | Absent:
+    scores: Sequence[EpisodeSafety],
+    plan: AnalysisPlan,
+    *,
+    registry: Registry,
+    stream: Callable[..., np.random.Generator],
+) -> SafetyPart | Absent:  # fmt: skip
     """Summaries of scored episodes; absent, with the most frequent reasons, where none could be scored."""
     if not scores:
         return Absent(
@@ -90,16 +89,16 @@ def safety_part(
     reasons = Counter(_reason(s) for s in scores if not s.is_scored)
     if not any(s.is_scored for s in scores):
         told = '; '.join(f'{reason} ({n} episodes)' for reason, n in reasons.most_common(3))
-        return Absent(
-            f'no episode could be scored: {told}', 'describe the tasks in a file of your own: --registry FILE'
-        )
-    chosen = {'registry': options.registry, 'n_resamples': options.n_resamples, 'level': options.level}
+        return Absent(f'no episode could be scored: {told}', 'describe the tasks in a safety registry file of your own')
+    n, level = plan.resamples, plan.level
     try:
-        summary = summarize_safety(scores, rng=rng, **chosen)  # type: ignore[arg-type]
-        by_task = summarize_safety(scores, rng=rng, per_task=True, **chosen)  # type: ignore[arg-type]
+        summary = summarize_safety(scores, rng=stream('safety'), registry=registry, n_resamples=n, level=level)
+        by_task = summarize_safety(
+            scores, rng=stream('safety by task'), registry=registry, n_resamples=n, level=level, per_task=True
+        )
     except NotEstimable as error:
         return Absent(str(error))
-    return SafetyPart(summary, by_task, _frontier(summary), reasons)
+    return SafetyPart(summary, by_task, _frontier(summary), reasons, tuple(scores))
 
 
 def _reason(score: EpisodeSafety) -> str:

@@ -72,7 +72,7 @@ def _cohort(policy: str, frame: Frame, plan: AnalysisPlan) -> Cohort:
     is_ranked = policy in frame.policies or policy == frame.reference
     groups = frame.ranked_cells(policy) if is_ranked and frame.strata else frame.cells[policy]
     cells = {s: operations(group, unit=Unit(plan.unit)) for s, group in groups.items()}
-    episodes = tuple(e for group in groups.values() for e in group)
+    episodes = (*(e for group in groups.values() for e in group), *frame.invalid.get(policy, ()))
     return Cohort(policy, policy == frame.reference, episodes, {s: c for s, c in cells.items() if c.n_operations})
 
 
@@ -94,7 +94,7 @@ def choose_taus(
         followed = min(followed_to(cell) for cell in arms)
         if plan.tau_s is not None:
             wanted = plan.tau_s[stratum] if isinstance(plan.tau_s, Mapping) else plan.tau_s
-            reasons.add('as declared' if plan.tau_s is not None else '')
+            reasons.add('as declared')
         else:
             wanted, why = _default_tau(stratum, frame, arms, followed)
             reasons.add(why)
@@ -104,9 +104,7 @@ def choose_taus(
     return taus, '; '.join(sorted(reasons)), short
 
 
-def _default_tau(
-    stratum: str, frame: Frame, arms: Sequence[Operations], followed: float
-) -> tuple[float, str]:
+def _default_tau(stratum: str, frame: Frame, arms: Sequence[Operations], followed: float) -> tuple[float, str]:
     episodes: list[Episode] = [e for cells in frame.cells.values() for e in cells.get(stratum, ())]
     caps = [e.time_cap_s for e in episodes if e.time_cap_s is not None]
     if caps:

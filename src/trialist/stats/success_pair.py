@@ -217,7 +217,7 @@ def clustered_success(
     if strata != sorted(b):
         raise InputError(f'both policies need the same strata, found {strata} and {sorted(b)}')
     if paired:
-        a, b = _matched_shares(a, b)
+        a, b = matched_shares(a, b)
         strata = sorted(a)
         if not strata:
             raise InputError('no start state was run by both policies; compare them as independent')
@@ -231,7 +231,7 @@ def clustered_success(
         p_exact = label_permutation(
             first, second, strata_a=labels[0], strata_b=labels[1], n_resamples=n_resamples, rng=rng
         ).p_value
-    rule = _share_difference([a[s] for s in strata], [b[s] for s in strata], paired=paired)
+    rule = share_difference([a[s] for s in strata], [b[s] for s in strata], paired=paired)
     sizes = tuple(sum(len(arm[s].shares) for s in strata) for arm in (a, b))
     rates = [math.fsum(float(arm[s].shares.mean()) for s in strata) / len(strata) for arm in (a, b)]
     test = SuccessTest.SIGN_FLIP if paired else SuccessTest.UNIT_PERMUTATION
@@ -253,7 +253,7 @@ def _within_unit(interval: Interval) -> Interval:
     return Interval(max(interval.low, -1.0), min(interval.high, 1.0))
 
 
-def _matched_shares(
+def matched_shares(
     a: Mapping[str, UnitShares], b: Mapping[str, UnitShares]
 ) -> tuple[dict[str, UnitShares], dict[str, UnitShares]]:
     first, second = {}, {}
@@ -281,7 +281,7 @@ def _scaled(shares: FloatArray, runs: int) -> FloatArray | IntArray:
     return np.round(shares * runs).astype(np.int64) if runs else shares
 
 
-def _share_difference(a: Sequence[UnitShares], b: Sequence[UnitShares], *, paired: bool) -> MacroDifference:
+def share_difference(a: Sequence[UnitShares], b: Sequence[UnitShares], *, paired: bool) -> MacroDifference:
     """The rule's difference a - b of macro shares."""
 
     def arm(parts: Sequence[UnitShares]) -> MacroArm:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trialist.episodes import Episode, EventKind
+from trialist.episodes import Episode, EventKind, Outcome
 from trialist.errors import InputError, NotEstimable
 from trialist.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
 from trialist.stats.interval import Interval
@@ -24,7 +24,6 @@ from trialist.timing.operation import (
     DROP_KINDS,
     FloatArray,
     IntArray,
-    Outcome,
     Unit,
     ends_at_cap,
     is_final_failure,

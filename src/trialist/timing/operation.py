@@ -378,7 +378,7 @@ def ends_at_cap(episode: Episode) -> bool:
     """Whether the clock ended the episode; without a recorded cap a time-out is taken at its word."""
     if episode.time_cap_s is None:
         return episode.outcome is Outcome.TIMEOUT
-    return episode.duration_s >= episode.time_cap_s * (1 - CAP_SLACK)
+    return episode.known_duration_s >= episode.time_cap_s * (1 - CAP_SLACK)
 
 
 def is_safety_stopped(episode: Episode) -> bool:

@@ -137,7 +137,9 @@ def arm_bounds(arms: Arms, arm: int, alpha: float, *, rule: Rule = Rule.SHIPPED)
     z2, strata = allowance_z(alpha) ** 2, arms.means[arm].shape[1]
     terms = arms.variances[arm] / strata**2
     below, above = (
-        _reach(terms, arms.dof[arm], z2 * moves(arms.means[arm], arms.followed[arm], end)[rule is Rule.SHIPPED] ** 2, alpha)
+        _reach(
+            terms, arms.dof[arm], z2 * moves(arms.means[arm], arms.followed[arm], end)[rule is Rule.SHIPPED] ** 2, alpha
+        )
         for end in (0.0, arms.tau_s)
     )
     return Bounds(arms.means[arm].mean(axis=1), below, above)

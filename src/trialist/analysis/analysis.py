@@ -1,0 +1,315 @@
+"""One analysis: a selection of episodes and one declared plan give every number that anyone shows.
+
+Parts are worked out when they are asked for, once. Whoever shows a number reads it here: verbs, tables, figures,
+reports, the gate and Python give the same digits, because there is nothing else to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trialist.analysis import endpoint_pairs as pairing
+from trialist.analysis.absent import Absent, or_absent, present
+from trialist.analysis.card import KnownPolicy, known_policies
+from trialist.analysis.endpoint_pairs import Comparisons
+from trialist.analysis.frame import Frame, build_frame
+from trialist.analysis.pairs import TimeComparison
+from trialist.analysis.quality import DataQuality, Presence, check_quality
+from trialist.analysis.ranking import PolicyCurve, Ranking, policy_curves, policy_failures, rank_policies
+from trialist.analysis.robustness import RobustnessPart, robustness_part
+from trialist.analysis.safety import SafetyPart, TrajectoryPass, pass_trajectories, safety_part
+from trialist.analysis.selection import Selection
+from trialist.analysis.stream import stream
+from trialist.analysis.success import Rates, count_rates
+from trialist.analysis.times import Times, build_times
+from trialist.analysis.verdict import EndpointPairs, PairVerdict, too_few
+from trialist.episodes import Episode, Provenance, TrialInfo
+from trialist.planning.analysis_plan import AnalysisPlan, Correction, DeclaredAnalysis, EndpointName
+from trialist.safety import EpisodeSafety, Registry, load_registry
+from trialist.timing import FailureModes
+
+if TYPE_CHECKING:
+    from trialist.analysis.endpoint_pairs import Advance
+
+
+class Analysis:
+    """Everything that is known of a selection under a plan; a part that the data cannot give is `Absent`, with why."""
+
+    def __init__(
+        self,
+        selection: Selection,
+        declared: DeclaredAnalysis,
+        *,
+        advance: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.selection = selection
+        self.declared = declared
+        self.plan: AnalysisPlan = declared.plan
+        self._advance = advance  # told of long work: what, how many are done, of how many
+
+    def stream(self, quantity: str, *names: str) -> np.random.Generator:
+        """The random stream of one quantity of these policies."""
+        return stream(self.plan.seed, quantity, *names)
+
+    # --- what is analysed
+
+    @property
+    def source(self) -> str:
+        return self.selection.source
+
+    @property
+    def trial(self) -> TrialInfo:
+        return self.selection.trial
+
+    @property
+    def episodes(self) -> tuple[Episode, ...]:
+        return self.selection.episodes
+
+    @property
+    def every_policy(self) -> tuple[str, ...]:
+        return self.selection.every_policy
+
+    @property
+    def marked_reference(self) -> str | None:
+        return self.selection.marked_reference
+
+    @cached_property
+    def frame(self) -> Frame | Absent:
+        """Who is compared on what."""
+        return build_frame(self.selection, self.plan)
+
+    @cached_property
+    def quality(self) -> DataQuality:
+        return check_quality(self.selection)
+
+    # --- time to success
+
+    @cached_property
+    def times(self) -> Times | Absent:
+        """Operations and taus; absent where episodes have no durations."""
+        if isinstance(self.frame, Absent):
+            return self.frame
+        return build_times(self.frame, self.plan)
+
+    @cached_property
+    def ranking(self) -> Ranking | Absent:
+        """Scores of every policy by time to success."""
+        if isinstance(self.times, Absent):
+            return self.times
+        frame, times = present(self.frame), self.times
+        return or_absent(lambda: rank_policies(frame, times, self.plan, self.stream))
+
+    @cached_property
+    def curves(self) -> Mapping[str, tuple[PolicyCurve, ...]] | Absent:
+        """Success curves with bands, by stratum."""
+        if isinstance(self.times, Absent):
+            return self.times
+        return policy_curves(self.times, present(self.frame).strata, self.plan.level)
+
+    @cached_property
+    def failures(self) -> tuple[FailureModes, ...] | Absent:
+        """How operations and episodes failed."""
+        return self.times if isinstance(self.times, Absent) else policy_failures(self.times)
+
+    # --- success
+
+    @cached_property
+    def success(self) -> Rates | Absent:
+        """Episode success of every policy."""
+        if isinstance(self.frame, Absent):
+            return self.frame
+        return count_rates(self.frame, self.plan, lambda episode: episode.is_success)
+
+    # --- pairs
+
+    @property
+    def primary(self) -> tuple[EndpointName, ...]:
+        """The declared primary endpoints; undeclared: time where every episode is timed, else success."""
+        if self.plan.primary:
+            return self.plan.primary
+        return (EndpointName.SUCCESS,) if isinstance(self.times, Absent) else (EndpointName.TIME,)
+
+    @property
+    def secondary(self) -> tuple[EndpointName, ...]:
+        """The declared secondary endpoints; undeclared: success after time."""
+        if self.plan.secondary or self.plan.primary:
+            return self.plan.secondary
+        return (EndpointName.SUCCESS,) if EndpointName.TIME in self.primary else ()
+
+    @cached_property
+    def pairs(self) -> Comparisons | Absent:
+        """Every pair of ranked policies on every endpoint, with verdicts and letters."""
+        frame = self.frame
+        if isinstance(frame, Absent):
+            return frame
+        lonely = too_few(frame.policies, frame.apart, frame.reference)
+        return lonely or self._compare(frame)
+
+    def _compare(self, frame: Frame) -> Comparisons:
+        raw = {name: self._endpoint(name, frame) for name in (*self.primary, *self.secondary)}
+        tested = [name for name in self.primary if not isinstance(raw[name], Absent)]
+        n_pairs = len(pairing.pairs_of(frame))
+        found: dict[EndpointName, EndpointPairs | Absent] = {}
+        before: list[EndpointPairs] = []
+        for name, unjudged in raw.items():
+            if isinstance(unjudged, Absent):
+                found[name] = unjudged
+                continue
+            order, pairs = unjudged
+            is_primary = name in self.primary
+            n_tests = n_pairs * max(1, len(tested)) if is_primary else n_pairs
+            judged = self._judged(name, pairs, is_primary=is_primary, n_tests=n_tests, n_primary=len(tested))
+            if not is_primary:
+                judged = pairing.gated(judged, before)
+            found[name] = pairing.gather(name, order, judged, self.plan, is_primary=is_primary, n_tests=n_tests)
+            before.append(found[name])  # type: ignore[arg-type]  # just made
+        times = () if isinstance(self._time_pairs, Absent) else self._time_pairs
+        return Comparisons(self.primary, found, times)
+
+    def _judged(
+        self, name: EndpointName, pairs: list[PairVerdict], *, is_primary: bool, n_tests: int, n_primary: int
+    ) -> list[PairVerdict]:
+        if name in (EndpointName.TIME, EndpointName.THROUGHPUT) and is_primary and n_primary == 1:
+            return pairs  # judged with their reversals and curves
+        correction = self.plan.correction if is_primary else Correction.BONFERRONI
+        if self.plan.correction is Correction.NONE:
+            correction = Correction.NONE
+        return pairing.judged_rates(pairs, self.plan, n_tests=n_tests, correction=correction)
+
+    def _endpoint(self, name: EndpointName, frame: Frame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
+        """Policies best first, and every pair, not yet corrected (times apart)."""
+        if name in (EndpointName.TIME, EndpointName.THROUGHPUT):
+            if isinstance(self._time_pairs, Absent):
+                return self._time_pairs
+            order = present(self.ranking).order
+            return order, [pairing.time_verdict(t) for t in self._time_pairs]
+        if name is EndpointName.SUCCESS:
+            rates = present(self.success)
+            pairs = pairing.rate_pairs(
+                frame, self.plan, self.stream, endpoint=name, flag=lambda episode: episode.is_success
+            )
+            return pairing.ordered_by_rate(frame, rates), pairs
+        if name is EndpointName.SAFETY:
+            return self._safety_pairs(frame)
+        return self._score_pairs(frame)
+
+    def _safety_pairs(self, frame: Frame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
+        scored = {(s.episode_id, s.attempt): s for s in self.trajectories.safety if s.is_scored}
+        missing = [e for p in frame.policies for g in frame.ranked_cells(p).values() for e in g if e.key not in scored]
+        if missing:
+            return Absent(
+                f'{len(missing)} ranked episodes have no safety score, and leaving them out could favour a policy',
+                'record trajectories and describe the tasks in the safety registry',
+            )
+
+        def is_safe(episode: Episode) -> bool:
+            return bool(scored[episode.key].safe)
+
+        rates = count_rates(frame, self.plan, lambda e: e.key in scored and is_safe(e))
+        pairs = pairing.rate_pairs(frame, self.plan, self.stream, endpoint=EndpointName.SAFETY, flag=is_safe)
+        return pairing.ordered_by_rate(frame, rates), pairs
+
+    def _score_pairs(self, frame: Frame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
+        from trialist.analysis.score_pairs import score_pairs
+
+        return score_pairs(frame, self.plan)
+
+    @cached_property
+    def _time_pairs(self) -> tuple[TimeComparison, ...] | Absent:
+        if isinstance(self.times, Absent):
+            return self.times
+        times, frame = self.times, present(self.frame)
+        return or_absent(
+            lambda: pairing.compare_times(frame, times, self.plan, self.stream, advance=self._advancing(frame))
+        )
+
+    def _advancing(self, frame: Frame) -> Advance | None:
+        if self._advance is None:
+            return None
+        told, total = self._advance, len(pairing.pairs_of(frame))
+        return lambda done: told('pairs', done, total)
+
+    # --- trajectories: safety, robustness
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The safety registry: the built-in one, with the declared files added."""
+        return (
+            load_registry(*(Path(f) for f in self.plan.safety_registry))
+            if self.plan.safety_registry
+            else (load_registry())
+        )
+
+    @cached_property
+    def trajectories(self) -> TrajectoryPass:
+        """What one pass over the trajectories gives."""
+        return pass_trajectories(self.selection, self.plan, self.registry)
+
+    @property
+    def n_trajectories(self) -> int:
+        return self.trajectories.n_trajectories
+
+    @property
+    def signals(self) -> tuple[Presence, ...]:
+        """Which signals the trajectories have."""
+        found = self.trajectories
+        return tuple(Presence(name, n, found.n_trajectories) for name, n in sorted(found.signals.items()))
+
+    @property
+    def ranked_safety(self) -> list[EpisodeSafety]:
+        """Safety of the episodes that policies are ranked by."""
+        frame = self.frame
+        if isinstance(frame, Absent):
+            return []
+        ranked = {e.key for cells in frame.cells.values() for group in cells.values() for e in group}
+        return [s for s in self.trajectories.safety if (s.episode_id, s.attempt) in ranked]
+
+    @cached_property
+    def safety(self) -> SafetyPart | Absent:
+        return safety_part(self.ranked_safety, self.plan, registry=self.registry, stream=self.stream)
+
+    @cached_property
+    def robustness(self) -> RobustnessPart | Absent:
+        found = self.trajectories
+        return robustness_part(
+            self.selection.episodes, self.plan, stream=self.stream, swaps=found.swaps, starts=found.starts
+        )
+
+    # --- provenance
+
+    @cached_property
+    def provenance(self) -> tuple[tuple[Provenance, int], ...]:
+        """Each origin of the episodes, and how many it has."""
+        store = self.selection.store
+        if store is None:
+            return ()
+        counts: dict[str, int] = {}
+        for episode in self.episodes:
+            if episode.provenance_id:
+                counts[episode.provenance_id] = counts.get(episode.provenance_id, 0) + 1
+        return tuple((store.provenance(name), n) for name, n in counts.items())
+
+    @cached_property
+    def known_policies(self) -> Mapping[str, KnownPolicy]:
+        return known_policies([o for o, _ in self.provenance], self.quality.openings)
+
+    # --- in words
+
+    @property
+    def statement(self) -> str:
+        """What was used, in one line: every output carries it."""
+        plan = self.plan
+        claims = ', '.join(e.value for e in self.primary)
+        tau = '' if isinstance(self.times, Absent) else f'; tau {self.times.tau_text} ({self.times.reason})'
+        pairs = ''
+        if not isinstance(self.frame, Absent) and len(self.frame.policies) > 1:
+            n = len(pairing.pairs_of(self.frame))
+            over = f' over {n} pairs' if n > 1 else ''
+            pairs = f'; level {plan.level:g}, {plan.correction.value}{over}'
+        used = f'primary endpoint {claims}{tau}{pairs}; {plan.resamples} resamples, seed {plan.seed}'
+        return f'Analysis: {self.declared.standing}. Used: {used}.'

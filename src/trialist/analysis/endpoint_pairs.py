@@ -1,0 +1,170 @@
+"""All pairs on every endpoint: primary claims corrected together, secondary ones in their order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trialist.analysis.absent import Absent
+from trialist.analysis.frame import Frame
+from trialist.analysis.needed import NeededUnits, needed_units
+from trialist.analysis.pairs import TimeComparison, compare_cells
+from trialist.analysis.success import Flag, Rates, compare_rates, is_matched, shares_of
+from trialist.analysis.times import Times
+from trialist.analysis.verdict import EndpointPairs, PairVerdict, corrected, lettered
+from trialist.planning.analysis_plan import AnalysisPlan, Correction, EndpointName
+from trialist.stats import Verdict
+from trialist.stats.success_pair import SuccessPair, matched_shares, share_difference
+
+Stream = Callable[..., np.random.Generator]
+Advance = Callable[[int], None]  # told how many pairs are done
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparisons:
+    """Every pair on every endpoint, primary ones first."""
+
+    primary: tuple[EndpointName, ...]
+    endpoints: Mapping[EndpointName, EndpointPairs | Absent]
+    times: tuple[TimeComparison, ...] = ()  # the whole comparison of times, where there are any
+
+    @property
+    def lead(self) -> EndpointPairs | Absent:
+        """The first primary endpoint: what letters and the verdict go by."""
+        return self.endpoints[self.primary[0]]
+
+    def time_pair(self, a: str, b: str) -> TimeComparison | None:
+        """The comparison of times of two policies, in its canonical order."""
+        return next((t for t in self.times if {t.policy_a, t.policy_b} == {a, b}), None)
+
+
+def pairs_of(frame: Frame) -> list[tuple[str, str]]:
+    return list(itertools.combinations(frame.policies, 2))
+
+
+def compare_times(
+    frame: Frame, times: Times, plan: AnalysisPlan, stream: Stream, *, advance: Advance | None = None
+) -> tuple[TimeComparison, ...]:
+    """Every pair's times to success, with p-values corrected over all pairs."""
+    pairs = pairs_of(frame)
+    found = []
+    for a, b in pairs:
+        cells = [times.cohorts[p].cells for p in (a, b)]
+        paired = is_matched(frame.ranked_cells(a), frame.ranked_cells(b), plan)
+        strata = [s for s in cells[0] if s in cells[1]]
+        found.append(
+            compare_cells(
+                *cells, names=(a, b), taus_s={s: times.taus_s[s] for s in strata}, stream=stream, paired=paired,
+                thresholds_s=times.scale(strata).thresholds_s, alpha=plan.alpha, n_pairs=len(pairs),
+                n_resamples=plan.resamples, margin=plan.margins.get(EndpointName.TIME),
+            )
+        )  # fmt: skip
+        if advance is not None:
+            advance(len(found))
+    return _corrected_times(found, plan)
+
+
+def _corrected_times(found: Sequence[TimeComparison], plan: AnalysisPlan) -> tuple[TimeComparison, ...]:
+    n = len(found)
+    better = corrected([f.better.p_value for f in found], plan.correction, n_tests=n)
+    ks = [None if isinstance(f.ks, Absent) else f.ks.p_value for f in found]
+    different = corrected(ks, plan.correction, n_tests=n)
+    same = corrected([f.p_same for f in found], plan.correction, n_tests=n)
+    return tuple(replace(f, p_better=better[k], p_different=different[k], p_same=same[k]) for k, f in enumerate(found))
+
+
+def time_verdict(found: TimeComparison) -> PairVerdict:
+    """The comparison of times as a pair on the endpoint `time`."""
+    return PairVerdict(
+        endpoint=EndpointName.TIME, policy_a=found.policy_a, policy_b=found.policy_b,
+        difference=found.better.difference, interval=found.better.interval, p_value=found.better.p_value,
+        test='paired jackknife-t with allowance' if found.better.is_paired else 'jackknife-t with allowance',
+        is_paired=found.better.is_paired, n_units=found.better.n_units, unit=str(found.better.unit),
+        verdict=found.verdict, better=found.winner, p_corrected=found.p_better, reversed=found.reversal.reversed,
+        needed=found.needed, withheld=found.better.withheld, n_left_out=found.better.n_left_out,
+    )  # fmt: skip
+
+
+def rate_pairs(
+    frame: Frame, plan: AnalysisPlan, stream: Stream, *, endpoint: EndpointName, flag: Flag
+) -> list[PairVerdict]:
+    """Every pair's difference of a rate, not yet corrected."""
+    pairs = pairs_of(frame)
+    return [_rate_pair(a, b, frame, plan, stream, endpoint=endpoint, flag=flag, n_pairs=len(pairs)) for a, b in pairs]
+
+
+def _rate_pair(
+    a: str, b: str, frame: Frame, plan: AnalysisPlan, stream: Stream, *, endpoint: EndpointName, flag: Flag,
+    n_pairs: int,
+) -> PairVerdict:  # fmt: skip
+    first, second = frame.ranked_cells(a), frame.ranked_cells(b)
+    paired = is_matched(first, second, plan)
+    quantity = f'{endpoint.value} pair'
+    found = compare_rates(first, second, plan=plan, flag=flag, rng=stream(quantity, a, b), paired=paired)
+    n_episodes = [sum(map(len, arm.values())) for arm in (first, second)]
+    repeats = found.n_units != tuple(n_episodes) and not paired
+    left_out = (n_episodes[0] - found.n_units[0], n_episodes[1] - found.n_units[1]) if paired else (0, 0)
+    return PairVerdict(
+        endpoint=endpoint, policy_a=a, policy_b=b, difference=found.difference, interval=found.interval,
+        p_value=found.p_value, test=found.test.value, is_paired=paired, n_units=found.n_units,
+        unit='start state' if paired or repeats else 'episode', withheld=found.withheld, unit_text='points',
+        n_left_out=left_out, needed=_rate_needed(first, second, found, plan, flag, n_pairs=n_pairs),
+    )  # fmt: skip
+
+
+def _rate_needed(
+    a: Mapping[str, Sequence[object]], b: Mapping[str, Sequence[object]], found: SuccessPair, plan: AnalysisPlan,
+    flag: Flag, *, n_pairs: int,
+) -> NeededUnits | None:  # fmt: skip
+    ours, theirs = shares_of(a, plan, flag), shares_of(b, plan, flag)  # type: ignore[arg-type]
+    if found.is_paired:
+        ours, theirs = matched_shares(ours, theirs)
+    rule = share_difference(list(ours.values()), [theirs[s] for s in ours], paired=found.is_paired)
+    moved = rule.moved_low if found.difference > 0 else rule.moved_high
+    return needed_units(
+        difference=found.difference, interval=found.interval, variance=rule.variance, moved=moved,
+        per_cell=sum(found.n_units) / (2 * len(ours)), alpha=plan.alpha / n_pairs,
+    )  # fmt: skip
+
+
+def judged_rates(
+    pairs: Sequence[PairVerdict], plan: AnalysisPlan, *, n_tests: int, correction: Correction
+) -> list[PairVerdict]:
+    """Rates have one claim: better, or unresolved."""
+    adjusted = corrected([p.p_value for p in pairs], correction, n_tests=n_tests)
+    judged = []
+    for pair, p in zip(pairs, adjusted, strict=True):
+        winner = None
+        if p is not None and p <= plan.alpha and pair.difference != 0:
+            winner = pair.policy_a if pair.difference > 0 else pair.policy_b
+        verdict = Verdict.BETTER if winner else Verdict.UNRESOLVED
+        judged.append(replace(pair, p_corrected=p, verdict=verdict, better=winner))
+    return judged
+
+
+def ordered_by_rate(frame: Frame, rates: Rates) -> tuple[str, ...]:
+    """Highest macro rate first; equal ones by name."""
+    return tuple(sorted(frame.policies, key=lambda p: (-(rates.macro[p].value or 0.0), p)))
+
+
+def gather(
+    endpoint: EndpointName, policies: Sequence[str], pairs: Sequence[PairVerdict], plan: AnalysisPlan, *,
+    is_primary: bool, n_tests: int,
+) -> EndpointPairs:  # fmt: skip
+    return EndpointPairs(
+        endpoint=endpoint, is_primary=is_primary, policies=tuple(policies), pairs=tuple(pairs),
+        letters=lettered(policies, pairs, plan.alpha), alpha=plan.alpha, correction=plan.correction, n_tests=n_tests,
+    )  # fmt: skip
+
+
+def gated(pairs: Sequence[PairVerdict], before: Sequence[EndpointPairs]) -> list[PairVerdict]:
+    """A secondary claim is confirmatory for a pair only where every endpoint before it was resolved."""
+    found = []
+    for pair in pairs:
+        earlier = [e.pair(pair.policy_a, pair.policy_b) for e in before]
+        is_open = all(p.verdict is Verdict.BETTER for p in earlier)
+        found.append(replace(pair, is_confirmatory=is_open))
+    return found

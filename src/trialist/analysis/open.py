@@ -1,0 +1,35 @@
+"""The one way to an analysis: from a store or from episodes, with the plan that was declared for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from trialist.analysis.analysis import Analysis
+from trialist.analysis.selection import select_episodes, select_store
+from trialist.episodes import Episode, Store, read_store
+from trialist.episodes.select import Where
+from trialist.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, declared_analysis
+
+
+def analyse(
+    source: Store | Path | str | Iterable[Episode], *, where: Where | None = None, plan: AnalysisPlan | None = None,
+    advance: Callable[[str, int, int], None] | None = None, **changes: Any,
+) -> Analysis:  # fmt: skip
+    """The analysis of a store (or its folder), or of episodes.
+
+    `plan` declares one in Python; `changes` are fields of the plan that differ from what was declared, and every output
+    says so. None leaves a field as it is.
+    """
+    if isinstance(source, str | Path):
+        source = read_store(source)
+    if isinstance(source, Store):
+        selection = select_store(source, where=where)
+        declared = declared_analysis(source.trial.plan, source.path)
+    else:
+        selection = select_episodes(source)
+        declared = DeclaredAnalysis(AnalysisPlan())
+    if plan is not None:
+        declared = DeclaredAnalysis(plan, 'call')
+    return Analysis(selection, declared.changed_by(**changes), advance=advance)
