@@ -313,3 +313,16 @@ class Analysis:
             pairs = f'; level {plan.level:g}, {plan.correction.value}{over}'
         used = f'primary endpoint {claims}{tau}{pairs}; {plan.resamples} resamples, seed {plan.seed}'
         return f'Analysis: {self.declared.standing}. Used: {used}.'
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What a reader must know before the numbers: pooled conditions, strata left out, policies that stand apart."""
+        frame = self.frame
+        if isinstance(frame, Absent):
+            return ()
+        apart = [f'{policy} is not ranked: {why}.' for policy, why in frame.apart.items()]
+        unscored = [f'{policy}: none of its {n} episodes is valid.' for policy, n in frame.unscored.items()]
+        short = []
+        if not isinstance(self.times, Absent):
+            short = [f'{stratum} is judged less far than declared: {why}.' for stratum, why in self.times.short.items()]
+        return (*frame.cautions, *apart, *unscored, *short)

@@ -1,86 +1,89 @@
-"""How verbs take episodes from a store: filters on the command line, one way of reading them."""
+"""The options that every verb of an analysis shares, and the one way to open it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trialist.cli.store import WhereOption, parse_where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from trialist.episodes import Episode
-    from trialist.show.policy_look import PolicyLook
-    from trialist.timing import Cohort
+    from trialist.analysis import Analysis
 
 __all__ = [
-    'MethodOption', 'ReferenceOption', 'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption',
-    'check_method', 'note_follow_up', 'read_episodes', 'store_looks',
+    'AlphaOption', 'BaselineOption', 'PairingOption', 'PrimaryOption', 'ReferenceOption', 'RegistryOption',
+    'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption', 'open_analysis', 'tell_analysis',
 ]  # fmt: skip
 
 StoreArgument = Annotated[Path, typer.Argument(metavar='STORE', help='The folder of the store.')]
-SeedOption = Annotated[int, typer.Option('--seed', min=0, help='Seed of every random draw: same seed, same numbers.')]
+SeedOption = Annotated[
+    int | None, typer.Option('--seed', min=0, help='Seed of every random draw; default: as declared.')
+]
 ReferenceOption = Annotated[
     str | None, typer.Option('--reference', '-r', help='The policy to measure against; default: the one marked.')
 ]
-ResamplesOption = Annotated[int, typer.Option('--resamples', min=1, help='Resamples of a bootstrap or permutation.')]
-TauOption = Annotated[float, typer.Option('--tau', help='Cap of restricted means, in seconds.')]
-MethodOption = Annotated[
-    str,
-    typer.Option('--method', help='Null resampling: permutation, pooled_bootstrap (as published) or paired_swap.'),
+ResamplesOption = Annotated[
+    int | None,
+    typer.Option('--resamples', min=1, help='Resamples of a bootstrap or permutation; default: as declared.'),
+]
+TauOption = Annotated[
+    float | None, typer.Option('--tau', help='Time up to which curves are judged (s); default: as declared.')
+]
+AlphaOption = Annotated[
+    float | None, typer.Option('--alpha', help='Level of tests; intervals are at 1 - alpha; default: as declared.')
+]
+PrimaryOption = Annotated[
+    str | None, typer.Option('--primary', help='time, success, throughput, score or safety; default: as declared.')
+]
+PairingOption = Annotated[
+    str | None, typer.Option('--pairing', help='auto, paired or independent; default: as declared.')
+]
+BaselineOption = Annotated[
+    str | None, typer.Option('--baseline', help='The condition that policies are ranked under; default: as declared.')
+]
+RegistryOption = Annotated[
+    list[Path] | None, typer.Option('--registry', help='A safety registry file of your own; repeat.')
 ]
 
 
-def read_episodes(store: Path, where: list[str] | None = None, *, tell: bool = True) -> list[Episode]:
-    """The store's episodes that match; an empty selection is an error that says what was asked.
+def open_analysis(store: Path, where: list[str] | None = None, **changes: Any) -> Analysis:
+    """The analysis of a store as declared, with what the command line changed marked; progress goes to stderr.
 
-    With `tell`, a line on stderr names the conditions when several are taken together.
+    On an open trial this is an interim look: it is said, and written to the trial's log where that can be written.
     """
-    from trialist.episodes import read_store
-    from trialist.errors import InputError
+    from trialist.analysis import analyse
+    from trialist.cli.progress import analysis_progress
 
-    found = list(read_store(store).episodes(where=parse_where(where) or None))
-    if not found:
-        asked = ' '.join(where or [])
-        raise InputError(f'{store}: no episode' + (f' matches {asked}' if asked else ' in this store'))
-    conditions = sorted({e.condition for e in found})
-    if tell and len(conditions) > 1:
-        named = ', '.join(conditions[:8]) + (', ...' if len(conditions) > 8 else '')
-        told = f'{len(conditions)} conditions are taken together: {named}; --where condition=NAME takes one'
-        typer.echo(told, err=True)
-    return found
+    return analyse(store, where=parse_where(where) or None, advance=analysis_progress(), **named_changes(**changes))
 
 
-def store_looks(store: Path) -> dict[str, PolicyLook]:
-    """How each policy of the whole store is drawn, whichever part of it is shown."""
-    from trialist.episodes import read_store
-    from trialist.show.policy_look import policy_looks
-    from trialist.show.request import known_policies
-
-    everyone, marked = known_policies(tuple(read_store(store).episodes(events=False)))
-    return policy_looks(everyone, reference=marked)
-
-
-def note_follow_up(found: Iterable[Cohort], tau_s: float) -> None:
-    """Say on stderr whose curves end before `tau_s`: what lies beyond was not seen."""
-    short = {c.policy: c.followed_to_s for c in found if c.followed_to_s < tau_s}
-    if short:
-        shown = ', '.join(f'{name} {end_s:g} s' for name, end_s in short.items())
-        typer.echo(
-            f'watched for less than tau = {tau_s:g} s: {shown}. Beyond, a curve is held flat, as if nothing more would '
-            f'have succeeded; --tau {min(short.values()):g} keeps to what was seen',
-            err=True,
-        )
-
-
-def check_method(method: str) -> str:
-    """The name of a null method, or an error that suggests the near one."""
+def named_changes(
+    *, tau: float | None = None, reference: str | None = None, resamples: int | None = None, seed: int | None = None,
+    alpha: float | None = None, primary: str | None = None, pairing: str | None = None, baseline: str | None = None,
+    registry: list[Path] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Options of the command line as fields of the plan; what was not given stays out."""
     from trialist.errors import UnknownName
-    from trialist.timing import NullMethod
+    from trialist.planning.analysis_plan import EndpointName, Pairing
 
-    if method not in set(NullMethod):
-        raise UnknownName('method', method, [m.value for m in NullMethod])
-    return method
+    known = [e.value for e in EndpointName]
+    if primary is not None and primary not in known:
+        raise UnknownName('endpoint', primary, known)
+    if pairing is not None and pairing not in [p.value for p in Pairing]:
+        raise UnknownName('pairing', pairing, [p.value for p in Pairing])
+    given = {
+        'tau_s': tau, 'reference': reference, 'resamples': resamples, 'seed': seed, 'alpha': alpha,
+        'primary': None if primary is None else (EndpointName(primary),),
+        'pairing': None if pairing is None else Pairing(pairing), 'baseline': baseline,
+        'safety_registry': None if not registry else tuple(map(str, registry)),
+    }  # fmt: skip
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def tell_analysis(analysis: Analysis) -> None:
+    """Say on stderr what was used, and what a reader must know before the numbers."""
+    typer.echo(analysis.statement, err=True)
+    for caution in analysis.cautions:
+        typer.echo(f'Note: {caution}', err=True)

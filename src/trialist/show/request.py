@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from trialist.episodes import Episode
+from trialist.analysis import Analysis
 from trialist.errors import InputError, UnknownName
 from trialist.show.policy_look import PolicyLook, policy_looks
 
@@ -44,6 +44,7 @@ SUFFIXES = {
 PUBLISHED = 'published'
 
 Made = TypeVar('Made', bound=Callable[..., object])
+V = TypeVar('V')
 
 
 def takes(wanted: Input) -> Callable[[Made], Made]:
@@ -79,55 +80,50 @@ def summary_of(made: Callable[..., object]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowRequest:
-    """What was asked for. A figure or table takes what it needs of it and says when something is missing."""
+    """What was asked for. A figure or table reads the values in it, and says when something is missing.
 
-    episodes: tuple[Episode, ...] = ()
-    store: Path | None = None  # its folder, for what reads trajectories or media
-    sources: tuple[str, ...] = ()  # what was named on the command line, for inputs that are no store
+    `subject` is the value that the input was read into: an `Analysis` for a store; for other inputs what
+    `trialist.analysis.subject` makes of them. `policies` and `strata` choose what is shown of it, never what is
+    analysed.
+    """
+
+    subject: object = None
     policies: tuple[str, ...] = ()  # all when empty
     strata: tuple[str, ...] = ()  # all when empty
-    reference: str | None = None  # the marked one when not given
-    tau_s: float = 240.0
-    n_resamples: int = 1000
-    seed: int = 0
     label: str | None = None  # a label of the episodes, or `a=b`: whether two labels agree
-    known_policies: tuple[str, ...] = ()  # of the whole store, which fixes the colours; those of `episodes` when empty
-    known_reference: str | None = None  # the policy that the whole store marks as its reference
 
-    def chosen(self) -> tuple[Episode, ...]:
-        """The episodes of the policies and strata asked for; one that no episode has is an error."""
-        chosen = self.episodes
-        for kind, names in (('policy', self.policies), ('stratum', self.strata)):
-            known = {_named(episode, kind) for episode in chosen}
-            for name in names:
-                if name not in known:
-                    raise UnknownName(kind, name, known)
-            chosen = tuple(e for e in chosen if not names or _named(e, kind) in names)
-        return chosen
+    @property
+    def analysis(self) -> Analysis:
+        """The analysis of the store that was asked about."""
+        if not isinstance(self.subject, Analysis):
+            raise InputError('this shows an analysis of episodes; give the folder of a store')
+        return self.subject
+
+    def value(self, kind: type[V]) -> V:
+        """What another kind of input was read into."""
+        if not isinstance(self.subject, kind):
+            raise InputError(f'wanted {kind.__name__}, found {type(self.subject).__name__}')
+        return self.subject
+
+    def shown(self, policies: Iterable[str]) -> tuple[str, ...]:
+        """Of these policies, those that were asked for; a name that nobody has is an error."""
+        known = tuple(policies)
+        for name in self.policies:
+            if name not in self.analysis.every_policy:
+                raise UnknownName('policy', name, self.analysis.every_policy)
+        return tuple(p for p in known if not self.policies or p in self.policies)
+
+    def shown_strata(self, strata: Iterable[str]) -> tuple[str, ...]:
+        """Of these strata, those that were asked for."""
+        known = tuple(strata)
+        for name in self.strata:
+            if name not in known:
+                raise UnknownName('stratum', name, known)
+        return tuple(s for s in known if not self.strata or s in self.strata)
 
     def looks(self) -> dict[str, PolicyLook]:
         """How each policy is drawn: fixed by the whole store, whichever part of it is shown."""
-        if self.known_policies:
-            return policy_looks(self.known_policies, reference=self.known_reference)
-        marked = next((e.policy for e in self.episodes if e.is_reference), None)
-        return policy_looks((e.policy for e in self.episodes), reference=marked)
-
-    def folder(self, what: str) -> Path:
-        """The store's folder, which `what` needs."""
-        if self.store is None:
-            raise InputError(f'{what} reads trajectories, so the request needs the folder of a store')
-        return self.store
-
-
-def _named(episode: Episode, kind: str) -> str:
-    """Its policy, or its stratum, which is its task where none was recorded."""
-    return episode.policy if kind == 'policy' else episode.stratum or episode.task
-
-
-def known_policies(episodes: Sequence[Episode]) -> tuple[tuple[str, ...], str | None]:
-    """Every policy of a store and the one that it marks as its reference."""
-    marked = next((e.policy for e in episodes if e.is_reference), None)
-    return tuple(sorted({e.policy for e in episodes})), marked
+        return policy_looks(self.analysis.every_policy, reference=self.analysis.marked_reference)
 
 
 def check_sources(name: str, wanted: Input, sources: Sequence[str]) -> None:
