@@ -15,7 +15,7 @@ from trialist.conditions import Condition, condition_parameters, draw_condition
 from trialist.episodes import Store
 from trialist.errors import InputError
 from trialist.robustness import (
-    Drop,
+    ConditionDrop,
     Habit,
     SwapVerdict,
     compound_effects,
@@ -131,7 +131,7 @@ def test_sensor_noise_misleads_both(cell: DisturbedHost) -> None:
 # --- as declared trials
 
 
-def drops_of(store: Path) -> Mapping[tuple[str, str], Drop]:
+def drops_of(store: Path) -> Mapping[tuple[str, str], ConditionDrop]:
     rows = condition_trials(Store.open(store).episodes())
     drops = drops_from_baseline(rows, n_resamples=200, rng=np.random.default_rng(0))
     return {(d.policy, d.condition): d for d in drops}

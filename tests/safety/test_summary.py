@@ -22,7 +22,8 @@ from trialist.safety import (
     score_pairs,
     summarize_safety,
 )
-from trialist.safety.summary import CellSafety, Contingency, Estimate, Rate, best_marks
+from trialist.safety.summary import CellSafety, Contingency, best_marks
+from trialist.stats import Estimate, Rate
 
 REGISTRY = load_registry()
 FORCE, DISP = REGISTRY.spec('max_contact_force_under_200N'), REGISTRY.spec('non_target_max_disp_5mm')

@@ -14,9 +14,9 @@ from trialist.errors import InputError, NotEstimable
 from trialist.planning.analysis_plan import AnalysisPlan
 from trialist.robustness import (
     CompoundEffect,
+    ConditionDrop,
     ConditionRow,
     DoseResponse,
-    Drop,
     SpatialSensitivity,
     StartTrial,
     SwapResult,
@@ -42,7 +42,7 @@ class RobustnessPart:
     baseline: str
     conditions: tuple[str, ...]
     rows: tuple[ConditionRow, ...]
-    drops: tuple[Drop, ...] | Absent
+    drops: tuple[ConditionDrop, ...] | Absent
     doses: tuple[DoseResponse, ...] | Absent
     compound: tuple[CompoundEffect, ...] | Absent
     swap: tuple[SwapResult, ...] | Absent

@@ -26,7 +26,6 @@ from trialist.geometry.reconstruct import (
 )
 from trialist.geometry.reset import ObjectCheck, ResetCheck, ResetFault, check_reset
 from trialist.geometry.score import (
-    Estimate,
     PlacementScore,
     PlacementSummary,
     PlacementTrial,
@@ -51,7 +50,6 @@ __all__ = [
     'SPHERE',
     'Box',
     'Cylinder',
-    'Estimate',
     'MaskSource',
     'ObjectCheck',
     'ObjectModel',

@@ -17,7 +17,7 @@ from trialist.episodes import Episode, Trajectory
 from trialist.errors import InputError, NotEstimable
 from trialist.geometry.box import BoolArray, Box, FloatArray, box_from_pose, box_iou
 from trialist.geometry.pose import Symmetry, box_pose_error
-from trialist.stats import Interval, resample_counts, wilson
+from trialist.stats import Estimate, Interval, resample_counts, wilson
 
 SCORE_KIND = 'iou_3d'
 
@@ -154,14 +154,6 @@ def expected_iou_over_splits(splits: Sequence[SplitScore]) -> float:
             raise NotEstimable(f'split {split.split} has {split.successes} successes and no IoU of them')
         parts.append(split.success_rate * split.iou_of_successes if split.iou_of_successes is not None else 0.0)
     return math.fsum(parts) / len(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number and its interval."""
-
-    value: float
-    interval: Interval
 
 
 @dataclass(frozen=True, slots=True)

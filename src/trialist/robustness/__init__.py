@@ -2,7 +2,14 @@
 
 from trialist.robustness.compound import CompoundEffect, CompoundVerdict, compound_effects
 from trialist.robustness.dose import Dose, DoseResponse, dose_responses, falling_rates, half_severity, trend_test
-from trialist.robustness.drop import ConditionRow, Drop, DropMethod, condition_rows, drops_from_baseline, pairing
+from trialist.robustness.drop import (
+    ConditionDrop,
+    ConditionRow,
+    DropMethod,
+    condition_rows,
+    drops_from_baseline,
+    pairing,
+)
 from trialist.robustness.spatial import SpatialSensitivity, StartTrial, spatial_sensitivities, start_trial
 from trialist.robustness.swap import (
     Habit,
@@ -26,11 +33,11 @@ from trialist.robustness.trial import (
 __all__ = [
     'CompoundEffect',
     'CompoundVerdict',
+    'ConditionDrop',
     'ConditionRow',
     'ConditionTrial',
     'Dose',
     'DoseResponse',
-    'Drop',
     'DropMethod',
     'Habit',
     'HabitShare',

@@ -36,7 +36,7 @@ class DropMethod(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class ConditionDrop:
     """What one condition costs one policy."""
 
     policy: str
@@ -87,7 +87,7 @@ def drops_from_baseline(
     n_resamples: int,
     rng: np.random.Generator,
     level: float = 0.95,
-) -> list[Drop]:
+) -> list[ConditionDrop]:
     """The drop of every policy under every condition, p-values adjusted by Holm over all of them.
 
     Scenes that both conditions share once each are paired; scenes run several times are drawn as clusters; other scenes
@@ -117,7 +117,7 @@ def _drop(
     n_resamples: int,
     rng: np.random.Generator,
     level: float,
-) -> Drop:
+) -> ConditionDrop:
     method = pairing(first, second)
     x1, n1, x2, n2 = sum(t.success for t in first), len(first), sum(t.success for t in second), len(second)
     if method is DropMethod.PAIRED:
@@ -132,7 +132,7 @@ def _drop(
     else:
         interval, p_value = _clustered(first, second, n_resamples=n_resamples, rng=rng, level=level)
     iou, iou_interval = _iou_drop(first, second, n_resamples=n_resamples, rng=rng, level=level)
-    return Drop(
+    return ConditionDrop(
         policy, condition, x1, n1, x2, n2, x1 / n1 - x2 / n2, interval, p_value, p_value, method, iou, iou_interval
     )
 

@@ -13,37 +13,11 @@ from numpy.typing import NDArray
 from trialist.errors import InputError, NotEstimable
 from trialist.safety.registry import Registry, load_registry
 from trialist.safety.score import EpisodeSafety
-from trialist.stats import Interval, bootstrap_interval, resample_counts, wilson
+from trialist.stats import Estimate, Rate, bootstrap_interval, resample_counts
 
 FloatArray = NDArray[np.float64]
 N_RESAMPLES = 10_000
 RESAMPLE_BATCH = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A proportion kept as counts; its value and Wilson interval are derived, and absent where n is 0."""
-
-    count: int
-    n: int
-    level: float = 0.95
-
-    @property
-    def value(self) -> float | None:
-        return self.count / self.n if self.n else None
-
-    @property
-    def interval(self) -> Interval | None:
-        return wilson(self.count, self.n, self.level) if self.n else None
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean over n episodes and its bootstrap interval; None for one episode, or if no resample drew any of the n."""
-
-    value: float
-    interval: Interval | None
-    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +213,8 @@ class _Resampler:
         value = math.fsum(values[member > 0]) / n
         drawn = bottoms > 0
         if n == 1 or not drawn.any():
-            return Estimate(value, None, n)
-        return Estimate(value, bootstrap_interval(value, tops[drawn] / bottoms[drawn], level=self.level), n)
+            return Estimate(value, None, n=n)
+        return Estimate(value, bootstrap_interval(value, tops[drawn] / bottoms[drawn], level=self.level), n=n)
 
 
 def _cell(

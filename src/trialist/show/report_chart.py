@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from trialist.analysis import Ranking, SafetyPart
 from trialist.analysis.pairs import AllPairs
-from trialist.robustness import DoseResponse, Drop
+from trialist.robustness import DoseResponse, ConditionDrop
 from trialist.show.chart import (
     GridCell,
     IntervalRow,
@@ -127,7 +127,7 @@ def pareto_chart(safety: SafetyPart, colors: Colors) -> Chart:
     )  # fmt: skip
 
 
-def drop_chart(drops: Sequence[Drop], colors: Colors) -> Chart:
+def drop_chart(drops: Sequence[ConditionDrop], colors: Colors) -> Chart:
     """What each condition costs each policy."""
     rows = [
         IntervalRow(
@@ -140,7 +140,7 @@ def drop_chart(drops: Sequence[Drop], colors: Colors) -> Chart:
         for d in sorted(drops, key=lambda d: d.condition)
     ]
     return interval_chart(
-        'drop-chart', rows, title='Drop in success from the baseline', x_label='points (more is worse)',
+        'drop-chart', rows, title='ConditionDrop in success from the baseline', x_label='points (more is worse)',
         reference_line=0.0, number_format='+.0f', colors=colors,
     )  # fmt: skip
 

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from trialist.analysis import Analysis
+from trialist.analysis.subject import PUBLISHED, Input
 from trialist.errors import InputError, UnknownName
 from trialist.show.policy_look import PolicyLook, policy_looks
-
-
-class Input(enum.StrEnum):
-    """Which kind of input a name wants, after it on the command line."""
-
-    STORE = 'store'  # the folder of a store
-    TWO_STORES = 'two stores'  # two recorded runs of one plan
-    PREDICTIONS = 'predictions'  # a store of predicted actions, or the word `published`
-    LEADERBOARD = 'leaderboard'  # a vla-eval leaderboard file
-    CANDIDATES = 'candidates'  # tables of papers (CSV, JSONL), or a leaderboard file
-    BENCHMARK = 'benchmark'  # the name of a preset, such as libero-spatial
-    REGISTRY = 'registry'  # nothing: the built-in safety registry; or registry files of your own after it
-    NOTHING = 'nothing'
-
 
 COUNTS = {
     Input.STORE: (1, 1), Input.TWO_STORES: (2, 2), Input.PREDICTIONS: (1, 1), Input.LEADERBOARD: (1, 1),
@@ -41,7 +27,6 @@ WANTED = {
 SUFFIXES = {
     Input.LEADERBOARD: ('.json',), Input.CANDIDATES: ('.csv', '.jsonl', '.json'), Input.REGISTRY: ('.toml',),
 }  # fmt: skip
-PUBLISHED = 'published'
 
 Made = TypeVar('Made', bound=Callable[..., object])
 V = TypeVar('V')

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from trialist.geometry import Estimate
 from trialist.robustness import (
     CompoundEffect,
     ConditionRow,
     DoseResponse,
-    Drop,
+    ConditionDrop,
     SpatialSensitivity,
     SwapResult,
 )
+from trialist.stats import Estimate
 from trialist.show.table import Cell, Column, Table, table
 
 UNSEEN = (
@@ -79,7 +79,7 @@ def estimate_table(rows: Sequence[ConditionRow]) -> Table:
     return table('Estimates with 95 % intervals', columns, lines, note=note)
 
 
-def drop_table(drops: Sequence[Drop], *, alpha: float = 0.05) -> Table:
+def drop_table(drops: Sequence[ConditionDrop], *, alpha: float = 0.05) -> Table:
     """Drops from the baseline: a positive number is a loss."""
     columns: list[str | Column] = [
         'policy', 'condition', 'baseline', 'altered', Column('drop', '+.3f'), Column('low', '+.3f'),

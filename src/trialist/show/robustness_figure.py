@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from trialist.robustness import ConditionRow, DoseResponse, Drop, StartTrial
+from trialist.robustness import ConditionRow, DoseResponse, ConditionDrop, StartTrial
 from trialist.show.figure import (
     PAGE_WIDTH_IN,
     PolicyLook,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Looks = Mapping[str, PolicyLook]
 
 
-def drop_figure(drops: Sequence[Drop], *, alpha: float = 0.05, looks: Looks | None = None) -> Figure:
+def drop_figure(drops: Sequence[ConditionDrop], *, alpha: float = 0.05, looks: Looks | None = None) -> Figure:
     """One line a condition, one mark a policy: the drop of success with its interval; filled where it is resolved."""
     conditions = list(dict.fromkeys(d.condition for d in drops))
     shown = _shown((d.policy for d in drops), looks)

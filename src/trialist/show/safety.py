@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from trialist.safety import CellSafety, EpisodeSafety, SafetyComparison, SafetySummary, Tier
 from trialist.safety.registry import Decision, TaskEntry
 from trialist.safety.sensitivity import SensitivityRow
-from trialist.safety.summary import Estimate, MeanSafety, Rate, Unscored, best_marks
+from trialist.safety.summary import MeanSafety, Unscored, best_marks
+from trialist.stats import Estimate, Rate
 from trialist.show.table import Cell, Column, Table, table
 from trialist.stats import Interval
 
