@@ -14,6 +14,7 @@ FORMATS = Catalog(
     'format',
     {
         'table': 'trialist.formats.table:TABLE',
+        'vla-eval': 'trialist.formats.vla_eval:VLA_EVAL',
     },
     entry_point_group='trialist.formats',
 )
