@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trialist.episodes import Episode, EventKind
+from trialist.episodes import Episode, EventKind, Outcome
 from trialist.errors import InputError, NotEstimable
 from trialist.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
 from trialist.stats.interval import Interval
@@ -24,7 +24,6 @@ from trialist.timing.operation import (
     DROP_KINDS,
     FloatArray,
     IntArray,
-    Outcome,
     Unit,
     ends_at_cap,
     is_final_failure,
@@ -109,7 +108,7 @@ def _ends(episode: Episode) -> Iterable[tuple[float, End]]:
         elif event.kind in DROP_KINDS:
             yield from ((event.t_s - last_s, End.DROP) for _ in range(event.count))
             lost += event.count
-    rest_s = max(episode.duration_s - last_s, 0.0)
+    rest_s = max(episode.known_duration_s - last_s, 0.0)
     if placed == 0 and episode.outcome is Outcome.SUCCESS:
         yield rest_s, End.SUCCESS
         placed = 1

@@ -306,14 +306,14 @@ def _episode_operations(episode: Episode, rule: BatchRule) -> Iterator[tuple[flo
             placed, last_s = placed + event.count, event.t_s
     _check_timed(episode, placed)
     if placed == 0 and episode.outcome is Outcome.SUCCESS:
-        yield episode.duration_s, True, Cause.PLACEMENT
+        yield episode.known_duration_s, True, Cause.PLACEMENT
         placed = 1
     lost = 0
     for cause in _lost_items(episode):
         lost += 1
         yield INFINITE, True, cause
     if is_unfinished(episode, placed=placed, lost=lost):
-        yield _last_operation(episode, max(episode.duration_s - last_s, 0.0))
+        yield _last_operation(episode, max(episode.known_duration_s - last_s, 0.0))
 
 
 def _check_timed(episode: Episode, placed: int) -> None:
@@ -378,7 +378,7 @@ def ends_at_cap(episode: Episode) -> bool:
     """Whether the clock ended the episode; without a recorded cap a time-out is taken at its word."""
     if episode.time_cap_s is None:
         return episode.outcome is Outcome.TIMEOUT
-    return episode.duration_s >= episode.time_cap_s * (1 - CAP_SLACK)
+    return episode.known_duration_s >= episode.time_cap_s * (1 - CAP_SLACK)
 
 
 def is_safety_stopped(episode: Episode) -> bool:
