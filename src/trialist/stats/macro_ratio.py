@@ -45,7 +45,10 @@ def macro_ratio_bounds(cells: RatioCells, *, level: float = 0.95) -> tuple[Float
     # A bias as large as the value itself says that the approximation has ended; half of it is kept.
     centre = np.maximum(ratio.mean(axis=-1) - bias, ratio.mean(axis=-1) / 2)
     ends = []
-    for unseen_below, unseen_above in ((cells.high - cells.below, cells.above), (cells.below, cells.high - cells.above)):
+    for unseen_below, unseen_above in (
+        (cells.high - cells.below, cells.above),
+        (cells.below, cells.high - cells.above),
+    ):
         worst = [
             (slope * unseen_below / (strata * cells.n_below)).max(axis=-1),
             (unseen_above / cells.below / (strata * cells.n_above)).max(axis=-1),

@@ -157,9 +157,7 @@ def _allowance(moved: float, alpha: float) -> float:
     return allowance_z(alpha) ** 2 * moved
 
 
-def oriented_difference(
-    first: ArmMeans, second: ArmMeans, endpoint: Endpoint, *, is_paired: bool
-) -> MacroDifference:
+def oriented_difference(first: ArmMeans, second: ArmMeans, endpoint: Endpoint, *, is_paired: bool) -> MacroDifference:
     """The rule's difference, > 0 in favour of the first arm."""
     spread = contrast_spread(first, second, is_paired=is_paired)
     if endpoint in LOWER_IS_BETTER:

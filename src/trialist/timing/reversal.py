@@ -61,7 +61,9 @@ def _is_judged(found: Better, stratum: str) -> bool:
 def stratum_differences_of(found: Better) -> dict[str, MacroDifference]:
     """The rule in each stratum alone."""
     return {
-        s: oriented_difference(_alone(found.arms[0], s), _alone(found.arms[1], s), found.endpoint, is_paired=found.is_paired)
+        s: oriented_difference(
+            _alone(found.arms[0], s), _alone(found.arms[1], s), found.endpoint, is_paired=found.is_paired
+        )
         for s in found.arms[0].cells
         if all(arm.cells[s].n_followed > 0 and arm.cells[s].n_units > 1 for arm in found.arms)
     }

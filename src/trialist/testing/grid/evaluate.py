@@ -90,10 +90,11 @@ def moves(means: FloatArray, followed: FloatArray, end_s: float) -> tuple[FloatA
 
 
 def _moved(first: tuple[FloatArray, FloatArray], second: tuple[FloatArray, FloatArray], rule: Rule) -> FloatArray:
-    together = first[0] ** 2 + second[0] ** 2
+    together: FloatArray = first[0] ** 2 + second[0] ** 2
     if rule is Rule.POOLED:
         return together
-    return np.maximum(together, np.maximum(first[1], second[1]) ** 2)
+    worst: FloatArray = np.maximum(together, np.maximum(first[1], second[1]) ** 2)
+    return worst
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +138,9 @@ def arm_bounds(arms: Arms, arm: int, alpha: float, *, rule: Rule = Rule.SHIPPED)
     z2, strata = allowance_z(alpha) ** 2, arms.means[arm].shape[1]
     terms = arms.variances[arm] / strata**2
     below, above = (
-        _reach(terms, arms.dof[arm], z2 * moves(arms.means[arm], arms.followed[arm], end)[rule is Rule.SHIPPED] ** 2, alpha)
+        _reach(
+            terms, arms.dof[arm], z2 * moves(arms.means[arm], arms.followed[arm], end)[rule is Rule.SHIPPED] ** 2, alpha
+        )
         for end in (0.0, arms.tau_s)
     )
     return Bounds(arms.means[arm].mean(axis=1), below, above)
