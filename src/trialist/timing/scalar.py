@@ -23,6 +23,7 @@ from trialist.timing.estimate import (
     resampled_cells,
 )
 from trialist.timing.operation import FloatArray, Operations
+from trialist.timing.resample import CHANCE, RMST
 
 SECONDS_AN_HOUR = 3600.0
 NOT_REACHED = 'not reached'
@@ -164,6 +165,20 @@ def describe(name: str, sample: Draws, cells: Sequence[Operations], *, level: fl
     return estimate(sample, level=level, note='' if seen else 'no success or hard failure was seen: all censored')
 
 
+def _macro(
+    name: str, cells: Mapping[str, ResampledCell], statistics: Mapping[str, Mapping[str, Draws]], scale: Scale
+) -> Draws:
+    """The mean over strata; of the time between failures, the ratio of two such means.
+
+    A mean of ratios would be infinite as soon as one stratum had no failure, however many the others have.
+    """
+    if name != 'mtbf_s':
+        return macro_mean([found[name] for found in statistics.values()])
+    whole = [cell.scalars(scale.budget_s) for cell in cells.values()]
+    mean_s, done = (macro_mean([found[k] for found in whole]) for k in (RMST, CHANCE))
+    return jointly(lambda r, f: r / _positive(1.0 - f), [mean_s, done])
+
+
 def score_cohort(
     cohort: Cohort, *, scale: Scale | None = None, n_resamples: int = 1000, rng: np.random.Generator,
     level: float = 0.95, threads: int | None = None,
@@ -183,10 +198,7 @@ def score_cohort(
             stratum: {n: describe(n, d, [cohort.cells[stratum]], level=level) for n, d in found.items()}
             for stratum, found in statistics.items()
         },
-        macro={
-            n: describe(n, macro_mean([found[n] for found in statistics.values()]), everything, level=level)
-            for n in names
-        },
+        macro={n: describe(n, _macro(n, own, statistics, times), everything, level=level) for n in names},
         pooled={n: describe(n, d, [pooled], level=level) for n, d in cell_statistics(whole, times).items()},
         n_episodes=cohort.n_episodes,
         n_invalid=cohort.n_invalid,
