@@ -1,5 +1,6 @@
 """How many episodes, what they can resolve, and when a trial may stop: sizes, power and sequential rules."""
 
+from trialist.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, declared_analysis
 from trialist.planning.arms import ArmPair, SequentialArms, sequential_arms
 from trialist.planning.assumed import AssumedCell, AssumedCurve, assumed_cells, assumed_operations, lognormal_curve
 from trialist.planning.bridge import design_effect
@@ -44,15 +45,18 @@ from trialist.planning.survey import FieldPosition, SurveyedPaper, field_positio
 from trialist.planning.watch import WatchedScore, WatchedTrial, episode_promptness, watch_trial
 
 __all__ = [
+    'AnalysisPlan',
     'ArmPair',
     'AssumedCell',
     'AssumedCurve',
     'BridgePower',
     'Calibration',
     'Decision',
+    'DeclaredAnalysis',
     'DesignCalibration',
     'DetectionRow',
     'DetectionStudy',
+    'EndpointName',
     'FieldPosition',
     'GroupSequential',
     'Look',
@@ -74,6 +78,7 @@ __all__ = [
     'bridge_power',
     'calibrate_design_effect',
     'cluster_sample_size',
+    'declared_analysis',
     'design_effect',
     'detection_rate',
     'drift_for_power',
