@@ -226,7 +226,7 @@ def endpoint_estimate(
     if kind is Endpoint.HARD_FAILURE:
         return found
     short = {s: followed_to(c) for s, c in cells.items() if followed_to(c) < tau_of(tau_s, s) * (1 - 1e-9)}
-    if not short or found.withheld:
+    if not short:
         return found
     stratum, end_s = min(short.items(), key=lambda item: item[1])
     reason = f'{stratum} was followed to {end_s:g} s, less than tau = {tau_of(tau_s, stratum):g} s'
