@@ -10,7 +10,7 @@ from trialist.stats import MacroArm, Spread, gail_simon, macro_difference, rever
 
 
 def test_the_published_example_of_breast_cancer() -> None:
-    """Gail and Simon (Biometrics 1985), NSABP trial: Q+ = 4.28, Q- = 10.x in four subsets, p = 0.0877."""
+    """Gail and Simon (Biometrics 1985), NSABP trial: Q+ = 4.28, Q- = 10.94 in four subsets, p = 0.0877."""
     assert gail_simon([0.163, -0.114, -0.047, -0.151], [0.0788, 0.0689, 0.0614, 0.0547]) == pytest.approx(
         0.0877, abs=2e-4
     )

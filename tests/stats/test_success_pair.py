@@ -61,7 +61,7 @@ def test_strata_are_those_of_every_arrangement(rows: list[tuple[int, int, int, i
     assert stratified_exact(rows).p_value == pytest.approx(min(1.0, 2 * min(upper, lower)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(counts, min_size=1, max_size=3), st.sampled_from([0.8, 0.9, 0.95, 0.99]))
 def test_test_and_interval_agree_and_swapping_arms_turns_the_sign(
     rows: list[tuple[int, int, int, int]], level: float
@@ -98,20 +98,21 @@ def test_the_paired_test_is_mcnemars() -> None:
 
 def test_the_size_of_the_paired_test_is_kept_with_strata() -> None:
     """Every table of 2 strata x 4 pairs at several discordances, by enumeration."""
+    tables = [(b, c) for b in range(5) for c in range(5 - b)]
+    rejected = []
+    for key in itertools.combinations_with_replacement(tables, 2):
+        p = paired_success([PairCounts(0, *x, 4 - sum(x)) for x in key]).p_value
+        assert p is not None
+        rejected += [key, key[::-1]][: 1 + (key[0] != key[1])] if p <= 0.05 else []
+    assert rejected
     for rates in ((0.2, 0.6), (0.5, 0.5), (0.9, 0.1)):
-        total = 0.0
-        tables = [(b, c) for b in range(5) for c in range(5 - b)]
-        p = {
-            k: paired_success([PairCounts(0, *x, 4 - sum(x)) for x in k]).p_value
-            for k in itertools.product(tables, repeat=2)
-        }
-        for key, value in p.items():
-            assert value is not None
-            if value <= 0.05:
-                total += math.prod(
-                    stats.multinomial.pmf([b, c, 4 - b - c], 4, [r / 2, r / 2, 1 - r])
-                    for (b, c), r in zip(key, rates, strict=True)
-                )
+        total = sum(
+            math.prod(
+                stats.multinomial.pmf([b, c, 4 - b - c], 4, [r / 2, r / 2, 1 - r])
+                for (b, c), r in zip(key, rates, strict=True)
+            )
+            for key in rejected
+        )
         assert total <= 0.05
 
 
@@ -164,3 +165,17 @@ def test_named_tests_are_as_named() -> None:
     assert score <= mid <= exact
     with pytest.raises(InputError, match='matched or repeated'):
         independent_success(rows, test='exact McNemar')
+
+
+def test_many_strata_of_other_sizes_are_tested_on_a_lattice() -> None:
+    """40 strata of 40 sizes have too many values to list; the test of a rounded difference is as exact."""
+    rng = np.random.default_rng(0)
+    rows = [(int(rng.binomial(n, 0.6)), n, int(rng.binomial(n + 3, 0.5)), n + 3) for n in range(11, 51)]
+    exact, score = stratified_exact(rows), independent_success(rows, test='Miettinen-Nurminen')
+    assert score.p_value is not None
+    assert exact.p_value == pytest.approx(score.p_value, rel=0.25)
+    swapped = stratified_exact([(y, m, x, n) for x, n, y, m in rows])
+    assert swapped.p_value == pytest.approx(exact.p_value)
+    huge = independent_success([(9000, 12_500, 8900, 12_500), (7000, 12_500, 6800, 12_500)])
+    assert huge.p_value is not None
+    assert 0 < huge.p_value < 0.05

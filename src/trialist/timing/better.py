@@ -124,6 +124,8 @@ def better(
     first, second = arm_means(a, taus, kind), arm_means(b, taus, kind)
     rule = oriented_difference(first, second, kind, is_paired=paired)
     withheld = _withheld(first, second, taus, n_pairs=n_pairs, alpha=alpha)
+    if kind is Endpoint.HARD_FAILURE and not withheld:
+        withheld = _unlike_follow_up(a, b)
     spread = rule.spread
     return Better(
         endpoint=kind,
@@ -181,6 +183,15 @@ def _withheld(first: ArmMeans, second: ArmMeans, taus: Mapping[str, float], *, n
     if found < least:
         pairs = '1 pair' if n_pairs == 1 else f'{n_pairs} pairs'
         return f'{found} {first.unit}s per policy; with {pairs} no winner can be named below {least}'
+    return ''
+
+
+def _unlike_follow_up(a: Mapping[str, Operations], b: Mapping[str, Operations]) -> str:
+    """Why plateaus can't be compared: they are read where watching stopped."""
+    for stratum in a:
+        ends = sorted((followed_to(a[stratum]), followed_to(b[stratum])))
+        if np.isfinite(ends[1]) and ends[0] < 0.99 * ends[1]:
+            return f'{stratum} was followed to {ends[0]:g} s by one policy and to {ends[1]:g} s by the other'
     return ''
 
 

@@ -40,7 +40,7 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 ALPHA = 0.05
 REFERENCE_S = 15.0
-SLOW_TRIALS = 500  # of what is resampled or enumerated trial by trial
+SLOW_TRIALS = 200  # of what is resampled or enumerated trial by trial
 POLICIES = 6
 
 
