@@ -24,11 +24,13 @@ SURFACE: dict[str, tuple[str, ...]] = {
     ),
     'trialist.timing': (
         'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'compare_timing', 'detection_rate',
-        'bridge_power', 'null_calibration', 'cohorts', 'score_cohort',
+        'bridge_power', 'null_calibration', 'cohorts', 'score_cohort', 'better', 'endpoint_estimate', 'hrt_estimate',
+        'reversal', 'decide', 'common_follow_up', 'cumulative_incidence', 'endings_by_stratum',
     ),
     'trialist.stats': (
         'wilson', 'newcombe', 'wilson_sample_size', 'mcnemar_sample_size', 'paired_wald', 'two_sample_wald',
-        'cluster_bootstrap', 'sequential_comparison', 'Interval', 'Estimate', 'Rate',
+        'cluster_bootstrap', 'sequential_comparison', 'Interval', 'Estimate', 'Rate', 'price', 'fewest_units',
+        'stratified_exact', 'independent_success', 'paired_success', 'clustered_success', 'gail_simon',
     ),
     'trialist.safety': ('parse_stl', 'robustness', 'load_registry', 'score_episode', 'summarize_safety'),
     'trialist.geometry': ('Box', 'box_iou', 'reconstruct_box', 'score_placement'),
@@ -63,7 +65,7 @@ def signature_of(value: Any) -> str:
         return ''
     parameters = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values() if p.name != 'self']
     text = str(found.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
-    return re.sub(r'<[\w.]*(?:factory|object)[^>]*>', '...', text)
+    return re.sub(r'<[^<>]*>', '...', text)
 
 
 def section(room: str, name: str) -> str:
@@ -74,7 +76,10 @@ def section(room: str, name: str) -> str:
         call = call.replace(', ', ',\n    ').replace('(', '(\n    ', 1)[: -len(')')] + '\n)'
     text = inspect.cleandoc(value.__doc__ or '').strip()
     text = re.sub(
-        r'((?:^>>>.*\n(?:^(?!\s*$).*\n?)*\n?)+)', lambda m: f'```python\n{m.group(1).rstrip()}\n\n```\n', text, flags=re.M
+        r'((?:^>>>.*\n(?:^(?!\s*$).*\n?)*\n?)+)',
+        lambda m: f'```python\n{m.group(1).rstrip()}\n\n```\n',
+        text,
+        flags=re.M,
     )
     return f'### `{name}`\n\n```python\n{call}\n```\n\n{text.rstrip()}\n'
 
