@@ -75,12 +75,8 @@ def section(room: str, name: str) -> str:
     if len(call) > LONGEST:
         call = call.replace(', ', ',\n    ').replace('(', '(\n    ', 1)[: -len(')')] + '\n)'
     text = inspect.cleandoc(value.__doc__ or '').strip()
-    text = re.sub(
-        r'((?:^>>>.*\n(?:^(?!\s*$).*\n?)*\n?)+)',
-        lambda m: f'```python\n{m.group(1).rstrip()}\n\n```\n',
-        text,
-        flags=re.M,
-    )
+    examples = re.compile(r'((?:^>>>.*\n(?:^(?!\s*$).*\n?)*\n?)+)', flags=re.MULTILINE)
+    text = examples.sub(lambda m: f'```python\n{m.group(1).rstrip()}\n\n```\n', text)
     return f'### `{name}`\n\n```python\n{call}\n```\n\n{text.rstrip()}\n'
 
 
