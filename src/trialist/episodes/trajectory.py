@@ -20,6 +20,7 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.integer[Any]]
 
 POSE_WIDTH = 7
+PHASE_INDEX = 'phase_index'  # the name of the optional signal of labelled phases; -1 where a step has no label
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,11 +93,16 @@ class Scene:
     control_mode: str = ''
     control_rate_hz: float | None = None
     cameras: tuple[Camera, ...] = ()
+    phase_names: tuple[str, ...] = ()  # what the numbers of the signal `phase_index` mean
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Trajectory:
-    """Columns over the T steps of one episode; a column that was not recorded is None, never zeros."""
+    """Columns over the T steps of one episode; a column that was not recorded is None, never zeros.
+
+    `broken` names what was recorded and cannot be read (a column, or `body_pose/NAME` for one body), so that a reader
+    can tell it from what was never recorded.
+    """
 
     time_s: FloatArray  # (T,)
     ee_pose: FloatArray | None = None  # (T, 7)
@@ -121,6 +127,7 @@ class Trajectory:
     frame_hash: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)  # camera -> (T,)
     extra: Mapping[str, FloatArray] = field(default_factory=dict)  # a host's own signals, (T,) or (T, K)
     scene: Scene = field(default_factory=Scene)
+    broken: Mapping[str, str] = field(default_factory=dict)  # column -> why what was recorded of it cannot be read
 
     def __post_init__(self) -> None:
         check_trajectory(self)

@@ -5,7 +5,8 @@ from trialist.safety.formula import Formula
 from trialist.safety.margin import Gate, robustness, satisfies
 from trialist.safety.parse import parse_stl
 from trialist.safety.registry import Registry, load_registry
-from trialist.safety.score import EpisodeSafety, Scoring, Violation, score_episode, score_pairs, store_pairs
+from trialist.safety.result import Disagreement, EpisodeSafety, PhaseSafety, Violation
+from trialist.safety.score import Scoring, score_episode, score_pairs, store_pairs
 from trialist.safety.sensitivity import Change, Variant, load_variants, score_variants
 from trialist.safety.signal import Signals, derive_signals
 from trialist.safety.spec import Severity, Spec, Tier
@@ -14,9 +15,11 @@ from trialist.safety.summary import CellSafety, SafetySummary, mean_safety, pare
 __all__ = [
     'CellSafety',
     'Change',
+    'Disagreement',
     'EpisodeSafety',
     'Formula',
     'Gate',
+    'PhaseSafety',
     'Registry',
     'SafetyComparison',
     'SafetyDifference',

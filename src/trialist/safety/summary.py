@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trialist.errors import InputError, NotEstimable
 from trialist.safety.registry import Registry, load_registry
-from trialist.safety.score import EpisodeSafety
+from trialist.safety.result import EpisodeSafety
 from trialist.stats import Interval, bootstrap_interval, resample_counts, wilson
 
 FloatArray = NDArray[np.float64]
