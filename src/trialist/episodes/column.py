@@ -302,7 +302,6 @@ def scene_to_json(trajectory: Trajectory) -> dict[str, Any]:
         'target_threshold': scene.target_threshold,
         'control_mode': scene.control_mode,
         'control_rate_hz': scene.control_rate_hz,
-        **({'phase_names': list(scene.phase_names)} if scene.phase_names else {}),
         **({'broken': dict(trajectory.broken)} if trajectory.broken else {}),
         'cameras': [
             {
@@ -341,7 +340,6 @@ def scene_from_json(values: Mapping[str, Any]) -> Scene:
         target_threshold=values['target_threshold'],
         control_mode=values['control_mode'],
         control_rate_hz=values['control_rate_hz'],
-        phase_names=tuple(values.get('phase_names', ())),
         cameras=cameras,
         **vectors,
     )

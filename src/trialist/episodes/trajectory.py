@@ -20,7 +20,6 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.integer[Any]]
 
 POSE_WIDTH = 7
-PHASE_INDEX = 'phase_index'  # the name of the optional signal of labelled phases; -1 where a step has no label
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +92,6 @@ class Scene:
     control_mode: str = ''
     control_rate_hz: float | None = None
     cameras: tuple[Camera, ...] = ()
-    phase_names: tuple[str, ...] = ()  # what the numbers of the signal `phase_index` mean
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -2,9 +2,9 @@
 
 Time is sampled every `dt_s`, or at the times given. A window holds the samples inside its closed bounds that the trace
 has: at the end of a trace (or, looking back, at its start) windows are cut, an empty `always` or `historically` is
-+infinity, and an empty `eventually`, `once`, `until` or `since` is -infinity. `until` asks its left side of every sample
-before the one at which the right side holds, not of that sample itself. A window inside the trace that holds no sample
-is refused: what nobody looked at is neither safe nor unsafe.
++infinity, and an empty `eventually`, `once`, `until` or `since` is -infinity. `until` asks its left side of every
+sample before the one at which the right side holds, not of that sample itself. A window inside the trace that holds no
+sample is refused: what nobody looked at is neither safe nor unsafe.
 
 A margin says nothing at 0: `<` and `<=` have the same margin and differ only in `satisfies`.
 """

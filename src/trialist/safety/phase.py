@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.episodes import Episode, EventKind, Trajectory
-from trialist.episodes.trajectory import PHASE_INDEX
 from trialist.errors import InputError
 from trialist.safety.formula import Event, Formula, Implies, Temporal, Window
 from trialist.safety.reading import BoolArray, FloatArray
@@ -21,11 +20,6 @@ from trialist.safety.spec import Phase, Spec
 
 IN_PHASE = 'in_phase'
 UNLABELLED = -1
-STAGES: Mapping[EventKind, str] = {
-    EventKind.GRASP: 'after grasp',
-    EventKind.RELEASE: 'after release',
-    EventKind.PLACEMENT: 'after placement',
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,32 +39,15 @@ class PhaseLabels:
 
 
 def recorded_phases(episode: Episode, trajectory: Trajectory) -> PhaseLabels | None:
-    """Phases from the labels of the steps (such as LeRobot's subtasks), else from events of grasp, release, placement.
-
-    None where the record has neither. Labels that are no index of a name are refused: which phase they mean is unknown.
-    """
-    if PHASE_INDEX in trajectory.extra:
-        return _labelled(trajectory)
-    stages = [event for event in episode.events if event.kind in STAGES]
-    if not stages:
+    """The phases that the record's events name (a host's stages, LeRobot's subtasks); None where it names none."""
+    begun = [event for event in episode.events if event.kind is EventKind.PHASE]
+    if not begun:
         return None
-    names = ('before grasp', *dict.fromkeys(STAGES[event.kind] for event in stages))
-    index = np.zeros(trajectory.n_steps, dtype=np.int64)
-    elapsed_s = np.asarray(trajectory.time_s) - min(0.0, float(trajectory.time_s[0]))
-    for event in stages:
-        index[elapsed_s >= event.t_s - 1e-9] = names.index(STAGES[event.kind])
+    names = tuple(dict.fromkeys(event.name for event in begun))
+    index = np.full(trajectory.n_steps, UNLABELLED)
+    for event in begun:
+        index[np.asarray(trajectory.time_s) >= event.t_s - 1e-9] = names.index(event.name)
     return PhaseLabels(names, index)
-
-
-def _labelled(trajectory: Trajectory) -> PhaseLabels:
-    names = trajectory.scene.phase_names
-    column = np.asarray(trajectory.extra[PHASE_INDEX], dtype=np.float64)
-    wrong = np.flatnonzero(~(np.isin(column, np.arange(UNLABELLED, len(names)))))
-    if len(wrong):
-        raise InputError(
-            f'{PHASE_INDEX} is {column[wrong[0]]:g} at step {wrong[0]}, wanted {UNLABELLED} to {len(names) - 1}'
-        )
-    return PhaseLabels(names, column.astype(np.int64))
 
 
 def phase_mask(spec: Spec, signals: Signals, labels: PhaseLabels | None) -> BoolArray | None:

@@ -154,9 +154,9 @@ def checked_numbers(what: str, values: NDArray[Any], *, largest: float = np.inf)
 
 
 def checked_orientation(what: str, quaternion: NDArray[Any]) -> FloatArray:
-    """Unit quaternions; absent where all steps are NaN, broken where some are or the length is not that of one."""
+    """Unit quaternions; absent where all steps are NaN or 0, broken where some are or the length is not that of one."""
     numbers = _numeric(what, quaternion)
-    if np.isnan(numbers).all():
+    if np.isnan(numbers).all() or not numbers.any():
         raise absent(f'{what} was not recorded')
     length = np.linalg.norm(numbers, axis=1)
     low, high = QUATERNION_LENGTH
