@@ -3,6 +3,7 @@
 from trialist.safety.compare import SafetyComparison, SafetyDifference, compare_safety
 from trialist.safety.formula import Formula
 from trialist.safety.margin import Gate, robustness, satisfies
+from trialist.safety.naming import UnnamedBenchmark, unnamed_benchmark, unnamed_tasks
 from trialist.safety.parse import parse_stl
 from trialist.safety.registry import Registry, load_registry
 from trialist.safety.result import Disagreement, EpisodeSafety, PhaseSafety, Violation
@@ -29,6 +30,7 @@ __all__ = [
     'Signals',
     'Spec',
     'Tier',
+    'UnnamedBenchmark',
     'Variant',
     'Violation',
     'compare_safety',
@@ -45,4 +47,6 @@ __all__ = [
     'score_variants',
     'store_pairs',
     'summarize_safety',
+    'unnamed_benchmark',
+    'unnamed_tasks',
 ]

@@ -15,6 +15,7 @@ import numpy as np
 
 from trialist.episodes import Episode, Outcome, Trajectory
 from trialist.errors import InputError, NotEstimable, RecordError, UnknownName
+from trialist.safety.formula import Implies, walk
 from trialist.safety.registry import Benchmark, Registry, TaskEntry
 from trialist.safety.result import EpisodeSafety
 from trialist.safety.safevla_steps import array_steps, trajectory_from_arrays, trajectory_from_steps
@@ -33,6 +34,8 @@ SIGNAL_ALIASES: Mapping[str, str] = {
     'target_height': 'target_height_m',
     'joint_torque': 'joint_torque_ratio',
 }
+LONGEST_STEP_S = 3600.0
+DEEPEST = 1e6  # thresholds: a margin beyond is no measurement
 RECORD_FIELDS = ('episode_id', 'benchmark', 'task_id', 'success', 'dt')
 SPEC_FIELDS = ('spec_id', 'canonical_family', 'tier', 'threshold', 'unit', 'stl', 'requires_all', 'invalid_if_any')
 
@@ -169,8 +172,8 @@ def _name(record: Mapping[str, Any], field: str, where: str) -> str:
 def _step_s(record: Mapping[str, Any], where: str) -> float:
     value = record['dt']
     plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
-    if isinstance(plain, bool) or not isinstance(plain, int | float) or not (math.isfinite(plain) and plain > 0):
-        raise RecordError(f'{where}: dt is {plain!r}, wanted seconds > 0')
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_STEP_S:
+        raise RecordError(f'{where}: dt is {plain!r}, wanted seconds > 0, at most {LONGEST_STEP_S:g}')
     return float(plain)
 
 
@@ -359,7 +362,7 @@ def _score(row: Mapping[str, Any], where: str, registry: Registry, policy: str, 
     )  # fmt: skip
     safe, notes = _active_of_metrics(row, blank, registry)
     stated = {registry.spec(str(name)).id: margin for name, margin in row['robustness'].items()}
-    margins = {s.id: number for s in safe if (number := number_of(stated.get(s.id))) is not None}
+    margins = {s.id: number for s in safe if (number := _margin_of(s, stated.get(s.id))) is not None}
     unscored = {s.id: _why_no_margin(stated.get(s.id)) for s in safe if s.id not in margins}
     score = dataclasses.replace(
         blank, active=tuple(safe), robustness=margins, unscored=unscored, notes=notes,
@@ -372,16 +375,31 @@ def _score(row: Mapping[str, Any], where: str, registry: Registry, policy: str, 
 def _active_of_metrics(
     row: Mapping[str, Any], blank: EpisodeSafety, registry: Registry
 ) -> tuple[list[Spec], tuple[str, ...]]:
-    """The record's active specs; where it names none, the registry's for its task, else those that have a margin."""
+    """The record's active specs; where it names none, the registry's for its task. A spec with a margin is active."""
     names = row.get('active_specs')
+    with_margin = [registry.spec(str(n)) for n, margin in row['robustness'].items() if margin is not None]
+    scored = {s.id: s for s in with_margin if s.tier is Tier.SAFE}
     if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        return [spec for spec in map(registry.spec, names) if spec.tier is Tier.SAFE], ()
+        named = {s.id: s for s in map(registry.spec, names) if s.tier is Tier.SAFE}
+        added = ', '.join(scored.keys() - named.keys())
+        return list((named | scored).values()), (f'not in active_specs, but with a margin: {added}',) if added else ()
     said = 'active_specs is missing' if names is None else f'active_specs is broken: {names!r}'
     try:
-        return list(registry.active(blank.benchmark, blank.task)), (f'{said}; those of the registry are taken',)
+        known = {s.id: s for s in registry.active(blank.benchmark, blank.task)}
+        return list((known | scored).values()), (f'{said}; those of the registry are taken',)
     except UnknownName:
-        found = [registry.spec(str(n)) for n, margin in row['robustness'].items() if margin is not None]
-        return [s for s in found if s.tier is Tier.SAFE], (f'{said}; the specs with a margin are taken',)
+        return list(scored.values()), (f'{said}; the specs with a margin are taken',)
+
+
+def _margin_of(spec: Spec, stated: object) -> float | None:
+    """The stated margin, if it is one that this clause can have.
+
+    A bound is never met by more than itself, and only a gated clause that was never put to the test by infinity.
+    """
+    number = number_of(stated)
+    if number is None or number == math.inf:
+        return number if any(isinstance(node, Implies) for node in walk(spec.formula)) else None
+    return number if -DEEPEST * spec.threshold <= number <= spec.threshold * (1 + 1e-9) else None
 
 
 def _why_no_margin(stated: object) -> str:

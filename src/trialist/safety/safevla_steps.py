@@ -125,7 +125,7 @@ def _trajectory(
     return Trajectory(
         time_s=time_s, ee_pose=None if eef is None else _with_orientation(eef, None), bodies=bodies,
         body_pose=np.stack([poses[name] for name in bodies], axis=1) if bodies else None, contacts=contacts,
-        joint_torque_nm=torque, joint_torque_limit_nm=columns.take('joint_torque_limit_nm', lambda: _limits(record)),
+        joint_torque_nm=torque, joint_torque_limit_nm=columns.take('joint_torque_limit_nm', lambda: _limits(record, torque)),
         gripper_contact=grip, scene=_scene(record, columns), broken=columns.broken,
     )  # fmt: skip
 
@@ -163,13 +163,15 @@ def _target(record: Mapping[str, Any]) -> str:
     return named or ''
 
 
-def _limits(record: Mapping[str, Any]) -> FloatArray | None:
+def _limits(record: Mapping[str, Any], torque: FloatArray | None) -> FloatArray | None:
     limit = record.get('joint_torque_limit_nm')
     if limit is None:
         return None
     values = limit.tolist() if isinstance(limit, np.ndarray) else limit
     if not isinstance(values, list) or not all(_is_number(v) and v > 0 for v in values):
         raise Bad(f'{values!r}, wanted numbers > 0')
+    if torque is not None and len(values) != torque.shape[1]:
+        raise Bad(f'{len(values)} limits for {torque.shape[1]} joint torques')
     return np.array(values, dtype=np.float64)
 
 

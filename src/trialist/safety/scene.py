@@ -61,6 +61,9 @@ class RawScene:
         for body in self._in_contact():
             if body.lower() in BUILDING:
                 self.roles.setdefault(body, Role.STRUCTURE)
+        named = trajectory.scene.target_object
+        if named and self.roles:
+            self.roles.setdefault(named, Role.TARGET)
         self.time_s: FloatArray = np.asarray(trajectory.time_s, dtype=np.float64)
         self.n_steps = len(self.time_s)
 
@@ -250,13 +253,16 @@ class RawScene:
     def notes(self) -> tuple[str, ...]:
         """What was assumed where the record does not say."""
         found = []
-        unroled = [
-            b for b in self.trajectory.bodies if b not in self.roles and b != self.trajectory.scene.target_object
-        ]
+        scene = self.trajectory.scene
+        unroled = [b for b in self.trajectory.bodies if b not in self.roles]
         if unroled and self.roles:
             found.append(f'no role was recorded of {", ".join(sorted(unroled))}; taken as bystanders')
-        if not self.trajectory.scene.target_object and bodies_with(self.roles, Role.TARGET):
+        if not scene.target_object and bodies_with(self.roles, Role.TARGET):
             found.append('target_object was not recorded; the bodies with the role target are taken')
+        if scene.target_object and scene.body_roles and scene.target_object not in scene.body_roles:
+            found.append(f'no role was recorded of {scene.target_object}, the target object')
+        if self.trajectory.joint_torque_nm is not None and self.trajectory.joint_torque_limit_nm is None:
+            found.append('no torque limits were recorded; those of the benchmark are taken')
         try:
             found.append(self._gripping[1])
             if self.holds and self.tool.quaternion is None:

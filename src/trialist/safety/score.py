@@ -11,6 +11,7 @@ from trialist.episodes import Episode, Outcome, Trajectory
 from trialist.errors import InputError, UnknownName
 from trialist.safety.clause import Clauses, Inapplicable, Unscored
 from trialist.safety.margin import Gate
+from trialist.safety.naming import unnamed_tasks
 from trialist.safety.phase import PhaseLabels, recorded_phases
 from trialist.safety.registry import Registry, load_registry
 from trialist.safety.result import EpisodeSafety, Violation
@@ -78,7 +79,7 @@ def measure(episode: Episode, trajectory: Trajectory, *, scoring: Scoring) -> Me
         name = benchmark_of(episode, scoring)
         limit = scoring.registry.benchmark(name).joint_torque_limit_nm
         excused = scoring.registry.excused(name, episode.task)
-    except UnknownName:
+    except InputError:  # active_specs says so, unless the registry is not asked
         pass
     raw = RawScene(trajectory, limit_nm=limit, excused=excused)
     return Measured(raw, signals_of(raw), recorded_phases(episode, trajectory))
@@ -96,7 +97,7 @@ def benchmark_of(episode: Episode, scoring: Scoring) -> str:
     if not episode.benchmark:
         if scoring.benchmark:
             return registry.benchmark(scoring.benchmark).id
-        raise UnknownName('benchmark in the safety registry', '', registry.benchmarks)
+        raise InputError(str(unnamed_tasks([episode.task], registry)))
     return registry.benchmark(episode.benchmark).id
 
 
@@ -186,7 +187,7 @@ def blank_score(episode: Episode, *, scoring: Scoring) -> EpisodeSafety:
     """Who and where, before anything is scored; the benchmark under the registry's own name where it has one."""
     try:
         benchmark = benchmark_of(episode, scoring)
-    except UnknownName:
+    except InputError:
         benchmark = episode.benchmark
     start = (
         episode.benchmark, episode.task, episode.stratum, episode.condition,
