@@ -126,7 +126,8 @@ def score_measured(
         try:
             robustness[spec.id] = clauses.margin(spec)
         except Inapplicable as reason:
-            (unscored if needs_bystanders else inapplicable)[spec.id] = str(reason)
+            is_lacking = needs_bystanders and any(name in signals.gaps for name in spec.signals)
+            (unscored if is_lacking else inapplicable)[spec.id] = str(reason)
         except Unscored as reason:
             unscored[spec.id] = str(reason)
         else:
