@@ -24,7 +24,7 @@ IntArray = NDArray[np.integer[Any]]
 LIFT_ONSET_M = 0.01  # until it has moved this far, an object is still settling between the fingers
 LONGEST_FLICKER_S = 0.1  # a contact that is back within this time was never lost
 DROP_WATCH_S = 0.5  # how long an object is watched that left a gripper which was not told to open
-SAME_COMMAND = 0.25  # of the command's range in the episode: less is no order to open
+SAME_COMMAND = 0.25  # of the command's range in the episode: a smaller change is no order to open
 
 FINGER = re.compile(r'finger|jaw|fingertip|gripper_pad')
 NUMBERED = re.compile(r'(?:finger|joint|jaw|pad)_?([12])(?!\d)')
@@ -86,7 +86,7 @@ def hold_runs(grip: BoolArray, time_s: FloatArray) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """One target held: gripped from `start`, lifted at `lift`, gripped to before `stop`, watched to before `end`."""
+    """One target held: gripped from `start`, lifted at `lift`, held to before `stop`, watched to before `end`."""
 
     target: str
     start: int
@@ -115,19 +115,21 @@ def find_holds(target: str, grip: BoolArray, position_m: FloatArray, *, tool: To
             continue
         lift = start + int(np.argmax(moved))
         following = stretches[number + 1][0] if number + 1 < len(stretches) else len(grip)
-        found.append(Hold(target, start, lift, stop, _watched_until(lift, stop, following, tool)))
+        found.append(_hold(target, start, lift, stop, following, tool))
     return found
 
 
-def _watched_until(lift: int, stop: int, following: int, tool: Tool) -> int:
-    """A grip that ended without an order to open is a drop: it is watched on, until the next grip or order."""
-    if tool.command is None or stop >= following:
-        return stop
-    extent = float(np.ptp(tool.command))
-    kept = np.abs(tool.command[stop:following] - tool.command[stop - 1]) <= SAME_COMMAND * extent
-    in_time = tool.time_s[stop:following] - tool.time_s[stop - 1] <= DROP_WATCH_S
-    watched = kept & in_time
-    return stop + (len(watched) if watched.all() else int(np.argmin(watched)))
+def _hold(target: str, start: int, lift: int, stop: int, following: int, tool: Tool) -> Hold:
+    """A hold ends when the hand is told to open. A grip lost without that order is a drop, and watched on."""
+    if tool.command is None:
+        return Hold(target, start, lift, stop, stop)
+    changed = np.abs(tool.command - tool.command[lift]) > SAME_COMMAND * float(np.ptp(tool.command))
+    kept = np.flatnonzero(~changed[lift:stop])
+    released = lift + int(kept[-1]) + 1  # from here on the order to open stood until the contact was gone
+    if released < stop:
+        return Hold(target, start, lift, released, released)
+    is_watched = ~changed[stop:following] & (tool.time_s[stop:following] - tool.time_s[stop - 1] <= DROP_WATCH_S)
+    return Hold(target, start, lift, stop, stop + (len(is_watched) if is_watched.all() else int(np.argmin(is_watched))))
 
 
 def slip(hold: Hold, position_m: FloatArray, quaternion: FloatArray | None, *, tool: Tool) -> FloatArray:
