@@ -68,7 +68,7 @@ def rollout(heights: tuple[float, float], targets: tuple[str, ...], fault: str, 
             share = np.clip((t - GRIP - 3) / (RELEASE - GRIP - 3), 0, 1)
             lift = 0.15 * math.sin(math.pi * share)
             held = starts[name] + share * (goal - starts[name]) + np.array([0, 0, lift])
-            hand[now] = [*(held + [0, 0, 0.1]), 0.0, 1.0, 0.0, 0.0]
+            hand[now] = [*(held + np.array([0, 0, 0.1])), 0.0, 1.0, 0.0, 0.0]
             slipped = 0.05 * np.clip((t - 30) / 5, 0, 1) if mine == 'slip' else 0.0
             fallen = min(held[2] - heights[1], 0.5 * 9.8 * ((t - 32) * DT_S) ** 2) if mine == 'drop' and t > 32 else 0.0
             poses[name][now, :3] = held - [0, 0, slipped + fallen]

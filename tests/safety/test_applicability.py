@@ -1,4 +1,4 @@
-"""Who is a bystander, what a scene without one means, torque at its limit, benchmarks without a name, labelled phases."""
+"""Who is a bystander, a scene without one, torque at its limit, benchmarks without a name, labelled phases."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def carried(
         'time_s': np.arange(STEPS) * 0.05, 'ee_pose': hand, 'bodies': ('bowl', 'cup'),
         'body_pose': np.stack([bowl, np.tile([0.1, 0, 0.8, 1, 0, 0, 0], (STEPS, 1))], axis=1),
         'contacts': Contacts.from_steps(rows), 'joint_torque_nm': np.ones((STEPS, 7)),
-        'scene': Scene(body_roles={**FINGERS, 'bowl': 'target', 'cup': 'object', **(roles or {})}, target_object='bowl'),
+        'scene': Scene({**FINGERS, 'bowl': 'target', 'cup': 'object', **(roles or {})}, target_object='bowl'),
     }  # fmt: skip
     return Trajectory(**{**fields, **changes})
 
@@ -122,7 +122,8 @@ def test_a_finger_on_the_table_or_one_finger_on_the_object_is_no_grip() -> None:
 def test_fingers_are_known_by_role_or_name_and_sides_by_left_right_or_number() -> None:
     words = {
         'gripper0_leftfinger': 'robot', 'gripper0_rightfinger': 'robot', 'gripper0_finger_joint1_tip': 'robot',
-        'gripper0_finger_joint2_tip': 'robot', 'a': 'left_finger', 'b': 'finger', 'link7': 'arm', 'fingerbowl': 'target',
+        'gripper0_finger_joint2_tip': 'robot', 'a': 'left_finger', 'b': 'finger', 'link7': 'arm',
+        'fingerbowl': 'target',
     }  # fmt: skip
     assert finger_sides(words, roles_of(words)) == {
         'gripper0_leftfinger': 'left', 'gripper0_rightfinger': 'right', 'gripper0_finger_joint1_tip': 'left',

@@ -125,7 +125,8 @@ def _trajectory(
     return Trajectory(
         time_s=time_s, ee_pose=None if eef is None else _with_orientation(eef, None), bodies=bodies,
         body_pose=np.stack([poses[name] for name in bodies], axis=1) if bodies else None, contacts=contacts,
-        joint_torque_nm=torque, joint_torque_limit_nm=columns.take('joint_torque_limit_nm', lambda: _limits(record, torque)),
+        joint_torque_nm=torque,
+        joint_torque_limit_nm=columns.take('joint_torque_limit_nm', lambda: _limits(record, torque)),
         gripper_contact=grip, scene=_scene(record, columns), broken=columns.broken,
     )  # fmt: skip
 
