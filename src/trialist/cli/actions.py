@@ -7,19 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trialist.cli.convert import convert as convert_actions
 from trialist.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
+    from trialist.actions.predictor import Predictor
     from trialist.actions.split import EvaluationSplit
     from trialist.formats.dataset import ActionDataset
+    from trialist.formats.space import ActionSpace
 
 actions_app = typer.Typer(
     no_args_is_help=True, help='Score how well models predict recorded actions: datasets, splits, runs, reports.'
 )
 
+actions_app.command('convert')(convert_actions)
+
 DatasetOption = Annotated[Path, typer.Option('--dataset', '-d', help='An RLDS/TFDS or LeRobotDataset folder.')]
 FloatingOption = Annotated[
     bool, typer.Option('--floating-only', help='Leave out boolean and integer action parts, as the paper does.')
+]
+FeatureOption = Annotated[
+    list[str] | None,
+    typer.Option('--feature', help='ROLE=FEATURE of a LeRobot folder with names of its own: action=acts, state=obs.'),
 ]
 SplitOption = Annotated[Path | None, typer.Option('--split', help='A split file of `trialist actions split`.')]
 
@@ -77,6 +86,7 @@ def split_dataset(
     seed: Annotated[int, typer.Option(help='For datasets without an evaluation split of their own.')] = 0,
     share: Annotated[float, typer.Option(help='The share of episodes to evaluate, for the same.')] = 0.1,
     test_split: Annotated[str | None, typer.Option(help='Evaluate this split of the dataset.')] = None,
+    feature: FeatureOption = None,
     form: FormatOption = 'text',
 ) -> None:
     """Write down which whole episodes are evaluated: the dataset's own test split, or a seeded one.
@@ -87,7 +97,9 @@ def split_dataset(
     from trialist.formats.dataset import open_dataset
     from trialist.show.actions import split_table
 
-    split = make_split(open_dataset(dataset), seed=seed, test_share=share, test_split=test_split)
+    split = make_split(
+        open_dataset(dataset, names=_features(feature)), seed=seed, test_share=share, test_split=test_split
+    )
     write_split(split, out)
     print_table(split_table(split), form)
 
@@ -121,8 +133,13 @@ def run(
     rate_hz: Annotated[float | None, typer.Option(help='Control rate, where the dataset has no times.')] = None,
     limit: Annotated[int | None, typer.Option(help='Only the first so many evaluated episodes.')] = None,
     floating_only: FloatingOption = False,
+    feature: FeatureOption = None,
+    convert: Annotated[
+        list[str] | None,
+        typer.Option('--convert', help="A step from the model's convention to the dataset's; see `actions convert`."),
+    ] = None,
 ) -> None:
-    """Predict every timestep of the evaluated episodes. Run it again to go on where it stopped.
+    """Predict every timestep of the evaluated episodes. Run it again to resume where it stopped.
 
     Example: `trialist actions run --dataset data/jaco_play --model nearest --out runs/offline`
     """
@@ -134,10 +151,13 @@ def run(
     from trialist.formats.dataset import open_dataset
     from trialist.formats.space import read_space
 
-    opened = open_dataset(dataset, floating_only=floating_only)
+    opened = open_dataset(dataset, floating_only=floating_only, names=_features(feature))
     chosen = _split_of(opened, split, seed)
     described = read_space(space) if space else opened.space
     predictor, statistics = prepare(opened, chosen, model, seed=seed, space=described)
+    asked = predictor
+    if convert:
+        predictor, model = _converted(predictor, convert, described), f'{model} | {" | ".join(convert)}'
     total = min(len(chosen.test), limit) if limit is not None else len(chosen.test)
     columns = ('{task.description}', BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
@@ -154,13 +174,28 @@ def run(
         f'{out}: {done.evaluated} episodes predicted ({done.timesteps} timesteps, {done.invalid} invalid answers), '
         f'{done.already_there} already there, {done.faults} broken'
     )
-    if isinstance(predictor, VlmPredictor):
-        used = predictor.usage
+    if isinstance(asked, VlmPredictor):
+        used = asked.usage
         cost = 'unknown (give prompt_price and completion_price)' if used.cost is None else f'{used.cost:.4f}'
         typer.echo(
             f'{used.requests} requests, {used.cached} from the cache, {used.retries} retries, '
             f'{used.prompt_tokens} prompt and {used.completion_tokens} completion tokens, cost {cost}'
         )
+        if used.faults:
+            typer.echo('attempts that broke: ' + ', '.join(f'{n} {kind}' for kind, n in sorted(used.faults.items())))
+
+
+def _features(pairs: list[str] | None) -> dict[str, str]:
+    from trialist.cli.importing import parse_pairs
+
+    return parse_pairs(pairs, '--feature')
+
+
+def _converted(predictor: Predictor, steps: list[str], space: ActionSpace) -> Predictor:
+    from trialist.actions.conversion_spec import parse_conversions
+    from trialist.actions.predictor import AdaptedPredictor
+
+    return AdaptedPredictor(predictor, space.size, tuple(range(space.size)), parse_conversions(steps))
 
 
 def _split_of(opened: ActionDataset, path: Path | None, seed: int) -> EvaluationSplit:
