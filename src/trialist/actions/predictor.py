@@ -69,6 +69,7 @@ PREDICTORS = Catalog(
         'nearest': 'trialist.actions.baseline:make_nearest',
         'clone': 'trialist.actions.clone:make_clone',
         'vlm': 'trialist.actions.vlm:make_vlm',
+        'policy': 'trialist.policies.offline:make_offline',
     },
     entry_point_group='trialist.predictors',
 )

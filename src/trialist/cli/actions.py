@@ -11,10 +11,12 @@ from trialist.cli.convert import convert as convert_actions
 from trialist.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
+    from trialist.actions.evaluate import ActionRun
     from trialist.actions.predictor import Predictor
     from trialist.actions.split import EvaluationSplit
     from trialist.formats.dataset import ActionDataset
     from trialist.formats.space import ActionSpace
+    from trialist.show.table import Table
 
 actions_app = typer.Typer(
     no_args_is_help=True, help='Score how well models predict recorded actions: datasets, splits, runs, reports.'
@@ -124,7 +126,11 @@ def run(
     dataset: DatasetOption,
     model: Annotated[
         str,
-        typer.Option('--model', '-m', help='mean, nearest, clone, vlm,url=...,model=..., or module:function,key=value'),
+        typer.Option(
+            '--model',
+            '-m',
+            help='mean, nearest, clone, vlm,url=...,model=..., policy,plan=...,policy=..., or module:function,key=value',
+        ),
     ],
     out: Annotated[Path, typer.Option('--out', '-o', help='The store to add to; made if it is not there.')],
     split: SplitOption = None,
@@ -215,6 +221,9 @@ def report(
         list[str] | None, typer.Option(help='A dataset inside the pretraining mix; repeat it for more.')
     ] = None,
     published: Annotated[bool, typer.Option('--published', help="The paper's own Tables 2 and 4 instead.")] = False,
+    closed_loop: Annotated[
+        Path | None, typer.Option(help='A store of trials of the same policies: both numbers, and whether they agree.')
+    ] = None,
     figures: Annotated[Path | None, typer.Option(help='Also save the figures into this folder.')] = None,
     figure_format: Annotated[str, typer.Option(help='svg, pdf or png.')] = 'svg',
     form: FormatOption = 'text',
@@ -240,8 +249,9 @@ def report(
         raise InputError('wanted a store, or --published')
     else:
         marks = dict.fromkeys(in_pretraining or [], True)
+        runs = read_runs(store)
         built = build_report(
-            read_runs(store),
+            runs,
             invalid=invalid,
             tolerance=tolerance,
             in_pretraining=marks,
@@ -249,6 +259,8 @@ def report(
             seed=seed,
         )
         scores, shown = built.scores, report_tables(built)
+        if closed_loop is not None:
+            shown += _agreements(runs, closed_loop, invalid=invalid, seed=seed, resamples=resamples)
     print_tables(shown, form)
     if figures is not None:
         from trialist.show.actions_figure import amse_figure, namse_figure
@@ -259,6 +271,26 @@ def report(
             target = figures / f'namse-{_file_name(model)}.{figure_format}'
             saved.append(save_figure(namse_figure(scores, model), target))
         typer.echo(f'saved {", ".join(map(str, saved))}', err=True)
+
+
+def _agreements(runs: list[ActionRun], store: Path, *, invalid: str, seed: int, resamples: int) -> list[Table]:
+    """One table for each dataset."""
+    import numpy as np
+
+    from trialist.actions.agreement import compare_offline
+    from trialist.episodes import read_store
+    from trialist.show.actions_agreement import agreement_table
+
+    episodes = list(read_store(store).episodes())
+    datasets = dict.fromkeys(run.dataset for run in runs)
+    streams = np.random.default_rng(seed).spawn(len(datasets))
+    return [
+        agreement_table(compare_offline(
+            [run for run in runs if run.dataset == name], episodes, rng=stream, invalid=invalid, seed=seed,
+            n_resamples=max(resamples, 1),
+        ))
+        for name, stream in zip(datasets, streams, strict=True)
+    ]  # fmt: skip
 
 
 def _file_name(model: str) -> str:
