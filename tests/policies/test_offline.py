@@ -156,6 +156,15 @@ def test_images_are_shown_as_eight_bit_rgb_under_the_policys_names() -> None:
     assert len(seen[0].state) == 0
 
 
+def test_time_goes_by_the_control_rate() -> None:
+    policy = Scripted(lambda _: np.zeros((1, 4)))
+    predictor = OfflinePolicy(policy, name='p', control_rate_hz=10.0)
+    predictor.start('e', '')
+    for _ in range(3):
+        predictor.predict(MOMENT, '')
+    np.testing.assert_allclose(policy.asked_at, [0.0, 0.1, 0.2])
+
+
 def test_a_policy_that_has_to_be_fitted_is_told_the_shapes_of_the_dataset() -> None:
     sample = RecordedEpisode(
         dataset='d', split='train', index=0, actions=np.zeros((2, 4)), state={'state': np.zeros((2, 3))},

@@ -129,7 +129,7 @@ def run(
         typer.Option(
             '--model',
             '-m',
-            help='mean, nearest, clone, vlm,url=...,model=..., policy,plan=...,policy=..., or module:function,key=value',
+            help='mean, nearest, clone, vlm,url=...,model=..., policy,plan=...,policy=..., or module:function,key=...',
         ),
     ],
     out: Annotated[Path, typer.Option('--out', '-o', help='The store to add to; made if it is not there.')],
