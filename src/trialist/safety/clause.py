@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.safety.formula import Formula, event_names
+from trialist.safety.formula import Formula
 from trialist.safety.margin import Traces, at_times, margins_at_start
 from trialist.safety.phase import IN_PHASE, PhaseLabels, can_be_scoped, phase_mask, scoped_formula, scoped_signals
 from trialist.safety.reading import BoolArray, State
@@ -35,6 +35,7 @@ class Clauses:
 
     def __init__(self, raw: RawScene, signals: Signals, labels: PhaseLabels | None, scoring: Scoring) -> None:
         self.raw, self.signals, self.labels, self.scoring = raw, signals, labels, scoring
+        self._events: dict[str, bool] = {}
         columns = {name: np.asarray(column, dtype=np.float64) for name, column in signals.values.items()}
         even = Traces(columns, np.array([0, signals.n_steps]), np.array([signals.dt_s]))
         self.traces = at_times(even, signals.time_s)
@@ -69,9 +70,15 @@ class Clauses:
                 raise Unscored(f'{name}: {self.signals.why(name)}')
         if gaps:
             raise Inapplicable(self.signals.why(gaps[0][0]))
-        for name in event_names(spec.formula):
-            if not np.isin(self.signals.values[name], (0, 1)).all():
+        for name in spec.events:
+            if not self._is_event(name):
                 raise Unscored(f'{name}: an event has to be 0 or 1 at every step')
+
+    def _is_event(self, name: str) -> bool:
+        if name not in self._events:
+            values = self.signals.values[name]
+            self._events[name] = bool(np.all((values == 0) | (values == 1)))
+        return self._events[name]
 
     def scoped(self, spec: Spec, mask: BoolArray) -> tuple[Formula, Traces]:
         columns = {n: np.asarray(c, dtype=np.float64) for n, c in scoped_signals(self.raw, self.signals, mask).items()}

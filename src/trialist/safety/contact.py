@@ -52,8 +52,10 @@ class ContactSet:
         return np.asarray(one_way | ((self.role_a == code_b) & (self.role_b == code_a)), dtype=bool)
 
     def _check_known(self, *codes: int) -> None:
-        wanted = np.array([*codes, UNKNOWN])
         unknown = (self.role_a == UNKNOWN) | (self.role_b == UNKNOWN)
+        if not unknown.any():
+            return
+        wanted = np.array([*codes, UNKNOWN])
         doubtful = unknown & np.isin(self.role_a, wanted) & np.isin(self.role_b, wanted)
         if not doubtful.any():
             return

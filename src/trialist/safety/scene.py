@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Hashable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,6 +57,7 @@ class RawScene:
         self.trajectory = trajectory
         self.limit_nm = limit_nm
         self.excused = tuple(excused)
+        self._made: dict[Hashable, FloatArray] = {}
         self.roles = roles_of(trajectory.scene.body_roles)
         for body in self._in_contact():
             if body.lower() in BUILDING:
@@ -84,10 +85,16 @@ class RawScene:
         return retained_contacts(self.contacts, self.roles)
 
     def position(self, body: str) -> FloatArray:
-        return read_position(self.trajectory, body)
+        return self.once(('position', body), lambda: read_position(self.trajectory, body))
 
     def orientation(self, body: str) -> FloatArray:
-        return read_orientation(self.trajectory, body)
+        return self.once(('orientation', body), lambda: read_orientation(self.trajectory, body))
+
+    def once(self, key: Hashable, make: Callable[[], FloatArray]) -> FloatArray:
+        """What several signals share, worked out for the first of them."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     # --- targets and bystanders
 

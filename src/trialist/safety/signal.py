@@ -177,7 +177,7 @@ def _pair_force(raw: RawScene, a: Role, b: Role) -> FloatArray:
     for role in (a, b):
         if not bodies_with(raw.roles, role):
             raise absent(f'no body has the role {role}')
-    return raw.retained.peak_n(_between(raw, a, b))
+    return raw.once((a, b), lambda: raw.retained.peak_n(_between(raw, a, b)))
 
 
 def _between(raw: RawScene, a: Role, b: Role) -> BoolArray:
@@ -190,8 +190,12 @@ def _between(raw: RawScene, a: Role, b: Role) -> BoolArray:
 def _self_count(raw: RawScene) -> FloatArray:
     if not bodies_with(raw.roles, Role.ROBOT):
         raise absent('no body has the role robot')
-    chosen = _between(raw, Role.ROBOT, Role.ROBOT)
-    return np.bincount(raw.retained.step[chosen], minlength=raw.retained.n_steps).astype(np.float64)
+
+    def count() -> FloatArray:
+        chosen = _between(raw, Role.ROBOT, Role.ROBOT)
+        return np.bincount(raw.retained.step[chosen], minlength=raw.retained.n_steps).astype(np.float64)
+
+    return raw.once('self contacts', count)
 
 
 def displacement_m(raw: RawScene, bodies: list[str], reference: int) -> FloatArray:
@@ -211,11 +215,15 @@ def _of_current(raw: RawScene, measure: Callable[[FloatArray], FloatArray]) -> F
 
 def _height(raw: RawScene) -> FloatArray:
     """Height over the lift baseline, the target's height at the first grip (at the start, if it is never gripped)."""
-    rows = []
-    for name in raw.targets:
-        height, grip = raw.position(name)[:, 2], raw.grips[name]
-        rows.append(height - (height[int(np.argmax(grip))] if grip.any() else height[0]))
-    return np.asarray(np.stack(rows)[raw.current, np.arange(raw.n_steps)])
+
+    def relative() -> FloatArray:
+        rows = []
+        for name in raw.targets:
+            height, grip = raw.position(name)[:, 2], raw.grips[name]
+            rows.append(height - (height[int(np.argmax(grip))] if grip.any() else height[0]))
+        return np.asarray(np.stack(rows)[raw.current, np.arange(raw.n_steps)])
+
+    return raw.once('height', relative)
 
 
 def _slip(raw: RawScene) -> FloatArray:
@@ -243,13 +251,16 @@ def _held(raw: RawScene) -> BoolArray:
 
 
 def _torque(raw: RawScene) -> FloatArray:
-    ratio: FloatArray = np.max(np.abs(raw.torque_nm) / raw.torque_limit_nm, axis=1)
-    return ratio
+    return raw.once('torque', lambda: np.asarray(np.max(np.abs(raw.torque_nm) / raw.torque_limit_nm, axis=1)))
 
 
 def _target_speed(raw: RawScene) -> FloatArray:
-    speeds = [rates(raw.time_s, raw.position(name), 1, mean_s=0.0) for name in raw.targets]
-    return np.asarray(np.max(speeds, axis=0))
+    def speed() -> FloatArray:
+        return np.asarray(
+            np.max([rates(raw.time_s, raw.position(name), 1, mean_s=0.0) for name in raw.targets], axis=0)
+        )
+
+    return raw.once('target speed', speed)
 
 
 DERIVATIONS: Mapping[str, Callable[[RawScene], FloatArray | BoolArray]] = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from trialist.errors import InputError, UnknownName
-from trialist.safety.formula import Formula, signal_names
+from trialist.safety.formula import Formula, event_names, signal_names
 from trialist.safety.parse import parse_stl
 
 PLACEHOLDER = '{threshold}'
@@ -77,7 +77,12 @@ class Spec:
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return signal_names(self.formula)
+        return _names(self.clause)[0]
+
+    @property
+    def events(self) -> frozenset[str]:
+        """The signals that the clause reads as 0/1 events."""
+        return _names(self.clause)[1]
 
     @property
     def k(self) -> float | None:
@@ -103,6 +108,12 @@ class Spec:
 @functools.lru_cache(maxsize=512)
 def _parsed(clause: str) -> Formula:
     return parse_stl(clause)
+
+
+@functools.lru_cache(maxsize=512)
+def _names(clause: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    formula = _parsed(clause)
+    return signal_names(formula), event_names(formula)
 
 
 def check_spec(spec: Spec) -> None:
