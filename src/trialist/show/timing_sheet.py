@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from trialist.analysis import Absent, Comparisons, EndpointPairs, present
 from trialist.analysis.detail import StratumPair, TaskSuccess, required_label
+from trialist.analysis.subject import Input
 from trialist.errors import InputError
 from trialist.planning.analysis_plan import EndpointName
 from trialist.show.pair_table import endpoint_table, pair_tables, stratum_table
 from trialist.show.record import count_tables
-from trialist.show.request import Input, ShowRequest, takes
+from trialist.show.request import ShowRequest, takes
 from trialist.show.table import Cell, Column, Table, table
 from trialist.show.timing import (
     calibration_table,
