@@ -94,7 +94,8 @@ def _html(table: Table) -> str:
         for row in table.rows
     )
     note = f'<p><small>{escape(table.note)}</small></p>' if table.note else ''
-    return f'<table><caption>{escape(table.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}'
+    caption = f'<caption>{escape(table.title)}</caption>'
+    return f'<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}'
 
 
 class Trial:
@@ -220,7 +221,7 @@ def _table_episodes(rows: Sequence[Any], columns: Mapping[str, str], given: Mapp
             yield number, [row.get(name) for name in header]
 
     table = Rows(Path('table'), header, read)
-    plan = plan_table(table, ImportOptions(columns=columns, defaults=given, title='table'))
+    plan = plan_table(table, ImportOptions(columns=columns, defaults=given, source='table'))
     return iter(list(table_episodes(table, plan, Ledger())))
 
 

@@ -19,8 +19,8 @@ def analyse(
 ) -> Analysis:  # fmt: skip
     """The analysis of a store (or its folder), or of episodes.
 
-    `title` names the source of plain episodes. `plan` declares one in Python; `changes` are fields of the plan that differ from what was declared, and every output
-    says so. None leaves a field as it is.
+    `title` names the source of plain episodes. `plan` declares one in Python; `changes` are fields of the plan that
+    differ from what was declared, and every output says so. None leaves a field as it is.
     """
     if isinstance(source, str | Path):
         source = read_store(source)

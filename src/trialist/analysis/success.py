@@ -25,7 +25,7 @@ from trialist.stats.success_pair import (
 from trialist.timing.operation import Unit, unit_of
 
 ALL_STRATA = ''
-MATCHED_SHARE = 0.5  # of the start states of each arm in each stratum: below that, pairing would throw data away
+MATCHED_SHARE = 0.5  # of the start states: below that, pairing would throw too much away
 Flag = Callable[[Episode], bool]
 Stream = Callable[..., np.random.Generator]
 
@@ -87,33 +87,41 @@ def macro_rate(shares: Mapping[str, UnitShares], level: float) -> Estimate:
     return Estimate(value, macro_interval(arm, spread, level=level), n=n)
 
 
-def is_matched(a: Mapping[str, Sequence[Episode]], b: Mapping[str, Sequence[Episode]], plan: AnalysisPlan) -> bool:
-    """Whether start states decide the test: recorded, and mostly the same for both policies in every stratum."""
+def start_labels(cells: Mapping[str, Sequence[Episode]], plan: AnalysisPlan) -> dict[str, frozenset[Hashable]]:
+    """Stratum -> the start states that were run."""
+    unit = Unit(plan.unit)
+    return {s: frozenset(unit_of(e, unit) for e in group) for s, group in cells.items()}
+
+
+def is_matched(a: Mapping[str, frozenset[Hashable]], b: Mapping[str, frozenset[Hashable]], plan: AnalysisPlan) -> bool:
+    """Whether start states decide the test: all recorded, and mostly the same for both policies.
+
+    In every stratum at least half of the smaller arm's starts are the other's too, and over all strata at least half of
+    the larger arm's: a few starts that one policy lost to a broken rig do not make arms independent.
+    """
     if plan.pairing is not Pairing.AUTO:
         return plan.pairing is Pairing.PAIRED
-    unit = Unit(plan.unit)
-    if unit is not Unit.START or a.keys() != b.keys():
+    if Unit(plan.unit) is not Unit.START or a.keys() != b.keys():
         return False
+    n_common, n_larger = 0, 0
     for stratum in a:
-        labels = [{unit_of(e, unit) for e in group[stratum]} for group in (a, b)]
+        labels = a[stratum], b[stratum]
         if None in labels[0] | labels[1]:
             return False
-        common = labels[0] & labels[1]
-        if len(common) < MATCHED_SHARE * max(map(len, labels)):
+        common = len(labels[0] & labels[1])
+        if common < MATCHED_SHARE * min(map(len, labels)):
             return False
-    return bool(a)
+        n_common, n_larger = n_common + common, n_larger + max(map(len, labels))
+    return n_common > 0 and n_common >= MATCHED_SHARE * n_larger
 
 
 def compare_rates(
-    a: Mapping[str, Sequence[Episode]], b: Mapping[str, Sequence[Episode]], *, plan: AnalysisPlan, flag: Flag,
+    ours: Mapping[str, UnitShares], theirs: Mapping[str, UnitShares], *, n_episodes: int, plan: AnalysisPlan,
     rng: np.random.Generator, paired: bool,
 ) -> SuccessPair:  # fmt: skip
-    """The difference a - b of macro rates, by the test that the design of the data calls for."""
-    ours, theirs = shares_of(a, plan, flag), shares_of(b, plan, flag)
-    is_single = all(set(p.shares.tolist()) <= {0.0, 1.0} for arm in (ours, theirs) for p in arm.values())
+    """The difference of macro rates, by the test that the design of the data calls for."""
     n_units = sum(len(p.shares) for arm in (ours, theirs) for p in arm.values())
-    n_episodes = sum(len(group) for arm in (a, b) for group in arm.values())
-    if not (is_single and n_units == n_episodes):
+    if n_units != n_episodes:
         return clustered_success(
             ours, theirs, paired=paired, level=plan.level, n_resamples=max(plan.resamples, 9_999), rng=rng
         )

@@ -164,7 +164,7 @@ def cumulative_incidence(
     if not parts or not all(len(p.times_s) for p in parts):
         raise NotEstimable('no operation was given: there is no incidence of nothing')
     asked = np.asarray(times_s, dtype=np.float64)
-    curves = [_Curves.of(part) for part in parts]
+    curves = [Curves.of(part) for part in parts]
     few = min(part.n_units for part in parts)
     withheld = '' if few >= FEWEST_PER_CELL else f'{few} units in a cell; at least {FEWEST_PER_CELL} are needed'
     found = {
@@ -179,7 +179,7 @@ def cumulative_incidence(
 
 
 def _cause(
-    k: int, end: End, parts: Sequence[Endings], curves: Sequence[_Curves], asked: FloatArray, tau_s: float, *,
+    k: int, end: End, parts: Sequence[Endings], curves: Sequence[Curves], asked: FloatArray, tau_s: float, *,
     level: float, has_intervals: bool,
 ) -> CauseIncidence:  # fmt: skip
     chance = np.mean([c.at(k, asked) for c in curves], axis=0)
@@ -205,7 +205,7 @@ def _rule_interval(values: FloatArray, influences: Sequence[FloatArray], high: f
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Curves:
+class Curves:
     """One cell's product-limit steps at its distinct times."""
 
     times_s: FloatArray  # (m,)
@@ -215,7 +215,7 @@ class _Curves:
     incidence: FloatArray  # (m, causes)
 
     @classmethod
-    def of(cls, cell: Endings) -> _Curves:
+    def of(cls, cell: Endings) -> Curves:
         times, place = np.unique(cell.times_s, return_inverse=True)
         ended = np.zeros((len(times), len(CAUSES)))
         seen = cell.cause >= 0

@@ -108,14 +108,16 @@ class ArmMeans:
         """Why the rule can't judge this arm; empty when it can."""
         for stratum, part in self.cells.items():
             if part.n_units < FEWEST_PER_CELL:
-                return (
-                    f'{_counted(part.n_units, self.unit)} in {stratum}; at least {FEWEST_PER_CELL} per cell are needed'
-                )
+                hint = ' (every episode has the same seed and instance)' if self._is_one_start(part) else ''
+                return f'{_counted(part.n_units, self.unit)} in {stratum}{hint}; at least {FEWEST_PER_CELL} are needed'
             if part.n_followed == 0:
                 return f'no operation of {stratum} was followed to its end'
         if self.unit in CENTRES and self.n_units < FEWEST_PER_CELL:
             return f'{_counted(self.n_units, self.unit)}; at least {FEWEST_PER_CELL} are needed'
         return ''
+
+    def _is_one_start(self, part: UnitMeans) -> bool:
+        return self.unit is Unit.START and part.n_units == 1 and part.labels[0] is not None
 
 
 def _counted(n: int, unit: Unit) -> str:
@@ -191,12 +193,21 @@ def matched_cells(
     """Within each stratum the episodes of the units that both policies ran; strata without any are left out."""
     first, second = {}, {}
     for stratum in a:
+        if _is_matched(a[stratum], b[stratum]):
+            first[stratum], second[stratum] = a[stratum], b[stratum]
+            continue
         left, right = (_episodes_of(cells[stratum]) for cells in (a, b))
         common = [label for label in left if label in right]
         if common:
             first[stratum] = a[stratum].take([place for label in common for place in left[label]])
             second[stratum] = b[stratum].take([place for label in common for place in right[label]])
     return first, second
+
+
+def _is_matched(a: Operations, b: Operations) -> bool:
+    """Whether both cells have the same units in the same order, each once."""
+    labels = a.units
+    return labels is not None and labels == b.units and None not in labels and a.n_units == len(labels)
 
 
 def _episodes_of(cell: Operations) -> dict[Hashable, list[int]]:
