@@ -16,10 +16,13 @@ import numpy as np
 from trialist.analysis import endpoint_pairs as pairing
 from trialist.analysis.absent import Absent, or_absent, present
 from trialist.analysis.card import KnownPolicy, known_policies
+from trialist.analysis.detail import Detail
 from trialist.analysis.endpoint_pairs import Comparisons
 from trialist.analysis.frame import Frame, build_frame
 from trialist.analysis.media import Film, Placement, find_films, find_placements
 from trialist.analysis.pairs import TimeComparison
+from trialist.analysis.planning import Planning
+from trialist.analysis.practice import Practice
 from trialist.analysis.quality import DataQuality, Presence, check_quality
 from trialist.analysis.ranking import PolicyCurve, Ranking, policy_curves, policy_failures, rank_policies
 from trialist.analysis.robustness import RobustnessPart, robustness_part
@@ -180,22 +183,26 @@ class Analysis:
             order, pairs = unjudged
             is_primary = name in self.primary
             n_tests = n_pairs * max(1, len(tested)) if is_primary else n_pairs
-            judged = self._judged(name, pairs, is_primary=is_primary, n_tests=n_tests, n_primary=len(tested))
+            correction = self._correction(is_primary=is_primary)
+            judged = self._judged(name, pairs, n_tests=n_tests, n_primary=len(tested), correction=correction)
             if not is_primary:
                 judged = pairing.gated(judged, before)
-            found[name] = pairing.gather(name, order, judged, self.plan, is_primary=is_primary, n_tests=n_tests)
+            found[name] = pairing.gather(
+                name, order, judged, self.plan, is_primary=is_primary, n_tests=n_tests, correction=correction
+            )
             before.append(found[name])  # type: ignore[arg-type]  # just made
         times = () if isinstance(self._time_pairs, Absent) else self._time_pairs
         return Comparisons(self.primary, found, times)
 
+    def _correction(self, *, is_primary: bool) -> Correction:
+        """Secondary claims are tested pair by pair behind the primary one, which no step-down over pairs would keep."""
+        return self.plan.correction if is_primary or self.plan.correction is Correction.NONE else Correction.BONFERRONI
+
     def _judged(
-        self, name: EndpointName, pairs: list[PairVerdict], *, is_primary: bool, n_tests: int, n_primary: int
+        self, name: EndpointName, pairs: list[PairVerdict], *, n_tests: int, n_primary: int, correction: Correction
     ) -> list[PairVerdict]:
-        if name in (EndpointName.TIME, EndpointName.THROUGHPUT) and is_primary and n_primary == 1:
+        if name in (EndpointName.TIME, EndpointName.THROUGHPUT) and name in self.primary and n_primary == 1:
             return pairs  # judged with their reversals and curves
-        correction = self.plan.correction if is_primary else Correction.BONFERRONI
-        if self.plan.correction is Correction.NONE:
-            correction = Correction.NONE
         return pairing.judged_rates(pairs, self.plan, n_tests=n_tests, correction=correction)
 
     def _endpoint(self, name: EndpointName, frame: Frame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
@@ -330,6 +337,23 @@ class Analysis:
         """Where objects came to lie, the smallest overlap first."""
         return find_placements(self.selection)
 
+    # --- beyond the headline
+
+    @cached_property
+    def detail(self) -> Detail:
+        """Strata one by one, logrank tests, shapes of curves, labels, what was recorded."""
+        return Detail(self)
+
+    @cached_property
+    def practice(self) -> Practice:
+        """Posteriors, performance profiles, improvement and ranks."""
+        return Practice(self)
+
+    @cached_property
+    def planning(self) -> Planning:
+        """Detection rates, power, calibration, and the trial as it is watched."""
+        return Planning(self)
+
     # --- provenance
 
     @cached_property
@@ -362,7 +386,14 @@ class Analysis:
             over = f' over {n} pairs' if n > 1 else ''
             pairs = f'; level {plan.level:g}, {plan.correction.value}{over}'
         used = f'primary endpoint {claims}{tau}{pairs}; {plan.resamples} resamples, seed {plan.seed}'
-        return f'Analysis: {self.declared.standing}. Used: {used}.'
+        return f'Analysis: {self.declared.standing}{self._selected}. Used: {used}.'
+
+    @property
+    def _selected(self) -> str:
+        """A selection of episodes is a choice that was made after the data were there."""
+        asked = ', '.join(f'{field} {" or ".join(values)}' for field, values in self.selection.asked.items())
+        mark = '' if self.declared.changed else 'NOT AS DECLARED: '
+        return f'; {mark}only episodes with {asked}' if asked else ''
 
     @property
     def cautions(self) -> tuple[str, ...]:
