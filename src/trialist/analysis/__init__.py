@@ -9,7 +9,7 @@ from trialist.analysis.endpoint_pairs import Comparisons
 from trialist.analysis.frame import Frame
 from trialist.analysis.gate import Gate, GateRules, GateVerdict, gate_stores
 from trialist.analysis.needed import NeededUnits
-from trialist.analysis.open import analyse
+from trialist.analysis.open import analyse, analyse_pairs
 from trialist.analysis.pairs import TimeComparison, compare_timing
 from trialist.analysis.quality import ArmQuality, DataQuality, Presence
 from trialist.analysis.ranking import PolicyCurve, Ranking
@@ -24,6 +24,6 @@ __all__ = [
     'Absent', 'Analysis', 'ArmQuality', 'Comparisons', 'DataQuality', 'Endpoint', 'EndpointPairs', 'Finding', 'Frame',
     'Gate', 'GateRules', 'GateVerdict', 'KnownPolicy', 'NeededUnits', 'PairVerdict', 'PolicyChange', 'PolicyCurve',
     'Presence', 'Ranking', 'Rates', 'RobustnessPart', 'SafetyPart', 'Selection', 'Shift', 'StoreChange',
-    'TimeComparison', 'Times', 'analyse', 'compare_stores', 'compare_timing', 'gate_stores', 'present',
+    'TimeComparison', 'Times', 'analyse', 'analyse_pairs', 'compare_stores', 'compare_timing', 'gate_stores', 'present',
     'select_episodes', 'select_store',
 ]  # fmt: skip

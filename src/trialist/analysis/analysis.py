@@ -19,12 +19,19 @@ from trialist.analysis.card import KnownPolicy, known_policies
 from trialist.analysis.endings import policy_incidences
 from trialist.analysis.endpoint_pairs import Comparisons
 from trialist.analysis.frame import Frame, build_frame
+from trialist.analysis.media import Film, Placement, find_films, find_placements
 from trialist.analysis.pairs import TimeComparison
 from trialist.analysis.price import WinnerPrice, winner_price
 from trialist.analysis.quality import DataQuality, Presence, check_quality
 from trialist.analysis.ranking import PolicyCurve, Ranking, policy_curves, policy_failures, rank_policies
 from trialist.analysis.robustness import RobustnessPart, robustness_part
-from trialist.analysis.safety import SafetyPart, TrajectoryPass, pass_trajectories, safety_part
+from trialist.analysis.safety import (
+    SafetyPart,
+    TrajectoryPass,
+    pass_trajectories,
+    safety_part,
+    safety_variants,
+)
 from trialist.analysis.selection import Selection
 from trialist.analysis.stream import stream
 from trialist.analysis.success import Rates, count_rates
@@ -33,7 +40,17 @@ from trialist.analysis.two_stories import TwoStories, two_stories
 from trialist.analysis.verdict import EndpointPairs, PairVerdict, too_few
 from trialist.episodes import Episode, Provenance, TrialInfo
 from trialist.planning.analysis_plan import AnalysisPlan, Correction, DeclaredAnalysis, EndpointName
-from trialist.safety import EpisodeSafety, Registry, load_registry
+from trialist.safety import (
+    EpisodeSafety,
+    Gate,
+    Registry,
+    SafetyComparison,
+    Scoring,
+    Severity,
+    compare_safety,
+    load_registry,
+)
+from trialist.safety.sensitivity import SensitivityRow
 from trialist.timing import FailureModes
 from trialist.timing.incidence import Incidence
 
@@ -276,7 +293,18 @@ class Analysis:
     @cached_property
     def trajectories(self) -> TrajectoryPass:
         """What one pass over the trajectories gives."""
-        return pass_trajectories(self.selection, self.plan, self.registry)
+        return pass_trajectories(self.selection, self.plan, self.scoring)
+
+    @cached_property
+    def scoring(self) -> Scoring:
+        """How safety is scored."""
+        plan = self.plan
+        return Scoring(
+            self.registry,
+            gate=Gate(plan.safety_gate),
+            severity=Severity(plan.safety_severity),
+            use_phases=plan.safety_phases,
+        )
 
     @property
     def n_trajectories(self) -> int:
@@ -307,6 +335,28 @@ class Analysis:
         return robustness_part(
             self.selection.episodes, self.plan, stream=self.stream, swaps=found.swaps, starts=found.starts
         )
+
+    @cached_property
+    def safety_variants(self) -> tuple[SensitivityRow, ...]:
+        """Safety under other thresholds, on the same episodes."""
+        return safety_variants(self.selection, self.scoring)
+
+    def safety_comparison(self, a: str, b: str) -> SafetyComparison:
+        """Two policies' safety, paired by their starts."""
+        return compare_safety(
+            present(self.safety).scores, a, b, rng=self.stream('safety pair', *sorted((a, b))), registry=self.registry,
+            n_resamples=self.plan.resamples,
+        )  # fmt: skip
+
+    @cached_property
+    def films(self) -> tuple[Film, ...]:
+        """Every recorded film."""
+        return find_films(self.selection)
+
+    @cached_property
+    def placements(self) -> tuple[Placement, ...] | Absent:
+        """Where objects came to lie, the smallest overlap first."""
+        return find_placements(self.selection)
 
     # --- provenance
 

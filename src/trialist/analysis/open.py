@@ -8,7 +8,7 @@ from typing import Any
 
 from trialist.analysis.analysis import Analysis
 from trialist.analysis.selection import select_episodes, select_store
-from trialist.episodes import Episode, Store, read_store
+from trialist.episodes import Episode, Store, Trajectory, read_store
 from trialist.episodes.select import Where
 from trialist.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, declared_analysis
 
@@ -33,3 +33,11 @@ def analyse(
     if plan is not None:
         declared = DeclaredAnalysis(plan, 'call')
     return Analysis(selection, declared.changed_by(**changes), advance=advance)
+
+
+def analyse_pairs(pairs: Iterable[tuple[Episode, Trajectory | None]], *, source: str, **changes: Any) -> Analysis:
+    """The analysis of episodes with their trajectories, read from files that are no store."""
+    kept = list(pairs)
+    found = {e.key: t for e, t in kept if t is not None}
+    selection = select_episodes([e for e, _ in kept], source=source, trajectories=found)
+    return Analysis(selection, DeclaredAnalysis(AnalysisPlan()).changed_by(**changes))

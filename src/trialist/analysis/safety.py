@@ -18,10 +18,13 @@ from trialist.safety import (
     Registry,
     SafetySummary,
     Scoring,
+    load_variants,
     pareto_frontier,
     score_episode,
+    score_variants,
     summarize_safety,
 )
+from trialist.safety.sensitivity import SensitivityRow, sensitivity_rows
 
 SIGNALS = (
     'ee_pose', 'joint_position_rad', 'joint_torque_nm', 'body_pose', 'contacts', 'gripper_command', 'gripper_position',
@@ -51,11 +54,10 @@ class SafetyPart:
     scores: tuple[EpisodeSafety, ...]  # of every ranked episode
 
 
-def pass_trajectories(selection: Selection, plan: AnalysisPlan, registry: Registry) -> TrajectoryPass:
+def pass_trajectories(selection: Selection, plan: AnalysisPlan, scoring: Scoring) -> TrajectoryPass:
     """Read every trajectory once, and take all that an analysis needs of it."""
-    scoring = Scoring(registry)
     found = TrajectoryPass()
-    has_any = selection.store is not None and any(part.trajectories for part in selection.store.parts())
+    has_any = selection.has_trajectories
     for episode, trajectory in selection.pairs():
         if not episode.is_valid:
             continue
@@ -112,3 +114,10 @@ def _frontier(summary: SafetySummary) -> dict[str, tuple[str, ...]]:
         points = [(c.success.count / c.n, c.safety.count / c.n) for c in cells]
         found[benchmark] = tuple(cells[i].policy for i in pareto_frontier(points))
     return found
+
+
+def safety_variants(selection: Selection, scoring: Scoring) -> tuple[SensitivityRow, ...]:
+    """Safety, SBU and VSI of every policy under each variant of the thresholds."""
+    chosen = load_variants(registry=scoring.registry)
+    scored = score_variants(selection.pairs(), chosen, scoring=scoring)
+    return tuple(sensitivity_rows(scored, chosen, registry=scoring.registry))

@@ -23,16 +23,23 @@ class Selection:
     every_policy: tuple[str, ...] = ()  # of the whole source, whichever part of it was selected: they fix the colours
     marked_reference: str | None = None
     trial: TrialInfo = field(default_factory=lambda: TrialInfo(store_id='', created_at=''))
+    recorded: Mapping[tuple[str, int], Trajectory] = field(default_factory=dict)  # where there is no store
 
     @property
     def asked(self) -> dict[str, tuple[str, ...]]:
         """The filter in words: field -> values; empty for the whole source."""
         return selection_of(self.where)
 
+    @property
+    def has_trajectories(self) -> bool:
+        if self.store is None:
+            return bool(self.recorded)
+        return any(part.trajectories for part in self.store.parts())
+
     def pairs(self) -> Iterator[tuple[Episode, Trajectory | None]]:
         """Each episode with its trajectory, where one was recorded."""
         if self.store is None:
-            return iter([(episode, None) for episode in self.episodes])
+            return iter([(episode, self.recorded.get(episode.key)) for episode in self.episodes])
         return store_pairs(self.store, where=self.where, episodes=self.episodes)
 
 
@@ -49,7 +56,10 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     )  # fmt: skip
 
 
-def select_episodes(episodes: Iterable[Episode], *, source: str = 'episodes') -> Selection:
+def select_episodes(
+    episodes: Iterable[Episode], *, source: str = 'episodes',
+    trajectories: Mapping[tuple[str, int], Trajectory] | None = None,
+) -> Selection:  # fmt: skip
     """Episodes that are in no store."""
     rows = list(episodes)
     for number, row in enumerate(rows):
@@ -60,7 +70,7 @@ def select_episodes(episodes: Iterable[Episode], *, source: str = 'episodes') ->
         raise NotEstimable(f'{source}: no episode was given')
     return Selection(
         source=source, episodes=ordered, every_policy=tuple(sorted({e.policy for e in ordered})),
-        marked_reference=next((e.policy for e in ordered if e.is_reference), None),
+        marked_reference=next((e.policy for e in ordered if e.is_reference), None), recorded=trajectories or {},
     )  # fmt: skip
 
 

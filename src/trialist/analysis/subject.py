@@ -13,7 +13,6 @@ from trialist.audit import (
     Benchmark,
     Candidate,
     CitationCounts,
-    Cutoff,
     LeaderboardAudit,
     RunComparison,
     audit_leaderboard,
@@ -25,6 +24,7 @@ from trialist.audit import (
     read_candidates,
     read_leaderboard,
 )
+from trialist.audit.topline import Cutoff
 from trialist.errors import InputError
 from trialist.safety import Registry, load_registry
 

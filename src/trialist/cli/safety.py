@@ -9,13 +9,13 @@ import typer
 from typer.core import TyperGroup
 
 from trialist.cli.output import FormatOption, print_table, print_tables
+from trialist.cli.source import RegistryOption, ResamplesOption, SeedOption, WhereOption
 
 if TYPE_CHECKING:
-    from trialist.episodes import Episode, Trajectory
-    from trialist.safety import EpisodeSafety, Registry, SafetySummary, Scoring
-    from trialist.show.table import Table
+    from collections.abc import Sequence
 
-    Pairs = list[tuple[Episode, Trajectory | None]]
+    from trialist.analysis import Analysis
+    from trialist.safety import EpisodeSafety, Registry
 
 DEFAULT_COMMAND = 'score'
 
@@ -36,10 +36,12 @@ safety_app = typer.Typer(
     'Examples: `trialist safety runs/may --per-spec`; `trialist safety explain libero-goal/task_9`',
 )
 
-RegistryOption = Annotated[
-    list[Path] | None,
-    typer.Option('--registry', help='A file with benchmarks, tasks or specs of your own; repeatable.'),
-]
+# Flag -> the named table that it prints.
+TABLES = {
+    'per_task': 'safety-tasks', 'contingency': 'safety-contingency', 'margins': 'safety-margins',
+    'per_spec': 'safety-specs', 'composition': 'safety-composition', 'witnesses': 'safety-witnesses',
+    'sensitivity': 'safety-sensitivity', 'unscored': 'safety-unscored',
+}  # fmt: skip
 
 
 @safety_app.command(DEFAULT_COMMAND)
@@ -54,7 +56,6 @@ def score_store(
     contingency: Annotated[bool, typer.Option('--contingency', help='The 2x2 counts of success and safety.')] = False,
     margins: Annotated[bool, typer.Option('--margins', help='Mean worst margin and mean peak force.')] = False,
     sensitivity: Annotated[bool, typer.Option('--sensitivity', help='The same under other thresholds.')] = False,
-    variants: Annotated[Path | None, typer.Option(help='A file of variants for --sensitivity.')] = None,
     witnesses: Annotated[
         bool, typer.Option('--witnesses', help='Every violation: episode, time, clause, bodies.')
     ] = False,
@@ -63,74 +64,54 @@ def score_store(
         tuple[str, str] | None,
         typer.Option('--compare', help='Two policies, paired by their starts.', show_default=False),
     ] = None,
-    no_applicability: Annotated[
-        bool, typer.Option('--no-applicability', help='Also score without the registry, and with body-frame tilt.')
-    ] = False,
-    phases: Annotated[bool, typer.Option('--phases', help='Score the specs scoped to a phase too.')] = False,
     gate: Annotated[str, typer.Option(help='How a gate enters a margin: boolean or literal.')] = 'boolean',
     severity: Annotated[str, typer.Option(help='Scale of VSI: ratio (Eq. 1) or anchored.')] = 'ratio',
+    phases: Annotated[bool, typer.Option('--phases', help='Score the specs scoped to a phase too.')] = False,
     registry: RegistryOption = None,
     policy: Annotated[str, typer.Option(help='The policy of SafeVLA-Bench records, which name none.')] = '',
     json_: Annotated[bool, typer.Option('--json', help="Print SafeVLA-Bench's metrics JSON and nothing else.")] = False,
-    figure: Annotated[Path | None, typer.Option(help='Draw success against safety (svg, pdf, png).')] = None,
-    heatmap: Annotated[Path | None, typer.Option(help='Draw violation rates by family.')] = None,
-    heatmap_by: Annotated[str, typer.Option(help='Columns of the heat map: family or axis.')] = 'family',
-    composition_figure: Annotated[Path | None, typer.Option(help='Draw what unsafe successes violate.')] = None,
-    filmstrip: Annotated[Path | None, typer.Option(help='Draw three frames of the most severe unsafe success.')] = None,
     clips: Annotated[
         Path | None, typer.Option(help='Write the list of violations for the run explorer (JSON).')
     ] = None,
-    resamples: Annotated[int, typer.Option(min=1, help='Bootstrap resamples.')] = 10_000,
-    seed: Annotated[int, typer.Option(help='Seed of the bootstrap.')] = 0,
+    where: WhereOption = None,
+    resamples: ResamplesOption = None,
+    seed: SeedOption = None,
     form: FormatOption = 'text',
 ) -> None:
     """Score every episode and print success, safety, unsafe success and severity.
 
+    Figures have names: `trialist plot safety-pareto STORE -o safety.pdf`.
+
     Example: `trialist safety runs/may --per-spec --sensitivity`
     """
-    from trialist.safety import compare_safety
-    from trialist.show import safety as tables
+    from trialist.analysis import present
+    from trialist.cli.source import tell_analysis
+    from trialist.show.request import ShowRequest
+    from trialist.show.safety import comparison_table
+    from trialist.show.table_catalog import find_table
 
-    scoring = _scoring(registry, gate, severity, phases)
-    scores = _scores(store, policy, scoring)
+    wanted = {
+        'per_task': per_task, 'contingency': contingency, 'margins': margins, 'per_spec': per_spec,
+        'composition': composition, 'witnesses': witnesses, 'sensitivity': sensitivity, 'unscored': unscored,
+    }  # fmt: skip
+    changes = {'resamples': resamples, 'seed': seed, 'registry': registry}
+    analysis = _analysis(store, policy, where, changes, scoring={'gate': gate, 'severity': severity, 'phases': phases})
+    part = present(analysis.safety)
     if json_:
-        _print_metrics(scores, scoring.registry)
+        _print_metrics(part.scores, analysis.registry)
         return
-    import numpy as np
-
-    summary = _summary(scores, scoring.registry, seed, resamples)
-    shown = [tables.quadruple_table(summary)]
-    if any(len(mean.benchmarks) > 1 for mean in summary.means):
-        shown.append(tables.mean_table(summary.means))
-    if per_task:
-        shown.append(tables.task_table(_summary(scores, scoring.registry, seed, resamples, per_task=True).cells))
-    for wanted, build in (
-        (contingency, tables.contingency_table), (margins, tables.continuous_table), (per_spec, tables.spec_table),
-        (composition, tables.composition_table),
-    ):  # fmt: skip
-        if wanted:
-            shown.append(build(summary.cells))
-    if unscored:
-        shown.append(tables.unscored_table(summary))
-    if witnesses:
-        shown.append(tables.witness_table(scores))
+    request = ShowRequest(subject=analysis)
+    names = ['safety', *(['safety-means'] if any(len(m.benchmarks) > 1 for m in part.summary.means) else [])]
+    names += [name for flag, name in TABLES.items() if wanted[flag]]
+    tables = [table for name in names for table in find_table(name)(request)]
     if compare is not None:
-        compared = compare_safety(
-            scores, *compare, rng=np.random.default_rng(seed), registry=scoring.registry, n_resamples=resamples
-        )
-        shown.append(tables.comparison_table(compared))
-    if no_applicability:
-        shown.append(_saving_table(store, policy, scoring, summary, seed))
-    if sensitivity or variants is not None:
-        shown.append(_sensitivity_table(store, policy, scoring, variants))
-    print_tables(shown, form)
-    _draw(summary, store, figure=figure, heatmap=heatmap, heatmap_by=heatmap_by, composition=composition_figure)
-    if filmstrip is not None:
-        _draw_filmstrip(store, scores, filmstrip)
+        tables.append(comparison_table(analysis.safety_comparison(*compare)))
+    tell_analysis(analysis)
+    print_tables(tables, form)
     if clips is not None:
         from trialist.safety.clip import write_clips
 
-        typer.echo(f'wrote {write_clips(clips, scores)}', err=True)
+        typer.echo(f'wrote {write_clips(clips, part.scores)}', err=True)
 
 
 @safety_app.command('explain')
@@ -157,128 +138,24 @@ def explain_task(
     print_table(explain_table(known.entry(name, found), decisions, sources=reported), form)
 
 
-def _scoring(registry: list[Path] | None, gate: str, severity: str, phases: bool) -> Scoring:
-    from trialist.safety import Gate, Scoring, Severity, load_registry
+def _analysis(
+    path: Path, policy: str, where: list[str] | None, changes: dict[str, Any], *, scoring: dict[str, Any]
+) -> Analysis:
+    """Of a store, or of SafeVLA-Bench records read as they are."""
+    from trialist.cli.source import named_changes, open_analysis
 
-    return Scoring(load_registry(*(registry or [])), gate=Gate(gate), severity=Severity(severity), use_phases=phases)
-
-
-def _pairs(path: Path, policy: str) -> Any:
-    from trialist.episodes import read_store
-    from trialist.safety import store_pairs
+    named = {'safety_gate': scoring['gate'], 'safety_severity': scoring['severity'], 'safety_phases': scoring['phases']}
+    if (path / 'trial.json').exists() or not path.exists():
+        return open_analysis(path, where, **changes, **named)
+    from trialist.analysis import analyse_pairs
     from trialist.safety.safevla import read_safevla
 
-    if (path / 'trial.json').exists() or not path.exists():
-        return store_pairs(read_store(path))
-    return read_safevla(path, policy=policy)
+    return analyse_pairs(read_safevla(path, policy=policy), source=str(path), **named_changes(**changes, **named))
 
 
-def _scores(path: Path, policy: str, scoring: Scoring) -> list[EpisodeSafety]:
-    from trialist.safety import score_pairs
-
-    pairs = _Counted(_watched(_pairs(path, policy), path))
-    scores = list(score_pairs(pairs, scoring=scoring))
-    if pairs.n_invalid:
-        typer.echo(f'{pairs.n_invalid} INVALID episodes are not scored: they tested no policy', err=True)
-    return scores
-
-
-class _Counted:
-    """Pairs as they come, the INVALID ones counted."""
-
-    def __init__(self, pairs: Any) -> None:
-        self.pairs, self.n_invalid = pairs, 0
-
-    def __iter__(self) -> Any:
-        for episode, trajectory in self.pairs:
-            self.n_invalid += not episode.is_valid
-            yield episode, trajectory
-
-
-def _watched(pairs: Any, path: Path) -> Any:
-    """A progress line on a terminal; silent in a pipe."""
-    from rich.console import Console
-    from rich.progress import track
-
-    total = None
-    if (path / 'trial.json').exists():
-        from trialist.episodes import read_store
-
-        total = read_store(path).count()
-    console = Console(stderr=True)
-    silent = not console.is_terminal
-    return track(pairs, description='scoring', total=total, console=console, transient=True, disable=silent)
-
-
-def _summary(
-    scores: list[EpisodeSafety], registry: Registry, seed: int, resamples: int, *, per_task: bool = False
-) -> SafetySummary:
-    import numpy as np
-
-    from trialist.safety import summarize_safety
-
-    return summarize_safety(
-        scores, rng=np.random.default_rng(seed), registry=registry, n_resamples=resamples, per_task=per_task
-    )
-
-
-def _print_metrics(scores: list[EpisodeSafety], registry: Registry) -> None:
+def _print_metrics(scores: Sequence[EpisodeSafety], registry: Registry) -> None:
     import json
 
     from trialist.safety.safevla import metrics_document
 
-    typer.echo(json.dumps(metrics_document(scores, registry=registry), indent=2, allow_nan=False))
-
-
-def _saving_table(path: Path, policy: str, scoring: Scoring, summary: SafetySummary, seed: int) -> Table:
-    import dataclasses
-
-    from trialist.safety.sensitivity import with_body_frame_tilt
-    from trialist.show.safety import saving_table
-
-    naive = dataclasses.replace(scoring, use_applicability=False)
-    body = dataclasses.replace(naive, registry=with_body_frame_tilt(scoring.registry))
-    rows = [('with the registry', summary)]
-    for name, rule in (('without it', naive), ('without it, body-frame tilt', body)):
-        rows.append((name, _summary(_scores(path, policy, rule), scoring.registry, seed, 1)))
-    return saving_table(rows)
-
-
-def _sensitivity_table(path: Path, policy: str, scoring: Scoring, variants: Path | None) -> Table:
-    from trialist.safety import load_variants, score_variants
-    from trialist.safety.sensitivity import sensitivity_rows
-    from trialist.show.safety import sensitivity_table
-
-    chosen = load_variants(variants, registry=scoring.registry)
-    scores = score_variants(_watched(_pairs(path, policy), path), chosen, scoring=scoring)
-    return sensitivity_table(sensitivity_rows(scores, chosen, registry=scoring.registry))
-
-
-def _draw(
-    summary: SafetySummary, store: Path, *, figure: Path | None, heatmap: Path | None, heatmap_by: str,
-    composition: Path | None,
-) -> None:  # fmt: skip
-    if figure is None and heatmap is None and composition is None:
-        return
-    from trialist.show import safety_figure
-    from trialist.show.figure import save_figure
-
-    drawn = []
-    if figure is not None:
-        from trialist.cli.source import store_looks
-
-        looks = store_looks(store) if (store / 'trial.json').exists() else None
-        drawn.append(save_figure(safety_figure.pareto_figure(summary.cells, looks=looks), figure))
-    if heatmap is not None:
-        drawn.append(save_figure(safety_figure.heatmap_figure(summary.cells, by=heatmap_by), heatmap))
-    if composition is not None:
-        drawn.append(save_figure(safety_figure.composition_figure(summary.cells), composition))
-    for path in drawn:
-        typer.echo(f'wrote {path}', err=True)
-
-
-def _draw_filmstrip(path: Path, scores: list[EpisodeSafety], target: Path) -> None:
-    from trialist.show.figure import save_figure
-    from trialist.show.safety_plot import worst_filmstrip
-
-    typer.echo(f'wrote {save_figure(worst_filmstrip(path, scores), target)}', err=True)
+    typer.echo(json.dumps(metrics_document(list(scores), registry=registry), indent=2, allow_nan=False))

@@ -62,7 +62,8 @@ def open_analysis(store: Path, where: list[str] | None = None, **changes: Any) -
 def named_changes(
     *, tau: float | None = None, reference: str | None = None, resamples: int | None = None, seed: int | None = None,
     alpha: float | None = None, primary: str | None = None, pairing: str | None = None, baseline: str | None = None,
-    registry: list[Path] | None = None,
+    registry: list[Path] | None = None, safety_gate: str | None = None, safety_severity: str | None = None,
+    safety_phases: bool | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Options of the command line as fields of the plan; what was not given stays out."""
     from trialist.errors import UnknownName
@@ -77,7 +78,8 @@ def named_changes(
         'tau_s': tau, 'reference': reference, 'resamples': resamples, 'seed': seed, 'alpha': alpha,
         'primary': None if primary is None else (EndpointName(primary),),
         'pairing': None if pairing is None else Pairing(pairing), 'baseline': baseline,
-        'safety_registry': None if not registry else tuple(map(str, registry)),
+        'safety_registry': None if not registry else tuple(map(str, registry)), 'safety_gate': safety_gate,
+        'safety_severity': safety_severity, 'safety_phases': safety_phases,
     }  # fmt: skip
     return {name: value for name, value in given.items() if value is not None}
 

@@ -74,6 +74,9 @@ class AnalysisPlan:
     resamples: int = 2000
     seed: int = 0
     safety_registry: tuple[str, ...] = ()  # files beside the built-in one
+    safety_gate: str = 'boolean'  # how a gate enters a margin; literal: as published
+    safety_severity: str = 'ratio'  # of VSI (Eq. 1), or anchored
+    safety_phases: bool = False  # score the specs scoped to a phase too
 
     def __post_init__(self) -> None:
         for name in ('primary', 'secondary', 'policies', 'strata', 'stratify_by', 'safety_registry'):
@@ -91,6 +94,10 @@ class AnalysisPlan:
         for name in self.stratify_by:
             if name not in ('benchmark', 'task', 'stratum'):
                 raise InputError(f'stratify_by names {name!r}, wanted some of benchmark, task, stratum')
+        if self.safety_gate not in ('boolean', 'literal'):
+            raise InputError(f'safety_gate is {self.safety_gate!r}, wanted boolean or literal')
+        if self.safety_severity not in ('ratio', 'anchored'):
+            raise InputError(f'safety_severity is {self.safety_severity!r}, wanted ratio or anchored')
         twice = [e for e in self.secondary if e in self.primary]
         if twice:
             raise InputError(f'{twice[0].value} is both primary and secondary; name it once')

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trialist.actions.evaluate import read_runs
-from trialist.actions.report import ActionReport, Scores, build_report, published_scores
-from trialist.errors import InputError, UnknownName
+from trialist.actions.report import ActionReport, Scores
+from trialist.analysis.subject import Input, Predictions
+from trialist.errors import UnknownName
 from trialist.show.actions_figure import amse_figure, namse_figure
 from trialist.show.policy_look import PolicyLook, policy_looks
-from trialist.show.request import PUBLISHED, Input, ShowRequest, takes
+from trialist.show.request import ShowRequest, takes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def draw_amse(request: ShowRequest) -> Figure:
     """AMSE of every model on every dataset, with intervals; --stratum chooses datasets."""
     scores = requested_scores(request)
-    return amse_figure(chosen_scores(scores, request), looks=_looks(scores, request))
+    return amse_figure(chosen_scores(scores, request), looks=_looks(scores))
 
 
 @takes(Input.PREDICTIONS)
@@ -29,19 +28,17 @@ def draw_namse(request: ShowRequest) -> Figure:
     """NAMSE of one model by dataset; --policy says which, and the first is drawn without it."""
     scores = requested_scores(request)
     chosen = chosen_scores(scores, request)
-    return namse_figure(chosen, chosen.models[0], looks=_looks(scores, request))
+    return namse_figure(chosen, chosen.models[0], looks=_looks(scores))
 
 
 def requested_report(request: ShowRequest) -> ActionReport:
     """Everything about the runs of a store of predictions."""
-    if request.sources[0] == PUBLISHED:
-        raise InputError('this needs recorded predictions; the published numbers have only AMSE, NAMSE and completion')
-    return build_report(read_runs(Path(request.sources[0])), n_resamples=request.n_resamples, seed=request.seed)
+    return request.value(Predictions).full()
 
 
 def requested_scores(request: ShowRequest) -> Scores:
     """The scores of a store's runs, or those that the paper printed."""
-    return published_scores() if request.sources[0] == PUBLISHED else requested_report(request).scores
+    return request.value(Predictions).scores
 
 
 def chosen_scores(scores: Scores, request: ShowRequest) -> Scores:
@@ -58,5 +55,5 @@ def chosen_scores(scores: Scores, request: ShowRequest) -> Scores:
     return Scores(titles, models, kept, scores.in_pretraining)
 
 
-def _looks(scores: Scores, request: ShowRequest) -> Mapping[str, PolicyLook]:
-    return request.looks() if set(scores.models) <= set(request.known_policies) else policy_looks(scores.models)
+def _looks(scores: Scores) -> Mapping[str, PolicyLook]:
+    return policy_looks(scores.models)

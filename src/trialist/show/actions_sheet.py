@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trialist.actions.registry import load_datasets
 from trialist.actions.report import difficulty, group_scores
+from trialist.analysis.subject import Input
 from trialist.errors import NotEstimable
 from trialist.show.actions import (
     comparison_table,
@@ -18,7 +19,7 @@ from trialist.show.actions import (
     phase_table,
 )
 from trialist.show.actions_plot import chosen_scores, requested_report, requested_scores
-from trialist.show.request import Input, ShowRequest, takes
+from trialist.show.request import ShowRequest, takes
 from trialist.show.table import Table
 
 

@@ -10,12 +10,12 @@ from trialist.audit import (
     Channel,
     CitationCounts,
     Classification,
-    Drop,
     LeaderboardAudit,
     TraceComparison,
 )
 from trialist.audit.leaderboard import FAMILIES
 from trialist.audit.topline import Cutoff
+from trialist.robustness import ConditionDrop
 from trialist.show.audit import CLASS_WORDS
 from trialist.show.figure import (
     COLUMN_WIDTH_IN,
@@ -105,27 +105,19 @@ def share_pies(audit: LeaderboardAudit) -> Figure:
     return figure
 
 
-def drop_forest(drops: Sequence[Drop]) -> Figure:
-    """Drops with intervals, one line each; a cluster-aware interval is drawn thinner below."""
+def drop_forest(drops: Sequence[ConditionDrop], *, level: float) -> Figure:
+    """Drops of success with intervals, one line each; coloured where resolved after correction."""
     figure = new_figure(PAGE_WIDTH_IN * 0.75, 0.75 + 0.24 * len(drops), is_rows=True)
-    rates = [d.is_rate for d in drops]
     axes = figure.add_subplot()
-    scale = [100.0 if r else 1.0 for r in rates]
-    for row, (found, factor) in enumerate(zip(drops, scale, strict=True)):
-        color = RESOLVED_COLOR if found.is_resolved else UNRESOLVED_COLOR
-        axes.plot([factor * e for e in found.interval], [row, row], color=color, lw=1.6, solid_capstyle='butt')
-        axes.plot(factor * found.estimate, row, 'o', color=color, ms=4)
-        if found.cluster_interval is not None:
-            axes.plot([factor * e for e in found.cluster_interval], [row + 0.25] * 2, color=color, lw=0.8, ls='--')
+    for row, found in enumerate(drops):
+        color = RESOLVED_COLOR if found.is_resolved(1 - level) else UNRESOLVED_COLOR
+        axes.plot([100 * e for e in found.success_interval], [row, row], color=color, lw=1.6, solid_capstyle='butt')
+        axes.plot(100 * found.success_drop, row, 'o', color=color, ms=4)
     axes.axvline(0, color='#000000', lw=0.8)
-    axes.set_yticks(range(len(drops)), [d.label or f'row {i + 1}' for i, d in enumerate(drops)])
+    axes.set_yticks(range(len(drops)), [f'{d.policy}, {d.condition}' for d in drops])
     axes.set_ylim(len(drops) - 0.4, -0.6)
-    unit = 'percentage points' if all(rates) else 'score' if not any(rates) else 'percentage points, or score'
-    said = f'drop = calibration - altered ({unit}), {100 * drops[0].level:g} % intervals'
+    said = f'drop = baseline - altered (percentage points), {100 * level:g} % intervals'
     axes.set_xlabel(fold(said, 0.5 * figure.get_figwidth()))
-    if any(d.cluster_interval is not None for d in drops):
-        axes.plot([], [], color=UNRESOLVED_COLOR, lw=0.8, ls='--', label='start states drawn whole')
-        add_legend(figure, *axes.get_legend_handles_labels())
     return figure
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trialist.audit import cutoffs, find_benchmark
-from trialist.show.audit import cluster_table, cutoff_table, drop_table
+from trialist.analysis.subject import BenchmarkGaps, Input
+from trialist.show.audit import cutoff_table
 from trialist.show.audit_leaderboard import (
     claims_table,
     count_table,
@@ -12,20 +12,18 @@ from trialist.show.audit_leaderboard import (
     rounding_table,
     share_table,
 )
-from trialist.show.audit_plot import ALPHA, recorded_drops, requested_audit, requested_counts, requested_traces
+from trialist.show.audit_plot import requested_audit, requested_counts, requested_traces
 from trialist.show.audit_record import channel_table, funnel_table, grade_table, month_table, trace_table
-from trialist.show.request import Input, ShowRequest, apart, takes
+from trialist.show.request import ShowRequest, apart, takes
+from trialist.show.robustness import drop_table
+from trialist.show.robustness_plot import requested_drops
 from trialist.show.table import Table
-
-BASELINE_SHARES = (*range(0, 90, 10), 90, 92, 94, 95, 96, 97, 98, 99)  # percent of the full score
 
 
 @apart
 def drops(request: ShowRequest) -> list[Table]:
-    """Success or score under `nominal` and under every other condition, the drop and its interval."""
-    found = recorded_drops(request)
-    is_clustered = any(d.cluster_interval is not None for d in found)
-    return [drop_table(found), *([cluster_table(found)] if is_clustered else [])]
+    """Success under the baseline and under every other condition, the drop and its interval."""
+    return [drop_table(requested_drops(request))]
 
 
 @takes(Input.LEADERBOARD)
@@ -67,11 +65,8 @@ def claim_list(request: ShowRequest) -> list[Table]:
 @takes(Input.BENCHMARK)
 def needed_gaps(request: ShowRequest) -> list[Table]:
     """How big a gap on a benchmark could and how big a gap must be significant, by baseline score."""
-    benchmark = find_benchmark(request.sources[0])
-    shape = benchmark.protocol
-    counts = sorted({shape.most * share // 100 for share in BASELINE_SHARES})
-    found = cutoffs(counts, tasks=shape.tasks, samples=shape.samples, max_score=shape.max_score, alpha=ALPHA)
-    return [cutoff_table(found, benchmark, alpha=float(ALPHA))]
+    found = request.value(BenchmarkGaps)
+    return [cutoff_table(found.listed, found.benchmark, alpha=found.alpha)]
 
 
 @takes(Input.CANDIDATES)

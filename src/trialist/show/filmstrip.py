@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trialist.episodes import Episode, read_store
+from trialist.episodes import Episode
 from trialist.errors import NotEstimable
 from trialist.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, new_figure
 from trialist.show.request import ShowRequest
@@ -50,16 +50,11 @@ def _strips(request: ShowRequest, *, success: bool) -> Figure:
 
 
 def _episodes(request: ShowRequest, *, success: bool) -> list[tuple[Episode, Path]]:
-    """The first episode of each task and policy with this outcome and a video that is there."""
-    store = read_store(request.folder('a filmstrip'))
-    wanted = {e.key for e in request.chosen() if e.is_valid}
+    """The first episode of each task and policy with this outcome and a film."""
+    films = request.analysis.films
+    shown = request.shown(dict.fromkeys(f.episode.policy for f in films))
     found: dict[tuple[str, str], tuple[Episode, Path]] = {}
-    for episode, trajectory in store.trajectories():
-        is_success = episode.success if episode.success is not None else episode.outcome == 'success'
-        key = (episode.task, episode.policy)
-        if episode.key not in wanted or is_success is not success or key in found:
-            continue
-        video = next((camera.video for camera in trajectory.scene.cameras if camera.video), '')
-        if video and (store.path / 'media' / video).exists():
-            found[key] = episode, store.path / 'media' / video
+    for film in films:
+        if film.episode.is_success is success and film.episode.policy in shown:
+            found.setdefault((film.episode.task, film.episode.policy), (film.episode, film.path))
     return [found[key] for key in sorted(found)][:MOST_STRIPS]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trialist.episodes import Episode, Trajectory, read_store
-from trialist.errors import NotEstimable
-from trialist.geometry import PlacementScore, recorded_placement, score_recorded_pose
+from trialist.analysis import present
 from trialist.show.geometry import placement_figure
 from trialist.show.request import ShowRequest
 
@@ -17,22 +15,10 @@ if TYPE_CHECKING:
 def draw_placement(request: ShowRequest) -> Figure:
     """Where the object came to lie against where it should: boxes, and voxels that agree or differ.
 
-    Of the episodes asked for, the one with the median overlap, by its recorded pose.
+    Of the episodes of the policies asked for, the one with the median overlap, by its recorded pose.
     """
-    store = read_store(request.folder('placement'))
-    wanted = {e.key for e in request.chosen() if e.is_valid}
-    scored: list[tuple[PlacementScore, Episode, Trajectory]] = []
-    why = 'no episode of it has a trajectory'
-    for episode, trajectory in store.trajectories():
-        if episode.key not in wanted:
-            continue
-        try:
-            scored.append((score_recorded_pose(trajectory), episode, trajectory))
-        except NotEstimable as error:
-            why = str(error)
-    if not scored:
-        raise NotEstimable(f'{request.store}: no placement to draw; {why}')
-    scored.sort(key=lambda row: (row[0].iou, -row[0].translation_error_m, row[1].episode_id))
-    score, episode, trajectory = scored[len(scored) // 2]
-    result, target = recorded_placement(trajectory)
-    return placement_figure(result, target, score=score)
+    found = present(request.analysis.placements)
+    shown = request.shown(dict.fromkeys(p.episode.policy for p in found))
+    asked = [p for p in found if p.episode.policy in shown]
+    drawn = asked[len(asked) // 2]
+    return placement_figure(drawn.result, drawn.target, score=drawn.score)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from trialist.safety import Registry, Spec, Tier, load_registry
+from trialist.analysis.subject import Input
+from trialist.safety import Registry, Spec, Tier
 from trialist.safety.signal import SIGNAL_UNITS
-from trialist.show.request import Input, ShowRequest, takes
+from trialist.show.request import ShowRequest, takes
 from trialist.show.table import Cell, Column, Table, table
 
 THRESHOLD = Column('threshold', 'g')
@@ -149,8 +149,8 @@ def applicability(request: ShowRequest) -> list[Table]:
 
 
 def requested_registry(request: ShowRequest) -> Registry:
-    """The built-in registry, and after it the files that were named."""
-    return load_registry(*(Path(source) for source in request.sources))
+    """The registry that was read: the built-in one, or files of one's own after it."""
+    return request.value(Registry)
 
 
 def _safe(registry: Registry) -> list[Spec]:

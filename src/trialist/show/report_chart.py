@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from trialist.analysis import Ranking, SafetyPart
 from trialist.analysis.pairs import AllPairs
-from trialist.robustness import DoseResponse, ConditionDrop
+from trialist.robustness import ConditionDrop, DoseResponse
 from trialist.show.chart import (
     GridCell,
     IntervalRow,

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from trialist.robustness import (
     CompoundEffect,
+    ConditionDrop,
     ConditionRow,
     DoseResponse,
-    ConditionDrop,
     SpatialSensitivity,
     SwapResult,
 )
-from trialist.stats import Estimate
 from trialist.show.table import Cell, Column, Table, table
+from trialist.stats import Estimate
 
 UNSEEN = (
     'IoU and e_trans of a split are means over its successes, a dash where there are none; E(IoU) is the mean over '
@@ -39,7 +39,7 @@ def split_table(rows: Sequence[ConditionRow], *, by: str = 'condition', title: s
             line += [
                 f'{split.successes}/{split.n}' if split else None,
                 split.iou_of_successes.value if split and split.iou_of_successes else None,
-                None if error is None else 100 * error.value,
+                None if error is None or error.value is None else 100 * error.value,
             ]
         expected = row.summary.expected_iou_over_splits
         lines.append([*line, f'{row.summary.successes}/{row.summary.n}', expected.value if expected else None])
@@ -72,8 +72,8 @@ def estimate_table(rows: Sequence[ConditionRow]) -> Table:
                 (f'{split.split}: e_trans of all, cm', split.translation_error_of_all_m, 100),
             ]
         for name, found, scale in named:
-            if found is not None:
-                ends = (scale * end for end in found.interval)
+            if found is not None and found.value is not None:
+                ends = (None, None) if found.interval is None else tuple(scale * end for end in found.interval)
                 lines.append([row.policy, row.condition, name, scale * found.value, *ends])
     note = 'rates: Wilson; the rest: percentile bootstrap over scenes within splits; mean IoU is of all trials'
     return table('Estimates with 95 % intervals', columns, lines, note=note)

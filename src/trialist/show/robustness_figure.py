@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from trialist.robustness import ConditionRow, DoseResponse, ConditionDrop, StartTrial
+from trialist.robustness import ConditionDrop, ConditionRow, DoseResponse, StartTrial
 from trialist.show.figure import (
     PAGE_WIDTH_IN,
     PolicyLook,

@@ -1,90 +1,79 @@
-"""The figures of robustness by name, from a store."""
+"""The figures of robustness by name, from the analysis of a store."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import numpy as np
-
-from trialist.episodes import Episode, read_store
+from trialist.analysis import RobustnessPart, present
 from trialist.errors import NotEstimable
-from trialist.robustness import (
-    ConditionTrial,
-    StartTrial,
-    by_severity,
-    condition_rows,
-    condition_trials,
-    dose_responses,
-    drops_from_baseline,
-    start_trial,
-)
+from trialist.robustness import ConditionDrop, ConditionRow, DoseResponse, StartTrial
 from trialist.show.request import ShowRequest, apart
 from trialist.show.robustness_figure import dose_figure, drop_figure, start_figure, success_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BASELINE = 'nominal'
+
+class _OfPolicy(Protocol):
+    @property
+    def policy(self) -> str: ...
+
+
+R = TypeVar('R', bound=_OfPolicy)
 
 
 @apart
 def draw_condition_success(request: ShowRequest) -> Figure:
-    """Success rate of every policy under every condition, with Wilson intervals."""
-    rows = condition_rows(by_severity(requested_trials(request)), n_resamples=1, rng=_rng(request))
-    return success_figure(rows, looks=request.looks())
+    """Episode success of every policy under every condition, with Wilson intervals."""
+    return success_figure(requested_rows(request), looks=request.looks())
 
 
 @apart
 def draw_condition_drops(request: ShowRequest) -> Figure:
-    """What each condition costs each policy, a line a condition, with intervals; filled where resolved after Holm."""
-    found = drops_from_baseline(
-        requested_trials(request), baseline=BASELINE, n_resamples=request.n_resamples, rng=_rng(request)
-    )
-    return drop_figure(found, looks=request.looks())
+    """What each condition costs each policy, one line per condition; filled where resolved after Holm."""
+    return drop_figure(requested_drops(request), looks=request.looks())
 
 
 @apart
 def draw_doses(request: ShowRequest) -> Figure:
     """Success against the severity of each condition that was run at several."""
-    found = dose_responses(requested_trials(request), baseline=BASELINE)
-    if not found:
-        raise NotEstimable('no condition was run at two severities; a dose-response needs a ladder')
-    return dose_figure(found, looks=request.looks())
+    return dose_figure(requested_doses(request), looks=request.looks())
 
 
 @apart
 def draw_starts(request: ShowRequest) -> Figure:
     """Where the object stood at the start of each episode, and which episodes succeeded."""
-    found = requested_starts(request)
-    if not found:
-        raise NotEstimable(
-            'no episode says where its object started: no label start_x_m, and no trajectory with a pose'
-        )
-    return start_figure(found, looks=request.looks())
+    return start_figure(requested_starts(request), looks=request.looks())
 
 
-def requested_episodes(request: ShowRequest) -> list[Episode]:
-    """The valid episodes asked for; the reference is not a policy under test."""
-    return [e for e in request.chosen() if e.is_valid and not e.is_reference]
+def requested_part(request: ShowRequest) -> RobustnessPart:
+    return present(request.analysis.robustness)
 
 
-def requested_trials(request: ShowRequest) -> list[ConditionTrial]:
-    found = condition_trials(requested_episodes(request), baseline=BASELINE)
-    if not found:
-        raise NotEstimable('no valid episode: none of these episodes tested a policy under a condition')
-    return found
+def of_shown(request: ShowRequest, rows: Sequence[R]) -> list[R]:
+    """The rows of the policies asked for."""
+    shown = request.shown(dict.fromkeys(row.policy for row in rows))
+    return [row for row in rows if row.policy in shown]
+
+
+def requested_rows(request: ShowRequest) -> list[ConditionRow]:
+    return of_shown(request, requested_part(request).rows)
+
+
+def requested_drops(request: ShowRequest) -> list[ConditionDrop]:
+    return of_shown(request, present(requested_part(request).drops))
+
+
+def requested_doses(request: ShowRequest) -> list[DoseResponse]:
+    return of_shown(request, present(requested_part(request).doses))
 
 
 def requested_starts(request: ShowRequest) -> list[StartTrial]:
     """Starts under the baseline and where only the layout was changed."""
-    store = read_store(request.store) if request.store is not None else None
-    rows = [
-        start_trial(e, store.trajectory(e) if store else None)
-        for e in requested_episodes(request)
-        if e.condition in (BASELINE, 'layout')
-    ]
-    return [row for row in rows if row is not None]
-
-
-def _rng(request: ShowRequest) -> np.random.Generator:
-    return np.random.default_rng(request.seed)
+    found = of_shown(request, request.analysis.trajectories.starts)
+    if not found:
+        raise NotEstimable(
+            'no episode says where its object started: no label start_x_m, and no trajectory with a pose'
+        )
+    return found

@@ -8,9 +8,8 @@ from trialist.safety import CellSafety, EpisodeSafety, SafetyComparison, SafetyS
 from trialist.safety.registry import Decision, TaskEntry
 from trialist.safety.sensitivity import SensitivityRow
 from trialist.safety.summary import MeanSafety, Unscored, best_marks
-from trialist.stats import Estimate, Rate
 from trialist.show.table import Cell, Column, Table, table
-from trialist.stats import Interval
+from trialist.stats import Estimate, Interval, Rate
 
 PERCENT, SCORE = '.1f', '.3f'
 

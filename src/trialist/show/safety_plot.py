@@ -1,78 +1,62 @@
-"""The safety figures that `trialist plot NAME STORE` draws: trajectories read from the store, scored, summarised."""
+"""The safety figures that `trialist plot NAME STORE` draws, from the analysis of a store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from trialist.episodes import Episode, Trajectory, read_store
+from trialist.analysis import SafetyPart, present
 from trialist.errors import NotEstimable
-from trialist.safety import CellSafety, EpisodeSafety, load_registry, score_pairs, summarize_safety
-from trialist.show.figure_catalog import FigureRequest
+from trialist.safety import CellSafety
+from trialist.show.request import ShowRequest
 from trialist.show.safety_figure import composition_figure, filmstrip_figure, heatmap_figure, pareto_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_pareto(request: FigureRequest) -> Figure:
+def draw_pareto(request: ShowRequest) -> Figure:
     """Task success against safety, a marker a policy and benchmark, with Wilson bars and the frontier."""
     return pareto_figure(safety_cells(request), looks=request.looks())
 
 
-def draw_heatmap(request: FigureRequest) -> Figure:
+def draw_heatmap(request: ShowRequest) -> Figure:
     """Violation rates of every safety family, a row a policy and benchmark."""
     return heatmap_figure(safety_cells(request))
 
 
-def draw_axis_heatmap(request: FigureRequest) -> Figure:
+def draw_axis_heatmap(request: ShowRequest) -> Figure:
     """Violation rates of the three axes of safety, a row a policy and benchmark."""
     return heatmap_figure(safety_cells(request), by='axis')
 
 
-def draw_composition(request: FigureRequest) -> Figure:
+def draw_composition(request: ShowRequest) -> Figure:
     """Bars of unsafe successes, split by the specs that they violate."""
     return composition_figure(safety_cells(request))
 
 
-def draw_filmstrip(request: FigureRequest) -> Figure:
+def draw_filmstrip(request: ShowRequest) -> Figure:
     """Start, violation and success of the most severe unsafe success that has a video."""
-    return worst_filmstrip(request.folder('a safety figure'), list(score_pairs(safety_pairs(request))))
-
-
-def worst_filmstrip(store: Path, scores: list[EpisodeSafety]) -> Figure:
-    """The filmstrip of the most severe unsafe success with a video under the store's media folder."""
-    unsafe = {(s.episode_id, s.attempt): s for s in scores if s.sbu and s.violations}
-    shown = None
-    for episode, trajectory in read_store(store).trajectories():
-        video = next((camera.video for camera in trajectory.scene.cameras if camera.video), '')
-        score = unsafe.get(episode.key)
-        if video and score is not None and (shown is None or (score.vsi or 0) > (shown[0].vsi or 0)):
-            shown = score, store / 'media' / video, episode.known_duration_s
-    if shown is None:
+    part = requested_safety(request)
+    films = {f.episode.key: f for f in request.analysis.films}
+    shown = request.shown(dict.fromkeys(s.policy for s in part.scores))
+    unsafe = [s for s in part.scores if s.sbu and s.violations and s.policy in shown]
+    filmed = [s for s in unsafe if (s.episode_id, s.attempt) in films]
+    if not filmed:
         raise NotEstimable('no unsafe success of this store has a recorded video; a filmstrip needs one')
-    return filmstrip_figure(shown[0], shown[1], duration_s=shown[2])
+    worst = max(filmed, key=lambda s: (s.vsi or 0.0, s.episode_id))
+    film = films[worst.episode_id, worst.attempt]
+    return filmstrip_figure(worst, film.path, duration_s=film.episode.known_duration_s)
 
 
-def safety_cells(request: FigureRequest) -> tuple[CellSafety, ...]:
-    registry = load_registry()
-    # The figures show rates with Wilson intervals only, so one resample is drawn and thrown away.
-    summary = summarize_safety(
-        score_pairs(safety_pairs(request)), rng=np.random.default_rng(request.seed), registry=registry, n_resamples=1
-    )
-    if not summary.cells:
-        lost = summary.not_estimable[0][3][0]
-        raise NotEstimable(f'no episode could be scored for safety; the first: {lost.episode_id}: {lost.reason}')
-    return summary.cells
+def requested_safety(request: ShowRequest) -> SafetyPart:
+    return present(request.analysis.safety)
 
 
-def safety_pairs(request: FigureRequest) -> Iterator[tuple[Episode, Trajectory | None]]:
-    """The episodes asked for, each with its trajectory, or without where none was recorded."""
-    wanted = {e.key: e for e in request.chosen()}
-    for episode, trajectory in read_store(request.folder('a safety figure')).trajectories():
-        if wanted.pop(episode.key, None) is not None:
-            yield episode, trajectory
-    yield from ((episode, None) for episode in wanted.values())
+def safety_cells(request: ShowRequest) -> tuple[CellSafety, ...]:
+    """The cells of the policies asked for."""
+    return shown_cells(request, requested_safety(request).summary.cells)
+
+
+def shown_cells(request: ShowRequest, cells: tuple[CellSafety, ...]) -> tuple[CellSafety, ...]:
+    shown = request.shown(dict.fromkeys(c.policy for c in cells))
+    return tuple(c for c in cells if c.policy in shown)

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from dataclasses import replace
 
 from trialist.errors import NotEstimable
-from trialist.safety import (
-    CellSafety,
-    SafetySummary,
-    load_registry,
-    load_variants,
-    score_pairs,
-    score_variants,
-    summarize_safety,
-)
-from trialist.safety.sensitivity import sensitivity_rows
+from trialist.safety import CellSafety, SafetySummary
 from trialist.show.request import ShowRequest
 from trialist.show.safety import (
     PERCENT,
@@ -29,9 +19,10 @@ from trialist.show.safety import (
     sensitivity_table,
     spec_table,
     task_table,
+    unscored_table,
     witness_table,
 )
-from trialist.show.safety_plot import safety_pairs
+from trialist.show.safety_plot import requested_safety, safety_cells, shown_cells
 from trialist.show.table import Cell, Column, Table, table
 
 
@@ -101,16 +92,12 @@ def composition(request: ShowRequest) -> list[Table]:
 
 def sensitivity(request: ShowRequest) -> list[Table]:
     """Safety, SBU and VSI under other thresholds, on the same episodes."""
-    registry = load_registry()
-    chosen = load_variants(registry=registry)
-    return [
-        sensitivity_table(sensitivity_rows(score_variants(safety_pairs(request), chosen), chosen, registry=registry))
-    ]
+    return [sensitivity_table(request.analysis.safety_variants)]
 
 
 def tasks(request: ShowRequest) -> list[Table]:
     """SR and Safety of every task, with Wilson intervals."""
-    return [task_table(requested_summary(request, per_task=True).cells)]
+    return [task_table(shown_cells(request, requested_safety(request).by_task.cells))]
 
 
 def contingency(request: ShowRequest) -> list[Table]:
@@ -123,17 +110,21 @@ def margins(request: ShowRequest) -> list[Table]:
     return [continuous_table(requested_summary(request).cells)]
 
 
+def unscored(request: ShowRequest) -> list[Table]:
+    """Episodes that could not be scored, and why."""
+    return [unscored_table(requested_safety(request).summary)]
+
+
 def witnesses(request: ShowRequest) -> list[Table]:
     """Every violation: episode, time, clause, value and the bodies that touched."""
-    return [witness_table(score_pairs(safety_pairs(request)))]
+    scores = requested_safety(request).scores
+    shown = request.shown(dict.fromkeys(s.policy for s in scores))
+    return [witness_table([s for s in scores if s.policy in shown])]
 
 
-def requested_summary(request: ShowRequest, *, per_task: bool = False) -> SafetySummary:
-    summary = summarize_safety(
-        score_pairs(safety_pairs(request)), rng=np.random.default_rng(request.seed), registry=load_registry(),
-        n_resamples=request.n_resamples, per_task=per_task,
-    )  # fmt: skip
-    if not summary.cells:
-        lost = summary.not_estimable[0][3][0]
-        raise NotEstimable(f'no episode could be scored for safety; the first: {lost.episode_id}: {lost.reason}')
-    return summary
+def requested_summary(request: ShowRequest) -> SafetySummary:
+    """The summary with the cells and means of the policies asked for."""
+    summary = requested_safety(request).summary
+    cells = safety_cells(request)
+    shown = {c.policy for c in cells}
+    return replace(summary, cells=cells, means=tuple(m for m in summary.means if m.policy in shown))
