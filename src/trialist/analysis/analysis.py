@@ -200,22 +200,26 @@ class Analysis:
             order, pairs = unjudged
             is_primary = name in self.primary
             n_tests = n_pairs * max(1, len(tested)) if is_primary else n_pairs
-            judged = self._judged(name, pairs, is_primary=is_primary, n_tests=n_tests, n_primary=len(tested))
+            correction = self._correction(is_primary=is_primary)
+            judged = self._judged(name, pairs, n_tests=n_tests, n_primary=len(tested), correction=correction)
             if not is_primary:
                 judged = pairing.gated(judged, before)
-            found[name] = pairing.gather(name, order, judged, self.plan, is_primary=is_primary, n_tests=n_tests)
+            found[name] = pairing.gather(
+                name, order, judged, self.plan, is_primary=is_primary, n_tests=n_tests, correction=correction
+            )
             before.append(found[name])  # type: ignore[arg-type]  # just made
         times = () if isinstance(self._time_pairs, Absent) else self._time_pairs
         return Comparisons(self.primary, found, times)
 
+    def _correction(self, *, is_primary: bool) -> Correction:
+        """Secondary claims are tested pair by pair behind the primary one, which no step-down over pairs would keep."""
+        return self.plan.correction if is_primary or self.plan.correction is Correction.NONE else Correction.BONFERRONI
+
     def _judged(
-        self, name: EndpointName, pairs: list[PairVerdict], *, is_primary: bool, n_tests: int, n_primary: int
+        self, name: EndpointName, pairs: list[PairVerdict], *, n_tests: int, n_primary: int, correction: Correction
     ) -> list[PairVerdict]:
-        if name in (EndpointName.TIME, EndpointName.THROUGHPUT) and is_primary and n_primary == 1:
+        if name in (EndpointName.TIME, EndpointName.THROUGHPUT) and name in self.primary and n_primary == 1:
             return pairs  # judged with their reversals and curves
-        correction = self.plan.correction if is_primary else Correction.BONFERRONI
-        if self.plan.correction is Correction.NONE:
-            correction = Correction.NONE
         return pairing.judged_rates(pairs, self.plan, n_tests=n_tests, correction=correction)
 
     def _endpoint(self, name: EndpointName, frame: Frame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:

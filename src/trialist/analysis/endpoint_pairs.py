@@ -84,8 +84,17 @@ def time_verdict(found: TimeComparison) -> PairVerdict:
         test='paired jackknife-t with allowance' if found.better.is_paired else 'jackknife-t with allowance',
         is_paired=found.better.is_paired, n_units=found.better.n_units, unit=str(found.better.unit),
         verdict=found.verdict, better=found.winner, p_corrected=found.p_better, reversed=found.reversal.reversed,
-        needed=found.needed, withheld=found.better.withheld, n_left_out=found.better.n_left_out,
+        needed=found.needed, withheld=_by_name(found), n_left_out=found.better.n_left_out,
     )  # fmt: skip
+
+
+def _by_name(found: TimeComparison) -> str:
+    """Why no winner can be named, with the policies' own names."""
+    text = found.better.withheld
+    for letter, name in (('a', found.policy_a), ('b', found.policy_b)):
+        if text.startswith(f'policy {letter}: '):
+            return f'{name}: {text.removeprefix(f"policy {letter}: ")}'
+    return text
 
 
 def rate_pairs(
@@ -152,11 +161,11 @@ def ordered_by_rate(frame: Frame, rates: Rates) -> tuple[str, ...]:
 
 def gather(
     endpoint: EndpointName, policies: Sequence[str], pairs: Sequence[PairVerdict], plan: AnalysisPlan, *,
-    is_primary: bool, n_tests: int,
+    is_primary: bool, n_tests: int, correction: Correction,
 ) -> EndpointPairs:  # fmt: skip
     return EndpointPairs(
         endpoint=endpoint, is_primary=is_primary, policies=tuple(policies), pairs=tuple(pairs),
-        letters=lettered(policies, pairs, plan.alpha), alpha=plan.alpha, correction=plan.correction, n_tests=n_tests,
+        letters=lettered(policies, pairs, plan.alpha), alpha=plan.alpha, correction=correction, n_tests=n_tests,
     )  # fmt: skip
 
 

@@ -54,13 +54,14 @@ class TimeComparison:
         """The strongest verdict that the corrected p-values allow."""
         crossing = bool(self.favouring_a and self.favouring_b)
         evidence = Evidence(
-            p_better=self.p_better, favoured=self.better.favoured, p_reversal=self._p_reversal, p_same=self.p_same,
+            p_better=self.p_better, favoured=self.better.favoured, p_reversal=self.p_reversal, p_same=self.p_same,
             p_different=self.p_different, is_crossing=crossing,
         )  # fmt: skip
         return decide(evidence, alpha=self.alpha)
 
     @property
-    def _p_reversal(self) -> float | None:
+    def p_reversal(self) -> float | None:
+        """That single strata truly point the other way, corrected over pairs (Bonferroni)."""
         p = self.reversal.p_value
         return None if p is None else min(1.0, p * self.n_pairs)
 
