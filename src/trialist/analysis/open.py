@@ -15,12 +15,12 @@ from trialist.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, decl
 
 def analyse(
     source: Store | Path | str | Iterable[Episode], *, where: Where | None = None, plan: AnalysisPlan | None = None,
-    advance: Callable[[str, int, int], None] | None = None, **changes: Any,
+    advance: Callable[[str, int, int], None] | None = None, title: str = 'episodes', **changes: Any,
 ) -> Analysis:  # fmt: skip
     """The analysis of a store (or its folder), or of episodes.
 
-    `plan` declares one in Python; `changes` are fields of the plan that differ from what was declared, and every output
-    says so. None leaves a field as it is.
+    `title` names the source of plain episodes. `plan` declares one in Python; `changes` are fields of the plan that
+    differ from what was declared, and every output says so. None leaves a field as it is.
     """
     if isinstance(source, str | Path):
         source = read_store(source)
@@ -28,7 +28,7 @@ def analyse(
         selection = select_store(source, where=where)
         declared = declared_analysis(source.trial.plan, source.path)
     else:
-        selection = select_episodes(source)
+        selection = select_episodes(source, source=title)
         declared = DeclaredAnalysis(AnalysisPlan())
     if plan is not None:
         declared = DeclaredAnalysis(plan, 'call')

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trialist.actions.evaluate import read_runs
-from trialist.actions.report import ActionReport, Scores, build_report, published_scores
+from trialist.actions.report import (
+    ActionReport,
+    Difficulty,
+    GroupScore,
+    Scores,
+    build_report,
+    difficulty,
+    group_scores,
+    published_scores,
+)
 from trialist.audit import (
     Benchmark,
     Candidate,
@@ -62,6 +71,8 @@ class Predictions:
 
     scores: Scores
     report: ActionReport | None  # None for the published numbers
+    groups: tuple[GroupScore, ...]
+    difficulty: tuple[Difficulty, ...]
 
     def full(self) -> ActionReport:
         """The whole report, where there is one."""
@@ -107,9 +118,11 @@ def run_comparison(first: str | Path, second: str | Path) -> RunComparison:
 def predictions(source: str | Path, *, n_resamples: int, seed: int) -> Predictions:
     """The runs of a store of predictions, or what the paper printed."""
     if str(source) == PUBLISHED:
-        return Predictions(published_scores(), None)
-    report = build_report(read_runs(Path(source)), n_resamples=n_resamples, seed=seed)
-    return Predictions(report.scores, report)
+        scores, report = published_scores(), None
+    else:
+        report = build_report(read_runs(Path(source)), n_resamples=n_resamples, seed=seed)
+        scores = report.scores
+    return Predictions(scores, report, group_scores(scores), difficulty(scores))
 
 
 def benchmark_gaps(name: str) -> BenchmarkGaps:

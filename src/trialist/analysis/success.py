@@ -25,7 +25,7 @@ from trialist.stats.success_pair import (
 from trialist.timing.operation import Unit, unit_of
 
 ALL_STRATA = ''
-MATCHED_SHARE = 0.5  # of the start states of each arm in each stratum: below that, pairing would throw data away
+MATCHED_SHARE = 0.5  # of the start states: below that, pairing would throw too much away
 Flag = Callable[[Episode], bool]
 Stream = Callable[..., np.random.Generator]
 
@@ -88,20 +88,26 @@ def macro_rate(shares: Mapping[str, UnitShares], level: float) -> Estimate:
 
 
 def is_matched(a: Mapping[str, Sequence[Episode]], b: Mapping[str, Sequence[Episode]], plan: AnalysisPlan) -> bool:
-    """Whether start states decide the test: recorded, and mostly the same for both policies in every stratum."""
+    """Whether start states decide the test: all recorded, and mostly the same for both policies.
+
+    In every stratum at least half of the smaller arm's starts are the other's too, and over all strata at least half of
+    the larger arm's: a few starts that one policy lost to a broken rig do not make arms independent.
+    """
     if plan.pairing is not Pairing.AUTO:
         return plan.pairing is Pairing.PAIRED
     unit = Unit(plan.unit)
     if unit is not Unit.START or a.keys() != b.keys():
         return False
+    n_common, n_larger = 0, 0
     for stratum in a:
         labels = [{unit_of(e, unit) for e in group[stratum]} for group in (a, b)]
         if None in labels[0] | labels[1]:
             return False
-        common = labels[0] & labels[1]
-        if len(common) < MATCHED_SHARE * max(map(len, labels)):
+        common = len(labels[0] & labels[1])
+        if common < MATCHED_SHARE * min(map(len, labels)):
             return False
-    return bool(a)
+        n_common, n_larger = n_common + common, n_larger + max(map(len, labels))
+    return n_common > 0 and n_common >= MATCHED_SHARE * n_larger
 
 
 def compare_rates(

@@ -10,10 +10,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trialist.declaration import read_table
-from trialist.errors import InputError
+from trialist.errors import InputError, near_miss
 
 ANALYSIS_FILE = 'analysis.toml'
 HASH_HEX_DIGITS = 12
@@ -51,6 +51,16 @@ class Pairing(enum.StrEnum):
     INDEPENDENT = 'independent'
 
 
+E = TypeVar('E', bound=enum.StrEnum)
+
+
+def _member(kind: type[E], value: str, name: str) -> E:
+    known = [member.value for member in kind]
+    if value not in known:
+        raise InputError(f'{name} is {value!r}: {near_miss(str(value), known)}')
+    return kind(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisPlan:
     """One analysis of one selection of episodes; with the same both, every number is the same."""
@@ -82,6 +92,7 @@ class AnalysisPlan:
         for name in ('primary', 'secondary', 'policies', 'strata', 'stratify_by', 'safety_registry'):
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        self._read_words()
         self._check_times()
         if not 0 < self.alpha < 1:
             raise InputError(f'alpha is {self.alpha}, wanted a number between 0 and 1')
@@ -101,6 +112,17 @@ class AnalysisPlan:
         twice = [e for e in self.secondary if e in self.primary]
         if twice:
             raise InputError(f'{twice[0].value} is both primary and secondary; name it once')
+
+    def _read_words(self) -> None:
+        """Words of closed sets may be given as text."""
+        for name in ('primary', 'secondary'):
+            object.__setattr__(self, name, tuple(_member(EndpointName, value, name) for value in getattr(self, name)))
+        for name, kind in (
+            ('correction', Correction), ('pairing', Pairing), ('success', SuccessSource), ('failure', FailureRule),
+        ):  # fmt: skip
+            object.__setattr__(self, name, _member(kind, getattr(self, name), name))
+        margins = {_member(EndpointName, key, 'margins'): value for key, value in self.margins.items()}
+        object.__setattr__(self, 'margins', margins)
 
     def _check_times(self) -> None:
         taus = self.tau_s.values() if isinstance(self.tau_s, Mapping) else () if self.tau_s is None else (self.tau_s,)

@@ -1,6 +1,9 @@
 """When going on is pointless: rules that stop without a winner.
 
 Stopping early without a winner never adds a false claim of one, so these rules are approximations that need no proof.
+Whether a trial can still be won is judged at effects that the data leave plausible: the smallest difference of
+interest, and up to one standard error beyond what has been seen. A trial that is being won is never futile because a
+smaller difference could not be shown.
 """
 
 from __future__ import annotations
@@ -14,6 +17,19 @@ from trialist.stats.argument import FloatArray
 from trialist.stats.normal import normal_cdf, normal_quantile
 
 FUTILE_POWER = 0.1
+PLAUSIBLE_Z = 1.0
+
+
+def plausible_effects(values: FloatArray, counts: FloatArray, smallest: float) -> tuple[float, ...]:
+    """Differences in favour of a at which going on is judged: the smallest of interest, and what the data suggest.
+
+    The spread counts one more value at each end, so that early looks are not too sure.
+    """
+    n = float(counts.sum())
+    mean = float(counts @ values) / n
+    spread = math.sqrt((float(counts @ (values - mean) ** 2) + (1 - mean) ** 2 + (1 + mean) ** 2) / (n + 2) / n)
+    reachable = min(mean + PLAUSIBLE_Z * spread, 0.999)
+    return (smallest,) if reachable <= smallest else (smallest, reachable)
 
 
 def betting_power(

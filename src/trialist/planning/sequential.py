@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from trialist.errors import InputError
 from trialist.planning.betting import Prior, betting_prior, log_capital_path, mean_bounds
 from trialist.planning.block import Blocks, Strata, block_counts, check_range, pair_blocks
-from trialist.planning.futility import FUTILE_POWER, betting_power, walk_power
-from trialist.planning.sign_walk import walk_bounds
+from trialist.planning.futility import FUTILE_POWER, betting_power, plausible_effects, walk_power
+from trialist.planning.sign_walk import walk_bounds, walk_estimate
 from trialist.stats.argument import BoolArray, FloatArray, IntArray, check_count, check_open_unit
 from trialist.stats.interval import Interval
 
@@ -69,6 +69,7 @@ class SequentialComparison:
     smallest_difference: float | None
     waiting_a: int
     waiting_b: int
+    adjusted_difference: float | None = None  # at the stop: what is left of the lead once stopping on it is allowed for
 
     @property
     def decision(self) -> Decision:
@@ -145,7 +146,26 @@ def sequential_comparison(
     rules = _Rules(alpha, method, horizon, smallest, prior)
     _check_method(blocks, rules)
     found = _watch(blocks, _look_rounds(blocks, looks), rules, width=width, sizes=allocation)
-    return SequentialComparison(found, alpha, method, horizon, smallest_difference, blocks.waiting_a, blocks.waiting_b)
+    adjusted = _adjusted(blocks, found, rules, scale=width)
+    return SequentialComparison(
+        found, alpha, method, horizon, smallest_difference, blocks.waiting_a, blocks.waiting_b,
+        None if adjusted is None else adjusted * width,
+    )  # fmt: skip
+
+
+def _adjusted(blocks: Blocks, looks: tuple[Look, ...], rules: _Rules, *, scale: float) -> float | None:
+    """The estimate at the stop, without the optimism of having stopped there; None while the trial goes on.
+
+    Sign walk: median-unbiased by the order of stopping. Betting: the middle of the confidence sequence, which holds at
+    a stop that the data chose.
+    """
+    stop = next((look for look in looks if look.decision is not Decision.CONTINUE), None)
+    if stop is None:
+        return None
+    if rules.method == 'sign_walk' and rules.horizon is not None:
+        signs = np.sign(blocks.differences[: stop.blocks]).astype(np.int64)
+        return walk_estimate(signs, horizon=rules.horizon, alpha=rules.alpha)
+    return stop.interval.center / scale
 
 
 def _watch(blocks: Blocks, at: IntArray, rules: _Rules, *, width: float, sizes: tuple[int, int]) -> tuple[Look, ...]:
@@ -210,10 +230,30 @@ def _futile(values: FloatArray, counts: FloatArray, interval: Interval, rules: _
     if rest <= 0:
         return Decision.FUTILE, 'the horizon is reached without a decision'
     if smallest is not None:
-        chance = max(_power(sign * values, counts, rest, smallest, rules) for sign in (1.0, -1.0))
+        if _is_beyond_reach(values, counts, rest, rules):
+            return Decision.FUTILE, 'the horizon is too short: even winning every block that is left would not decide'
+        chance = max(
+            _power(sign * values, counts, rest, effect, rules)
+            for sign in (1.0, -1.0)
+            for effect in plausible_effects(sign * values, counts, smallest)
+        )
         if chance < FUTILE_POWER:
-            return Decision.FUTILE, f'a difference of interest would be shown by the horizon with chance {chance:.2f}'
+            return (
+                Decision.FUTILE,
+                f'no plausible difference would be shown by the horizon (chance {chance:.2f} at most)',
+            )
     return GO_ON
+
+
+def _is_beyond_reach(values: FloatArray, counts: FloatArray, rest: int, rules: _Rules) -> bool:
+    """Whether no outcome of the blocks that are left can decide a bet."""
+    if rules.method != 'betting':
+        return False
+    paths = []
+    for sign in (1.0, -1.0):
+        held = np.log1p(rules.prior.shares[:, None] * (sign * values[None, :])) @ counts
+        paths.append(np.logaddexp.reduce(held + rest * np.log1p(rules.prior.shares) + np.log(rules.prior.weights)))
+    return bool(max(paths) < math.log(2 / rules.alpha))
 
 
 def _power(values: FloatArray, counts: FloatArray, rest: int, difference: float, rules: _Rules) -> float:

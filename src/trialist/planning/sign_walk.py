@@ -50,3 +50,45 @@ def _smallest_lead(chance: FloatArray, origin: int, budget: float) -> int | None
         return None
     lead = int(fits[0]) + 1
     return lead if tail[lead - 1] > 0 else None
+
+
+def walk_estimate(signs: IntArray, *, horizon: int, alpha: float) -> float:
+    """The median-unbiased difference of rates when a walk has stopped (or ended), by the order of stopping.
+
+    Stopping earlier, or with a larger lead at the same pair, is stronger evidence (Tsiatis, Rosner and Mehta 1984). The
+    chance of a win among disagreements is the one at which what was seen, or stronger, has chance one half; the rate
+    of disagreement is that seen. `signs` are 1, -1 or 0, one a pair, up to the stop.
+    """
+    at = np.flatnonzero(signs)
+    if at.size == 0:
+        return 0.0
+    lead = int(signs.sum())
+    if lead == 0:
+        return 0.0
+    bounds = walk_bounds(at + 1, horizon=horizon, alpha=alpha)
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        chance = (low + high) / 2
+        # The chance of evidence at least this strong for the side that leads rises with its chance of a win.
+        low, high = (chance, high) if _stronger(bounds, abs(lead), chance) < 0.5 else (low, chance)
+    return float(np.sign(lead)) * (2 * (low + high) / 2 - 1) * at.size / signs.size
+
+
+def _stronger(bounds: IntArray, lead: int, win: float) -> float:
+    """The chance of stopping above earlier, or of a lead of at least `lead` at the last disagreement."""
+    size = bounds.size
+    chance = np.zeros(2 * size + 3)
+    chance[size + 1] = 1.0
+    above = 0.0
+    for t, bound in enumerate(bounds.tolist()):
+        moved = np.zeros_like(chance)
+        moved[1:] += chance[:-1] * win
+        moved[:-1] += chance[1:] * (1 - win)
+        if t == size - 1:
+            return above + float(moved[size + 1 + lead :].sum())
+        reach = min(bound, size + 1)
+        above += float(moved[size + 1 + reach :].sum())
+        moved[size + 1 + reach :] = 0
+        moved[: size + 2 - reach] = 0
+        chance = moved
+    return above

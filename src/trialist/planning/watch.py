@@ -11,8 +11,9 @@ from trialist.episodes import Episode, EventKind, Outcome
 from trialist.errors import InputError
 from trialist.planning.arms import SequentialArms, sequential_arms
 from trialist.planning.promptness import promptness
+from trialist.planning.repeat import unit_scores
 from trialist.timing.curve import check_tau
-from trialist.timing.operation import scene_of, stratum_of
+from trialist.timing.operation import Unit, scene_of, stratum_of, unit_of
 
 
 class WatchedScore(enum.StrEnum):
@@ -32,6 +33,7 @@ class WatchedTrial:
     n_waiting: int  # valid, and without a partner yet
     strata: tuple[str, ...]
     is_ordered: bool  # whether every episode says when it was started
+    n_repeats: int = 0  # further runs of a unit that was counted, or runs of one that is not complete
 
     @property
     def may_stop(self) -> bool:
@@ -62,7 +64,7 @@ def episode_promptness(episode: Episode, *, tau_s: float) -> float:
 def watch_trial(
     episodes: Iterable[Episode], *, score: WatchedScore | str = WatchedScore.SUCCESS, tau_s: float | None = None,
     paired: bool = False, strata: Sequence[str] | None = None, alpha: float = 0.05, horizon: int | None = None,
-    smallest_difference: float | None = None,
+    smallest_difference: float | None = None, unit: Unit | str = Unit.START, repeats: int | None = None,
 ) -> WatchedTrial:  # fmt: skip
     """Compare all policies on the episodes so far; it may be asked at any time and as often as one likes.
 
@@ -70,6 +72,9 @@ def watch_trial(
     equally; declare those of the plan, so that early looks wait for all of them. `paired` matches episodes of one
     scene (seed, instance, repeat) and uses the scenes that every policy has finished. `horizon` is the most episodes
     each policy will have. The chance of any false claim, at any time, over all pairs, is at most alpha.
+
+    Repeats of a start state (or of what `unit` says) are not independent: the first run of each counts, or, with the
+    number of `repeats` that the plan declares, the mean of its runs once all are there.
     """
     kind = WatchedScore(score)
     if kind is WatchedScore.PROMPTNESS and tau_s is None:
@@ -83,8 +88,14 @@ def watch_trial(
     if len(queues) < 2:
         raise InputError(f'wanted valid episodes of at least two policies, found {", ".join(queues) or "none"}')
     compared = _matched(queues, {e.key: place for place, e in enumerate(valid)}) if paired else queues
-    values = {name: [_value(e, kind, tau_s) for e in queue] for name, queue in compared.items()}
-    labels = {name: [stratum_of(e) for e in queue] for name, queue in compared.items()}
+    scores = {
+        name: unit_scores(
+            [_value(e, kind, tau_s) for e in queue], [_unit(e, Unit(unit)) for e in queue], repeats=repeats
+        )
+        for name, queue in compared.items()
+    }
+    values = {name: found.scores for name, found in scores.items()}
+    labels = {name: [stratum_of(compared[name][k]) for k in found.first] for name, found in scores.items()}
     named = tuple(strata) if strata is not None else tuple(sorted({x for queue in labels.values() for x in queue}))
     arms = sequential_arms(
         values, paired=paired, strata=labels if len(named) > 1 else None, tasks=named if len(named) > 1 else None,
@@ -100,7 +111,13 @@ def watch_trial(
         n_waiting=len(valid) - used * len(queues),
         strata=named,
         is_ordered=is_ordered,
+        n_repeats=sum(found.n_unused for found in scores.values()),
     )
+
+
+def _unit(episode: Episode, unit: Unit) -> Hashable:
+    label = unit_of(episode, unit)
+    return None if label is None else (stratum_of(episode), label)
 
 
 def _value(episode: Episode, kind: WatchedScore, tau_s: float | None) -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from trialist.actions.registry import load_datasets
-from trialist.actions.report import difficulty, group_scores
-from trialist.analysis.subject import Input
+from trialist.analysis.subject import Input, Predictions
 from trialist.errors import NotEstimable
 from trialist.show.actions import (
     comparison_table,
@@ -77,14 +76,14 @@ def model_pairs(request: ShowRequest) -> list[Table]:
 @takes(Input.PREDICTIONS)
 def groups(request: ShowRequest) -> list[Table]:
     """Every model inside and outside the pretraining mix."""
-    return [group_table(group_scores(requested_scores(request)))]
+    return [group_table(request.value(Predictions).groups)]
 
 
 @takes(Input.PREDICTIONS)
 def difficulties(request: ShowRequest) -> list[Table]:
     """Datasets by how hard they are, as ranks of each model's own error."""
     scores = requested_scores(request)
-    found = difficulty(scores)
+    found = request.value(Predictions).difficulty
     if not found:
         raise NotEstimable('no dataset was predicted by every model; a difficulty needs their ranks')
     return [difficulty_table(found, scores.titles)]

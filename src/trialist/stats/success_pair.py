@@ -146,7 +146,7 @@ def _agreeing(interval: Interval, p_value: float, alpha: float) -> Interval:
     """The interval, reaching 0 where the test does not reject."""
     if p_value <= alpha or interval.contains(0.0):
         return interval
-    return Interval(min(interval.low, 0.0), max(interval.high, 0.0))
+    return Interval(min(interval.low, 0.0) + 0.0, max(interval.high, 0.0))
 
 
 def paired_success(pairs: Sequence[PairCounts], *, level: float = 0.95, mid_p: bool = False) -> SuccessPair:

@@ -16,16 +16,20 @@ from trialist.errors import InputError
 from trialist.stats.allowance import (
     FEWEST_STRATA,
     MacroDifference,
+    Spread,
     fewest_units,
     macro_difference,
     macro_interval,
     new_strata_spread,
+    reach,
 )
 from trialist.stats.argument import check_open_unit
 from trialist.stats.interval import Interval
+from trialist.stats.macro_ratio import RatioCells, macro_ratio, macro_ratio_bounds
 from trialist.timing.follow_up import common_follow_up
-from trialist.timing.operation import Operations, Unit
+from trialist.timing.operation import FloatArray, Operations, Unit
 from trialist.timing.unit import (
+    CENTRES,
     ArmMeans,
     Endpoint,
     arm_means,
@@ -227,3 +231,50 @@ def endpoint_estimate(
     stratum, end_s = min(short.items(), key=lambda item: item[1])
     reason = f'{stratum} was followed to {end_s:g} s, less than tau = {tau_of(tau_s, stratum):g} s'
     return MacroEstimate(found.value, None, None, found.n_units, level, reason, reason)
+
+
+def hrt_estimate(
+    cells: Mapping[str, Operations], reference: Mapping[str, Operations], *, tau_s: float | Mapping[str, float],
+    level: float = 0.95,
+) -> MacroEstimate:  # fmt: skip
+    """The human-relative throughput, macro over strata of RMST(reference) / RMST(policy), with the rule's interval.
+
+    Both sides are taken on their common follow-up and vary; strata without a reference are refused by name.
+    """
+    lone = sorted(cells.keys() - reference.keys())
+    if lone:
+        raise InputError(f'the reference has no episodes in {", ".join(lone)}; leave these strata out')
+    follow = common_follow_up(cells, {s: reference[s] for s in cells}, tau_s)
+    own, human = arm_means(cells, follow.tau_s), arm_means({s: reference[s] for s in cells}, follow.tau_s)
+    table = _ratio_cells(own, human)
+    value = float(macro_ratio(table))
+    problem = own.problem() or (f'reference: {human.problem()}' if human.problem() else '')
+    if not problem and any(unit in CENTRES for unit in (own.unit, human.unit)):
+        problem = 'sessions or operators that reach over strata: no interval of a ratio has been studied'
+    few = '' if len(cells) >= FEWEST_STRATA else f'{len(cells)} strata; at least {FEWEST_STRATA} are needed'
+    interval = new = None
+    if not problem:
+        low, high = macro_ratio_bounds(table, level=level)
+        interval = Interval(float(low), float(high))
+        if not few:
+            new = _new_strata_ratio(table, interval, level)
+    return MacroEstimate(value, interval, new, own.n_units, level, problem, problem or few)
+
+
+def _ratio_cells(own: ArmMeans, human: ArmMeans) -> RatioCells:
+    def column(arm: ArmMeans, name: str) -> FloatArray:
+        return np.array([float(getattr(part, name)) for part in arm.cells.values()])
+
+    return RatioCells(
+        above=column(human, 'value'), below=column(own, 'value'), variance_above=column(human, 'variance'),
+        variance_below=column(own, 'variance'), n_above=column(human, 'n_followed'),
+        n_below=column(own, 'n_followed'), high=column(own, 'high'),
+    )  # fmt: skip
+
+
+def _new_strata_ratio(table: RatioCells, within: Interval, level: float) -> Interval:
+    """On the logarithm, with the spread between strata; never narrower than for these strata."""
+    logs = np.log(table.above / table.below)
+    spread = Spread(np.array([float(np.var(logs, ddof=1)) / len(logs)]), np.array([len(logs) - 1.0]))
+    half, centre = reach(spread, 0.0, 1 - level), float(macro_ratio(table))
+    return Interval(min(within.low, centre * np.exp(-half)), max(within.high, centre * np.exp(half)))

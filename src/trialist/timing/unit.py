@@ -117,6 +117,9 @@ class ArmMeans:
             return f'{_counted(self.n_units, self.unit)}; at least {FEWEST_PER_CELL} are needed'
         return ''
 
+    def _is_one_start(self, part: UnitMeans) -> bool:
+        return self.unit is Unit.START and part.n_units == 1 and part.labels[0] is not None
+
 
 def _counted(n: int, unit: Unit) -> str:
     return f'{n} {unit}{"" if n == 1 else "s"}'

@@ -90,10 +90,11 @@ def moves(means: FloatArray, followed: FloatArray, end_s: float) -> tuple[FloatA
 
 
 def _moved(first: tuple[FloatArray, FloatArray], second: tuple[FloatArray, FloatArray], rule: Rule) -> FloatArray:
-    together = first[0] ** 2 + second[0] ** 2
+    together: FloatArray = first[0] ** 2 + second[0] ** 2
     if rule is Rule.POOLED:
         return together
-    return np.maximum(together, np.maximum(first[1], second[1]) ** 2)
+    worst: FloatArray = np.maximum(together, np.maximum(first[1], second[1]) ** 2)
+    return worst
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +127,7 @@ def difference_bounds(arms: Arms, alpha: float, *, rule: Rule = Rule.SHIPPED) ->
     low_b, high_b = (moves(arms.means[1], arms.followed[1], end) for end in (0.0, arms.tau_s))
     value = arms.means[1].mean(axis=1) - arms.means[0].mean(axis=1)
     below, above = (
-        _reach(arms.terms, arms.term_dof, z2 * _moved(first, second, rule), alpha)
+        reach_of(arms.terms, arms.term_dof, z2 * _moved(first, second, rule), alpha)
         for first, second in ((high_a, low_b), (low_a, high_b))
     )
     return Bounds(value, below, above)
@@ -137,7 +138,7 @@ def arm_bounds(arms: Arms, arm: int, alpha: float, *, rule: Rule = Rule.SHIPPED)
     z2, strata = allowance_z(alpha) ** 2, arms.means[arm].shape[1]
     terms = arms.variances[arm] / strata**2
     below, above = (
-        _reach(
+        reach_of(
             terms, arms.dof[arm], z2 * moves(arms.means[arm], arms.followed[arm], end)[rule is Rule.SHIPPED] ** 2, alpha
         )
         for end in (0.0, arms.tau_s)
@@ -145,6 +146,7 @@ def arm_bounds(arms: Arms, arm: int, alpha: float, *, rule: Rule = Rule.SHIPPED)
     return Bounds(arms.means[arm].mean(axis=1), below, above)
 
 
-def _reach(terms: FloatArray, dof: FloatArray, unseen: FloatArray, alpha: float) -> FloatArray:
+def reach_of(terms: FloatArray, dof: FloatArray, unseen: FloatArray, alpha: float) -> FloatArray:
+    """(trials,) how far the rule looks, from variances by terms (trials, k) and the allowance."""
     degrees = satterthwaite(terms, np.broadcast_to(dof, terms.shape), unseen)
     return reaches(terms.sum(axis=1), degrees, unseen, alpha)

@@ -63,6 +63,17 @@ class Law:
         inner = (1 - self.failure - self.quick) * _inner_rmst(self.shape, self.mean_s, tau_s)
         return float(self.failure * tau_s + self.quick * min(QUICK_S, tau_s) + inner)
 
+    def chance(self, tau_s: float) -> float:
+        """P(T <= tau)."""
+        from scipy.special import ndtr
+
+        if self.shape is Shape.EXPONENTIAL:
+            inner = -np.expm1(-tau_s / self.mean_s)
+        else:
+            sigma = SIGMA[self.shape]
+            inner = ndtr((np.log(tau_s / self.mean_s) + sigma**2 / 2) / sigma)
+        return float(self.quick + (1 - self.failure - self.quick) * inner)
+
     def matched(self, rmst_s: float, tau_s: float) -> Law:
         """The same shape and failures with the mean that gives this RMST."""
         low, high = 1e-6 * tau_s, 1e6 * tau_s
