@@ -34,7 +34,7 @@ def lead(analysis: Analysis) -> tuple[Paragraph, ...]:
         told += story_paragraphs(analysis.stories, analysis)
     told.append(_cost_sentence(analysis))
     if not isinstance(analysis.pairs, Absent):
-        told.append(_resolution_sentence(analysis))
+        told.append(_resolution_sentence(analysis, len(frame.strata)))
     return tuple(told)
 
 
@@ -178,8 +178,10 @@ def _success_sentence(analysis: Analysis, frame: Frame) -> list[Paragraph]:
         won = [p for p in found.pairs if p.verdict is Verdict.BETTER]
         open_ = sum(p.is_confirmatory for p in won)
         told = f'; {len(won)} of {plural(len(found.pairs), "pair")} differ significantly'
-        if won and open_ < len(won):
-            told += f', {len(won) - open_} of them as an exploratory finding'
+        if len(found.pairs) == 1:
+            told = f'; the pair {"differs" if won else "does not differ"} significantly'
+        if open_ < len(won):
+            told += ' (exploratory)' if len(found.pairs) == 1 else f', {len(won) - open_} of them exploratory'
         pieces.append(Words(told))
     return [paragraph(*pieces, '.')]
 
@@ -260,7 +262,7 @@ def _drop_pieces(part: RobustnessPart, alpha: float) -> list[Words]:
     ]  # fmt: skip
 
 
-def _resolution_sentence(analysis: Analysis) -> Paragraph:
+def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
     """What of the primary endpoint is not resolved, and what would resolve it."""
     assert not isinstance(analysis.pairs, Absent)
     found = analysis.pairs.lead
@@ -284,19 +286,20 @@ def _resolution_sentence(analysis: Analysis) -> Paragraph:
         pieces = [Words(f'The data do not resolve the only pair in {endpoint_name(found.endpoint)}: ')]
     for place, pair in enumerate(open_[:MOST_NAMED]):
         joint = '' if place == 0 else '; '
-        pieces += [Words(joint), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b), *_needed(pair)]
+        pieces += [Words(joint), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
+        pieces += _needed(pair, n_strata)
     if len(open_) > MOST_NAMED:
         pieces.append(Words(f'; and {len(open_) - MOST_NAMED} more'))
     return paragraph(*pieces, Words(f'.{fewest}'))
 
 
-def _needed(pair: PairVerdict) -> list[Words]:
+def _needed(pair: PairVerdict, n_strata: int) -> list[Words]:
     if pair.withheld:
         return [Words(f' ({pair.withheld})')]
     if pair.needed is None or math.isinf(pair.needed.n):
         return [Words(' (the observed difference is too small for any number of episodes to be planned)')]
-    now = max(1, round(sum(pair.n_units) / 2))
+    now = round(sum(pair.n_units) / (2 * n_strata))
     return [
         Words(' (about '), number(pair.needed.n, '.0f', 'needed'),
-        Words(f' {pair.unit}s per cell for {100 * pair.needed.power:.0f} % power; now {now:,} in all cells)'),
+        Words(f' {pair.unit}s per cell for {100 * pair.needed.power:.0f} % power; now {now:,})'),
     ]  # fmt: skip
