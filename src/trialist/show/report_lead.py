@@ -273,11 +273,14 @@ def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
     open_ = [p for p in pairs if p.verdict is Verdict.UNRESOLVED]
     if not open_:
         won = sum(p.verdict is Verdict.BETTER for p in pairs)
-        tail = f'{won} with a winner: different is not yet better'
+        every = 'The only pair is' if len(pairs) == 1 else f'All {total} are'
         if won == len(pairs):
             tail = 'with a winner' if won == 1 else 'each with a winner'
-        every = 'the only pair' if len(pairs) == 1 else f'all {total}'
-        return paragraph(f'The data resolve {every} in {endpoint_name(found.endpoint)}, {tail}.')
+            return paragraph(f'{every} resolved in {endpoint_name(found.endpoint)}, {tail}.')
+        return paragraph(
+            f'{every} found to differ in {endpoint_name(found.endpoint)}, {won or "none"} of them with a winner: '
+            'different is not better.',
+        )  # fmt: skip
     fewest = '' if isinstance(analysis.price, Absent) else (
         f' No winner can be named below {analysis.price.per_policy} {analysis.price.unit}s per policy.'
     )  # fmt: skip
