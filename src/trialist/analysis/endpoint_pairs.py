@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,12 +12,12 @@ from trialist.analysis.absent import Absent
 from trialist.analysis.frame import Frame
 from trialist.analysis.needed import NeededUnits, needed_units
 from trialist.analysis.pairs import TimeComparison, compare_cells
-from trialist.analysis.success import Flag, Rates, compare_rates, is_matched, shares_of
+from trialist.analysis.success import Flag, Rates, compare_rates, is_matched, shares_of, start_labels
 from trialist.analysis.times import Times
 from trialist.analysis.verdict import EndpointPairs, PairVerdict, corrected, lettered
 from trialist.planning.analysis_plan import AnalysisPlan, Correction, EndpointName
 from trialist.stats import Verdict
-from trialist.stats.success_pair import SuccessPair, matched_shares, share_difference
+from trialist.stats.success_pair import SuccessPair, UnitShares, matched_shares, share_difference
 
 Stream = Callable[..., np.random.Generator]
 Advance = Callable[[int], None]  # told how many pairs are done
@@ -50,10 +50,11 @@ def compare_times(
 ) -> tuple[TimeComparison, ...]:
     """Every pair's times to success, with p-values corrected over all pairs."""
     pairs = pairs_of(frame)
+    starts = {p: start_labels(frame.ranked_cells(p), plan) for p in frame.policies}
     found = []
     for a, b in pairs:
         cells = [times.cohorts[p].cells for p in (a, b)]
-        paired = is_matched(frame.ranked_cells(a), frame.ranked_cells(b), plan)
+        paired = is_matched(starts[a], starts[b], plan)
         strata = [s for s in cells[0] if s in cells[1]]
         found.append(
             compare_cells(
@@ -102,33 +103,47 @@ def rate_pairs(
 ) -> list[PairVerdict]:
     """Every pair's difference of a rate, not yet corrected."""
     pairs = pairs_of(frame)
-    return [_rate_pair(a, b, frame, plan, stream, endpoint=endpoint, flag=flag, n_pairs=len(pairs)) for a, b in pairs]
+    arms = {p: _rate_arm(frame, p, plan, flag) for p in frame.policies}
+    return [
+        _rate_pair(a, b, arms, plan, stream(f'{endpoint.value} pair', a, b), endpoint=endpoint, n_pairs=len(pairs))
+        for a, b in pairs
+    ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RateArm:
+    shares: Mapping[str, UnitShares]
+    starts: Mapping[str, frozenset[Hashable]]
+    n_episodes: int
+
+
+def _rate_arm(frame: Frame, policy: str, plan: AnalysisPlan, flag: Flag) -> _RateArm:
+    cells = frame.ranked_cells(policy)
+    return _RateArm(shares_of(cells, plan, flag), start_labels(cells, plan), sum(map(len, cells.values())))
 
 
 def _rate_pair(
-    a: str, b: str, frame: Frame, plan: AnalysisPlan, stream: Stream, *, endpoint: EndpointName, flag: Flag,
-    n_pairs: int,
+    a: str, b: str, arms: Mapping[str, _RateArm], plan: AnalysisPlan, rng: np.random.Generator, *,
+    endpoint: EndpointName, n_pairs: int,
 ) -> PairVerdict:  # fmt: skip
-    first, second = frame.ranked_cells(a), frame.ranked_cells(b)
-    paired = is_matched(first, second, plan)
-    quantity = f'{endpoint.value} pair'
-    found = compare_rates(first, second, plan=plan, flag=flag, rng=stream(quantity, a, b), paired=paired)
-    n_episodes = [sum(map(len, arm.values())) for arm in (first, second)]
+    first, second = arms[a], arms[b]
+    paired = is_matched(first.starts, second.starts, plan)
+    n_episodes = [first.n_episodes, second.n_episodes]
+    found = compare_rates(first.shares, second.shares, n_episodes=sum(n_episodes), plan=plan, rng=rng, paired=paired)
     repeats = found.n_units != tuple(n_episodes) and not paired
     left_out = (n_episodes[0] - found.n_units[0], n_episodes[1] - found.n_units[1]) if paired else (0, 0)
     return PairVerdict(
         endpoint=endpoint, policy_a=a, policy_b=b, difference=found.difference, interval=found.interval,
         p_value=found.p_value, test=found.test.value, is_paired=paired, n_units=found.n_units,
         unit='start state' if paired or repeats else 'episode', withheld=found.withheld, unit_text='points',
-        n_left_out=left_out, needed=_rate_needed(first, second, found, plan, flag, n_pairs=n_pairs),
+        n_left_out=left_out, needed=_rate_needed(first.shares, second.shares, found, plan, n_pairs=n_pairs),
     )  # fmt: skip
 
 
 def _rate_needed(
-    a: Mapping[str, Sequence[object]], b: Mapping[str, Sequence[object]], found: SuccessPair, plan: AnalysisPlan,
-    flag: Flag, *, n_pairs: int,
+    ours: Mapping[str, UnitShares], theirs: Mapping[str, UnitShares], found: SuccessPair, plan: AnalysisPlan, *,
+    n_pairs: int,
 ) -> NeededUnits | None:  # fmt: skip
-    ours, theirs = shares_of(a, plan, flag), shares_of(b, plan, flag)  # type: ignore[arg-type]
     if found.is_paired:
         ours, theirs = matched_shares(ours, theirs)
     rule = share_difference(list(ours.values()), [theirs[s] for s in ours], paired=found.is_paired)

@@ -9,7 +9,7 @@ import numpy as np
 from trialist.analysis.absent import Absent
 from trialist.analysis.frame import Frame
 from trialist.analysis.needed import needed_units
-from trialist.analysis.success import is_matched
+from trialist.analysis.success import is_matched, start_labels
 from trialist.analysis.verdict import PairVerdict
 from trialist.episodes import Episode
 from trialist.planning.analysis_plan import AnalysisPlan, EndpointName
@@ -29,10 +29,11 @@ def score_pairs(frame: Frame, plan: AnalysisPlan) -> tuple[tuple[str, ...], list
     units = {p: _units(cells, plan) for p, cells in ranked.items()}
     means = {p: float(np.mean([np.mean(list(u.values())) for u in own.values()])) for p, own in units.items()}
     order = tuple(sorted(frame.policies, key=lambda p: (-means[p], p)))
+    starts = {p: start_labels(cells, plan) for p, cells in ranked.items()}
     pairs = []
     for k, a in enumerate(frame.policies):
         for b in frame.policies[k + 1 :]:
-            paired = is_matched(ranked[a], ranked[b], plan)
+            paired = is_matched(starts[a], starts[b], plan)
             n_pairs = len(frame.policies) * (len(frame.policies) - 1) // 2
             pairs.append(_pair(a, b, units, plan, paired=paired, n_pairs=n_pairs))
     return order, pairs

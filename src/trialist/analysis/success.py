@@ -87,7 +87,13 @@ def macro_rate(shares: Mapping[str, UnitShares], level: float) -> Estimate:
     return Estimate(value, macro_interval(arm, spread, level=level), n=n)
 
 
-def is_matched(a: Mapping[str, Sequence[Episode]], b: Mapping[str, Sequence[Episode]], plan: AnalysisPlan) -> bool:
+def start_labels(cells: Mapping[str, Sequence[Episode]], plan: AnalysisPlan) -> dict[str, frozenset[Hashable]]:
+    """Stratum -> the start states that were run."""
+    unit = Unit(plan.unit)
+    return {s: frozenset(unit_of(e, unit) for e in group) for s, group in cells.items()}
+
+
+def is_matched(a: Mapping[str, frozenset[Hashable]], b: Mapping[str, frozenset[Hashable]], plan: AnalysisPlan) -> bool:
     """Whether start states decide the test: all recorded, and mostly the same for both policies.
 
     In every stratum at least half of the smaller arm's starts are the other's too, and over all strata at least half of
@@ -95,12 +101,11 @@ def is_matched(a: Mapping[str, Sequence[Episode]], b: Mapping[str, Sequence[Epis
     """
     if plan.pairing is not Pairing.AUTO:
         return plan.pairing is Pairing.PAIRED
-    unit = Unit(plan.unit)
-    if unit is not Unit.START or a.keys() != b.keys():
+    if Unit(plan.unit) is not Unit.START or a.keys() != b.keys():
         return False
     n_common, n_larger = 0, 0
     for stratum in a:
-        labels = [{unit_of(e, unit) for e in group[stratum]} for group in (a, b)]
+        labels = a[stratum], b[stratum]
         if None in labels[0] | labels[1]:
             return False
         common = len(labels[0] & labels[1])
@@ -111,15 +116,12 @@ def is_matched(a: Mapping[str, Sequence[Episode]], b: Mapping[str, Sequence[Epis
 
 
 def compare_rates(
-    a: Mapping[str, Sequence[Episode]], b: Mapping[str, Sequence[Episode]], *, plan: AnalysisPlan, flag: Flag,
+    ours: Mapping[str, UnitShares], theirs: Mapping[str, UnitShares], *, n_episodes: int, plan: AnalysisPlan,
     rng: np.random.Generator, paired: bool,
 ) -> SuccessPair:  # fmt: skip
-    """The difference a - b of macro rates, by the test that the design of the data calls for."""
-    ours, theirs = shares_of(a, plan, flag), shares_of(b, plan, flag)
-    is_single = all(set(p.shares.tolist()) <= {0.0, 1.0} for arm in (ours, theirs) for p in arm.values())
+    """The difference of macro rates, by the test that the design of the data calls for."""
     n_units = sum(len(p.shares) for arm in (ours, theirs) for p in arm.values())
-    n_episodes = sum(len(group) for arm in (a, b) for group in arm.values())
-    if not (is_single and n_units == n_episodes):
+    if n_units != n_episodes:
         return clustered_success(
             ours, theirs, paired=paired, level=plan.level, n_resamples=max(plan.resamples, 9_999), rng=rng
         )

@@ -69,16 +69,30 @@ def _conditional(tables: Sequence[Table]) -> tuple[FloatArray, FloatArray, float
     """The values the macro difference can take given each stratum's total, their chances, and the value observed."""
     if not tables:
         raise InputError('no stratum was given: there is no difference of nothing')
-    values, chances, observed = np.zeros(1), np.ones(1), 0.0
+    parts, observed = [], 0.0
     for x1, n1, x2, n2 in tables:
         check_successes(x1, n1, names=('x1', 'n1')), check_successes(x2, n2, names=('x2', 'n2'))
         least, most = max(0, x1 + x2 - n2), min(n1, x1 + x2)
         k = np.arange(least, most + 1)
-        own = _hypergeometric(k, n1, n2, x1 + x2)
         moves = (k / n1 - (x1 + x2 - k) / n2) / len(tables)
-        values, chances = _convolved(values, chances, moves, own)
+        parts.append((moves, _hypergeometric(k, n1, n2, x1 + x2)))
         observed += (x1 / n1 - x2 / n2) / len(tables)
-    return values, chances, observed
+    return *_sum_of(parts, is_even=len({(n1, n2) for _, n1, _, n2 in tables}) == 1), observed
+
+
+def _sum_of(parts: Sequence[tuple[FloatArray, FloatArray]], *, is_even: bool) -> tuple[FloatArray, FloatArray]:
+    """The values that a sum of independent variables takes, and their chances; `is_even`: all have the same step."""
+    if is_even:
+        step = next((float(moves[1] - moves[0]) for moves, _ in parts if len(moves) > 1), 0.0)
+        chances = np.ones(1)
+        for _, own in parts:
+            chances = np.convolve(chances, own)
+        start = math.fsum(float(moves[0]) for moves, _ in parts)
+        return start + step * np.arange(len(chances)), chances
+    values, chances = np.zeros(1), np.ones(1)
+    for moves, own in parts:
+        values, chances = _convolved(values, chances, moves, own)
+    return values, chances
 
 
 def _hypergeometric(k: IntArray, n1: int, n2: int, hits: int) -> FloatArray:
@@ -171,12 +185,13 @@ def _marginals(pairs: Sequence[PairCounts]) -> tuple[list[tuple[PairCounts, int]
 
 def _discordant_p(pairs: Sequence[PairCounts], *, mid_p: bool) -> float:
     """Two-sided: binomial within strata, weighted by 1 / pairs, convolved; twice the smaller tail."""
-    values, chances, observed = np.zeros(1), np.ones(1), 0.0
+    parts, observed = [], 0.0
     for c in pairs:
         apart = c.only_new + c.only_reference
         moves = (2 * np.arange(apart + 1) - apart) / (c.n * len(pairs))
-        values, chances = _convolved(values, chances, moves, binomial_pmf(apart, 0.5))
+        parts.append((moves, binomial_pmf(apart, 0.5)))
         observed += (c.only_new - c.only_reference) / (c.n * len(pairs))
+    values, chances = _sum_of(parts, is_even=len({c.n for c in pairs}) == 1)
     upper, lower = float(chances[values >= observed - 1e-9].sum()), float(chances[values <= observed + 1e-9].sum())
     half = float(chances[np.abs(values - observed) <= 1e-9].sum()) / 2 if mid_p else 0.0
     return min(1.0, max(0.0, 2 * (min(upper, lower) - half)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -49,6 +50,17 @@ class BatchRule(enum.StrEnum):
     SHARE = 'share'  # each took 1/k of it
 
 
+class UnitLabels(tuple[Hashable, ...]):
+    """The units of episodes, numbered once and shared by every cell that is cut from the same one."""
+
+    @functools.cached_property
+    def codes(self) -> IntArray:
+        """(E,) 0 to n_units - 1, in order of first appearance; an episode without a label is a unit of its own."""
+        numbers: dict[Hashable, int] = {}
+        labels = ((place, None) if label is None else label for place, label in enumerate(self))
+        return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operations:
     """Times-to-success of one cell: `inf` observed is a ghost (never), unobserved is censored at its duration.
@@ -78,6 +90,8 @@ class Operations:
             ('durations_s', durations_s), ('observed', observed), ('episode', episode), ('scored', scored)
         ):  # fmt: skip
             object.__setattr__(self, name, value)
+        if self.units is not None and not isinstance(self.units, UnitLabels):
+            object.__setattr__(self, 'units', UnitLabels(self.units))
         for name, rows, wanted in (
             ('cause', self.cause, len(episode)), ('scenes', self.scenes, len(scored)),
             ('units', self.units, len(scored)), ('lost', self.lost, len(episode)),
@@ -108,9 +122,7 @@ class Operations:
         """(E,) the number of each scored episode's unit: 0 to n_units - 1, in order of first appearance."""
         if self.units is None:
             return np.arange(self.n_episodes, dtype=np.int64)
-        codes: dict[Hashable, int] = {}
-        labels = [(place, None) if label is None else label for place, label in enumerate(self.units)]
-        return np.array([codes.setdefault(label, len(codes)) for label in labels], dtype=np.int64)
+        return self.units.codes if isinstance(self.units, UnitLabels) else UnitLabels(self.units).codes
 
     @property
     def n_units(self) -> int:
@@ -134,7 +146,10 @@ class Operations:
     def take(self, clusters: Sequence[int] | IntArray) -> Operations:
         """The operations of some episodes, by place in `scored` (with repeats, as resampling needs them)."""
         own = self.cluster
-        rows = [np.flatnonzero(own == c) for c in clusters]
+        order = np.argsort(own, kind='stable')
+        ends = np.cumsum(np.bincount(own, minlength=self.n_episodes))
+        starts = np.concatenate([[0], ends])
+        rows = [order[starts[c] : starts[c + 1]] for c in clusters]
         index = np.concatenate([*rows, np.empty(0, dtype=np.int64)]).astype(np.int64)
         return Operations(
             durations_s=self.durations_s[index],
@@ -246,8 +261,11 @@ def scene_of(episode: Episode) -> Scene | None:
 def unit_of(episode: Episode, unit: Unit = Unit.START) -> Hashable:
     """The label of the unit that the episode belongs to; None when it is a unit of its own."""
     if unit is Unit.START:
-        scene = scene_of(episode)
-        return None if scene is None else replace(scene.start, repeat=0)
+        if episode.seed is None and episode.instance is None:
+            return None
+        seed = episode.seed if episode.instance is None else None
+        condition = (episode.condition, tuple(episode.condition_parameters.items()))
+        return Scene(episode.benchmark, episode.task, condition, episode.instance, 0, seed)
     if unit is Unit.EPISODE:
         return None
     return (episode.session if unit is Unit.SESSION else episode.operator) or None

@@ -194,12 +194,21 @@ def matched_cells(
     """Within each stratum the episodes of the units that both policies ran; strata without any are left out."""
     first, second = {}, {}
     for stratum in a:
+        if _is_matched(a[stratum], b[stratum]):
+            first[stratum], second[stratum] = a[stratum], b[stratum]
+            continue
         left, right = (_episodes_of(cells[stratum]) for cells in (a, b))
         common = [label for label in left if label in right]
         if common:
             first[stratum] = a[stratum].take([place for label in common for place in left[label]])
             second[stratum] = b[stratum].take([place for label in common for place in right[label]])
     return first, second
+
+
+def _is_matched(a: Operations, b: Operations) -> bool:
+    """Whether both cells have the same units in the same order, each once."""
+    labels = a.units
+    return labels is not None and labels == b.units and None not in labels and a.n_units == len(labels)
 
 
 def _episodes_of(cell: Operations) -> dict[Hashable, list[int]]:
