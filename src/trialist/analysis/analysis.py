@@ -16,11 +16,14 @@ import numpy as np
 from trialist.analysis import endpoint_pairs as pairing
 from trialist.analysis.absent import Absent, or_absent, present
 from trialist.analysis.card import KnownPolicy, known_policies
+from trialist.analysis.detail import Detail
 from trialist.analysis.endings import policy_incidences
 from trialist.analysis.endpoint_pairs import Comparisons
 from trialist.analysis.frame import Frame, build_frame
 from trialist.analysis.media import Film, Placement, find_films, find_placements
 from trialist.analysis.pairs import TimeComparison
+from trialist.analysis.planning import Planning
+from trialist.analysis.practice import Practice
 from trialist.analysis.price import WinnerPrice, winner_price
 from trialist.analysis.quality import DataQuality, Presence, check_quality
 from trialist.analysis.ranking import PolicyCurve, Ranking, policy_curves, policy_failures, rank_policies
@@ -362,6 +365,23 @@ class Analysis:
         """Where objects came to lie, the smallest overlap first."""
         return find_placements(self.selection)
 
+    # --- beyond the headline
+
+    @cached_property
+    def detail(self) -> Detail:
+        """Strata one by one, logrank tests, shapes of curves, labels, what was recorded."""
+        return Detail(self)
+
+    @cached_property
+    def practice(self) -> Practice:
+        """Posteriors, performance profiles, improvement and ranks."""
+        return Practice(self)
+
+    @cached_property
+    def planning(self) -> Planning:
+        """Detection rates, power, calibration, and the trial as it is watched."""
+        return Planning(self)
+
     # --- provenance
 
     @cached_property
@@ -394,7 +414,14 @@ class Analysis:
             over = f' over {n} pairs' if n > 1 else ''
             pairs = f'; level {plan.level:g}, {plan.correction.value}{over}'
         used = f'primary endpoint {claims}{tau}{pairs}; {plan.resamples} resamples, seed {plan.seed}'
-        return f'Analysis: {self.declared.standing}. Used: {used}.'
+        return f'Analysis: {self.declared.standing}{self._selected}. Used: {used}.'
+
+    @property
+    def _selected(self) -> str:
+        """A selection of episodes is a choice that was made after the data were there."""
+        asked = ', '.join(f'{field} {" or ".join(values)}' for field, values in self.selection.asked.items())
+        mark = '' if self.declared.changed else 'NOT AS DECLARED: '
+        return f'; {mark}only episodes with {asked}' if asked else ''
 
     @property
     def cautions(self) -> tuple[str, ...]:

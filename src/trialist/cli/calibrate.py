@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table, progress_bar
-from trialist.cli.source import MethodOption, ResamplesOption, SeedOption, StoreArgument, WhereOption
+from trialist.cli.output import FormatOption, progress_bar
+from trialist.cli.source import MethodOption, SeedOption, StoreArgument, TauOption, WhereOption
 
 
 def calibrate(
@@ -17,10 +17,10 @@ def calibrate(
         list[str] | None, typer.Option('--setup', help='same_policy, reference or permutation; default: all three.')
     ] = None,
     label: Annotated[str | None, typer.Option('--label', help='Shuffle within stratum x this label.')] = None,
-    trials: Annotated[int, typer.Option('--trials', min=1, help='Null data sets a row.')] = 500,
-    resamples: ResamplesOption = 500,
-    tau: Annotated[float | None, typer.Option('--tau', help='Look for differences only up to here (s).')] = None,
-    seed: SeedOption = 0,
+    trials: Annotated[int, typer.Option('--trials', min=1, help='Null data sets per row.')] = 500,
+    resamples: Annotated[int, typer.Option('--resamples', min=1, help='Resamples of each test.')] = 500,
+    tau: TauOption = None,
+    seed: SeedOption = None,
     where: WhereOption = None,
     form: FormatOption = 'text',
 ) -> None:
@@ -28,21 +28,19 @@ def calibrate(
 
     Example: `trialist calibrate runs/may --label tote_side`
     """
-    import numpy as np
-
-    from trialist.cli.source import check_method, read_episodes
+    from trialist.cli.output import print_analysis
+    from trialist.cli.source import check_method, open_analysis
     from trialist.errors import UnknownName
-    from trialist.planning import NullSetup, null_calibration
+    from trialist.planning import NullSetup
     from trialist.show.timing import calibration_table
-    from trialist.timing import cohorts
 
     for name in setup or []:
         if name not in set(NullSetup):
             raise UnknownName('null setup', name, [s.value for s in NullSetup])
-    found = {name: c for name, c in cohorts(read_episodes(store, where)).items() if c.cells}
+    analysis = open_analysis(store, where, tau=tau, seed=seed)
     with progress_bar('null scenarios') as advance:
-        result = null_calibration(
-            found, rng=np.random.default_rng(seed), setups=setup or tuple(NullSetup), label=label, n_trials=trials,
-            n_resamples=resamples, method=check_method(method), tau_s=tau, on_row=advance,
+        found = analysis.planning.calibration(
+            n_trials=trials, n_resamples=resamples, setups=tuple(setup or NullSetup), label=label,
+            method=check_method(method), on_row=advance,
         )  # fmt: skip
-    print_table(calibration_table(result), form)
+    print_analysis(analysis, [calibration_table(found)], form)

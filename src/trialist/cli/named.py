@@ -3,60 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trialist.show.request import Input, ShowRequest
+    from trialist.analysis.subject import Input
+    from trialist.show.request import ShowRequest
     from trialist.show.table import Table
 
 SourcesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar='SOURCE...', help='What it is made from: a store, for most; --list says what else.'),
 ]
-PolicyOption = Annotated[list[str] | None, typer.Option('--policy', '-p', help='Only these policies; repeat.')]
-StratumOption = Annotated[list[str] | None, typer.Option('--stratum', '-s', help='Only these strata; repeat.')]
+PolicyOption = Annotated[list[str] | None, typer.Option('--policy', '-p', help='Show only these policies; repeat.')]
+StratumOption = Annotated[list[str] | None, typer.Option('--stratum', '-s', help='Show only these strata; repeat.')]
 ListOption = Annotated[bool, typer.Option('--list', help='List the names and stop.')]
 
 
 def named_request(
-    name: str,
-    wanted: Input,
-    sources: list[str] | None,
-    *,
-    where: list[str] | None,
-    policy: list[str] | None,
-    stratum: list[str] | None,
-    reference: str | None,
-    tau: float,
-    resamples: int,
-    seed: int,
-    label: str | None = None,
-    conditions_apart: bool = False,
-) -> ShowRequest:
+    name: str, wanted: Input, sources: list[str] | None, *, where: list[str] | None, policy: list[str] | None,
+    stratum: list[str] | None, label: str | None = None, **changes: Any,
+) -> ShowRequest:  # fmt: skip
     """The request for a name that takes this kind of input; the wrong kind is an error that says which is wanted."""
-    from trialist.cli.source import read_episodes
-    from trialist.episodes import read_store
+    from trialist.analysis.subject import Input, read_subject
+    from trialist.cli.source import open_analysis
     from trialist.errors import InputError
-    from trialist.show.request import Input, ShowRequest, check_sources, known_policies
+    from trialist.show.request import ShowRequest, check_sources
 
     given = tuple(sources or ())
     check_sources(name, wanted, given)
-    if where and wanted is not Input.STORE:
-        raise InputError(f'{name} takes no store of episodes, so --where can not choose any')
-    shared = {
-        'sources': given, 'policies': tuple(policy or ()), 'strata': tuple(stratum or ()), 'reference': reference,
-        'tau_s': tau, 'n_resamples': resamples, 'seed': seed, 'label': label,
-    }  # fmt: skip
-    if wanted is not Input.STORE:
-        return ShowRequest(**shared)  # type: ignore[arg-type]
-    store = Path(given[0])
-    episodes = tuple(read_episodes(store, where, tell=not conditions_apart))
-    everyone, marked = known_policies(tuple(read_store(store).episodes(events=False)) if where else episodes)
-    return ShowRequest(episodes=episodes, store=store, known_policies=everyone, known_reference=marked, **shared)  # type: ignore[arg-type]
+    subject: object
+    if wanted is Input.STORE:
+        subject = open_analysis(Path(given[0]), where, **changes)
+    else:
+        if where:
+            raise InputError(f'{name} takes no store of episodes, so --where cannot choose any')
+        drawn = {'n_resamples': changes.get('resamples'), 'seed': changes.get('seed')}
+        subject = read_subject(wanted, given, **{key: value for key, value in drawn.items() if value is not None})
+    return ShowRequest(
+        subject=subject, policies=tuple(policy or ()), strata=tuple(stratum or ()), label=label
+    )  # fmt: skip
 
 
 def list_table(title: str, rows: Sequence[tuple[str, str, str, str]]) -> Table:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from trialist.analysis import Analysis
     from trialist.show.table import Table
 
 FormatOption = Annotated[
@@ -28,6 +29,15 @@ def print_tables(shown: Iterable[Table], form: str = 'text') -> None:
     from trialist.show.table import render_all
 
     typer.echo(render_all(list(shown), check_form(form)), nl=form == 'text')
+
+
+def print_analysis(analysis: Analysis, shown: Iterable[Table], form: str = 'text') -> None:
+    """Print the tables of an analysis: what was used and what to mind on stderr, and in all forms but text inside."""
+    from trialist.cli.source import tell_analysis
+    from trialist.show.table import stated
+
+    tell_analysis(analysis)
+    print_tables(stated(shown, analysis.statement), form)
 
 
 def check_form(form: str) -> str:

@@ -9,7 +9,18 @@ import typer
 
 from trialist.cli.named import ListOption, PolicyOption, SourcesArgument, StratumOption
 from trialist.cli.output import FormatOption
-from trialist.cli.source import ReferenceOption, ResamplesOption, SeedOption, TauOption, WhereOption
+from trialist.cli.source import (
+    AlphaOption,
+    BaselineOption,
+    PairingOption,
+    PrimaryOption,
+    ReferenceOption,
+    RegistryOption,
+    ResamplesOption,
+    SeedOption,
+    TauOption,
+    WhereOption,
+)
 
 
 def plot(
@@ -20,9 +31,14 @@ def plot(
     policy: PolicyOption = None,
     stratum: StratumOption = None,
     reference: ReferenceOption = None,
-    tau: TauOption = 240.0,
-    resamples: ResamplesOption = 1000,
-    seed: SeedOption = 0,
+    tau: TauOption = None,
+    primary: PrimaryOption = None,
+    pairing: PairingOption = None,
+    baseline: BaselineOption = None,
+    alpha: AlphaOption = None,
+    registry: RegistryOption = None,
+    resamples: ResamplesOption = None,
+    seed: SeedOption = None,
     where: WhereOption = None,
     style: Annotated[
         str, typer.Option('--style', help='A venue: ieee, acm, icml, neurips, jmlr, lncs, nature or plain.')
@@ -39,15 +55,17 @@ def plot(
     """
     import warnings
 
+    from trialist.analysis import Analysis
     from trialist.cli.named import list_table, named_request
     from trialist.cli.output import print_table
+    from trialist.cli.source import tell_analysis
     from trialist.errors import InputError
     from trialist.show.figure import save_figure, styled
     from trialist.show.figure_catalog import find_figure
     from trialist.show.file import check_target
     from trialist.show.paper import listed_figures
     from trialist.show.paper_style import figure_style
-    from trialist.show.request import input_of, is_apart
+    from trialist.show.request import input_of
 
     if listed:
         print_table(list_table('Figures', listed_figures()), form)
@@ -59,11 +77,14 @@ def plot(
     check_target(output or Path(f'{name}.pdf'))
     request = named_request(
         name, input_of(draw), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
-        resamples=resamples, seed=seed, conditions_apart=is_apart(draw),
+        primary=primary, pairing=pairing, baseline=baseline, alpha=alpha, registry=registry, resamples=resamples,
+        seed=seed,
     )  # fmt: skip
     with warnings.catch_warnings(record=True) as told, styled(chosen):
         warnings.simplefilter('always', UserWarning)
         written = save_figure(draw(request), output or Path(f'{name}.pdf'))
     for sentence in dict.fromkeys(str(w.message) for w in told if issubclass(w.category, UserWarning)):
         typer.echo(f'look at the figure: {sentence}', err=True)
+    if isinstance(request.subject, Analysis):
+        tell_analysis(request.subject)
     typer.echo(f'wrote {written}')

@@ -8,21 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trialist.cli.output import FormatOption, print_table, print_tables, progress_bar
-from trialist.cli.source import MethodOption, SeedOption, WhereOption
+from trialist.cli.source import AlphaOption, MethodOption, SeedOption, WhereOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trialist.planning import AssumedCell, AssumedCurve
+    from trialist.analysis import Analysis
+    from trialist.analysis.planning import AssumedPlanning, Planning
+    from trialist.planning import AssumedCurve
     from trialist.run import TrialPlan
-    from trialist.timing import Operations
+    from trialist.show.table import Table
 
 BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
 
 power_app = typer.Typer(no_args_is_help=True, help='How many rollouts a claim needs.')
 
 PowerOption = Annotated[float, typer.Option('--power', help='The chance to find what is there.')]
-AlphaOption = Annotated[float, typer.Option('--alpha', help='The chance to find what is not there.')]
+AlphaLevel = Annotated[float, typer.Option('--alpha', help='The chance to find what is not there.')]
+TauOption = Annotated[
+    float | None, typer.Option('--tau', help='Look for differences only up to here (s); default: as declared.')
+]
 AssumeOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -39,7 +44,7 @@ CorrelationOption = Annotated[
 WatchedOption = Annotated[
     float | None, typer.Option('--watched', help='Assumed operations that take longer are censored (s).')
 ]
-SizesOption = Annotated[str, typer.Option('--n', help='Episodes a cell, as 5,10,20 or 5:50:5.')]
+SizesOption = Annotated[str, typer.Option('--n', help='Episodes per cell, as 5,10,20 or 5:50:5.')]
 OptionalStore = Annotated[Path | None, typer.Argument(metavar='[STORE]', help='A pilot: the folder of a store.')]
 
 
@@ -58,7 +63,7 @@ def size(
         bool, typer.Option('--against-reference', help='Compare with one reference, not all pairs.')
     ] = False,
     power: PowerOption = 0.8,
-    alpha: AlphaOption = 0.05,
+    alpha: AlphaLevel = 0.05,
     survey: Annotated[bool, typer.Option('--survey', help="Also print the surveyed papers' numbers.")] = False,
     form: FormatOption = 'text',
 ) -> None:
@@ -88,7 +93,7 @@ def size(
 def single_sizes(
     rate: float, difference: float, discordance: float | None, *, power: float, alpha: float
 ) -> list[tuple[str, int | None, str]]:
-    """Every formula's answer for one comparison; None where it can not be computed."""
+    """Every formula's answer for one comparison; None where it cannot be computed."""
     from trialist.planning import (
         barnard_sample_size,
         mcnemar_rollouts,
@@ -134,9 +139,9 @@ def bridge(
     correlation: CorrelationOption = 0.0,
     watched: WatchedOption = None,
     n: SizesOption = '5,10,15,20,25,30,40,50,75,100',
-    tau: Annotated[float | None, typer.Option('--tau', help='Look for differences only up to here (s).')] = None,
+    tau: TauOption = None,
     power: PowerOption = 0.8,
-    alpha: AlphaOption = 0.05,
+    alpha: AlphaOption = None,
     design_effect: Annotated[
         float | None, typer.Option('--design-effect', help='Given, not estimated from the episodes.')
     ] = None,
@@ -145,7 +150,7 @@ def bridge(
     ] = 'deconvolve',
     method: MethodOption = 'permutation',
     bridges: Annotated[int, typer.Option('--bridges', min=100, help='Simulated bridges.')] = 4000,
-    seed: SeedOption = 0,
+    seed: SeedOption = None,
     where: WhereOption = None,
     figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
     form: FormatOption = 'text',
@@ -154,25 +159,25 @@ def bridge(
 
     Example: `trialist power bridge --assume new:median=35 --assume old:median=45,ever=0.95 --strata 4 --operations 4`
     """
-    import numpy as np
+    import math
 
     from trialist.cli.source import check_method
     from trialist.errors import InputError
-    from trialist.planning import bridge_power, field_position
+    from trialist.planning import field_position
     from trialist.show.planning import power_table
 
-    cells = policy_cells(
-        store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched
-    )
-    names = pick_two(cells, a, b)
-    found = bridge_power(
-        cells[names[0]], cells[names[1]], rng=np.random.default_rng(seed), per_cell=parse_sizes(n), power=power,
-        alpha=alpha, tau_s=tau, design_effect=design_effect, debias=debias, method=check_method(method),
-        n_bridges=bridges,
+    pilot = open_pilot(
+        store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
+        seed=seed, alpha=alpha,
+    )  # fmt: skip
+    names = pick_two(pilot.cells, a, b)
+    found = pilot.power(
+        *names, per_cell=parse_sizes(n), power=power, design_effect=design_effect, debias=debias,
+        method=check_method(method), n_bridges=bridges,
     )  # fmt: skip
     needed = found.needed.n
-    habit = field_position(int(needed)) if np.isfinite(needed) else None
-    print_table(power_table(found, names=names, habit=habit), form)
+    habit = field_position(int(needed)) if math.isfinite(needed) else None
+    pilot.print([power_table(found, names=names, habit=habit)], form, is_single=True)
     if figure is not None:
         from trialist.show.figure import save_figure
         from trialist.show.planning_figure import draw_power_curves
@@ -195,16 +200,16 @@ def detect(
     metric: Annotated[
         list[str] | None, typer.Option('--metric', help='ks, rmst_s or chance_<t>s; default: ks, rmst_s, F(30), F(60).')
     ] = None,
-    tau: Annotated[float, typer.Option('--tau', help='KS and RMST look no further (s).')] = 120.0,
+    tau: TauOption = None,
     trials: Annotated[int, typer.Option('--trials', min=1, help='Simulated trials for each pair and N.')] = 300,
     resamples: Annotated[int, typer.Option('--resamples', min=1, help='Resamples of each test.')] = 200,
     target: Annotated[float, typer.Option('--power', help='The detection rate to reach.')] = 0.8,
-    alpha: AlphaOption = 0.05,
+    alpha: AlphaOption = None,
     method: MethodOption = 'permutation',
     fit: Annotated[
         str | None, typer.Option('--fit', help='Fit the bridge model at these N, judge it at the others.')
     ] = None,
-    seed: SeedOption = 0,
+    seed: SeedOption = None,
     threads: Annotated[int | None, typer.Option('--threads', min=1, help='Default: every core.')] = None,
     where: WhereOption = None,
     csv: Annotated[Path | None, typer.Option('--csv', help='Write every (pair, metric, N, rate) here.')] = None,
@@ -215,25 +220,20 @@ def detect(
 
     Example: `trialist power detect runs/may --pair groot:act --csv detection.csv --figure detection.pdf`
     """
-    import numpy as np
-
     from trialist.cli.source import check_method
-    from trialist.errors import InputError
-    from trialist.planning import calibrate_design_effect, detection_rate
     from trialist.planning.detection import METRICS
     from trialist.show.planning import design_table, detection_table, smallest_table
     from trialist.show.table import render
 
-    cells = policy_cells(
-        store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched
-    )
+    pilot = open_pilot(
+        store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
+        seed=seed, alpha=alpha,
+    )  # fmt: skip
     pairs = None if pair is None else [(text.partition(':')[0], text.partition(':')[2]) for text in pair]
-    rng = np.random.default_rng(seed)
     with progress_bar('pairs x N') as advance:
-        found = detection_rate(
-            cells, rng=rng, per_cell=parse_sizes(n), pairs=pairs, metrics=metric or METRICS, tau_s=tau,
-            n_trials=trials, n_resamples=resamples, alpha=alpha, method=check_method(method), missing='drop',
-            threads=threads, on_row=advance,
+        found = pilot.detection(
+            per_cell=parse_sizes(n), pairs=pairs, metrics=tuple(metric or METRICS), n_trials=trials,
+            n_resamples=resamples, method=check_method(method), threads=threads, on_row=advance,
         )  # fmt: skip
     shown = [smallest_table(found, target=target)]
     if csv is None or form != 'text':
@@ -242,15 +242,8 @@ def detect(
         csv.write_text(render(detection_table(found), 'csv'), encoding='utf-8')
         typer.echo(f'wrote {csv}', err=True)
     if fit is not None:
-        if 'ks' not in found.metrics:
-            raise InputError('--fit compares the bridge model with KS rates; keep ks among the metrics')
-        calibrated = calibrate_design_effect(
-            {f'{x} {y}': (cells[x], cells[y]) for x, y in found.pairs},
-            {f'{x} {y}': found.rates((x, y), 'ks') for x, y in found.pairs},
-            fit_on=parse_sizes(fit), rng=rng, alpha=alpha, tau_s=tau, method=check_method(method),
-        )  # fmt: skip
-        shown.append(design_table(calibrated))
-    print_tables(shown, form)
+        shown.append(design_table(pilot.design(found, fit_on=parse_sizes(fit), method=check_method(method))))
+    pilot.print(shown, form)
     if figure is not None:
         from trialist.show.figure import save_figure
         from trialist.show.planning_figure import draw_detection_study
@@ -271,28 +264,56 @@ def parse_sizes(text: str) -> list[int]:
         raise InputError(f'wanted numbers like 5,10,20 or 5:50:5, found {text!r}') from None
 
 
-def policy_cells(
+class Pilot:
+    """What power is worked out from: the analysis of a store, or assumed curves with a seed."""
+
+    def __init__(self, planning: Planning | AssumedPlanning, analysis: Analysis | None) -> None:
+        self.planning = planning
+        self.analysis = analysis
+        self.cells = planning.cells
+        self.power = planning.power
+        self.detection = planning.detection
+        self.design = planning.design
+
+    def print(self, shown: list[Table], form: str, *, is_single: bool = False) -> None:
+        """The tables, and with a store what analysis they are of."""
+        from trialist.cli.output import print_analysis
+        from trialist.cli.source import tell_analysis
+        from trialist.show.table import stated
+
+        if self.analysis is None:
+            print_table(shown[0], form) if is_single else print_tables(shown, form)
+        elif is_single:
+            tell_analysis(self.analysis)
+            print_table(stated(shown, self.analysis.statement)[0], form)
+        else:
+            print_analysis(self.analysis, shown, form)
+
+
+def open_pilot(
     store: Path | None, assume: list[str] | None, where: list[str] | None, *, strata: int, operations: int,
-    correlation: float, watched: float | None,
-) -> dict[str, Mapping[str, Operations | AssumedCell]]:  # fmt: skip
-    """Policy -> stratum -> pilot operations, or an assumption."""
-    from trialist.cli.source import read_episodes
+    correlation: float, watched: float | None, tau: float | None = None, seed: int | None = None,
+    alpha: float | None = None,
+) -> Pilot:  # fmt: skip
+    """A store's analysis, or assumptions; one of the two."""
+    from trialist.analysis.planning import AssumedPlanning
+    from trialist.cli.source import open_analysis
     from trialist.errors import InputError
     from trialist.planning import AssumedCell
-    from trialist.timing import cohorts
 
     if (store is None) == (not assume):
         raise InputError('wanted a STORE to plan from, or two --assume, and not both')
     if store is not None:
-        found = cohorts(read_episodes(store, where))
-        return {name: c.cells for name, c in found.items() if c.cells and not c.is_reference}
+        analysis = open_analysis(store, where, tau=tau, seed=seed, alpha=alpha)
+        return Pilot(analysis.planning, analysis)
     named = dict(parse_assumption(text) for text in assume or [])
     if len(named) < 2:
         raise InputError('wanted two --assume with different names: --assume new:median=35 --assume old:median=45')
-    return {
+    cells = {
         name: {f'stratum {k + 1}': AssumedCell(curve, operations, correlation, watched) for k in range(strata)}
         for name, curve in named.items()
     }
+    return Pilot(AssumedPlanning(cells, seed=seed or 0, tau_s=tau, alpha=alpha or 0.05), None)
 
 
 def parse_assumption(text: str) -> tuple[str, AssumedCurve]:
@@ -367,7 +388,7 @@ def print_plan_power(
     has = plan.episodes_in_a_cell() * plan.repeats
     note = (
         f'{100 * difference:g} points around {100 * rate:g} %, mean over {len(plan.cells())} cells, power {power:g}. '
-        f'The plan has {has} a cell: {field_position(has)}.'
+        f'The plan has {has} per cell: {field_position(has)}.'
     )
     print_table(plan_table(found, note=note), form)
     if pilot is not None:
@@ -375,19 +396,10 @@ def print_plan_power(
 
 
 def _print_pilot_power(pilot: Path, *, power: float, has: int, form: str) -> None:
-    """Episodes a cell for the macro-KS test of every pair of the pilot."""
-    import itertools
-
-    import numpy as np
-
-    from trialist.planning import bridge_power
+    """Episodes per cell for the macro-KS test of every pair of the pilot."""
+    from trialist.cli.source import open_analysis
     from trialist.show.planning import needed_table
 
-    cells = policy_cells(pilot, None, None, strata=1, operations=1, correlation=0.0, watched=None)
-    found = {
-        (a, b): bridge_power(
-            cells[a], cells[b], rng=np.random.default_rng(0), per_cell=[has], power=power, missing='drop'
-        )
-        for a, b in itertools.combinations(cells, 2)
-    }  # fmt: skip
+    planning = open_analysis(pilot).planning
+    found = {(a, b): planning.power(a, b, per_cell=[has], power=power) for a, b in planning.pairs()}
     print_table(needed_table(found), form)

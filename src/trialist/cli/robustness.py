@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trialist.cli.named import PolicyOption
-from trialist.cli.output import FormatOption, print_tables
+from trialist.cli.output import FormatOption, print_analysis
 from trialist.cli.source import AlphaOption, BaselineOption, ResamplesOption, SeedOption, StoreArgument, WhereOption
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def robustness(
 
     Example: `trialist robustness runs/may --show drops`
     """
-    from trialist.cli.source import open_analysis, tell_analysis
+    from trialist.cli.source import open_analysis
     from trialist.errors import NotEstimable, UnknownName
     from trialist.show.request import ShowRequest
     from trialist.show.table_catalog import find_table
@@ -58,5 +58,4 @@ def robustness(
             if show:
                 raise
             typer.echo(f'{part}: {error}', err=True)
-    tell_analysis(analysis)
-    print_tables(tables, form)
+    print_analysis(analysis, tables, form)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from trialist.cli.output import FormatOption, print_table, print_tables
+from trialist.cli.output import FormatOption, print_analysis, print_table
 from trialist.cli.source import RegistryOption, ResamplesOption, SeedOption, WhereOption
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ def score_store(
     Example: `trialist safety runs/may --per-spec --sensitivity`
     """
     from trialist.analysis import present
-    from trialist.cli.source import tell_analysis
     from trialist.show.request import ShowRequest
     from trialist.show.safety import comparison_table
     from trialist.show.table_catalog import find_table
@@ -106,8 +105,7 @@ def score_store(
     tables = [table for name in names for table in find_table(name)(request)]
     if compare is not None:
         tables.append(comparison_table(analysis.safety_comparison(*compare)))
-    tell_analysis(analysis)
-    print_tables(tables, form)
+    print_analysis(analysis, tables, form)
     if clips is not None:
         from trialist.safety.clip import write_clips
 

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from trialist.analysis import Analysis
 
 __all__ = [
-    'AlphaOption', 'BaselineOption', 'PairingOption', 'PrimaryOption', 'ReferenceOption', 'RegistryOption',
-    'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption', 'open_analysis', 'tell_analysis',
+    'AlphaOption', 'BaselineOption', 'MethodOption', 'PairingOption', 'PrimaryOption', 'ReferenceOption',
+    'RegistryOption', 'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption',
+    'check_method', 'open_analysis', 'tell_analysis',
 ]  # fmt: skip
 
 StoreArgument = Annotated[Path, typer.Argument(metavar='STORE', help='The folder of the store.')]
@@ -42,6 +43,9 @@ PairingOption = Annotated[
 ]
 BaselineOption = Annotated[
     str | None, typer.Option('--baseline', help='The condition that policies are ranked under; default: as declared.')
+]
+MethodOption = Annotated[
+    str, typer.Option('--method', help='Null resampling: permutation, or pooled_bootstrap (as published).')
 ]
 RegistryOption = Annotated[
     list[Path] | None, typer.Option('--registry', help='A safety registry file of your own; repeat.')
@@ -89,3 +93,13 @@ def tell_analysis(analysis: Analysis) -> None:
     typer.echo(analysis.statement, err=True)
     for caution in analysis.cautions:
         typer.echo(f'Note: {caution}', err=True)
+
+
+def check_method(method: str) -> str:
+    """The name of a null method, or an error that suggests the near one."""
+    from trialist.errors import UnknownName
+    from trialist.timing import NullMethod
+
+    if method not in set(NullMethod):
+        raise UnknownName('method', method, [m.value for m in NullMethod])
+    return method

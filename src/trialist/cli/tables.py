@@ -9,7 +9,18 @@ import typer
 
 from trialist.cli.named import ListOption, PolicyOption, SourcesArgument, StratumOption
 from trialist.cli.output import FormatOption
-from trialist.cli.source import ReferenceOption, ResamplesOption, SeedOption, TauOption, WhereOption
+from trialist.cli.source import (
+    AlphaOption,
+    BaselineOption,
+    PairingOption,
+    PrimaryOption,
+    ReferenceOption,
+    RegistryOption,
+    ResamplesOption,
+    SeedOption,
+    TauOption,
+    WhereOption,
+)
 
 
 def tables(
@@ -20,9 +31,14 @@ def tables(
     policy: PolicyOption = None,
     stratum: StratumOption = None,
     reference: ReferenceOption = None,
-    tau: TauOption = 240.0,
-    resamples: ResamplesOption = 1000,
-    seed: SeedOption = 0,
+    tau: TauOption = None,
+    primary: PrimaryOption = None,
+    pairing: PairingOption = None,
+    baseline: BaselineOption = None,
+    alpha: AlphaOption = None,
+    registry: RegistryOption = None,
+    resamples: ResamplesOption = None,
+    seed: SeedOption = None,
     where: WhereOption = None,
     label: Annotated[
         str | None, typer.Option('--label', help='For `labels`: a label; a=b: whether two labels agree.')
@@ -37,13 +53,15 @@ def tables(
 
     Example: `trialist tables headline runs/may --format latex --out headline.tex`
     """
+    from trialist.analysis import Analysis
     from trialist.cli.named import list_table, named_request
     from trialist.cli.output import check_form, print_table, print_tables
+    from trialist.cli.source import tell_analysis
     from trialist.errors import InputError
     from trialist.show.file import check_target, write_file
     from trialist.show.paper import listed_tables
-    from trialist.show.request import input_of, is_apart
-    from trialist.show.table import LatexLayout, render_all
+    from trialist.show.request import input_of
+    from trialist.show.table import LatexLayout, render_all, stated
     from trialist.show.table_catalog import find_table
 
     if listed:
@@ -58,9 +76,13 @@ def tables(
     build = find_table(name)
     request = named_request(
         name, input_of(build), sources, where=where, policy=policy, stratum=stratum, reference=reference, tau=tau,
-        resamples=resamples, seed=seed, label=label, conditions_apart=is_apart(build),
+        primary=primary, pairing=pairing, baseline=baseline, alpha=alpha, registry=registry, resamples=resamples,
+        seed=seed, label=label,
     )  # fmt: skip
     shown = build(request)
+    if isinstance(request.subject, Analysis):
+        tell_analysis(request.subject)
+        shown = stated(shown, request.subject.statement)
     if out is not None:
         write_file(out, render_all(shown, form, latex=layout))
         typer.echo(f'wrote {out}', err=True)

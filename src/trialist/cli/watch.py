@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_tables
-from trialist.cli.source import StoreArgument, WhereOption
+from trialist.cli.named import PolicyOption
+from trialist.cli.output import FormatOption, print_analysis, print_tables
+from trialist.cli.source import AlphaOption, StoreArgument, WhereOption
 
 if TYPE_CHECKING:
-    from trialist.episodes import Episode
+    from trialist.analysis.planning import Watched
+    from trialist.show.table import Table
 
 
 def watch(
     store: StoreArgument,
     score: Annotated[
-        str, typer.Option('--score', help='success, or promptness: time-to-success, 1 - min(T, tau)/tau.')
+        str, typer.Option('--score', help='success, or promptness: time to success, 1 - min(T, tau)/tau.')
     ] = 'success',
     tau: Annotated[
         float | None, typer.Option('--tau', help='For promptness, in seconds; default: the shortest time cap.')
@@ -25,11 +27,8 @@ def watch(
     stratum: Annotated[
         list[str] | None, typer.Option('--stratum', '-s', help="The plan's strata, repeat; default: those seen.")
     ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option('--policy', '-p', help='Only these policies; repeat. The marked reference is left out otherwise.'),
-    ] = None,
-    alpha: Annotated[float, typer.Option('--alpha', help='The chance of any false claim, over all looks.')] = 0.05,
+    policy: PolicyOption = None,
+    alpha: AlphaOption = None,
     horizon: Annotated[int | None, typer.Option('--horizon', min=1, help='The most episodes of each policy.')] = None,
     smallest: Annotated[
         float | None, typer.Option('--smallest', help='The smallest difference that matters; lets it be futile.')
@@ -42,33 +41,35 @@ def watch(
 ) -> None:
     """Follow a running trial: continue, one is better, or futile, with an interval that holds at every look.
 
-    It ends when every pair is decided, or at once with `--once`. Blinded codes are names like any other.
+    It ends when every pair is decided, or at once with `--once`. Start states that repeat are one unit: the first run
+    of each counts. Blinded codes are names like any other.
 
     Example: `trialist watch runs/may --score promptness --tau 120 --horizon 50 --smallest 0.1 --once`
     """
     import time
 
-    from trialist.cli.source import read_episodes
-    from trialist.errors import InputError, UnknownName
-    from trialist.planning import WatchedScore, watch_trial
-    from trialist.show.planning import looks_table, watch_table
+    from trialist.cli.source import open_analysis
+    from trialist.errors import InputError, NotEstimable, UnknownName
+    from trialist.planning import WatchedScore
 
     if score not in set(WatchedScore):
         raise UnknownName('score', score, [s.value for s in WatchedScore])
     seen = -1
     while True:
         try:
-            episodes = compared_episodes(read_episodes(store, where, tell=seen < 0), policy)
-            if len(episodes) != seen:
-                seen = len(episodes)
-                found = watch_trial(
-                    episodes, score=score, tau_s=tau or shortest_cap_s(episodes, score), paired=paired,
-                    strata=stratum, alpha=alpha, horizon=horizon, smallest_difference=smallest,
+            analysis = open_analysis(store, where, alpha=alpha)
+            if len(analysis.episodes) != seen:
+                is_first, seen = seen < 0, len(analysis.episodes)
+                found = analysis.planning.watched(
+                    score=score, tau_s=tau, paired=paired, strata=stratum, horizon=horizon,
+                    smallest_difference=smallest,
                 )  # fmt: skip
-                print_tables([watch_table(found), *([looks_table(found)] if looks else [])], form)
-                if found.may_stop:
+                tables = watched_tables(found, policy, analysis.every_policy, looks=looks)
+                # What was used is said once; after that only what is new.
+                print_analysis(analysis, tables, form) if is_first else print_tables(tables, form)
+                if found.trial.may_stop:
                     return
-        except InputError as waiting:
+        except (InputError, NotEstimable) as waiting:
             # A trial that has just begun has too little to compare; asked once, that is the answer.
             if once or isinstance(waiting, UnknownName):
                 raise
@@ -78,22 +79,15 @@ def watch(
         time.sleep(every)
 
 
-def compared_episodes(episodes: list[Episode], policies: list[str] | None) -> list[Episode]:
-    """Those of the policies asked for; else all but the reference's, if two others are there."""
-    if policies:
-        return [e for e in episodes if e.policy in policies]
-    others = [e for e in episodes if not e.is_reference]
-    return others if len({e.policy for e in others}) > 1 else episodes
+def watched_tables(found: Watched, policies: list[str] | None, known: tuple[str, ...], *, looks: bool) -> list[Table]:
+    """What may be said of every pair, or of those shown; the correction is over all of them."""
+    from trialist.errors import InputError, UnknownName
+    from trialist.show.planning import looks_table, watch_table
 
-
-def shortest_cap_s(episodes: list[Episode], score: str) -> float | None:
-    """The tau that every episode was, or could have been, watched to."""
-    from trialist.errors import InputError
-
-    if score == 'success':
-        return None
-    valid = [e for e in episodes if e.is_valid]
-    caps = [e.time_cap_s for e in valid if e.time_cap_s is not None]
-    if not caps or len(caps) < len(valid):
-        raise InputError('some episodes do not say their time cap; give --tau')
-    return min(caps)
+    for name in policies or ():
+        if name not in known:
+            raise UnknownName('policy', name, known)
+    pairs = [p for p in found.trial.arms.pairs if not policies or {p.a, p.b} <= set(policies)]
+    if not pairs:
+        raise InputError(f'wanted at least two policies to watch, found {", ".join(policies or ())}')
+    return [watch_table(found, pairs), *([looks_table(found, pairs)] if looks else [])]

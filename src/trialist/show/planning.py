@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trialist.analysis.planning import Watched
 from trialist.planning import (
+    ArmPair,
     BridgePower,
     Decision,
     DesignCalibration,
@@ -12,7 +14,6 @@ from trialist.planning import (
     FieldPosition,
     PlanSize,
     SurveyedPaper,
-    WatchedTrial,
 )
 from trialist.show.table import Cell, Column, Table, table
 from trialist.show.timing import scalar_name
@@ -38,18 +39,18 @@ def plan_table(rows: Sequence[PlanSize], *, note: str = '') -> Table:
 
 
 def survey_table(papers: Sequence[SurveyedPaper], position: FieldPosition | None = None) -> Table:
-    """Rollouts a cell in recent papers, and where a plan stands among them."""
+    """Rollouts per cell in recent papers, and where a plan stands among them."""
     rows = [(p.name, p.reported, p.n_low, p.n_high, p.statistics) for p in papers]
     note = '' if position is None else str(position)
-    return table('What is usual', ['paper', 'rollouts a cell', 'low', 'high', 'statistics'], rows, note=note)
+    return table('What is usual', ['paper', 'rollouts per cell', 'low', 'high', 'statistics'], rows, note=note)
 
 
 def power_table(
     found: BridgePower, *, names: tuple[str, str] = ('a', 'b'), habit: FieldPosition | None = None
 ) -> Table:
-    """Power against episodes a cell, and the N that is needed."""
+    """Power against episodes per cell, and the N that is needed."""
     rows = list(zip(found.per_cell.tolist(), found.power.tolist(), found.error.tolist(), strict=True))
-    note = f'Needed for {found.needed.power:.0%} power: {found.needed} episodes a cell.'
+    note = f'Needed for {found.needed.power:.0%} power: {found.needed} episodes per cell.'
     if found.null_effect is None:
         note += f' Macro KS of the assumed curves {found.effect:.3f}.'
     else:
@@ -60,12 +61,12 @@ def power_table(
     note += f'\nDesign effect {found.design_effect:.2f}; alpha {found.alpha:g}; {found.n_bridges} simulated bridges.'
     if habit is not None:
         note += f'\n{habit}.'
-    columns: list[str | Column] = ['episodes a cell', Column('power', '.3f'), Column('error', '.3f')]
+    columns: list[str | Column] = ['episodes per cell', Column('power', '.3f'), Column('error', '.3f')]
     return table(f'Power of the macro-KS test: {names[0]} against {names[1]}', columns, rows, note=note)
 
 
 def needed_table(found: Mapping[tuple[str, str], BridgePower]) -> Table:
-    """Episodes a cell that each pair needs, and the power of what is planned (the first N of each)."""
+    """Episodes per cell that each pair needs, and the power of what is planned (the first N of each)."""
     rows: list[tuple[Cell, ...]] = []
     for (a, b), power in found.items():
         interval = power.needed.interval
@@ -73,13 +74,13 @@ def needed_table(found: Mapping[tuple[str, str], BridgePower]) -> Table:
         rows.append((a, b, power.needed.n, low, high, float(power.power[0])))
     first = next(iter(found.values()))
     columns: list[str | Column] = [
-        'a', 'b', Column('N a cell', '.0f'), Column('low', '.0f'), Column('high', '.0f'),
+        'a', 'b', Column('N per cell', '.0f'), Column('low', '.0f'), Column('high', '.0f'),
         Column(f'power at {first.per_cell[0]}', '.2f'),
     ]  # fmt: skip
     note = (
         'Macro-KS test of one pair at alpha, uncorrected; from the pilot, less chance. ∞: nothing shows beyond chance.'
     )
-    return table(f'Time to success: episodes a cell for {first.needed.power:.0%} power', columns, rows, note=note)
+    return table(f'Time to success: episodes per cell for {first.needed.power:.0%} power', columns, rows, note=note)
 
 
 def detection_table(found: DetectionStudy) -> Table:
@@ -148,10 +149,11 @@ def _said(decision: Decision, a: str, b: str) -> str:
     return SAID.get(decision) or f'{a if decision is Decision.A_BETTER else b} better'
 
 
-def watch_table(found: WatchedTrial) -> Table:
-    """What may be said of every pair at this moment."""
+def watch_table(watched: Watched, pairs: Sequence[ArmPair] | None = None) -> Table:
+    """What may be said of every pair (or of those shown) at this moment."""
+    found = watched.trial
     rows: list[tuple[Cell, ...]] = []
-    for pair in found.arms.pairs:
+    for pair in found.arms.pairs if pairs is None else pairs:
         looks = pair.comparison.looks
         last = looks[-1] if looks else None
         between: tuple[Cell, ...] = (None,) * 4
@@ -159,16 +161,18 @@ def watch_table(found: WatchedTrial) -> Table:
             between = (last.n_a, last.difference, last.interval.low, last.interval.high)
         rows.append((pair.a, pair.b, *between, pair.adjusted_p_value, _said(pair.decision, pair.a, pair.b)))
     counted = ', '.join(f'{name} {n}' for name, n in found.n_episodes.items())
-    what = 'success rate' if found.score == 'success' else f'promptness at tau = {found.tau_s:g} s'
+    what = 'episode success' if found.score == 'success' else f'promptness at tau = {found.tau_s:g} s'
     note = (
         f'{what}; valid episodes: {counted}; {found.n_invalid} invalid, {found.n_waiting} waiting for a partner.\n'
-        f'Not told apart (same letter): '
+        f'Policies sharing a letter are not significantly different: '
         + ', '.join(f'{n} {x}' for n, x in zip(found.arms.order, found.arms.letters, strict=True))
         + '. '
         + ('The trial may stop.' if found.may_stop else 'Continue.')
     )
+    if watched.n_repeats:
+        note += f'\n{watched.n_repeats} repeats of start states were left out: the first run of each counts.'
     if not found.is_ordered:
-        note += '\nSome episodes do not say when they were started: taken in the order of the store.'
+        note += '\nSome episodes do not say when they were started: taken in the order of their start states.'
     columns: list[str | Column] = [
         'a', 'b', 'episodes each', Column('a - b', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
         Column('p (anytime, Holm)', '.3g'), 'decision',
@@ -176,17 +180,18 @@ def watch_table(found: WatchedTrial) -> Table:
     return table('The trial so far', columns, rows, note=note)
 
 
-def looks_table(found: WatchedTrial) -> Table:
-    """The confidence sequence of every pair at every look."""
+def looks_table(watched: Watched, pairs: Sequence[ArmPair] | None = None) -> Table:
+    """The confidence sequence of every pair (or of those shown) at every look."""
+    shown = watched.trial.arms.pairs if pairs is None else pairs
     rows: list[tuple[Cell, ...]] = [
         (p.a, p.b, k.n_a, k.difference, k.interval.low, k.interval.high, k.evidence_a, k.evidence_b,
          _said(k.decision, p.a, p.b))
-        for p in found.arms.pairs
+        for p in shown
         for k in p.comparison.looks
     ]  # fmt: skip
     columns: list[str | Column] = [
         'a', 'b', 'episodes each', Column('a - b', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
         Column('e-value a better', '.3g'), Column('e-value b better', '.3g'), 'decision',
     ]  # fmt: skip
-    alpha = found.arms.pairs[0].comparison.alpha
+    alpha = watched.trial.arms.pairs[0].comparison.alpha
     return table('Every look', columns, rows, note=f'Confidence sequences at 1 - {alpha:.3g} each; all hold together.')

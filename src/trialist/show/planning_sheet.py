@@ -2,64 +2,61 @@
 
 from __future__ import annotations
 
-import itertools
-
-import numpy as np
-
-from trialist.errors import InputError
-from trialist.planning import DetectionStudy, bridge_power, detection_rate, read_survey, watch_trial
+from trialist.analysis import Absent, present
+from trialist.planning import read_survey
+from trialist.show.pair_table import NEEDED_COLUMNS
 from trialist.show.planning import detection_table, needed_table, smallest_table, survey_table, watch_table
-from trialist.show.planning_figure import DETECTION_RESAMPLES, DETECTION_TRIALS
+from trialist.show.planning_figure import pairs_shown, requested_powers, requested_study, watched_pairs
 from trialist.show.request import Input, ShowRequest, takes
-from trialist.show.table import Table
-from trialist.show.timing_figure import cast_of
+from trialist.show.table import Cell, Column, Table, table
+from trialist.show.verdict_text import endpoint_name
 
 
 def detection(request: ShowRequest) -> list[Table]:
-    """Detection rate of every test for every pair and number of episodes a cell, by subsampling the store."""
+    """Detection rate of every test for every pair and number of episodes per cell, by subsampling the store."""
     return [detection_table(requested_study(request))]
 
 
 def smallest(request: ShowRequest) -> list[Table]:
-    """The smallest number of episodes a cell at which each test tells each pair apart 8 times in 10."""
-    return [smallest_table(requested_study(request))]
+    """The smallest number of episodes per cell at which each test detects each pair 8 times in 10."""
+    return [smallest_table(requested_study(request, 'smallest-n'))]
 
 
 def needed(request: ShowRequest) -> list[Table]:
-    """Episodes a cell that every pair needs for 80 % power of the macro-KS test, from this store as a pilot."""
-    cast = cast_of(request)
-    rng = np.random.default_rng(request.seed)
-    found = {}
-    for a, b in itertools.combinations(cast.models, 2):
-        shared = [s for s in cast.strata if s in a.cells and s in b.cells]
-        found[a.policy, b.policy] = bridge_power(
-            {s: a.cells[s] for s in shared}, {s: b.cells[s] for s in shared}, rng=rng, tau_s=request.tau_s,
-            per_cell=[30],
-        )  # fmt: skip
-    if not found:
-        raise InputError('needed-n needs two policies besides the reference')
-    return [needed_table(found)]
+    """What every pair needs for 80 % power of the test of each endpoint, and of the macro-KS test, from this pilot."""
+    found = present(request.analysis.pairs)
+    pairs = pairs_shown(request, 'needed-n')
+    rows: list[tuple[Cell, ...]] = []
+    for name, endpoint in found.endpoints.items():
+        if isinstance(endpoint, Absent):
+            continue
+        for a, b in pairs:
+            pair = endpoint.pair(a, b)
+            own = (None, None, None) if pair.needed is None else (pair.needed.n, pair.needed.low, pair.needed.high)
+            rows.append((endpoint_name(name), a, b, pair.unit, sum(pair.n_units) / 2 / _strata(request), *own))
+    columns: list[str | Column] = ['endpoint', 'a', 'b', 'unit', Column('N now', '.3g'), *NEEDED_COLUMNS]
+    note = (
+        'Units per cell for 80 % power at the level of the first step of the correction over pairs, if the difference '
+        'is what was observed; N low and N high are what the ends of its interval would need. ∞: the data show no '
+        'difference.'
+    )
+    shown = [table('Needed for a verdict', columns, rows, note=note)]
+    if not isinstance(request.analysis.times, Absent):
+        shown.append(needed_table(requested_powers(request, 'needed-n')))
+    return shown
+
+
+def _strata(request: ShowRequest) -> int:
+    return max(1, len(present(request.analysis.frame).strata))
 
 
 def sequential(request: ShowRequest) -> list[Table]:
-    """What an anytime-valid test of success may say of every pair now."""
-    cast = cast_of(request)
-    chosen = {c.policy for c in cast.models}
-    return [watch_table(watch_trial([e for e in request.episodes if e.policy in chosen]))]
+    """What an anytime-valid test of episode success may say of every pair now."""
+    found, pairs = watched_pairs(request)
+    return [watch_table(found, pairs)]
 
 
 @takes(Input.NOTHING)
 def survey(request: ShowRequest) -> list[Table]:
-    """Rollouts a condition and statistics in recent papers, as PhAIL surveyed them."""
+    """Rollouts per condition and statistics in recent papers, as PhAIL surveyed them."""
     return [survey_table(read_survey())]
-
-
-def requested_study(request: ShowRequest) -> DetectionStudy:
-    cast = cast_of(request)
-    if len(cast.models) < 2:
-        raise InputError('a detection study needs two policies besides the reference')
-    return detection_rate(
-        {c.policy: {s: c.cells[s] for s in cast.strata if s in c.cells} for c in cast.models},
-        rng=np.random.default_rng(request.seed), tau_s=request.tau_s,
-        n_trials=min(DETECTION_TRIALS, request.n_resamples), n_resamples=DETECTION_RESAMPLES, missing='drop',
-    )  # fmt: skip

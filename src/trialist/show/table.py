@@ -8,8 +8,8 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trialist.errors import InputError, UnknownName
@@ -44,6 +44,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ''
+    analysis: str = ''  # the line that says what analysis the numbers are of; every form but text carries it
 
     def __post_init__(self) -> None:
         for number, row in enumerate(self.rows):
@@ -61,7 +62,12 @@ def without_empty(shown: Table) -> Table:
     """The table without columns that no row fills."""
     kept = [i for i in range(len(shown.columns)) if not shown.rows or any(row[i] is not None for row in shown.rows)]
     rows = tuple(tuple(row[i] for i in kept) for row in shown.rows)
-    return Table(shown.title, tuple(shown.columns[i] for i in kept), rows, shown.note)
+    return replace(shown, columns=tuple(shown.columns[i] for i in kept), rows=rows)
+
+
+def stated(shown: Iterable[Table], statement: str) -> list[Table]:
+    """The tables with the line that says what analysis their numbers are of."""
+    return [replace(one, analysis=statement) for one in shown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,18 +217,20 @@ def table_document(shown: Table) -> dict[str, object]:
     """The table as plain values for JSON: full precision, a row a mapping."""
     names = [c.name for c in shown.columns]
     rows = [dict(zip(names, map(json_cell, row), strict=True)) for row in shown.rows]
-    return {'title': shown.title, 'columns': names, 'rows': rows, 'note': shown.note or None}
+    document: dict[str, object] = {'title': shown.title, 'columns': names, 'rows': rows, 'note': shown.note or None}
+    return {**document, 'analysis': shown.analysis} if shown.analysis else document
 
 
 def _csv(shown: Table) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator='\n')
     careful = csv.writer(buffer, lineterminator='\n', quoting=csv.QUOTE_ALL)
-    writer.writerow([c.name for c in shown.columns])
+    said = [shown.analysis] if shown.analysis else []
+    writer.writerow([*(c.name for c in shown.columns), *(['analysis'] if said else [])])
     for row in shown.rows:
         # Quoted throughout where a lone carriage return would otherwise end the row.
         cells = ['' if v is None or (isinstance(v, float) and math.isnan(v)) else v for v in row]
-        (careful if any('\r' in str(v) for v in cells) else writer).writerow(cells)
+        (careful if any('\r' in str(v) for v in cells) else writer).writerow([*cells, *said])
     return buffer.getvalue()
 
 
@@ -233,7 +241,7 @@ def _markdown(shown: Table) -> str:
     rule = '|' + '|'.join(' ---: ' if numeric else ' --- ' for numeric in is_numeric(shown)) + '|'
     lines = [line([c.name for c in shown.columns]), rule, *(line(row) for row in table_cells(shown))]
     head = [f'**{shown.title}**', ''] if shown.title else []
-    tail = ['', shown.note] if shown.note else []
+    tail = [line for text in (shown.note, shown.analysis) if text for line in ('', text)]
     return '\n'.join([*head, *lines, *tail]) + '\n'
 
 
@@ -274,7 +282,7 @@ NEGATIVE = re.compile(r'^-(?=[\d$])')  # a minus, not a hyphen
 def _latex(shown: Table, layout: LatexLayout | None) -> str:
     long = _long_columns(shown, layout)
     environment, across = LATEX_WIDTHS[layout.width] if layout else ('table', '')
-    words = '. '.join(' '.join(part.split()).rstrip('.') for part in (shown.title, shown.note) if part)
+    words = '. '.join(' '.join(part.split()).rstrip('.') for part in (shown.title, shown.note, shown.analysis) if part)
     paragraph = rf'>{{\raggedright\arraybackslash}}p{{{LONG_TEXT[layout.width] // 2}em}}' if layout else ''
     spec = ''.join(
         'r' if numeric else paragraph if is_long else 'l'

@@ -15,7 +15,10 @@ TABLES = Catalog(
     'table',
     {
         'headline': 'trialist.show.timing_sheet:headline',
+        'success': 'trialist.show.timing_sheet:success',
         'scalars': 'trialist.show.timing_sheet:scalars',
+        'scalars-by-stratum': 'trialist.show.timing_sheet:scalars_by_stratum',
+        'relative': 'trialist.show.timing_sheet:relative',
         'scalar-definitions': 'trialist.show.timing_sheet:scalar_definitions',
         'pairs': 'trialist.show.timing_sheet:pairs',
         'logrank': 'trialist.show.timing_sheet:logrank',

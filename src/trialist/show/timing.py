@@ -1,25 +1,18 @@
-"""Tables of time-to-success: the headline ranking, full scores, comparisons, failures, labels, calibration."""
+"""Tables of time to success and of episode success: the ranking, full scores, failures, labels, calibration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trialist.analysis.pairs import AllPairs, TimingComparison
+from trialist.analysis import Absent, EndpointPairs, Frame, Ranking, Rates
+from trialist.analysis.success import ALL_STRATA
 from trialist.episodes import Outcome
 from trialist.planning import Calibration
 from trialist.planning.calibration import ALPHAS
 from trialist.show.table import Cell, Column, Table, table
-from trialist.stats import Interval
-from trialist.timing import (
-    Cause,
-    CohortScore,
-    Estimate,
-    FailureModes,
-    LabelSensitivity,
-    LogrankPair,
-    RelativeScore,
-    StratumDifference,
-)
+from trialist.show.verdict_text import design_text, letters_sentence
+from trialist.stats import Estimate, Interval
+from trialist.timing import Cause, CohortScore, FailureModes, LabelSensitivity, LogrankPair, RelativeScore
 from trialist.timing.scalar import scalar_label
 
 UNITS = {
@@ -42,169 +35,128 @@ def ends(interval: Interval | None, scale: float = 1.0) -> tuple[float | None, f
     return (None, None) if interval is None else (interval.low * scale, interval.high * scale)
 
 
-def headline_table(
-    scores: Sequence[CohortScore], relative: Mapping[str, RelativeScore], *, tau_s: float, n_resamples: int,
-    reference: str | None, interval: str = 'percentile',
-) -> Table:  # fmt: skip
-    """Table 2's layout: pooled RMST, macro HRT, intervention rate, episodes; best HRT (or RMST) first."""
+def scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
+
+
+def ranking_table(
+    ranking: Ranking, policies: Sequence[str], *, level: float, pairs: EndpointPairs | None = None
+) -> Table:
+    """Macro RMST and HRT with their intervals, letters, intervention rate and episodes; the reference, then by rank."""
+    letters = {} if pairs is None else pairs.letters
     rows: list[tuple[Cell, ...]] = []
-    for score in sorted(scores, key=lambda s: _rank(s, relative, reference)):
-        rmst_s = score.pooled['rmst_s']
+    for policy in policies:
+        score = ranking.scores[policy]
         macro = score.macro['rmst_s']
-        hrt = relative.get(score.policy)
-        own: tuple[Cell, ...] = (None, None, None)
-        if score.policy == reference:
-            own = (100.0, None, None)
-        elif hrt is not None and hrt.value is not None:
-            own = (100 * hrt.value, *ends(getattr(hrt.macro, interval), 100.0))
+        rank = ranking.order.index(policy) + 1 if policy in ranking.order else None
         rows.append(
-            (score.policy, rmst_s.value, *ends(getattr(rmst_s, interval)), macro.value, *own,
-             100 * score.intervention_rate, score.n_episodes, score.n_invalid)
+            (rank, policy, macro.value, *ends(macro.interval), score.pooled['rmst_s'].value, *_hrt(ranking, policy),
+             letters.get(policy), 100 * score.intervention_rate, score.n_episodes, score.n_invalid)
         )  # fmt: skip
-    why = (
-        f'HRT is relative to {reference}, macro over strata; both sides are resampled.'
-        if reference
-        else 'No HRT: no policy is marked as the reference; name one with --reference.'
-    )
-    note = f'tau = {tau_s:g} s; 95 % episode-clustered {interval} intervals, {n_resamples} resamples. {why}'
-    dropped = sorted({s for r in relative.values() for s in r.dropped})
-    if dropped:
-        note += f' Strata without a partner, left out of HRT: {", ".join(dropped)}.'
     columns: list[str | Column] = [
-        'policy', Column('RMST (s)', '.1f'), Column('RMST low', '.1f'), Column('RMST high', '.1f'),
-        Column('macro RMST (s)', '.1f'), Column('HRT (%)', '.1f'), Column('HRT low', '.1f'), Column('HRT high', '.1f'),
-        Column('intervention (%)', '.1f'), 'episodes', 'invalid',
+        'rank', 'policy', Column('RMST (s)', '.1f'), Column('RMST low', '.1f'), Column('RMST high', '.1f'),
+        Column('pooled RMST (s)', '.1f'), Column('HRT (%)', '.1f'), Column('HRT low', '.1f'), Column('HRT high', '.1f'),
+        'letters', Column('intervention (%)', '.1f'), 'episodes', 'invalid',
     ]  # fmt: skip
-    return table('Time to success', columns, rows, note=note)
+    return table('Time to success', columns, rows, note=_ranking_note(ranking, policies, level, pairs))
 
 
-def _rank(score: CohortScore, relative: Mapping[str, RelativeScore], reference: str | None) -> tuple[int, float]:
-    if score.policy == reference:
-        return 0, 0.0
-    found = relative.get(score.policy)
-    if found is not None and found.value is not None:
-        return 1, -found.value
-    value = score.pooled['rmst_s'].value
-    return 2, float('inf') if value is None else value
+def _hrt(ranking: Ranking, policy: str) -> tuple[Cell, Cell, Cell]:
+    if policy == ranking.reference:
+        return 100.0, None, None
+    found = ranking.relative.get(policy)
+    if found is None or found.value is None:
+        return None, None, None
+    low, high = ends(found.macro.interval, 100.0)
+    return 100 * found.value, low, high
+
+
+def _ranking_note(ranking: Ranking, policies: Sequence[str], level: float, pairs: EndpointPairs | None) -> str:
+    n = len(ranking.strata)
+    over = 'in one stratum' if n == 1 else f'mean over {n} strata'
+    told = [f'RMST up to tau = {ranking.times.tau_text}, {over}; {100 * level:g} % intervals.']
+    if ranking.reference:
+        told.append(f'HRT is relative to {ranking.reference}, mean over strata.')
+    else:
+        told.append('No HRT: no policy is marked as the reference.')
+    dropped = sorted({s for p in policies if p in ranking.relative for s in ranking.relative[p].dropped})
+    if dropped:
+        told.append(f'Strata without a partner, left out of HRT: {", ".join(dropped)}.')
+    told += [f'{p} is not ranked: {why}.' for p, why in ranking.apart.items() if p in policies]
+    told += [f'{p}: {e.note}.' for p in policies if (e := ranking.scores[p].macro['rmst_s']).note]
+    if pairs is not None:
+        told.append(letters_sentence(pairs, policies))
+    return ' '.join(told)
+
+
+def success_table(
+    rates: Rates, frame: Frame, policies: Sequence[str], *, level: float, pairs: EndpointPairs | None = None,
+    absent: Absent | None = None,
+) -> Table:  # fmt: skip
+    """Episode success: the mean over strata with its interval, counts and letters; `absent` says why no times."""
+    letters = {} if pairs is None else pairs.letters
+    rows: list[tuple[Cell, ...]] = []
+    for policy in policies:
+        macro, count = rates.macro[policy], rates.counts[policy, ALL_STRATA]
+        rows.append(
+            (
+                policy,
+                scaled(macro.value, 100.0),
+                *ends(macro.interval, 100.0),
+                count.count,
+                count.n,
+                letters.get(policy),
+            )
+        )
+    columns: list[str | Column] = [
+        'policy', Column('success (%)', '.1f'), Column('low', '.1f'), Column('high', '.1f'), 'successes', 'episodes',
+        'letters',
+    ]  # fmt: skip
+    n = len(frame.strata)
+    over = 'One stratum' if n == 1 else f'Mean over {n} strata'
+    told = [f'{over}; {100 * level:g} % intervals.']
+    told += [f'{p}: {rates.macro[p].note}.' for p in policies if rates.macro[p].note]
+    told += [f'{p} is not compared: {why}.' for p, why in frame.apart.items() if p in policies]
+    if pairs is not None:
+        told += [letters_sentence(pairs, policies), design_text(pairs.pairs)]
+    if absent is not None:
+        told.append(f'No time to success: {absent.reason}{f"; {absent.remedy}" if absent.remedy else ""}.')
+    return table('Episode success', columns, rows, note=' '.join(told))
 
 
 def scalar_table(score: CohortScore, *, scope: str = 'macro', stratum: str | None = None) -> Table:
-    """Every scalar of one policy with both intervals: macro, pooled, or one stratum's."""
+    """Every scalar of one policy with its intervals: macro, pooled, or one stratum's."""
     found: Mapping[str, Estimate] = getattr(score, scope) if stratum is None else score.cells[stratum]
-    rows = [(scalar_name(n), e.value, *ends(e.percentile), *ends(e.bca), e.note) for n, e in found.items()]
+    rows = [(scalar_name(n), *_estimate_cells(e)) for n, e in found.items()]
     where = scope if stratum is None else stratum
-    return table(f'{score.policy} ({where})', _estimate_columns('scalar'), rows)
+    return table(f'{score.policy} ({where})', ['scalar', *ESTIMATE_COLUMNS], rows)
 
 
-def relative_table(title: str, found: Mapping[str, RelativeScore]) -> Table:
-    """A scalar against the reference: one row a policy and stratum, macro first."""
+def relative_table(title: str, found: Mapping[str, RelativeScore], *, note: str = '') -> Table:
+    """A scalar against the reference: one row per policy and stratum, macro first."""
     rows: list[tuple[Cell, ...]] = []
     for policy, score in found.items():
         for name, e in {'macro': score.macro, **score.per_stratum}.items():
-            rows.append((policy, name, e.value, *ends(e.percentile), *ends(e.bca), e.note))
-    return table(title, ['policy', *_estimate_columns('stratum')], rows)
+            rows.append((policy, name, *_estimate_cells(e)))
+    return table(title, ['policy', 'stratum', *ESTIMATE_COLUMNS], rows, note=note)
 
 
-def _estimate_columns(first: str) -> list[str | Column]:
-    named = ('value', 'low', 'high', 'BCa low', 'BCa high')
-    return [first, *(Column(n, '.4g') for n in named), 'note']
+ESTIMATE_COLUMNS: list[str | Column] = [
+    *(Column(n, '.4g') for n in (
+        'value', 'low', 'high', 'percentile low', 'percentile high', 'BCa low', 'BCa high',
+    )), 'note',
+]  # fmt: skip
 
 
-def comparison_table(found: TimingComparison) -> Table:
-    """One comparison: the gate, then every scalar's advantage of a over b."""
-    rows = [
-        (scalar_name(n), e.value, *ends(e.percentile), _leaning(n, found), _test_p(n, found))
-        for n, e in found.advantages.items()
-    ]
-    ks = found.ks
-    note = (
-        f'{found.sentence}\nAdvantages are oriented: positive favours {found.policy_a}. Macro KS {ks.statistic:.4f} '
-        f'(null mean {ks.null_mean:.4f}), p = {ks.p_value:.4g} by {ks.method}, {ks.n_resamples} resamples; '
-        f'{ks.n_episodes[0]} and {ks.n_episodes[1]} episodes.'
-    )
-    if ks.n_unmatched:
-        note += f' {ks.n_unmatched} episodes without a partner were left out.'
-    if found.logrank is not None:
-        note += (
-            f'\nStratified logrank: p = {found.logrank.robust.p_value:.3g} robust to episodes, '
-            f'{found.logrank.classical.p_value:.3g} classical.'
-        )
-    if found.needed is not None:
-        note += f'\nEpisodes a cell for {found.needed.power:.0%} power of the KS test: {found.needed}.'
-    if 'hrt' not in found.advantages:
-        note += '\nNo HRT and no AUC vs reference: no reference was given, or it shares no stratum.'
-    elif found.without_reference:
-        note += f'\nStrata that the reference lacks, left out of HRT and AUC: {", ".join(found.without_reference)}.'
-    if ks.dropped:
-        note += f'\nStrata of only one policy, left out: {", ".join(ks.dropped)}.'
-    columns: list[str | Column] = [
-        'scalar',
-        Column('advantage', '.4g'),
-        Column('low', '.4g'),
-        Column('high', '.4g'),
-        'favours',
-    ]
-    return table(f'{found.policy_a} against {found.policy_b}', [*columns, Column('p', '.3g')], rows, note=note)
-
-
-def _leaning(name: str, found: TimingComparison) -> str:
-    if name in found.favouring_a:
-        return found.policy_a
-    return found.policy_b if name in found.favouring_b else ''
-
-
-def _test_p(name: str, found: TimingComparison) -> float | None:
-    return found.tests[name].p_value if name in found.tests else None
-
-
-def stratum_table(ks_per_stratum: Mapping[str, float]) -> Table:
-    """The KS distance in each stratum."""
-    return table('KS by stratum', ['stratum', Column('KS', '.4f')], list(ks_per_stratum.items()))
-
-
-def all_pairs_table(found: AllPairs) -> Table:
-    """Every pair, with corrected p-values and verdicts; letters group policies that are not told apart."""
-    rows: list[tuple[Cell, ...]] = []
-    for c, p in zip(found.comparisons, found.p_holm, strict=True):
-        classical = None if c.logrank is None else c.logrank.robust.p_value
-        verdict = f'{c.better} better' if c.better else c.verdict.value
-        low, high = ends(None if c.needed is None else c.needed.interval)
-        rows.append(
-            (c.policy_a, c.policy_b, c.ks.statistic, c.ks.p_value, p, classical, verdict, c.n_for_power, low, high)
-        )
-    letters = ', '.join(f'{p} {found.letters[p]}' for p in found.policies)
-    columns: list[str | Column] = [
-        'a', 'b', Column('macro KS', '.3f'), Column('p', '.3g'), Column('p (Holm)', '.3g'),
-        Column('p logrank (robust)', '.3g'), 'verdict', Column('N for 80 % power', '.0f'), Column('N low', '.0f'),
-        Column('N high', '.0f'),
-    ]  # fmt: skip
-    note = (
-        f'Lowest macro RMST first. Who shares a letter is not told apart at alpha = {found.alpha:g} after Holm: '
-        f'{letters}. Verdicts go by the same corrected p.'
-        ' N is episodes a cell for the KS test of one pair at alpha, uncorrected; ∞: nothing shows beyond chance.'
-    )
-    return table('All pairs', columns, rows, note=note)
-
-
-def stratum_difference_table(found: Sequence[StratumDifference]) -> Table:
-    """RMST differences of pairs in strata, corrected over all of them."""
-    rows = [
-        (d.policy_a, d.policy_b, d.stratum, d.rmst_s.value, *ends(d.rmst_s.percentile), d.p_value, d.p_bonferroni,
-         d.p_holm)
-        for d in found
-    ]  # fmt: skip
-    columns: list[str | Column] = [
-        'a', 'b', 'stratum', Column('RMST a - b (s)', '.1f'), Column('low', '.1f'), Column('high', '.1f'),
-        Column('p', '.3g'), Column('p (Bonferroni)', '.3g'), Column('p (Holm)', '.3g'),
-    ]  # fmt: skip
-    return table('RMST differences by stratum', columns, rows, note=f'Corrected over {len(found)} comparisons.')
+def _estimate_cells(found: Estimate) -> tuple[Cell, ...]:
+    return found.value, *ends(found.interval), *ends(found.percentile), *ends(found.bca), found.note
 
 
 def failure_tables(found: Sequence[FailureModes]) -> list[Table]:
     """Appendix F's decomposition, by operation and by episode, with the three meanings of hard failure."""
     causes = {
         'placed %': Cause.PLACEMENT, 'dropped outside %': Cause.DROP_OUTSIDE, 'uncollected %': Cause.DROP_UNCOLLECTED,
-        'safety stop %': Cause.SAFETY_STOP, 'unrecoverable %': Cause.FAILURE, 'unfinished %': Cause.TAIL,
+        'safety stop %': Cause.SAFETY_STOP, 'failed %': Cause.FAILURE, 'unfinished %': Cause.TAIL,
     }  # fmt: skip
     by_operation = [
         (
@@ -221,18 +173,18 @@ def failure_tables(found: Sequence[FailureModes]) -> list[Table]:
         )
         for m in found
     ]  # fmt: skip
-    after = ['ghost share %', 'hard failure %', '1 - F(tau) %']
+    after = ['ghost share %', 'hard failure %', 'not placed by tau %']
     taus = ', '.join(sorted({f'{m.tau_s:g}' for m in found}))
     return [
         table(
             'Failure modes by operation', _percent_columns('policy', 'operations', *causes, *after), by_operation,
-            note='Drops, safety stops and unrecoverable failures are ghosts; unfinished operations are censored. '
-            f'Hard failure is the gap of the plateau; tau = {taus} s.',
+            note='Drops, safety stops and failures before the time cap are ghosts: they never succeed. Unfinished '
+            f'operations are censored. Hard failure is the gap of the plateau; tau = {taus} s.',
         ),
         table(
             'Failure modes by episode',
             _percent_columns(
-                'policy', 'episodes', 'success %', 'with a drop %', 'safety stop %', 'timeout %', 'failure %',
+                'policy', 'episodes', 'outcome success %', 'with a drop %', 'safety stop %', 'timeout %', 'failure %',
                 'assists', 'invalid',
             ),
             by_episode,
@@ -245,17 +197,16 @@ def _percent_columns(*names: str) -> list[str | Column]:
     return [Column(name, '.1f' if name.endswith('%') else '') for name in names]
 
 
-def logrank_table(found: Sequence[LogrankPair]) -> Table:
+def logrank_table(found: Sequence[LogrankPair], *, n_pairs: int) -> Table:
     """Table 3's layout: logrank of every pair, stratified and pooled, classical and robust, with corrected p-values."""
     rows = [
         (p.policy_a, p.policy_b, 'stratified' if p.stratified else 'pooled', p.variance, p.p_value, p.p_bonferroni,
          p.p_holm)
         for p in found
     ]  # fmt: skip
-    pairs = len({(p.policy_a, p.policy_b) for p in found})
     note = (
-        f'Corrected over {pairs} {"pair" if pairs == 1 else "pairs"}, each kind of test for itself. The classical '
-        'variance takes operations as independent; the robust one only episodes.'
+        f'Corrected over {n_pairs} {"pair" if n_pairs == 1 else "pairs"}, each kind of test on its own, on the common '
+        'follow-up of each pair. The classical variance takes operations as independent; the robust one only episodes.'
     )
     columns: list[str | Column] = [
         'a', 'b', 'strata', 'variance', Column('p', '.3g'), Column('p (Bonferroni)', '.3g'), Column('p (Holm)', '.3g')
@@ -273,13 +224,13 @@ def label_table(found: Sequence[LabelSensitivity]) -> Table:
             rows.append((s.policy, share.value, share.n_episodes, share.n_placed, share.n_items, 100 * share.completion,
                          *ends(share.interval, 100.0), *gap, s.is_balanced if k == 0 else None))  # fmt: skip
     columns: list[str | Column] = [
-        'policy', 'value', 'episodes', 'placed', 'items', Column('completion %', '.1f'), Column('low', '.1f'),
+        'policy', 'value', 'episodes', 'placed', 'items', Column('items placed %', '.1f'), Column('low', '.1f'),
         Column('high', '.1f'), Column('difference (points)', '+.1f'), Column('diff. low', '+.1f'),
         Column('diff. high', '+.1f'), 'balanced',
     ]  # fmt: skip
     missing = sum(s.n_unlabelled for s in found)
     note = f'{missing} episodes without the label or a count of items were left out.' if missing else ''
-    return table(f'Completion by {found[0].label}', columns, rows, note=note)
+    return table(f'Items placed by {found[0].label}', columns, rows, note=note)
 
 
 def calibration_table(found: Calibration) -> Table:
@@ -303,7 +254,7 @@ def calibration_table(found: Calibration) -> Table:
             Column(f'{alpha:g} low', '.3f'),
             Column(f'{alpha:g} high', '.3f'),
         ]
-    note = f'{found.method}, {found.rule}; {found.n_trials} trials of {found.n_resamples} resamples a row.'
+    note = f'{found.method}, {found.rule}; {found.n_trials} trials of {found.n_resamples} resamples per row.'
     if found.skipped:
         note += ' Skipped: ' + '; '.join(found.skipped) + '.'
     return table('Null calibration of the macro-KS test', columns, rows, note=note)

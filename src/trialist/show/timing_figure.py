@@ -1,14 +1,20 @@
-"""Pictures of time-to-success: curves with bands, P-P plots, restricted means (PhAIL, Figures 1, 2, 6, 7)."""
+"""Pictures of time to success: curves with bands, P-P plots, restricted means (PhAIL, Figures 1, 2, 6, 7).
+
+Each picture is a value first, made from the analysis by a function of its own (`curve_panels`, `pp_plot`, ...); the
+drawing only places it.
+"""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trialist.analysis import PolicyCurve, present
+from trialist.analysis.ranking import ALL_STRATA
+from trialist.analysis.shape import PairShape
 from trialist.errors import InputError, UnknownName
 from trialist.show.figure import (
     COLUMN_WIDTH_IN,
@@ -22,93 +28,112 @@ from trialist.show.figure import (
     new_panels,
 )
 from trialist.show.figure_catalog import FigureRequest
-from trialist.timing import (
-    Cohort,
-    SuccessCurve,
-    auc,
-    cohorts,
-    find_cohort,
-    find_reference,
-    macro_band,
-    macro_curve,
-    score_cohort,
-    success_curve,
-)
-from trialist.timing.scalar import Scale
-from trialist.timing.trace import PPTrace, pp_trace
+from trialist.timing import SuccessCurve
+from trialist.timing.trace import PPTrace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+TICKS = 9
+
+
+def drawn_policies(request: FigureRequest, *, with_reference: bool = True) -> tuple[str, ...]:
+    """The reference, then who is ranked; a policy that stands apart only where it was asked for by name."""
+    frame = present(request.analysis.frame)
+    known = (*((frame.reference,) if frame.reference and with_reference else ()), *frame.policies)
+    shown = request.shown((*known, *(p for p in frame.apart if p in request.policies)))
+    if not [p for p in shown if p != frame.reference]:
+        raise InputError('no policy with a valid episode is left to draw')
+    return shown
+
+
+def whole_strata(request: FigureRequest, name: str) -> None:
+    """Refuse to show some strata of what is a mean over all of them."""
+    if request.strata:
+        raise InputError(
+            f'{name} is over all strata of the analysis; analyse a selection of episodes to leave some out'
+        )
+
+
+# --- curves
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cast:
-    """Who is in the picture: the reference if there is one, the models, the strata, and how everyone is drawn."""
+class CurvePanel:
+    """One drawing of curves: the mean over strata, or one stratum."""
 
-    reference: Cohort | None
-    models: tuple[Cohort, ...]
-    strata: tuple[str, ...]
-    looks: Mapping[str, PolicyLook]
-
-    @property
-    def everyone(self) -> tuple[Cohort, ...]:
-        return (*(() if self.reference is None else (self.reference,)), *self.models)
-
-    def required_reference(self, figure: str) -> Cohort:
-        if self.reference is None:
-            raise InputError(f'{figure} draws against a reference, and none is marked; name one with --reference')
-        return self.reference
-
-    def cells(self, cohort: Cohort) -> dict[str, SuccessCurve]:
-        """The curves of the cohort's cells, in the picture's order of strata."""
-        return {
-            s: success_curve(cohort.cells[s].durations_s, cohort.cells[s].observed)
-            for s in self.strata
-            if s in cohort.cells
-        }
+    stratum: str  # ALL_STRATA is the mean
+    tau_s: float
+    curves: tuple[PolicyCurve, ...]
+    ticks_s: tuple[float, ...]
+    at_risk: Mapping[str, tuple[int, ...]]  # policy -> operations still unfinished at each tick
 
 
-def cast_of(request: FigureRequest) -> Cast:
-    """Pick the policies and strata asked for; colours are fixed over all policies of the store."""
-    found = cohorts(request.episodes)
-    reference = find_reference(found, request.reference)
-    if request.policies:
-        chosen = [find_cohort(found, name) for name in request.policies]
-    else:
-        chosen = [c for c in found.values() if c.cells]
-    models = tuple(c for c in chosen if reference is None or c.policy != reference.policy)
-    if not models:
-        raise InputError('no policy with a valid episode is left to draw; check --policy and --where')
-    known = sorted({s for c in found.values() for s in c.cells})
-    for name in request.strata:
-        if name not in known:
-            raise UnknownName('stratum', name, known)
-    strata = tuple(request.strata or sorted({s for c in models for s in c.cells}))
-    return Cast(reference, models, strata, request.looks())
+def curve_panels(request: FigureRequest, *, n_ticks: int = TICKS) -> tuple[CurvePanel, ...]:
+    """The mean over strata; or, where strata were asked for, a panel for each of them."""
+    analysis = request.analysis
+    curves, times = present(analysis.curves), present(analysis.times)
+    strata = present(analysis.frame).strata
+    asked = request.shown_strata(strata) if request.strata else (ALL_STRATA,)
+    policies = drawn_policies(request)
+    panels = []
+    for stratum in asked:
+        found = curves.get(stratum, curves[ALL_STRATA])
+        tau_s = times.tau_s if stratum == ALL_STRATA else times.taus_s[stratum]
+        ticks = np.linspace(0, tau_s, n_ticks)
+        panels.append(
+            CurvePanel(
+                stratum, tau_s, tuple(c for p in policies for c in found if c.policy == p), tuple(ticks.tolist()),
+                {p: _at_risk(request, p, stratum, ticks) for p in policies},
+            )
+        )  # fmt: skip
+    return tuple(panels)
+
+
+def _at_risk(request: FigureRequest, policy: str, stratum: str, ticks: np.ndarray) -> tuple[int, ...]:
+    shapes = present(request.analysis.detail.shapes)
+    own = shapes.strata_of(policy) if stratum == ALL_STRATA else (stratum,)
+    counts = [shapes.curves[policy, s].at_risk_at(ticks) for s in own if (policy, s) in shapes.curves]
+    return tuple(int(n) for n in np.sum(counts, axis=0)) if counts else ()
 
 
 def draw_cdf(request: FigureRequest) -> Figure:
-    """Success curves of all policies, averaged over strata, with 95 % bands and numbers at risk."""
-    cast = cast_of(request)
-    rows_in = 0.14 * font_scale() * (len(cast.everyone) + 1)
+    """Success curves of all policies, mean over strata, with bands and numbers at risk; or single strata."""
+    n_ticks = TICKS if figure_width_in(PAGE_WIDTH_IN * 0.75) > 4.2 * font_scale() else 5
+    panels, looks = curve_panels(request, n_ticks=n_ticks), request.looks()
+    if len(panels) > 1:
+        figure, axes_of = new_panels(len(panels), panel_in=(1.9, 2.2), extra_in=0.4, sharey=True)
+        for axes, panel in zip(axes_of, panels, strict=True):
+            _draw_panel(axes, panel, looks)
+            axes.set_title(panel.stratum)
+        add_legend(figure, *legend_entries(axes_of))
+        return figure
+    panel = panels[0]
+    rows_in = 0.14 * font_scale() * (len(panel.curves) + 1)
     figure = new_figure(PAGE_WIDTH_IN * 0.75, 2.9 + rows_in)
     axes, table = figure.subplots(2, 1, height_ratios=[figure.get_figheight() - 0.5 - rows_in, rows_in])
-    ticks = np.linspace(0, request.tau_s, 9 if figure.get_figwidth() > 4.2 * font_scale() else 5)
-    rng = np.random.default_rng(request.seed)
-    for cohort in cast.everyone:
-        curve = macro_curve(cast.cells(cohort))
-        cells = {s: cohort.cells[s] for s in cast.strata if s in cohort.cells}
-        grid = np.linspace(0, request.tau_s, 241)
-        band = macro_band(cells, kind='bootstrap', rng=rng, n_resamples=request.n_resamples, grid_s=grid)
-        look = cast.looks[cohort.policy]
-        axes.fill_between(grid, band.low, band.high, step='post', color=look.color, alpha=0.15, linewidth=0)
-        draw_steps(axes, curve, request.tau_s, look=look, label=cohort.policy)
-    axes.set(xlim=(0, request.tau_s), ylim=(0, 1.02), xlabel='time to success T (s)', ylabel='F(t) = P(T ≤ t)')
-    axes.set_xticks(ticks)
-    draw_at_risk(table, cast, ticks)
+    _draw_panel(axes, panel, looks)
+    axes.set_xticks(panel.ticks_s)
+    if panel.stratum:
+        axes.set_title(panel.stratum)
+    draw_at_risk(table, panel, looks)
     add_legend(figure, *axes.get_legend_handles_labels())
     return figure
+
+
+def _draw_panel(axes: Axes, panel: CurvePanel, looks: Mapping[str, PolicyLook]) -> None:
+    for curve in panel.curves:
+        look = looks[curve.policy]
+        times = np.concatenate([[0.0], curve.times_s, [panel.tau_s]])
+        chance = np.concatenate([[0.0], curve.chance, curve.chance[-1:] if len(curve.chance) else [0.0]])
+        if curve.low is not None and curve.high is not None:
+            low, high = (np.concatenate([end[:1], end, end[-1:]]) for end in (curve.low, curve.high))
+            axes.fill_between(
+                times[1:], low[1:], high[1:], step='post', color=look.color, alpha=0.15, linewidth=0
+            )  # fmt: skip
+        axes.step(times, chance, where='post', color=look.color, linestyle=look.dash, linewidth=1.3, label=curve.policy)
+    axes.set(xlim=(0, panel.tau_s), ylim=(0, 1.02), xlabel='time to success T (s)', ylabel='F(t) = P(T ≤ t)')
 
 
 def draw_steps(axes: Axes, curve: SuccessCurve, tau_s: float, *, look: PolicyLook, label: str | None = None) -> None:
@@ -119,19 +144,63 @@ def draw_steps(axes: Axes, curve: SuccessCurve, tau_s: float, *, look: PolicyLoo
     axes.step(times, chance, where='post', color=look.color, linestyle=look.dash, linewidth=1.3, label=label)
 
 
-def draw_at_risk(axes: Axes, cast: Cast, ticks: np.ndarray) -> None:
-    """Operations still unfinished at each tick, one row a policy, aligned with the axis above."""
-    axes.set(xlim=(0, ticks[-1]), ylim=(-len(cast.everyone) + 0.4, 1.4))
+def draw_at_risk(axes: Axes, panel: CurvePanel, looks: Mapping[str, PolicyLook]) -> None:
+    """Operations still unfinished at each tick, one row per policy, aligned with the axis above."""
+    axes.set(xlim=(0, panel.tau_s), ylim=(-len(panel.at_risk) + 0.4, 1.4))
     axes.axis('off')
     beside = axes.get_yaxis_transform()
     axes.text(-0.06, 1.0, 'at risk', transform=beside, ha='right', va='center', fontsize='small')
-    for row, cohort in enumerate(cast.everyone):
-        counts = np.sum([c.at_risk_at(ticks) for c in cast.cells(cohort).values()], axis=0)
-        look = cast.looks[cohort.policy]
-        said: dict[str, Any] = {'va': 'center', 'fontsize': 'small', 'color': look.color}
-        axes.text(-0.06, -row, cohort.policy, transform=beside, ha='right', **said)
-        for tick, count in zip(ticks, counts, strict=True):
-            axes.text(tick, -row, f'{count:.0f}', ha='center', **said)
+    for row, (policy, counts) in enumerate(panel.at_risk.items()):
+        said: dict[str, Any] = {'va': 'center', 'fontsize': 'small', 'color': looks[policy].color}
+        axes.text(-0.06, -row, policy, transform=beside, ha='right', **said)
+        for tick, count in zip(panel.ticks_s, counts, strict=False):
+            axes.text(tick, -row, f'{count}', ha='center', **said)
+
+
+# --- P-P
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PPPlot:
+    """One policy against the reference in one stratum."""
+
+    policy: str
+    reference: str
+    stratum: str
+    tau_s: float
+    curve: SuccessCurve
+    reference_curve: SuccessCurve
+    trace: PPTrace
+
+
+def required_reference(request: FigureRequest, name: str) -> str:
+    reference = present(request.analysis.frame).reference
+    if reference is None:
+        raise InputError(f'{name} draws against a reference, and none is marked or declared')
+    return reference
+
+
+def pp_plot(request: FigureRequest) -> PPPlot:
+    """The first policy and stratum, unless others were asked for."""
+    shapes = present(request.analysis.detail.shapes)
+    reference = required_reference(request, 'pp')
+    policy = drawn_policies(request, with_reference=False)[0]
+    check_strata(request)
+    stratum = next((s for p, s in shapes.pp if p == policy and (not request.strata or s in request.strata)), None)
+    if stratum is None:
+        raise InputError(f'{policy} and {reference} share no stratum to draw')
+    return PPPlot(
+        policy, reference, stratum, shapes.taus_s[stratum], shapes.curves[policy, stratum],
+        shapes.curves[reference, stratum], shapes.pp[policy, stratum],
+    )  # fmt: skip
+
+
+def check_strata(request: FigureRequest) -> None:
+    """A stratum that no policy has is an error with the near name."""
+    known = tuple(dict.fromkeys(s for _, s in present(request.analysis.detail.shapes).curves if s != ALL_STRATA))
+    for name in request.strata:
+        if name not in known:
+            raise UnknownName('stratum', name, known)
 
 
 def draw_pp(request: FigureRequest) -> Figure:
@@ -139,23 +208,16 @@ def draw_pp(request: FigureRequest) -> Figure:
 
     The first policy and stratum unless asked for others.
     """
-    cast = cast_of(request)
-    reference = cast.required_reference('pp')
-    model = cast.models[0]
-    stratum = next((s for s in cast.strata if s in model.cells and s in reference.cells), None)
-    if stratum is None:
-        raise InputError(f'{model.policy} and {reference.policy} share no stratum to draw')
-    curves = [cast.cells(c)[stratum] for c in (model, reference)]
+    plot, looks = pp_plot(request), request.looks()
     is_narrow = figure_width_in(PAGE_WIDTH_IN * 0.85) < 4.5
     figure = new_figure(PAGE_WIDTH_IN * 0.85, 3.6 if is_narrow else 2.9, is_rows=is_narrow)
     left, right = figure.subplots(2, 1) if is_narrow else figure.subplots(1, 2)
-    for cohort, curve in zip((model, reference), curves, strict=True):
-        draw_steps(left, curve, request.tau_s, look=cast.looks[cohort.policy], label=cohort.policy)
-    left.set(xlim=(0, request.tau_s), ylim=(0, 1.02), xlabel='time to success T (s)', ylabel='F(t)', title=stratum)
-    trace = pp_trace(curves[0], curves[1], tau_s=request.tau_s)
-    draw_pp_axes(right, trace, color=cast.looks[model.policy].color)
-    right.set(xlabel=f'F {reference.policy}', ylabel=f'F {model.policy}')
-    right.set_title(f'AUC {trace.auc:.3f}, KS {trace.ks:.3f}')
+    for policy, curve in ((plot.policy, plot.curve), (plot.reference, plot.reference_curve)):
+        draw_steps(left, curve, plot.tau_s, look=looks[policy], label=policy)
+    left.set(xlim=(0, plot.tau_s), ylim=(0, 1.02), xlabel='time to success T (s)', ylabel='F(t)', title=plot.stratum)
+    draw_pp_axes(right, plot.trace, color=looks[plot.policy].color)
+    right.set(xlabel=f'F {plot.reference}', ylabel=f'F {plot.policy}')
+    right.set_title(f'AUC {plot.trace.auc:.3f}, KS {plot.trace.ks:.3f}')
     add_legend(figure, *left.get_legend_handles_labels())
     return figure
 
@@ -171,58 +233,81 @@ def draw_pp_axes(axes: Axes, trace: PPTrace, *, color: str) -> None:
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect='equal', xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
 
 
+def pair_plots(request: FigureRequest) -> list[PairShape]:
+    """The P-P plot of every pair shown."""
+    whole_strata(request, 'pairwise-pp')
+    shown = drawn_policies(request, with_reference=False)
+    found = present(request.analysis.detail.pair_shapes)
+    kept = [p for p in found if p.policy_a in shown and p.policy_b in shown]
+    if not kept:
+        raise InputError('pairwise-pp needs two policies besides the reference')
+    return kept
+
+
 def draw_pairwise_pp(request: FigureRequest) -> Figure:
     """P-P plots of every pair of policies, averaged over strata, with macro-AUC and its interval."""
-    cast = cast_of(request)
-    pairs = list(itertools.combinations(cast.models, 2))
-    if not pairs:
-        raise InputError('pairwise-pp needs two policies besides the reference')
+    pairs, looks = pair_plots(request), request.looks()
     figure, panels = new_panels(len(pairs), most=3, panel_in=(1.8, 2.4), extra_in=0.0, is_square=True)
-    rng = np.random.default_rng(request.seed)
-    for axes, (a, b) in zip(panels, pairs, strict=True):
-        shared = [s for s in cast.strata if s in a.cells and s in b.cells]
-        if not shared:
-            raise InputError(f'{a.policy} and {b.policy} share no stratum; leave one of them out with --policy')
-        score = auc(
-            {s: a.cells[s] for s in shared}, {s: b.cells[s] for s in shared}, tau_s=request.tau_s, rng=rng,
-            n_resamples=request.n_resamples,
-        )  # fmt: skip
-        own, other = (macro_curve({s: cast.cells(c)[s] for s in shared}) for c in (a, b))
-        draw_pp_axes(axes, pp_trace(own, other, tau_s=request.tau_s), color=cast.looks[a.policy].color)
-        interval = score.macro.percentile
+    for axes, pair in zip(panels, pairs, strict=True):
+        draw_pp_axes(axes, pair.trace, color=looks[pair.policy_a].color)
+        axes.set(xlabel=f'F {pair.policy_b}', ylabel=f'F {pair.policy_a}')
+        interval = pair.auc.interval
         between = f' [{interval.low:.2f}, {interval.high:.2f}]' if interval else ''
-        axes.set(xlabel=f'F {b.policy}', ylabel=f'F {a.policy}')
-        axes.set_title(f'AUC {score.value:.2f}{between}')
+        if pair.auc.value is not None:
+            axes.set_title(f'AUC {pair.auc.value:.2f}{between}')
     return figure
 
 
+# --- restricted means
+
+
+@dataclass(frozen=True, slots=True)
+class GridPoint:
+    """One policy's RMST in one stratum."""
+
+    policy: str
+    stratum: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+def rmst_grid(request: FigureRequest) -> tuple[tuple[str, ...], tuple[str, ...], tuple[GridPoint, ...]]:
+    """Policies, strata, and the points that exist."""
+    ranking = present(request.analysis.ranking)
+    policies = tuple(p for p in drawn_policies(request) if p in ranking.scores)
+    strata = request.shown_strata(dict.fromkeys(s for p in policies for s in ranking.scores[p].cells))
+    points = []
+    for policy in policies:
+        for stratum in strata:
+            found = ranking.scores[policy].cells.get(stratum, {}).get('rmst_s')
+            if found is not None and found.value is not None:
+                low, high = found.interval or (None, None)
+                points.append(GridPoint(policy, stratum, found.value, low, high))
+    return policies, strata, tuple(points)
+
+
 def draw_rmst_grid(request: FigureRequest) -> Figure:
-    """Restricted mean time-to-success of every policy in every stratum, with 95 % intervals."""
-    cast = cast_of(request)
-    figure = new_figure(max(COLUMN_WIDTH_IN, 1.1 * len(cast.strata) + 1.6), 2.8)
+    """Restricted mean time to success of every policy in every stratum, with intervals."""
+    policies, strata, points = rmst_grid(request)
+    looks, times = request.looks(), present(request.analysis.times)
+    figure = new_figure(max(COLUMN_WIDTH_IN, 1.1 * len(strata) + 1.6), 2.8)
     axes = figure.subplots()
-    rng = np.random.default_rng(request.seed)
-    width = 0.7 / max(len(cast.everyone) - 1, 1)
-    for k, cohort in enumerate(cast.everyone):
-        score = score_cohort(cohort, scale=Scale(tau_s=request.tau_s), n_resamples=request.n_resamples, rng=rng)
-        look = cast.looks[cohort.policy]
-        for position, stratum in enumerate(cast.strata):
-            if stratum not in score.cells:
-                continue
-            found = score.cells[stratum]['rmst_s']
-            if found.value is None:
-                continue
-            low, high = found.percentile or (found.value, found.value)
-            reach = [[max(0.0, found.value - low)], [max(0.0, high - found.value)]]
-            axes.errorbar(
-                position - 0.35 + k * width, found.value, reach,
-                marker=look.marker, markersize=3.5, capsize=2, color=look.color, linewidth=1, linestyle='',
-                label=cohort.policy,
-            )  # fmt: skip
-    turned = max(map(len, cast.strata)) * len(cast.strata) > 11 * figure.get_figwidth() / font_scale()
+    width = 0.7 / max(len(policies) - 1, 1)
+    for point in points:
+        look = looks[point.policy]
+        reach = None
+        if point.low is not None and point.high is not None:
+            reach = [[max(0.0, point.value - point.low)], [max(0.0, point.high - point.value)]]
+        axes.errorbar(
+            strata.index(point.stratum) - 0.35 + policies.index(point.policy) * width, point.value, reach,
+            marker=look.marker, markersize=3.5, capsize=2, color=look.color, linewidth=1, linestyle='',
+            label=point.policy,
+        )  # fmt: skip
+    turned = max(map(len, strata)) * len(strata) > 11 * figure.get_figwidth() / font_scale()
     turn: dict[str, Any] = {'rotation': 30, 'ha': 'right', 'rotation_mode': 'anchor'} if turned else {}
-    axes.set_xticks(range(len(cast.strata)), cast.strata, **turn)
-    axes.set(ylabel=f'RMST({request.tau_s:g} s) (s)', xlim=(-0.6, len(cast.strata) - 0.4))
+    axes.set_xticks(range(len(strata)), strata, **turn)
+    axes.set(ylabel=f'RMST({times.tau_text}) (s)', xlim=(-0.6, len(strata) - 0.4))
     axes.set_ylim(bottom=0)
     add_legend(figure, *legend_entries([axes]))
     return figure

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trialist.analysis import present
+from trialist.analysis.ranking import ALL_STRATA
+from trialist.analysis.shape import SWEEP_LOW_S
 from trialist.errors import InputError
 from trialist.show.figure import (
     COLUMN_WIDTH_IN,
@@ -20,20 +23,18 @@ from trialist.show.figure import (
     new_panels,
 )
 from trialist.show.figure_catalog import FigureRequest
-from trialist.show.timing_figure import cast_of, draw_steps
-from trialist.timing import SuccessCurve, macro_curve
-from trialist.timing.sup_sign import SupSign, example_curves, find_cycle
-from trialist.timing.trace import qq_trace, trade_off_trace
+from trialist.show.timing_figure import check_strata, draw_steps, drawn_policies, required_reference, whole_strata
+from trialist.timing import SuccessCurve
+from trialist.timing.sup_sign import SupSign
+from trialist.timing.trace import QQTrace, TradeOffTrace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SWEEP_LOW_S = 30.0
-
 
 def _panels(strata: Sequence[str]) -> tuple[Figure, dict[str, Axes]]:
-    """One panel a stratum, four to a row where there is room, sharing scales."""
+    """One panel per stratum, four to a row where there is room, sharing scales."""
     figure, panels = new_panels(len(strata), panel_in=(1.6, 2.2), extra_in=0.4, sharex=True, sharey=True)
     named = dict(zip(strata, panels, strict=True))
     for stratum, axes in named.items():
@@ -46,25 +47,16 @@ def draw_qq(request: FigureRequest) -> Figure:
 
     The last quantile of each policy, in percent, stands at the top of the panel in the policy's colour.
     """
-    cast = cast_of(request)
-    reference = cast.required_reference('qq')
-    strata = [s for s in cast.strata if s in reference.cells]
-    if not strata:
-        raise InputError(f'{reference.policy} has none of the strata {", ".join(cast.strata)}')
-    figure, panels = _panels(strata)
-    anchors = cast.cells(reference)
+    traces, looks = qq_traces(request), request.looks()
+    reference = required_reference(request, 'qq')
+    figure, panels = _panels(tuple(traces))
     for stratum, axes in panels.items():
         reached = []
-        for cohort in cast.models:
-            curve = cast.cells(cohort).get(stratum)
-            if curve is None or curve.plateau == 0:
-                continue
-            trace = qq_trace(curve, anchors[stratum])
-            look = cast.looks[cohort.policy]
+        for policy, trace in traces[stratum].items():
+            look = looks[policy]
             axes.plot(
-                trace.model_s, trace.reference_s, color=look.color, linestyle=look.dash, linewidth=1.2,
-                label=cohort.policy,
-            )  # fmt: skip
+                trace.model_s, trace.reference_s, color=look.color, linestyle=look.dash, linewidth=1.2, label=policy
+            )
             axes.plot(
                 trace.model_s[-1], trace.reference_s[-1], 'o', markersize=4, markerfacecolor='white',
                 markeredgecolor=look.color,
@@ -75,9 +67,21 @@ def draw_qq(request: FigureRequest) -> Figure:
     first = next(iter(panels.values()))
     first.set_xlim(left=0)
     first.set_ylim(bottom=0, top=1.25 * first.get_ylim()[1])
-    label_outer(list(panels.values()), x='T model (s)', y=f'T {reference.policy} (s)')
+    label_outer(list(panels.values()), x='T model (s)', y=f'T {reference} (s)')
     add_legend(figure, *legend_entries(panels.values()))
     return figure
+
+
+def qq_traces(request: FigureRequest) -> dict[str, dict[str, QQTrace]]:
+    """Stratum -> policy -> trace, of those shown."""
+    shapes = present(request.analysis.detail.shapes)
+    reference = required_reference(request, 'qq')
+    check_strata(request)
+    strata = [s for s in shapes.strata_of(reference) if not request.strata or s in request.strata]
+    if not strata:
+        raise InputError(f'{reference} was not run on {", ".join(request.strata)}')
+    shown = drawn_policies(request, with_reference=False)
+    return {s: {p: shapes.qq[p, s] for p in shown if (p, s) in shapes.qq} for s in strata}
 
 
 def _write_levels(axes: Axes, reached: Sequence[tuple[str, str]]) -> None:
@@ -89,15 +93,25 @@ def _write_levels(axes: Axes, reached: Sequence[tuple[str, str]]) -> None:
         )  # fmt: skip
 
 
+def trade_offs(request: FigureRequest) -> dict[str, dict[str, TradeOffTrace]]:
+    """Stratum (ALL_STRATA first) -> policy -> trace, of those shown."""
+    shapes = present(request.analysis.detail.shapes)
+    check_strata(request)
+    if not shapes.trade_off:
+        raise InputError(f'the sweep starts at {SWEEP_LOW_S:g} s, and no stratum is judged further than that')
+    shown = drawn_policies(request, with_reference=False)
+    strata = dict.fromkeys(s for p, s in shapes.trade_off if p in shown)
+    kept = [s for s in strata if s == ALL_STRATA or not request.strata or s in request.strata]
+    return {s: {p: shapes.trade_off[p, s] for p in shown if (p, s) in shapes.trade_off} for s in kept}
+
+
 def draw_uph_mtbf(request: FigureRequest) -> Figure:
     """UPH against MTBF in each stratum as the time budget grows from 30 s to tau."""
-    cast = cast_of(request)
-    figure, panels = _panels(cast.strata)
+    found, looks = trade_offs(request), request.looks()
+    figure, panels = _panels([s for s in found if s != ALL_STRATA])
     for stratum, axes in panels.items():
-        for cohort in cast.models:
-            curve = cast.cells(cohort).get(stratum)
-            if curve is not None:
-                _draw_trade_off(axes, [curve], cast.looks[cohort.policy], cohort.policy, request.tau_s)
+        for policy, trace in found[stratum].items():
+            _draw_trade_off(axes, trace, looks[policy], policy)
         _log_seconds(axes)
     label_outer(list(panels.values()), x='UPH = 3600 / RMST', y='MTBF/A (s)')
     add_legend(figure, *legend_entries(panels.values()))
@@ -116,22 +130,19 @@ def _log_seconds(axes: Axes) -> None:
 
 def draw_uph_mtbf_macro(request: FigureRequest) -> Figure:
     """UPH against MTBF averaged over strata, as the time budget grows from 30 s to tau."""
-    cast = cast_of(request)
+    whole_strata(request, 'uph-mtbf-macro')
+    found, looks = trade_offs(request)[ALL_STRATA], request.looks()
     figure = new_figure(COLUMN_WIDTH_IN * 1.2, 2.9)
     axes = figure.subplots()
-    for cohort in cast.models:
-        curves = list(cast.cells(cohort).values())
-        _draw_trade_off(axes, curves, cast.looks[cohort.policy], cohort.policy, request.tau_s)
-    axes.set(xlabel='UPH = 3600 / RMST, mean over strata', ylabel='MTBF/A (s), mean over strata')
+    for policy, trace in found.items():
+        _draw_trade_off(axes, trace, looks[policy], policy)
+    axes.set(xlabel='UPH = 3600 / RMST, mean over strata', ylabel='MTBF/A (s), ratio of means over strata')
     _log_seconds(axes)
     add_legend(figure, *axes.get_legend_handles_labels())
     return figure
 
 
-def _draw_trade_off(axes: Axes, curves: Sequence[SuccessCurve], look: PolicyLook, label: str, tau_s: float) -> None:
-    if tau_s <= SWEEP_LOW_S:
-        raise InputError(f'the sweep starts at {SWEEP_LOW_S:g} s; give a --tau above it')
-    trace = trade_off_trace(curves, low_s=SWEEP_LOW_S, high_s=tau_s)
+def _draw_trade_off(axes: Axes, trace: TradeOffTrace, look: PolicyLook, label: str) -> None:
     shown = np.isfinite(trace.mtbf_s) & np.isfinite(trace.uph) & (trace.mtbf_s > 0)
     if not shown.any():
         # Nothing failed within any budget: no point to draw, and the legend says so.
@@ -148,18 +159,15 @@ def draw_sup_sign_cycle(request: FigureRequest) -> Figure:
 
     Else the constructed example, and the title says so.
     """
-    cast = cast_of(request)
-    curves = {c.policy: macro_curve(cast.cells(c)) for c in cast.models}
-    cycle = find_cycle(curves)
-    title = 'sup-signs of three recorded policies cycle'
-    looks: Mapping[str, PolicyLook] = cast.looks
-    if cycle is None:
-        curves = example_curves()
-        cycle = find_cycle(curves)
-        title = 'constructed example (no three policies of this store cycle)'
-        looks = {name: PolicyLook(color) for name, color in zip(curves, THING_PALETTE, strict=False)}
-    assert cycle is not None
-    return _draw_cycle(curves, cycle, title=title, looks=looks)
+    whole_strata(request, 'sup-sign-cycle')
+    cycle = present(request.analysis.detail.shapes).cycle
+    if not cycle.is_example:
+        return _draw_cycle(
+            cycle.curves, cycle.edges, title='sup-signs of three recorded policies cycle', looks=request.looks()
+        )
+    looks = {name: PolicyLook(color) for name, color in zip(cycle.curves, THING_PALETTE, strict=False)}
+    title = 'constructed example (no three policies of this store cycle)'
+    return _draw_cycle(cycle.curves, cycle.edges, title=title, looks=looks)
 
 
 def _draw_cycle(

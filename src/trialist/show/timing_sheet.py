@@ -1,56 +1,37 @@
-"""Tables of time-to-success by name, from a store."""
+"""Tables of time to success and episode success by name, from an analysis."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
-import numpy as np
-
-from trialist.analysis.pairs import compare_all
-from trialist.errors import InputError, NotEstimable
-from trialist.planning import null_calibration
-from trialist.robustness import episodes_by_severity
+from trialist.analysis import Absent, Comparisons, EndpointPairs, present
+from trialist.analysis.detail import StratumPair, TaskSuccess, required_label
+from trialist.errors import InputError
+from trialist.planning.analysis_plan import EndpointName
+from trialist.show.pair_table import endpoint_table, pair_tables, stratum_table
 from trialist.show.record import count_tables
 from trialist.show.request import Input, ShowRequest, takes
 from trialist.show.table import Cell, Column, Table, table
 from trialist.show.timing import (
-    all_pairs_table,
     calibration_table,
     failure_tables,
-    headline_table,
     label_table,
     logrank_table,
+    ranking_table,
+    relative_table,
     scalar_table,
-    stratum_difference_table,
-)
-from trialist.timing import (
-    Cohort,
-    RelativeScore,
-    Scale,
-    SuccessCount,
-    cohorts,
-    failure_modes,
-    find_cohort,
-    find_reference,
-    hrt,
-    logrank_pairs,
-    recorded_times,
-    score_cohort,
-    sensitivity_table,
-    stratum_differences,
-    success_counts,
+    success_table,
 )
 
 CALIBRATION_TRIALS = 500
 # PhAIL's Table 1; UPH by the first formula there, and MTBF/A of the whole episode.
 DEFINITIONS = (
-    ('success rate at τ', 'F(τ)'),
+    ('items placed within τ', 'F(τ)'),
     ('median time to success', 'smallest t with F(t) ≥ 0.5'),
     ('RMST(τ), restricted mean time', 'integral of 1 - F(t) from 0 to τ'),
     ('UPH, units per hour', '3600 / E[T given T < τ], or 3600 / RMST(τ)'),
-    ('completion fraction', 'F(τ) at the time budget of the episode'),
+    ('items placed within the budget', 'F(τ) at the time budget of the episode'),
     ('MTBF/A, mean time between failures or assists', 'RMST(τ) / (1 - F(τ))'),
     ('HRT, relative throughput', 'RMST(τ) of the reference / RMST(τ), mean over strata'),
     ('AUC', 'P(T < T of the reference), mean over strata'),
@@ -58,34 +39,76 @@ DEFINITIONS = (
 
 
 def headline(request: ShowRequest) -> list[Table]:
-    """RMST and HRT with intervals, intervention rate and episodes of every policy, best first."""
-    found, anchor = requested_cohorts(request)
-    rng = np.random.default_rng(request.seed)
-    scale = Scale(tau_s=request.tau_s)
-    scores = [score_cohort(c, scale=scale, n_resamples=request.n_resamples, rng=rng) for c in found.values()]
-    relative: dict[str, RelativeScore] = {}
-    for name, cohort in found.items():
-        if anchor is not None and name != anchor.policy and cohort.cells.keys() & anchor.cells.keys():
-            relative[name] = hrt(
-                cohort.cells, anchor.cells, tau_s=request.tau_s, n_resamples=request.n_resamples, rng=rng,
-                missing='drop',
-            )  # fmt: skip
-    reference = anchor.policy if anchor else None
-    return [
-        headline_table(
-            scores, relative, tau_s=request.tau_s, n_resamples=request.n_resamples, reference=reference
-        )
-    ]  # fmt: skip
+    """RMST, HRT and episode success of every policy, with intervals and letters; without times, success alone."""
+    analysis = request.analysis
+    ranking = analysis.ranking
+    if isinstance(ranking, Absent):
+        return [_success(request, absent=ranking)]
+    shown = request.shown(ranking.policies)
+    times = ranking_table(
+        ranking, [p for p in shown if p in ranking.scores], level=analysis.plan.level,
+        pairs=endpoint_pairs(request, EndpointName.TIME),
+    )  # fmt: skip
+    tables = [times, _success(request)]
+    return tables if EndpointName.SUCCESS not in analysis.primary[:1] else tables[::-1]
+
+
+def success(request: ShowRequest) -> list[Table]:
+    """Episode success of every policy, mean over strata, with counts and letters; then every pair."""
+    found = endpoint_pairs(request, EndpointName.SUCCESS)
+    shown = [_success(request)]
+    pairs = request.analysis.pairs
+    if found is not None and not isinstance(pairs, Absent):
+        shown += _endpoint(request, found, pairs)
+    return shown
+
+
+def _success(request: ShowRequest, *, absent: Absent | None = None) -> Table:
+    analysis = request.analysis
+    frame, rates = present(analysis.frame), present(analysis.success)
+    found = endpoint_pairs(request, EndpointName.SUCCESS)
+    order = frame.policies if found is None else found.policies
+    everyone = (*((frame.reference,) if frame.reference else ()), *order, *frame.apart)
+    return success_table(rates, frame, request.shown(everyone), level=analysis.plan.level, pairs=found, absent=absent)
+
+
+def endpoint_pairs(request: ShowRequest, name: EndpointName) -> EndpointPairs | None:
+    """The pairs of one endpoint, where it is among those of the analysis and could be compared."""
+    pairs = request.analysis.pairs
+    if isinstance(pairs, Absent):
+        return None
+    found = pairs.endpoints.get(name)
+    return None if found is None or isinstance(found, Absent) else found
 
 
 def scalars(request: ShowRequest) -> list[Table]:
-    """Every scalar of the success curve with its intervals, macro over strata, one table a policy."""
-    found, _ = requested_cohorts(request)
-    rng = np.random.default_rng(request.seed)
-    scale = Scale(tau_s=request.tau_s)
+    """Every scalar of the success curve with its intervals, mean over strata, one table per policy."""
+    ranking = present(request.analysis.ranking)
+    return [scalar_table(ranking.scores[p]) for p in request.shown(ranking.policies) if p in ranking.scores]
+
+
+def scalars_by_stratum(request: ShowRequest) -> list[Table]:
+    """Every scalar of the success curve in each stratum, and with all strata pooled, by policy."""
+    ranking = present(request.analysis.ranking)
+    shown = []
+    for policy in request.shown(ranking.policies):
+        if policy in ranking.scores:
+            score = ranking.scores[policy]
+            shown += [scalar_table(score, stratum=s) for s in request.shown_strata(score.cells)]
+            shown += [] if request.strata else [scalar_table(score, scope='pooled')]
+    return shown
+
+
+def relative(request: ShowRequest) -> list[Table]:
+    """HRT and AUC against the reference, mean over strata and in each of them."""
+    ranking = present(request.analysis.ranking)
+    if ranking.reference is None:
+        raise InputError('HRT and AUC are measured against a reference, and none is marked or declared')
+    kept = request.shown(ranking.relative)
+    against = f'Against {ranking.reference}.'
     return [
-        scalar_table(score_cohort(cohort, scale=scale, n_resamples=request.n_resamples, rng=rng))
-        for cohort in found.values()
+        relative_table('HRT (fraction)', {p: ranking.relative[p] for p in kept}, note=against),
+        relative_table('AUC = P(T < T reference)', {p: ranking.areas[p] for p in kept}, note=against),
     ]
 
 
@@ -96,74 +119,130 @@ def scalar_definitions(request: ShowRequest) -> list[Table]:
 
 
 def pairs(request: ShowRequest) -> list[Table]:
-    """Every pair of policies: KS, corrected p-values, and what may be said about them."""
-    models, anchor = _models(request, 'pairs')
-    found = compare_all(
-        models, rng=np.random.default_rng(request.seed), reference=anchor, scale=Scale(tau_s=request.tau_s),
-        n_resamples=request.n_resamples, missing='drop',
-    )  # fmt: skip
-    return [all_pairs_table(found)]
+    """Every pair of policies on every endpoint: corrected p-values, verdicts, needed N; of two policies, everything."""
+    found = present(request.analysis.pairs)
+    if len(request.policies) == 2:
+        a, b = compared(request)
+        strata = request.analysis.detail.strata
+        own = (
+            () if isinstance(strata, Absent) else [d.seen_from(a) for d in strata if {d.policy_a, d.policy_b} == {a, b}]
+        )
+        return pair_tables(found, a, b, n_strata=len(present(request.analysis.frame).strata), strata=own)
+    shown: list[Table] = []
+    absent: list[str] = []
+    for name, endpoint in found.endpoints.items():
+        if isinstance(endpoint, Absent):
+            absent.append(f'No comparison of {name.value}: {endpoint.reason}.')
+        else:
+            shown += _endpoint(request, endpoint, found)
+    if not shown:
+        present(next(e for e in found.endpoints.values() if isinstance(e, Absent)))
+    first = shown[0]
+    return [Table(first.title, first.columns, first.rows, ' '.join([first.note, *absent])), *shown[1:]]
+
+
+def _endpoint(request: ShowRequest, endpoint: EndpointPairs, found: Comparisons) -> list[Table]:
+    policies = request.shown(endpoint.policies)
+    pairs = [p for p in endpoint.oriented() if p.policy_a in policies and p.policy_b in policies]
+    return [endpoint_table(endpoint, pairs, policies=policies, comparisons=found)] if pairs else []
+
+
+def compared(request: ShowRequest) -> tuple[str, str]:
+    """The two policies asked for, both of which must be among those compared."""
+    frame = present(request.analysis.frame)
+    request.shown(())
+    a, b = request.policies
+    if a == b:
+        raise InputError(f'{a} cannot be compared with itself; name two policies')
+    for name in (a, b):
+        if name == frame.reference:
+            raise InputError(f'{name} is the reference: policies are measured against it by HRT and AUC, not compared')
+        if name not in frame.policies:
+            why = frame.apart.get(name) or 'none of its episodes is valid'
+            raise InputError(f'{name} cannot be compared: {why}')
+    return a, b
+
+
+def shown_pairs(request: ShowRequest) -> list[tuple[str, str]]:
+    """Pairs of the policies shown, in the order of the ranking."""
+    frame = present(request.analysis.frame)
+    return list(itertools.combinations(request.shown(frame.policies), 2))
 
 
 def logrank(request: ShowRequest) -> list[Table]:
     """Logrank tests of every pair, stratified and pooled, corrected over the pairs."""
-    models, _ = _models(request, 'logrank')
-    return [logrank_table(logrank_pairs(list(itertools.combinations(models, 2)), missing='drop'))]
+    found = present(request.analysis.detail.logranks)
+    kept = [p for p in found if (p.policy_a, p.policy_b) in set(shown_pairs(request))]
+    return [logrank_table(kept, n_pairs=len({(p.policy_a, p.policy_b) for p in found}))]
 
 
 def differences(request: ShowRequest) -> list[Table]:
     """RMST differences of every pair in every stratum, corrected over all of them."""
-    models, _ = _models(request, 'stratum-differences')
-    rows = stratum_differences(
-        list(itertools.combinations(models, 2)), tau_s=request.tau_s, n_resamples=request.n_resamples,
-        rng=np.random.default_rng(request.seed), missing='drop',
-    )  # fmt: skip
-    return [stratum_difference_table(rows)]
+    found: Sequence[StratumPair] = present(request.analysis.detail.strata)
+    strata = request.shown_strata(dict.fromkeys(d.stratum for d in found))
+    kept = [d for d in found if (d.policy_a, d.policy_b) in set(shown_pairs(request)) and d.stratum in strata]
+    return [stratum_table(kept, title='RMST differences by stratum', n=len(found))]
 
 
 def failures(request: ShowRequest) -> list[Table]:
     """How operations and episodes of every policy failed."""
-    found, _ = requested_cohorts(request)
-    return failure_tables([failure_modes(c, tau_s=request.tau_s) for c in found.values()])
+    found = present(request.analysis.failures)
+    shown = request.shown(m.policy for m in found)
+    return failure_tables([m for m in found if m.policy in shown])
 
 
 def labels(request: ShowRequest) -> list[Table]:
-    """Completion by a label of the episodes, such as the side of the camera; --label says which."""
-    found, anchor = requested_cohorts(request)
-    known = sorted({key for c in found.values() for e in c.episodes for key in e.labels})
-    if request.label is None:
-        raise InputError(f'labels wants --label; the episodes have: {", ".join(known) or "none"}')
-    models = {name: c for name, c in found.items() if anchor is None or name != anchor.policy} or found
-    return [label_table(sensitivity_table(models, label=request.label, rng=np.random.default_rng(request.seed)))]
+    """Items placed by a label of the episodes, such as the side of the camera; say which label."""
+    detail = request.analysis.detail
+    found = detail.labels(required_label(request.label, detail.known_labels))
+    shown = request.shown(s.policy for s in found)
+    return [label_table([s for s in found if s.policy in shown])]
 
 
 def calibration(request: ShowRequest) -> list[Table]:
     """Rejection rates of the macro-KS test on null data made from the store's own episodes."""
-    found, _ = requested_cohorts(request)
-    result = null_calibration(
-        found, rng=np.random.default_rng(request.seed), label=request.label,
-        n_trials=min(CALIBRATION_TRIALS, request.n_resamples), n_resamples=request.n_resamples,
+    resamples = request.analysis.plan.resamples
+    found = request.analysis.planning.calibration(
+        n_trials=min(CALIBRATION_TRIALS, resamples), n_resamples=min(CALIBRATION_TRIALS, resamples),
+        label=request.label,
     )  # fmt: skip
-    return [calibration_table(result)]
+    return [calibration_table(found)]
 
 
 def recorded(request: ShowRequest) -> list[Table]:
     """Valid episodes and minutes of every stratum."""
-    found = recorded_times(request.chosen())
-    rows: list[Sequence[Cell]] = [(r.stratum, r.n_episodes, r.duration_s / 60) for r in found]
-    rows.append(('all', sum(r.n_episodes for r in found), sum(r.duration_s for r in found) / 60))
+    found = request.analysis.detail.recorded
+    policies = request.shown(dict.fromkeys(r.policy for r in found))
+    rows: list[Sequence[Cell]] = []
+    totals: list[tuple[int, float | None]] = []
+    for stratum in request.shown_strata(sorted({r.stratum for r in found})):
+        own = [r for r in found if r.stratum == stratum and r.policy in policies]
+        totals.append((sum(r.n_episodes for r in own), _sum([r.duration_s for r in own])))
+        rows.append((stratum, totals[-1][0], _minutes(totals[-1][1])))
+    rows.append(('all', sum(n for n, _ in totals), _minutes(_sum([d for _, d in totals]))))
     return [table('What was recorded', ['stratum', 'episodes', Column('duration (min)', '.1f')], rows)]
 
 
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _minutes(value: float | None) -> float | None:
+    return None if value is None else value / 60
+
+
 def task_success(request: ShowRequest) -> list[Table]:
-    """Success of every task, conditions across, one table a policy; with intervals where there is one condition."""
-    found = success_counts(episodes_by_severity(request.chosen()))
-    return [_task_table(p, [c for c in found if c.policy == p]) for p in dict.fromkeys(c.policy for c in found)]
+    """Episode success by task, conditions across, one table per policy; with intervals where there is one condition."""
+    found = present(request.analysis.detail.task_success)
+    policies = request.shown(dict.fromkeys(c.policy for c in found))
+    level = request.analysis.plan.level
+    return [_task_table(p, [c for c in found if c.policy == p], level) for p in policies]
 
 
-def _task_table(policy: str, counts: Sequence[SuccessCount]) -> Table:
+def _task_table(policy: str, counts: Sequence[TaskSuccess], level: float) -> Table:
     conditions = list(dict.fromkeys(c.condition for c in counts))
-    by_key = {(c.task, c.condition): c for c in counts}
+    by_key = {(c.task, c.condition): c.rate for c in counts}
     is_single = len(conditions) == 1
     columns: list[str | Column] = ['task']
     for name in conditions:
@@ -173,38 +252,23 @@ def _task_table(policy: str, counts: Sequence[SuccessCount]) -> Table:
     for task in dict.fromkeys(c.task for c in counts):
         row: list[Cell] = [task]
         for name in conditions:
-            cell = by_key.get((task, name))
-            row += [None, None] if cell is None else [f'{cell.successes}/{cell.n}', 100 * cell.successes / cell.n]
-        rows.append([*row, *((100 * end for end in by_key[task, conditions[0]].interval) if is_single else ())])
+            rate = by_key.get((task, name))
+            row += [None, None] if rate is None else [f'{rate.count}/{rate.n}', 100 * rate.count / rate.n]
+        interval = by_key[task, conditions[0]].interval if is_single else None
+        rows.append([*row, *(() if interval is None else (100 * end for end in interval))])
     last: list[Cell] = ['all']
     for name in conditions:
-        done, n = (sum(getattr(c, what) for c in counts if c.condition == name) for what in ('successes', 'n'))
+        own = [c.rate for c in counts if c.condition == name]
+        done, n = sum(r.count for r in own), sum(r.n for r in own)
         last += [f'{done}/{n}', 100 * done / n]
     rows.append([*last, *((None, None) if is_single else ())])
-    note = 'The last row adds the counts up.' + (' Wilson intervals, 95 %.' if is_single else '')
-    return table(f'Success by task: {policy}', columns, rows, note=note)
+    note = 'The last row adds the counts up.' + (f' Wilson intervals, {100 * level:g} %.' if is_single else '')
+    return table(f'Episode success by task: {policy}', columns, rows, note=note)
 
 
 def counts(request: ShowRequest) -> list[Table]:
     """Episodes by policy, stratum and outcome, and the recorded events."""
-    return count_tables(request.chosen(), n_dropped=0)
-
-
-def requested_cohorts(request: ShowRequest) -> tuple[dict[str, Cohort], Cohort | None]:
-    """The policies and strata asked for, and the reference; a policy without a valid episode is left out."""
-    found = {n: c for n, c in cohorts(replace(request, policies=()).chosen()).items() if c.cells}
-    if not found:
-        raise NotEstimable('no policy has a valid episode')
-    anchor = find_reference(found, request.reference)
-    if request.policies:
-        kept = {name: find_cohort(found, name) for name in request.policies}
-        found = {**({anchor.policy: anchor} if anchor else {}), **kept}
-    return found, anchor
-
-
-def _models(request: ShowRequest, name: str) -> tuple[list[Cohort], Cohort | None]:
-    found, anchor = requested_cohorts(request)
-    models = [c for c in found.values() if anchor is None or c.policy != anchor.policy]
-    if len(models) < 2:
-        raise InputError(f'{name} needs two policies besides the reference')
-    return models, anchor
+    analysis = request.analysis
+    policies = request.shown(dict.fromkeys(e.policy for e in analysis.episodes))
+    chosen = [e for e in analysis.episodes if e.policy in policies]
+    return count_tables(chosen, n_dropped=analysis.quality.n_dropped)

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from trialist.episodes import Camera, Contacts, Episode, Outcome, Scene, Store, Trajectory, read_store
+from trialist.analysis import analyse
+from trialist.analysis.subject import Input, read_subject
+from trialist.episodes import Camera, Contacts, Episode, Outcome, Scene, Store, Trajectory
 from trialist.geometry import Box
-from trialist.show.request import Input, ShowRequest, input_of, known_policies
+from trialist.show.request import ShowRequest, input_of
 from trialist.testing.cohort import PAPER_LIKE, paper_like_cohort
 from trialist.testing.scene import PaintedBox, look_at, render_view
 
@@ -366,12 +368,6 @@ def showcase_request(
     wanted = input_of(made)
     sources = case.sources(name, wanted)
     if wanted is not Input.STORE:
-        return ShowRequest(sources=sources, n_resamples=n_resamples, **more)
-    store = Path(sources[0])
-    episodes = tuple(read_store(store).episodes())
-    everyone, marked = known_policies(episodes)
-    return ShowRequest(**{
-        'episodes': episodes, 'store': store, 'sources': sources, 'known_policies': everyone,
-        'known_reference': marked, 'n_resamples': n_resamples, 'tau_s': TAU_S,
-        'label': 'camera_side=tote_side' if name == 'labels' else None, **more,
-    })  # fmt: skip
+        return ShowRequest(subject=read_subject(wanted, sources, n_resamples=n_resamples), **more)
+    label = 'camera_side=tote_side' if name == 'labels' else None
+    return ShowRequest(**{'subject': analyse(sources[0], resamples=n_resamples), 'label': label, **more})

@@ -23,7 +23,7 @@ class LabelShare:
     n_episodes: int
     n_placed: int
     n_items: int
-    interval: Interval
+    interval: Interval | None  # None where every resample gives the same share, which proves nothing
 
     @property
     def completion(self) -> float:
@@ -119,9 +119,9 @@ def _ratio_draws(rows: Sequence[tuple[int, int]], n_resamples: int, rng: np.rand
         return np.asarray(totals[:, 0] / totals[:, 1], dtype=np.float64)
 
 
-def _percentile(draws: np.ndarray, level: float) -> Interval:
+def _percentile(draws: np.ndarray, level: float) -> Interval | None:
     low, high = np.quantile(draws[np.isfinite(draws)], [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))
+    return Interval(float(low), float(high)) if low < high else None
 
 
 def sensitivity_table(

@@ -32,9 +32,10 @@ LABELS = {
     'rmst_s': 'RMST',
     'uph_of_successes': 'UPH of successes',
     'uph_of_rmst': 'UPH of RMST',
-    'completion': 'completion F(budget)',
+    'completion': 'items placed within the budget',
+    'chance_tau': 'items placed within tau',
     'mtbf_s': 'MTBF/A',
-    'missing_at_tau': '1 - F(tau)',
+    'missing_at_tau': 'items not placed by tau',
     'hard_failure': 'hard failure',
     'median_s': 'median',
     'hrt': 'HRT',
@@ -45,8 +46,8 @@ LABELS = {
 
 def scalar_label(name: str) -> str:
     """What people call the scalar of this name, in sentences and at the head of table rows."""
-    if name.startswith('chance_'):
-        return f'F({name.removeprefix("chance_").removesuffix("s")} s)'
+    if name.startswith('chance_') and name not in LABELS:
+        return f'items placed within {name.removeprefix("chance_").removesuffix("s")} s'
     if name.startswith('quantile_'):
         return f'quantile {name.removeprefix("quantile_").removesuffix("_s")}'
     return LABELS.get(name, name)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.timing.curve import SuccessCurve
+from trialist.timing.curve import SuccessCurve, rmst
 from trialist.timing.ks import ks_distance
 from trialist.timing.operation import FloatArray
 from trialist.timing.reference import curve_auc
-from trialist.timing.scalar import mtbf, uph_of_rmst
+from trialist.timing.scalar import uph_of_rmst
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,12 +73,18 @@ class TradeOffTrace:
 
 
 def trade_off_trace(curves: Sequence[SuccessCurve], *, low_s: float = 30.0, high_s: float = 240.0) -> TradeOffTrace:
-    """The equal-weight mean over curves of (UPH, MTBF), as the time budget sweeps low_s to high_s."""
+    """UPH (its equal-weight mean over curves) and MTBF (the ratio of means), as the time budget sweeps low_s to high_s.
+
+    A mean of the curves' own MTBF would be infinite as soon as one of them has no failure.
+    """
     if not 0 < low_s < high_s:
         raise InputError(f'the sweep runs from {low_s} to {high_s} s, wanted 0 < low < high')
     if not curves:
         raise InputError('no curve was given to trace')
     taus = np.linspace(low_s, high_s, 85)
     uph = np.array([np.mean([uph_of_rmst(c, t) for c in curves]) for t in taus])
-    between = np.array([np.mean([mtbf(c, t) for c in curves]) for t in taus])
+    mean_s = np.array([np.mean([rmst(c, float(t)) for c in curves]) for t in taus])
+    missing = np.array([np.mean([1.0 - float(c.at(t)) for c in curves]) for t in taus])
+    with np.errstate(divide='ignore'):
+        between = np.where(missing > 1e-12, mean_s / np.where(missing > 1e-12, missing, 1.0), np.inf)
     return TradeOffTrace(taus, uph, between)
