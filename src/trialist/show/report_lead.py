@@ -263,37 +263,44 @@ def _drop_pieces(part: RobustnessPart, alpha: float) -> list[Words]:
 
 
 def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
-    """What of the primary endpoint is not resolved, and what would resolve it."""
+    """Which pairs have no winner on the primary endpoint, and what naming one would take."""
     assert not isinstance(analysis.pairs, Absent)
     found = analysis.pairs.lead
     if isinstance(found, Absent):
         return paragraph(f'No policies are compared: {found.reason}.')
     pairs = found.oriented()
-    total = plural(len(pairs), 'pair')
+    name, total = endpoint_name(found.endpoint), plural(len(pairs), 'pair')
     open_ = [p for p in pairs if p.verdict is Verdict.UNRESOLVED]
-    if not open_:
-        won = sum(p.verdict is Verdict.BETTER for p in pairs)
+    differ = [p for p in pairs if p.verdict in (Verdict.CROSSING, Verdict.DIRECTION_UNRESOLVED)]
+    if not open_ and not differ:
         every = 'The only pair is' if len(pairs) == 1 else f'All {total} are'
-        if won == len(pairs):
-            tail = 'with a winner' if won == 1 else 'each with a winner'
-            return paragraph(f'{every} resolved in {endpoint_name(found.endpoint)}, {tail}.')
-        return paragraph(
-            f'{every} found to differ in {endpoint_name(found.endpoint)}, {won or "none"} of them with a winner: '
-            'different is not better.',
-        )  # fmt: skip
-    fewest = '' if isinstance(analysis.price, Absent) else (
-        f' No winner can be named below {analysis.price.per_policy} {analysis.price.unit}s per policy.'
-    )  # fmt: skip
-    pieces = [Words(f'The data do not resolve {len(open_)} of {total} in {endpoint_name(found.endpoint)}: ')]
+        return paragraph(f'{every} resolved in {name}{_won(pairs)}.')
+    pieces = [Words(f'The data do not resolve {len(open_)} of {total} in {name}')]
+    if not open_:
+        pieces = [Words(f'In {name}, {len(differ)} of {total} differ without a winner: different is not better')]
+    elif differ:
+        pieces.append(Words(f', and {len(differ)} differ without a winner'))
     if len(pairs) == 1:
-        pieces = [Words(f'The data do not resolve the only pair in {endpoint_name(found.endpoint)}: ')]
-    for place, pair in enumerate(open_[:MOST_NAMED]):
+        pieces = [Words(f'The only pair {"is not resolved" if open_ else "differs without a winner"} in {name}')]
+    pieces.append(Words('. Nearest to one: ' if not open_ else ': '))
+    asked = sorted([*open_, *differ], key=lambda p: math.inf if p.needed is None else p.needed.n)
+    for place, pair in enumerate(asked[:MOST_NAMED]):
         joint = '' if place == 0 else '; '
         pieces += [Words(joint), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
         pieces += _needed(pair, n_strata)
-    if len(open_) > MOST_NAMED:
-        pieces.append(Words(f'; and {len(open_) - MOST_NAMED} more'))
+    if len(asked) > MOST_NAMED:
+        pieces.append(Words(f'; and {len(asked) - MOST_NAMED} more'))
+    fewest = ''
+    if not isinstance(analysis.price, Absent):
+        fewest = f' No winner can be named below {analysis.price.per_policy} {analysis.price.unit}s per policy.'
     return paragraph(*pieces, Words(f'.{fewest}'))
+
+
+def _won(pairs: Sequence[PairVerdict]) -> str:
+    won = sum(p.verdict is Verdict.BETTER for p in pairs)
+    if won == len(pairs):
+        return ', with a winner' if won == 1 else ', each with a winner'
+    return f', {won} with a winner' if won else ''
 
 
 def _needed(pair: PairVerdict, n_strata: int) -> list[Words]:

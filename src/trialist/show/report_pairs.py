@@ -107,7 +107,7 @@ def pair_table(found: EndpointPairs, price: WinnerPrice | None = None) -> Table:
     columns += ['design', 'units a', 'units b', *(Column(n, '.0f') for n in ('N needed', 'N low', 'N high', 'fewest'))]
     note = (
         f'A positive difference favours a. {design_text(pairs)} {_units_note(pairs)}N is {pairs[0].unit}s per cell for '
-        '80 % power if the difference is what was observed, for pairs that are not resolved.'
+        '80 % power if the difference is what was observed, for pairs without a winner.'
     )
     if price is not None and price.by_pair:
         note += f' Fewest is {pairs[0].unit}s per policy below which the observed means could not be called.'
@@ -122,7 +122,7 @@ def _units_note(pairs: tuple[PairVerdict, ...]) -> str:
 
 
 def _pair_row(p: PairVerdict, price: WinnerPrice | None, *, scale: float, is_primary: bool) -> tuple[Cell, ...]:
-    needed = None if p.needed is None or p.verdict is not Verdict.UNRESOLVED else p.needed
+    needed = None if p.verdict in (Verdict.BETTER, Verdict.SAME) else p.needed
     standing = None if is_primary else 'confirmatory' if p.is_confirmatory else 'exploratory'
     planned: tuple[Cell, ...] = (None, None, None) if needed is None else (needed.n, needed.low, needed.high)
     fewest = None

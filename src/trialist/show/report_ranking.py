@@ -9,13 +9,11 @@ from trialist.show.document import Block, EpisodeFilter, Missing, TableBlock, pa
 from trialist.show.phrase import ends
 from trialist.show.report_block import missing, of_policies, table_block
 from trialist.show.table import Cell, Column, Table, table, without_empty
-from trialist.stats import Estimate
 
 RULE = 'jackknife-t with an allowance for failures not yet seen, by start state where starts repeat'
 RANKING_DEFINITIONS = {
     'letters': 'letters', 'RMST (s)': 'rmst', 'RMST low': 'interval', 'RMST high': 'interval', 'HRT (%)': 'hrt',
-    'HRT low': 'interval', 'HRT high': 'interval', 'done by tau (%)': 'curve', 'done low': 'interval',
-    'done high': 'interval', 'episode success (%)': 'success', 'median (s)': 'median',
+    'HRT low': 'interval', 'HRT high': 'interval', 'done by tau (%)': 'curve', 'episode success (%)': 'success', 'median (s)': 'median',
     'hard failure (%)': 'hard-failure', 'intervention (%)': 'intervention', 'episodes': 'episode',
     'invalid': 'invalid',
 }  # fmt: skip
@@ -58,7 +56,8 @@ def ranking_table(analysis: Analysis, ranking: Ranking) -> Table:
 
 def _ranking_row(policy: str, analysis: Analysis, ranking: Ranking, letters: str | None) -> tuple[Cell, ...]:
     score, relative = ranking.scores[policy], ranking.relative.get(policy)
-    rmst, done = score.macro['rmst_s'], done_by_tau(score.macro['missing_at_tau'])
+    rmst, missed = score.macro['rmst_s'], score.macro['missing_at_tau'].value
+    done = None if missed is None else 1.0 - missed
     against: tuple[Cell, ...] = (None, None, None)
     if policy == ranking.reference:
         against = (100.0, None, None)
@@ -67,20 +66,10 @@ def _ranking_row(policy: str, analysis: Analysis, ranking: Ranking, letters: str
     rates = analysis.success
     success = None if isinstance(rates, Absent) else rates.macro[policy].value
     return (
-        policy, letters, rmst.value, *ends(rmst.interval), *against, _percent(done.value), *ends(done.interval, 100.0),
+        policy, letters, rmst.value, *ends(rmst.interval), *against, _percent(done),
         _percent(success), score.pooled['median_s'].value, _percent(score.macro['hard_failure'].value),
         100 * score.intervention_rate, score.n_episodes, score.n_invalid,
     )  # fmt: skip
-
-
-def done_by_tau(missing_at_tau: Estimate) -> Estimate:
-    """F(tau) as the complement of what is not done by tau."""
-    if missing_at_tau.value is None:
-        return missing_at_tau
-    interval = missing_at_tau.interval
-    turned = None if interval is None else interval.scaled(-1.0)
-    shifted = None if turned is None else type(turned)(1.0 + turned.low, 1.0 + turned.high)
-    return Estimate(1.0 - missing_at_tau.value, shifted, missing_at_tau.note, n=missing_at_tau.n)
 
 
 def _interval_notes(ranking: Ranking) -> str:
