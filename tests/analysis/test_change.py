@@ -129,7 +129,9 @@ def test_the_interval_and_the_test_of_a_mean_time_are_about_the_same_null(change
 def test_the_declared_analysis_is_used_and_what_differs_is_marked(before: Store, tmp_path: Path) -> None:
     after = plain_store(tmp_path / 'after', 0.8, seed=6, n=40)
     assert 'none was declared' in compare_stores(before, after).statement
-    (tmp_path / 'after' / 'analysis.toml').write_text('alpha = 0.1\n[tau_s]\nblock = 30.0\nspoon = 40.0\ntowel = 50.0\n')
+    (tmp_path / 'after' / 'analysis.toml').write_text(
+        'alpha = 0.1\n[tau_s]\nblock = 30.0\nspoon = 40.0\ntowel = 50.0\n'
+    )
     found = compare_stores(before, after)
     assert found.alpha == 0.1
     assert found.policies[0].taus_s == {'block': 30.0, 'spoon': 40.0, 'towel': 50.0}

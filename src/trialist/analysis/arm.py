@@ -50,7 +50,7 @@ def _asked(where: Where | None) -> str:
 
 
 def declared_for(store: Store, other: Store) -> DeclaredAnalysis:
-    """The analysis that two stores are compared under: declared for the first, else for the other, else the defaults."""
+    """The analysis that two stores are compared under: declared for the first, else the other, else the defaults."""
     first = declared_analysis(store.trial.plan, store.path)
     if first.is_declared:
         return first
@@ -77,7 +77,7 @@ def is_blinded(store: Store) -> bool:
         return False  # a plan that is not the runner's says nothing about codes
 
 
-class AmbiguousArm(InputError):
+class AmbiguousArmError(InputError):
     """Several policies could be meant, and none was named."""
 
     def __init__(self, what: str, message: str) -> None:
@@ -99,7 +99,9 @@ def choose_arm(arms: dict[str, Arm], policy: str | None, *, what: str, like: str
         return candidates[0]
     path = next(iter(arms.values())).store.path
     names = ', '.join(a.policy for a in candidates)
-    raise AmbiguousArm(what, f'{path}: wanted one policy as the {what}, found {len(candidates)} ({names}); name one')
+    raise AmbiguousArmError(
+        what, f'{path}: wanted one policy as the {what}, found {len(candidates)} ({names}); name one'
+    )
 
 
 def _is_reference(episodes: Iterable[Episode]) -> bool:

@@ -13,8 +13,8 @@ from trialist.analysis.frame import SEPARATOR
 from trialist.analysis.shared_cell import CellPair, SharedCells, start_clusters
 from trialist.episodes import Episode
 from trialist.errors import InputError, NotEstimable
-from trialist.planning.analysis_plan import AnalysisPlan
 from trialist.planning import MoreEpisodes, more_episodes, rate_standing, time_standing
+from trialist.planning.analysis_plan import AnalysisPlan
 from trialist.stats import (
     ArmCounts,
     MeanCell,

@@ -178,9 +178,7 @@ def gate_stores(
     )
 
 
-def _statement(
-    declared: DeclaredAnalysis, shared: SharedCells, endpoints: Sequence[Endpoint], rules: GateRules
-) -> str:
+def _statement(declared: DeclaredAnalysis, shared: SharedCells, endpoints: Sequence[Endpoint], rules: GateRules) -> str:
     taus = [e.tau_s for e in endpoints if e.tau_s is not None]
     tau = f'tau {taus[0]:g} s; ' if taus else ''
     arms = 'paired by start state' if shared.is_paired else 'independent arms'
@@ -262,9 +260,7 @@ def _gate_arm(arm: Arm, n_compared: int) -> GateArm:
     )
 
 
-def _notes(
-    new: Arm, reference: Arm, shared: SharedCells, rules: GateRules, plan: AnalysisPlan
-) -> list[str]:
+def _notes(new: Arm, reference: Arm, shared: SharedCells, rules: GateRules, plan: AnalysisPlan) -> list[str]:
     notes = []
     everyone = (*_new(shared), *_old(shared))
     if plan.tau_s is None and 'speed' in _asked(rules) and all(e.duration_s is not None for e in everyone):

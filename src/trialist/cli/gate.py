@@ -45,7 +45,7 @@ def gate(
 
     Example: `trialist gate runs/new --baseline runs/main --format markdown -o comment.md`
     """
-    from trialist.analysis.arm import AmbiguousArm
+    from trialist.analysis.arm import AmbiguousArmError
     from trialist.analysis.gate import GateRules, gate_stores
     from trialist.cli.source import named_changes
     from trialist.cli.store import parse_where
@@ -68,7 +68,7 @@ def gate(
             read_store(store), read_store(baseline), policy=policy, baseline_policy=baseline_policy, rules=rules,
             where=parse_where(where) or None, **named_changes(registry=registry),
         )  # fmt: skip
-    except AmbiguousArm as error:
+    except AmbiguousArmError as error:
         option = '--policy' if error.what == 'candidate' else '--baseline-policy'
         raise InputError(f'{error} with {option}') from error
     text = writers[form](found, command=_command())

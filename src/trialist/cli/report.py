@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,17 +22,7 @@ from trialist.cli.source import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trialist.show.document import Document
-
-# Name -> (file suffix, the function that renders it).
-FORMATS = {
-    'html': ('.html', 'trialist.show.page:render_html'),
-    'md': ('.md', 'trialist.show.markdown:render_markdown'),
-    'latex': ('.tex', 'trialist.show.latex:render_latex'),
-    'json': ('.json', 'trialist.show.document_json:render_json'),
-}
 
 DEFAULT_PAGE = Path('report.html')
 
@@ -71,13 +61,14 @@ def report(
     from trialist.show.file import check_target
     from trialist.show.page_link import check_explorer
     from trialist.show.report import trial_document
+    from trialist.show.report_file import choose_format
 
     chosen = choose_format(form, output)
     if output is not None or chosen == 'html':
         check_target(output or DEFAULT_PAGE)
     if explorer:
         check_explorer(explorer)
-    changes = {
+    changes: dict[str, Any] = {
         'tau': tau, 'alpha': alpha, 'baseline': baseline, 'pairing': pairing, 'registry': registry,
         'resamples': resamples, 'seed': seed,
     }  # fmt: skip
@@ -98,33 +89,12 @@ def report(
     write_document(document, chosen, output)
 
 
-def choose_format(form: str | None, output: Path | None) -> str:
-    """The format asked for, else that of the file's suffix, else HTML."""
-    from trialist.errors import InputError, UnknownName
-
-    if form is not None:
-        if form not in FORMATS:
-            raise UnknownName('report format', form, FORMATS)
-        return form
-    if output is None:
-        return 'html'
-    for name, (suffix, _) in FORMATS.items():
-        if output.suffix.lower() == suffix:
-            return name
-    known = ', '.join(suffix for suffix, _ in FORMATS.values())
-    raise InputError(f'{output}: wanted a file ending in one of {known}, or --format')
-
-
 def write_document(document: Document, form: str, output: Path | None) -> None:
     """Write the document; without a file HTML goes to report.html, the others to the standard output."""
-    import importlib
-
     from trialist.show.file import write_file
+    from trialist.show.report_file import render_document
 
-    _, target = FORMATS[form]
-    module, _, name = target.partition(':')
-    render: Callable[[Document], str] = getattr(importlib.import_module(module), name)
-    text = render(document)
+    text = render_document(document, form)
     if output is None and form != 'html':
         typer.echo(text, nl=False)
         return

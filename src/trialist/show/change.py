@@ -21,9 +21,9 @@ from trialist.show.document import (
     paragraph,
     used_definitions,
 )
-from trialist.show.policy_look import policy_colors
 from trialist.show.glossary import glossary
 from trialist.show.phrase import listed, number, only_text, plural, policy_name
+from trialist.show.policy_look import policy_colors
 from trialist.show.table import Cell, Column, Table, table
 
 # Metric -> its name, its unit, by what it is multiplied for people, its format, its definition.

@@ -9,7 +9,16 @@ from trialist.analysis import Absent, Analysis, Frame
 from trialist.episodes import Episode
 from trialist.planning.analysis_plan import EndpointName
 from trialist.show import report_chart as charts
-from trialist.show.document import Block, ChartBlock, Document, Section, TableBlock, paragraph, section, used_definitions
+from trialist.show.document import (
+    Block,
+    ChartBlock,
+    Document,
+    Section,
+    TableBlock,
+    paragraph,
+    section,
+    used_definitions,
+)
 from trialist.show.glossary import glossary
 from trialist.show.phrase import only_text, plural
 from trialist.show.policy_look import policy_colors
@@ -118,7 +127,7 @@ def _detail(analysis: Analysis, frame: Frame) -> list[Section]:
         return []
     strata = sorted({s for cells in frame.cells.values() for s in cells})
     policies = (*shown_order(analysis, frame), *frame.apart)
-    cells = [ChartBlock(charts.success_grid(rates, policies, strata)), cell_block(analysis, frame, rates)]
+    cells: list[Block] = [ChartBlock(charts.success_grid(rates, policies, strata)), cell_block(analysis, frame, rates)]
     tasks: list[Block] = [
         task_block(analysis, frame, rates) or paragraph('Strata are the tasks: the cells above are their rows.')
     ]

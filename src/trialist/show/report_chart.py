@@ -33,7 +33,7 @@ ENDS = {
     End.SUCCESS: 'done', End.DROP: 'dropped', End.SAFETY_STOP: 'safety stop', End.FAILURE: 'failed',
     End.TIME_OUT: 'timed out',
 }  # fmt: skip
-UNDER_WAY = 'under way at tau'
+UNDER_WAY = 'under way'
 SHARED_LETTER = 'Policies sharing a letter are not significantly different.'
 Colors = Mapping[str, str]
 
@@ -104,15 +104,22 @@ def curve_chart(
 
 
 def incidence_chart(found: Mapping[str, Incidence], policies: Sequence[str]) -> Chart:
-    """How operations ended by tau."""
-    bars = []
-    for policy in policies:
+    """How operations ended: by the end of observation, and by tau."""
+
+    def bar(policy: str, *, at_tau: bool) -> StackedBar:
         incidence = found[policy]
-        shares = [Share(ENDS[c], incidence.causes[c].by_tau) for c in CAUSES]
-        bars.append(StackedBar(policy, (*shares, Share(UNDER_WAY, incidence.under_way_at_tau))))
+        ends_ = [incidence.causes[c].by_tau if at_tau else incidence.causes[c].chance[-1] for c in CAUSES]
+        rest = incidence.under_way_at_tau if at_tau else incidence.under_way[-1]
+        shares = [Share(ENDS[c], share) for c, share in zip(CAUSES, ends_, strict=True)]
+        return StackedBar(policy, (*shares, Share(UNDER_WAY, rest)))
+
+    panels = {
+        'by the end': [bar(p, at_tau=False) for p in policies], 'by tau': [bar(p, at_tau=True) for p in policies]
+    }  # fmt: skip
     return stacked_bar_chart(
-        'failure-chart', bars, title='How operations end by tau', x_label='share of operations',
-        causes=[*ENDS.values(), UNDER_WAY], note='Cumulative incidence (Aalen-Johansen), the mean over strata.',
+        'failure-chart', panels, title='How operations end', x_label='share of operations',
+        causes=[*ENDS.values(), UNDER_WAY],
+        note='Cumulative incidence (Aalen-Johansen), the mean over strata, by the end of observation or by tau.',
     )  # fmt: skip
 
 

@@ -77,17 +77,19 @@ def correction_text(found: EndpointPairs) -> str:
 
 
 def _sentences(found: EndpointPairs, analysis: Analysis, frame: Frame) -> list[Paragraph]:
-    """Every verdict in a sentence; with very many pairs, those that name a winner or depend on the stratum."""
+    """Every verdict on a primary endpoint in a sentence.
+
+    With very many pairs, and on secondary endpoints, only those that name a winner or depend on the stratum.
+    """
     assert not isinstance(analysis.pairs, Absent)
     every = found.oriented()
     told = every
-    if len(every) > MOST_SENTENCES:
+    if len(every) > MOST_SENTENCES or not found.is_primary:
         told = tuple(p for p in every if p.verdict in (Verdict.BETTER, Verdict.DEPENDS))[:MOST_SENTENCES]
-    said = [
-        paragraph(*pair_words(p, found, n_strata=len(frame.strata), time=_times_of(p, analysis))) for p in told
-    ]
+    said = [paragraph(*pair_words(p, found, n_strata=len(frame.strata), time=_times_of(p, analysis))) for p in told]
     if len(told) < len(every):
-        said.append(paragraph(f'{plural(len(every) - len(told), "further pair")} in the table below.'))
+        rest = plural(len(every) - len(told), 'further pair') if told else f'No winner in {plural(len(every), "pair")}'
+        said.append(paragraph(f'{rest}: see the table.'))
     return said
 
 

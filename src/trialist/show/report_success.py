@@ -48,8 +48,11 @@ def success_table(analysis: Analysis, frame: Frame, rates: Rates) -> Table:
     columns: list[str | Column] = ['policy', 'letters', Column('episode success (%)', '.1f'), Column('low', '.1f')]
     columns += [Column('high', '.1f'), 'successes', 'episodes', 'units']
     level = f'{100 * analysis.plan.level:g} %'
-    kind = 'Wilson' if len(frame.strata) == 1 and all(r.n == pooled_count(rates, p)[1] for p, r in rates.macro.items()) \
+    kind = (
+        'Wilson'
+        if len(frame.strata) == 1 and all(r.n == pooled_count(rates, p)[1] for p, r in rates.macro.items())
         else 'jackknife-t with an allowance for what was not seen'
+    )
     note = f'The mean over strata of equal weight; {level} intervals: {kind}. Units are {analysis.plan.unit}s.'
     if letters:
         note += ' Policies sharing a letter are not significantly different.'

@@ -199,8 +199,7 @@ def _cause(
     area: Interval | None = None
     if has_intervals:
         moved = [
-            c.influence(k, part, at, float(tau))
-            for c, part, at, tau in zip(curves, parts, asked, taus, strict=True)
+            c.influence(k, part, at, float(tau)) for c, part, at, tau in zip(curves, parts, asked, taus, strict=True)
         ]
         ones = np.ones(len(taus))
         band = [_rule_interval(values[:, t], [m[:, t] for m in moved], ones, level) for t in range(values.shape[1])]
