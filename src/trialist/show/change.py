@@ -195,7 +195,8 @@ def _unresolved(change: StoreChange) -> list[Paragraph]:
     low, high = (number(100 * end, '+.1f', 'interval') for end in widest.interval)
     return [
         paragraph(
-            'Unresolved is not unchanged: the ', Words('episode success', 'success'), ' of ', policy_name(widest.policy),
+            'Unresolved is not unchanged: the ', Words('episode success', 'success'), ' of ',
+            policy_name(widest.policy),
             ' may have moved by anything from ', low, ' to ', high, ' points.',
         )
     ]  # fmt: skip

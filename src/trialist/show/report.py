@@ -80,9 +80,8 @@ def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
     made = [*_leading(analysis, frame, colors), resolution_section(analysis, frame)]
     if EndpointName.SUCCESS not in analysis.primary:
         made.append(_success_section(analysis, frame, colors))
-    for endpoint in analysis.secondary:
-        if endpoint is EndpointName.SCORE:
-            made.append(section('score', 'Score', endpoint_blocks(analysis, frame, endpoint)))
+    if EndpointName.SCORE in analysis.secondary:
+        made.append(section('score', 'Score', endpoint_blocks(analysis, frame, EndpointName.SCORE)))
     made += [_safety_section(analysis, frame, colors), _robustness_section(analysis, colors)]
     made.append(section('failures', 'Failures', failure_blocks(analysis, frame)))
     return [*made, *_detail(analysis, frame), *ends]

@@ -150,8 +150,8 @@ def pareto_chart(safety: SafetyPart, colors: Colors) -> Chart:
             )
         )  # fmt: skip
     return scatter_chart(
-        'pareto-chart', panels, title='Episode success against safety', x_label='episode success (%)', y_label='safe episodes (%)',
-        x_range=(0.0, 100.0), y_range=(0.0, 100.0), number_format='.0f', colors=colors,
+        'pareto-chart', panels, title='Episode success against safety', x_label='episode success (%)',
+        y_label='safe episodes (%)', x_range=(0.0, 100.0), y_range=(0.0, 100.0), number_format='.0f', colors=colors,
         note='Up and to the right is better. No policy on the line is beaten in both by another. Wilson intervals.',
     )  # fmt: skip
 

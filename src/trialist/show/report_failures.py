@@ -15,8 +15,8 @@ from trialist.timing import FailureModes
 from trialist.timing.incidence import CAUSES, Incidence
 
 INCIDENCE_DEFINITIONS = {
-    'by the end (%)': 'incidence', 'by tau (%)': 'incidence', 'low': 'interval', 'high': 'interval', 'time lost (s)': 'time-lost',
-    'lost low': 'interval', 'lost high': 'interval', 'operations': 'operation',
+    'by the end (%)': 'incidence', 'by tau (%)': 'incidence', 'low': 'interval', 'high': 'interval',
+    'time lost (s)': 'time-lost', 'lost low': 'interval', 'lost high': 'interval', 'operations': 'operation',
 }  # fmt: skip
 EPISODE_DEFINITIONS = {
     'operations': 'operation', 'episodes': 'episode', 'ghosts (%)': 'ghost', 'hard failure (%)': 'hard-failure',
@@ -57,7 +57,8 @@ def incidence_table(
             is_done = cause is CAUSES[0]
             lost: tuple[Cell, ...] = (None, None, None) if is_done else (c.time_lost_s, *ends(c.time_lost_interval))
             rows.append((
-                policy, charts.ENDS[cause], 100 * c.chance[-1], 100 * c.by_tau, *ends(c.by_tau_interval, 100.0), *lost, c.n_operations
+                policy, charts.ENDS[cause], 100 * c.chance[-1], 100 * c.by_tau,
+                *ends(c.by_tau_interval, 100.0), *lost, c.n_operations,
             ))  # fmt: skip
             filters.append(of_policies(frame, policy))
     columns: list[str | Column] = ['policy', 'end']

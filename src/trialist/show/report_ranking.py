@@ -13,8 +13,8 @@ from trialist.show.table import Cell, Column, Table, table, without_empty
 RULE = 'jackknife-t with an allowance for failures not yet seen, by start state where starts repeat'
 RANKING_DEFINITIONS = {
     'letters': 'letters', 'RMST (s)': 'rmst', 'RMST low': 'interval', 'RMST high': 'interval', 'HRT (%)': 'hrt',
-    'HRT low': 'interval', 'HRT high': 'interval', 'done by tau (%)': 'curve', 'episode success (%)': 'success', 'median (s)': 'median',
-    'hard failure (%)': 'hard-failure', 'intervention (%)': 'intervention', 'episodes': 'episode',
+    'HRT low': 'interval', 'HRT high': 'interval', 'done by tau (%)': 'curve', 'episode success (%)': 'success',
+    'median (s)': 'median', 'hard failure (%)': 'hard-failure', 'intervention (%)': 'intervention', 'episodes': 'episode',
     'invalid': 'invalid',
 }  # fmt: skip
 COUNTED = {'episodes', 'invalid', 'letters'}
