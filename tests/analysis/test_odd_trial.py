@@ -124,6 +124,16 @@ def test_the_reference_alone_is_not_a_tested_policy(tmp_path: Path) -> None:
     assert 'human succeeded in 3 of 3 valid episodes' in lead_of(report)[0]
 
 
+def test_a_reference_that_was_run_elsewhere_leaves_the_ranking_whole(tmp_path: Path) -> None:
+    tested = [ended(p, i, 'success', 5.0 + i, stratum='desk') for p in 'ab' for i in range(5)]
+    human = [ended('human', i, 'success', 2.0, stratum='floor', is_reference=True) for i in range(5)]
+    report = report_of(tmp_path, [*tested, *human])
+    document = trial_document(report)
+    assert present(report.ranking).order == ('a', 'b')
+    for render in (render_html, render_markdown, render_latex, render_json):
+        assert 'human' in render(document)
+
+
 def test_mixed_time_caps_compare_at_the_cap_that_all_had(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     long = [rollout('a', i, rng) for i in range(6)]

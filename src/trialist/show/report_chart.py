@@ -40,7 +40,7 @@ Colors = Mapping[str, str]
 
 def ranking_chart(ranking: Ranking, letters: Mapping[str, str], colors: Colors) -> Chart:
     """RMST of every ranked policy with its interval and letters: over all strata, and in each."""
-    policies = (*((ranking.reference,) if ranking.reference else ()), *ranking.order)
+    policies = [p for p in (ranking.reference, *ranking.order) if p is not None and p in ranking.scores]
     panels = {ALL_STRATA: [_row(p, ranking.scores[p].macro['rmst_s'], letters.get(p, '')) for p in policies]}
     if len(ranking.strata) > 1:
         for stratum in ranking.strata:

@@ -14,15 +14,15 @@ RULE = 'jackknife-t with an allowance for failures not yet seen, by start state 
 RANKING_DEFINITIONS = {
     'letters': 'letters', 'RMST (s)': 'rmst', 'RMST low': 'interval', 'RMST high': 'interval', 'HRT (%)': 'hrt',
     'HRT low': 'interval', 'HRT high': 'interval', 'done by tau (%)': 'curve', 'episode success (%)': 'success',
-    'median (s)': 'median', 'hard failure (%)': 'hard-failure', 'intervention (%)': 'intervention', 'episodes': 'episode',
-    'invalid': 'invalid',
+    'median (s)': 'median', 'hard failure (%)': 'hard-failure', 'intervention (%)': 'intervention',
+    'episodes': 'episode', 'invalid': 'invalid',
 }  # fmt: skip
 COUNTED = {'episodes', 'invalid', 'letters'}
 
 
 def ranking_blocks(analysis: Analysis, ranking: Ranking, frame: Frame) -> list[Block]:
     """The ranking, one tau per stratum where they differ, and policies without a valid episode."""
-    ranked = (*((ranking.reference,) if ranking.reference else ()), *ranking.order)
+    ranked = ranked_policies(ranking)
     filters = [of_policies(frame, policy) for policy in ranked]
     shown = ranking_table(analysis, ranking)
     blocks: list[Block] = [table_block('ranking-table', shown, RANKING_DEFINITIONS, episodes=filters)]
@@ -34,10 +34,15 @@ def ranking_blocks(analysis: Analysis, ranking: Ranking, frame: Frame) -> list[B
     return blocks
 
 
+def ranked_policies(ranking: Ranking) -> tuple[str, ...]:
+    """The reference, where it was scored on these strata, and the ranked policies, best first."""
+    return tuple(p for p in (ranking.reference, *ranking.order) if p is not None and p in ranking.scores)
+
+
 def ranking_table(analysis: Analysis, ranking: Ranking) -> Table:
     """The reference first, then the shortest macro mean time; policies that stand apart are not in it."""
     letters = letters_of(analysis, EndpointName.TIME)
-    policies = (*((ranking.reference,) if ranking.reference else ()), *ranking.order)
+    policies = ranked_policies(ranking)
     rows = [_ranking_row(policy, analysis, ranking, letters.get(policy)) for policy in policies]
     columns = [n if n in COUNTED else Column(n, '.1f') for n in RANKING_DEFINITIONS]
     times = ranking.times
@@ -208,7 +213,7 @@ def condition_block(frame: Frame) -> list[Block]:
     return [paragraph(f'Ranked by the episodes of {told}.')]
 
 
-def pooled_count(rates: Rates, policy: str) -> tuple[int, int]:
-    """(successes, episodes) of a policy over the strata that it is judged on."""
-    count = rates.counts[policy, ALL_STRATA]
-    return count.count, count.n
+def pooled_count(rates: Rates, policy: str) -> tuple[int | None, int | None]:
+    """(successes, episodes) of a policy over the strata that it is judged on; nothing where it has none of them."""
+    count = rates.counts.get((policy, ALL_STRATA))
+    return (None, None) if count is None else (count.count, count.n)
