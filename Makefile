@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test setup check study bench generated lock system peers clean
+.PHONY: demo test setup check study grid bench generated lock system peers clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -21,6 +21,10 @@ check: $(STAMP)
 
 study: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study
+
+# Every verdict path over a grid of simulated worlds, about ten minutes; it resumes where it stopped.
+grid: $(STAMP)
+	$(BIN)/python -m trialist.testing.grid
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

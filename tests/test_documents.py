@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import importlib.util
 import re
@@ -39,9 +40,30 @@ def test_every_verb_has_an_example() -> None:
 
 
 def public_surface() -> list[tuple[str, str]]:
-    text = (ROOT / 'docs' / 'reference' / 'python.md').read_text(encoding='utf-8')
-    rows = re.findall(r'^\| `(trialist[\w.]*)` \| (.+) \|$', text, flags=re.MULTILINE)
-    return [(room, name) for room, names in rows for name in re.findall(r'`(\w+)`', names)]
+    return [(room, name) for room, names in tool('python_reference').SURFACE.items() for name in names]
+
+
+def test_the_python_reference_is_that_of_the_docstrings() -> None:
+    written = (ROOT / 'docs' / 'reference' / 'python.md').read_text(encoding='utf-8')
+    assert written == tool('python_reference').reference(), (
+        'run: python tools/python_reference.py > docs/reference/python.md'
+    )
+
+
+def test_examples_in_the_python_reference_run() -> None:
+    result = doctest.testfile(str(ROOT / 'docs' / 'reference' / 'python.md'), module_relative=False, encoding='utf-8')
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_every_name_that_a_how_to_imports_is_in_the_reference() -> None:
+    known = {(room, name) for room, name in public_surface()}
+    for page in (ROOT / 'docs' / 'how-to').glob('*.md'):
+        for room, names in re.findall(
+            r'^(?:>>> )?from (trialist[\w.]*) import (.+)$', page.read_text(), flags=re.MULTILINE
+        ):
+            for name in re.findall(r'\w+', names.partition('#')[0]):
+                assert (room, name) in known, f'{page.name}: {room}.{name}'
 
 
 @pytest.mark.parametrize(('room', 'name'), public_surface())

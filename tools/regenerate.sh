@@ -5,3 +5,4 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 "$python" tools/import_contracts.py > .importlinter
 "$python" tools/cli_reference.py > docs/reference/cli.md
+"$python" tools/python_reference.py > docs/reference/python.md

@@ -37,7 +37,13 @@ def test_examples_in_docstrings_are_true(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    'page', ['concepts/intervals-and-tests.md', 'concepts/sequential.md', 'how-to/choose-a-sample-size.md']
+    'page',
+    [
+        'concepts/verdicts.md',
+        'concepts/intervals-and-tests.md',
+        'concepts/sequential.md',
+        'how-to/choose-a-sample-size.md',
+    ],
 )
 def test_examples_in_documents_are_true(page: str) -> None:
     result = doctest.testfile(str(DOCS / page), module_relative=False, encoding='utf-8')

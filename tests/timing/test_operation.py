@@ -70,6 +70,30 @@ def test_a_failure_is_a_ghost_unless_the_record_says_that_it_could_be_mended(fla
     assert rows(episode('failure', 12, is_unrecoverable=flag)) == [wanted]
 
 
+@pytest.mark.parametrize(
+    ('duration_s', 'flag', 'wanted'),
+    [
+        (12.0, None, (INF, True, 'failure')),
+        (12.0, False, (12.0, False, 'tail')),
+        (60.0, None, (60.0, False, 'tail')),
+        (59.9, None, (59.9, False, 'tail')),  # a control step before the cap
+        (60.0, True, (INF, True, 'failure')),
+    ],
+)
+def test_a_failure_at_the_time_cap_is_a_time_out(duration_s: float, flag: bool | None, wanted: object) -> None:
+    assert rows(episode('failure', duration_s, is_unrecoverable=flag, time_cap_s=60.0)) == [wanted]
+
+
+def test_what_was_lost_before_the_cap_is_told_from_what_the_clock_ended() -> None:
+    made = [episode('timeout', d, time_cap_s=60.0) for d in (60.0, 20.0)] + [
+        episode('timeout', 30.0),
+        episode('success', 9.0),
+    ]
+    found = operations([*made, episode('failure', 5.0, is_unrecoverable=False, time_cap_s=60.0)])
+    assert found.lost is not None
+    assert found.lost.tolist() == [False, True, False, False, True]
+
+
 def test_single_operation_hosts_are_the_case_of_one() -> None:
     assert rows(episode('success', 7.5)) == [(7.5, True, 'placement')]
     assert rows(episode('success', 7.5, items=1, items_placed=1)) == [(7.5, True, 'placement')]

@@ -250,3 +250,19 @@ def test_clustered_bands_are_wider_than_greenwood_when_operations_cluster(found:
     assert np.all(everywhere.low <= everywhere.high)
     with pytest.raises(InputError, match='pass rng'):
         curve_band(own, kind='bootstrap')
+
+
+def test_the_macro_time_between_failures_is_a_ratio_of_means() -> None:
+    """A policy that loses one of eight items in one stratum and none in the other had an infinite mean of ratios."""
+    made = []
+    for stratum, lost in (('cup', 0), ('bowl', 2)):
+        for k in range(8):
+            outcome = 'failure' if k < lost else 'success'
+            made.append(
+                Episode(
+                    policy='p', task='t', stratum=stratum, outcome=outcome, duration_s=10.0, seed=k, time_cap_s=60.0
+                )
+            )
+    found = score_cohort(cohorts(made)['p'], scale=Scale(tau_s=60.0), n_resamples=50, rng=np.random.default_rng(0))
+    assert found.cells['cup']['mtbf_s'].value == INF
+    assert found.macro['mtbf_s'].value == pytest.approx(((10 + (6 * 10 + 2 * 60) / 8) / 2) / 0.125)

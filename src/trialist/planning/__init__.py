@@ -1,5 +1,6 @@
 """How many episodes, what they can resolve, and when a trial may stop: sizes, power and sequential rules."""
 
+from trialist.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, declared_analysis
 from trialist.planning.arms import ArmPair, SequentialArms, sequential_arms
 from trialist.planning.assumed import AssumedCell, AssumedCurve, assumed_cells, assumed_operations, lognormal_curve
 from trialist.planning.bridge import design_effect
@@ -13,6 +14,7 @@ from trialist.planning.group_sequential import (
     operating_characteristics,
     spending_bounds,
 )
+from trialist.planning.horizon import HorizonCheck, check_horizon
 from trialist.planning.more_episodes import (
     MoreEpisodes,
     Standing,
@@ -24,6 +26,8 @@ from trialist.planning.more_episodes import (
 from trialist.planning.plan_size import PlanSize, plan_size, plan_sizes
 from trialist.planning.power import BridgePower, NeededEpisodes, bridge_power, needed_episodes
 from trialist.planning.promptness import promptness
+from trialist.planning.repeat import UnitScores, unit_scores
+from trialist.planning.safe_logrank import LogrankLook, SafeLogrank, safe_logrank
 from trialist.planning.sample_size import (
     barnard_power,
     barnard_sample_size,
@@ -40,31 +44,44 @@ from trialist.planning.sample_size import (
 )
 from trialist.planning.sequential import Decision, Look, SequentialComparison, sequential_comparison
 from trialist.planning.sequential_power import SequentialPower, sequential_power
+from trialist.planning.success_size import (
+    exact_pairs_power,
+    exact_pairs_size,
+    exact_success_power,
+    exact_success_size,
+)
 from trialist.planning.survey import FieldPosition, SurveyedPaper, field_position, read_survey
 from trialist.planning.watch import WatchedScore, WatchedTrial, episode_promptness, watch_trial
 
 __all__ = [
+    'AnalysisPlan',
     'ArmPair',
     'AssumedCell',
     'AssumedCurve',
     'BridgePower',
     'Calibration',
     'Decision',
+    'DeclaredAnalysis',
     'DesignCalibration',
     'DetectionRow',
     'DetectionStudy',
+    'EndpointName',
     'FieldPosition',
     'GroupSequential',
+    'HorizonCheck',
+    'LogrankLook',
     'Look',
     'MoreEpisodes',
     'NeededEpisodes',
     'NullSetup',
     'PlanSize',
+    'SafeLogrank',
     'SequentialArms',
     'SequentialComparison',
     'SequentialPower',
     'Standing',
     'SurveyedPaper',
+    'UnitScores',
     'WatchedScore',
     'WatchedTrial',
     'assumed_cells',
@@ -73,11 +90,17 @@ __all__ = [
     'barnard_sample_size',
     'bridge_power',
     'calibrate_design_effect',
+    'check_horizon',
     'cluster_sample_size',
+    'declared_analysis',
     'design_effect',
     'detection_rate',
     'drift_for_power',
     'episode_promptness',
+    'exact_pairs_power',
+    'exact_pairs_size',
+    'exact_success_power',
+    'exact_success_size',
     'field_position',
     'group_sequential',
     'lognormal_curve',
@@ -97,6 +120,7 @@ __all__ = [
     'promptness',
     'rate_standing',
     'read_survey',
+    'safe_logrank',
     'sequential_arms',
     'sequential_comparison',
     'sequential_power',
@@ -104,6 +128,7 @@ __all__ = [
     'time_standing',
     'two_proportion_power',
     'two_proportion_sample_size',
+    'unit_scores',
     'watch_trial',
     'wilson_sample_size',
 ]

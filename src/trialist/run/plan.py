@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trialist.declaration import read_table
 from trialist.episodes.episode import ParameterValue
 from trialist.episodes.provenance import PolicyCard
-from trialist.declaration import read_table
 from trialist.errors import InputError, UnknownName
 from trialist.planning.analysis_plan import AnalysisPlan
 

@@ -17,6 +17,15 @@ from trialist.stats.aggregate import (
     probability_of_improvement,
     rank_policies,
 )
+from trialist.stats.allowance import (
+    MacroArm,
+    MacroDifference,
+    Spread,
+    allowance_factor,
+    fewest_units,
+    macro_difference,
+    macro_interval,
+)
 from trialist.stats.bayes import BetaPosterior, chance_better, difference_credible, success_posterior
 from trialist.stats.bootstrap import (
     Bootstrap,
@@ -28,7 +37,9 @@ from trialist.stats.bootstrap import (
 )
 from trialist.stats.estimate import Estimate, Rate, absent_estimate
 from trialist.stats.exact import barnard, barnard_p_values, barnard_region, exact_mcnemar
+from trialist.stats.interaction import gail_simon, reversal_p_value
 from trialist.stats.interval import Interval, Significance
+from trialist.stats.macro_ratio import RatioCells, macro_ratio, macro_ratio_bounds
 from trialist.stats.mean_ratio import MeanCell, RatioNonInferiority, clustered_covariance, ratio_noninferiority
 from trialist.stats.multiplicity import bonferroni, different_matrix, holm, letter_groups
 from trialist.stats.noninferiority import (
@@ -39,7 +50,18 @@ from trialist.stats.noninferiority import (
     rate_difference_interval,
 )
 from trialist.stats.permutation import Permutation, label_permutation, sign_flip
+from trialist.stats.price import Price, price, tau_warning
 from trialist.stats.proportion import clopper_pearson, jeffreys, newcombe, newcombe_paired, wilson
+from trialist.stats.success_pair import (
+    SuccessPair,
+    SuccessTest,
+    UnitShares,
+    clustered_success,
+    independent_success,
+    paired_success,
+    stratified_exact,
+    unit_shares,
+)
 from trialist.stats.verdict import Verdict
 from trialist.stats.wald import Wald, clustered_wald, paired_wald, two_sample_wald, welch
 
@@ -50,19 +72,28 @@ __all__ = [
     'Bootstrap',
     'Estimate',
     'Interval',
+    'MacroArm',
+    'MacroDifference',
     'MeanCell',
     'NonInferiority',
     'PairCounts',
     'Permutation',
+    'Price',
     'Profile',
     'Ranks',
     'Rate',
+    'RatioCells',
     'RatioNonInferiority',
     'Significance',
+    'Spread',
+    'SuccessPair',
+    'SuccessTest',
+    'UnitShares',
     'Verdict',
     'Wald',
     'absent_estimate',
     'aggregate',
+    'allowance_factor',
     'barnard',
     'barnard_p_values',
     'barnard_region',
@@ -72,17 +103,25 @@ __all__ = [
     'clopper_pearson',
     'cluster_bootstrap',
     'clustered_covariance',
+    'clustered_success',
     'clustered_wald',
     'difference_credible',
     'different_matrix',
     'exact_mcnemar',
+    'fewest_units',
+    'gail_simon',
     'holm',
     'improvement_chance',
+    'independent_success',
     'iqm',
     'jackknife_statistics',
     'jeffreys',
     'label_permutation',
     'letter_groups',
+    'macro_difference',
+    'macro_interval',
+    'macro_ratio',
+    'macro_ratio_bounds',
     'mcnemar_sample_size',
     'mean_score',
     'median_score',
@@ -90,17 +129,23 @@ __all__ = [
     'newcombe_paired',
     'noninferiority',
     'optimality_gap',
+    'paired_success',
     'paired_wald',
     'performance_profile',
+    'price',
     'probability_of_improvement',
     'rank_policies',
     'rate_difference_interval',
     'ratio_noninferiority',
     'resample_counts',
+    'reversal_p_value',
     'sequential_comparison',
     'sign_flip',
+    'stratified_exact',
     'success_posterior',
+    'tau_warning',
     'two_sample_wald',
+    'unit_shares',
     'weighted_mean',
     'welch',
     'wilson',

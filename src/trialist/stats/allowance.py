@@ -76,7 +76,10 @@ class Spread:
 
     def degrees(self, unseen: float) -> float:
         """Satterthwaite's degrees of freedom with `unseen` added to the variance as a known part."""
-        return float(satterthwaite(self.terms, self.dof, unseen))
+        # Exact sums, so that the order of arms and strata changes no digit.
+        below = math.fsum((self.terms**2 / self.dof).tolist())
+        degrees = (self.variance + unseen) ** 2 / below if below > 0 else ENDLESS
+        return min(max(degrees, float(self.dof.min())), ENDLESS)
 
 
 def satterthwaite(terms: FloatArray, dof: FloatArray, unseen: Numbers) -> FloatArray:

@@ -33,7 +33,9 @@ from trialist.stats.noninferiority import ArmCounts, PairCounts, rate_difference
 
 Table = tuple[int, int, int, int]  # successes and episodes of a, then of b
 MOST_ROUNDS = 200
-LATTICE = 200_000
+MOST_PRODUCTS = 2_000_000
+LATTICE = 20_000  # steps of a difference of 1
+NEGLIGIBLE = 1e-18
 
 
 class SuccessTest(enum.StrEnum):
@@ -69,30 +71,67 @@ def _conditional(tables: Sequence[Table]) -> tuple[FloatArray, FloatArray, float
     """The values the macro difference can take given each stratum's total, their chances, and the value observed."""
     if not tables:
         raise InputError('no stratum was given: there is no difference of nothing')
-    parts, observed = [], 0.0
+    parts = []
     for x1, n1, x2, n2 in tables:
         check_successes(x1, n1, names=('x1', 'n1')), check_successes(x2, n2, names=('x2', 'n2'))
-        least, most = max(0, x1 + x2 - n2), min(n1, x1 + x2)
-        k = np.arange(least, most + 1)
+        k = np.arange(max(0, x1 + x2 - n2), min(n1, x1 + x2) + 1)
         moves = (k / n1 - (x1 + x2 - k) / n2) / len(tables)
-        parts.append((moves, _hypergeometric(k, n1, n2, x1 + x2)))
-        observed += (x1 / n1 - x2 / n2) / len(tables)
-    return *_sum_of(parts, is_even=len({(n1, n2) for _, n1, _, n2 in tables}) == 1), observed
+        parts.append(_Part(moves, _hypergeometric(k, n1, n2, x1 + x2), x1 - int(k[0])))
+    return _summed(parts)
 
 
-def _sum_of(parts: Sequence[tuple[FloatArray, FloatArray]], *, is_even: bool) -> tuple[FloatArray, FloatArray]:
-    """The values that a sum of independent variables takes, and their chances; `is_even`: all have the same step."""
-    if is_even:
-        step = next((float(moves[1] - moves[0]) for moves, _ in parts if len(moves) > 1), 0.0)
-        chances = np.ones(1)
-        for _, own in parts:
-            chances = np.convolve(chances, own)
-        start = math.fsum(float(moves[0]) for moves, _ in parts)
-        return start + step * np.arange(len(chances)), chances
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """One stratum's contributions to the difference, their chances, and the place of the one observed."""
+
+    moves: FloatArray
+    chances: FloatArray
+    observed: int
+
+
+def _summed(parts: Sequence[_Part]) -> tuple[FloatArray, FloatArray, float]:
+    """The distribution of a sum over strata, and its observed value.
+
+    Where strata of many sizes would give too many values, each contribution is rounded to a lattice first: the test of
+    the rounded difference is as exact.
+    """
+    steps = [float(part.moves[1] - part.moves[0]) for part in parts if len(part.moves) > 1]
+    if steps and max(steps) - min(steps) <= 1e-12:
+        return _in_step(parts, steps[0])
     values, chances = np.zeros(1), np.ones(1)
-    for moves, own in parts:
-        values, chances = _convolved(values, chances, moves, own)
-    return values, chances
+    for part in parts:
+        if len(values) * len(part.moves) > MOST_PRODUCTS:
+            return _on_lattice(parts)
+        sums = np.round((values[:, None] + part.moves[None, :]).ravel(), 12)
+        joint = (chances[:, None] * part.chances[None, :]).ravel()
+        values, place = np.unique(sums, return_inverse=True)
+        chances = np.bincount(place, weights=joint, minlength=len(values)).astype(np.float64)
+    return values, chances, math.fsum(float(part.moves[part.observed]) for part in parts)
+
+
+def _in_step(parts: Sequence[_Part], step: float) -> tuple[FloatArray, FloatArray, float]:
+    """Strata of equal sizes move the difference by the same step, so that their chances convolve."""
+    chances = np.ones(1)
+    for part in parts:
+        chances = np.convolve(chances, part.chances)
+    start = math.fsum(float(part.moves[0]) for part in parts)
+    return start + step * np.arange(len(chances)), chances, start + step * sum(part.observed for part in parts)
+
+
+def _on_lattice(parts: Sequence[_Part]) -> tuple[FloatArray, FloatArray, float]:
+    steps = [np.round(part.moves * LATTICE).astype(np.int64) for part in parts]
+    reach = sum(int(np.abs(s).max()) for s in steps)
+    chances = np.zeros(2 * reach + 1)
+    chances[reach] = 1.0
+    for part, step in zip(parts, steps, strict=True):
+        moved = np.zeros_like(chances)
+        for place in np.flatnonzero(part.chances > NEGLIGIBLE):
+            shift = int(step[place])
+            source = chances[max(0, -shift) : len(chances) - max(0, shift)]
+            moved[max(0, shift) : max(0, shift) + len(source)] += part.chances[place] * source
+        chances = moved
+    values = np.arange(-reach, reach + 1) / LATTICE
+    return values, chances, sum(int(s[part.observed]) for part, s in zip(parts, steps, strict=True)) / LATTICE
 
 
 def _hypergeometric(k: IntArray, n1: int, n2: int, hits: int) -> FloatArray:
@@ -103,18 +142,6 @@ def _hypergeometric(k: IntArray, n1: int, n2: int, hits: int) -> FloatArray:
 
     total = log_choose(n1 + n2, hits)
     return np.asarray(np.exp(log_choose(n1, k) + log_choose(n2, hits - k) - total), dtype=np.float64)
-
-
-def _convolved(
-    values: FloatArray, chances: FloatArray, moves: FloatArray, own: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """The sum of two independent variables, equal values (to rounding) merged."""
-    sums = np.round((values[:, None] + moves[None, :]).ravel(), 12)
-    joint = (chances[:, None] * own[None, :]).ravel()
-    distinct, place = np.unique(sums, return_inverse=True)
-    if len(distinct) > LATTICE:
-        raise InputError(f'{len(distinct)} values of the difference: too many strata of different sizes to enumerate')
-    return distinct, np.bincount(place, weights=joint, minlength=len(distinct)).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +212,12 @@ def _marginals(pairs: Sequence[PairCounts]) -> tuple[list[tuple[PairCounts, int]
 
 def _discordant_p(pairs: Sequence[PairCounts], *, mid_p: bool) -> float:
     """Two-sided: binomial within strata, weighted by 1 / pairs, convolved; twice the smaller tail."""
-    parts, observed = [], 0.0
+    parts = []
     for c in pairs:
         apart = c.only_new + c.only_reference
         moves = (2 * np.arange(apart + 1) - apart) / (c.n * len(pairs))
-        parts.append((moves, binomial_pmf(apart, 0.5)))
-        observed += (c.only_new - c.only_reference) / (c.n * len(pairs))
-    values, chances = _sum_of(parts, is_even=len({c.n for c in pairs}) == 1)
+        parts.append(_Part(moves, binomial_pmf(apart, 0.5), c.only_new))
+    values, chances, observed = _summed(parts)
     upper, lower = float(chances[values >= observed - 1e-9].sum()), float(chances[values <= observed + 1e-9].sum())
     half = float(chances[np.abs(values - observed) <= 1e-9].sum()) / 2 if mid_p else 0.0
     return min(1.0, max(0.0, 2 * (min(upper, lower) - half)))

@@ -5,16 +5,38 @@ from typing import Any
 
 from trialist.stats import Estimate, Verdict
 from trialist.timing.band import Band, BandKind, curve_band, macro_band
+from trialist.timing.better import Better, MacroEstimate, better, endpoint_estimate, hrt_estimate, macro_estimate
 from trialist.timing.cohort import Cohort, cohorts, find_cohort, find_reference
 from trialist.timing.contrast import ScalarTest, StratumDifference, scalar_tests, stratum_differences
 from trialist.timing.curve import SuccessCurve, clustered_variance, macro_curve, rmst, success_curve
+from trialist.timing.decision import Decided, Evidence, decide
 from trialist.timing.failure import FailureModes, failure_modes
+from trialist.timing.follow_up import CommonFollowUp, common_follow_up, cut
+from trialist.timing.incidence import (
+    CauseIncidence,
+    End,
+    Endings,
+    Incidence,
+    cumulative_incidence,
+    endings,
+    endings_by_stratum,
+)
 from trialist.timing.ks import MacroKS, PValueRule, ks_distance, macro_ks
 from trialist.timing.label import LabelSensitivity, label_sensitivity, sensitivity_table
 from trialist.timing.logrank import Logrank, LogrankPair, logrank, logrank_pairs
-from trialist.timing.operation import BatchRule, Cause, Operations, operations, operations_by_stratum, pool
+from trialist.timing.operation import (
+    BatchRule,
+    Cause,
+    Operations,
+    Unit,
+    operations,
+    operations_by_stratum,
+    pool,
+    unit_of,
+)
 from trialist.timing.reference import RelativeScore, auc, curve_auc, hrt
 from trialist.timing.resample import NullMethod
+from trialist.timing.reversal import Reversal, StratumAdvantage, reversal
 from trialist.timing.scalar import (
     CohortScore,
     Scale,
@@ -26,50 +48,75 @@ from trialist.timing.scalar import (
     uph_of_successes,
 )
 from trialist.timing.tally import RecordedTime, SuccessCount, recorded_times, success_counts
+from trialist.timing.unit import Endpoint, arm_means
 
 __all__ = [
     'Band',
     'BandKind',
     'BatchRule',
+    'Better',
     'Cause',
+    'CauseIncidence',
     'Cohort',
     'CohortScore',
+    'CommonFollowUp',
+    'Decided',
+    'End',
+    'Endings',
+    'Endpoint',
     'Estimate',
+    'Evidence',
     'FailureModes',
+    'Incidence',
     'LabelSensitivity',
     'Logrank',
     'LogrankPair',
+    'MacroEstimate',
     'MacroKS',
     'NullMethod',
     'Operations',
     'PValueRule',
     'RecordedTime',
     'RelativeScore',
+    'Reversal',
     'ScalarTest',
     'Scale',
+    'StratumAdvantage',
     'StratumDifference',
     'SuccessCount',
     'SuccessCurve',
+    'Unit',
     'Verdict',
+    'arm_means',
     'auc',
+    'better',
     'bridge_power',
     'clustered_variance',
     'cohorts',
+    'common_follow_up',
     'compare_timing',
     'completion',
+    'cumulative_incidence',
     'curve_auc',
     'curve_band',
+    'cut',
+    'decide',
     'detection_rate',
+    'endings',
+    'endings_by_stratum',
+    'endpoint_estimate',
     'failure_modes',
     'find_cohort',
     'find_reference',
     'hrt',
+    'hrt_estimate',
     'ks_distance',
     'label_sensitivity',
     'logrank',
     'logrank_pairs',
     'macro_band',
     'macro_curve',
+    'macro_estimate',
     'macro_ks',
     'mtbf',
     'null_calibration',
@@ -77,6 +124,7 @@ __all__ = [
     'operations_by_stratum',
     'pool',
     'recorded_times',
+    'reversal',
     'rmst',
     'scalar_label',
     'scalar_tests',
@@ -85,6 +133,7 @@ __all__ = [
     'stratum_differences',
     'success_counts',
     'success_curve',
+    'unit_of',
     'uph_of_rmst',
     'uph_of_successes',
 ]

@@ -124,6 +124,8 @@ def better(
     first, second = arm_means(a, taus, kind), arm_means(b, taus, kind)
     rule = oriented_difference(first, second, kind, is_paired=paired)
     withheld = _withheld(first, second, taus, n_pairs=n_pairs, alpha=alpha)
+    if kind is Endpoint.HARD_FAILURE and not withheld:
+        withheld = _unlike_follow_up(a, b)
     spread = rule.spread
     return Better(
         endpoint=kind,
@@ -184,6 +186,15 @@ def _withheld(first: ArmMeans, second: ArmMeans, taus: Mapping[str, float], *, n
     return ''
 
 
+def _unlike_follow_up(a: Mapping[str, Operations], b: Mapping[str, Operations]) -> str:
+    """Why plateaus can't be compared: they are read where watching stopped."""
+    for stratum in a:
+        ends = sorted((followed_to(a[stratum]), followed_to(b[stratum])))
+        if np.isfinite(ends[1]) and ends[0] < 0.99 * ends[1]:
+            return f'{stratum} was followed to {ends[0]:g} s by one policy and to {ends[1]:g} s by the other'
+    return ''
+
+
 def _new_strata_interval(
     first: ArmMeans, second: ArmMeans, rule: MacroDifference, endpoint: Endpoint, level: float
 ) -> Interval | None:
@@ -226,7 +237,7 @@ def endpoint_estimate(
     if kind is Endpoint.HARD_FAILURE:
         return found
     short = {s: followed_to(c) for s, c in cells.items() if followed_to(c) < tau_of(tau_s, s) * (1 - 1e-9)}
-    if not short or found.withheld:
+    if not short:
         return found
     stratum, end_s = min(short.items(), key=lambda item: item[1])
     reason = f'{stratum} was followed to {end_s:g} s, less than tau = {tau_of(tau_s, stratum):g} s'

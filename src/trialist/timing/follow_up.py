@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trialist.stats.success_pair import stratified_exact
-from trialist.timing.operation import Operations
+from trialist.timing.operation import Cause, Operations
 from trialist.timing.unit import followed_to, tau_of
 
 LOSS_LEVEL = 0.2  # an unequal loss that is missed at this level does little harm
@@ -63,7 +63,10 @@ def cut(cell: Operations, at_s: float) -> Operations:
     later = cell.durations_s > at_s
     durations_s = np.where(later, at_s, cell.durations_s)
     lost = None if cell.lost is None else cell.lost & ~later
-    return replace(cell, durations_s=durations_s, observed=cell.observed & ~later, lost=lost)
+    cause = cell.cause
+    if cause is not None:
+        cause = tuple(Cause.TAIL if cut_off else c for c, cut_off in zip(cause, later.tolist(), strict=True))
+    return replace(cell, durations_s=durations_s, observed=cell.observed & ~later, lost=lost, cause=cause)
 
 
 def _lost_units(cell: Operations, at_s: float) -> int:

@@ -173,7 +173,7 @@ def cumulative_incidence(
     for tau in taus:
         check_tau(float(tau))
     asked = [np.array([*times_s, tau], dtype=np.float64) for tau in taus]
-    curves = [_Curves.of(part) for part in parts]
+    curves = [Curves.of(part) for part in parts]
     few = min(part.n_units for part in parts)
     withheld = '' if few >= FEWEST_PER_CELL else f'{few} units in a cell; at least {FEWEST_PER_CELL} are needed'
     found = {
@@ -189,7 +189,7 @@ def cumulative_incidence(
 
 
 def _cause(
-    k: int, end: End, parts: Sequence[Endings], curves: Sequence[_Curves], asked: Sequence[FloatArray],
+    k: int, end: End, parts: Sequence[Endings], curves: Sequence[Curves], asked: Sequence[FloatArray],
     taus: FloatArray, *, level: float, has_intervals: bool,
 ) -> CauseIncidence:  # fmt: skip
     """The last of the asked times of each stratum is its tau."""
@@ -219,7 +219,7 @@ def _rule_interval(values: FloatArray, influences: Sequence[FloatArray], high: F
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Curves:
+class Curves:
     """One cell's product-limit steps at its distinct times."""
 
     times_s: FloatArray  # (m,)
@@ -229,7 +229,7 @@ class _Curves:
     incidence: FloatArray  # (m, causes)
 
     @classmethod
-    def of(cls, cell: Endings) -> _Curves:
+    def of(cls, cell: Endings) -> Curves:
         times, place = np.unique(cell.times_s, return_inverse=True)
         ended = np.zeros((len(times), len(CAUSES)))
         seen = cell.cause >= 0

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.stats import Estimate, Interval
-from trialist.stats.allowance import FEWEST_PER_CELL
-from trialist.stats.macro_ratio import RatioCells, macro_ratio_bounds
+from trialist.stats import Estimate
+from trialist.timing.better import hrt_estimate
 from trialist.timing.curve import SuccessCurve, check_tau
 from trialist.timing.estimate import (
     Draws,
@@ -23,7 +22,7 @@ from trialist.timing.estimate import (
 from trialist.timing.jackknife import auc_jackknife
 from trialist.timing.operation import Operations
 from trialist.timing.resample import pair_layout, spread
-from trialist.timing.unit import UnitMeans, tau_of, unit_means
+from trialist.timing.unit import tau_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,33 +94,20 @@ def hrt(
     )
     per = {s: hrt_draws(ours[s], theirs[s], tau_of(tau_s, s)) for s in both}
     found = _relative(per, dropped, level)
-    cells = {s: _ratio_cell(model[s], reference[s], tau_of(tau_s, s)) for s in both}
     return RelativeScore(
-        macro=_with_bounds(found.macro, list(cells.values()), level),
-        per_stratum={s: _with_bounds(e, [cells[s]], level) for s, e in found.per_stratum.items()},
+        macro=_judged(found.macro, {s: model[s] for s in both}, reference, tau_s, level),
+        per_stratum={s: _judged(e, {s: model[s]}, reference, tau_s, level) for s, e in found.per_stratum.items()},
         dropped=dropped,
     )
 
 
-def _ratio_cell(model: Operations, reference: Operations, tau_s: float) -> tuple[UnitMeans, UnitMeans]:
-    return unit_means(reference, tau_s), unit_means(model, tau_s)
-
-
-def _with_bounds(found: Estimate, cells: list[tuple[UnitMeans, UnitMeans]], level: float) -> Estimate:
+def _judged(
+    found: Estimate, model: Mapping[str, Operations], reference: Mapping[str, Operations],
+    tau_s: float | Mapping[str, float], level: float,
+) -> Estimate:  # fmt: skip
     """The ratio with the rule's interval, or why there is none."""
-    fewest = min(part.n_units for pair in cells for part in pair)
-    if fewest < FEWEST_PER_CELL or any(part.value <= 0 for pair in cells for part in pair):
-        note = f'no interval: {fewest} units in a cell, at least {FEWEST_PER_CELL} are needed'
-        return replace(found, interval=None, note=found.note or note)
-    above, below = (list(side) for side in zip(*cells, strict=True))
-    ratios = RatioCells(
-        above=np.array([p.value for p in above]), below=np.array([p.value for p in below]),
-        variance_above=np.array([p.variance for p in above]), variance_below=np.array([p.variance for p in below]),
-        n_above=np.array([float(p.n_units) for p in above]), n_below=np.array([float(p.n_units) for p in below]),
-        high=np.array([p.high for p in below]),
-    )  # fmt: skip
-    low, high = macro_ratio_bounds(ratios, level=level)
-    return replace(found, interval=Interval(float(low), float(high)), n=sum(p.n_units for p in below), note='')
+    judged = hrt_estimate(model, reference, tau_s=tau_s, level=level)
+    return replace(found, interval=judged.interval, n=judged.n_units, note=judged.withheld)
 
 
 def hrt_draws(model: ResampledCell, reference: ResampledCell, tau_s: float) -> Draws:

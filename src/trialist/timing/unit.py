@@ -108,9 +108,8 @@ class ArmMeans:
         """Why the rule can't judge this arm; empty when it can."""
         for stratum, part in self.cells.items():
             if part.n_units < FEWEST_PER_CELL:
-                return (
-                    f'{_counted(part.n_units, self.unit)} in {stratum}; at least {FEWEST_PER_CELL} per cell are needed'
-                )
+                hint = ' (every episode has the same seed and instance)' if self._is_one_start(part) else ''
+                return f'{_counted(part.n_units, self.unit)} in {stratum}{hint}; at least {FEWEST_PER_CELL} are needed'
             if part.n_followed == 0:
                 return f'no operation of {stratum} was followed to its end'
         if self.unit in CENTRES and self.n_units < FEWEST_PER_CELL:

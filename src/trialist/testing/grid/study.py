@@ -30,7 +30,8 @@ from trialist.testing.grid.evaluate import (
     moves,
     reach_of,
 )
-from trialist.testing.grid.world import CENSORED, Cell, Censoring, Law, Shape, World, simulate
+from trialist.testing.grid.kernel import CENSORED
+from trialist.testing.grid.world import Cell, Censoring, Law, Shape, World, simulate
 from trialist.timing.estimate import macro_mean, resampled_cells
 from trialist.timing.ks import macro_ks
 from trialist.timing.operation import Operations
@@ -45,7 +46,7 @@ POLICIES = 6
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """Shares over the trials of one world; None where a path does not apply. `withheld` is the share without verdict."""
+    """Shares over the trials of one world; None where a path does not apply. `withheld`: those without a verdict."""
 
     world: str
     kind: str  # 'null', 'power' or 'wrong'
