@@ -32,8 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 LISTS = [
     'score S --resamples 20',
-    'score S --resamples 20 --all --failures --label camera_side',
-    'compare S act groot --resamples 20 --strata --logrank',
+    'tables scalars-by-stratum S --resamples 20',
+    'tables labels S --label camera_side --resamples 20',
+    'tables stratum-differences S --resamples 20',
+    'compare S act groot --resamples 20',
     'compare S --resamples 20',
     'store tables S',
     'import R --to X',
@@ -68,6 +70,11 @@ def test_a_verb_that_may_print_several_tables_prints_one_list(line: str, folder:
     assert isinstance(document, list)
     assert document
     assert all({'title', 'columns', 'rows', 'note'} <= shown.keys() for shown in document)
+
+
+@pytest.mark.parametrize('line', ['score S --resamples 20', 'compare S', 'tables failures S', 'watch S --once'])
+def test_the_analysis_is_a_field_of_every_table(line: str, folder: Path, tmp_path: Path) -> None:
+    assert all(shown['analysis'].startswith('Analysis: none was declared') for shown in run(line, folder, tmp_path))
 
 
 @pytest.mark.parametrize('line', SINGLES)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.cli.command import trialist
+
+from trialist.stats import wilson
 
 HEAD = 'policy,task,success,duration_s\n'
 
@@ -64,14 +67,18 @@ def write_store(folder: Path, rows: str) -> Path:
 
 def test_a_score_beyond_what_was_watched_says_so(tmp_path: Path) -> None:
     made = write_store(tmp_path, 'a,t,timeout,30,x,0\na,t,success,10,x,0\n')
-    assert 'a 30 s. Beyond' in trialist('score', made, '--resamples', 10)
-    assert 'Beyond' not in trialist('score', made, '--resamples', 10, '--tau', 30)
+    told = trialist('score', made, '--resamples', 10, '--tau', 60)
+    assert 'x is judged less far than declared: followed to 30 s, not to 60 s' in told
+    assert 'NOT AS DECLARED: tau_s = 60' in told
+    assert 'less far' not in trialist('score', made, '--resamples', 10)
 
 
 def test_one_episode_has_no_interval(tmp_path: Path) -> None:
     made = write_store(tmp_path, 'a,t,success,5,x,0\n')
-    (row,) = trialist('score', made, '--resamples', 10, '-f', 'csv').splitlines()[1:]
-    assert row.startswith('a,5.0,,,')
+    times, success = json.loads(trialist('score', made, '--resamples', 10, '-f', 'json').partition('\n')[2])
+    assert (times['rows'][0]['RMST (s)'], times['rows'][0]['RMST low']) == (5.0, None)
+    assert success['rows'][0]['success (%)'] == 100.0
+    assert success['rows'][0]['low'] == pytest.approx(100 * wilson(1, 1).low)
 
 
 def test_a_policy_that_shares_no_stratum_with_the_reference_is_still_scored(tmp_path: Path) -> None:
@@ -95,11 +102,12 @@ def test_what_never_fails_can_be_drawn(tmp_path: Path, figure: str, duration_s: 
     assert (tmp_path / 'f.png').stat().st_size > 1000
 
 
-def test_strata_of_one_policy_only_can_be_dropped_as_told(tmp_path: Path) -> None:
+def test_strata_of_one_policy_only_are_left_out_and_named(tmp_path: Path) -> None:
     rows = ''.join(f'{p},t,success,{n},{s},0\n' for p, s in (('a', 'x'), ('b', 'x'), ('b', 'y')) for n in (3, 4, 5))
     made = write_store(tmp_path, rows)
-    assert '--drop' in trialist('compare', made, 'a', 'b', '--resamples', 20, code=2)
-    assert 'not told apart' in trialist('compare', made, 'a', 'b', '--resamples', 20, '--drop')
+    told = trialist('compare', made, 'a', 'b', '--resamples', 20)
+    assert 'Not every policy was run on 1 strata (y); policies are ranked on the others.' in told
+    assert 'not significantly different' in told
 
 
 def test_names_that_look_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:

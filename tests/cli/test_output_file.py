@@ -105,8 +105,8 @@ def test_too_few_resamples_for_any_pair_are_said(store: Path, tmp_path: Path) ->
     both = Store.create(tmp_path / 's')
     found = list(read_store(store).episodes())
     both.append([*found, *(e.replace(policy='other', episode_id=f'o{i}') for i, e in enumerate(found))])
-    assert '--resamples 19 is the least' in trialist('compare', tmp_path / 's', '--resamples', 10, '--tau', 60)
-    assert 'is the least' not in trialist('compare', tmp_path / 's', '--resamples', 19, '--tau', 60)
+    assert '19 are the least that can' in trialist('compare', tmp_path / 's', '--resamples', 10, '--tau', 60)
+    assert 'are the least' not in trialist('compare', tmp_path / 's', '--resamples', 19, '--tau', 60)
 
 
 def test_before_and_after_says_what_was_chosen_and_refuses_what_it_does_not_use(store: Path, tmp_path: Path) -> None:

@@ -75,14 +75,14 @@ def test_plan_prints_what_its_claim_needs(store: Path, tmp_path: Path) -> None:
     )
     shown = trialist('plan', declared, '--power', 0.8, '--difference', 0.1, '--pilot', store)
     assert '294' in shown, 'two proportions, 0.7 against 0.8'
-    assert 'The plan has 10 a cell' in shown
+    assert 'The plan has 10 per cell' in shown
     assert 'power at 10' in shown
 
 
 def test_compare_prints_the_n_that_would_resolve(store: Path) -> None:
     shown = trialist('compare', store, 'groot', 'openpi', '--resamples', 200)
-    assert '80% power' in shown
-    assert 'N for 80' in trialist('compare', store, '--resamples', 100)
+    assert 'start states per cell for 80 % power if the difference is what was observed' in shown
+    assert 'needed N' in trialist('compare', store, '--resamples', 100)
 
 
 def test_watch_once_says_what_may_be_said(store: Path) -> None:

@@ -182,10 +182,10 @@ def test_the_wrong_kind_of_input_says_which_is_wanted(case: Showcase, tmp_path: 
         (['tables', 'survey', case.trial], 'survey wants nothing; found'),
         (['tables', 'headline', tmp_path / 'none'], 'no such file or folder'),
         (['tables', 'headline'], 'headline wants the folder of a store; found nothing'),
-        (['tables', 'claims', case.leaderboard, '-w', 'policy=x'], '--where can not choose any'),
+        (['tables', 'claims', case.leaderboard, '-w', 'policy=x'], '--where cannot choose any'),
         (['tables', 'headlines', case.trial], "did you mean 'headline'"),
         (['tables'], 'trialist tables --list'),
-        (['tables', 'labels', case.trial], 'the episodes have: camera_side, tote_side'),
+        (['tables', 'labels', case.trial], 'they have: camera_side, tote_side'),
     ):
         printed = trialist(*arguments, code=2)
         assert said in printed, printed

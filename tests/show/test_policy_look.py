@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from trialist.analysis import analyse
 from trialist.episodes import Episode, Outcome
+from trialist.errors import NotEstimable
 from trialist.show.figure import PALETTE, policy_colors, policy_looks
 from trialist.show.figure_catalog import FIGURES, FigureRequest, find_figure
 from trialist.show.request import input_of
@@ -53,11 +54,12 @@ def test_a_filter_and_another_reference_change_no_colour(case: Showcase) -> None
     request = showcase_request(case, 'cdf', draw)
     looks = request.looks()
     assert looks['human'].color == '#000000'
-    only = tuple(e for e in request.episodes if e.policy in ('human', 'smolvla'))
-    filtered = showcase_request(case, 'cdf', draw, episodes=only)
-    assert filtered.looks() == looks
-    assert showcase_request(case, 'cdf', draw, reference='act').looks() == looks
-    everyone = policy_colors(request.known_policies, reference=request.known_reference)
+    for changed in (
+        analyse(case.trial, where={'policy': ['human', 'smolvla']}), analyse(case.trial, reference='act'),
+    ):  # fmt: skip
+        assert FigureRequest(subject=changed).looks() == looks
+    analysis = request.analysis
+    everyone = policy_colors(analysis.every_policy, reference=analysis.marked_reference)
     assert everyone == {name: look.color for name, look in looks.items()}
 
 
@@ -80,7 +82,7 @@ def many_episodes(count: int = 11) -> tuple[Episode, ...]:
 
 
 def test_more_policies_than_colours_are_told_apart_by_dashes() -> None:
-    figure = find_figure('cdf')(FigureRequest(episodes=many_episodes(), n_resamples=5, tau_s=60.0))
+    figure = find_figure('cdf')(FigureRequest(subject=analyse(many_episodes(), resamples=5)))
     lines = [(line.get_color(), line._dash_pattern) for line in figure.axes[0].lines]  # type: ignore[attr-defined]
     assert len(lines) == 11
     assert len(set(map(str, lines))) == 11
@@ -97,8 +99,6 @@ def test_every_figure_declares_a_known_input() -> None:
     assert all(input_of(find_figure(name)) for name in FIGURES.names())
 
 
-def test_the_folder_is_only_asked_for_where_it_is_needed(tmp_path: Path) -> None:
-    from trialist.errors import InputError
-
-    with pytest.raises(InputError, match='reads trajectories'):
-        find_figure('placement')(FigureRequest(episodes=many_episodes(2)))
+def test_what_needs_trajectories_says_so_where_there_are_none() -> None:
+    with pytest.raises(NotEstimable):
+        find_figure('placement')(FigureRequest(subject=analyse(many_episodes(2), resamples=5)))

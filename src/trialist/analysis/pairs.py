@@ -10,10 +10,13 @@ import numpy as np
 from trialist.analysis.absent import Absent, or_absent
 from trialist.analysis.needed import NeededUnits, needed_units
 from trialist.stats import Estimate, Verdict
+from trialist.stats.argument import check_count, check_open_unit, check_rng
 from trialist.timing import Logrank, MacroKS, NullMethod, Operations, auc, logrank, macro_ks, scalar_label
 from trialist.timing.better import Better, better
+from trialist.timing.curve import check_tau
 from trialist.timing.decision import Decided, Evidence, decide
 from trialist.timing.follow_up import CommonFollowUp, common_follow_up
+from trialist.timing.reference import check_cells
 from trialist.timing.reversal import Reversal, reversal
 from trialist.timing.unit import Endpoint
 
@@ -186,6 +189,13 @@ def compare_timing(
 
     The test of "better" uses no random number; `rng` feeds the permutations of the KS test and the interval of AUC.
     """
+    for cells in (a, b):
+        check_cells(cells)
+    check_rng(rng)
+    check_count('n_resamples', n_resamples, least=1)
+    check_open_unit('alpha', alpha)
+    for time_s in tau_s.values() if isinstance(tau_s, Mapping) else (tau_s,):
+        check_tau(time_s)
     streams = {'ks': rng, 'auc': rng}
     found = compare_cells(
         a, b, names=names, taus_s=tau_s, stream=lambda quantity, *_: streams[quantity], paired=paired,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from trialist.timing import SuccessCurve, macro_curve, success_curve
 from trialist.timing.sup_sign import SupSign, example_curves, find_cycle
 from trialist.timing.trace import PPTrace, QQTrace, TradeOffTrace, pp_trace, qq_trace, trade_off_trace
 
-SWEEP_LOW_S = 30.0  # UPH against MTBF starts here
+SWEEP_LOW_S = 30.0  # UPH against MTBF starts here, or at a quarter of tau where that is earlier
 Key = tuple[str, str]  # policy, stratum (ALL_STRATA is the mean over them)
 
 
@@ -35,7 +34,7 @@ class Shapes:
     curves: Mapping[Key, SuccessCurve]
     pp: Mapping[Key, PPTrace]  # against the reference; empty where there is none
     qq: Mapping[Key, QQTrace]
-    trade_off: Mapping[Key, TradeOffTrace]  # empty where tau is no later than the start of the sweep
+    trade_off: Mapping[Key, TradeOffTrace]
     cycle: Cycle
     reference: str | None
     taus_s: Mapping[str, float]
@@ -105,8 +104,7 @@ def _trade_offs(curves: Mapping[Key, SuccessCurve], models: Sequence[str], times
         asked = {ALL_STRATA: list(own.values()), **{s: [curve] for s, curve in own.items()}}
         for stratum, parts in asked.items():
             end_s = min(times.taus_s[s] for s in own) if stratum == ALL_STRATA else times.taus_s[stratum]
-            if end_s > SWEEP_LOW_S and math.isfinite(end_s):
-                found[policy, stratum] = trade_off_trace(parts, low_s=SWEEP_LOW_S, high_s=end_s)
+            found[policy, stratum] = trade_off_trace(parts, low_s=min(SWEEP_LOW_S, end_s / 4), high_s=end_s)
     return found
 
 

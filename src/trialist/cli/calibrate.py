@@ -28,7 +28,7 @@ def calibrate(
 
     Example: `trialist calibrate runs/may --label tote_side`
     """
-    from trialist.cli.output import print_analysis
+    from trialist.cli.output import print_analysis_table
     from trialist.cli.source import check_method, open_analysis
     from trialist.errors import UnknownName
     from trialist.planning import NullSetup
@@ -43,4 +43,4 @@ def calibrate(
             n_trials=trials, n_resamples=resamples, setups=tuple(setup or NullSetup), label=label,
             method=check_method(method), on_row=advance,
         )  # fmt: skip
-    print_analysis(analysis, [calibration_table(found)], form)
+    print_analysis_table(analysis, calibration_table(found), form)

@@ -40,6 +40,15 @@ def print_analysis(analysis: Analysis, shown: Iterable[Table], form: str = 'text
     print_tables(stated(shown, analysis.statement), form)
 
 
+def print_analysis_table(analysis: Analysis, shown: Table, form: str = 'text') -> None:
+    """The same for a verb that always prints one table."""
+    from trialist.cli.source import tell_analysis
+    from trialist.show.table import stated
+
+    tell_analysis(analysis)
+    print_table(stated([shown], analysis.statement)[0], form)
+
+
 def check_form(form: str) -> str:
     """The name of a table format, or an error that suggests the near one."""
     from trialist.errors import UnknownName

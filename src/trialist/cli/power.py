@@ -277,15 +277,12 @@ class Pilot:
 
     def print(self, shown: list[Table], form: str, *, is_single: bool = False) -> None:
         """The tables, and with a store what analysis they are of."""
-        from trialist.cli.output import print_analysis
-        from trialist.cli.source import tell_analysis
-        from trialist.show.table import stated
+        from trialist.cli.output import print_analysis, print_analysis_table
 
         if self.analysis is None:
             print_table(shown[0], form) if is_single else print_tables(shown, form)
         elif is_single:
-            tell_analysis(self.analysis)
-            print_table(stated(shown, self.analysis.statement)[0], form)
+            print_analysis_table(self.analysis, shown[0], form)
         else:
             print_analysis(self.analysis, shown, form)
 

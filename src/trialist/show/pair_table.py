@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from trialist.analysis import Absent, Comparisons, EndpointPairs, PairVerdict, TimeComparison
@@ -44,7 +45,21 @@ def endpoint_table(
     if is_timed:
         columns += [Column('macro KS', '.3f'), Column('p (KS)', '.3g'), Column('p (KS, corrected)', '.3g')]
         columns.append(Column('p logrank (robust)', '.3g'))
-    return table(f'All pairs: {endpoint_name(found.endpoint)}', columns, rows, note=_note(found, pairs, policies))
+    note = _note(found, pairs, policies) + (_coarse(found, comparisons) if is_timed else '')
+    return table(f'All pairs: {endpoint_name(found.endpoint)}', columns, rows, note=note)
+
+
+def _coarse(found: EndpointPairs, comparisons: Comparisons) -> str:
+    """Where the resamples of the KS test are too few for any pair to differ after the correction."""
+    n_pairs = len(comparisons.times)
+    n = min((t.ks.n_resamples for t in comparisons.times if not isinstance(t.ks, Absent)), default=None)
+    least = math.ceil(n_pairs / found.alpha - 1e-9) - 1
+    if n is None or n >= least or found.correction is Correction.NONE:
+        return ''
+    return (
+        f' {n} resamples cannot show that the curves of any of {n_pairs} pairs differ after the correction, however '
+        f'far apart they are; {least} are the least that can. The test of "better" uses none.'
+    )
 
 
 NEEDED_COLUMNS: list[str | Column] = [Column('needed N', '.0f'), Column('N low', '.0f'), Column('N high', '.0f')]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from trialist.analysis import Absent, present
+from trialist.analysis.subject import Input
 from trialist.planning import read_survey
 from trialist.show.pair_table import NEEDED_COLUMNS
 from trialist.show.planning import detection_table, needed_table, smallest_table, survey_table, watch_table
 from trialist.show.planning_figure import pairs_shown, requested_powers, requested_study, watched_pairs
-from trialist.show.request import Input, ShowRequest, takes
+from trialist.show.request import ShowRequest, takes
 from trialist.show.table import Cell, Column, Table, table
 from trialist.show.verdict_text import endpoint_name
 

@@ -82,6 +82,8 @@ def _ranking_note(ranking: Ranking, policies: Sequence[str], level: float, pairs
     dropped = sorted({s for p in policies if p in ranking.relative for s in ranking.relative[p].dropped})
     if dropped:
         told.append(f'Strata without a partner, left out of HRT: {", ".join(dropped)}.')
+    lonely = [p for p in policies if ranking.reference not in (None, p) and p not in ranking.relative]
+    told += [f'{p}: no HRT, it shares no stratum with {ranking.reference}.' for p in lonely]
     told += [f'{p} is not ranked: {why}.' for p, why in ranking.apart.items() if p in policies]
     told += [f'{p}: {e.note}.' for p in policies if (e := ranking.scores[p].macro['rmst_s']).note]
     if pairs is not None:

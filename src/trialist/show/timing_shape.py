@@ -9,7 +9,6 @@ import numpy as np
 
 from trialist.analysis import present
 from trialist.analysis.ranking import ALL_STRATA
-from trialist.analysis.shape import SWEEP_LOW_S
 from trialist.errors import InputError
 from trialist.show.figure import (
     COLUMN_WIDTH_IN,
@@ -97,8 +96,6 @@ def trade_offs(request: FigureRequest) -> dict[str, dict[str, TradeOffTrace]]:
     """Stratum (ALL_STRATA first) -> policy -> trace, of those shown."""
     shapes = present(request.analysis.detail.shapes)
     check_strata(request)
-    if not shapes.trade_off:
-        raise InputError(f'the sweep starts at {SWEEP_LOW_S:g} s, and no stratum is judged further than that')
     shown = drawn_policies(request, with_reference=False)
     strata = dict.fromkeys(s for p, s in shapes.trade_off if p in shown)
     kept = [s for s in strata if s == ALL_STRATA or not request.strata or s in request.strata]

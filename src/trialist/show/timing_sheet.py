@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from trialist.analysis import Absent, Comparisons, EndpointPairs, present
 from trialist.analysis.detail import StratumPair, TaskSuccess, required_label
+from trialist.analysis.subject import Input
+from trialist.analysis.success import ALL_STRATA
 from trialist.errors import InputError
 from trialist.planning.analysis_plan import EndpointName
 from trialist.show.pair_table import endpoint_table, pair_tables, stratum_table
 from trialist.show.record import count_tables
-from trialist.show.request import Input, ShowRequest, takes
+from trialist.show.request import ShowRequest, takes
 from trialist.show.table import Cell, Column, Table, table
 from trialist.show.timing import (
     calibration_table,
@@ -68,7 +70,8 @@ def _success(request: ShowRequest, *, absent: Absent | None = None) -> Table:
     frame, rates = present(analysis.frame), present(analysis.success)
     found = endpoint_pairs(request, EndpointName.SUCCESS)
     order = frame.policies if found is None else found.policies
-    everyone = (*((frame.reference,) if frame.reference else ()), *order, *frame.apart)
+    named = (*((frame.reference,) if frame.reference else ()), *order, *frame.apart)
+    everyone = [p for p in named if (p, ALL_STRATA) in rates.counts]  # a reference may lack every ranked stratum
     return success_table(rates, frame, request.shown(everyone), level=analysis.plan.level, pairs=found, absent=absent)
 
 

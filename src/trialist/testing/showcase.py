@@ -6,6 +6,7 @@ Four simulated policies and a human reference, as in `cohort`; everything is dra
 from __future__ import annotations
 
 import csv
+import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trialist.analysis import analyse
+from trialist.analysis import Analysis, analyse
 from trialist.analysis.subject import Input, read_subject
 from trialist.episodes import Camera, Contacts, Episode, Outcome, Scene, Store, Trajectory
 from trialist.geometry import Box
@@ -34,7 +35,6 @@ ROLES = {
     'table': 'furniture',
 }  # fmt: skip
 STEPS = 40
-TAU_S = 120.0  # the time cap of the simulated trial
 BOX_M = (0.06, 0.06, 0.05)
 GOAL_M = (0.62, 0.1, 0.025)
 
@@ -177,7 +177,8 @@ def write_safety(path: Path) -> None:
                 pairs.append((episode, trajectory))
                 if video:
                     write_frames(path / 'media' / video, trajectory)
-    store.append([e for e, _ in pairs], trajectories={e.key: t for e, t in pairs})
+    unfilmed = pairs[0][0].replace(seed=8, episode_id='unfilmed')  # nothing to score its safety by
+    store.append([*(e for e, _ in pairs), unfilmed], trajectories={e.key: t for e, t in pairs})
 
 
 def handled(rough: float, *, good: bool, video: str, rng: np.random.Generator) -> Trajectory:
@@ -370,4 +371,9 @@ def showcase_request(
     if wanted is not Input.STORE:
         return ShowRequest(subject=read_subject(wanted, sources, n_resamples=n_resamples), **more)
     label = 'camera_side=tote_side' if name == 'labels' else None
-    return ShowRequest(**{'subject': analyse(sources[0], resamples=n_resamples), 'label': label, **more})
+    return ShowRequest(**{'subject': _analysis(sources[0], n_resamples), 'label': label, **more})
+
+
+@functools.lru_cache(maxsize=8)
+def _analysis(source: str, n_resamples: int) -> Analysis:
+    return analyse(source, resamples=n_resamples)

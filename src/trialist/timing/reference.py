@@ -136,6 +136,9 @@ def auc(
 ) -> RelativeScore:  # fmt: skip
     """P(T_model < T_reference) with ties halved, infinity tied with infinity: per stratum, and their mean."""
     both, dropped = shared_strata(model, reference, missing=missing)
+    if tau_s is not None:
+        for stratum in both:
+            check_tau(tau_of(tau_s, stratum))
     ours, theirs = (
         resampled_cells({s: cells[s] for s in both}, n_resamples=n_resamples, rng=rng, threads=threads)
         for cells in (model, reference)
