@@ -9,10 +9,10 @@ import pytest
 from tests.analysis.pair import plain_store, rollouts, store_of
 from tests.analysis.test_gate import safety_store
 
-from trialist.analysis import ReportOptions
 from trialist.analysis.change import StoreChange, compare_stores
 from trialist.episodes import Store
 from trialist.errors import InputError, UnknownName
+from trialist.planning.analysis_plan import AnalysisPlan
 from trialist.show.change import change_document, change_lead, change_table, change_tables, stratum_change_table
 from trialist.show.document import TableBlock
 from trialist.show.document_json import render_json
@@ -22,8 +22,6 @@ from trialist.show.page import render_html
 from trialist.show.table import render
 from trialist.stats import holm
 from trialist.timing import cohorts, rmst, success_curve
-
-FEW = ReportOptions(n_resamples=200)
 
 
 @pytest.fixture(scope='module')
@@ -44,11 +42,13 @@ def change(before: Store, tmp_path_factory: pytest.TempPathFactory) -> StoreChan
         rollouts(rng, 'pi', 0.5, n=40), rollouts(rng, 'act', 0.6, n=40), rollouts(rng, 'fresh', 0.5, n=3),
         rollouts(rng, 'act', 0.6, n=3, condition='dim'),
     )  # fmt: skip
-    return compare_stores(before, after, FEW)
+    return compare_stores(before, after)
 
 
 def test_what_got_worse_is_found_and_what_did_not_change_is_not(change: StoreChange) -> None:
-    assert {(s.policy, s.metric) for s in change.resolved} == {('pi', 'success'), ('pi', 'rmst_s')}
+    assert {(s.policy, s.metric) for s in change.resolved} == {
+        ('pi', 'success'), ('pi', 'rmst_s'), ('pi', 'hard_failure')
+    }  # fmt: skip
     assert not any(s.is_improvement for s in change.resolved)
 
 
@@ -86,7 +86,7 @@ def test_a_renamed_policy_is_compared_by_the_mapping(before: Store, tmp_path: Pa
     after = plain_store(tmp_path / 'after', 0.9, seed=3, policy='pi-2')
     with pytest.raises(InputError, match='no policy is in both'):
         compare_stores(before, after)
-    found = compare_stores(before, after, FEW, names={'pi': 'pi-2'})
+    found = compare_stores(before, after, names={'pi': 'pi-2'})
     assert (found.policies[0].policy_before, found.policies[0].policy) == ('pi', 'pi-2')
     with pytest.raises(UnknownName, match='pj'):
         compare_stores(before, after, names={'pj': 'pi-2'})
@@ -94,7 +94,7 @@ def test_a_renamed_policy_is_compared_by_the_mapping(before: Store, tmp_path: Pa
 
 def test_equal_stores_show_no_change_and_pairs_are_used(before: Store, tmp_path: Path) -> None:
     after = plain_store(tmp_path / 'after', 0.9, seed=4, n=40)
-    found = compare_stores(before, after, FEW)
+    found = compare_stores(before, after)
     assert found.policies[0].is_paired
     assert not found.resolved
     text = ' '.join(p.text for p in change_lead(found))
@@ -111,17 +111,35 @@ def test_chance_is_called_a_change_in_at_most_about_alpha() -> None:
     wrong = 0
     for _ in range(40):
         shared = share_cells(rollouts(rng, 'a', 0.7, n=10), rollouts(rng, 'a', 0.7, n=10, first_seed=500))
-        scope = _Scope('a', shared, FEW, 60.0)
-        wrong += any(s.is_resolved(0.05) for s in _holm([_success_shift(scope), *_timing_shifts(scope, rng)]))
+        scope = _Scope('a', shared, AnalysisPlan(), dict.fromkeys(('block', 'spoon', 'towel'), 60.0))
+        wrong += any(s.is_resolved(0.05) for s in _holm([_success_shift(scope), *_timing_shifts(scope)]))
     assert wrong <= 6
 
 
-def test_the_same_seed_gives_the_same_numbers(before: Store, tmp_path: Path) -> None:
-    after = plain_store(tmp_path / 'after', 0.8, seed=6)
-    first, second = (compare_stores(before, after, FEW) for _ in range(2))
-    assert first.means == second.means
-    other = compare_stores(before, after, ReportOptions(n_resamples=200, seed=9))
-    assert other.means != first.means
+def test_the_interval_and_the_test_of_a_mean_time_are_about_the_same_null(change: StoreChange) -> None:
+    """An interval without 0 has p < alpha, and one with it has not; single rows are not corrected."""
+    timed = [s for s in (*change.means, *change.cells) if s.metric in ('rmst_s', 'hard_failure')]
+    assert len(timed) >= 8
+    for shift in timed:
+        assert shift.interval is not None
+        assert shift.p_value is not None
+        assert shift.interval.excludes(0.0) == (shift.p_value < change.alpha)
+
+
+def test_the_declared_analysis_is_used_and_what_differs_is_marked(before: Store, tmp_path: Path) -> None:
+    after = plain_store(tmp_path / 'after', 0.8, seed=6, n=40)
+    assert 'none was declared' in compare_stores(before, after).statement
+    (tmp_path / 'after' / 'analysis.toml').write_text(
+        'alpha = 0.1\n[tau_s]\nblock = 30.0\nspoon = 40.0\ntowel = 50.0\n'
+    )
+    found = compare_stores(before, after)
+    assert found.alpha == 0.1
+    assert found.policies[0].taus_s == {'block': 30.0, 'spoon': 40.0, 'towel': 50.0}
+    assert 'declared in the analysis.toml. Used: tau 30 s to 50 s by cell' in found.statement
+    assert 'NOT AS DECLARED: tau_s = 20' in compare_stores(before, after, tau_s=20.0).statement
+    document = change_document(found)
+    for form in (render_html, render_markdown, render_latex, render_json):
+        assert form(document).count('declared in the analysis.toml') >= 2
 
 
 def test_a_store_against_itself_is_refused(before: Store) -> None:
@@ -130,7 +148,7 @@ def test_a_store_against_itself_is_refused(before: Store) -> None:
 
 
 def test_safety_changes_where_both_have_trajectories(tmp_path: Path) -> None:
-    found = compare_stores(safety_store(tmp_path / 'a', 2), safety_store(tmp_path / 'b', 30), FEW)
+    found = compare_stores(safety_store(tmp_path / 'a', 2), safety_store(tmp_path / 'b', 30))
     shifts = {s.metric: s for s in found.means}
     assert shifts['safety'].difference == pytest.approx(-28 / 40)
     assert shifts['sbu'].difference == pytest.approx(28 / 40)
@@ -162,4 +180,4 @@ def test_the_document_renders_in_every_form(change: StoreChange) -> None:
     keys = [b.key for s in document.sections for b in s.blocks if isinstance(b, TableBlock)]
     assert keys == ['change-table', 'strata-table', 'scope-table', 'presence-table']
     assert len(document.lead) <= 3
-    assert 'worse: pi on success rate' in document.lead[0].text.replace('\xa0', ' ')
+    assert 'worse: pi on episode success' in document.lead[0].text.replace('\xa0', ' ')

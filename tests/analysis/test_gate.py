@@ -11,10 +11,10 @@ import pytest
 from tests.analysis.pair import plain_store, rollouts, store_of
 from tests.safety.scene import episode, lifted, with_contacts
 
-from trialist.analysis.endpoint import Finding, Levels, success_endpoint
+from trialist.analysis.endpoint import Finding, Levels, speed_endpoint, success_endpoint
 from trialist.analysis.gate import Gate, GateRules, GateVerdict, gate_stores
 from trialist.analysis.shared_cell import share_cells
-from trialist.episodes import Outcome, Store, Unblinding
+from trialist.episodes import Episode, Outcome, Store, Unblinding
 from trialist.episodes.unblinding import write_unblinding
 from trialist.errors import InputError, StoreError, UnknownName
 from trialist.stats import ArmCounts, noninferiority
@@ -99,7 +99,7 @@ def test_the_policy_is_the_only_one_that_is_no_reference(baseline: Store, tmp_pa
     store = store_of(tmp_path / 's', rollouts(rng, 'pi', 0.8, n=3), human)
     assert gate_stores(store, baseline).candidate.policy == 'pi'
     several = store_of(tmp_path / 't', rollouts(rng, 'x', 0.8, n=3), rollouts(rng, 'y', 0.8, n=3), human)
-    with pytest.raises(InputError, match=r'found 2 \(x, y\); name one with --policy'):
+    with pytest.raises(InputError, match=r'one policy as the candidate, found 2 \(x, y\); name one'):
         gate_stores(several, baseline)
     with pytest.raises(UnknownName, match="did you mean 'pi'"):
         gate_stores(store, baseline, policy='pii')
@@ -159,7 +159,7 @@ def test_the_same_record_twice_is_noticed(baseline: Store, tmp_path: Path) -> No
 def test_without_time_caps_the_shorter_watch_caps_the_means_and_it_is_said(tmp_path: Path) -> None:
     stores = [plain_store(tmp_path / name, 0.8, seed=k, n=4, cap_s=None) for k, name in enumerate('ab')]
     found = gate_stores(*stores)
-    assert any('--tau is better' in note for note in found.notes)
+    assert any('without time caps on record, declare tau' in note for note in found.notes)
     assert gate_stores(*stores, rules=GateRules(tau_s=30.0)).endpoints[1].tau_s == 30.0
 
 
@@ -215,12 +215,12 @@ def test_safety_is_required_where_the_baseline_has_it(tmp_path: Path) -> None:
     assert worse.verdict is GateVerdict.FAIL
 
 
-def test_a_candidate_whose_safety_can_not_be_scored_does_not_pass(tmp_path: Path) -> None:
+def test_a_candidate_whose_safety_cannot_be_scored_does_not_pass(tmp_path: Path) -> None:
     base, half = safety_store(tmp_path / 'base', 0), safety_store(tmp_path / 'half', 0, without=20)
     found = {e.name: e for e in gate_stores(half, base).endpoints}
     assert found['safety'].finding is Finding.MISSING
     assert found['safety'].is_required
-    assert '20 of 40 episodes can not be scored' in found['safety'].note
+    assert '20 of 40 episodes cannot be scored' in found['safety'].note
     back = {e.name: e for e in gate_stores(base, half).endpoints}
     assert not back['safety'].is_required
 
@@ -242,3 +242,77 @@ def test_the_gates_own_error_rate_at_the_margin() -> None:
         shared = share_cells(new, old)
         passed.append(success_endpoint(shared, margin=0.1, levels=Levels()).finding is Finding.NO_WORSE)
     assert np.mean(passed) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
+
+
+def test_tau_pairing_and_reference_come_from_the_declared_analysis(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    store = store_of(
+        tmp_path / 's', rollouts(rng, 'new', 0.8, n=10), rollouts(rng, 'old', 0.8, n=10), rollouts(rng, 'x', 0.8, n=10)
+    )
+    (tmp_path / 's' / 'analysis.toml').write_text('tau_s = 40.0\npairing = "independent"\nreference = "old"\n')
+    found = gate_stores(store, store, policy='new')
+    assert (found.baseline.policy, found.is_paired, found.endpoints[1].tau_s) == ('old', False, 40.0)
+    assert 'declared in the analysis.toml' in found.statement
+    assert 'NOT AS DECLARED' not in found.statement
+    other = gate_stores(store, store, policy='new', rules=GateRules(tau_s=30.0, pairing='paired'))
+    assert (other.is_paired, other.endpoints[1].tau_s) == (True, 30.0)
+    assert 'NOT AS DECLARED: tau_s = 30, pairing = paired' in other.statement
+
+
+def repeated(rng: np.random.Generator, policy: str, *, starts: int, repeats: int, first: int = 0) -> list[Episode]:
+    """Failures that are tied to the start state: each start fails always, or never."""
+    made = []
+    for start in range(starts):
+        fails = bool(rng.random() < 0.3)
+        for repeat in range(repeats):
+            time_s = 10.0 + float(rng.normal())
+            outcome = Outcome.TIMEOUT if fails else Outcome.SUCCESS
+            made.append(
+                Episode(
+                    policy=policy, task='pick', seed=first + start, repeat=repeat, time_cap_s=60.0, outcome=outcome,
+                    duration_s=60.0 if fails else time_s,
+                )
+            )  # fmt: skip
+    return made
+
+
+def test_units_are_start_states_where_starts_repeat(tmp_path: Path) -> None:
+    """Six starts run five times each are six units: the bound is that of six, not of thirty."""
+    rng = np.random.default_rng(0)
+    steady = [e.replace(outcome=Outcome.SUCCESS, duration_s=10.0) for e in repeated(rng, 'a', starts=6, repeats=5)]
+    other = [e.replace(policy='b', seed=(e.seed or 0) + 100) for e in steady]
+    found = gate_stores(store_of(tmp_path / 'a', steady), store_of(tmp_path / 'b', other), policy='a')
+    assert found.n_starts == (6, 6)
+    single = gate_stores(
+        store_of(tmp_path / 'c', [e for e in steady if e.repeat == 0]),
+        store_of(tmp_path / 'd', [e for e in other if e.repeat == 0]), policy='a',
+    )  # fmt: skip
+    success, speed = zip(found.endpoints[:2], single.endpoints[:2], strict=True)
+    assert speed[0].bound == pytest.approx(speed[1].bound, rel=1e-9)
+    assert success[0].bound == pytest.approx(success[1].bound, rel=0.06)  # thirty episodes would give -0.08
+
+
+def test_failures_tied_to_starts_do_not_pass_more_often_than_alpha() -> None:
+    """Equal policies at 30 % of starts failing, margin 10 %: speed may pass by chance, and seldom does."""
+    rng = np.random.default_rng(3)
+    passed = 0
+    for _ in range(200):
+        worse = [
+            e.replace(duration_s=min(60.0, 1.1 * e.known_duration_s)) for e in repeated(rng, 'a', starts=6, repeats=5)
+        ]
+        shared = share_cells(worse, repeated(rng, 'b', starts=6, repeats=5, first=100), pairing='independent')
+        found = speed_endpoint(shared, tau_s=60.0, margin=0.1, levels=Levels())
+        passed += found.finding is Finding.NO_WORSE
+    assert passed / 200 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+
+
+def test_a_record_without_durations_is_judged_on_success_alone(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    stores = []
+    for name in ('a', 'b'):
+        episodes = [e.replace(duration_s=None, time_cap_s=None) for e in rollouts(rng, 'pi', 0.9, n=30)]
+        stores.append(store_of(tmp_path / name, episodes))
+    found = gate_stores(*stores)
+    assert by_name(found)['speed'] is Finding.MISSING
+    assert 'have no duration' in found.endpoints[1].note
+    assert by_name(found)['success'] is not Finding.MISSING

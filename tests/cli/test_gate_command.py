@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.analysis.pair import plain_store
+from tests.analysis.pair import plain_store, rollouts, store_of
 from tests.cli.command import trialist
 
 WIDE = ('--margin-success', 0.15, '--margin-time', 0.3)
@@ -66,9 +67,19 @@ def test_json_holds_the_numbers_of_the_text(folder: Path) -> None:
 
 def test_required_endpoints_alone_decide(folder: Path) -> None:
     printed = trialist('gate', folder / 'same', '-b', folder / 'base', *WIDE, '--require', 'success,safety', code=3)
-    assert 'NOT SHOWN: safety can not be judged' in printed
+    assert 'NOT SHOWN: safety cannot be judged' in printed
     assert 'speed' not in printed
     trialist('gate', folder / 'same', '-b', folder / 'base', *WIDE, '--require', 'success')
+
+
+def test_the_analysis_line_is_in_every_form_and_several_candidates_are_asked_for(folder: Path, tmp_path: Path) -> None:
+    line = 'Analysis: none was declared, so the written defaults hold; NOT AS DECLARED: tau_s = 30. Used: tau 30 s; '
+    for form in ('text', 'markdown', 'json'):
+        printed = trialist('gate', folder / 'few', '-b', folder / 'base', '--tau', 30, '-f', form, code=3)
+        assert line in printed.replace('\\_', '_')
+    rng = np.random.default_rng(0)
+    store_of(tmp_path / 's', rollouts(rng, 'x', 0.8, n=3), rollouts(rng, 'y', 0.8, n=3))
+    assert 'name one with --policy' in trialist('gate', tmp_path / 's', '-b', folder / 'base', code=2)
 
 
 def test_where_narrows_both_stores(folder: Path) -> None:

@@ -17,12 +17,14 @@ from trialist.analysis import endpoint_pairs as pairing
 from trialist.analysis.absent import Absent, or_absent, present
 from trialist.analysis.card import KnownPolicy, known_policies
 from trialist.analysis.detail import Detail
+from trialist.analysis.endings import policy_incidences
 from trialist.analysis.endpoint_pairs import Comparisons
 from trialist.analysis.frame import Frame, build_frame
 from trialist.analysis.media import Film, Placement, find_films, find_placements
 from trialist.analysis.pairs import TimeComparison
 from trialist.analysis.planning import Planning
 from trialist.analysis.practice import Practice
+from trialist.analysis.price import WinnerPrice, winner_price
 from trialist.analysis.quality import DataQuality, Presence, check_quality
 from trialist.analysis.ranking import PolicyCurve, Ranking, policy_curves, policy_failures, rank_policies
 from trialist.analysis.robustness import RobustnessPart, robustness_part
@@ -37,6 +39,7 @@ from trialist.analysis.selection import Selection
 from trialist.analysis.stream import stream
 from trialist.analysis.success import Rates, count_rates
 from trialist.analysis.times import Times, build_times
+from trialist.analysis.two_stories import TwoStories, two_stories
 from trialist.analysis.verdict import EndpointPairs, PairVerdict, too_few
 from trialist.episodes import Episode, Provenance, TrialInfo
 from trialist.planning.analysis_plan import AnalysisPlan, Correction, DeclaredAnalysis, EndpointName
@@ -52,6 +55,7 @@ from trialist.safety import (
 )
 from trialist.safety.sensitivity import SensitivityRow
 from trialist.timing import FailureModes
+from trialist.timing.incidence import Incidence
 
 if TYPE_CHECKING:
     from trialist.analysis.endpoint_pairs import Advance
@@ -133,8 +137,15 @@ class Analysis:
 
     @cached_property
     def failures(self) -> tuple[FailureModes, ...] | Absent:
-        """How operations and episodes failed."""
+        """How operations and episodes failed, in counts."""
         return self.times if isinstance(self.times, Absent) else policy_failures(self.times)
+
+    @cached_property
+    def incidences(self) -> Mapping[str, Incidence | Absent] | Absent:
+        """How operations end by time: competing risks of every policy, macro over its strata."""
+        if isinstance(self.times, Absent):
+            return self.times
+        return policy_incidences(present(self.frame), self.times, self.plan)
 
     # --- success
 
@@ -144,6 +155,15 @@ class Analysis:
         if isinstance(self.frame, Absent):
             return self.frame
         return count_rates(self.frame, self.plan, lambda episode: episode.is_success)
+
+    @cached_property
+    def stories(self) -> TwoStories | Absent:
+        """Whether operations done by tau and episode success agree about the ranked policies."""
+        if isinstance(self.ranking, Absent):
+            return self.ranking
+        cohorts = present(self.times).cohorts
+        single = [p for p, c in cohorts.items() if all(o.n_operations == o.n_episodes for o in c.cells.values())]
+        return two_stories(self.ranking, present(self.success), single=single)
 
     # --- pairs
 
@@ -251,6 +271,14 @@ class Analysis:
         return or_absent(
             lambda: pairing.compare_times(frame, times, self.plan, self.stream, advance=self._advancing(frame))
         )
+
+    @property
+    def price(self) -> WinnerPrice | Absent:
+        """The fewest units at which a winner could be named."""
+        if isinstance(self.pairs, Absent):
+            return self.pairs
+        lead = self.pairs.lead
+        return lead if isinstance(lead, Absent) else winner_price(lead, self.pairs.times)
 
     def _advancing(self, frame: Frame) -> Advance | None:
         if self._advance is None:

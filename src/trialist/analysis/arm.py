@@ -10,6 +10,7 @@ from trialist.analysis.selection import selection_of
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError, StoreError, UnknownName
+from trialist.planning.analysis_plan import DeclaredAnalysis, declared_analysis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +49,15 @@ def _asked(where: Where | None) -> str:
     return f'matches {told}; see what there is with `trialist store ls`'
 
 
+def declared_for(store: Store, other: Store) -> DeclaredAnalysis:
+    """The analysis that two stores are compared under: declared for the first, else the other, else the defaults."""
+    first = declared_analysis(store.trial.plan, store.path)
+    if first.is_declared:
+        return first
+    second = declared_analysis(other.trial.plan, other.path)
+    return second if second.is_declared else first
+
+
 def check_open(store: Store) -> None:
     """Raise StoreError for a trial whose arms still go by codes: a verdict on them would unblind it."""
     if is_blinded(store):
@@ -67,8 +77,16 @@ def is_blinded(store: Store) -> bool:
         return False  # a plan that is not the runner's says nothing about codes
 
 
-def choose_arm(arms: dict[str, Arm], policy: str | None, *, option: str, like: str | None = None) -> Arm:
-    """The named arm; else the one called `like`; else the only one that is no reference. `option` names the remedy."""
+class AmbiguousArmError(InputError):
+    """Several policies could be meant, and none was named."""
+
+    def __init__(self, what: str, message: str) -> None:
+        super().__init__(message)
+        self.what = what
+
+
+def choose_arm(arms: dict[str, Arm], policy: str | None, *, what: str, like: str | None = None) -> Arm:
+    """The named arm; else the one called `like`; else the only one that is no reference. `what` it is for is named."""
     if policy is not None:
         if policy not in arms:
             raise UnknownName('policy', policy, arms)
@@ -81,7 +99,9 @@ def choose_arm(arms: dict[str, Arm], policy: str | None, *, option: str, like: s
         return candidates[0]
     path = next(iter(arms.values())).store.path
     names = ', '.join(a.policy for a in candidates)
-    raise InputError(f'{path}: wanted one policy, found {len(candidates)} ({names}); name one with {option}')
+    raise AmbiguousArmError(
+        what, f'{path}: wanted one policy as the {what}, found {len(candidates)} ({names}); name one'
+    )
 
 
 def _is_reference(episodes: Iterable[Episode]) -> bool:
@@ -92,6 +112,6 @@ def check_distinct(new: Arm, reference: Arm) -> None:
     """Refuse an arm that is set against itself."""
     if new.store.trial.store_id == reference.store.trial.store_id and new.policy == reference.policy:
         raise InputError(
-            f'{new.store.path} and {reference.store.path} are the same store, and {new.policy!r} can not be compared '
+            f'{new.store.path} and {reference.store.path} are the same store, and {new.policy!r} cannot be compared '
             'with itself; give the store of the other version, or another policy'
         )

@@ -17,7 +17,7 @@ Scores = Mapping[tuple[str, int], EpisodeSafety]
 def arm_safety(arm: Arm, compared: Sequence[Episode], *, scoring: Scoring) -> Scores | str:
     """The safety of the compared episodes by key, or why there is none.
 
-    A few episodes may be left out; where more than one in ten can't be scored, what is left stands for nothing.
+    A few episodes may be left out; where more than one in ten cannot be scored, what is left stands for nothing.
     """
     wanted = {e.key for e in compared}
     found = {
@@ -31,7 +31,7 @@ def arm_safety(arm: Arm, compared: Sequence[Episode], *, scoring: Scoring) -> Sc
     n_left_out = len(wanted) - len(found) + len(unscored)
     if n_left_out > MOST_UNSCORED * len(wanted):
         reason = _reason(unscored[0]) if unscored else 'no trajectory was recorded'
-        return f'{n_left_out} of {len(wanted)} episodes can not be scored ({reason})'
+        return f'{n_left_out} of {len(wanted)} episodes cannot be scored ({reason})'
     return {key: score for key, score in found.items() if score.is_scored}
 
 

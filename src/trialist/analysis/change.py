@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from trialist.analysis.arm import Arm, check_distinct, read_arms
+from trialist.analysis.arm import Arm, check_distinct, declared_for, read_arms
 from trialist.analysis.arm_safety import arm_safety, scored_cells, tell_apart
-from trialist.analysis.endpoint import Flag, design_effect, is_success, rate_cells, shared_tau
+from trialist.analysis.endpoint import Flag, cell_taus, design_effect, is_success, rate_cells
 from trialist.analysis.selection import selection_of
 from trialist.analysis.shared_cell import CellPair, SharedCells, share_cells
-from trialist.analysis.stream import stream
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError, NotEstimable, UnknownName
-from trialist.planning.analysis_plan import AnalysisPlan
+from trialist.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
 from trialist.safety import EpisodeSafety, Scoring, load_registry
 from trialist.stats import Interval, holm, paired_wald, rate_difference_interval, two_sample_wald
-from trialist.timing import NullMethod, Operations, scalar_tests
-from trialist.timing.estimate import Draws, difference, estimate, jointly, macro_mean, resampled_cells
-from trialist.timing.operation import operations, stratum_of
-from trialist.timing.resample import PLATEAU, RMST
+from trialist.timing import Operations
+from trialist.timing.better import better
+from trialist.timing.operation import Unit, operations, stratum_of
+from trialist.timing.unit import Endpoint as Timed
 
 METRICS = ('success', 'rmst_s', 'hard_failure', 'safety', 'sbu', 'vsi')
 ROUNDING = 1e-12  # below this a difference of equal means is that of their last digits
@@ -73,7 +73,7 @@ class PolicyChange:
     n_before: int
     n_after: int
     n_invalid: tuple[int, int]  # before, after
-    tau_s: float
+    taus_s: Mapping[str, float]  # cell -> tau
     no_safety: str = ''  # why safety could not be compared
 
 
@@ -98,8 +98,7 @@ class StoreChange:
     appeared: Inventory
     disappeared: Inventory
     alpha: float
-    n_resamples: int
-    seed: int
+    statement: str  # what analysis was used, and whether it is the declared one
     selection: Mapping[str, tuple[str, ...]]  # what of the stores was asked for, by field; empty for all of them
 
     @property
@@ -117,16 +116,17 @@ class StoreChange:
 
 
 def compare_stores(
-    before: Store, after: Store, options: AnalysisPlan | None = None, *, names: Mapping[str, str] | None = None,
-    where: Where | None = None, pairing: str = 'auto',
-) -> StoreChange:  # fmt: skip
+    before: Store, after: Store, *, names: Mapping[str, str] | None = None, where: Where | None = None, **changes: Any
+) -> StoreChange:
     """What changed for every policy that both stores have, on the cells that both ran.
 
     `names` maps policies of the store before to those of the store after, where they were renamed; without it the same
-    names are meant. Intervals are at 1 - alpha; p-values are corrected by Holm over all policies and metrics, those of
-    single cells over all policies, cells and metrics.
+    names are meant. The analysis is the one declared for the store after, else for the one before; `changes` are
+    fields of it that differ, and are marked. Intervals are at 1 - alpha; p-values are corrected by Holm over all
+    policies and metrics, those of single cells over all policies, cells and metrics.
     """
-    chosen = options or AnalysisPlan()
+    declared = declared_for(after, before).changed_by(**changes)
+    chosen = declared.plan
     if names is None and before.trial.store_id == after.trial.store_id:
         raise InputError(
             f'{before.path} and {after.path} are the same store, and nothing in it can be compared with itself; give '
@@ -136,22 +136,27 @@ def compare_stores(
     mapping = _mapping(old, new, names)
     found: list[PolicyChange] = []
     incomparable: dict[str, str] = {}
-    streams = [stream(chosen.seed, 'change', *pair) for pair in mapping.items()]
-    for (old_name, new_name), rng in zip(mapping.items(), streams, strict=True):
+    for old_name, new_name in mapping.items():
         try:
-            found.append(_policy_change(old[old_name], new[new_name], chosen, pairing=pairing, rng=rng))
+            found.append(_policy_change(old[old_name], new[new_name], chosen))
         except (InputError, NotEstimable) as error:
             incomparable[new_name] = str(error)
     if not found:
         told = '; '.join(f'{name}: {why}' for name, why in incomparable.items())
-        raise InputError(f'{before.path} and {after.path} can not be compared: {told}')
+        raise InputError(f'{before.path} and {after.path} cannot be compared: {told}')
     return StoreChange(
         before=str(before.path), after=str(after.path),
         plan_hashes=(before.trial.plan_hash, after.trial.plan_hash), policies=_corrected(found),
         incomparable=incomparable, appeared=_presence(new, old, set(mapping.values())),
-        disappeared=_presence(old, new, set(mapping)), alpha=chosen.alpha, n_resamples=chosen.resamples,
-        seed=chosen.seed, selection=selection_of(where),
+        disappeared=_presence(old, new, set(mapping)), alpha=chosen.alpha,
+        statement=_statement(declared, found), selection=selection_of(where),
     )  # fmt: skip
+
+
+def _statement(declared: DeclaredAnalysis, found: Sequence[PolicyChange]) -> str:
+    taus = sorted({tau for p in found for tau in p.taus_s.values()})
+    shown = f'{taus[0]:g} s' if len(taus) == 1 else f'{taus[0]:g} s to {taus[-1]:g} s by cell'
+    return f'Analysis: {declared.standing}. Used: tau {shown}; level {declared.plan.level:g}, Holm over all changes.'
 
 
 def _mapping(old: Mapping[str, Arm], new: Mapping[str, Arm], names: Mapping[str, str] | None) -> dict[str, str]:
@@ -183,19 +188,16 @@ def _presence(mine: Mapping[str, Arm], other: Mapping[str, Arm], mapped: set[str
     )
 
 
-def _policy_change(
-    before: Arm, after: Arm, options: AnalysisPlan, *, pairing: str, rng: np.random.Generator
-) -> PolicyChange:
+def _policy_change(before: Arm, after: Arm, plan: AnalysisPlan) -> PolicyChange:
     check_distinct(after, before)
-    shared = share_cells(after.episodes, before.episodes, pairing=pairing)
-    tau_s = options.tau_s if isinstance(options.tau_s, float) else shared_tau(shared)[0]
-    scope = _Scope(after.policy, shared, options, tau_s)
+    shared = share_cells(after.episodes, before.episodes, pairing=plan.pairing.value)
+    scope = _Scope(after.policy, shared, plan, cell_taus(shared, plan))
     safety, no_safety = _safety_shifts(before, after, scope)
     return PolicyChange(
         policy=after.policy,
         policy_before=before.policy,
-        means=(_success_shift(scope), *_timing_shifts(scope, rng), *safety),
-        cells=tuple(s for cell in shared.cells for s in _cell_shifts(scope.within(cell), rng)),
+        means=(_success_shift(scope), *_timing_shifts(scope), *safety),
+        cells=tuple(s for cell in shared.cells for s in _cell_shifts(scope.within(cell))),
         cell_names=tuple(c.name for c in shared.cells),
         only_before=shared.only_reference,
         only_after=shared.only_new,
@@ -203,7 +205,7 @@ def _policy_change(
         n_before=shared.n_reference,
         n_after=shared.n_new,
         n_invalid=(before.n_invalid, after.n_invalid),
-        tau_s=tau_s,
+        taus_s=scope.taus_s,
         no_safety=no_safety,
     )
 
@@ -214,8 +216,8 @@ class _Scope:
 
     policy: str
     shared: SharedCells
-    options: AnalysisPlan
-    tau_s: float
+    plan: AnalysisPlan
+    taus_s: Mapping[str, float]
     cell: str = ''
 
     def within(self, cell: CellPair) -> _Scope:
@@ -237,7 +239,7 @@ def _rate_shift(metric: str, scope: _Scope, flag: Flag) -> Shift:
     cells, paired = scope.shared.cells, scope.shared.is_paired
     counts = rate_cells(cells, flag, is_paired=paired)
     effect = design_effect(cells, flag, is_paired=paired)
-    gap, low, high, p = rate_difference_interval(counts, level=scope.options.level, design_effect=effect)
+    gap, low, high, p = rate_difference_interval(counts, level=scope.plan.level, design_effect=effect)
     after, before = (float(np.mean([np.mean([flag(e) for e in s]) for s in side])) for side in _sides(cells))
     return replace(scope.shift(metric, before, after, gap), interval=Interval(low, high), p_value=p)
 
@@ -246,63 +248,43 @@ def _sides(cells: Sequence[CellPair]) -> tuple[list[tuple[Episode, ...]], list[t
     return [c.new for c in cells], [c.reference for c in cells]
 
 
-def _timing_shifts(scope: _Scope, rng: np.random.Generator) -> list[Shift]:
-    """Restricted mean and hard failure, by resampling episodes (matched ones together)."""
+def _timing_shifts(scope: _Scope) -> list[Shift]:
+    """Restricted mean and hard failure by the rule that names winners: its test, and the interval of the same null."""
+    if any(e.duration_s is None for c in scope.shared.cells for e in (*c.new, *c.reference)):
+        return [replace(scope.shift('rmst_s', None, None, None), note='some episodes have no duration')]
     cells = scope.shared.cells
-    new, old = ({c.name: operations(side) for c, side in zip(cells, s, strict=True)} for s in _sides(cells))
+    unit = Unit.START if scope.shared.is_paired else Unit(scope.plan.unit)
+    new, old = ({c.name: operations(s, unit=unit) for c, s in zip(cells, side, strict=True)} for side in _sides(cells))
     if any(cell.n_operations == 0 for side in (new, old) for cell in side.values()):
-        note = 'a cell holds no operation to be timed'
-        return [replace(scope.shift('rmst_s', None, None, None), note=note)]
-    after, before = _draws(new, old, scope, rng)
-    p_value = _rmst_p_value(new, old, scope, rng)
-    shifts = [_drawn_shift('rmst_s', scope, before[0], after[0], p_value)]
+        return [replace(scope.shift('rmst_s', None, None, None), note='a cell holds no operation to be timed')]
+    taus = {c.name: scope.taus_s[c.name] for c in cells}
+    shifts = [_ruled_shift(scope, new, old, Timed.RMST, taus)]
     if all(cell.observed.any() for side in (new, old) for cell in side.values()):
-        shifts.append(_drawn_shift('hard_failure', scope, before[1], after[1], None))
+        shifts.append(_ruled_shift(scope, new, old, Timed.HARD_FAILURE, taus))
     return shifts
 
 
-def _draws(
-    new: Mapping[str, Operations], old: Mapping[str, Operations], scope: _Scope, rng: np.random.Generator
-) -> tuple[tuple[Draws, Draws], tuple[Draws, Draws]]:
-    """(RMST, hard failure) macro over cells, of each side; pairs are drawn by the same streams."""
-    seeds = rng.integers(0, 2**63, size=2)
-    made = []
-    for side, seed in ((new, seeds[0]), (old, seeds[0] if scope.shared.is_paired else seeds[1])):
-        drawn = resampled_cells(side, n_resamples=scope.options.resamples, rng=np.random.default_rng(int(seed)))
-        scalars = [cell.scalars(scope.tau_s) for cell in drawn.values()]
-        lost = [jointly(lambda plateau: 1.0 - plateau, [s[PLATEAU]]) for s in scalars]
-        made.append((macro_mean([s[RMST] for s in scalars]), macro_mean(lost)))
-    return made[0], made[1]
+def _ruled_shift(
+    scope: _Scope, new: Mapping[str, Operations], old: Mapping[str, Operations], endpoint: Timed,
+    taus: Mapping[str, float],
+) -> Shift:  # fmt: skip
+    """The rule's difference is > 0 where the store after is better, that is lower; a change is after minus before."""
+    found = better(
+        new, old, tau_s=taus, paired=scope.shared.is_paired, level=scope.plan.level, endpoint=endpoint
+    )  # fmt: skip
+    interval = None if found.interval is None else found.interval.scaled(-1.0)
+    shift = scope.shift(endpoint.value, found.mean_b.value, found.mean_a.value, -found.difference)
+    return replace(shift, interval=interval, p_value=found.p_value, note=found.withheld)
 
 
-def _rmst_p_value(
-    new: Mapping[str, Operations], old: Mapping[str, Operations], scope: _Scope, rng: np.random.Generator
-) -> float | None:
-    if all(cell.n_episodes < 2 for side in (new, old) for cell in side.values()):
-        return None
-    method = NullMethod.PAIRED_SWAP if scope.shared.is_paired else NullMethod.PERMUTATION
-    tests = scalar_tests(
-        new, old, tau_s=scope.tau_s, thresholds_s=(), n_resamples=scope.options.resamples, rng=rng, method=method
-    )
-    return tests['rmst_s'].p_value
-
-
-def _drawn_shift(metric: str, scope: _Scope, before: Draws, after: Draws, p_value: float | None) -> Shift:
-    found = estimate(difference(after, before), level=scope.options.level)
-    shift = scope.shift(metric, before.value, after.value, found.value)
-    if found.percentile is not None and found.percentile.width == 0:
-        return replace(shift, p_value=p_value, note='no interval: it does not vary in these episodes')
-    return replace(shift, interval=found.percentile, p_value=p_value, note=found.note)
-
-
-def _cell_shifts(scope: _Scope, rng: np.random.Generator) -> list[Shift]:
-    """Success and restricted mean of one cell."""
-    return [_success_shift(scope), *(s for s in _timing_shifts(scope, rng) if s.metric == 'rmst_s')]
+def _cell_shifts(scope: _Scope) -> list[Shift]:
+    """Episode success and restricted mean of one cell."""
+    return [_success_shift(scope), *(s for s in _timing_shifts(scope) if s.metric == 'rmst_s')]
 
 
 def _safety_shifts(before: Arm, after: Arm, scope: _Scope) -> tuple[list[Shift], str]:
-    """Safe episodes, unsafe successes and severity; or why they can't be told."""
-    scoring = Scoring(load_registry(*map(Path, scope.options.safety_registry)))
+    """Safe episodes, unsafe successes and severity; or why they cannot be told."""
+    scoring = Scoring(load_registry(*map(Path, scope.plan.safety_registry)))
     new, old = _sides(scope.shared.cells)
     scores = [
         arm_safety(arm, [e for cell in side for e in cell], scoring=scoring)
@@ -335,10 +317,10 @@ def _severity_shift(scope: _Scope, score_of: Mapping[int, EpisodeSafety]) -> Shi
     first, second = (np.concatenate(side) for side in values)
     try:
         if scope.shared.is_paired:
-            found = paired_wald(first - second, scope.options.level, strata=labels[0])
+            found = paired_wald(first - second, scope.plan.level, strata=labels[0])
         else:
             found = two_sample_wald(
-                first, second, strata_a=labels[0], strata_b=labels[1], level=scope.options.level
+                first, second, strata_a=labels[0], strata_b=labels[1], level=scope.plan.level
             )  # fmt: skip
     except NotEstimable as error:
         return replace(shift, note=str(error))

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trialist.analysis.frame import SEPARATOR
 from trialist.analysis.shared_cell import CellPair, SharedCells, start_clusters
 from trialist.episodes import Episode
 from trialist.errors import InputError, NotEstimable
 from trialist.planning import MoreEpisodes, more_episodes, rate_standing, time_standing
+from trialist.planning.analysis_plan import AnalysisPlan
 from trialist.stats import (
     ArmCounts,
     MeanCell,
@@ -24,8 +26,9 @@ from trialist.stats import (
     ratio_noninferiority,
 )
 from trialist.stats.argument import FloatArray
-from trialist.timing.estimate import resampled_cells
+from trialist.timing.operation import Unit as TimingUnit
 from trialist.timing.operation import operations
+from trialist.timing.unit import UnitMeans, unit_means
 
 Flag = Callable[[Episode], bool]
 ENDPOINTS = ('success', 'speed', 'safety')
@@ -117,7 +120,7 @@ def rate_endpoint(
 
 def success_endpoint(shared: SharedCells, *, margin: float, levels: Levels) -> Endpoint:
     """The success rate, by the host's own predicate or else by the outcome."""
-    return rate_endpoint('success', 'success rate', shared, flag=is_success, margin=margin, levels=levels)
+    return rate_endpoint('success', 'episode success', shared, flag=is_success, margin=margin, levels=levels)
 
 
 def is_success(episode: Episode) -> bool:
@@ -138,13 +141,22 @@ def speed_endpoint(shared: SharedCells, *, tau_s: float, margin: float, levels: 
     more = None
     if finding is Finding.SHORT:
         standing = time_standing(cells, margin=margin, cap=tau_s, alpha=levels.alpha)
-        more = more_episodes(standing, alpha=levels.alpha, power=levels.power)
+        more = _in_episodes(more_episodes(standing, alpha=levels.alpha, power=levels.power), shared)
     return Endpoint(
         'speed', measure, finding, margin, new=found.new, reference=found.reference, estimate=found.ratio,
         low=found.low, high=found.high, p_value=found.p_value, p_worse=found.p_worse, n_new=shared.n_new,
         n_reference=shared.n_reference, is_paired=shared.is_paired, more=more, tau_s=tau_s,
         note=_cap_note(found, tau_s) if finding is Finding.SHORT else '',
     )  # fmt: skip
+
+
+def _in_episodes(more: MoreEpisodes | None, shared: SharedCells) -> MoreEpisodes | None:
+    """Start states to be added as episodes, run as often each as those that are there."""
+    if more is None:
+        return None
+    repeats = max(shared.n_new / shared.n_starts[0], shared.n_reference / shared.n_starts[1])
+    new, reference, per_cell = (math.ceil(repeats * n) for n in (more.new, more.reference, more.per_cell))
+    return MoreEpisodes(new, reference, per_cell, more.power)
 
 
 def _cap_note(found: RatioNonInferiority, tau_s: float) -> str:
@@ -154,7 +166,7 @@ def _cap_note(found: RatioNonInferiority, tau_s: float) -> str:
         return ''
     return (
         f'a failure not seen yet would count {tau_s:g} s against a mean of {longest:.3g} s, and most of the bound is '
-        'that; a shorter --tau, chosen before looking, asks about pace'
+        'that; a shorter tau, chosen before looking, asks about pace'
     )
 
 
@@ -176,8 +188,12 @@ def rate_cells(cells: Sequence[CellPair], flag: Flag, *, is_paired: bool) -> Seq
 
 
 def design_effect(cells: Sequence[CellPair], flag: Flag, *, is_paired: bool) -> float:
-    """By what episodes of one start state being alike multiplies the variance; 1 where no start was run twice."""
+    """By what episodes of one start state being alike multiplies the variance; 1 where no start was run twice.
+
+    Where a side never varies, failures may still come by whole start states: its episodes then count as its starts.
+    """
     clustered = plain = 0.0
+    unseen = 1.0
     for cell in cells:
         sides = [np.array([float(flag(e)) for e in side]) for side in (cell.new, cell.reference)]
         influences = [(x - x.mean()) / len(x) for x in sides]
@@ -187,38 +203,55 @@ def design_effect(cells: Sequence[CellPair], flag: Flag, *, is_paired: bool) -> 
         for influence, label in zip(influences, labels, strict=True):
             if len(influence) < 2:
                 continue
+            if label is not None and not influence.any():
+                unseen = max(unseen, len(label) / len(set(label)))
             plain += clustered_covariance(influence, influence)[0]
             clustered += clustered_covariance(influence, influence, label)[0]
-    return max(1.0, clustered / plain) if plain > 0 else 1.0
+    return max(unseen, clustered / plain) if plain > 0 else unseen
 
 
 def time_cells(cells: Sequence[CellPair], *, tau_s: float, is_paired: bool) -> list[MeanCell]:
-    """Restricted means of each cell with the (co)variances that leaving out one episode at a time gives."""
+    """Restricted means of each cell with the (co)variances that leaving out one start state at a time gives.
+
+    Units are start states, each with all its repeats; an episode whose start is not recorded is one of its own.
+    """
     made = []
     for cell in cells:
-        for side, who in ((cell.new, 'candidate'), (cell.reference, 'baseline')):
-            if len(side) < 2:
-                raise NotEstimable(f'{cell.name}: {len(side)} episode of the {who}, and a mean time needs at least 2')
-        (new, first), (reference, second) = (rmst_influence(side, tau_s) for side in (cell.new, cell.reference))
-        labels = [start_clusters(side) for side in (cell.new, cell.reference)]
+        new, reference = (_units(side, who, cell.name, tau_s) for side, who in _named_sides(cell))
         if is_paired:
-            v1, v2, covariance = clustered_covariance(first, second, labels[0])
-            made.append(MeanCell(new, reference, v1, v2, len(cell.new), len(cell.reference), covariance))
+            moved = dict(zip(reference.labels, reference.influence, strict=True))
+            second = np.array([moved[label] for label in new.labels])
+            v1, v2, covariance = clustered_covariance(_influence(new), _scaled(second))
+            made.append(MeanCell(new.value, reference.value, v1, v2, new.n_units, reference.n_units, covariance))
         else:
-            v1, v2 = (clustered_covariance(x, x, label)[0] for x, label in zip((first, second), labels, strict=True))
-            made.append(MeanCell(new, reference, v1, v2, len(cell.new), len(cell.reference)))
+            v1, v2 = (clustered_covariance(x, x)[0] for x in (_influence(new), _influence(reference)))
+            made.append(MeanCell(new.value, reference.value, v1, v2, new.n_units, reference.n_units))
     return made
 
 
-def rmst_influence(episodes: Sequence[Episode], tau_s: float) -> tuple[float, FloatArray]:
-    """The restricted mean of one cell, and (n,) what each episode adds to it."""
-    cell = operations(episodes)
-    if cell.n_operations == 0:
+def _named_sides(cell: CellPair) -> tuple[tuple[Sequence[Episode], str], tuple[Sequence[Episode], str]]:
+    return (cell.new, 'candidate'), (cell.reference, 'baseline')
+
+
+def _units(episodes: Sequence[Episode], who: str, cell: str, tau_s: float) -> UnitMeans:
+    timed = operations(episodes, unit=TimingUnit.START)
+    if timed.n_operations == 0:
         raise NotEstimable('none of the episodes holds an operation to be timed')
-    # The jackknife is wanted, and no resample.
-    draws = resampled_cells({'': cell}, n_resamples=1, rng=np.random.default_rng(0), threads=1)[''].rmst(tau_s)
-    n = len(draws.left_out)
-    return draws.value, (n - 1) / n * (draws.left_out.mean() - draws.left_out)
+    found = unit_means(timed, tau_s)
+    if found.n_units < 2:
+        raise NotEstimable(f'{cell}: {found.n_units} start state of the {who}, and a mean time needs at least 2')
+    return found
+
+
+def _influence(found: UnitMeans) -> FloatArray:
+    return _scaled(found.influence)
+
+
+def _scaled(influence: FloatArray) -> FloatArray:
+    """What each unit adds to the mean: `clustered_covariance` multiplies squares by n / (n - 1)."""
+    n = len(influence)
+    moved: FloatArray = influence * np.sqrt((n - 1) / n)
+    return moved
 
 
 def shared_tau(shared: SharedCells) -> tuple[float, str]:
@@ -229,8 +262,29 @@ def shared_tau(shared: SharedCells) -> tuple[float, str]:
         return min(caps), 'the time cap on record'
     longest = min(max(e.known_duration_s for c in shared.cells for e in side(c)) for side in (_new, _reference))
     if longest <= 0 or not math.isfinite(longest):
-        raise InputError('no episode lasted longer than 0 s; give --tau')
-    return longest, 'the longest time that both arms were watched; without time caps on record, --tau is better'
+        raise InputError('no episode lasted longer than 0 s; declare tau')
+    return longest, 'the longest time that both arms were observed; without time caps on record, declare tau'
+
+
+def cell_taus(shared: SharedCells, plan: AnalysisPlan) -> dict[str, float]:
+    """Cell -> tau: the declared one (of its stratum, where each has its own), else what both arms were given."""
+    if plan.tau_s is None or not isinstance(plan.tau_s, Mapping):
+        tau_s = shared_tau(shared)[0] if plan.tau_s is None else plan.tau_s
+        return {c.name: tau_s for c in shared.cells}
+    return {c.name: _declared_tau(c, plan.tau_s) for c in shared.cells}
+
+
+def _declared_tau(cell: CellPair, taus_s: Mapping[str, float]) -> float:
+    first = cell.new[0]
+    keys = [cell.name, first.stratum, first.task, first.benchmark]
+    joined = [SEPARATOR.join(filter(None, parts)) for parts in (
+        (first.benchmark, first.task, first.stratum), (first.task, first.stratum), (first.benchmark, first.stratum),
+        (first.benchmark, first.task),
+    )]  # fmt: skip
+    for key in (*keys, *joined):
+        if key in taus_s:
+            return taus_s[key]
+    raise InputError(f'tau_s has no time for {cell.name!r}; it has: {", ".join(sorted(taus_s))}')
 
 
 def _new(cell: CellPair) -> Sequence[Episode]:

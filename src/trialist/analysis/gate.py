@@ -10,14 +10,17 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from trialist.analysis.arm import Arm, check_distinct, choose_arm, read_arms
+from trialist.analysis.arm import Arm, check_distinct, choose_arm, declared_for, read_arms
 from trialist.analysis.arm_safety import Scores, arm_safety, scored_cells, tell_apart
 from trialist.analysis.endpoint import (
     ENDPOINTS,
     Endpoint,
     Finding,
     Levels,
+    cell_taus,
     check_margins,
     check_required,
     is_success,
@@ -30,9 +33,10 @@ from trialist.analysis.endpoint import (
 from trialist.analysis.shared_cell import SharedCells, share_cells
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
-from trialist.errors import InputError
+from trialist.errors import InputError, UnknownName
 from trialist.planning import MoreEpisodes
-from trialist.safety import Scoring
+from trialist.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, Pairing
+from trialist.safety import Scoring, load_registry
 from trialist.stats.argument import check_open_unit
 
 MARGINS: Mapping[str, float] = {'success': 0.05, 'speed': 0.10, 'safety': 0.05}
@@ -78,6 +82,8 @@ class Gate:
     alpha_worse: float
     power: float
     notes: tuple[str, ...]
+    n_starts: tuple[int, int]  # units: start states of the candidate and of the baseline
+    statement: str  # what analysis was used, and whether it is the declared one
 
     @property
     def exit_code(self) -> int:
@@ -103,14 +109,14 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """What is decided before looking: margins, error rates, what must pass."""
+    """What is decided before looking: margins, error rates, what must pass; tau and pairing None: as declared."""
 
     margins: Mapping[str, float] = field(default_factory=lambda: dict(MARGINS))
     alpha: float = 0.05
     power: float = 0.8
     tau_s: float | None = None
     require: tuple[str, ...] = ()  # empty: success, speed, and safety where the baseline has it
-    pairing: str = 'auto'
+    pairing: str | None = None
 
     def __post_init__(self) -> None:
         check_margins(self.margins)
@@ -120,34 +126,39 @@ class GateRules:
         check_open_unit('power', self.power)
         if set(self.margins) != set(ENDPOINTS):
             raise InputError(f'wanted a margin for each of {", ".join(ENDPOINTS)}, found {sorted(self.margins)}')
+        if self.pairing is not None and self.pairing not in [p.value for p in Pairing]:
+            raise UnknownName('pairing', self.pairing, [p.value for p in Pairing])
         if self.tau_s is not None and not (math.isfinite(self.tau_s) and self.tau_s > 0):
             raise InputError(f'tau_s is {self.tau_s}, wanted a finite time over 0')
 
 
 def gate_stores(
     candidate: Store, baseline: Store, *, policy: str | None = None, baseline_policy: str | None = None,
-    rules: GateRules | None = None, scoring: Scoring | None = None, where: Where | None = None,
+    rules: GateRules | None = None, where: Where | None = None, **changes: Any,
 ) -> Gate:  # fmt: skip
-    """Judge a policy of one store against a policy of another (or of the same one)."""
+    """Judge a policy of one store against a policy of another (or of the same one).
+
+    The analysis is the one declared for the candidate's store, else for the baseline's; what `rules` and `changes`
+    (fields of the plan, such as the safety registry) ask for instead is marked.
+    """
     chosen = rules or GateRules()
-    new = choose_arm(read_arms(candidate, where=where), policy, option='--policy')
-    reference = choose_arm(
-        read_arms(baseline, where=where),
-        baseline_policy,
-        option='--baseline-policy',
-        like=_twin(candidate, baseline, new),
-    )
+    pairing = None if chosen.pairing is None else Pairing(chosen.pairing)
+    declared = declared_for(candidate, baseline).changed_by(tau_s=chosen.tau_s, pairing=pairing, **changes)
+    plan = declared.plan
+    new = choose_arm(read_arms(candidate, where=where), policy, what='candidate')
+    like = _twin(candidate, baseline, new) or plan.reference or None
+    reference = choose_arm(read_arms(baseline, where=where), baseline_policy, what='baseline', like=like)
     check_distinct(new, reference)
-    shared = share_cells(new.episodes, reference.episodes, pairing=chosen.pairing)
+    shared = share_cells(new.episodes, reference.episodes, pairing=plan.pairing.value)
     asked = _asked(chosen)
     scores: list[Scores | str] = ['', '']
     if 'safety' in asked:
-        rule = scoring or Scoring()
+        rule = Scoring(load_registry(*map(Path, plan.safety_registry)))
         sides = ((new, _new(shared)), (reference, _old(shared)))
         scores = [arm_safety(arm, side, scoring=rule) for arm, side in sides]
     required = chosen.require or _default_required(scores)
     levels = Levels(chosen.alpha, chosen.alpha / len(required), chosen.power)
-    endpoints = _endpoints(shared, scores, chosen, levels, asked, required)
+    endpoints = _endpoints(shared, scores, plan, rules=chosen, levels=levels, asked=asked, required=required)
     return Gate(
         verdict=_verdict([e for e in endpoints if e.is_required]),
         endpoints=endpoints,
@@ -161,8 +172,17 @@ def gate_stores(
         alpha=chosen.alpha,
         alpha_worse=levels.alpha_worse,
         power=chosen.power,
-        notes=tuple(_notes(new, reference, shared, chosen)),
+        notes=tuple(_notes(new, reference, shared, chosen, plan)),
+        n_starts=shared.n_starts,
+        statement=_statement(declared, shared, endpoints, chosen),
     )
+
+
+def _statement(declared: DeclaredAnalysis, shared: SharedCells, endpoints: Sequence[Endpoint], rules: GateRules) -> str:
+    taus = [e.tau_s for e in endpoints if e.tau_s is not None]
+    tau = f'tau {taus[0]:g} s; ' if taus else ''
+    arms = 'paired by start state' if shared.is_paired else 'independent arms'
+    return f'Analysis: {declared.standing}. Used: {tau}{arms}; one-sided alpha {rules.alpha:g} per endpoint.'
 
 
 def _twin(candidate: Store, baseline: Store, new: Arm) -> str | None:
@@ -180,18 +200,28 @@ def _default_required(scores: Sequence[Scores | str]) -> tuple[str, ...]:
 
 
 def _endpoints(
-    shared: SharedCells, scores: Sequence[Scores | str], rules: GateRules, levels: Levels, asked: Sequence[str],
-    required: Sequence[str],
+    shared: SharedCells, scores: Sequence[Scores | str], plan: AnalysisPlan, *, rules: GateRules, levels: Levels,
+    asked: Sequence[str], required: Sequence[str],
 ) -> tuple[Endpoint, ...]:  # fmt: skip
     made = []
     if 'success' in asked:
         made.append(success_endpoint(shared, margin=rules.margins['success'], levels=levels))
     if 'speed' in asked:
-        tau_s = shared_tau(shared)[0] if rules.tau_s is None else rules.tau_s
-        made.append(speed_endpoint(shared, tau_s=tau_s, margin=rules.margins['speed'], levels=levels))
+        made.append(_speed_endpoint(shared, plan, margin=rules.margins['speed'], levels=levels))
     if 'safety' in asked:
         made.append(_safety_endpoint(shared, scores, margin=rules.margins['safety'], levels=levels))
     return tuple(replace(e, is_required=e.name in required) for e in made)
+
+
+def _speed_endpoint(shared: SharedCells, plan: AnalysisPlan, *, margin: float, levels: Levels) -> Endpoint:
+    """One tau for all cells; where they have their own, or no durations, speed is missing with the reason."""
+    untimed = sum(e.duration_s is None for e in (*_new(shared), *_old(shared)))
+    if untimed:
+        return missing_endpoint('speed', 'RMST', margin, f'{untimed} episodes have no duration')
+    taus = set(cell_taus(shared, plan).values())
+    if len(taus) > 1:
+        return missing_endpoint('speed', 'RMST', margin, 'the strata have taus of their own, and the gate judges one')
+    return speed_endpoint(shared, tau_s=taus.pop(), margin=margin, levels=levels)
 
 
 def _verdict(required: Sequence[Endpoint]) -> GateVerdict:
@@ -209,7 +239,7 @@ def _safety_endpoint(shared: SharedCells, scores: Sequence[Scores | str], *, mar
     if not scored.cells:
         return missing_endpoint('safety', SAFE, margin, 'no cell has scored episodes of both')
     left = shared.n_new + shared.n_reference - scored.n_new - scored.n_reference
-    note = f'{left} episodes left out: their safety can not be scored' if left else ''
+    note = f'{left} episodes left out: their safety cannot be scored' if left else ''
     return rate_endpoint(
         'safety', SAFE, scored, flag=lambda e: bool(scores_of[id(e)].safe), margin=margin, levels=levels, note=note
     )
@@ -230,9 +260,10 @@ def _gate_arm(arm: Arm, n_compared: int) -> GateArm:
     )
 
 
-def _notes(new: Arm, reference: Arm, shared: SharedCells, rules: GateRules) -> list[str]:
+def _notes(new: Arm, reference: Arm, shared: SharedCells, rules: GateRules, plan: AnalysisPlan) -> list[str]:
     notes = []
-    if rules.tau_s is None and 'speed' in _asked(rules):
+    everyone = (*_new(shared), *_old(shared))
+    if plan.tau_s is None and 'speed' in _asked(rules) and all(e.duration_s is not None for e in everyone):
         tau_s, source = shared_tau(shared)
         notes.append(f'Times are capped at {tau_s:g} s, {source}.')
     if shared.n_scenes and shared.n_identical == shared.n_scenes == min(shared.n_new, shared.n_reference):
@@ -240,7 +271,7 @@ def _notes(new: Arm, reference: Arm, shared: SharedCells, rules: GateRules) -> l
             f'All {shared.n_identical} scenes came out the same to the last digit: the policy did not change, or one '
             'record stands for both.'
         )
-    if not any(map(is_success, (*_new(shared), *_old(shared)))):
+    if not any(map(is_success, everyone)):
         notes.append('Neither of the two succeeded once: no worse than that is little to pass with.')
     if new.n_invalid or reference.n_invalid:
         notes.append(

@@ -48,6 +48,14 @@ class SharedCells:
     def n_reference(self) -> int:
         return sum(len(c.reference) for c in self.cells)
 
+    @property
+    def n_starts(self) -> tuple[int, int]:
+        """Start states of each arm, the units of every test; an episode without a recorded start is one of its own."""
+        return (
+            sum(n_starts(c.new) for c in self.cells),
+            sum(n_starts(c.reference) for c in self.cells),
+        )
+
 
 def share_cells(new: Iterable[Episode], reference: Iterable[Episode], *, pairing: str = 'auto') -> SharedCells:
     """The cells with valid episodes of both arms; tasks within a cell that only one of them ran are left out.
@@ -119,7 +127,7 @@ def _check_caps(cell: CellPair) -> None:
         told = [', '.join(f'{c:g} s' for c in sorted(c for c in side if c is not None)) for side in caps]
         raise InputError(
             f'{cell.name}: time caps differ, {told[0]} against {told[1]}, and who has longer succeeds more often; '
-            'rerun one with the time cap of the other, or leave the cell out with --where'
+            'rerun one with the time cap of the other, or leave the cell out'
         )
 
 
@@ -132,7 +140,7 @@ def _paired(cells: list[CellPair], lonely: tuple[tuple[str, ...], tuple[str, ...
         bad = [c.name for c, m in zip(cells, matched, strict=True) if m is None or not m.new]
         raise InputError(
             f'no pairs in {", ".join(bad)}: episodes of both arms must share scenes (task, condition, seed, instance, '
-            'repeat), each at most once an arm; use --pairing independent'
+            'repeat), each at most once per arm; compare them as independent arms'
         )
     use = pairing == 'paired' or (pairing == 'auto' and fits)
     both = [m for m in matched if m is not None]
@@ -170,6 +178,18 @@ def start_clusters(episodes: Sequence[Episode]) -> list[Hashable] | None:
         scene = scene_of(episode)
         labels.append(('alone', number) if scene is None else dataclasses.replace(scene.start, repeat=0))
     return labels if 1 < len(set(labels)) < len(labels) else None
+
+
+def n_starts(episodes: Sequence[Episode]) -> int:
+    """How many start states these episodes were run from."""
+    labels = start_clusters(episodes)
+    return len(episodes) if labels is None and not _is_one_start(episodes) else len(set(labels or [0]))
+
+
+def _is_one_start(episodes: Sequence[Episode]) -> bool:
+    """Several runs of a single start."""
+    scenes = [scene_of(e) for e in episodes]
+    return len(episodes) > 1 and None not in scenes and len({s.start for s in scenes if s is not None}) == 1
 
 
 def _is_same(a: Episode, b: Episode) -> bool:

@@ -55,7 +55,8 @@ def count_rates(frame: Frame, plan: AnalysisPlan, flag: Flag) -> Rates:
 
 def judged_cells(frame: Frame, policy: str) -> Mapping[str, tuple[Episode, ...]]:
     """The strata that a policy is judged on: the ranked ones, or all that it has when it stands apart."""
-    return frame.cells[policy] if policy in frame.apart else frame.ranked_cells(policy)
+    is_apart = policy in frame.apart or not frame.strata
+    return frame.cells[policy] if is_apart else frame.ranked_cells(policy)
 
 
 def _rates(counts: Mapping[tuple[str, str], Sequence[bool]], level: float) -> dict[tuple[str, str], Rate]:

@@ -94,7 +94,7 @@ def choose_taus(
         followed = min(followed_to(cell) for cell in arms)
         if plan.tau_s is not None:
             wanted = plan.tau_s[stratum] if isinstance(plan.tau_s, Mapping) else plan.tau_s
-            reasons.add('as declared')
+            reasons.add('as given')
         else:
             wanted, why = _default_tau(stratum, frame, arms, followed)
             reasons.add(why)

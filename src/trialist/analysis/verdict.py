@@ -110,7 +110,8 @@ def too_few(policies: Sequence[str], apart: Mapping[str, str], reference: str | 
     if apart:
         told = '; '.join(f'{p}: {why}' for p, why in list(apart.items())[:3])
         return Absent(f'fewer than two policies can be ranked ({told})', 'run every policy on the same strata')
+    remedy = 'a comparison wants two; bring another on the same tasks'
+    if not policies:
+        return Absent('only the reference was tested', remedy)
     beside = ' beside the reference' if reference is not None else ''
-    return Absent(
-        f'only {len(policies)} policy was tested{beside}', 'a comparison wants two; bring another on the same tasks'
-    )
+    return Absent(f'only one policy was tested{beside}', remedy)

@@ -10,14 +10,9 @@ import typer
 from trialist.cli.output import print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from trialist.analysis import Analysis, EndpointPairs
+    from trialist.analysis.price import WinnerPrice
 
-    from trialist.analysis import Ranking, SafetyPart, TrialReport
-    from trialist.analysis.pairs import AllPairs
-    from trialist.episodes import Episode
-    from trialist.safety import SafetySummary
-
-TAU_S = 60.0
 MARK = '.trialist-demo'
 FAST, SLOW = 'hasty', 'careful'
 
@@ -46,7 +41,7 @@ def demo(
     close(trial, store=store, by='demo')
     checked = verify_store(store)
     typer.echo(f'store verify: {"clean" if checked.is_clean else "DAMAGED"}, {checked.n_episodes} episodes\n')
-    report(to, store, seed=seed)
+    report(to, store)
 
 
 def prepare(to: Path, *, episodes: int, seed: int) -> Path:
@@ -64,69 +59,88 @@ def prepare(to: Path, *, episodes: int, seed: int) -> Path:
     (to / MARK).touch()
     text = (resources.files('trialist.cell') / 'demo.toml').read_text(encoding='utf-8')
     text = text.replace('episodes_per_cell = 5', f'episodes_per_cell = {episodes}')
-    text = text.replace('seed = 1', f'seed = {seed}')
+    text = text.replace('\nseed = 1\n', f'\nseed = {seed}\n')
     trial = to / 'trial.toml'
     trial.write_text(text, encoding='utf-8')
     return trial
 
 
-def report(to: Path, store: Path, *, seed: int) -> None:
-    """Score, compare, look at safety, write the report; then the three sentences."""
-    from trialist.analysis import ReportOptions, build_report
+def report(to: Path, store: Path) -> None:
+    """Score, compare, look at safety, write the report; then what to take away."""
+    from trialist.analysis import present
     from trialist.cli.report import write_document
-    from trialist.episodes import read_store
+    from trialist.cli.source import open_analysis
     from trialist.show.report import trial_document
+    from trialist.show.report_pairs import pair_table
+    from trialist.show.report_ranking import ranking_table
     from trialist.show.safety import quadruple_table
-    from trialist.show.timing import all_pairs_table, headline_table
 
-    typer.echo('4. Time to success, verdicts and safety\n')
-    found = build_report(read_store(store), ReportOptions(tau_s=TAU_S, seed=seed, n_resamples=2000))
-    ranking, pairs, safety = demo_parts(found)
-    print_table(
-        headline_table(
-            list(ranking.scores.values()), ranking.relative, tau_s=ranking.tau_s, n_resamples=found.options.n_resamples,
-            reference=ranking.reference,
-        )
-    )  # fmt: skip
-    print_table(all_pairs_table(pairs))
-    print_table(quadruple_table(safety.summary))
-    write_document(trial_document(found), 'html', to / 'report.html')
+    typer.echo('4. Time to success, verdicts and safety, as the plan declared\n')
+    analysis = open_analysis(store)
+    pairs = present(analysis.pairs)
+    print_table(ranking_table(analysis, present(analysis.ranking)))
+    print_table(pair_table(present(pairs.lead), present(analysis.price)))
+    print_table(quadruple_table(present(analysis.safety).summary))
+    write_document(trial_document(analysis), 'html', to / 'report.html')
     typer.echo('\nWhat to take away\n')
-    for number, sentence in enumerate(sentences(found.episodes, pairs, safety.summary), start=1):
+    for number, sentence in enumerate(sentences(analysis), start=1):
         typer.echo(f'{number}. {sentence}')
     typer.echo(f'\nOpen {to / "report.html"} in a browser. The record is {store}, the plan {to / "trial.toml"}.')
 
 
-def demo_parts(found: TrialReport) -> tuple[Ranking, AllPairs, SafetyPart]:
-    """The parts that the demo's trial always has."""
-    from trialist.analysis import Absent
-
-    if isinstance(found.ranking, Absent) or isinstance(found.ranking.pairs, Absent) or isinstance(found.safety, Absent):
-        raise AssertionError('a demo trial has a ranking, pairs and safety')
-    return found.ranking, found.ranking.pairs, found.safety
-
-
-def sentences(episodes: Sequence[Episode], pairs: AllPairs, safety: SafetySummary) -> list[str]:
+def sentences(analysis: Analysis) -> list[str]:
     """What a person should take away; each is read off the results, and says so where they do not hold it."""
-    from trialist.timing import Verdict, cohorts, success_curve
+    from trialist.analysis import present
+    from trialist.show.verdict_text import pair_sentence
 
-    arms = cohorts(episodes)
-    told = {frozenset((c.policy_a, c.policy_b)): c for c in pairs.comparisons}
-    lines = [told[frozenset((FAST, SLOW))].sentence]
+    pairs, frame = present(analysis.pairs), present(analysis.frame)
+    lead = present(pairs.lead)
+    time = pairs.time_pair(FAST, SLOW)
+    first = pair_sentence(lead.pair(FAST, SLOW), lead, n_strata=len(frame.strata), time=time)
+    return [first, _three_questions(analysis), _resolved(lead), _price(present(analysis.price), lead)]
+
+
+def _three_questions(analysis: Analysis) -> str:
+    """Speed, reliability and safety of the fast and the slow policy."""
+    from trialist.analysis import present
+
+    ranking, rates, safety = present(analysis.ranking), present(analysis.success), present(analysis.safety)
     parts = []
     for name in (FAST, SLOW):
-        curve = success_curve(arms[name].pooled.durations_s, arms[name].pooled.observed)
-        rate = safety.cell(name, 'tabletop').safety
-        median = 'no median' if curve.median_s is None else f'a median of {curve.median_s:.1f} s an item'
-        parts.append(f'{name} has {median}, loses {curve.hard_failure:.0%}, and {rate.count} of {rate.n} episodes safe')
-    lines.append('Speed, reliability and safety are three questions: ' + '; '.join(parts) + '.')
-    apart = [c for c, p in zip(pairs.comparisons, pairs.p_holm, strict=True) if p < pairs.alpha]
-    near = [c for c in pairs.comparisons if c not in apart]
-    told_apart = f'After correction for {len(pairs.comparisons)} pairs, {len(apart)} are told apart'
-    if near:
-        named = ', '.join(f'{c.policy_a} and {c.policy_b}' for c in near)
-        lines.append(f'{told_apart}; unresolved at this number of episodes: {named}.')
-    else:
-        winners = sum(c.verdict is Verdict.BETTER for c in apart)
-        lines.append(f'{told_apart}, {winners} of them with a winner: being different is not being better.')
-    return lines
+        score, success = ranking.scores[name], rates.counts[name, '']
+        median, lost = score.pooled['median_s'].value, score.macro['hard_failure'].value
+        pace = 'no median time' if median is None else f'a median of {median:.1f} s per item'
+        loses = 'an unknown share of items' if lost is None else f'{lost:.0%} of items'
+        safe = safety.summary.cell(name, 'tabletop').safety
+        parts.append(
+            f'{name} has {pace}, loses {loses}, succeeds in {success.count} of {success.n} episodes and is safe in '
+            f'{safe.count} of {safe.n}'
+        )
+    return f'Speed, reliability and safety are three questions: {"; ".join(parts)}.'
+
+
+def _resolved(lead: EndpointPairs) -> str:
+    """How many pairs have a winner, how many merely differ, how many are open."""
+    from trialist.stats import Verdict
+
+    won = sum(p.verdict is Verdict.BETTER for p in lead.pairs)
+    differ = sum(p.verdict in (Verdict.CROSSING, Verdict.DIRECTION_UNRESOLVED, Verdict.DEPENDS) for p in lead.pairs)
+    rest = len(lead.pairs) - won - differ
+    return (
+        f'Of {len(lead.pairs)} pairs, {won} have a winner, {differ} differ without one, and {rest} are not resolved: '
+        'different is not better, and not resolved is not the same.'
+    )
+
+
+def _price(price: WinnerPrice, lead: EndpointPairs) -> str:
+    import math
+
+    finite = {pair: n for pair, n in price.by_pair.items() if math.isfinite(n)}
+    told = f'With {price.n_tests} tests no winner can be named below {price.per_policy} {price.unit}s per policy'
+    if finite:
+        (a, b), least = min(finite.items(), key=lambda item: item[1])
+        told += (
+            f'; for the mean times observed here it takes at least {least:.0f} ({a} and {b}), and '
+            f'{max(lead.pairs[0].n_units)} were run'
+        )
+    return f'{told}.'

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trialist.cli.source import StoreArgument, WhereOption
+from trialist.cli.source import PairingOption, RegistryOption, StoreArgument, TauOption, WhereOption
 
 FORMS = ('text', 'markdown', 'json')
 
@@ -19,14 +19,12 @@ def gate(
     baseline_policy: Annotated[
         str | None, typer.Option('--baseline-policy', help='The baseline; default: of the same name, or the only one.')
     ] = None,
-    margin_success: Annotated[float, typer.Option(help='Success rate may be lower by less than this.')] = 0.05,
+    margin_success: Annotated[float, typer.Option(help='Episode success may be lower by less than this.')] = 0.05,
     margin_time: Annotated[float, typer.Option(help='Mean time may be longer by less than this share.')] = 0.10,
     margin_safety: Annotated[float, typer.Option(help='Rate of safe episodes may be lower by less than this.')] = 0.05,
     alpha: Annotated[float, typer.Option(help='Chance of passing an endpoint that is worse by its margin.')] = 0.05,
     power: Annotated[float, typer.Option(help='Chance of passing that "N more" promises to an equal policy.')] = 0.8,
-    tau: Annotated[
-        float | None, typer.Option('--tau', help='Cap of mean times (s).', show_default='the time cap on record')
-    ] = None,
+    tau: TauOption = None,
     require: Annotated[
         str,
         typer.Option(
@@ -34,12 +32,8 @@ def gate(
             show_default='speed, success, and safety where the baseline has it',
         ),
     ] = '',
-    pairing: Annotated[
-        str, typer.Option(help='auto (pairs where both ran the same scenes), paired or independent.')
-    ] = 'auto',
-    registry: Annotated[
-        list[Path] | None, typer.Option('--registry', help='Safety specs of your own; repeatable.')
-    ] = None,
+    pairing: PairingOption = None,
+    registry: RegistryOption = None,
     where: WhereOption = None,
     form: Annotated[str, typer.Option('--format', '-f', help='text, markdown (a comment) or json.')] = 'text',
     output: Annotated[Path | None, typer.Option('--output', '-o', help='Also write it to a file.')] = None,
@@ -51,11 +45,12 @@ def gate(
 
     Example: `trialist gate runs/new --baseline runs/main --format markdown -o comment.md`
     """
+    from trialist.analysis.arm import AmbiguousArmError
     from trialist.analysis.gate import GateRules, gate_stores
+    from trialist.cli.source import named_changes
     from trialist.cli.store import parse_where
     from trialist.episodes import read_store
-    from trialist.errors import UnknownName
-    from trialist.safety import Scoring, load_registry
+    from trialist.errors import InputError, UnknownName
     from trialist.show import gate as shown
     from trialist.show.file import check_target, write_file
 
@@ -68,10 +63,14 @@ def gate(
         margins={'success': margin_success, 'speed': margin_time, 'safety': margin_safety}, alpha=alpha, power=power,
         tau_s=tau, require=tuple(filter(None, (name.strip() for name in require.split(',')))), pairing=pairing,
     )  # fmt: skip
-    found = gate_stores(
-        read_store(store), read_store(baseline), policy=policy, baseline_policy=baseline_policy, rules=rules,
-        scoring=Scoring(load_registry(*(registry or []))), where=parse_where(where) or None,
-    )  # fmt: skip
+    try:
+        found = gate_stores(
+            read_store(store), read_store(baseline), policy=policy, baseline_policy=baseline_policy, rules=rules,
+            where=parse_where(where) or None, **named_changes(registry=registry),
+        )  # fmt: skip
+    except AmbiguousArmError as error:
+        option = '--policy' if error.what == 'candidate' else '--baseline-policy'
+        raise InputError(f'{error} with {option}') from error
     text = writers[form](found, command=_command())
     typer.echo(text, nl=False)
     if output is not None:

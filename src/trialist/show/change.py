@@ -21,14 +21,14 @@ from trialist.show.document import (
     paragraph,
     used_definitions,
 )
-from trialist.show.figure import policy_colors
 from trialist.show.glossary import glossary
 from trialist.show.phrase import listed, number, only_text, plural, policy_name
+from trialist.show.policy_look import policy_colors
 from trialist.show.table import Cell, Column, Table, table
 
 # Metric -> its name, its unit, by what it is multiplied for people, its format, its definition.
 SHOWN: dict[str, tuple[str, str, float, str, str]] = {
-    'success': ('success rate', ' points', 100.0, '.1f', 'success'),
+    'success': ('episode success', ' points', 100.0, '.1f', 'success'),
     'rmst_s': ('RMST', ' s', 1.0, '.2f', 'rmst'),
     'hard_failure': ('hard failure', ' points', 100.0, '.1f', 'hard-failure'),
     'safety': ('safe episodes', ' points', 100.0, '.1f', 'safety'),
@@ -96,14 +96,19 @@ def scope_table(change: StoreChange) -> Table:
     """Who was compared, on how much, and how."""
     rows: list[list[Cell]] = [
         [p.policy, p.policy_before, len(p.cell_names), p.n_before, p.n_after, p.n_invalid[0], p.n_invalid[1],
-         'paired by scene' if p.is_paired else 'independent', p.tau_s]
+         'paired by start state' if p.is_paired else 'independent', _tau_text(p)]
         for p in change.policies
     ]  # fmt: skip
     columns: list[str | Column] = [
         'policy', 'name before', 'cells', 'n before', 'n after', 'invalid before', 'invalid after', 'arms',
-        Column('tau (s)', 'g'),
+        'tau',
     ]  # fmt: skip
     return table('What was compared', columns, rows)
+
+
+def _tau_text(policy: PolicyChange) -> str:
+    taus = sorted(set(policy.taus_s.values()))
+    return f'{taus[0]:g} s' if len(taus) == 1 else f'{taus[0]:g} s to {taus[-1]:g} s by cell'
 
 
 def presence_table(change: StoreChange) -> Table:
@@ -142,12 +147,12 @@ def change_document(change: StoreChange) -> Document:
         lead=lead, sections=sections,
         glossary=definitions, references=known.cited(definitions.values(), also=WORKS), colors=colors,
         source=change.after, selection=change.selection,
-        footer=f'trialist {__version__}; seed {change.seed}; {change.n_resamples} resamples; alpha = {change.alpha:g}.',
+        statement=change.statement, footer=f'trialist {__version__}. {change.statement}',
     )  # fmt: skip
 
 
 def change_lead(change: StoreChange) -> tuple[Paragraph, ...]:
-    """What is beyond chance, what is not, and what can't be said: three sentences."""
+    """What is beyond chance, what is not, and what cannot be said: three sentences."""
     better = [s for s in change.resolved if s.is_improvement]
     worse = [s for s in change.resolved if not s.is_improvement]
     n = sum(p.n_before + p.n_after for p in change.policies)
@@ -178,7 +183,7 @@ def _ends(shift: Shift, scale: float, form: str) -> str:
 
 
 def _unresolved(change: StoreChange) -> list[Paragraph]:
-    """The widest thing that can't be excluded: how far success may have moved where it is unresolved."""
+    """The widest thing that cannot be excluded: how far success may have moved where it is unresolved."""
     open_ = [
         s for s in change.means
         if s.metric == 'success' and s.p_holm is not None and not s.is_resolved(change.alpha) and s.interval is not None
@@ -190,7 +195,8 @@ def _unresolved(change: StoreChange) -> list[Paragraph]:
     low, high = (number(100 * end, '+.1f', 'interval') for end in widest.interval)
     return [
         paragraph(
-            'Unresolved is not unchanged: the ', Words('success rate', 'success'), ' of ', policy_name(widest.policy),
+            'Unresolved is not unchanged: the ', Words('episode success', 'success'), ' of ',
+            policy_name(widest.policy),
             ' may have moved by anything from ', low, ' to ', high, ' points.',
         )
     ]  # fmt: skip
@@ -203,10 +209,10 @@ def _limits(change: StoreChange) -> list[Paragraph]:
         n = len(set(gone))
         parts.append(f'{plural(n, "cell")} that only one store has {"is" if n == 1 else "are"} left out')
     if change.incomparable:
-        parts.append(f'{", ".join(change.incomparable)} can not be compared')
+        parts.append(f'{", ".join(change.incomparable)} cannot be compared')
     absent = sorted({p.no_safety for p in change.policies if p.no_safety})
     if absent:
-        parts.append(f'safety can not be told ({absent[0]})')
+        parts.append(f'safety cannot be told ({absent[0]})')
     return [paragraph(_capital('; '.join(parts)) + '.')] if parts else []
 
 
@@ -283,9 +289,9 @@ def _method_section(change: StoreChange) -> Section:
     text = (
         'Each policy was compared with itself on the cells (stratum and condition) that both stores hold, every cell '
         'with the same weight. Differences of rates have score intervals and tests (Miettinen and Nurminen; Tango for '
-        'matched scenes), restricted mean times have intervals from resampled episodes and permutation tests (labels '
-        'exchanged within matched scenes where there are pairs). Holm corrects over all policies and metrics, and '
-        f'separately over all strata. Level {1 - change.alpha:g}, {change.n_resamples} resamples, seed {change.seed}.'
+        'matched start states); restricted mean times and hard failures are tested by the jackknife over units with '
+        'an allowance for failures not yet seen, and have the interval of that test. Holm corrects over all policies '
+        f'and metrics, and separately over all strata. {change.statement}'
     )
     plans = [h[:12] or 'none' for h in change.plan_hashes]
     return Section(

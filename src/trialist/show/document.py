@@ -69,7 +69,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure in one or several panels, with its words for those who can't see it and its numbers as a table."""
+    """A figure in one or several panels, with its words for those who cannot see it and its numbers as a table."""
 
     key: str
     title: str
@@ -87,7 +87,7 @@ class ChartBlock:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Something that this store can't tell, why, and what would change that."""
+    """Something that this store cannot tell, why, and what would change that."""
 
     what: str
     reason: str
@@ -100,7 +100,7 @@ class Missing:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The reason, and what to do if there is something, as whole sentences."""
-        told = [self.reason, f'To have it: {self.remedy}' if self.remedy else '']
+        told = [self.reason, f'To get this: {self.remedy}' if self.remedy else '']
         return tuple(text if text.endswith('.') else f'{text}.' for text in told if text)
 
 
@@ -135,7 +135,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A whole report. `colors` fixes one colour a policy; `episodes` is the list that claims link into."""
+    """A whole report. `colors` fixes one colour per policy; `episodes` is the list that claims link into."""
 
     title: str
     subtitle: str
@@ -152,6 +152,8 @@ class Document:
     )  # what of the store the document is about; empty for all of it
     explorer_url: str = ''  # where a server shows episodes, when one runs
     footer: str = ''
+    statement: str = ''  # what analysis was used, and whether it is the declared one: at the top of every format
+    cautions: tuple[str, ...] = ()  # what a reader must know before the numbers
 
     def __post_init__(self) -> None:
         keys = [s.key for s in self.sections] + [

@@ -17,6 +17,8 @@ def document_json(document: Document) -> dict[str, object]:
     return {
         'title': document.title,
         'subtitle': document.subtitle or None,
+        'analysis': document.statement or None,
+        'cautions': list(document.cautions),
         'lead': [_paragraph(p) for p in document.lead],
         'sections': [
             {'key': s.key, 'title': s.title, 'blocks': [_block(b) for b in s.blocks]} for s in document.sections

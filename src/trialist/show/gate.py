@@ -27,7 +27,7 @@ def headline(gate: Gate) -> str:
         return f'FAIL: {who.format("worse")} on {_listed([e.name for e in worse])}.'
     absent = [e for e in gate.required if e.finding is Finding.MISSING]
     if absent:
-        return f'NOT SHOWN: {_listed([e.name for e in absent])} can not be judged ({absent[0].note}).'
+        return f'NOT SHOWN: {_listed([e.name for e in absent])} cannot be judged ({absent[0].note}).'
     short = _listed([e.name for e in gate.required if e.finding is Finding.SHORT])
     return f'NOT SHOWN: {more_sentence(gate.more)} on {short}.'
 
@@ -52,7 +52,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def endpoint_table(gate: Gate) -> Table:
-    """One row an endpoint: both sides, the difference, the bound that decides, the limit it must clear."""
+    """One row per endpoint: both sides, the difference, the bound that decides, the limit it must clear."""
     columns = ['endpoint', 'candidate', 'baseline', 'difference', 'bound', 'limit', 'finding']
     return table('', columns, [_row(e) for e in gate.endpoints])
 
@@ -109,11 +109,14 @@ def change_text(endpoint: Endpoint, value: float | None) -> str | None:
 
 def remarks(gate: Gate) -> list[str]:
     """What a reader has to know beside the table, a sentence each."""
-    kind = 'paired by scene' if gate.is_paired else 'independent'
+    kind = 'paired by start state' if gate.is_paired else 'independent'
     cells = 'one cell' if len(gate.cells) == 1 else f'{len(gate.cells)} cells that count equally'
+    starts = ''
+    if gate.n_starts != (gate.candidate.n_compared, gate.baseline.n_compared):
+        starts = f' from {gate.n_starts[0]:,} and {gate.n_starts[1]:,} start states, which are the units'
     lines = [
         f'Compared: {plural(gate.candidate.n_compared, "episode")} of the candidate and {gate.baseline.n_compared:,} '
-        f'of the baseline, {kind}, in {cells} ({_named(gate.cells)}).',
+        f'of the baseline{starts}, {kind}, in {cells} ({_named(gate.cells)}).',
         f'Bounds are one-sided at {100 * (1 - gate.alpha):g} %; every endpoint has to clear its limit, so none is '
         'corrected for the others.',
     ]
@@ -130,7 +133,7 @@ def remarks(gate: Gate) -> list[str]:
             lines.append(f'{endpoint.name.capitalize()}: {what}{endpoint.note}.')
     if gate.more is not None:
         lines.append(
-            f'More episodes are spread evenly over the cells, up to {gate.more.per_cell} a cell: each endpoint then '
+            f'More episodes are spread evenly over the cells, up to {gate.more.per_cell} per cell: each endpoint then '
             f'passes with {100 * gate.power:g} % chance, if the two policies are equal.'
         )
     return [*lines, *gate.notes]
@@ -158,7 +161,7 @@ def gate_comment(gate: Gate, *, command: str = '') -> str:
         render(endpoint_table(gate), TableFormat.MARKDOWN).rstrip(),
         '',
     ]
-    lines += [f'- {escape_markdown(line)}' for line in remarks(gate)]
+    lines += [f'- {escape_markdown(line)}' for line in (gate.statement, *remarks(gate))]
     lines += [f'- {escape_markdown(line[0].upper() + line[1:])}.' for line in origins(gate)]
     if command:
         lines.append(f'- Reproduce: {code_span(command)}')
@@ -168,7 +171,7 @@ def gate_comment(gate: Gate, *, command: str = '') -> str:
 def gate_text(gate: Gate, *, command: str = '') -> str:
     """The same for a terminal."""
     lines = [one_line(headline(gate)), '', render(endpoint_table(gate)).rstrip(), '']
-    lines += [one_line(line) for line in remarks(gate)]
+    lines += [one_line(line) for line in (gate.statement, *remarks(gate))]
     lines += [one_line(f'{line[0].upper()}{line[1:]}.') for line in origins(gate)]
     return '\n'.join([*lines, *([f'Reproduce: {command}'] if command else [])]) + '\n'
 
@@ -180,6 +183,7 @@ def gate_json(gate: Gate, *, command: str = '') -> str:
         'verdict': str(gate.verdict),
         'exit_code': gate.exit_code,
         'headline': headline(gate),
+        'analysis': gate.statement,
         'more_episodes': None if more is None else {**dataclasses.asdict(more), 'total': more.total},
         'endpoints': [_endpoint_values(e) for e in gate.endpoints],
         'candidate': dataclasses.asdict(gate.candidate),
@@ -189,6 +193,7 @@ def gate_json(gate: Gate, *, command: str = '') -> str:
         'only_baseline': gate.only_baseline,
         'is_paired': gate.is_paired,
         'n_unpaired': gate.n_unpaired,
+        'n_starts': gate.n_starts,
         'alpha': gate.alpha,
         'alpha_worse': gate.alpha_worse,
         'power': gate.power,

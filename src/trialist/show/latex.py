@@ -52,8 +52,13 @@ def render_latex(document: Document) -> str:
     """
     labels = _labels(document)
     parts = [PREAMBLE, rf'\title{{{latex_text(document.title)}}}', rf'\author{{{latex_text(document.subtitle)}}}',
-             r'\date{}', r'\begin{document}', r'\maketitle', r'\section*{Verdict}']  # fmt: skip
-    parts += [_paragraph(p, labels) for p in document.lead]
+             r'\date{}', r'\begin{document}', r'\maketitle']  # fmt: skip
+    if document.statement:
+        parts.append(rf'\noindent\textit{{{latex_text(document.statement)}}}')
+    parts += [r'\section*{Verdict}', *(_paragraph(p, labels) for p in document.lead)]
+    if document.cautions:
+        items = '\n'.join(rf'\item \textbf{{Note:}} {latex_text(text)}' for text in document.cautions)
+        parts.append(f'\\begin{{itemize}}\n{items}\n\\end{{itemize}}')
     for part in document.sections:
         parts.append(rf'\section{{{latex_text(part.title)}}}\label{{{labels[part.key]}}}')
         parts += [_block(b, labels) for b in part.blocks]

@@ -26,7 +26,11 @@ def render_markdown(document: Document) -> str:
     parts = [f'# {escape_markdown(document.title)}']
     if document.subtitle:
         parts.append(escape_markdown(document.subtitle))
+    if document.statement:
+        parts.append(f'*{escape_markdown(document.statement)}*')
     parts += ['## Verdict', *(_paragraph(p) for p in document.lead)]
+    if document.cautions:
+        parts.append('\n'.join(f'- **Note:** {escape_markdown(text)}' for text in document.cautions))
     for part in document.sections:
         parts += [f'## {escape_markdown(part.title)}', *(_block(b) for b in part.blocks)]
     parts += _episodes(document) + _glossary(document)

@@ -58,3 +58,8 @@ def only_text(selection: EpisodeFilter) -> str:
     """` · only policy a or b` behind a title; nothing where nothing was chosen."""
     told = ', '.join(f'{field} {" or ".join(values)}' for field, values in selection.items())
     return f' · only {told}' if told else ''
+
+
+def ends(interval: Interval | None, scale: float = 1.0) -> tuple[float | None, float | None]:
+    """Both ends of an interval for two cells of a table."""
+    return (None, None) if interval is None else (interval.low * scale, interval.high * scale)

@@ -1,12 +1,13 @@
-"""A trial's report as a document: the verdict, then everything it rests on."""
+"""A trial's report as a document: the verdict on the primary endpoint, then everything it rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from trialist import __version__
-from trialist.analysis import Absent, Ranking, SafetyPart, TrialReport
+from trialist.analysis import Absent, Analysis, Frame
 from trialist.episodes import Episode
+from trialist.planning.analysis_plan import EndpointName
 from trialist.show import report_chart as charts
 from trialist.show.document import (
     Block,
@@ -18,107 +19,143 @@ from trialist.show.document import (
     section,
     used_definitions,
 )
-from trialist.show.figure import policy_colors
 from trialist.show.glossary import glossary
 from trialist.show.phrase import only_text, plural
+from trialist.show.policy_look import policy_colors
+from trialist.show.report_block import missing, shown_order
+from trialist.show.report_failures import failure_blocks
 from trialist.show.report_lead import lead
 from trialist.show.report_method import method_section, methods_works
+from trialist.show.report_pairs import endpoint_blocks, resolution_section
 from trialist.show.report_quality import provenance_section, quality_section
 from trialist.show.report_ranking import (
+    apart_blocks,
     cell_block,
-    failure_blocks,
-    missing,
+    condition_block,
+    letters_of,
     ranking_blocks,
-    resolution_section,
     task_block,
+    times_missing,
 )
 from trialist.show.report_safety import robustness_blocks, safety_blocks, safety_task_block
+from trialist.show.report_success import success_blocks
 from trialist.show.table import Cell, Column, Table, table, without_empty
 
 
-def trial_document(report: TrialReport, *, explorer_url: str = '') -> Document:
-    """The whole report. Numbers are those of `report`; nothing is computed here."""
-    marked = report.marked_reference
-    everyone = policy_colors(report.every_policy, reference=marked)
-    colors = {arm.policy: everyone[arm.policy] for arm in report.quality.arms}
-    sections = _sections(report, colors)
-    told = lead(report)
+def trial_document(analysis: Analysis, *, explorer_url: str = '') -> Document:
+    """The whole report. Numbers are those of the analysis; nothing is computed here."""
+    marked = analysis.marked_reference
+    everyone = policy_colors(analysis.every_policy, reference=marked)
+    colors = {arm.policy: everyone[arm.policy] for arm in analysis.quality.arms}
+    sections = _sections(analysis, colors)
+    told = lead(analysis)
     known = glossary()
     definitions = known.of(used_definitions([*told, *(b for s in sections for b in s.blocks)]))
     return Document(
-        title=report.trial.title or 'Trial report', subtitle=_subtitle(report), lead=told, sections=tuple(sections),
-        glossary=definitions, references=known.cited(definitions.values(), also=methods_works(report)), colors=colors,
-        reference_policy=marked if marked in colors else '', episodes=episode_list(report.episodes),
-        source=report.source, selection=report.selection, explorer_url=explorer_url,
-        footer=f'trialist {__version__}; seed {report.options.seed}; {report.options.n_resamples} resamples; '
-        f'alpha = {report.options.alpha:g}.',
+        title=analysis.trial.title or 'Trial report', subtitle=_subtitle(analysis), lead=told, sections=tuple(sections),
+        glossary=definitions, references=known.cited(definitions.values(), also=methods_works(analysis)), colors=colors,
+        reference_policy=marked if marked in colors else '', episodes=episode_list(analysis.episodes),
+        source=analysis.source, selection=analysis.selection.asked, explorer_url=explorer_url,
+        statement=analysis.statement, cautions=analysis.cautions,
+        footer=f'trialist {__version__}. {analysis.statement}',
     )  # fmt: skip
 
 
-def _subtitle(report: TrialReport) -> str:
-    quality = report.quality
+def _subtitle(analysis: Analysis) -> str:
+    quality = analysis.quality
     n = sum(arm.n_valid for arm in quality.arms)
     strata, policies = plural(len(quality.strata), 'stratum'), plural(len(quality.arms), 'policy')
-    plan = f' · plan {report.trial.plan_hash[:12]}' if report.trial.plan_hash else ''
-    return f'{policies}, {strata}, {plural(n, "valid episode")}{plan}{only_text(report.selection)}'
+    plan = f' · plan {analysis.trial.plan_hash[:12]}' if analysis.trial.plan_hash else ''
+    return f'{policies}, {strata}, {plural(n, "valid episode")}{plan}{only_text(analysis.selection.asked)}'
 
 
-def _sections(report: TrialReport, colors: dict[str, str]) -> list[Section]:
-    made = _timing_sections(report, colors)
-    safety_at = 3 if isinstance(report.ranking, Ranking) else 1
-    made[safety_at:safety_at] = [_safety_section(report, colors), _robustness_section(report, colors)]
-    return [*made, quality_section(report), provenance_section(report), method_section(report)]
+def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
+    frame = analysis.frame
+    ends = [quality_section(analysis), provenance_section(analysis), method_section(analysis)]
+    if isinstance(frame, Absent):
+        return [
+            section('ranking', 'Ranking', [missing('A ranking', frame)]), _safety_section(analysis, None, colors),
+            _robustness_section(analysis, colors), *ends,
+        ]  # fmt: skip
+    made = [*_leading(analysis, frame, colors), resolution_section(analysis, frame)]
+    if EndpointName.SUCCESS not in analysis.primary:
+        made.append(_success_section(analysis, frame, colors))
+    if EndpointName.SCORE in analysis.secondary:
+        made.append(section('score', 'Score', endpoint_blocks(analysis, frame, EndpointName.SCORE)))
+    made += [_safety_section(analysis, frame, colors), _robustness_section(analysis, colors)]
+    made.append(section('failures', 'Failures', failure_blocks(analysis, frame)))
+    return [*made, *_detail(analysis, frame), *ends]
 
 
-def _timing_sections(report: TrialReport, colors: dict[str, str]) -> list[Section]:
-    ranking = report.ranking
+def _leading(analysis: Analysis, frame: Frame, colors: dict[str, str]) -> list[Section]:
+    """The primary endpoint first; times follow where success or a score leads and there are any."""
+    timed = _time_sections(analysis, frame, colors)
+    if EndpointName.SUCCESS not in analysis.primary:
+        return timed
+    return [_success_section(analysis, frame, colors), *timed]
+
+
+def _time_sections(analysis: Analysis, frame: Frame, colors: dict[str, str]) -> list[Section]:
+    ranking = analysis.ranking
+    beside = apart_blocks(analysis, frame)
     if isinstance(ranking, Absent):
-        return [section('ranking', 'Ranking', [missing('Time to success', ranking)])]
-    taken = []
-    if len(report.quality.conditions) > 1:
-        told = f'condition {ranking.condition}' if ranking.condition else 'all conditions taken together'
-        taken = [paragraph(f'Ranked by the episodes of {told}.')]
-    cells: list[Block] = [ChartBlock(charts.success_grid(ranking)), cell_block(ranking)]
-    tasks = _task_blocks(report, ranking)
-    return [
-        section('ranking', 'Ranking', [
-            *taken, ChartBlock(charts.ranking_chart(ranking, colors)), *ranking_blocks(ranking)
-        ]),
-        section('curves', 'Success by time', [ChartBlock(charts.curve_chart(ranking, colors))]),
-        resolution_section(ranking),
-        section('failures', 'Failure modes', [
-            ChartBlock(charts.failure_chart(ranking.failures, ranking.policies)), *failure_blocks(ranking)
-        ]),
-        section('cells', 'Every cell', cells),
-        section('tasks', 'Every task', tasks),
+        return [section('ranking', 'Time to success', [times_missing(analysis), *beside])]
+    letters = letters_of(analysis, EndpointName.TIME)
+    blocks: list[Block] = [
+        *condition_block(frame), ChartBlock(charts.ranking_chart(ranking, letters, colors)),
+        *ranking_blocks(analysis, ranking, frame), *beside,
     ]  # fmt: skip
+    made = [section('ranking', 'Ranking by time to success', blocks)]
+    if not isinstance(analysis.curves, Absent):
+        chart = charts.curve_chart(analysis.curves, ranking, colors, level=analysis.plan.level)
+        made.append(section('curves', 'Operations done by time', [ChartBlock(chart)]))
+    return made
 
 
-def _task_blocks(report: TrialReport, ranking: Ranking) -> list[Block]:
-    by_task = task_block(ranking)
-    blocks: list[Block] = [by_task or paragraph('Each task is a stratum of its own: the cells above are its rows.')]
-    if isinstance(report.safety, SafetyPart):
-        blocks.append(safety_task_block(report.safety))
-    return blocks
+def _success_section(analysis: Analysis, frame: Frame, colors: dict[str, str]) -> Section:
+    rates = analysis.success
+    if isinstance(rates, Absent):
+        return section('success', 'Episode success', [missing('Episode success', rates)])
+    return section('success', 'Episode success', success_blocks(analysis, frame, rates, colors))
 
 
-def _safety_section(report: TrialReport, colors: dict[str, str]) -> Section:
-    if isinstance(report.safety, Absent):
-        return section('safety', 'Safety', [missing('Safety', report.safety)])
-    chart = ChartBlock(charts.pareto_chart(report.safety, colors))
-    return section('safety', 'Safety', [chart, *safety_blocks(report.safety)])
+def _detail(analysis: Analysis, frame: Frame) -> list[Section]:
+    """Every cell and every task."""
+    rates = analysis.success
+    if isinstance(rates, Absent):
+        return []
+    strata = sorted({s for cells in frame.cells.values() for s in cells})
+    policies = (*shown_order(analysis, frame), *frame.apart)
+    cells: list[Block] = [ChartBlock(charts.success_grid(rates, policies, strata)), cell_block(analysis, frame, rates)]
+    tasks: list[Block] = [
+        task_block(analysis, frame, rates) or paragraph('Strata are the tasks: the cells above are their rows.')
+    ]
+    if not isinstance(analysis.safety, Absent):
+        tasks.append(safety_task_block(analysis.safety))
+    return [section('cells', 'Every cell', cells), section('tasks', 'Every task', tasks)]
 
 
-def _robustness_section(report: TrialReport, colors: dict[str, str]) -> Section:
-    part = report.robustness
+def _safety_section(analysis: Analysis, frame: Frame | None, colors: dict[str, str]) -> Section:
+    blocks: list[Block]
+    if isinstance(analysis.safety, Absent):
+        blocks = [missing('Safety', analysis.safety)]
+    else:
+        blocks = [ChartBlock(charts.pareto_chart(analysis.safety, colors)), *safety_blocks(analysis.safety)]
+    if frame is not None and EndpointName.SAFETY in analysis.secondary:
+        blocks += endpoint_blocks(analysis, frame, EndpointName.SAFETY)
+    return section('safety', 'Safety', blocks)
+
+
+def _robustness_section(analysis: Analysis, colors: dict[str, str]) -> Section:
+    part = analysis.robustness
     if isinstance(part, Absent):
         return section('robustness', 'Robustness', [missing('Robustness', part)])
     drawn: list[Block] = []
     if not isinstance(part.drops, Absent):
         drawn.append(ChartBlock(charts.drop_chart(part.drops, colors)))
     if not isinstance(part.doses, Absent):
-        drawn.append(ChartBlock(charts.dose_chart(part.doses, colors, level=report.options.level)))
-    return section('robustness', 'Robustness', [*drawn, *robustness_blocks(part, alpha=report.options.alpha)])
+        drawn.append(ChartBlock(charts.dose_chart(part.doses, colors, level=analysis.plan.level)))
+    return section('robustness', 'Robustness', [*drawn, *robustness_blocks(part, alpha=analysis.plan.alpha)])
 
 
 def episode_list(episodes: Iterable[Episode]) -> Table:

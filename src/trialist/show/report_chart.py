@@ -1,11 +1,10 @@
-"""A report's charts, each from one part of it."""
+"""A report's charts, each from one part of an analysis."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trialist.analysis import Ranking, SafetyPart
-from trialist.analysis.pairs import AllPairs
+from trialist.analysis import PolicyCurve, Ranking, Rates, SafetyPart
 from trialist.robustness import ConditionDrop, DoseResponse
 from trialist.show.chart import (
     GridCell,
@@ -25,92 +24,122 @@ from trialist.show.chart import (
     step_chart,
 )
 from trialist.show.document import Chart
-from trialist.show.timing import ends
-from trialist.timing import Cause, Estimate, FailureModes
+from trialist.show.phrase import ends
+from trialist.stats import Estimate
+from trialist.timing.incidence import CAUSES, End, Incidence
 
 ALL_STRATA = 'all strata'
-CAUSES = {
-    Cause.PLACEMENT: 'succeeded', Cause.TAIL: 'unfinished', Cause.DROP_OUTSIDE: 'dropped outside',
-    Cause.DROP_UNCOLLECTED: 'not collected', Cause.SAFETY_STOP: 'safety stop', Cause.FAILURE: 'unrecoverable',
+ENDS = {
+    End.SUCCESS: 'done', End.DROP: 'dropped', End.SAFETY_STOP: 'safety stop', End.FAILURE: 'failed',
+    End.TIME_OUT: 'timed out',
 }  # fmt: skip
+UNDER_WAY = 'under way'
+SHARED_LETTER = 'Policies sharing a letter are not significantly different.'
 Colors = Mapping[str, str]
 
 
-def ranking_chart(ranking: Ranking, colors: Colors) -> Chart:
-    """RMST of every policy with its interval and letters: over all strata, and in each."""
-    letters = ranking.pairs.letters if isinstance(ranking.pairs, AllPairs) else {}
-
-    def row(policy: str, found: Estimate | None, shown: str = '') -> IntervalRow:
-        low, high = ends(None if found is None else found.percentile)
-        return IntervalRow(policy, None if found is None else found.value, low, high, letters=shown)
-
-    panels = {ALL_STRATA: [row(p, ranking.scores[p].macro['rmst_s'], letters.get(p, '')) for p in ranking.policies]}
+def ranking_chart(ranking: Ranking, letters: Mapping[str, str], colors: Colors) -> Chart:
+    """RMST of every ranked policy with its interval and letters: over all strata, and in each."""
+    policies = [p for p in (ranking.reference, *ranking.order) if p is not None and p in ranking.scores]
+    panels = {ALL_STRATA: [_row(p, ranking.scores[p].macro['rmst_s'], letters.get(p, '')) for p in policies]}
     if len(ranking.strata) > 1:
         for stratum in ranking.strata:
-            cells = {p: ranking.scores[p].cells.get(stratum) for p in ranking.policies}
-            panels[stratum] = [row(p, None if found is None else found['rmst_s']) for p, found in cells.items()]
+            cells = {p: ranking.scores[p].cells.get(stratum) for p in policies}
+            panels[stratum] = [_row(p, None if found is None else found['rmst_s']) for p, found in cells.items()]
+    note = f'Capped at {ranking.times.tau_text}.'
     return interval_chart(
         'ranking-chart', panels, title='Restricted mean time to success', x_label='seconds (less is better)',
-        number_format='.1f', colors=colors,
-        note=f'Capped at {ranking.tau_s:g} s. Who shares a letter is not told apart.',
+        number_format='.1f', colors=colors, note=f'{note} {SHARED_LETTER}' if letters else note,
     )  # fmt: skip
 
 
-def _level(ranking: Ranking) -> float:
-    """Of its intervals and bands, which is one for all."""
-    return next(iter(ranking.successes.values())).level
+def _row(policy: str, found: Estimate | None, letters: str = '', *, scale: float = 1.0) -> IntervalRow:
+    low, high = ends(None if found is None else found.interval, scale)
+    value = None if found is None or found.value is None else scale * found.value
+    return IntervalRow(policy, value, low, high, letters=letters)
 
 
-def curve_chart(ranking: Ranking, colors: Colors) -> Chart:
-    """Success curves with their pointwise bands: the mean over strata, and each stratum."""
+def success_chart(
+    rates: Rates, policies: Sequence[str], strata: Sequence[str], letters: Mapping[str, str], colors: Colors
+) -> Chart:
+    """Episode success of every ranked policy with its interval and letters: over all strata, and in each."""
+    panels = {ALL_STRATA: [_row(p, rates.macro[p], letters.get(p, ''), scale=100.0) for p in policies]}
+    if len(strata) > 1:
+        for stratum in strata:
+            counts = {p: rates.counts.get((p, stratum)) for p in policies}
+            panels[stratum] = [
+                _row(p, None if c is None else Estimate(c.value, c.interval), scale=100.0) for p, c in counts.items()
+            ]
+    return interval_chart(
+        'success-chart', panels, title='Episode success', x_label='% of episodes (more is better)',
+        x_range=(0.0, 100.0), number_format='.0f', colors=colors, note=SHARED_LETTER if letters else '',
+    )  # fmt: skip
+
+
+def curve_chart(
+    curves: Mapping[str, tuple[PolicyCurve, ...]], ranking: Ranking, colors: Colors, *, level: float
+) -> Chart:
+    """F(t) with pointwise bands: the mean over the ranked strata, and each stratum.
+
+    A policy that stands apart is drawn only in the strata that it was run on.
+    """
     panels = []
-    for stratum, curves in ranking.curves.items():
+    for stratum, found in curves.items():
+        shown = [c for c in found if stratum or c.policy not in ranking.apart]
+        taus = ranking.times.taus_s
+        end_s = taus[stratum] if stratum else min(taus[s] for s in ranking.strata or taus)
         series = tuple(
             StepSeries(
                 c.policy, c.times_s.tolist(), c.chance.tolist(), None if c.low is None else c.low.tolist(),
-                None if c.high is None else c.high.tolist(), end_s=min(ranking.followed_to_s[c.policy], ranking.tau_s),
+                None if c.high is None else c.high.tolist(), end_s=end_s,
             )
-            for c in sorted(curves, key=lambda c: ranking.policies.index(c.policy))
+            for c in sorted(shown, key=lambda c: ranking.policies.index(c.policy))
         )  # fmt: skip
         panels.append(StepPanel(stratum or ALL_STRATA, series))
     return step_chart(
-        'curve-chart', panels, title='Chance of success by time', x_max=ranking.tau_s, colors=colors,
-        note=f'Kaplan-Meier; shaded: pointwise {100 * _level(ranking):g} % bands that take episodes, not operations, '
-        'as independent. Over all strata: their equal-weight mean.',
+        'curve-chart', panels, title='Operations done by time t', x_max=ranking.tau_s, colors=colors,
+        note=f'F(t), Kaplan-Meier; shaded: pointwise {100 * level:g} % bands that take start states (or episodes), not '
+        'operations, as independent. Over all strata: their equal-weight mean, as far as every stratum is judged.',
     )  # fmt: skip
 
 
-def failure_chart(failures: Sequence[FailureModes], policies: Sequence[str]) -> Chart:
-    """How operations ended."""
-    by_policy = {m.policy: m for m in failures}
-    bars = []
-    for policy in policies:
-        modes = by_policy[policy]
-        shares = tuple(
-            Share(name, modes.operation_rate(cause), modes.operations_by_cause[cause]) for cause, name in CAUSES.items()
-        )
-        bars.append(StackedBar(policy, shares))
+def incidence_chart(found: Mapping[str, Incidence], policies: Sequence[str]) -> Chart:
+    """How operations ended: by the end of observation, and by tau."""
+
+    def bar(policy: str, *, at_tau: bool) -> StackedBar:
+        incidence = found[policy]
+        ends_ = [incidence.causes[c].by_tau if at_tau else incidence.causes[c].chance[-1] for c in CAUSES]
+        rest = incidence.under_way_at_tau if at_tau else incidence.under_way[-1]
+        shares = [Share(ENDS[c], share) for c, share in zip(CAUSES, ends_, strict=True)]
+        return StackedBar(policy, (*shares, Share(UNDER_WAY, rest)))
+
+    panels = {
+        'by the end': [bar(p, at_tau=False) for p in policies], 'by tau': [bar(p, at_tau=True) for p in policies]
+    }  # fmt: skip
     return stacked_bar_chart(
-        'failure-chart', bars, title='How operations ended', x_label='share of operations', causes=list(CAUSES.values())
+        'failure-chart', panels, title='How operations end', x_label='share of operations',
+        causes=[*ENDS.values(), UNDER_WAY],
+        note='Cumulative incidence (Aalen-Johansen), the mean over strata, by the end of observation or by tau.',
     )  # fmt: skip
 
 
-def success_grid(ranking: Ranking) -> Chart:
-    """Success rate in every cell."""
+def success_grid(rates: Rates, policies: Sequence[str], strata: Sequence[str]) -> Chart:
+    """Episode success in every cell."""
     cells = []
-    for stratum in ranking.strata:
-        for policy in ranking.policies:
-            count = ranking.successes.get((policy, stratum))
-            detail = '' if count is None else f'{count.successes} of {count.n} episodes'
-            cells.append(GridCell(policy, stratum, None if count is None else 100 * count.rate, detail))
+    for stratum in strata:
+        for policy in policies:
+            count = rates.counts.get((policy, stratum))
+            detail = '' if count is None else f'{count.count} of {count.n} episodes'
+            value = None if count is None or count.value is None else 100 * count.value
+            cells.append(GridCell(policy, stratum, value, detail))
     return grid_chart(
-        'success-grid', cells, title='Success rate in every cell', value_label='success (%)', value_range=(0.0, 100.0),
-        number_format='.0f', policies=ranking.policies, strata=ranking.strata,
+        'success-grid', cells, title='Episode success in every cell', value_label='episode success (%)',
+        value_range=(0.0, 100.0), number_format='.0f', policies=policies, strata=strata,
     )  # fmt: skip
 
 
 def pareto_chart(safety: SafetyPart, colors: Colors) -> Chart:
-    """Success against safety, one panel a benchmark."""
+    """Success against safety, one panel per benchmark."""
     panels: dict[str, list[ScatterPoint]] = {}
     for c in safety.summary.cells:
         (x_low, x_high), (y_low, y_high) = ends(c.success.interval, 100.0), ends(c.safety.interval, 100.0)
@@ -121,8 +150,8 @@ def pareto_chart(safety: SafetyPart, colors: Colors) -> Chart:
             )
         )  # fmt: skip
     return scatter_chart(
-        'pareto-chart', panels, title='Success against safety', x_label='success rate (%)', y_label='safe episodes (%)',
-        x_range=(0.0, 100.0), y_range=(0.0, 100.0), number_format='.0f', colors=colors,
+        'pareto-chart', panels, title='Episode success against safety', x_label='episode success (%)',
+        y_label='safe episodes (%)', x_range=(0.0, 100.0), y_range=(0.0, 100.0), number_format='.0f', colors=colors,
         note='Up and to the right is better. No policy on the line is beaten in both by another. Wilson intervals.',
     )  # fmt: skip
 
@@ -146,12 +175,12 @@ def drop_chart(drops: Sequence[ConditionDrop], colors: Colors) -> Chart:
 
 
 def dose_chart(doses: Sequence[DoseResponse], colors: Colors, *, level: float) -> Chart:
-    """Success against severity, one panel a condition."""
+    """Success against severity, one panel per condition."""
     panels: dict[str, list[LineSeries]] = {}
     for response in doses:
         points = tuple(LinePoint(d.severity, d.rate, d.interval.low, d.interval.high) for d in response.doses)
         panels.setdefault(response.condition, []).append(LineSeries(response.policy, points))
     return line_chart(
-        'dose-chart', panels, title='Success against severity', x_label='severity', y_label='success rate',
+        'dose-chart', panels, title='Episode success against severity', x_label='severity', y_label='episode success',
         colors=colors, note=f'Severity 0 is the baseline. Wilson {100 * level:g} % intervals.',
     )  # fmt: skip

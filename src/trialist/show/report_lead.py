@@ -1,113 +1,155 @@
-"""The verdict of a report in three sentences: who is ahead, was it safe and robust, what is not resolved."""
+"""The verdict of a report: who is ahead on the primary endpoint, was it safe and robust, what is not resolved."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
-from trialist.analysis import Absent, Ranking, RobustnessPart, SafetyPart, TrialReport
-from trialist.analysis.pairs import FEWEST_FOR_PLANNING, AllPairs, TimingComparison
-from trialist.safety.summary import CellSafety, Rate
+from trialist.analysis import Absent, Analysis, EndpointPairs, Frame, PairVerdict, RobustnessPart, SafetyPart
+from trialist.analysis.success import ALL_STRATA
+from trialist.planning.analysis_plan import EndpointName
+from trialist.safety.summary import CellSafety
 from trialist.show.document import Paragraph, Words, paragraph
 from trialist.show.phrase import listed, number, plural, policy_name, with_interval
-from trialist.timing import Estimate, Verdict
+from trialist.show.report_success import story_paragraphs
+from trialist.show.verdict_text import endpoint_name
+from trialist.stats import Estimate, Rate, Verdict
 
 MOST_NAMED = 3
+TIMED = (EndpointName.TIME, EndpointName.THROUGHPUT)
 
 
-def lead(report: TrialReport) -> tuple[Paragraph, ...]:
-    """Three sentences; where a trial is still blinded, a fourth that says so comes first."""
-    told = []
-    if report.quality.is_open:
-        codes = 'policies stand under codes, and ' if report.quality.is_blinded else ''
+def lead(analysis: Analysis) -> tuple[Paragraph, ...]:
+    """The verdict in a few sentences, the primary endpoint first."""
+    told: list[Paragraph] = []
+    if analysis.quality.is_open:
+        codes = 'policies stand under codes, and ' if analysis.quality.is_blinded else ''
         told.append(paragraph(f'This trial is not closed: {codes}what follows is an interim look.'))
-    if isinstance(report.ranking, Absent):
-        told.append(paragraph(f'Nothing can be ranked: {report.ranking.reason}.'))
-    else:
-        told.append(_ranking_sentence(report.ranking))
-        if report.ranking.cautions and not _is_unranked(report.ranking):
-            told.append(paragraph(f'Read this with care: {"; ".join(report.ranking.cautions)}.'))
-    told.append(_cost_sentence(report))
-    if isinstance(report.ranking, Ranking) and not _is_unranked(report.ranking):
-        told.append(_resolution_sentence(report.ranking))
+    frame = analysis.frame
+    if isinstance(frame, Absent):
+        return (*told, paragraph(f'Nothing can be ranked: {frame.reason}.'), _cost_sentence(analysis))
+    told.append(_first_sentence(analysis, frame))
+    told += _success_sentence(analysis, frame)
+    if not isinstance(analysis.stories, Absent):
+        told += story_paragraphs(analysis.stories, analysis)
+    told.append(_cost_sentence(analysis))
+    if not isinstance(analysis.pairs, Absent):
+        told.append(_resolution_sentence(analysis, len(frame.strata)))
     return tuple(told)
 
 
-def _is_unranked(ranking: Ranking) -> bool:
-    """Several policies, and no two that can be compared."""
-    return isinstance(ranking.pairs, Absent) and len(ranking.order) > 1
-
-
-def _ranking_sentence(ranking: Ranking) -> Paragraph:
-    n = sum(score.n_episodes for score in ranking.scores.values())
-    if len(ranking.policies) == 1 or len(ranking.order) == 1:
-        return _single_sentence(ranking, (ranking.order or ranking.policies)[0])
-    among = f'{len(ranking.order)} policies{" and a reference" if ranking.reference else ""}'
-    if isinstance(ranking.pairs, Absent):
-        return paragraph(f'The {among} in ', _episodes(n), f' are not ranked: {ranking.pairs.reason}.')
-    if not any(ranking.successes[name, ''].successes for name in ranking.order):
+def _first_sentence(analysis: Analysis, frame: Frame) -> Paragraph:
+    """Who is ahead on the primary endpoint, or why nobody is."""
+    n = sum(len(group) for p in frame.everyone for group in frame.cells[p].values())
+    if len(frame.everyone) == 1 or (len(frame.policies) == 1 and not frame.apart):
+        return _single_sentence(analysis, (frame.policies or frame.everyone)[0])
+    among = f'{plural(len(frame.policies) + len(frame.apart), "policy")}{" and a reference" if frame.reference else ""}'
+    if isinstance(analysis.pairs, Absent):
+        return paragraph(f'The {among} in ', _episodes(n), f' are not ranked: {analysis.pairs.reason}.')
+    found, endpoint = analysis.pairs.lead, analysis.primary[0]
+    if isinstance(found, Absent):
+        return paragraph(
+            f'The primary endpoint of {among} in ', _episodes(n),
+            f', {endpoint_name(endpoint)}, cannot be judged: {found.reason}.',
+        )  # fmt: skip
+    if not any(_successes(analysis, policy) for policy in found.policies):
         return paragraph(f'Of {among} in ', _episodes(n), ', no policy succeeded once: there is nothing to rank by.')
-    best, *rest = [name for name in ranking.order if name not in ranking.apart]
-    rmst = ranking.scores[best].macro['rmst_s']
-    equal = [best, *(name for name in rest if _is_equal(rmst.value, ranking.scores[name].macro['rmst_s'].value))]
-    has = 'has the shortest ' if len(equal) == 1 else 'have the same, shortest '
-    pieces = [
-        Words(f'Of {among} in '), _episodes(n),
-        Words(', '), *listed(_shortened([policy_name(name) for name in equal])), Words(f' {has}'),
-        Words('restricted mean time to success', 'rmst'), Words(', '), *_time(rmst),
-        Words(f' with times capped at {ranking.tau_s:g} s'),
-        *_relations(best, ranking.pairs, subject='it' if len(equal) == 1 else best), Words('.'),
+    best = found.policies[0]
+    values = {p: _endpoint_value(analysis, endpoint, p) for p in found.policies}
+    equal = [p for p in found.policies if _is_equal(values[best].value, values[p].value)]
+    return paragraph(
+        Words(f'Of {among} in '), _episodes(n), Words(', '), *listed(_shortened([policy_name(p) for p in equal])),
+        *_standing(analysis, endpoint, values[best], several=len(equal) > 1),
+        *_relations(best, found, subject='it' if len(equal) == 1 else best), Words('.'),
+    )  # fmt: skip
+
+
+def _standing(analysis: Analysis, endpoint: EndpointName, value: Estimate, *, several: bool) -> list[Words]:
+    """What the best policy has, in the words of the endpoint."""
+    has = ' have the same, ' if several else ' has the '
+    if endpoint in TIMED:
+        assert not isinstance(analysis.times, Absent)
+        return [
+            Words(f'{has}shortest '), Words('restricted mean time to success', 'rmst'), Words(', '),
+            *with_interval(value.value, value.interval, '.1f', 'rmst', unit=' s'),
+            Words(f', with times capped at {analysis.times.tau_text}'),
+        ]  # fmt: skip
+    keys = {EndpointName.SUCCESS: 'success', EndpointName.SAFETY: 'safety', EndpointName.SCORE: 'score'}
+    names = {EndpointName.SUCCESS: 'episode success', EndpointName.SAFETY: 'share of safe episodes'}
+    return [
+        Words(f'{has}highest '), Words(names.get(endpoint, 'mean score'), keys[endpoint]),
+        *([Words(', '), *with_interval(value.value, value.interval, '.1f', keys[endpoint], unit=' %', scale=100)]
+          if value.value is not None else []),
     ]  # fmt: skip
-    return paragraph(*pieces)
+
+
+def _endpoint_value(analysis: Analysis, endpoint: EndpointName, policy: str) -> Estimate:
+    """The number that a policy is ranked by; without a value where the analysis gives only pairs."""
+    if endpoint in TIMED and not isinstance(analysis.ranking, Absent):
+        return analysis.ranking.scores[policy].macro['rmst_s']
+    if endpoint is EndpointName.SUCCESS and not isinstance(analysis.success, Absent):
+        return analysis.success.macro[policy]
+    return Estimate(None, note=policy)
+
+
+def _successes(analysis: Analysis, policy: str) -> int:
+    return 0 if isinstance(analysis.success, Absent) else analysis.success.counts[policy, ALL_STRATA].count
 
 
 def _is_equal(first: float | None, second: float | None) -> bool:
-    return first is not None and second is not None and math.isclose(first, second, rel_tol=1e-9, abs_tol=1e-12)
-
-
-def _time(rmst: Estimate) -> list[Words]:
-    """A mean time and its interval; resampling what does not vary gives an interval of no width, which is none."""
-    interval = rmst.percentile if rmst.percentile is not None and rmst.percentile.width > 0 else None
-    return with_interval(rmst.value, interval, '.1f', 'rmst', unit=' s')
+    if first is None or second is None:
+        return first is second
+    return math.isclose(first, second, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _episodes(n: int) -> Words:
     return Words(plural(n, 'valid episode'), 'episode', None, n)
 
 
-def _single_sentence(ranking: Ranking, policy: str) -> Paragraph:
-    count, rmst = ranking.successes[policy, ''], ranking.scores[policy].macro['rmst_s']
-    return paragraph(
+def _single_sentence(analysis: Analysis, policy: str) -> Paragraph:
+    assert not isinstance(analysis.success, Absent)
+    count = analysis.success.counts[policy, ALL_STRATA]
+    pieces = [
         policy_name(policy), Words(' succeeded in '),
-        Words(f'{count.successes} of {count.n}', 'success', {'policy': (policy,)}, count.rate),
+        Words(f'{count.count} of {count.n}', 'success', {'policy': (policy,)}, count.value),
         Words(f' valid episode{"" if count.n == 1 else "s"}, '),
-        *with_interval(count.rate, count.interval, '.1f', 'success', unit=' %', scale=100), Words('; its '),
-        Words('restricted mean time to success', 'rmst'), Words(' is '), *_time(rmst),
-        Words(f' with times capped at {ranking.tau_s:g} s.'),
+        *with_interval(count.value, count.interval, '.1f', 'success', unit=' %', scale=100),
+    ]  # fmt: skip
+    if isinstance(analysis.ranking, Absent):
+        return paragraph(*pieces, f'; there are no times: {analysis.ranking.reason}.')
+    rmst = analysis.ranking.scores[policy].macro['rmst_s']
+    return paragraph(
+        *pieces, Words('; its '), Words('restricted mean time to success', 'rmst'), Words(' is '),
+        *with_interval(rmst.value, rmst.interval, '.1f', 'rmst', unit=' s'),
+        Words(f', with times capped at {analysis.ranking.times.tau_text}.'),
     )  # fmt: skip
 
 
-def _relations(best: str, pairs: AllPairs, *, subject: str) -> list[Words]:
+def _relations(best: str, found: EndpointPairs, *, subject: str) -> list[Words]:
     """What the best-ranked policy is to each of the others."""
     groups: dict[str, list[Words]] = {}
-    for c in pairs.comparisons:
-        if best in (c.policy_a, c.policy_b):
-            other = c.policy_b if c.policy_a == best else c.policy_a
-            groups.setdefault(_relation(best, c), []).append(policy_name(other))
+    for other in found.policies:
+        if other != best:
+            groups.setdefault(_relation(best, found.pair(best, other)), []).append(policy_name(other))
     pieces: list[Words] = []
     for phrase, names in groups.items():
         pieces += [Words(f'; {subject} '), Words(phrase, 'verdict'), Words(' '), *listed(_shortened(names))]
     return pieces
 
 
-def _relation(best: str, c: TimingComparison) -> str:
-    if c.verdict is Verdict.BETTER:
-        return 'is better than' if c.better == best else 'is worse than'
+def _relation(best: str, pair: PairVerdict) -> str:
+    if pair.withheld:
+        return 'cannot be compared yet with'
+    if pair.verdict is Verdict.BETTER:
+        average = ' on average' if pair.reversed else ''
+        return f'is better{average} than' if pair.better == best else f'is worse{average} than'
     return {
+        Verdict.DEPENDS: 'is better or worse, depending on the stratum, than',
+        Verdict.SAME: 'is the same, within the margin, as',
         Verdict.CROSSING: 'differs, with curves that cross, from',
         Verdict.DIRECTION_UNRESOLVED: 'differs, in a direction not resolved, from',
-        Verdict.UNRESOLVED: 'is not told apart from',
-    }[c.verdict]
+        Verdict.UNRESOLVED: 'is not significantly different from',
+    }[pair.verdict]
 
 
 def _shortened(names: list[Words]) -> list[Words]:
@@ -116,10 +158,38 @@ def _shortened(names: list[Words]) -> list[Words]:
     return [*names[:MOST_NAMED], Words(f'{len(names) - MOST_NAMED} more')]
 
 
-def _cost_sentence(report: TrialReport) -> Paragraph:
-    pieces = _safety_pieces(report.safety)
-    if isinstance(report.robustness, RobustnessPart) and not isinstance(report.robustness.drops, Absent):
-        pieces += [Words('; '), *_drop_pieces(report.robustness, report.options.alpha)]
+def _success_sentence(analysis: Analysis, frame: Frame) -> list[Paragraph]:
+    """Episode success where something else leads."""
+    pairs, rates = analysis.pairs, analysis.success
+    if isinstance(pairs, Absent) or isinstance(rates, Absent) or EndpointName.SUCCESS in analysis.primary:
+        return []
+    found = pairs.endpoints.get(EndpointName.SUCCESS)
+    order = sorted(frame.policies, key=lambda p: (-(rates.macro[p].value or 0.0), p))
+    best = rates.macro[order[0]]
+    equal = [p for p in order if _is_equal(best.value, rates.macro[p].value)]
+    if not best.value:
+        return []
+    pieces = [
+        Words('Episode success', 'success'), Words(' is highest with '),
+        *listed(_shortened([policy_name(p) for p in equal])), Words(', '),
+        *with_interval(best.value, best.interval, '.1f', 'success', unit=' %', scale=100),
+    ]  # fmt: skip
+    if found is not None and not isinstance(found, Absent):
+        won = [p for p in found.pairs if p.verdict is Verdict.BETTER]
+        open_ = sum(p.is_confirmatory for p in won)
+        told = f'; {len(won)} of {plural(len(found.pairs), "pair")} differ significantly'
+        if len(found.pairs) == 1:
+            told = f'; the pair {"differs" if won else "does not differ"} significantly'
+        if open_ < len(won):
+            told += ' (exploratory)' if len(found.pairs) == 1 else f', {len(won) - open_} of them exploratory'
+        pieces.append(Words(told))
+    return [paragraph(*pieces, '.')]
+
+
+def _cost_sentence(analysis: Analysis) -> Paragraph:
+    pieces = _safety_pieces(analysis.safety)
+    if isinstance(analysis.robustness, RobustnessPart) and not isinstance(analysis.robustness.drops, Absent):
+        pieces += [Words('; '), *_drop_pieces(analysis.robustness, analysis.plan.alpha)]
     return paragraph(*pieces, Words('.'))
 
 
@@ -183,73 +253,63 @@ def _drop_pieces(part: RobustnessPart, alpha: float) -> list[Words]:
     resolved = [d for d in part.drops if d.is_resolved(alpha) and d.success_drop > 0]
     total = plural(len(part.drops), 'comparison')
     if not resolved:
-        return [Words(f'no changed condition cost success beyond chance in {total} after Holm')]
+        return [Words(f'no changed condition cost episode success beyond chance in {total} after Holm')]
     worst = max(resolved, key=lambda d: d.success_drop)
     return [
-        Words(f'changed conditions cost success in {len(resolved)} of {total}, most of all '),
+        Words(f'changed conditions cost episode success in {len(resolved)} of {total}, most of all '),
         policy_name(worst.policy), Words(f' under {worst.condition}: '),
         *with_interval(worst.success_drop, worst.success_interval, '.0f', 'drop', unit=' points', scale=100),
     ]  # fmt: skip
 
 
-def _resolution_sentence(ranking: Ranking) -> Paragraph:
-    if isinstance(ranking.pairs, Absent):
-        return paragraph(f'No policies are compared: {ranking.pairs.reason}.')
-    comparisons = ranking.pairs.comparisons
-    open_ = [c for c in comparisons if c.verdict is Verdict.UNRESOLVED]
-    total = plural(len(comparisons), 'pair')
-    if open_ and not ranking.pairs.is_resolvable:
-        return _coarse_sentence(ranking.pairs)
+def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
+    """Which pairs have no winner on the primary endpoint, and what naming one would take."""
+    assert not isinstance(analysis.pairs, Absent)
+    found = analysis.pairs.lead
+    if isinstance(found, Absent):
+        return paragraph(f'No policies are compared: {found.reason}.')
+    pairs = found.oriented()
+    name, total = endpoint_name(found.endpoint), plural(len(pairs), 'pair')
+    open_ = [p for p in pairs if p.verdict is Verdict.UNRESOLVED]
+    differ = [p for p in pairs if p.verdict in (Verdict.CROSSING, Verdict.DIRECTION_UNRESOLVED)]
+    if not open_ and not differ:
+        every = 'The only pair is' if len(pairs) == 1 else f'All {total} are'
+        return paragraph(f'{every} resolved in {name}{_won(pairs)}.')
+    pieces = [Words(f'The data do not resolve {len(open_)} of {total} in {name}')]
     if not open_:
-        won = sum(c.verdict is Verdict.BETTER for c in comparisons)
-        tail = f'{won} with a winner: different is not yet better'
-        if won == len(comparisons):
-            tail = 'with a winner' if won == 1 else 'each with a winner'
-        all_ = 'the only pair' if len(comparisons) == 1 else f'all {total}'
-        return paragraph(f'The data resolve {all_} after ', Words("Holm's correction", 'holm'), f', {tail}.')
-    pieces = [Words(f'The data do not resolve {len(open_)} of {total} at this number of episodes: ')]
-    if all(c.needed is None for c in open_):
-        return paragraph(f'The data do not resolve {len(open_)} of {total}, and {_unplanned(open_)}.')
-    for place, c in enumerate(open_[:MOST_NAMED]):
+        pieces = [Words(f'In {name}, {len(differ)} of {total} differ without a winner: different is not better')]
+    elif differ:
+        pieces.append(Words(f', and {len(differ)} differ without a winner'))
+    if len(pairs) == 1:
+        pieces = [Words(f'The only pair {"is not resolved" if open_ else "differs without a winner"} in {name}')]
+    pieces.append(Words('. Nearest to one: ' if not open_ else ': '))
+    asked = sorted([*open_, *differ], key=lambda p: math.inf if p.needed is None else p.needed.n)
+    for place, pair in enumerate(asked[:MOST_NAMED]):
         joint = '' if place == 0 else '; '
-        pieces += [Words(joint), policy_name(c.policy_a), Words(' and '), policy_name(c.policy_b), *_needed(c)]
-    if len(open_) > MOST_NAMED:
-        pieces.append(Words(f'; and {len(open_) - MOST_NAMED} more'))
-    return paragraph(*pieces, Words('.'))
+        pieces += [Words(joint), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
+        pieces += _needed(pair, n_strata)
+    if len(asked) > MOST_NAMED:
+        pieces.append(Words(f'; and {len(asked) - MOST_NAMED} more'))
+    fewest = ''
+    if not isinstance(analysis.price, Absent):
+        fewest = f' No winner can be named below {analysis.price.per_policy} {analysis.price.unit}s per policy.'
+    return paragraph(*pieces, Words(f'.{fewest}'))
 
 
-def _needed(c: TimingComparison) -> list[Words]:
-    now = _episodes_a_cell(c)
-    if c.needed is None:
-        return [Words(f' (from {now} no number can be planned)')]
-    if math.isinf(c.needed.n):
-        return [Words(' (no difference shows beyond chance, so no number of episodes promises to)')]
+def _won(pairs: Sequence[PairVerdict]) -> str:
+    won = sum(p.verdict is Verdict.BETTER for p in pairs)
+    if won == len(pairs):
+        return ', with a winner' if won == 1 else ', each with a winner'
+    return f', {won} with a winner' if won else ''
+
+
+def _needed(pair: PairVerdict, n_strata: int) -> list[Words]:
+    if pair.withheld:
+        return [Words(f' ({pair.withheld})')]
+    if pair.needed is None or math.isinf(pair.needed.n):
+        return [Words(' (the observed difference is too small for any number of episodes to be planned)')]
+    now = round(sum(pair.n_units) / (2 * n_strata))
     return [
-        Words(' (about '), number(c.needed.n, '.0f', 'needed'),
-        Words(f' episodes a cell would, with 80 % power; now {now})'),
+        Words(' (about '), number(pair.needed.n, '.0f', 'needed'),
+        Words(f' {pair.unit}s per cell for {100 * pair.needed.power:.0f} % power; now {now:,})'),
     ]  # fmt: skip
-
-
-def _coarse_sentence(pairs: AllPairs) -> Paragraph:
-    """Too few permutations for any pair: the resolution of the test, not that of the data."""
-    total, finest = plural(len(pairs.comparisons), 'pair'), 1 / (pairs.n_resamples + 1)
-    return paragraph(
-        f'{plural(pairs.n_resamples, "permutation")} can not resolve any of {total}: no p-value is below {finest:.2g}, '
-        'and ', Words("Holm's correction", 'holm'), f' wants one up to {pairs.alpha / len(pairs.comparisons):.2g}; '
-        f'ask for more with --resamples {pairs.fewest_resamples}.',
-    )  # fmt: skip
-
-
-def _unplanned(open_: Sequence[TimingComparison]) -> str:
-    least = min(min(c.ks.n_episodes) // max(1, len(c.ks.per_stratum)) for c in open_)
-    if least < FEWEST_FOR_PLANNING:
-        return f'{plural(least, "episode")} a cell {"is" if least == 1 else "are"} too few to plan from'
-    return 'they do not say how many episodes would'
-
-
-def _count_a_cell(c: TimingComparison) -> int:
-    return round(max(c.ks.n_episodes) / max(1, len(c.ks.per_stratum)))
-
-
-def _episodes_a_cell(c: TimingComparison) -> str:
-    return f'{plural(_count_a_cell(c), "episode")} a cell'

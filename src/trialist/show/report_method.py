@@ -3,79 +3,114 @@
 from __future__ import annotations
 
 from trialist import __version__
-from trialist.analysis import Absent, Ranking, RobustnessPart, SafetyPart, TrialReport
-from trialist.analysis.pairs import AllPairs
+from trialist.analysis import Absent, Analysis, EndpointPairs, Ranking, RobustnessPart, SafetyPart
+from trialist.planning.analysis_plan import EndpointName
 from trialist.show.document import Block, Passage, Section, paragraph, section
 from trialist.show.glossary import glossary
 from trialist.show.phrase import plural
+from trialist.show.report_pairs import correction_text
+from trialist.show.verdict_text import design_text, endpoint_name
 
 # What each part of an analysis rests on.
 WORKS = {
-    'timing': ('kaplan-meier', 'royston', 'phail', 'wilson', 'efron'),
-    'pairs': ('holm', 'piepho'),
+    'timing': ('kaplan-meier', 'royston', 'phail', 'aalen-johansen'),
+    'success': ('wilson',),
+    'pairs': ('holm', 'piepho', 'mcnemar'),
     'safety': ('safevla', 'wilson'),
     'robustness': ('radar', 'newcombe', 'holm'),
 }  # fmt: skip
 
 
-def method_section(report: TrialReport) -> Section:
+def method_section(analysis: Analysis) -> Section:
     """The methods in words, and the full citations."""
-    works = methods_works(report)
+    works = methods_works(analysis)
     known = glossary().references
     blocks: list[Block] = [
         paragraph('What was computed, in words that can be pasted into a paper; the works are listed below it.'),
-        Passage(methods_text(report), '', 'Methods'),
+        Passage(methods_text(analysis), '', 'Methods'),
     ]
     if works:
         blocks.append(Passage('\n'.join(known[key] for key in works), 'text', 'Works cited'))
     return section('methods', 'Methods', blocks)
 
 
-def methods_works(report: TrialReport) -> tuple[str, ...]:
+def methods_works(analysis: Analysis) -> tuple[str, ...]:
     """Keys of the works that the methods paragraph cites."""
-    parts = []
-    if isinstance(report.ranking, Ranking):
-        parts += [*WORKS['timing'], *(WORKS['pairs'] if isinstance(report.ranking.pairs, AllPairs) else ())]
-    if isinstance(report.safety, SafetyPart):
+    parts: list[str] = []
+    if isinstance(analysis.ranking, Ranking):
+        parts += WORKS['timing']
+    if not isinstance(analysis.success, Absent):
+        parts += WORKS['success']
+    if not isinstance(analysis.pairs, Absent):
+        parts += WORKS['pairs']
+    if isinstance(analysis.safety, SafetyPart):
         parts += WORKS['safety']
-    if isinstance(report.robustness, RobustnessPart):
+    if isinstance(analysis.robustness, RobustnessPart):
         parts += WORKS['robustness']
     return tuple(dict.fromkeys(parts))
 
 
-def methods_text(report: TrialReport) -> str:
+def methods_text(analysis: Analysis) -> str:
     """One paragraph with every choice that changes a number."""
-    told = [_design(report)]
-    if isinstance(report.ranking, Ranking):
-        told.append(_timing(report, report.ranking))
-    if isinstance(report.safety, SafetyPart):
-        told.append(_safety(report.safety))
-    if isinstance(report.robustness, RobustnessPart) and not isinstance(report.robustness.drops, Absent):
+    told = [_design(analysis)]
+    if isinstance(analysis.ranking, Ranking):
+        told.append(_timing(analysis, analysis.ranking))
+    if not isinstance(analysis.success, Absent):
         told.append(
-            f'Robustness was measured as the drop in success from the condition "{report.robustness.baseline}" (Chen '
-            'et '
-            'al. 2026) with Newcombe intervals, paired where the same start states were run, and Holm-corrected '
-            'p-values '
-            'over all policies and conditions.'
+            'Episode success is the share of valid episodes that succeeded, the equal-weight mean over strata; rates '
+            'of single cells have Wilson (1927) intervals.'
         )
-    told.append(f'The analysis used trialist {__version__}, seed {report.options.seed}.')
+    told += [_endpoint(found) for found in _tested(analysis)]
+    if isinstance(analysis.safety, SafetyPart):
+        told.append(_safety(analysis.safety))
+    if isinstance(analysis.robustness, RobustnessPart) and not isinstance(analysis.robustness.drops, Absent):
+        told.append(
+            f'Robustness was measured as the drop in episode success from the condition '
+            f'"{analysis.robustness.baseline}" (Chen et al. 2026) with Newcombe intervals, paired where the same start '
+            'states were run, and Holm-corrected p-values over all policies and conditions.'
+        )
+    told.append(f'{analysis.statement} The analysis used trialist {__version__}.')
     return ' '.join(told)
 
 
-def _design(report: TrialReport) -> str:
-    quality = report.quality
+def _tested(analysis: Analysis) -> list[EndpointPairs]:
+    if isinstance(analysis.pairs, Absent):
+        return []
+    return [found for found in analysis.pairs.endpoints.values() if isinstance(found, EndpointPairs)]
+
+
+def _endpoint(found: EndpointPairs) -> str:
+    role = 'primary' if found.is_primary else 'secondary'
+    told = (
+        f'As the {role} endpoint, {endpoint_name(found.endpoint)} was compared in {plural(len(found.pairs), "pair")}: '
+        f'{design_text(found.pairs)[0].lower()}{design_text(found.pairs)[1:].rstrip(".")}, {correction_text(found)}at '
+        f'alpha = {found.alpha:g}.'
+    )
+    if found.endpoint is EndpointName.TIME:
+        told += (
+            ' A winner is named by a test of the difference of macro restricted means (jackknife over units, t, with '
+            'an allowance for failures not yet seen), never by the curves alone; whether curves differ at all was '
+            'tested by the macro-averaged Kolmogorov-Smirnov distance with whole units exchanged within strata.'
+        )
+    if found.is_primary:
+        told += ' Letters group policies that are not significantly different (Piepho 2004).'
+    return told
+
+
+def _design(analysis: Analysis) -> str:
+    quality = analysis.quality
     n_valid = sum(arm.n_valid for arm in quality.arms)
     n_invalid = sum(arm.n_invalid for arm in quality.arms)
     told = (
         f'We evaluated {plural(len(quality.arms), "policy")} in {plural(n_valid, "valid episode")} '
         f'over {plural(len(quality.strata), "stratum")}'
     )
-    if report.trial.plan_hash:
+    if analysis.trial.plan_hash:
         closed = ', blinded until the trial was closed' if quality.was_blinded else ''
         closed = ', in a trial that was not yet closed' if quality.is_open else closed
-        told += f', under a plan declared before the first rollout (hash {report.trial.plan_hash[:12]}){closed}'
-    if report.selection:
-        chosen = ' and '.join(f'{k} {" or ".join(v)}' for k, v in report.selection.items())
+        told += f', under a plan declared before the first rollout (hash {analysis.trial.plan_hash[:12]}){closed}'
+    if analysis.selection.asked:
+        chosen = ' and '.join(f'{k} {" or ".join(v)}' for k, v in analysis.selection.asked.items())
         told += f' (only those with {chosen})'
     told += '. '
     if n_invalid:
@@ -90,28 +125,17 @@ def _design(report: TrialReport) -> str:
     return told.strip()
 
 
-def _timing(report: TrialReport, ranking: Ranking) -> str:
-    options = report.options
+def _timing(analysis: Analysis, ranking: Ranking) -> str:
     told = (
-        'The endpoint was time to success: its distribution was estimated by Kaplan and Meier (1958), operations still '
-        'under '
-        'way at the end of watching being censored and hard failures kept at risk for ever (Arkhangelskiy 2026). We '
-        'report '
-        f'the restricted mean time to success up to {ranking.tau_s:g} s (Royston and Parmar 2013) as the equal-weight '
-        'mean '
-        f'over strata, with {100 * options.level:g} % percentile intervals from {options.n_resamples:,} bootstrap '
-        'resamples of whole episodes within strata (Efron 1987), and success rates with Wilson (1927) intervals.'
+        'The distribution of time to success was estimated by Kaplan and Meier (1958): operations still under way at '
+        'the end of observation are censored, and failures are kept at risk for ever (Arkhangelskiy 2026). We report '
+        f'the restricted mean time to success up to {ranking.times.tau_text} (Royston and Parmar 2013) as the '
+        f'equal-weight mean over strata, with {100 * analysis.plan.level:g} % intervals by the jackknife over '
+        f'{analysis.plan.unit}s with an allowance for failures not yet seen. How operations end was estimated by '
+        'cumulative incidences under competing risks (Aalen and Johansen 1978).'
     )
     if ranking.reference:
         told += f' Human-relative throughput is measured against {ranking.reference}.'
-    if isinstance(ranking.pairs, AllPairs):
-        told += (
-            ' Pairs of policies were compared by the macro-averaged Kolmogorov-Smirnov distance with a permutation '
-            'test of '
-            f'whole episodes within strata ({options.n_resamples:,} permutations), corrected by Holm (1979) over '
-            f'{plural(len(ranking.pairs.comparisons), "pair")} at alpha = {options.alpha:g}; letters '
-            'group policies that are not told apart (Piepho 2004).'
-        )
     return told
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from trialist.analysis import DataQuality, KnownPolicy, Presence, TrialReport
+from trialist.analysis import Analysis, DataQuality, KnownPolicy, Presence
 from trialist.episodes import Provenance, Unblinding
 from trialist.show.document import Block, Missing, Passage, Section, paragraph, section
 from trialist.show.phrase import plural
-from trialist.show.report_ranking import table_block
+from trialist.show.report_block import table_block
 from trialist.show.table import Cell, Column, Table, table, without_empty
 
 CARD_FIELDS = (
@@ -18,8 +18,8 @@ CARD_FIELDS = (
 )  # fmt: skip
 
 
-def quality_section(report: TrialReport) -> Section:
-    quality = report.quality
+def quality_section(analysis: Analysis) -> Section:
+    quality = analysis.quality
     blocks: list[Block] = [paragraph(sentence) for sentence in quality_sentences(quality)]
     filters = [{'policy': (arm.policy,)} for arm in quality.arms]
     definitions = {
@@ -38,8 +38,8 @@ def quality_section(report: TrialReport) -> Section:
     blocks.append(
         table_block('quality-facts', presence_table('What episodes record', quality.facts), {}, is_folded=True)
     )
-    if report.n_trajectories:
-        shown = presence_table(f'What {report.n_trajectories:,} trajectories record', report.signals)
+    if analysis.n_trajectories:
+        shown = presence_table(f'What {analysis.n_trajectories:,} trajectories record', analysis.signals)
         blocks.append(table_block('quality-signals', shown, {}, is_folded=True))
     else:
         blocks.append(Missing('Trajectories', 'none is in the store', 'record them with trialist run'))
@@ -102,13 +102,14 @@ def edit_table(quality: DataQuality) -> Table:
     return table('Edits', ['at', 'by', 'episode', 'operation', 'change', 'why'], rows)
 
 
-def provenance_section(report: TrialReport) -> Section:
-    trial = report.trial
+def provenance_section(analysis: Analysis) -> Section:
+    trial = analysis.trial
     blocks: list[Block] = []
     facts: list[tuple[Cell, ...]] = [
-        ('trial', trial.title or trial.trial_id or None), ('store', report.source), ('created', trial.created_at),
-        ('plan hash', trial.plan_hash or None),
-        ('closed', '; '.join(_opening(o) for o in report.quality.openings) or None),
+        ('trial', trial.title or trial.trial_id or None), ('store', analysis.source), ('created', trial.created_at),
+        ('plan hash', trial.plan_hash or None), ('analysis', analysis.declared.standing),
+        ('analysis hash', analysis.plan.hash),
+        ('closed', '; '.join(_opening(o) for o in analysis.quality.openings) or None),
     ]  # fmt: skip
     shown = table('The trial', ['fact', 'value'], [row for row in facts if row[1] is not None])
     blocks.append(table_block('trial-table', shown, {}))
@@ -120,12 +121,12 @@ def provenance_section(report: TrialReport) -> Section:
                 'trialist plan, trialist run',
             )
         )
-    blocks += _cards(report.known_policies, [arm.policy for arm in report.quality.arms])
-    if report.provenance:
-        blocks.append(table_block('provenance-table', provenance_table(report.provenance), {}, is_folded=True))
+    blocks += _cards(analysis.known_policies, [arm.policy for arm in analysis.quality.arms])
+    if analysis.provenance:
+        blocks.append(table_block('provenance-table', provenance_table(analysis.provenance), {}, is_folded=True))
     else:
         blocks.append(Missing('Provenance', 'no episode says where it came from', 'trialist run records it'))
-    plan = _plan_text(report)
+    plan = _plan_text(analysis)
     if plan:
         blocks.append(Passage(plan, 'json', 'The plan as declared'))
     return section('provenance', 'Provenance, policy cards and plan', blocks)
@@ -135,9 +136,9 @@ def _opening(found: Unblinding) -> str:
     return f'{found.at} by {found.by}' + (f' ({found.why})' if found.why else '')
 
 
-def _plan_text(report: TrialReport) -> str:
+def _plan_text(analysis: Analysis) -> str:
     """The plan that was opened at closing, or the one in the store's description, laid out for reading."""
-    text = next((o.plan for o in report.quality.openings if o.plan), report.trial.plan)
+    text = next((o.plan for o in analysis.quality.openings if o.plan), analysis.trial.plan)
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except json.JSONDecodeError:

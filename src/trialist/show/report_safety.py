@@ -10,7 +10,7 @@ from trialist.analysis import Absent, RobustnessPart, SafetyPart
 from trialist.show import robustness as robustness_tables
 from trialist.show import safety as safety_tables
 from trialist.show.document import Block, EpisodeFilter, paragraph
-from trialist.show.report_ranking import missing, table_block
+from trialist.show.report_block import missing, table_block
 from trialist.show.table import Table, table
 
 SAFETY_DEFINITIONS = {

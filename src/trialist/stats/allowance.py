@@ -50,14 +50,17 @@ class MacroArm:
 
     def unseen(self, end: FloatArray) -> float:
         """How far one unit at `end` would move the macro mean, in the stratum where it would move it most."""
-        moves = np.abs(end - self.means) / (len(self.means) * self.n_units)
+        n = len(self.means) * self.n_units
+        endless = np.full(len(self.means), math.inf)  # where nobody was followed, nothing is known
+        moves = np.divide(np.abs(end - self.means), n, out=endless, where=n > 0)
         return float(moves.sum() if self.is_linked else moves.max())
 
     def unseen_anywhere(self, end: FloatArray) -> float:
         """How far one unit at `end` would move it, all strata taken as one."""
         if self.is_linked:
             return self.unseen(end)
-        return abs(float(end.mean()) - self.value) / float(self.n_units.sum())
+        n = float(self.n_units.sum())
+        return abs(float(end.mean()) - self.value) / n if n else math.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,6 +32,7 @@ from trialist.timing.operation import (
     stratum_of,
     unit_of,
 )
+from trialist.timing.unit import tau_of
 
 MOST_TIMES = 400  # of the grid on which influences are integrated
 
@@ -133,6 +134,8 @@ class CauseIncidence:
     cause: End
     chance: tuple[float, ...]
     band: tuple[Interval | None, ...]  # pointwise
+    by_tau: float  # the incidence at each stratum's own tau
+    by_tau_interval: Interval | None
     time_lost_s: float
     time_lost_interval: Interval | None
     n_operations: int
@@ -143,9 +146,10 @@ class Incidence:
     """Macro cumulative incidences over strata of equal weight."""
 
     times_s: tuple[float, ...]
-    tau_s: float
+    tau_s: float  # the largest, where strata have their own
     causes: Mapping[End, CauseIncidence]
     under_way: tuple[float, ...]  # 1 less all incidences
+    under_way_at_tau: float
     n_units: int
     n_lost: int  # censored operations
     level: float
@@ -153,54 +157,64 @@ class Incidence:
 
 
 def cumulative_incidence(
-    cells: Mapping[str, Endings] | Endings, *, times_s: Sequence[float], tau_s: float, level: float = 0.95
-) -> Incidence:
-    """Aalen-Johansen incidences at `times_s` and time lost up to `tau_s`, the mean over strata.
+    cells: Mapping[str, Endings] | Endings, *, times_s: Sequence[float], tau_s: float | Mapping[str, float],
+    level: float = 0.95,
+) -> Incidence:  # fmt: skip
+    """Aalen-Johansen incidences at `times_s` and time lost up to `tau_s` (one for all strata, or one per stratum).
 
-    Intervals take units (start states) as independent, and allow for ends that were not seen: none has no width.
+    Both are means over strata. Intervals take units (start states) as independent, and allow for ends that were not
+    seen: none has no width.
     """
-    check_tau(tau_s)
-    parts = [cells] if isinstance(cells, Endings) else list(cells.values())
+    named = {'': cells} if isinstance(cells, Endings) else dict(cells)
+    parts = list(named.values())
     if not parts or not all(len(p.times_s) for p in parts):
         raise NotEstimable('no operation was given: there is no incidence of nothing')
-    asked = np.asarray(times_s, dtype=np.float64)
+    taus = np.array([tau_of(tau_s, stratum) for stratum in named])
+    for tau in taus:
+        check_tau(float(tau))
+    asked = [np.array([*times_s, tau], dtype=np.float64) for tau in taus]
     curves = [Curves.of(part) for part in parts]
     few = min(part.n_units for part in parts)
     withheld = '' if few >= FEWEST_PER_CELL else f'{few} units in a cell; at least {FEWEST_PER_CELL} are needed'
     found = {
-        end: _cause(k, end, parts, curves, asked, tau_s, level=level, has_intervals=not withheld)
+        end: _cause(k, end, parts, curves, asked, taus, level=level, has_intervals=not withheld)
         for k, end in enumerate(CAUSES)
     }
-    under_way = 1.0 - np.sum([found[end].chance for end in CAUSES], axis=0)
+    under_way = 1.0 - np.sum([(*found[end].chance, found[end].by_tau) for end in CAUSES], axis=0)
+    *before, last = np.maximum(under_way, 0.0).tolist()
     return Incidence(
-        tuple(asked.tolist()), tau_s, found, tuple(np.maximum(under_way, 0.0).tolist()),
+        tuple(float(t) for t in times_s), float(taus.max()), found, tuple(before), last,
         sum(p.n_units for p in parts), sum(p.count(End.LOST) for p in parts), level, withheld,
     )  # fmt: skip
 
 
 def _cause(
-    k: int, end: End, parts: Sequence[Endings], curves: Sequence[Curves], asked: FloatArray, tau_s: float, *,
-    level: float, has_intervals: bool,
+    k: int, end: End, parts: Sequence[Endings], curves: Sequence[Curves], asked: Sequence[FloatArray],
+    taus: FloatArray, *, level: float, has_intervals: bool,
 ) -> CauseIncidence:  # fmt: skip
-    chance = np.mean([c.at(k, asked) for c in curves], axis=0)
-    lost = [c.time_lost(k, tau_s) for c in curves]
-    band: list[Interval | None] = [None] * len(asked)
+    """The last of the asked times of each stratum is its tau."""
+    values = np.array([c.at(k, at) for c, at in zip(curves, asked, strict=True)])
+    lost = [c.time_lost(k, float(tau)) for c, tau in zip(curves, taus, strict=True)]
+    band: list[Interval | None] = [None] * values.shape[1]
     area: Interval | None = None
     if has_intervals:
-        moved = [c.influence(k, part, asked, tau_s) for c, part in zip(curves, parts, strict=True)]
-        for t in range(len(asked)):
-            values = np.array([float(c.at(k, asked[t : t + 1])[0]) for c in curves])
-            band[t] = _rule_interval(values, [m[:, t] for m in moved], 1.0, level)
-        area = _rule_interval(np.array(lost), [m[:, -1] for m in moved], tau_s, level)
+        moved = [
+            c.influence(k, part, at, float(tau)) for c, part, at, tau in zip(curves, parts, asked, taus, strict=True)
+        ]
+        ones = np.ones(len(taus))
+        band = [_rule_interval(values[:, t], [m[:, t] for m in moved], ones, level) for t in range(values.shape[1])]
+        area = _rule_interval(np.array(lost), [m[:, -1] for m in moved], taus, level)
+    *chance, by_tau = values.mean(axis=0).tolist()
     return CauseIncidence(
-        end, tuple(chance.tolist()), tuple(band), float(np.mean(lost)), area, sum(p.count(end) for p in parts)
-    )
+        end, tuple(chance), tuple(band[:-1]), by_tau, band[-1], float(np.mean(lost)), area,
+        sum(p.count(end) for p in parts),
+    )  # fmt: skip
 
 
-def _rule_interval(values: FloatArray, influences: Sequence[FloatArray], high: float, level: float) -> Interval:
+def _rule_interval(values: FloatArray, influences: Sequence[FloatArray], high: FloatArray, level: float) -> Interval:
     n = np.array([float(len(m)) for m in influences])
     variances = np.array([float(np.sum(m**2)) for m in influences]) * n / (n - 1)
-    arm = MacroArm(values, np.zeros(len(n)), np.full(len(n), high), n)
+    arm = MacroArm(values, np.zeros(len(n)), high, n)
     return macro_interval(arm, Spread(variances / len(n) ** 2, n - 1), level=level)
 
 

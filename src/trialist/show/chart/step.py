@@ -102,7 +102,7 @@ def step_chart(
     title: str,
     x_max: float | None = None,
     x_label: str = 'time (s)',
-    y_label: str = 'chance of success by then',
+    y_label: str = 'operations done by then',
     note: str = '',
     colors: Mapping[str, str] | None = None,
     shown_table: Table | None = None,

@@ -1,0 +1,50 @@
+"""What the sections of a report share: blocks of tables with their definitions, links to episodes, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trialist.analysis import Absent, Analysis, Frame
+from trialist.show.document import EpisodeFilter, Missing, TableBlock
+from trialist.show.table import Table
+
+
+def missing(what: str, absent: Absent) -> Missing:
+    return Missing(what, absent.reason, absent.remedy)
+
+
+def table_block(
+    key: str, shown: Table, definitions: Mapping[str, str], *, episodes: Sequence[EpisodeFilter | None] = (),
+    policy: str = 'policy', stratum: str = '', is_folded: bool = False,
+) -> TableBlock:  # fmt: skip
+    """A block that keeps only the definitions of columns that the table has."""
+    names = {c.name for c in shown.columns}
+    return TableBlock(
+        key, shown, {k: v for k, v in definitions.items() if k in names}, tuple(episodes),
+        policy if policy in names else '', stratum if stratum in names else '', is_folded,
+    )  # fmt: skip
+
+
+def of_policies(frame: Frame, *policies: str, stratum: str | None = None) -> EpisodeFilter:
+    """The filter of policies' episodes, of the ranked condition where one was taken out of several."""
+    chosen: dict[str, tuple[str, ...]] = {'policy': policies}
+    if frame.condition and frame.n_conditions > 1:
+        chosen['condition'] = (frame.condition,)
+    if stratum is not None:
+        keys = [key for key, name in frame.stratum_names.items() if name == stratum]
+        for place, field in enumerate(('benchmark', 'task', 'stratum')):
+            values = tuple(sorted({key[place] for key in keys} - {''}))
+            if values:
+                chosen[field] = values
+    return chosen
+
+
+def shown_order(analysis: Analysis, frame: Frame) -> tuple[str, ...]:
+    """The reference, then the ranked policies by the first primary endpoint, best first; policies apart come last."""
+    pairs = analysis.pairs
+    ranked = frame.policies
+    if not isinstance(pairs, Absent) and not isinstance(pairs.lead, Absent):
+        ranked = pairs.lead.policies
+    elif not isinstance(analysis.ranking, Absent):
+        ranked = analysis.ranking.order
+    return (*((frame.reference,) if frame.reference else ()), *ranked)
