@@ -116,8 +116,10 @@ class Detail:
             return self.shapes
         return pair_shapes(pairs.times, self.shapes)
 
-    def labels(self, label: str) -> tuple[LabelSensitivity, ...]:
+    def labels(self, label: str | None) -> tuple[LabelSensitivity, ...]:
         """Completion of every policy by a label of its episodes; `a=b` asks whether two labels agree."""
+        if label is None:
+            raise InputError(f'wanted a label of the episodes; they have: {", ".join(self.known_labels) or "none"}')
         if label not in self._labels:
             self._labels[label] = _by_label(self._analysis, label)
         return self._labels[label]
@@ -215,10 +217,3 @@ def task_success(analysis: Analysis) -> tuple[TaskSuccess, ...] | Absent:
     if not counts:
         return Absent('no valid episode', 'a success rate needs one')
     return tuple(TaskSuccess(*key, Rate(sum(v), len(v), plan.level)) for key, v in sorted(counts.items()))
-
-
-def required_label(label: str | None, known: tuple[str, ...]) -> str:
-    """The label asked for, or an error that says which there are."""
-    if label is None:
-        raise InputError(f'wanted a label of the episodes; they have: {", ".join(known) or "none"}')
-    return label

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -33,7 +33,7 @@ from trialist.planning import (
 from trialist.planning.detection import METRICS, PER_CELL
 from trialist.timing import Cohort, NullMethod, Operations
 from trialist.timing.follow_up import cut
-from trialist.timing.operation import Unit, unit_of
+from trialist.timing.operation import Unit
 
 if TYPE_CHECKING:
     from trialist.analysis.analysis import Analysis
@@ -46,14 +46,6 @@ Cells = Mapping[str, Mapping[str, Operations | AssumedCell]]  # policy -> stratu
 Stream = Callable[..., np.random.Generator]
 OnRow = Callable[[int, int], None]
 Kept = TypeVar('Kept')
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A trial as it is watched, and the repeats of start states that no bet was placed on."""
-
-    trial: WatchedTrial
-    n_repeats: int  # a start state is one unit: its first run counts
 
 
 class Planning:
@@ -152,21 +144,21 @@ class Planning:
     def watched(
         self, *, score: WatchedScore | str = WatchedScore.SUCCESS, tau_s: float | None = None, paired: bool = False,
         strata: Sequence[str] | None = None, horizon: int | None = None, smallest_difference: float | None = None,
-    ) -> Watched:  # fmt: skip
+    ) -> WatchedTrial:  # fmt: skip
         """What an anytime-valid test may say of every pair now: all policies but the reference, at the plan's alpha."""
         frame = present(self._analysis.frame)
         policies = [p for p in frame.everyone if p != frame.reference]
         if len(policies) < 2:
             policies = list(frame.everyone)
-        episodes, n_repeats = first_runs(frame, policies, Unit(self._analysis.plan.unit))
+        episodes = [e.replace(stratum=s) for p in policies for s, group in frame.cells[p].items() for e in group]
         if WatchedScore(score) is WatchedScore.PROMPTNESS and tau_s is None:
             tau_s = shortest_cap_s(episodes)
         trial = watch_trial(
             [*episodes, *(e for p in policies for e in frame.invalid.get(p, ()))], score=score, tau_s=tau_s,
             paired=paired, strata=strata, alpha=self._analysis.plan.alpha, horizon=horizon,
-            smallest_difference=smallest_difference,
+            smallest_difference=smallest_difference, unit=Unit(self._analysis.plan.unit),
         )  # fmt: skip
-        return Watched(trial, n_repeats)
+        return trial
 
 
 class AssumedPlanning:
@@ -259,30 +251,6 @@ def fitted_design(
     )  # fmt: skip
 
 
-def first_runs(frame: Frame, policies: Sequence[str], unit: Unit) -> tuple[list[Episode], int]:
-    """The first run of each unit of each policy, named by its stratum, and how many repeats were left out.
-
-    Repeats of a start state are alike: betting on each of them as if it were new breaks the promise of the test.
-    """
-    kept: list[Episode] = []
-    n_repeats = 0
-    for policy in policies:
-        for stratum, group in frame.cells[policy].items():
-            seen: set[Hashable] = set()
-            for episode in sorted(group, key=_start):
-                label = unit_of(episode, unit)
-                if label is not None and label in seen:
-                    n_repeats += 1
-                    continue
-                seen.add(label)
-                kept.append(episode.replace(stratum=stratum))
-    return kept, n_repeats
-
-
-def _start(episode: Episode) -> tuple[float, int]:
-    return (episode.started_at.timestamp() if episode.started_at is not None else 0.0, episode.repeat)
-
-
 def shortest_cap_s(episodes: Sequence[Episode]) -> float:
     """The tau that every episode was, or could have been, followed to."""
     caps = [e.time_cap_s for e in episodes if e.time_cap_s is not None]
@@ -297,4 +265,4 @@ def _named_strata(cohort: Cohort, frame: Frame, times: Times) -> Cohort:
     return replace(cohort, episodes=episodes, cells={s: cut(c, times.taus_s[s]) for s, c in cohort.cells.items()})
 
 
-__all__ = ['AssumedPlanning', 'Planning', 'Watched', 'detection_study', 'fitted_design', 'pair_power']
+__all__ = ['AssumedPlanning', 'Planning', 'detection_study', 'fitted_design', 'pair_power']

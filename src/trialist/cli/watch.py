@@ -11,7 +11,7 @@ from trialist.cli.output import FormatOption, print_analysis, print_tables
 from trialist.cli.source import AlphaOption, StoreArgument, WhereOption
 
 if TYPE_CHECKING:
-    from trialist.analysis.planning import Watched
+    from trialist.planning import WatchedTrial
     from trialist.show.table import Table
 
 
@@ -67,7 +67,7 @@ def watch(
                 tables = watched_tables(found, policy, analysis.every_policy, looks=looks)
                 # What was used is said once; after that only what is new.
                 print_analysis(analysis, tables, form) if is_first else print_tables(tables, form)
-                if found.trial.may_stop:
+                if found.may_stop:
                     return
         except (InputError, NotEstimable) as waiting:
             # A trial that has just begun has too little to compare; asked once, that is the answer.
@@ -79,7 +79,9 @@ def watch(
         time.sleep(every)
 
 
-def watched_tables(found: Watched, policies: list[str] | None, known: tuple[str, ...], *, looks: bool) -> list[Table]:
+def watched_tables(
+    found: WatchedTrial, policies: list[str] | None, known: tuple[str, ...], *, looks: bool
+) -> list[Table]:
     """What may be said of every pair, or of those shown; the correction is over all of them."""
     from trialist.errors import InputError, UnknownName
     from trialist.show.planning import looks_table, watch_table
@@ -87,7 +89,7 @@ def watched_tables(found: Watched, policies: list[str] | None, known: tuple[str,
     for name in policies or ():
         if name not in known:
             raise UnknownName('policy', name, known)
-    pairs = [p for p in found.trial.arms.pairs if not policies or {p.a, p.b} <= set(policies)]
+    pairs = [p for p in found.arms.pairs if not policies or {p.a, p.b} <= set(policies)]
     if not pairs:
         raise InputError(f'wanted at least two policies to watch, found {", ".join(policies or ())}')
     return [watch_table(found, pairs), *([looks_table(found, pairs)] if looks else [])]

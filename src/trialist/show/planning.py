@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trialist.analysis.planning import Watched
 from trialist.planning import (
     ArmPair,
     BridgePower,
@@ -14,6 +13,7 @@ from trialist.planning import (
     FieldPosition,
     PlanSize,
     SurveyedPaper,
+    WatchedTrial,
 )
 from trialist.show.table import Cell, Column, Table, table
 from trialist.show.timing import scalar_name
@@ -149,9 +149,8 @@ def _said(decision: Decision, a: str, b: str) -> str:
     return SAID.get(decision) or f'{a if decision is Decision.A_BETTER else b} better'
 
 
-def watch_table(watched: Watched, pairs: Sequence[ArmPair] | None = None) -> Table:
+def watch_table(found: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> Table:
     """What may be said of every pair (or of those shown) at this moment."""
-    found = watched.trial
     rows: list[tuple[Cell, ...]] = []
     for pair in found.arms.pairs if pairs is None else pairs:
         looks = pair.comparison.looks
@@ -169,8 +168,8 @@ def watch_table(watched: Watched, pairs: Sequence[ArmPair] | None = None) -> Tab
         + '. '
         + ('The trial may stop.' if found.may_stop else 'Continue.')
     )
-    if watched.n_repeats:
-        note += f'\n{watched.n_repeats} repeats of start states were left out: the first run of each counts.'
+    if found.n_repeats:
+        note += f'\n{found.n_repeats} repeats of start states were left out: the first run of each counts.'
     if not found.is_ordered:
         note += '\nSome episodes do not say when they were started: taken in the order of their start states.'
     columns: list[str | Column] = [
@@ -180,9 +179,9 @@ def watch_table(watched: Watched, pairs: Sequence[ArmPair] | None = None) -> Tab
     return table('The trial so far', columns, rows, note=note)
 
 
-def looks_table(watched: Watched, pairs: Sequence[ArmPair] | None = None) -> Table:
+def looks_table(found: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> Table:
     """The confidence sequence of every pair (or of those shown) at every look."""
-    shown = watched.trial.arms.pairs if pairs is None else pairs
+    shown = found.arms.pairs if pairs is None else pairs
     rows: list[tuple[Cell, ...]] = [
         (p.a, p.b, k.n_a, k.difference, k.interval.low, k.interval.high, k.evidence_a, k.evidence_b,
          _said(k.decision, p.a, p.b))
@@ -193,5 +192,5 @@ def looks_table(watched: Watched, pairs: Sequence[ArmPair] | None = None) -> Tab
         'a', 'b', 'episodes each', Column('a - b', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
         Column('e-value a better', '.3g'), Column('e-value b better', '.3g'), 'decision',
     ]  # fmt: skip
-    alpha = watched.trial.arms.pairs[0].comparison.alpha
+    alpha = found.arms.pairs[0].comparison.alpha
     return table('Every look', columns, rows, note=f'Confidence sequences at 1 - {alpha:.3g} each; all hold together.')

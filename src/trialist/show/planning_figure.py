@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trialist.analysis import present
-from trialist.analysis.planning import DETECTION_TRIALS, POWER_SIZES, Watched
+from trialist.analysis.planning import DETECTION_TRIALS, POWER_SIZES
 from trialist.errors import InputError
-from trialist.planning import ArmPair, BridgePower, DetectionStudy
+from trialist.planning import ArmPair, BridgePower, DetectionStudy, WatchedTrial
 from trialist.show.figure import THING_PALETTE, add_legend, label_outer, new_panels
 from trialist.show.figure_catalog import FigureRequest
 from trialist.show.planning import metric_name
@@ -115,11 +115,11 @@ def draw_power_curves(found: Mapping[tuple[str, str], BridgePower]) -> Figure:
     return figure
 
 
-def watched_pairs(request: FigureRequest) -> tuple[Watched, list[ArmPair]]:
+def watched_pairs(request: FigureRequest) -> tuple[WatchedTrial, list[ArmPair]]:
     """The trial as watched, and the pairs of policies shown."""
     found = request.analysis.planning.watched()
-    shown = request.shown(found.trial.n_episodes)
-    return found, [p for p in found.trial.arms.pairs if p.a in shown and p.b in shown]
+    shown = request.shown(found.n_episodes)
+    return found, [p for p in found.arms.pairs if p.a in shown and p.b in shown]
 
 
 def draw_sequential(request: FigureRequest) -> Figure:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from trialist.analysis import Absent, Comparisons, EndpointPairs, present
-from trialist.analysis.detail import StratumPair, TaskSuccess, required_label
+from trialist.analysis.detail import StratumPair, TaskSuccess
 from trialist.analysis.subject import Input
 from trialist.analysis.success import ALL_STRATA
 from trialist.errors import InputError
@@ -196,8 +196,7 @@ def failures(request: ShowRequest) -> list[Table]:
 
 def labels(request: ShowRequest) -> list[Table]:
     """Items placed by a label of the episodes, such as the side of the camera; say which label."""
-    detail = request.analysis.detail
-    found = detail.labels(required_label(request.label, detail.known_labels))
+    found = request.analysis.detail.labels(request.label)
     shown = request.shown(s.policy for s in found)
     return [label_table([s for s in found if s.policy in shown])]
 
