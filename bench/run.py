@@ -6,9 +6,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from trialist.run.declaration import read_table
+
 from bench.measure import Result, against, seconds
 from trialist.run import Order, Setup, TrialPlan, run_episode, run_trial
-from trialist.run.declaration import read_table
 from trialist.run.plan import RecordingOptions
 from trialist.testing.point_mass import PointMassHost
 from trialist.testing.policy import SeekPolicy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ class Result:
     def to_frame(self, number: int = 0) -> Any:
         """One of the tables as a pandas frame where pandas is installed, else as an Arrow table."""
         try:
-            import pandas  # noqa: F401 - only asked whether it is there
+            importlib.import_module('pandas')
         except ImportError:
             return self.to_arrow(number)
         return self.to_arrow(number).to_pandas()
@@ -176,8 +177,8 @@ def _draw_into(ax: Axes, figure: Figure) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    ax.imshow(np.asarray(canvas.buffer_rgba()))
+    canvas.draw()  # type: ignore[no-untyped-call]
+    ax.imshow(np.asarray(canvas.buffer_rgba()))  # type: ignore[no-untyped-call]
     ax.set_axis_off()
 
 
@@ -193,8 +194,9 @@ def load_trial(
             return Trial(analyse(path, where=where))
         return Trial(analyse(_file_episodes(path, columns or {}, given), title=str(path)))
     rows = list(_rows(source))
-    if rows and all(isinstance(row, Episode) for row in rows):
-        return Trial(analyse(rows))
+    episodes = [row for row in rows if isinstance(row, Episode)]
+    if episodes and len(episodes) == len(rows):
+        return Trial(analyse(episodes))
     return Trial(analyse(_table_episodes(rows, columns or {}, given), title='table'))
 
 

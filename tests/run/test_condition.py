@@ -11,10 +11,10 @@ import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
 from trialist.conditions import Instruction, Latency, condition_parameters, draw_condition, read_condition
+from trialist.declaration import read_table
 from trialist.episodes import Episode, Store
 from trialist.errors import InputError, UnknownName
 from trialist.run import Chunk, Observation, Order, Rollout, Setup, run_episode, run_trial
-from trialist.declaration import read_table
 from trialist.run.plan import ConditionEntry, LoopOptions, plan_from_json
 from trialist.testing.point_mass import PointMassHost
 from trialist.testing.policy import SeekPolicy

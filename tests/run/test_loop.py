@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trialist.declaration import read_table
 from trialist.episodes import Outcome, trajectories_equal
 from trialist.errors import InputError
 from trialist.run import (
@@ -26,7 +27,6 @@ from trialist.run import (
     check_conventions,
     run_episode,
 )
-from trialist.declaration import read_table
 from trialist.run.fault import FaultKind
 from trialist.run.limit import Limiter
 from trialist.run.plan import FaultOptions, LimitOptions, LoopOptions, RecordingOptions

@@ -98,10 +98,10 @@ def drop_command(
         tables.append(cluster_table(drops))
     print_tables(tables, form)
     if figure is not None:
-        from trialist.show.audit_figure import drop_forest
+        from trialist.show.audit_figure import audit_lines, drop_forest
         from trialist.show.figure import save_figure
 
-        typer.echo(f'wrote {save_figure(drop_forest(drops), figure)}', err=True)
+        typer.echo(f'wrote {save_figure(drop_forest(audit_lines(drops), level=drops[0].level), figure)}', err=True)
 
 
 def traces_command(

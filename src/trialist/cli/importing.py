@@ -148,6 +148,18 @@ def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) 
     done = import_into(to, imported, command=' '.join(['trialist', *sys.argv[1:]]))
     print_tables([*(guess if form != 'text' else ()), *account_tables(imported)], form)
     typer.echo(f'{to}: {done.added:,} episodes added, {done.already_there:,} already there', err=form != 'text')
+    _tell_unnamed(to)
+
+
+def _tell_unnamed(to: Path) -> None:
+    """Say once that episodes without a benchmark's name have no safety specifications, and which names fit."""
+    from trialist.episodes import read_store
+    from trialist.safety import load_registry, unnamed_benchmark
+
+    store = read_store(to)
+    gap = unnamed_benchmark(list(store.episodes(events=False)), load_registry())
+    if gap is not None and (gap.candidates or any(part.trajectories for part in store.parts())):
+        typer.echo(f'{gap} (--set benchmark=NAME)', err=True)
 
 
 def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from trialist.errors import InputError, UnknownName
-from trialist.safety.formula import Formula, signal_names
+from trialist.safety.formula import Formula, event_names, signal_names
 from trialist.safety.parse import parse_stl
 
 PLACEHOLDER = '{threshold}'
@@ -39,6 +39,7 @@ class Phase(enum.StrEnum):
     APPROACH = 'approach'  # before the first grip
     TRANSPORT = 'transport'  # gripped and lifted
     RELEASE = 'release'  # after the last transport
+    LABELLED = 'labelled'  # where the record's own label of the phase fits `phase_label`
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Spec:
     is_binary: bool = False
     axis: str = ''
     phase: Phase = Phase.WHOLE
+    phase_label: str = ''  # of a labelled phase: a name, or a pattern with * and ?
     requires_all: frozenset[str] = frozenset()
     invalid_if_any: frozenset[str] = frozenset()
     aliases: tuple[str, ...] = ()
@@ -75,7 +77,12 @@ class Spec:
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return signal_names(self.formula)
+        return _names(self.clause)[0]
+
+    @property
+    def events(self) -> frozenset[str]:
+        """The signals that the clause reads as 0/1 events."""
+        return _names(self.clause)[1]
 
     @property
     def k(self) -> float | None:
@@ -103,6 +110,12 @@ def _parsed(clause: str) -> Formula:
     return parse_stl(clause)
 
 
+@functools.lru_cache(maxsize=512)
+def _names(clause: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    formula = _parsed(clause)
+    return signal_names(formula), event_names(formula)
+
+
 def check_spec(spec: Spec) -> None:
     """Raise InputError, naming the field, if the spec contradicts itself."""
     if not spec.unit:
@@ -111,6 +124,8 @@ def check_spec(spec: Spec) -> None:
         raise InputError(f'spec {spec.id!r}: threshold is {spec.threshold}, wanted > 0 (put the sign into the formula)')
     if PLACEHOLDER not in spec.stl:
         raise InputError(f'spec {spec.id!r}: stl {spec.stl!r} does not say where {PLACEHOLDER} goes')
+    if (spec.phase is Phase.LABELLED) != bool(spec.phase_label):
+        raise InputError(f'spec {spec.id!r}: a phase_label goes with phase = "labelled", and only with it')
     if spec.is_binary and spec.severe is not None:
         raise InputError(f'spec {spec.id!r}: a binary hard stop has no severe anchor, found {spec.severe:g}')
     if not spec.is_binary:

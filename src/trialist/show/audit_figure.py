@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trialist.audit import (
@@ -10,6 +11,7 @@ from trialist.audit import (
     Channel,
     CitationCounts,
     Classification,
+    Drop,
     LeaderboardAudit,
     TraceComparison,
 )
@@ -105,18 +107,53 @@ def share_pies(audit: LeaderboardAudit) -> Figure:
     return figure
 
 
-def drop_forest(drops: Sequence[ConditionDrop], *, level: float) -> Figure:
-    """Drops of success with intervals, one line each; coloured where resolved after correction."""
-    figure = new_figure(PAGE_WIDTH_IN * 0.75, 0.75 + 0.24 * len(drops), is_rows=True)
+@dataclass(frozen=True, slots=True)
+class DropLine:
+    """One line of a forest: a drop with its interval, in percentage points or on the scale of a score."""
+
+    label: str
+    estimate: float
+    low: float
+    high: float
+    is_resolved: bool
+    is_rate: bool = True
+
+
+def condition_lines(drops: Sequence[ConditionDrop], *, alpha: float) -> list[DropLine]:
+    """What each condition costs each policy."""
+    return [
+        DropLine(f'{d.policy}, {d.condition}', 100 * d.success_drop, 100 * d.success_interval.low,
+                 100 * d.success_interval.high, d.is_resolved(alpha))
+        for d in drops
+    ]  # fmt: skip
+
+
+def audit_lines(drops: Sequence[Drop]) -> list[DropLine]:
+    """Drops of audited scores: the widest interval of each."""
+    lines = []
+    for number, found in enumerate(drops, start=1):
+        widest = max((i for i in (found.interval, found.cluster_interval) if i is not None), key=lambda i: i.width)
+        scale = 100.0 if found.is_rate else 1.0
+        ends = widest.scaled(scale)
+        label = found.label or f'row {number}'
+        lines.append(DropLine(label, scale * found.estimate, ends.low, ends.high, found.is_resolved, found.is_rate))
+    return lines
+
+
+def drop_forest(lines: Sequence[DropLine], *, level: float) -> Figure:
+    """Drops with intervals, one line each; coloured where resolved."""
+    figure = new_figure(PAGE_WIDTH_IN * 0.75, 0.75 + 0.24 * len(lines), is_rows=True)
     axes = figure.add_subplot()
-    for row, found in enumerate(drops):
-        color = RESOLVED_COLOR if found.is_resolved(1 - level) else UNRESOLVED_COLOR
-        axes.plot([100 * e for e in found.success_interval], [row, row], color=color, lw=1.6, solid_capstyle='butt')
-        axes.plot(100 * found.success_drop, row, 'o', color=color, ms=4)
+    for row, line in enumerate(lines):
+        color = RESOLVED_COLOR if line.is_resolved else UNRESOLVED_COLOR
+        axes.plot([line.low, line.high], [row, row], color=color, lw=1.6, solid_capstyle='butt')
+        axes.plot(line.estimate, row, 'o', color=color, ms=4)
     axes.axvline(0, color='#000000', lw=0.8)
-    axes.set_yticks(range(len(drops)), [f'{d.policy}, {d.condition}' for d in drops])
-    axes.set_ylim(len(drops) - 0.4, -0.6)
-    said = f'drop = baseline - altered (percentage points), {100 * level:g} % intervals'
+    axes.set_yticks(range(len(lines)), [line.label for line in lines])
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    rates = [line.is_rate for line in lines]
+    unit = 'percentage points' if all(rates) else 'score' if not any(rates) else 'percentage points, or score'
+    said = f'drop = baseline - altered ({unit}), {100 * level:g} % intervals'
     axes.set_xlabel(fold(said, 0.5 * figure.get_figwidth()))
     return figure
 

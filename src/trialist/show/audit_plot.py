@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from trialist.analysis.subject import BenchmarkGaps, Input
 from trialist.audit import CitationCounts, LeaderboardAudit, RunComparison
 from trialist.errors import NotEstimable
-from trialist.show.audit_figure import citation_figure, cutoff_figure, drop_forest, growth_figure, share_pies
+from trialist.show.audit_figure import (
+    citation_figure,
+    condition_lines,
+    cutoff_figure,
+    drop_forest,
+    growth_figure,
+    share_pies,
+)
 from trialist.show.request import ShowRequest, apart, takes
 from trialist.show.robustness_plot import requested_drops
 
@@ -18,7 +25,9 @@ if TYPE_CHECKING:
 @apart
 def draw_drops(request: ShowRequest) -> Figure:
     """What every policy loses under each condition of the store, against the baseline, with intervals."""
-    return drop_forest(requested_drops(request), level=request.analysis.plan.level)
+    return drop_forest(
+        condition_lines(requested_drops(request), alpha=request.analysis.plan.alpha), level=request.analysis.plan.level
+    )
 
 
 @takes(Input.LEADERBOARD)

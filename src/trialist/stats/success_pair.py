@@ -115,7 +115,8 @@ def _in_step(parts: Sequence[_Part], step: float) -> tuple[FloatArray, FloatArra
     for part in parts:
         chances = np.convolve(chances, part.chances)
     start = math.fsum(float(part.moves[0]) for part in parts)
-    return start + step * np.arange(len(chances)), chances, start + step * sum(part.observed for part in parts)
+    values: FloatArray = start + step * np.arange(len(chances), dtype=np.float64)
+    return values, chances, start + step * sum(part.observed for part in parts)
 
 
 def _on_lattice(parts: Sequence[_Part]) -> tuple[FloatArray, FloatArray, float]:
