@@ -26,6 +26,13 @@ def test_the_plan_of_the_demo_fits_together(tmp_path: Path) -> None:
         check_policy_fits(plan, host, open_policy(entry), name=name, shown=name)
 
 
+def test_the_demo_declares_its_analysis(tmp_path: Path) -> None:
+    plan = read_plan(prepare(tmp_path / 'demo', episodes=2, seed=9))
+    assert plan.analysis is not None
+    assert [e.value for e in (*plan.analysis.primary, *plan.analysis.secondary)] == ['time', 'success', 'safety']
+    assert (plan.analysis.tau_s, plan.analysis.seed) == (20.0, 9)
+
+
 def test_only_an_earlier_demo_is_removed(tmp_path: Path) -> None:
     mine = tmp_path / 'mine'
     mine.mkdir()

@@ -110,7 +110,7 @@ def _three_questions(analysis: Analysis) -> str:
         score, success = ranking.scores[name], rates.counts[name, '']
         median, lost = score.pooled['median_s'].value, score.macro['hard_failure'].value
         pace = 'no median time' if median is None else f'a median of {median:.1f} s per item'
-        loses = 'an unknown share of items' if lost is None else f'{lost:.0%} of items'
+        loses = 'an unknown share of items' if lost is None else f'{100 * lost:.0f} % of items'
         safe = safety.summary.cell(name, 'tabletop').safety
         parts.append(
             f'{name} has {pace}, loses {loses}, succeeds in {success.count} of {success.n} episodes and is safe in '
