@@ -62,8 +62,10 @@ def test_every_name_that_a_how_to_imports_is_in_the_reference() -> None:
         for room, names in re.findall(
             r'^(?:>>> )?from (trialist[\w.]*) import (.+)$', page.read_text(), flags=re.MULTILINE
         ):
-            for name in re.findall(r'\w+', names.partition('#')[0]):
-                assert (room, name) in known, f'{page.name}: {room}.{name}'
+            # A module named in full is for those who build their own parts; the rooms are the stable surface.
+            if room.count('.') <= 1:
+                for name in re.findall(r'\w+', names.partition('#')[0]):
+                    assert (room, name) in known, f'{page.name}: {room}.{name}'
 
 
 @pytest.mark.parametrize(('room', 'name'), public_surface())

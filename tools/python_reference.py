@@ -17,10 +17,15 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'Episode', 'Event', 'EventKind', 'EventSource', 'Outcome', 'Trajectory', 'Contacts', 'Scene', 'Camera',
         'Provenance', 'PolicyCard', 'Store', 'read_store',
     ),
-    'trialist.analysis': ('analyse', 'Analysis', 'Absent', 'present', 'PairVerdict', 'TimeComparison'),
+    'trialist.analysis': (
+        'analyse', 'Analysis', 'Absent', 'present', 'PairVerdict', 'TimeComparison', 'compare_stores', 'gate_stores',
+        'GateRules',
+    ),
     'trialist.planning': (
         'AnalysisPlan', 'detection_rate', 'bridge_power', 'null_calibration', 'wilson_sample_size',
-        'mcnemar_sample_size', 'sequential_comparison', 'plan_sizes', 'watch_trial',
+        'mcnemar_sample_size', 'sequential_comparison', 'plan_sizes', 'watch_trial', 'field_position',
+        'mcnemar_rollouts', 'two_proportion_sample_size', 'barnard_sample_size', 'noninferiority_sample_size',
+        'paired_noninferiority_sample_size', 'sequential_power',
     ),
     'trialist.timing': (
         'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'compare_timing', 'detection_rate',
@@ -32,13 +37,21 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'cluster_bootstrap', 'sequential_comparison', 'Interval', 'Estimate', 'Rate', 'price', 'fewest_units',
         'stratified_exact', 'independent_success', 'paired_success', 'clustered_success', 'gail_simon',
     ),
-    'trialist.safety': ('parse_stl', 'robustness', 'load_registry', 'score_episode', 'summarize_safety'),
-    'trialist.geometry': ('Box', 'box_iou', 'reconstruct_box', 'score_placement'),
+    'trialist.safety': (
+        'parse_stl', 'robustness', 'load_registry', 'score_episode', 'score_pairs', 'store_pairs', 'summarize_safety',
+    ),
+    'trialist.geometry': (
+        'Box', 'box_iou', 'reconstruct_box', 'score_placement', 'ObjectModel', 'score_views', 'with_placement',
+    ),
     'trialist.actions': (
         'action_errors', 'summarize_actions', 'build_prompt', 'parse_action', 'compare_actions', 'class_metrics',
         'open_dataset', 'make_split', 'PredictedEpisode', 'ActionSpace',
     ),
-    'trialist.audit': ('topline', 'paired_significance', 'drop', 'compare_traces', 'citation_counts'),
+    'trialist.audit': (
+        'topline', 'paired_significance', 'drop', 'compare_traces', 'citation_counts', 'compare_outcomes',
+        'read_outcomes',
+    ),
+    'trialist.conditions': ('Frame', 'condition_parameters', 'draw_condition', 'severity_ladder'),
     'trialist.run': (
         'Host', 'Policy', 'TrialPlan', 'read_plan', 'run_trial', 'close_trial', 'check_host', 'check_policy',
     ),
@@ -65,6 +78,7 @@ def signature_of(value: Any) -> str:
         return ''
     parameters = [p.replace(annotation=inspect.Parameter.empty) for p in found.parameters.values() if p.name != 'self']
     text = str(found.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
+    text = re.sub(r'frozenset\(\{[^}]*\}\)', 'frozenset(...)', text)  # its order differs between runs
     return re.sub(r'<[^<>]*>', '...', text)
 
 
@@ -76,7 +90,8 @@ def section(room: str, name: str) -> str:
         call = call.replace(', ', ',\n    ').replace('(', '(\n    ', 1)[: -len(')')] + '\n)'
     text = inspect.cleandoc(value.__doc__ or '').strip()
     examples = re.compile(r'((?:^>>>.*\n(?:^(?!\s*$).*\n?)*\n?)+)', flags=re.MULTILINE)
-    text = examples.sub(lambda m: f'```python\n{m.group(1).rstrip()}\n\n```\n', text)
+    known = '' if 'import' in text else f'>>> from {room} import {name}\n'
+    text = examples.sub(lambda m: f'```python\n{known}{m.group(1).rstrip()}\n\n```\n', text)
     return f'### `{name}`\n\n```python\n{call}\n```\n\n{text.rstrip()}\n'
 
 

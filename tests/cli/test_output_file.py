@@ -113,7 +113,7 @@ def test_before_and_after_says_what_was_chosen_and_refuses_what_it_does_not_use(
     later = plain_store(tmp_path / 'later', 0.8, seed=2, n=6).path
     asked = ('report', later, '--before', store, '-f', 'md', '--resamples', 40)
     assert '· only stratum block' in trialist(*asked, '--where', 'stratum=block')
-    assert 'neither --reference nor --explorer' in trialist(*asked, '--reference', 'pi', code=2)
+    assert 'it takes neither --reference' in trialist(*asked, '--reference', 'pi', code=2)
     twin = plain_store(tmp_path / 'twin', 0.8, seed=2, n=6).path
     assert 'e-1' not in trialist('report', twin, '--before', later, '-f', 'md', '--resamples', 40)
     other = plain_store(tmp_path / 'other', 0.8, seed=2, n=6, policy='new').path

@@ -157,14 +157,15 @@ def _rate_needed(
 def judged_rates(
     pairs: Sequence[PairVerdict], plan: AnalysisPlan, *, n_tests: int, correction: Correction
 ) -> list[PairVerdict]:
-    """Rates have one claim: better, or unresolved."""
+    """One claim: better, or unresolved; where strata significantly disagree, it depends on the stratum."""
     adjusted = corrected([p.p_value for p in pairs], correction, n_tests=n_tests)
     judged = []
     for pair, p in zip(pairs, adjusted, strict=True):
         winner = None
-        if p is not None and p <= plan.alpha and pair.difference != 0:
+        is_mixed = pair.p_reversal is not None and pair.p_reversal <= plan.alpha
+        if p is not None and p <= plan.alpha and pair.difference != 0 and not is_mixed:
             winner = pair.policy_a if pair.difference > 0 else pair.policy_b
-        verdict = Verdict.BETTER if winner else Verdict.UNRESOLVED
+        verdict = Verdict.DEPENDS if is_mixed else Verdict.BETTER if winner else Verdict.UNRESOLVED
         judged.append(replace(pair, p_corrected=p, verdict=verdict, better=winner))
     return judged
 

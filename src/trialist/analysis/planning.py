@@ -153,12 +153,11 @@ class Planning:
         episodes = [e.replace(stratum=s) for p in policies for s, group in frame.cells[p].items() for e in group]
         if WatchedScore(score) is WatchedScore.PROMPTNESS and tau_s is None:
             tau_s = shortest_cap_s(episodes)
-        trial = watch_trial(
+        return watch_trial(
             [*episodes, *(e for p in policies for e in frame.invalid.get(p, ()))], score=score, tau_s=tau_s,
             paired=paired, strata=strata, alpha=self._analysis.plan.alpha, horizon=horizon,
             smallest_difference=smallest_difference, unit=Unit(self._analysis.plan.unit),
         )  # fmt: skip
-        return trial
 
 
 class AssumedPlanning:

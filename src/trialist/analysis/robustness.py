@@ -66,6 +66,8 @@ def robustness_part(
         if starts
         else Absent('no start position is recorded')
     )
+    if not conditions:
+        return Absent('no valid episode: nothing tested a policy under a condition', CHANGED)
     if len(conditions) < 2 and isinstance(swap, Absent) and isinstance(spatial, Absent):
         return Absent(f'all episodes were run under one condition ({", ".join(conditions) or "none"})', CHANGED)
     level = plan.level

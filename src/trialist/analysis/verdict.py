@@ -32,6 +32,7 @@ class PairVerdict:
     p_corrected: float | None = None
     is_confirmatory: bool = True  # False: exploratory, because an endpoint before it was not resolved
     reversed: tuple[StratumAdvantage, ...] = ()  # strata that point the other way
+    p_reversal: float | None = None  # that single strata point the other way, corrected over pairs
     needed: NeededUnits | None = None
     withheld: str = ''
     n_left_out: tuple[int, int] = (0, 0)  # episodes without a matched start, when paired

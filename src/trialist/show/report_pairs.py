@@ -124,7 +124,7 @@ def _units_note(pairs: tuple[PairVerdict, ...]) -> str:
 
 
 def _pair_row(p: PairVerdict, price: WinnerPrice | None, *, scale: float, is_primary: bool) -> tuple[Cell, ...]:
-    needed = None if p.verdict in (Verdict.BETTER, Verdict.SAME) else p.needed
+    needed = p.needed
     standing = None if is_primary else 'confirmatory' if p.is_confirmatory else 'exploratory'
     planned: tuple[Cell, ...] = (None, None, None) if needed is None else (needed.n, needed.low, needed.high)
     fewest = None
