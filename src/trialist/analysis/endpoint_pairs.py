@@ -85,7 +85,7 @@ def time_verdict(found: TimeComparison) -> PairVerdict:
         test='paired jackknife-t with allowance' if found.better.is_paired else 'jackknife-t with allowance',
         is_paired=found.better.is_paired, n_units=found.better.n_units, unit=str(found.better.unit),
         verdict=found.verdict, better=found.winner, p_corrected=found.p_better, reversed=found.reversal.reversed,
-        needed=found.needed, withheld=_by_name(found), n_left_out=found.better.n_left_out,
+        p_reversal=found.p_reversal, needed=found.needed, withheld=_by_name(found), n_left_out=found.better.n_left_out,
     )  # fmt: skip
 
 
