@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,104 +11,154 @@ import typer
 from trialist.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
-    from trialist.episodes import Episode, Trajectory
+    from trialist.episodes import Episode
+    from trialist.formats.imported import Imported, ImportOptions
+
+ROWS_SHOWN = 10
 
 
-def import_table(
-    table: Annotated[
-        Path,
-        typer.Argument(
-            help='A table (.csv, .tsv, .jsonl, .json, .parquet), one row an episode; or SafeVLA-Bench records.'
-        ),
-    ],
-    to: Annotated[Path, typer.Option('--to', '-t', help='The store to add to; made if it is not there.')],
+def import_source(
+    path: Annotated[
+        Path | None, typer.Argument(metavar='FILE_OR_FOLDER', help='What to import; `--list` says what can be read.')
+    ] = None,
+    to: Annotated[Path | None, typer.Option('--to', '-t', help='The store to add to; made if it is not there.')] = None,
     mapped: Annotated[
         list[str] | None, typer.Option('--map', '-m', help='FIELD=COLUMN where the guess is wrong; repeat it for more.')
     ] = None,
     fixed: Annotated[
-        list[str] | None, typer.Option('--set', '-s', help='FIELD=VALUE for every row, such as task=pick.')
+        list[str] | None, typer.Option('--set', '-s', help='FIELD=VALUE for every episode, such as task=pick.')
     ] = None,
+    answered: Annotated[
+        list[str] | None, typer.Option('--answer', '-a', help='KEY=CHOICE, the answer to a question that was printed.')
+    ] = None,
+    group_by: Annotated[
+        str, typer.Option('--group-by', help='Columns (a,b) that make one episode of the rows in which they agree.')
+    ] = '',
+    rate_hz: Annotated[
+        float | None, typer.Option('--rate-hz', help='Control steps per second, to turn steps into seconds.')
+    ] = None,
+    kind: Annotated[str, typer.Option('--as', help='The format; default: by what is in the file.')] = '',
     source: Annotated[
         str | None, typer.Option(help='Name of the source, part of the ids; default: the file name.')
     ] = None,
-    kind: Annotated[str, typer.Option('--as', help='table or safevla; default: by what is in the file.')] = '',
-    dry_run: Annotated[bool, typer.Option('--dry-run', help='Show what would be imported, and write nothing.')] = False,
+    save_map: Annotated[
+        Path | None, typer.Option('--save-map', help='Write the mapping that was used to this file, to use it again.')
+    ] = None,
+    map_file: Annotated[
+        Path | None, typer.Option('--map-file', help='Take the mapping from a file that --save-map wrote.')
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option('--dry-run', help='Print the first episodes as the record would have them; write nothing.')
+    ] = False,
+    listed: Annotated[bool, typer.Option('--list', help='List the formats that can be read.')] = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Import a table of rollouts. The guess at its columns is printed; columns that fit no field are kept as labels.
+    """Import rollouts. The format is found by content, and the guess is printed: which field comes from where.
 
     Example: `trialist import rollouts.csv --to runs/may --map policy=ckpt --set task="pick batteries"`
     """
-    from trialist.formats.from_table import drop_misfits, from_table, guess_columns, read_rows
-    from trialist.show.record import column_table, episode_table
-
-    columns, defaults = parse_pairs(mapped, '--map'), parse_pairs(fixed, '--set')
-    if choose_kind(kind, table) == 'safevla':
-        import_safevla(table, to, columns, defaults, source=source, dry_run=dry_run, form=form)
-        return
-    episodes = from_table(table, columns=columns, defaults=defaults, source=source)
-    rows = read_rows(table)
-    guessed = guess_columns(list(dict.fromkeys(name for row in rows for name in row)), columns=columns)
-    tables = [column_table(drop_misfits(guessed, rows, sure=columns), defaults)]
-    if dry_run:
-        print_tables([*tables, episode_table(episodes[:10], title=f'{len(episodes)} episodes, the first 10')], form)
-        return
-    print_tables(tables, form)
-    add(to, episodes, None, form=form)
-
-
-def choose_kind(kind: str, path: Path) -> str:
-    """What a file is read as: as said, else by its content."""
-    from trialist.errors import UnknownName
-    from trialist.safety.safevla import is_safevla
-
-    if not kind:
-        return 'safevla' if is_safevla(path) else 'table'
-    if kind not in ('table', 'safevla'):
-        raise UnknownName('kind of import', kind, ('table', 'safevla'))
-    return kind
-
-
-def import_safevla(
-    path: Path, to: Path, columns: dict[str, str], defaults: dict[str, str], *, source: str | None, dry_run: bool,
-    form: str,
-) -> None:  # fmt: skip
-    """Records have fixed fields: of the options only the policy, which they do not name, makes sense."""
     from trialist.errors import InputError
-    from trialist.safety.safevla import from_safevla
+    from trialist.formats.imported import ImportOptions
+
+    if listed:
+        _print_formats(form)
+        return
+    if path is None:
+        raise InputError('no source given; wanted a file or folder (`trialist import --list` says which)')
+    if to is None and not dry_run:
+        raise InputError(f'{path}: no store given; wanted --to STORE, or --dry-run')
+    options = ImportOptions(
+        columns=parse_pairs(mapped, '--map'),
+        defaults=parse_pairs(fixed, '--set'),
+        answers=parse_pairs(answered, '--answer'),
+        group_by=tuple(name.strip() for name in group_by.split(',') if name.strip()),
+        rate_hz=rate_hz,
+        source=source,
+    )
+    if map_file is not None:
+        from trialist.formats.mapping import read_mapping
+
+        kind, options = read_mapping(map_file, kind=kind, options=options)
+    imported = _open(path, options, kind)
+    if save_map is not None:
+        from trialist.formats.mapping import write_mapping
+
+        write_mapping(save_map, imported)
+    _bring_in(imported, to, dry_run=dry_run, form=form)
+
+
+def _print_formats(form: str) -> None:
+    from trialist.cli.import_account import format_table
+    from trialist.cli.safevla_format import SAFEVLA
+    from trialist.formats.catalog import known_formats
+
+    print_tables([format_table(list(known_formats((SAFEVLA,))))], form)
+
+
+def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
+    """The source, with its open questions put to whoever sits at the terminal."""
+    import dataclasses
+
+    from trialist.cli.safevla_format import SAFEVLA
+    from trialist.formats.catalog import open_source
+
+    imported = open_source(path, options, name=kind, extra=(SAFEVLA,))
+    open_questions = [q for q in imported.questions if q.key not in options.answers]
+    if not open_questions:
+        return imported
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        _refuse_unanswered(path, imported, options)
+        return imported
+    answers = dict(options.answers)
+    for question in open_questions:
+        shown = f'{question.text} [{"/".join(question.choices)}]'
+        answers[question.key] = typer.prompt(shown, default=question.assumed, err=True)
+    return open_source(path, dataclasses.replace(options, answers=answers), name=imported.format, extra=(SAFEVLA,))
+
+
+def _refuse_unanswered(path: Path, imported: Imported, options: ImportOptions) -> None:
+    from trialist.errors import InputError
+
+    for question in imported.questions:
+        answer = question.answer(options)
+        flag = f'--answer {question.key}={"|".join(question.choices)}'
+        if answer is None:
+            raise InputError(f'{path}: {question.text} Say which with {flag}')
+        if question.key not in options.answers:
+            imported.ledger.hint(f'{question.text} Assumed: {answer} ({flag})')
+
+
+def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) -> None:
+    from trialist.cli.import_account import account_tables, guess_table
+    from trialist.formats.intake import import_into
     from trialist.show.record import episode_table
 
-    if columns or defaults.keys() - {'policy'}:
-        told = ', '.join([*columns, *(defaults.keys() - {'policy'})])
-        raise InputError(f'{path}: SafeVLA-Bench records take --set policy=NAME and no other mapping, found {told}')
-    pairs = from_safevla(path, policy=defaults.get('policy', ''), source=source)
-    if dry_run:
-        first = [episode for episode, _ in pairs[:10]]
-        print_tables([episode_table(first, title=f'{len(pairs)} episodes, the first 10')], form)
+    guess = [guess_table(imported)] if imported.guesses else []
+    if dry_run or to is None:
+        first: list[Episode] = []
+        count = 0
+        for count, episode in enumerate(imported.episodes(), start=1):  # noqa: B007 - the last count is shown
+            if len(first) < ROWS_SHOWN:
+                first.append(episode)
+        shown = episode_table(first, title=f'{count:,} episodes, the first {len(first)}')
+        print_tables([*guess, shown, *account_tables(imported)], form)
         return
-    add(to, [episode for episode, _ in pairs], {episode.key: steps for episode, steps in pairs}, form=form)
-
-
-def add(
-    to: Path, episodes: list[Episode], trajectories: dict[tuple[str, int], Trajectory] | None, *, form: str
-) -> None:
-    """Add what the store lacks, and say how much that was."""
-    from trialist.episodes import Store
-    from trialist.episodes.maintain import add_episodes
-
-    store = Store.create(to) if not (to / 'trial.json').exists() else Store.open(to)
-    done = add_episodes(store, episodes, trajectories=trajectories)
-    typer.echo(f'{to}: {done.added} episodes added, {done.already_there} already there', err=form != 'text')
+    if form == 'text' and guess:
+        print_tables(guess, form)
+    done = import_into(to, imported, command=' '.join(['trialist', *sys.argv[1:]]))
+    print_tables([*(guess if form != 'text' else ()), *account_tables(imported)], form)
+    typer.echo(f'{to}: {done.added:,} episodes added, {done.already_there:,} already there', err=form != 'text')
 
 
 def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:
     """`['policy=ckpt']` as a mapping."""
     from trialist.errors import InputError
 
+    wanted = {'--map': 'FIELD=COLUMN', '--set': 'FIELD=VALUE', '--answer': 'KEY=CHOICE'}[option]
     parsed = {}
     for pair in pairs or []:
         name, separator, value = pair.partition('=')
         if not separator or not name or not value:
-            raise InputError(f'{option} wants FIELD={"COLUMN" if option == "--map" else "VALUE"}, found {pair!r}')
+            raise InputError(f'{option} wants {wanted}, found {pair!r}')
         parsed[name] = value
     return parsed

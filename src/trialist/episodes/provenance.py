@@ -46,6 +46,18 @@ class PolicyCard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRecord:
+    """Where imported episodes came from, and what of it was kept or dropped and why."""
+
+    format: str
+    source: str
+    sha256: str
+    kept: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """Versions, hashes, hardware, drivers, seeds and render flags of one run; empty means unknown."""
 
@@ -72,6 +84,7 @@ class Provenance:
     packages: Mapping[str, str] = field(default_factory=dict)
     render_flags: Mapping[str, str] = field(default_factory=dict)
     policy_cards: tuple[PolicyCard, ...] = ()
+    imported: ImportRecord | None = None
 
     @property
     def provenance_id(self) -> str:
@@ -83,11 +96,14 @@ class Provenance:
         values = dataclasses.asdict(self)
         values['packages'] = dict(self.packages)
         values['render_flags'] = dict(self.render_flags)
+        if self.imported is None:
+            del values['imported']  # so that ids of runs stay what they were before there were imports
         return json.loads(json.dumps(values))  # type: ignore[no-any-return]  # tuples become lists, as when read back
 
     def missing(self) -> tuple[str, ...]:
         """The fields that are still unknown, by name."""
-        return tuple(f.name for f in dataclasses.fields(self) if getattr(self, f.name) in ('', None, (), {}))
+        names = (f.name for f in dataclasses.fields(self) if f.name != 'imported')
+        return tuple(name for name in names if getattr(self, name) in ('', None, (), {}))
 
 
 def provenance_from_json(values: Mapping[str, Any], *, where: str) -> Provenance:
@@ -103,7 +119,18 @@ def provenance_from_json(values: Mapping[str, Any], *, where: str) -> Provenance
             cards.append(PolicyCard(**{**card, 'image_resolution_px': tuple(resolution) if resolution else None}))
         except TypeError as error:
             raise RecordError(f'{where}: policy_cards[{number}]: {error}') from error
-    return Provenance(**{**values, 'policy_cards': tuple(cards)})
+    return Provenance(**{**values, 'policy_cards': tuple(cards), 'imported': _import_record(values, where)})
+
+
+def _import_record(values: Mapping[str, Any], where: str) -> ImportRecord | None:
+    found = values.get('imported')
+    if found is None:
+        return None
+    try:
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+        return ImportRecord(**fields)
+    except (TypeError, AttributeError) as error:
+        raise RecordError(f'{where}: imported: {error}') from error
 
 
 def collect_provenance(*, packages: Iterable[str] = WATCHED_PACKAGES, folder: Path | None = None) -> Provenance:

@@ -133,10 +133,10 @@ class Store:
         keyed = [(e.key, given[e.key]) for e in batch if e.key in given]
         chunks = [keyed[i : i + TRAJECTORIES_A_PART] for i in range(0, len(keyed), TRAJECTORIES_A_PART)]
         with ThreadPoolExecutor(max_workers=WRITER_THREADS) as pool:
-            names = list(pool.map(self._write_trajectories, chunks))
+            names = list(pool.map(self.write_trajectories, chunks))
         self.write_episodes(episodes_to_arrow(batch), events_to_arrow(batch), trajectories=names)
 
-    def _write_trajectories(self, keyed: Sequence[tuple[Key, Trajectory]]) -> str:
+    def write_trajectories(self, keyed: Sequence[tuple[Key, Trajectory]]) -> str:
         """Put trajectories into the store; nobody sees them until an episodes part names them."""
         table = trajectories_to_arrow([key for key, _ in keyed], [trajectory for _, trajectory in keyed])
         meta = {'schema_version': SCHEMA_VERSION}

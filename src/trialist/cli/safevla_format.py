@@ -1,0 +1,55 @@
+"""SafeVLA-Bench records as a format of `trialist import`: `safety` reads them, and `formats` may not ask it to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trialist.errors import InputError
+from trialist.formats.imported import CERTAIN, LIKELY, Imported, ImportOptions, Ledger, Recording, refuse_unused
+
+SUFFIXES = ('.json', '.jsonl', '.npz')
+
+
+class SafevlaFormat:
+    """Trajectory records of SafeVLA-Bench's Appendix B."""
+
+    name = 'safevla'
+    summary = 'SafeVLA-Bench trajectory records: .json, .jsonl, .npz, or a folder of them'
+
+    def recognise(self, path: Path) -> float | None:
+        from trialist.safety.safevla import is_safevla
+
+        if path.is_dir():
+            files = _files(path)
+            return LIKELY if files and all(is_safevla(file) for file in files[:20]) else None
+        return CERTAIN if path.suffix in SUFFIXES and is_safevla(path) else None
+
+    def read(self, path: Path, options: ImportOptions) -> Imported:
+        from trialist.safety.safevla import from_safevla
+
+        refuse_unused(options, name='SafeVLA-Bench records', takes=('columns',))
+        if options.columns or options.defaults.keys() - {'policy'}:
+            told = ', '.join([*options.columns, *(options.defaults.keys() - {'policy'})])
+            raise InputError(f'{path}: SafeVLA-Bench records take --set policy=NAME and no other mapping, found {told}')
+        ledger = Ledger()
+
+        def recordings() -> Iterator[Recording]:
+            policy = options.defaults.get('policy', '')
+            for episode, trajectory in from_safevla(path, policy=policy, source=options.source):
+                ledger.keep('episodes with their trajectories')
+                yield Recording(episode, trajectory)
+
+        return Imported(
+            format=self.name,
+            sources=tuple(_files(path)) if path.is_dir() else (path,),
+            recordings=recordings,
+            ledger=ledger,
+        )
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES)
+
+
+SAFEVLA = SafevlaFormat()

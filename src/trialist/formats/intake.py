@@ -1,0 +1,266 @@
+"""Recordings into a store: all of a source or nothing, in bounded memory, and again without adding anything twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import uuid
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trialist.episodes import Episode, Store, Trajectory
+from trialist.episodes.part import METADATA_KEY, PENDING, parquet_options, write_part, write_table
+from trialist.episodes.provenance import ImportRecord, Provenance
+from trialist.episodes.schema import EPISODE_SCHEMA, EVENT_SCHEMA, SCHEMA_VERSION, episodes_to_arrow, events_to_arrow
+from trialist.errors import StoreError
+from trialist.formats.imported import Imported, Recording, source_hash
+
+EPISODES_PER_BATCH = 4096
+TRAJECTORIES_PER_PART = 256
+STEPS_PER_PART = 1 << 18  # long episodes fill a part before it has many
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What an import came to."""
+
+    added: int
+    already_there: int
+    provenance_id: str = ''
+
+
+def import_into(path: Path, imported: Imported, *, command: str = '') -> Intake:
+    """Add a source to the store at `path`, which is made if it is not there, and left as it was when anything fails."""
+    is_new = not path.exists()
+    store = Store.open(path) if (path / 'trial.json').exists() else Store.create(path)
+    try:
+        return add_recordings(store, imported, command=command)
+    except BaseException:
+        if is_new:
+            shutil.rmtree(path)
+        raise
+
+
+def add_recordings(store: Store, imported: Imported, *, command: str = '') -> Intake:
+    """Append what the store lacks. The commit is one file that appears at the end; an error before it adds nothing."""
+    there = _keys_in(store)
+    draft = _Draft(store)
+    same: dict[Key, int] = {}
+    try:
+        for recording in imported.recordings():
+            key = recording.episode.key
+            if key in there:
+                _note_again(key, recording.episode, same)
+            else:
+                draft.add(recording)
+        _check_same(store, same)
+        if not draft.count:
+            return Intake(0, len(same))
+        draft.check_ids()
+        provenance = describe(imported, command=command)
+        identity = store.write_provenance(provenance)
+        draft.commit(identity)
+    except BaseException:
+        draft.discard_media()
+        raise
+    finally:
+        draft.close()
+    return Intake(draft.count, len(same), identity)
+
+
+def describe(imported: Imported, *, command: str = '') -> Provenance:
+    """The provenance of imported episodes: the source's hash, and the account of what was kept and dropped."""
+    names = [path.name for path in imported.sources]
+    shown = ', '.join(names[:20]) + (f' and {len(names) - 20} more' if len(names) > 20 else '')
+    record = ImportRecord(
+        format=imported.format,
+        source=shown,
+        sha256=source_hash(imported.sources),
+        kept=tuple(map(str, imported.ledger.kept)),
+        dropped=tuple(map(str, imported.ledger.dropped)),
+        notes=tuple(imported.ledger.notes),
+    )
+    return Provenance(command=command, imported=record)
+
+
+def _keys_in(store: Store) -> set[Key]:
+    keys: set[Key] = set()
+    for part in store.parts():
+        table = pq.read_table(part.path, columns=['episode_id', 'attempt'])
+        keys.update(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
+    return keys
+
+
+def _content(episode: Episode) -> int:
+    """A hash of all that an episode says but for where it came from: a source that grew has another provenance."""
+    values = [getattr(episode, f.name) for f in dataclasses.fields(episode) if f.name != 'provenance_id']
+    return hash(tuple(tuple(v.items()) if hasattr(v, 'items') else v for v in values))
+
+
+def _note_again(key: Key, episode: Episode, same: dict[Key, int]) -> None:
+    if key in same:
+        raise StoreError(_twice(key, episode))
+    same[key] = _content(episode)
+
+
+def _twice(key: Key, episode: Episode) -> str:
+    return (
+        f'two episodes of the source share the id {key[0]} and attempt {key[1]} ({episode.policy}, {episode.task}, '
+        f'seed {episode.seed}, instance {episode.instance}); nothing was added. Give rollouts of one cell different '
+        'seeds, instances or repeats, and reruns different attempts'
+    )
+
+
+def _check_same(store: Store, same: dict[Key, int]) -> None:
+    for part in store.parts() if same else ():
+        for episode in store.recorded(part):
+            if episode.key in same and same[episode.key] != _content(episode):
+                raise StoreError(
+                    f'episode {episode.episode_id} attempt {episode.attempt} ({episode.policy}, {episode.task}) is in '
+                    f'{store.path} with other content; nothing was added. Import into a new store, or edit it there'
+                )
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Episodes on their way: batches spilled to a file of their own, trajectories in parts that nobody names yet."""
+
+    store: Store
+    count: int = 0
+    _batch: list[Episode] = field(default_factory=list)
+    _steps: list[tuple[Key, Trajectory]] = field(default_factory=list)
+    _parts: list[str] = field(default_factory=list)
+    _events: list[pa.Table] = field(default_factory=list)
+    _ids: array[int] = field(default_factory=lambda: array('q'))
+    _media: list[Path] = field(default_factory=list)
+    _path: Path | None = None
+    _writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def add(self, recording: Recording) -> None:
+        episode = recording.episode
+        self.count += 1
+        self._ids.append(hash(episode.key))
+        self._batch.append(episode)
+        if recording.trajectory is not None:
+            self._steps.append((episode.key, recording.trajectory))
+        for name, source in recording.media.items():
+            self._copy(name, source)
+        if len(self._batch) >= EPISODES_PER_BATCH:
+            self._spill()
+        if len(self._steps) >= TRAJECTORIES_PER_PART or sum(len(t.time_s) for _, t in self._steps) >= STEPS_PER_PART:
+            self._write_steps()
+
+    def _copy(self, name: str, source: Path) -> None:
+        target = self.store.path / 'media' / name
+        if target.exists():
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._media.append(target)
+        shutil.copyfile(source, target)
+
+    def _spill(self) -> None:
+        if not self._batch:
+            return
+        events = events_to_arrow(self._batch)
+        if events.num_rows:
+            self._events.append(events)
+        table = plain_names(episodes_to_arrow(self._batch))
+        self._batch.clear()
+        if self._writer is None:
+            pending = self.store.path / PENDING
+            pending.mkdir(exist_ok=True)
+            self._path = pending / f'{uuid.uuid4().hex}.arrows'
+            self._writer = pa.ipc.new_stream(str(self._path), table.schema)
+        self._writer.write_table(table)
+
+    def _write_steps(self) -> None:
+        if self._steps:
+            self._parts.append(self.store.write_trajectories(self._steps))
+            self._steps.clear()
+
+    def check_ids(self) -> None:
+        """Raise StoreError, naming them, where two episodes of the source share an id."""
+        self._spill()
+        self._write_steps()
+        ids = np.frombuffer(self._ids, np.int64)
+        values, counts = np.unique(ids, return_counts=True)
+        suspects = set(values[counts > 1].tolist())
+        seen: set[Key] = set()
+        for table in self._tables() if suspects else ():
+            for episode_id, attempt in zip(*(table[n].to_pylist() for n in ('episode_id', 'attempt')), strict=True):
+                key = (episode_id, attempt)
+                if hash(key) in suspects and key in seen:
+                    raise StoreError(self._named_twice(key))
+                seen.add(key)
+
+    def _named_twice(self, key: Key) -> str:
+        places, number = [], 0
+        for table in self._tables():
+            for row, found in enumerate(zip(*(table[n].to_pylist() for n in ('episode_id', 'attempt')), strict=True)):
+                if found == key:
+                    places.append((number + row + 1, table['policy'][row], table['task'][row]))
+            number += table.num_rows
+        (first, policy, task), (second, *_) = places[:2]
+        return (
+            f'episodes {first} and {second} of the source share the id {key[0]} and attempt {key[1]} '
+            f'({policy}, {task}); nothing was added. Give rollouts of one cell different seeds, instances or repeats, '
+            'and reruns different attempts'
+        )
+
+    def _tables(self) -> Iterator[pa.Table]:
+        if self._writer is not None:
+            self._writer.close()
+        with pa.ipc.open_stream(str(self._path)) as reader:
+            for batch in reader:
+                yield pa.Table.from_batches([batch])
+
+    def commit(self, provenance_id: str) -> None:
+        events = pa.concat_tables(self._events).unify_dictionaries() if self._events else EVENT_SCHEMA.empty_table()
+        version = {'schema_version': SCHEMA_VERSION}
+        name = ''
+        if events.num_rows:
+            name = write_part(self.store.path, 'events', lambda p: write_table(events, p, metadata=version))
+        meta = {**version, 'n_events': events.num_rows, 'events': name, 'trajectories': self._parts, 'replaces': []}
+        write_part(self.store.path, 'episodes', lambda path: self._write(path, meta, provenance_id))
+
+    def _write(self, path: Path, meta: dict[str, object], provenance_id: str) -> None:
+        schema = EPISODE_SCHEMA.with_metadata({METADATA_KEY: json.dumps(meta).encode()})
+        with pq.ParquetWriter(path, schema, **parquet_options(schema)) as writer:
+            for table in self._tables():
+                writer.write_table(_with_origin(table, provenance_id), row_group_size=65536)
+
+    def discard_media(self) -> None:
+        for path in self._media:
+            path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def plain_names(table: pa.Table) -> pa.Table:
+    """Dictionary columns as text: batches of one stream must share a dictionary, or have none."""
+    fields = [pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def _with_origin(table: pa.Table, provenance_id: str) -> pa.Table:
+    at = table.column_names.index('provenance_id')
+    filled = pa.array([provenance_id] * table.num_rows, pa.string())
+    table = table.set_column(at, 'provenance_id', filled)
+    columns = [
+        table.column(f.name).combine_chunks().dictionary_encode().cast(f.type)
+        if pa.types.is_dictionary(f.type) else table.column(f.name)
+        for f in EPISODE_SCHEMA
+    ]  # fmt: skip
+    return pa.table(columns, schema=EPISODE_SCHEMA)
