@@ -13,6 +13,7 @@ from trialist.formats.imported import Format, Imported, ImportOptions
 FORMATS = Catalog(
     'format',
     {
+        'lerobot': 'trialist.formats.lerobot_format:LEROBOT',
         'table': 'trialist.formats.table:TABLE',
     },
     entry_point_group='trialist.formats',

@@ -42,6 +42,7 @@ class FeatureInfo:
     shape: tuple[int, ...]
     names: tuple[str, ...]  # one per number of a vector; empty where the dataset names none
     is_channel_first: bool = False
+    is_depth: bool = False
 
     @property
     def is_camera(self) -> bool:
@@ -148,7 +149,9 @@ def _feature(key: str, value: Any, where: Path) -> FeatureInfo:
     names = value.get('names')
     first = str(names[0]) if isinstance(names, list) and names else ''
     is_first = len(shape) == 3 and (first.startswith('channel') or (shape[0] in (1, 3) and shape[2] not in (1, 3, 4)))
-    return FeatureInfo(key, value['dtype'], shape, _names(names, math.prod(shape)), is_first)
+    details = {**(value.get('video_info') or {}), **(value.get('info') or {})}
+    is_depth = bool(details.get('is_depth_map') or details.get('video.is_depth_map'))
+    return FeatureInfo(key, value['dtype'], shape, _names(names, math.prod(shape)), is_first, is_depth)
 
 
 def _names(names: Any, size: int) -> tuple[str, ...]:
