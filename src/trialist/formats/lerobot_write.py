@@ -34,6 +34,19 @@ VIDEO_FILE_MB = 200
 SAMPLED_FRAMES = 32
 PLACES = {'timestamp': 'float32', 'frame_index': 'int64', 'episode_index': 'int64', 'index': 'int64',
           'task_index': 'int64'}  # fmt: skip
+# LeRobot reads its tasks by pandas, and wants their text as the index of the data frame.
+TASKS_INDEX = {
+    'index_columns': ['task'],
+    'columns': [
+        {'name': 'task_index', 'field_name': 'task_index', 'pandas_type': 'int64', 'numpy_type': 'int64',
+         'metadata': None},
+        {'name': 'task', 'field_name': 'task', 'pandas_type': 'unicode', 'numpy_type': 'object', 'metadata': None},
+    ],
+    'column_indexes': [
+        {'name': None, 'field_name': None, 'pandas_type': 'unicode', 'numpy_type': 'object',
+         'metadata': {'encoding': 'UTF-8'}}
+    ],
+}  # fmt: skip
 Array = NDArray[Any]
 
 
@@ -194,9 +207,7 @@ class _Writer:
         rows = [_flat_row(row) for row in self._rows]
         pq.write_table(pa.Table.from_pylist(rows), folder / 'file-000.parquet')
         tasks = pa.table({'task_index': pa.array(list(self._tasks.values())), 'task': pa.array(list(self._tasks))})
-        # pandas, with which LeRobot reads this, makes the text the index of its data frame.
-        index = {'index_columns': ['task'], 'columns': [], 'column_indexes': []}
-        pq.write_table(tasks.replace_schema_metadata({'pandas': json.dumps(index)}), meta / 'tasks.parquet')
+        pq.write_table(tasks.replace_schema_metadata({'pandas': json.dumps(TASKS_INDEX)}), meta / 'tasks.parquet')
 
     def _finish_v21(self, meta: Path) -> None:
         rows = [{k: row[k] for k in ('episode_index', 'tasks', 'length')} for row in self._rows]
