@@ -14,6 +14,9 @@ FORMATS = Catalog(
     'format',
     {
         'lerobot': 'trialist.formats.lerobot_format:LEROBOT',
+        'rlds': 'trialist.formats.rlds_format:RLDS',
+        'robomimic': 'trialist.formats.hdf5_format:ROBOMIMIC_FORMAT',
+        'ros': 'trialist.formats.ros_format:ROS',
         'table': 'trialist.formats.table:TABLE',
     },
     entry_point_group='trialist.formats',

@@ -157,3 +157,12 @@ def _rgb(pixels: NDArray[Any]) -> NDArray[np.uint8]:
         raise InputError(f'a frame of {pixels.dtype} {pixels.shape}; wanted uint8 (height, width, 1, 3 or 4)')
     rgb = np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[..., :3]
     return np.ascontiguousarray(rgb)
+
+
+def transcode(path: Path, target: Path) -> int:
+    """Encode a video anew, without reordered frames; gives how many frames it has."""
+    with opened_video(path) as container:
+        stream = container.streams.video[0]
+        fps = float(stream.average_rate or 30)
+        frames = (frame.to_ndarray(format='rgb24') for frame in container.decode(stream))
+        return encode_frames(frames, target, fps=fps)

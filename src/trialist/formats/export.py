@@ -6,6 +6,7 @@ can never tell more than the store does.
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from trialist.episodes import Episode, Store, Trajectory
 from trialist.episodes.select import Where
 from trialist.errors import InputError, SetupError
 from trialist.formats.imported import Ledger
+from trialist.formats.to_table import episode_row
 
 EXPORTERS = Catalog(
     'export format',
@@ -104,3 +106,17 @@ def media_file(store: Store, name: str) -> Path | None:
     """A file of the store's media folder, or None where it is gone."""
     path = store.path / 'media' / name
     return path if name and path.exists() else None
+
+
+def episode_facts(episode: Episode) -> dict[str, str]:
+    """What an episode is, as text by field, for a file's own notes; absent fields are left out."""
+    row = episode_row(episode)
+    skipped = ('events', 'provenance_id')
+    facts = {k: v for k, v in row.items() if k not in skipped and v not in (None, '', {}, [])}
+    return {k: v if isinstance(v, str) else json.dumps(v) for k, v in facts.items()}
+
+
+def file_stem(episode: Episode) -> str:
+    """A file name for one episode: its id, and its attempt where that is not the first."""
+    safe = ''.join(c if c.isalnum() or c in '-_.' else '_' for c in episode.episode_id)
+    return f'{safe}-{episode.attempt}' if episode.attempt else safe

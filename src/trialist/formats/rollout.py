@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from trialist.episodes import Camera, Episode, Event, EventKind, EventSource, Outcome, Scene
 from trialist.episodes.field import PARSERS, parse_field
 from trialist.errors import InputError, RecordError, UnknownName
-from trialist.formats.clip import Clip, VideoClip
-from trialist.formats.imported import ImportOptions, Ledger, Media, Question, Recording
+from trialist.formats.clip import VideoClip
+from trialist.formats.imported import Clip, ImportOptions, Ledger, Media, Question, Recording
 from trialist.formats.signal import build_trajectory, check_finite
 
 SETTABLE = tuple(name for name in PARSERS if name not in ('episode_id', 'events', 'provenance_id', 'steps'))
@@ -30,6 +30,7 @@ class CameraClip:
     clip: Clip
     width_px: int
     height_px: int
+    intrinsics_px: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -79,10 +80,6 @@ class Recorder:
         if unknown:
             raise UnknownName(f'field to set for {self.kind}', unknown[0], SETTABLE)
         self._defaults = {name: parse_field(name, value) for name, value in self.options.defaults.items()}
-        if not self._defaults.get('policy'):
-            raise InputError(
-                f'{self.source}: {self.kind} does not say which policy drove the robot; wanted --set policy=NAME'
-            )
 
     @property
     def keeps_nan(self) -> bool:
@@ -92,12 +89,12 @@ class Recorder:
     def keeps_cameras(self) -> bool:
         return camera_question().answer(self.options) == 'keep'
 
-    def record(self, rollout: Rollout) -> Recording:
-        """The recording of one rollout."""
+    def record(self, rollout: Rollout, *, told: Mapping[str, Any] | None = None) -> Recording:
+        """The recording of one rollout; `told` are fields that the source states for it, which the user may override."""
         if not self.keeps_nan:
             check_finite(rollout.signals, where=rollout.where)
         try:
-            episode = self._episode(rollout)
+            episode = self._episode(rollout, {**(told or {}), **self._defaults})
         except RecordError as error:
             raise InputError(f'{rollout.where}: {error}') from error
         cameras = rollout.cameras if self.keeps_cameras else {}
@@ -105,7 +102,7 @@ class Recorder:
         scene = Scene(
             control_rate_hz=rollout.control_rate_hz,
             cameras=tuple(
-                Camera(name, None, None, c.width_px, c.height_px, video=files[name]) for name, c in cameras.items()
+                Camera(name, c.intrinsics_px, None, c.width_px, c.height_px, video=files[name]) for name, c in cameras.items()
             ),
         )
         trajectory = build_trajectory(rollout.time_s, rollout.signals, scene=scene, where=rollout.where)
@@ -125,8 +122,11 @@ class Recorder:
         elif rollout.cameras:
             self.ledger.drop('cameras', len(rollout.cameras), why='--answer cameras=leave')
 
-    def _episode(self, rollout: Rollout) -> Episode:
-        given = self._defaults
+    def _episode(self, rollout: Rollout, given: Mapping[str, Any]) -> Episode:
+        if not given.get('policy'):
+            raise InputError(
+                f'{self.source}: {self.kind} does not say which policy drove the robot; wanted --set policy=NAME'
+            )
         values: dict[str, Any] = {
             'trial_id': f'import:{self.options.source_name(self.source)}',
             'benchmark': self.benchmark,
