@@ -18,6 +18,7 @@ FORMATS = Catalog(
         'robomimic': 'trialist.formats.hdf5_format:ROBOMIMIC_FORMAT',
         'ros': 'trialist.formats.ros_format:ROS',
         'table': 'trialist.formats.table:TABLE',
+        'vla-eval': 'trialist.formats.vla_eval:VLA_EVAL',
     },
     entry_point_group='trialist.formats',
 )
