@@ -26,7 +26,7 @@ PEERS = {
         'termcolor==3.3.0', 'gymnasium==1.2.3', 'accelerate==1.12.0', 'pyserial==3.5', 'numpy==2.2.6',
     ),
 }  # fmt: skip
-# Installed last and without what they ask for: lerobot 0.4.4 wants an older torch than there is, and it runs on this one.
+# Installed last and without what they ask for: lerobot 0.4.4 wants an older torch, and runs on this one.
 ALONE = {'lerobot': ('lerobot==0.4.4',)}
 # Too large for every test run: made by `make test-peers`.
 LARGE = ('lerobot',)

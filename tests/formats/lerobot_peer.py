@@ -14,7 +14,7 @@ os.environ['HF_HUB_OFFLINE'] = '1'
 
 import torch
 
-# The registry's torchvision is built for another torch: its compiled operators, which datasets do not need, are left out.
+# The registry's torchvision is built for another torch; its compiled operators, of no use to datasets, are left out.
 register = torch.library.register_fake
 torch.library.register_fake = lambda name, *a, **k: (
     (lambda f: f) if str(name).startswith('torchvision::') else register(name, *a, **k)
@@ -79,7 +79,9 @@ FEATURES = {
 
 def write(folder: Path) -> dict[str, object]:
     """Three episodes in two files; the second fails."""
-    dataset = LeRobotDataset.create('local/made', fps=10, features=FEATURES, root=folder, use_videos=True, vcodec='h264')
+    dataset = LeRobotDataset.create(
+        'local/made', fps=10, features=FEATURES, root=folder, use_videos=True, vcodec='h264'
+    )
     for number, length in enumerate((6, 9, 7)):
         rng = np.random.default_rng(number)
         for frame in range(length):

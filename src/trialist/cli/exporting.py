@@ -24,7 +24,7 @@ def export(
     listed: Annotated[bool, typer.Option('--list', help='List the formats that can be written.')] = False,
     form: FormatOption = 'text',
 ) -> None:
-    """Export episodes, their trajectories and videos. Names are those the store shows: codes of a blinded trial stay codes.
+    """Export episodes with their trajectories and videos. In a blinded trial that is still open, codes stay codes.
 
     Example: `trialist export runs/may --to lerobot --out may-lerobot --where outcome=success`
     """

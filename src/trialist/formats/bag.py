@@ -91,7 +91,7 @@ def _custom(reader: Any) -> dict[str, str]:
 
 @contextmanager
 def _reader(path: Path) -> Iterator[Any]:
-    """rosbags' reader, open; whatever it complains of is named by the bag's path."""
+    """Rosbags' reader, open; whatever it complains of is named by the bag's path."""
     try:
         highlevel = importlib.import_module('rosbags.highlevel')
         typesys = importlib.import_module('rosbags.typesys')
@@ -129,7 +129,9 @@ def _salvaged(path: Path, error: InputError) -> Bag:
         raise error
     if not counts:
         raise InputError(f'{path}: cut off before its first whole message; nothing can be read from it') from error
-    lost = f'{path.name} was cut off ({ending.how}) and has no index; its {sum(counts.values())} whole messages were read'
+    lost = (
+        f'{path.name} was cut off ({ending.how}) and has no index; its {sum(counts.values())} whole messages were read'
+    )
     return Bag(path, topics, counts, {}, lost)
 
 

@@ -78,7 +78,9 @@ class Hdf5Format:
             ledger=ledger,
             guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in assignments),
             questions=tuple(
-                q for q in (nan_question(), camera_question()) if q.key in options.answers and (has_cameras or q.key == 'nan')
+                q
+                for q in (nan_question(), camera_question())
+                if q.key in options.answers and (has_cameras or q.key == 'nan')
             ),
             origin=_origin(facts),
         )

@@ -249,7 +249,7 @@ class _Draft:
     def discard_media(self) -> None:
         for path in self._media:
             path.unlink(missing_ok=True)
-            if path.parent != self.store.path / 'media' and not any(path.parent.iterdir()):
+            if path.parent != self.store.path / 'media' and path.parent.exists() and not any(path.parent.iterdir()):
                 path.parent.rmdir()
 
     def close(self) -> None:

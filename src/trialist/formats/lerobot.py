@@ -109,5 +109,3 @@ def instructions(layout: Layout, frames: EpisodeFrames) -> tuple[str, ...]:
 
 def _short(name: str) -> str:
     return name.removeprefix('observation.images.').removeprefix('observation.')
-
-

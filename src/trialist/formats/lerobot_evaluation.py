@@ -32,7 +32,7 @@ def check_rollouts(path: Path, outcomes: Sequence[bool | None], options: ImportO
         info, expected, found = counted
         if expected != found:
             raise InputError(
-                f'{path}: {found} recorded episodes ({sum(map(bool, outcomes))} of {len(outcomes)} here are successes), '
+                f'{path}: {found} recorded episodes ({sum(map(bool, outcomes))} of {len(outcomes)} here succeeded), '
                 f'{info} counts {expected} rollouts. {WHY}. Import {info.name} for the rate; nothing was imported'
             )
         return
@@ -44,7 +44,7 @@ def check_rollouts(path: Path, outcomes: Sequence[bool | None], options: ImportO
 
 
 def counted_rollouts(path: Path) -> tuple[Path, int, int] | None:
-    """The evaluation's own count of this task's rollouts, and how many are recorded; None where neither is to be had."""
+    """The evaluation's own count of this task's rollouts, and how many are recorded; None where it left none."""
     root = path.resolve()
     if FOLDER not in root.parts:
         return None

@@ -112,9 +112,7 @@ class _Source:
         if self.own is not None:
             yield from self._own_recordings(self.own)
             return
-        recorder = Recorder(
-            kind='a LeRobotDataset', options=self.options, source=self.layout.path, ledger=self.ledger
-        )
+        recorder = Recorder(kind='a LeRobotDataset', options=self.options, source=self.layout.path, ledger=self.ledger)
         outcomes = []
         for frames in self._frames():
             recording = recorder.record(self._rollout(frames))

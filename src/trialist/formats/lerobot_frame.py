@@ -61,12 +61,10 @@ def _batch_rows(file: pq.ParquetFile) -> int:
     groups = range(file.metadata.num_row_groups)
     size = sum(file.metadata.row_group(i).total_byte_size for i in groups)
     per_row = max(1, size // max(1, file.metadata.num_rows))
-    return max(1, min(MOST_BATCH_ROWS, BATCH_BYTES // per_row))
+    return max(1, min(MOST_BATCH_ROWS, int(BATCH_BYTES // per_row)))
 
 
-def _stream_file(
-    path: Path, rows: Mapping[int, EpisodeRow], columns: Sequence[str] | None
-) -> Iterator[EpisodeFrames]:
+def _stream_file(path: Path, rows: Mapping[int, EpisodeRow], columns: Sequence[str] | None) -> Iterator[EpisodeFrames]:
     file = _open(path)
     names = file.schema_arrow.names
     missing = [c for c in ('episode_index', *(columns or ())) if c not in names]

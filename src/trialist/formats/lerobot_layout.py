@@ -3,7 +3,7 @@
     v2.1   meta/info.json, meta/episodes.jsonl, meta/tasks.jsonl, one Parquet file per episode
     v3.0   meta/info.json, meta/episodes/**.parquet, meta/tasks.parquet, many episodes per Parquet file
 
-Paths come from the templates in info.json, and an episode is found by its own row: file numbers are not episode numbers.
+Paths come from the templates in info.json, and an episode is found by its own row: file numbers say nothing of episodes.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ def read_layout(path: Path | str) -> Layout:
     _check_rows(rows, info, where)
     splits = info.get('splits') or {'train': f'0:{len(rows)}'}
     return Layout(
-        path=root, version=info['codebase_version'], fps=_fps(info, where), robot_type=str(info.get('robot_type') or ''),
+        path=root, version=info['codebase_version'], fps=_fps(info, where),
+        robot_type=str(info.get('robot_type') or ''),
         features=features, ranges={name: _range(text, where) for name, text in splits.items()}, rows=rows, tasks=tasks,
         meta_files=(where, tasks_file, *row_files),
     )  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.episodes import Episode, Trajectory
-from trialist.episodes.column import scene_from_json, scene_to_json, unescape
+from trialist.episodes.column import escape, scene_from_json, scene_to_json, unescape
 from trialist.episodes.field import parse_field
 from trialist.episodes.trajectory import STEP_COLUMNS
 from trialist.errors import InputError, RecordError
@@ -65,11 +65,12 @@ class OwnRecord:
         scene_row = self.scenes[number]
         signals = {s.signal: _as_stored(values[s.signal], s) for s in self.signals}
         bodies = tuple(scene_row['bodies'])
-        poses = [signals[f'body_pose/{b}'] for b in map(_escaped, bodies) if f'body_pose/{b}' in signals]
+        poses = [signals[f'body_pose/{b}'] for b in map(escape, bodies) if f'body_pose/{b}' in signals]
         limit = scene_row.get('joint_torque_limit_nm')
+        columns: dict[str, Any] = {name: column for name, column in signals.items() if name in STEP_COLUMNS}
         trajectory = Trajectory(
             time_s=signals['time_s'],
-            **{name: column for name, column in signals.items() if name in STEP_COLUMNS},
+            **columns,
             joint_torque_limit_nm=None if limit is None else np.array(limit),
             bodies=bodies if poses else (),
             body_pose=np.stack(poses, axis=1) if poses else None,
@@ -84,20 +85,12 @@ class OwnRecord:
         return Recording(self.episodes[number], trajectory, media)
 
 
-def _escaped(name: str) -> str:
-    from trialist.episodes.column import escape
-
-    return escape(name)
-
-
 def _as_stored(values: NDArray[Any], stored: StoredSignal) -> NDArray[Any]:
     flat = values.reshape(len(values), -1).astype(stored.dtype)
     return flat[:, 0] if stored.ndim == 1 else flat
 
 
-def own_lines(
-    signals: Sequence[StoredSignal], rows: Sequence[tuple[Episode, Trajectory]]
-) -> list[str]:
+def own_lines(signals: Sequence[StoredSignal], rows: Sequence[tuple[Episode, Trajectory]]) -> list[str]:
     """The lines of the file."""
     head = {'form': FORM, 'signals': [dataclasses.asdict(s) for s in signals]}
     return [json.dumps(head), *(own_line(episode, trajectory) for episode, trajectory in rows)]

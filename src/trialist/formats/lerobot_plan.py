@@ -98,7 +98,9 @@ def signals_of(trajectory: Trajectory) -> dict[str, Array]:
     return {
         name: values
         for name, values in found.items()
-        if len(values) == steps and not name.startswith(('contacts/', 'frame_hash/')) and name != 'joint_torque_limit_nm'
+        if len(values) == steps
+        and not name.startswith(('contacts/', 'frame_hash/'))
+        and name != 'joint_torque_limit_nm'
     }
 
 
@@ -209,8 +211,8 @@ def _fps(survey: _Survey, rate_hz: float | None) -> float:
     low, high = min(survey.rates), max(survey.rates)
     if high > low * (1 + RATE_TOLERANCE):
         raise InputError(
-            f'episodes of {low:g} to {high:g} Hz; a LeRobotDataset has one rate: choose some with --where, or state one '
-            'with --rate-hz'
+            f'episodes of {low:g} to {high:g} Hz; a LeRobotDataset has one rate: choose some with --where, or state '
+            'one with --rate-hz'
         )
     return _whole(float(np.median(survey.rates)))
 

@@ -253,7 +253,7 @@ def _success(episode: Episode, trajectory: Trajectory, fps: float) -> NDArray[np
     flags = np.zeros(steps, dtype=np.bool_)
     if episode.is_success:
         times = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT]
-        first = int(round(times[0] * fps)) - 1 if len(times) == 1 else steps - 1
+        first = round(times[0] * fps) - 1 if len(times) == 1 else steps - 1
         flags[min(max(first, 0), steps - 1) :] = True
     return flags
 
@@ -310,4 +310,3 @@ def _plain(rate: float) -> int | float:
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(values, indent=4), encoding='utf-8')
-

@@ -158,9 +158,7 @@ def _transform(file: _File, child: str, pose: list[float], t_s: float) -> dict[s
     }  # fmt: skip
 
 
-def _write_camera(
-    file: _File, store: Store, name: str, video: str, trajectory: Trajectory, ledger: Ledger
-) -> None:
+def _write_camera(file: _File, store: Store, name: str, video: str, trajectory: Trajectory, ledger: Ledger) -> None:
     path = media_file(store, video)
     if path is None or path.is_dir():
         if video:

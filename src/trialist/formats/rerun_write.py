@@ -48,7 +48,9 @@ class RerunExporter:
                 _write_episode(rerun, store, episode, trajectory, draft / f'{file_stem(episode)}.rrd', ledger)
                 count += 1
         ledger.keep('episodes', count)
-        ledger.note(f'written by rerun-sdk {rerun.__version__}; a viewer of another version may need `rerun rrd migrate`')
+        ledger.note(
+            f'written by rerun-sdk {rerun.__version__}; a viewer of another version may need `rerun rrd migrate`'
+        )
         return Exported(count, ledger)
 
 

@@ -87,9 +87,7 @@ class _Source:
         raise InputError(f'{self.dataset.path}: no episode in it')
 
     def recordings(self) -> Iterator[Recording]:
-        recorder = Recorder(
-            kind='an RLDS dataset', options=self.options, source=self.dataset.path, ledger=self.ledger
-        )
+        recorder = Recorder(kind='an RLDS dataset', options=self.options, source=self.dataset.path, ledger=self.ledger)
         assignments = self.assignments()
         succeeded = by_reward = 0
         for split in self.dataset.shards:

@@ -90,7 +90,7 @@ class Recorder:
         return camera_question().answer(self.options) == 'keep'
 
     def record(self, rollout: Rollout, *, told: Mapping[str, Any] | None = None) -> Recording:
-        """The recording of one rollout; `told` are fields that the source states for it, which the user may override."""
+        """The recording of one rollout; `told` are fields that the source states; the user may override them."""
         if not self.keeps_nan:
             check_finite(rollout.signals, where=rollout.where)
         try:
@@ -102,7 +102,8 @@ class Recorder:
         scene = Scene(
             control_rate_hz=rollout.control_rate_hz,
             cameras=tuple(
-                Camera(name, c.intrinsics_px, None, c.width_px, c.height_px, video=files[name]) for name, c in cameras.items()
+                Camera(name, c.intrinsics_px, None, c.width_px, c.height_px, video=files[name])
+                for name, c in cameras.items()
             ),
         )
         trajectory = build_trajectory(rollout.time_s, rollout.signals, scene=scene, where=rollout.where)
@@ -143,7 +144,8 @@ class Recorder:
         success = given.get('success', rollout.success)
         if success is not None:
             values['success'] = success
-        values.setdefault('outcome', _outcome(rollout, success, given.get('time_cap_s'), self.kind))
+        if 'outcome' not in values:
+            values['outcome'] = _outcome(rollout, success, given.get('time_cap_s'), self.kind)
         # The start state is not recorded, so rollouts of one cell are repeats, and pair with nobody's.
         cell = tuple(str(values.get(n)) for n in ('policy', 'task', 'condition', 'seed', 'instance', 'stratum'))
         values['repeat'] = given.get('repeat', 0) + self._seen.get(cell, 0)

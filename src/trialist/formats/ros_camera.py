@@ -63,7 +63,9 @@ def image_pixels(message: Message, where: str) -> NDArray[Any]:
         raise InputError(f'{where}: {message.topic}: encoding {image.encoding!r}; wanted one of {", ".join(CHANNELS)}')
     rows = np.frombuffer(bytes(image.data), np.uint8)
     if len(rows) < image.height * image.step:
-        raise InputError(f'{where}: {message.topic}: {len(rows)} bytes for {image.height} rows of {image.step}; cut short')
+        raise InputError(
+            f'{where}: {message.topic}: {len(rows)} bytes for {image.height} rows of {image.step}; cut short'
+        )
     pixels = rows[: image.height * image.step].reshape(image.height, image.step)[:, : image.width * channels]
     pixels = pixels.reshape(image.height, image.width, channels)
     if image.encoding.startswith('bgr'):

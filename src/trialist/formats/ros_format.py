@@ -130,7 +130,11 @@ def make_plan(bag: Bag, columns: Mapping[str, str]) -> TopicPlan:
         if place.topic not in bag.topics:
             raise InputError(f'{bag.path}: no topic {place.topic} (for {signal}); found {", ".join(bag.topics)}')
     of = {kind: [t for t, k in sorted(bag.topics.items()) if k == kind] for kind in set(bag.topics.values())}
-    joints = '' if 'joint_position_rad' in mapped else _one(bag, of.get(JOINT_STATE, []), 'joint_position_rad', 'joint_states')
+    joints = (
+        ''
+        if 'joint_position_rad' in mapped
+        else _one(bag, of.get(JOINT_STATE, []), 'joint_position_rad', 'joint_states')
+    )
     pose = '' if 'ee_pose' in mapped else _one(bag, of.get(POSE, []), 'ee_pose', 'ee', 'eef', 'tcp', 'tool')
     frame = mapped.get('ee_pose') if 'ee_pose' in mapped and mapped['ee_pose'].child else None
     if frame is None and not pose and 'ee_pose' not in mapped and TF in of:
@@ -211,7 +215,9 @@ class _Source:
             if topic in wanted or topic in plan.cameras.values() or kind == CAMERA_INFO:
                 continue
             self.ledger.drop(
-                f'messages on {topic} ({kind})', bag.counts[topic], why='no preset; --map extra/NAME=TOPIC.FIELD keeps it'
+                f'messages on {topic} ({kind})',
+                bag.counts[topic],
+                why='no preset; --map extra/NAME=TOPIC.FIELD keeps it',
             )
 
     def _cameras(self, bag: Bag, plan: TopicPlan, at_ns: NDArray[np.int64]) -> dict[str, CameraClip]:
@@ -322,7 +328,8 @@ class _Reading:
         keep = np.concatenate([[True], np.diff(np.maximum.accumulate(times)) > 0])
         if not keep.all():
             ledger.drop('steps', int((~keep).sum()), why=f'two messages of {self.plan.steps} at one {clock}')
-        return times[keep]
+        steps: NDArray[np.int64] = times[keep]
+        return steps
 
     def _topic_of(self, signal: str) -> str:
         plan = self.plan

@@ -80,7 +80,7 @@ def choose_clock(log_ns: Sequence[int], stamp_ns: Sequence[int]) -> tuple[NDArra
 
 
 def pose_numbers(pose: Any) -> Array:
-    """x y z qw qx qy qz of a geometry_msgs Pose or Transform."""
+    """X y z qw qx qy qz of a geometry_msgs Pose or Transform."""
     place = getattr(pose, 'position', None) or pose.translation
     turn = getattr(pose, 'orientation', None) or pose.rotation
     return np.array([place.x, place.y, place.z, turn.w, turn.x, turn.y, turn.z])
@@ -113,7 +113,9 @@ def _flatten(value: Any) -> list[float]:
     if isinstance(value, list | tuple):
         return [n for item in value for n in _flatten(item)]
     fields = getattr(value, '__dataclass_fields__', {})
-    return [n for name in fields if not name.startswith('__') and name != 'header' for n in _flatten(getattr(value, name))]
+    return [
+        n for name in fields if not name.startswith('__') and name != 'header' for n in _flatten(getattr(value, name))
+    ]
 
 
 # --- tf
@@ -181,7 +183,8 @@ def _multiply(p: Array, q: Array) -> Array:
 
 def _rotate(q: Array, v: Array) -> Array:
     u = q[:, 1:]
-    return v + 2 * np.cross(u, np.cross(u, v) + q[:, :1] * v)
+    turned: Array = v + 2 * np.cross(u, np.cross(u, v) + q[:, :1] * v)
+    return turned
 
 
 def hold(times_ns: NDArray[np.int64], values: Array, at_ns: NDArray[np.int64]) -> tuple[Array, NDArray[np.bool_]]:

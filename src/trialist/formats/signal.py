@@ -183,7 +183,7 @@ def check_finite(signals: Mapping[str, Array], *, where: str) -> None:
 
 def build_trajectory(time_s: Array, signals: Mapping[str, Array], *, scene: Scene, where: str) -> Trajectory:
     """A trajectory from named signals; what breaks the record is named by its place in the source."""
-    columns = {name: values for name, values in signals.items() if name in STEP_COLUMNS}
+    columns: dict[str, Any] = {name: values for name, values in signals.items() if name in STEP_COLUMNS}
     extra = {name.removeprefix(EXTRA): values for name, values in signals.items() if name.startswith(EXTRA)}
     try:
         return Trajectory(time_s=time_s, **columns, extra=extra, scene=scene)

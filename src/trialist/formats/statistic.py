@@ -1,7 +1,7 @@
 """Statistics of a dataset's features, as LeRobot and openpi keep them: min, max, mean, std, count and quantiles.
 
-Per episode, quantiles are exact. Over the dataset they come from histograms of 5,000 bins between the known extremes, so
-that memory does not grow with the data; they are right to a 5,000th of the range.
+Per episode, quantiles are exact. Over the dataset they come from histograms of 5,000 bins between the known extremes,
+so that memory does not grow with the data; they are right to a 5,000th of the range.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def episode_statistics(values: Array) -> dict[str, list[float]]:
     """The statistics of one vector feature (T, K), of its finite numbers; a component that has none is NaN."""
     rows = np.where(np.isfinite(values), values, np.nan).astype(np.float64)
     known = ~np.isnan(rows).all(axis=0)
-    stats: dict[str, Array] = {name: np.full(rows.shape[1], np.nan) for name in ('min', 'max', 'mean', 'std', *QUANTILES)}
+    stats: dict[str, Array] = {
+        name: np.full(rows.shape[1], np.nan) for name in ('min', 'max', 'mean', 'std', *QUANTILES)
+    }
     if known.any():
         some = rows[:, known]
         for name, function in (('min', np.nanmin), ('max', np.nanmax), ('mean', np.nanmean), ('std', np.nanstd)):
@@ -104,7 +106,7 @@ class Running:
 
 
 def norm_stats(stats: Mapping[str, Mapping[str, Any]], *, state: str, action: str) -> dict[str, Any]:
-    """openpi's norm_stats.json: mean, std, q01 and q99 of `state` and `actions`."""
+    """The content of openpi's norm_stats.json: mean, std, q01 and q99 of `state` and `actions`."""
     wanted = {'state': state, 'actions': action}
     parts = {
         name: {key: stats[feature][key] for key in ('mean', 'std', 'q01', 'q99')}
