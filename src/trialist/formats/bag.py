@@ -5,8 +5,10 @@ A file that a crash cut off has no index; what is whole in it is read as a strea
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Collection, Iterator, Mapping
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,7 @@ from trialist.errors import InputError, SetupError
 SUFFIXES = ('.mcap', '.db3', '.bag')
 METADATA = 'metadata.yaml'
 MCAP_MAGIC = b'\x89MCAP0\r\n'
+HEADER_STAMP = struct.Struct('<iI')
 # Not among the types that ship with rosbags; bags of older distributions do not carry definitions.
 EXTRA_TYPES = {'control_msgs/msg/GripperCommand': 'float64 position\nfloat64 max_effort\n'}
 
@@ -53,8 +56,30 @@ class Bag:
             return
         with _reader(self.path) as reader:
             chosen = [c for c in reader.connections if c.topic in topics]
+            read = _deserializer(self.path, chosen)
             for connection, log_ns, raw in reader.messages(connections=chosen) if chosen else ():
-                yield Message(connection.topic, log_ns, reader.deserialize(raw, connection.msgtype))
+                yield Message(connection.topic, log_ns, read(raw, connection.msgtype))
+
+    def stamps_ns(self, topic: str) -> tuple[list[int], list[int]]:
+        """Log times and header stamps of a topic whose messages begin with a header, without reading the rest of them."""
+        if self.lost:
+            found = [(m.log_ns, header_stamp_ns(m.content)) for m in _streamed(self.path, [topic])]
+            return [log for log, _ in found], [stamp for _, stamp in found]
+        log_ns, stamp_ns = [], []
+        with _reader(self.path) as reader:
+            chosen = [c for c in reader.connections if c.topic == topic]
+            for _, at_ns, raw in reader.messages(connections=chosen) if chosen else ():
+                # Four bytes before it in either version: CDR's own header, or ROS 1's sequence number.
+                seconds, nanoseconds = HEADER_STAMP.unpack_from(raw, 4)
+                log_ns.append(at_ns)
+                stamp_ns.append(seconds * 1_000_000_000 + nanoseconds)
+        return log_ns, stamp_ns
+
+
+def header_stamp_ns(content: Any) -> int:
+    """The header's stamp, or 0."""
+    stamp = getattr(getattr(content, 'header', None), 'stamp', None)
+    return 0 if stamp is None else int(stamp.sec) * 1_000_000_000 + int(getattr(stamp, 'nanosec', 0))
 
 
 def is_bag(path: Path) -> bool:
@@ -67,9 +92,7 @@ def open_bag(path: Path) -> Bag:
     try:
         with _reader(path) as reader:
             topics = {c.topic: c.msgtype for c in reader.connections}
-            counts: dict[str, int] = {}
-            for connection in reader.connections:
-                counts[connection.topic] = counts.get(connection.topic, 0) + connection.msgcount
+            counts = {topic: info.msgcount for topic, info in reader.topics.items()}
             return Bag(path, topics, counts, _custom(reader))
     except InputError as error:
         if path.suffix != '.mcap' or not _starts_as_mcap(path):
@@ -84,32 +107,66 @@ def _starts_as_mcap(path: Path) -> bool:
 
 def _custom(reader: Any) -> dict[str, str]:
     """`custom_data` of metadata.yaml; ROS 1 bags and lone files have none."""
-    storage = getattr(reader.readers[0], 'storage', None)
+    storage = getattr(reader, 'storage', None)
     custom = getattr(getattr(storage, 'metadata', None), 'custom', None)
     return {str(k): str(v) for k, v in (custom or {}).items()}
 
 
 @contextmanager
 def _reader(path: Path) -> Iterator[Any]:
-    """Rosbags' reader, open; whatever it complains of is named by the bag's path."""
+    """rosbags' reader, open; whatever it complains of is named by the bag's path."""
     try:
-        highlevel = importlib.import_module('rosbags.highlevel')
-        typesys = importlib.import_module('rosbags.typesys')
+        rosbag1 = importlib.import_module('rosbags.rosbag1')
+        rosbag2 = importlib.import_module('rosbags.rosbag2')
     except ModuleNotFoundError as error:
         raise SetupError(f'{path}: reading ROS bags needs rosbags: pip install "trialist[ros]"') from error
-    from rosbags.rosbag2 import ReaderError
-
-    store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
-    for name, definition in EXTRA_TYPES.items():
-        if name not in store.fielddefs:
-            store.register(typesys.get_types_from_msg(definition, name))
+    module = rosbag1 if path.suffix == '.bag' else rosbag2
     try:
-        with highlevel.AnyReader([path], default_typestore=store) as reader:
+        with module.Reader(path) as reader:
             yield reader
-    except (highlevel.AnyReaderError, ReaderError, OSError, AssertionError, KeyError, ValueError) as error:
+    except (module.ReaderError, OSError, AssertionError, KeyError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f'{path}: not readable as a ROS bag ({error})') from error
+
+
+def _deserializer(path: Path, connections: Sequence[Any]) -> Callable[[bytes, str], Any]:
+    """How to read the messages of some connections, by the definitions that the bag carries, or the usual ones."""
+    from rosbags.serde import SerdeError
+    from rosbags.typesys import TypesysError
+
+    definitions = {(c.msgtype, c.msgdef.format.name, c.msgdef.data) for c in connections}
+    try:
+        store = _typestore(tuple(sorted(definitions)))
+    except TypesysError as error:
+        raise InputError(f'{path}: a message definition in the bag is broken ({error})') from error
+    read = store.deserialize_ros1 if path.suffix == '.bag' else store.deserialize_cdr
+
+    def deserialize(raw: bytes, name: str) -> Any:
+        try:
+            return read(raw, name)
+        except KeyError as error:
+            raise InputError(f'{path}: no definition of {name}: neither the bag nor rosbags has one') from error
+        except (SerdeError, ValueError) as error:
+            raise InputError(f'{path}: a message of type {name} is damaged ({error})') from error
+
+    return deserialize
+
+
+@functools.lru_cache(maxsize=32)
+def _typestore(definitions: tuple[tuple[str, str, str], ...]) -> Any:
+    """Parsing definitions takes longer than reading a short bag, so they are kept."""
+    typesys = importlib.import_module('rosbags.typesys')
+    types: dict[str, Any] = {}
+    for name, form, text in definitions:
+        told = EXTRA_TYPES.get(name, '') if form == 'NONE' else text
+        if told:
+            parse = typesys.get_types_from_idl if form == 'IDL' else None
+            types.update(parse(told) if parse is not None else typesys.get_types_from_msg(told, name))
+    is_bare = any(form == 'NONE' for _, form, _ in definitions)
+    store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE if is_bare else typesys.Stores.EMPTY)
+    store.register({name: fields for name, fields in types.items() if name not in store.fielddefs})
+    return store
 
 
 def _salvaged(path: Path, error: InputError) -> Bag:
@@ -171,13 +228,10 @@ def _stream_records(path: Path, ending: _Ending) -> Iterator[tuple[Any, Any, Any
 
 
 def _streamed(path: Path, topics: Collection[str]) -> Iterator[Message]:
-    typesys = importlib.import_module('rosbags.typesys')
-    store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
     for schema, channel, message in _stream_records(path, _Ending()):
         if channel.topic not in topics or schema is None:
             continue
         if channel.message_encoding != 'cdr':
             raise InputError(f'{path}: {channel.topic} is encoded as {channel.message_encoding!r}; wanted cdr (ROS 2)')
-        if schema.name not in store.fielddefs:
-            store.register(typesys.get_types_from_msg(schema.data.decode(), schema.name))
+        store = _typestore(((schema.name, 'MSG', schema.data.decode()),))
         yield Message(channel.topic, message.log_time, store.deserialize_cdr(message.data, schema.name))

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError
-from trialist.formats.bag import Bag, Message
+from trialist.formats.bag import Bag, Message, header_stamp_ns
 from trialist.formats.clip import encode_frames
 from trialist.formats.image import decode_pixels
-from trialist.formats.ros_signal import CAMERA_INFO, choose_clock, header_stamp_ns
+from trialist.formats.ros_signal import CAMERA_INFO, why_not_stamps
 
 CHANNELS = {'rgb8': 3, 'bgr8': 3, 'rgba8': 4, 'bgra8': 4, 'mono8': 1, '8UC1': 1, '8UC3': 3}
 
@@ -26,7 +26,7 @@ class CameraFacts:
     width_px: int = 0
     height_px: int = 0
     intrinsics_px: NDArray[np.float64] | None = None
-    uses_stamps: bool = False
+    has_stamps: bool = False
     refused: str = ''
 
 
@@ -38,19 +38,14 @@ def read_camera_facts(bag: Bag, topic: str) -> CameraFacts:
     for message in bag.messages(infos[:1]):
         intrinsics = np.array(message.content.k, dtype=np.float64).reshape(3, 3)
         break
-    log_ns, stamp_ns, first = [], [], None
-    for message in bag.messages([topic]):
-        first = first or message
-        log_ns.append(message.log_ns)
-        stamp_ns.append(header_stamp_ns(message.content))
+    first = next(iter(bag.messages([topic])), None)
     if first is None:
         return CameraFacts(refused='no image on its topic')
     encoding = getattr(first.content, 'encoding', '')
     if encoding and encoding not in CHANNELS:
         return CameraFacts(refused=f'encoding {encoding}: depth and raw formats are not kept as video')
     pixels = image_pixels(first, str(bag.path))
-    clock = choose_clock(log_ns, stamp_ns)[1]
-    return CameraFacts(pixels.shape[1], pixels.shape[0], intrinsics, clock == 'header stamps')
+    return CameraFacts(pixels.shape[1], pixels.shape[0], intrinsics, not why_not_stamps(*bag.stamps_ns(topic)))
 
 
 def image_pixels(message: Message, where: str) -> NDArray[Any]:

@@ -43,6 +43,7 @@ from trialist.formats.ros_signal import (
     Series,
     TopicPlace,
     TransformTree,
+    choose_clock,
     field_numbers,
     hold,
     parse_topic_place,
@@ -206,7 +207,7 @@ class _Source:
             where=str(bag.path), number=number, time_s=time_s,
             duration_s=float(time_s[-1] + (np.median(np.diff(time_s)) if len(time_s) > 1 else 0.0)),
             signals=signals, labels={'bag': bag.path.name, **_labels(bag)},
-            cameras=self._cameras(bag, plan, at_ns) if keeps else {},
+            cameras=self._cameras(bag, plan, at_ns, stamped=reading.stamped) if keeps else {},
             control_rate_hz=float(1 / np.median(np.diff(time_s))) if len(time_s) > 1 else None,
         )  # fmt: skip
 
@@ -220,16 +221,17 @@ class _Source:
                 why='no preset; --map extra/NAME=TOPIC.FIELD keeps it',
             )
 
-    def _cameras(self, bag: Bag, plan: TopicPlan, at_ns: NDArray[np.int64]) -> dict[str, CameraClip]:
+    def _cameras(self, bag: Bag, plan: TopicPlan, at_ns: NDArray[np.int64], *, stamped: bool) -> dict[str, CameraClip]:
         cameras = {}
         for name, topic in plan.cameras.items():
             facts = read_camera_facts(bag, topic)
             if facts.refused:
                 self.ledger.drop(f'camera {name}', why=facts.refused)
                 continue
-            self.ledger.note(f'{topic}: one frame per step, the last one before it')
+            clock = 'by header stamps' if stamped and facts.has_stamps else 'by log times'
+            self.ledger.note(f'{topic}: one frame per step, the last one before it {clock}')
             rate_hz = 1e9 / float(np.median(np.diff(at_ns))) if len(at_ns) > 1 else 1.0
-            clip = BagClip(bag, topic, tuple(at_ns.tolist()), rate_hz, uses_stamps=facts.uses_stamps)
+            clip = BagClip(bag, topic, tuple(at_ns.tolist()), rate_hz, uses_stamps=stamped and facts.has_stamps)
             cameras[name] = CameraClip(clip, facts.width_px, facts.height_px, facts.intrinsics_px)
         return cameras
 
@@ -257,6 +259,7 @@ class _Reading:
     efforts: Series = field(default_factory=Series)
     velocities: Series = field(default_factory=Series)
     tree: TransformTree = field(default_factory=TransformTree)
+    stamped: bool = False
 
     def take(self, message: Message, bag: Bag) -> None:
         plan, topic, content = self.plan, message.topic, message.content
@@ -300,11 +303,13 @@ class _Reading:
         self.series = {name: series for name, series in self.series.items() if series.values}
         if self.joint_names:
             ledger.note(f'joints, in order: {", ".join(self.joint_names)}')
+        moving = {f'tf {child}': series for child, series in self.tree.series.items() if len(series.values) > 1}
+        self.stamped, clock = choose_clock({**self.series, **moving})
+        ledger.note(clock)
         at_ns = self._steps(bag, ledger)
         signals, known = {}, np.ones(len(at_ns), dtype=np.bool_)
         for name, series in self.series.items():
-            times, clock = series.clock()
-            ledger.note(f'{name}: {clock}')
+            times = series.times_ns(stamped=self.stamped)
             values, seen = hold(times, series.matrix(f'{bag.path}: {name}'), at_ns)
             signals[name] = values[:, 0] if name in SCALARS else values
             known &= seen
@@ -324,10 +329,10 @@ class _Reading:
         signal = next(s for s in self.series if self._topic_of(s) == self.plan.steps) if self.series else None
         if signal is None:
             raise InputError(f'{bag.path}: no message on {self.plan.steps}')
-        times, clock = self.series[signal].clock()
+        times = self.series[signal].times_ns(stamped=self.stamped)
         keep = np.concatenate([[True], np.diff(np.maximum.accumulate(times)) > 0])
         if not keep.all():
-            ledger.drop('steps', int((~keep).sum()), why=f'two messages of {self.plan.steps} at one {clock}')
+            ledger.drop('steps', int((~keep).sum()), why=f'two messages of {self.plan.steps} at one time')
         steps: NDArray[np.int64] = times[keep]
         return steps
 
@@ -349,7 +354,7 @@ class _Reading:
             return None
         root = frame.parent or self.tree.root_of(child)
         ledger.note(f'ee_pose: tf, {child} in {root}')
-        return self.tree.poses(child, root, at_ns)
+        return self.tree.poses(child, root, at_ns, stamped=self.stamped)
 
 
 ROS = RosFormat()

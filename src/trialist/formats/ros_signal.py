@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError
-from trialist.formats.bag import Message
+from trialist.formats.bag import Message, header_stamp_ns
 
 Array = NDArray[Any]
 JOINT_STATE = 'sensor_msgs/msg/JointState'
@@ -48,9 +48,9 @@ class Series:
         self.stamp_ns.append(header_stamp_ns(message.content))
         self.values.append(values)
 
-    def clock(self) -> tuple[NDArray[np.int64], str]:
-        """The times of the messages, and which clock they are from."""
-        return choose_clock(self.log_ns, self.stamp_ns)
+    def times_ns(self, *, stamped: bool) -> NDArray[np.int64]:
+        """The times of the messages by one clock or the other."""
+        return np.array(self.stamp_ns if stamped else self.log_ns, dtype=np.int64)
 
     def matrix(self, where: str) -> Array:
         widths = sorted({len(v) for v in self.values})
@@ -59,24 +59,31 @@ class Series:
         return np.array(self.values)
 
 
-def header_stamp_ns(content: Any) -> int:
-    """The header's stamp, or 0."""
-    stamp = getattr(getattr(content, 'header', None), 'stamp', None)
-    return 0 if stamp is None else int(stamp.sec) * 1_000_000_000 + int(getattr(stamp, 'nanosec', 0))
-
-
-def choose_clock(log_ns: Sequence[int], stamp_ns: Sequence[int]) -> tuple[NDArray[np.int64], str]:
-    """Header stamps where they are there, increase, and are of the same clock as the log; else log times, and why."""
+def why_not_stamps(log_ns: Sequence[int], stamp_ns: Sequence[int]) -> str:
+    """Why the header stamps of a topic cannot be its times; empty where they can."""
     logged, stamped = np.array(log_ns, dtype=np.int64), np.array(stamp_ns, dtype=np.int64)
     if not np.all(stamped > 0):
-        return logged, 'log time (no header stamps)'
+        return 'has no header stamps'
     back = np.flatnonzero(np.diff(stamped) <= 0)
     if len(back):
-        return logged, f'log time (the header stamp of message {int(back[0]) + 1} is not after the one before)'
+        return f'has a header stamp, of message {int(back[0]) + 1}, that is not after the one before'
     offset = int(np.median(stamped - logged))
     if abs(offset) > STAMP_OFFSET_NS:
-        return logged, f'log time (header stamps are {offset / 1e9:+.1f} s off, another clock)'
-    return stamped, 'header stamps'
+        return f'has header stamps {offset / 1e9:+.1f} s off its log times, by another clock'
+    return ''
+
+
+def choose_clock(series: Mapping[str, Series]) -> tuple[bool, str]:
+    """Whether all topics are timed by their header stamps, and the reason.
+
+    One clock serves them all: a topic without stamps is logged a little after it was measured, and next to stamped ones
+    it would look late by that much.
+    """
+    for name, one in series.items():
+        problem = why_not_stamps(one.log_ns, one.stamp_ns)
+        if problem:
+            return False, f'times are log times: {name} {problem}'
+    return True, 'times are header stamps'
 
 
 def pose_numbers(pose: Any) -> Array:
@@ -154,12 +161,14 @@ class TransformTree:
     def root_of(self, child: str) -> str:
         return self.parents[self.chain(child, None)[-1]]
 
-    def poses(self, child: str, root: str | None, at_ns: NDArray[np.int64]) -> tuple[Array, NDArray[np.bool_]]:
+    def poses(
+        self, child: str, root: str | None, at_ns: NDArray[np.int64], *, stamped: bool
+    ) -> tuple[Array, NDArray[np.bool_]]:
         """Pose (T, 7) of `child` in `root` at some times, and where it is known."""
         total: Array | None = None
         known = np.ones(len(at_ns), dtype=np.bool_)
         for frame in self.chain(child, root):
-            times, _ = self.series[frame].clock()
+            times = self.series[frame].times_ns(stamped=stamped)
             is_static = len(times) == 1
             held, seen = hold(times, self.series[frame].matrix(f'tf {frame}'), at_ns)
             if is_static:  # /tf_static is published once, whenever
@@ -222,6 +231,3 @@ def parse_topic_place(text: str) -> TopicPlace:
 def select(values: Array, place: TopicPlace) -> Array:
     """The numbers that a place asks for."""
     return values if place.first is None else values[:, place.first : place.last]
-
-
-Columns = Mapping[str, Array]
