@@ -13,6 +13,15 @@ from trialist.formats.imported import Format, Imported, ImportOptions
 FORMATS = Catalog(
     'format',
     {
+        'calvin': 'trialist.formats.calvin:CALVIN',
+        'inspect': 'trialist.formats.inspect_log:INSPECT_LOG',
+        'lerobot-eval': 'trialist.formats.lerobot_eval:LEROBOT_EVAL',
+        'libero-log': 'trialist.formats.libero_log:LIBERO_LOG',
+        'libero-plus': 'trialist.formats.libero_plus:LIBERO_PLUS',
+        'openpi-droid': 'trialist.formats.droid_csv:DROID_CSV',
+        'positronic': 'trialist.formats.positronic:POSITRONIC',
+        'score-matrix': 'trialist.formats.score_matrix:SCORE_MATRIX',
+        'simpler-env': 'trialist.formats.simpler_env:SIMPLER_ENV',
         'table': 'trialist.formats.table:TABLE',
         'vla-eval': 'trialist.formats.vla_eval:VLA_EVAL',
     },

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from trialist.episodes import Episode, Trajectory
+from trialist.episodes.identity import digest
 from trialist.errors import InputError, UnknownName
 
 CERTAIN = 1.0  # names or tables that nobody else writes
@@ -139,6 +140,7 @@ class Imported:
     ledger: Ledger
     guesses: tuple[FieldGuess, ...] = ()
     questions: tuple[Question, ...] = ()
+    sha256: str = ''  # of the source, where it is not the hash of its files
     resolved: ImportOptions | None = None  # the options with every guess spelled out, for `--save-map`
 
     def episodes(self) -> Iterator[Episode]:
@@ -178,3 +180,15 @@ def refuse_unused(options: ImportOptions, *, name: str, takes: tuple[str, ...]) 
     for attribute, flag in flags.items():
         if attribute not in takes and getattr(options, attribute):
             raise InputError(f'{flag} means nothing for {name}; leave it out')
+
+
+def check_settable(options: ImportOptions, name: str, fields: Sequence[str]) -> None:
+    """Refuse to set what the source itself records."""
+    unknown = sorted(options.defaults.keys() - set(fields))
+    if unknown:
+        raise InputError(f'{name} take --set {", ".join(fields)}; found {", ".join(unknown)}')
+
+
+def placed(episode: Episode, *place: str | int | None) -> Episode:
+    """The episode with an id made from its place in the source, for want of a start state that tells it apart."""
+    return episode.replace(episode_id=digest([episode.episode_id, *place]))
