@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +14,7 @@ from typing import Any
 
 from trialist.episodes.episode import Episode
 from trialist.episodes.field import TEXT_FIELDS
-from trialist.episodes.identity import digest
+from trialist.episodes.identity import ID_HEX_DIGITS, digest, episode_id_of
 from trialist.errors import InputError, RecordError, UnknownName
 from trialist.formats.cell import (
     has_decimal_comma,
@@ -31,6 +33,7 @@ from trialist.formats.guess import (
     COUNTS,
     FIELDS,
     NUMBERINGS,
+    SYNONYMS,
     TIME_LISTS,
     ColumnMap,
     check_field,
@@ -58,6 +61,9 @@ WHOLE_FIELDS = ('attempt', 'seed', 'instance', 'repeat', 'steps', 'step_cap', 'i
 NAMES = ('policy', 'task', 'trial_id', 'episode_id', 'benchmark', 'stratum', 'condition', 'provenance_id')
 MOST_PROBLEMS = 10
 MEMO = 50_000
+CELL = (
+    ('trial_id', ''), ('policy', ''), ('benchmark', ''), ('task', ''), ('stratum', ''), ('condition', 'nominal'),
+)  # fmt: skip
 Values = dict[str, Any]
 Convert = Callable[[Any], Any]
 
@@ -261,7 +267,7 @@ def _check_enough(rows: Rows, plan: TablePlan) -> None:
             )
     if has & {'outcome', 'success', 'successes', 'score'} or {'success_rate', 'trials'} <= has:
         return
-    if 'success_rate' in has:
+    if 'success_rate' in has or any(normal(c) in SYNONYMS['success_rate'] for c in plan.chosen.labels):
         raise InputError(
             f'{rows.path}: a rate without its number of trials; name the column with --map trials=COLUMN, or give '
             'one number with --set trials=N'
@@ -319,14 +325,15 @@ def table_episodes(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[Epis
         try:
             if error is not None:
                 raise error
-            for episode in _episodes_of(values, plan, caps, ledger):
+            for found in _episodes_of(values, plan, caps, ledger):
+                episode = Episode(**numbers.named(found))
                 outcomes[episode.outcome.value] += 1
                 labelled.update(episode.labels)
-                yield numbers.named(episode)
-        except RecordError as found:
+                yield episode
+        except RecordError as problem:
             n_bad += 1
             if len(problems) < MOST_PROBLEMS:
-                problems.append(f'{rows.path} row {number}: {found}')
+                problems.append(f'{rows.path} row {number}: {problem}')
     if problems:
         more = f'\n... and {n_bad - len(problems)} more' if n_bad > len(problems) else ''
         raise RecordError('\n'.join(problems) + f'{more}\nnothing was imported')
@@ -357,7 +364,7 @@ def _grouped(rows: Rows, plan: TablePlan) -> Iterator[tuple[int, Values, RecordE
     yield from group_rows(paired, plan.group_by)
 
 
-def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) -> Iterator[Episode]:
+def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) -> Iterator[Values]:
     values = {**plan.given, **values}
     if plan.shape == 'counts':
         yield from expand_counts(values)
@@ -375,7 +382,7 @@ def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) ->
     for name in ('policy', 'task'):
         if name not in values:
             raise RecordError(f'{name} is empty, wanted a value')
-    yield Episode(**values)
+    yield values
 
 
 def _tell_time(values: Values, plan: TablePlan, ledger: Ledger) -> None:
@@ -404,23 +411,46 @@ class _Numbers:
 
     plan: TablePlan
     seen: dict[str, int] = field(default_factory=dict)
+    _cells: dict[tuple[str, ...], str] = field(default_factory=dict)
 
-    def named(self, episode: Episode) -> Episode:
+    def named(self, values: Values) -> Values:
+        """The values with the ids that an episode of them is to have."""
         plan = self.plan
         if plan.trial_id is None:
-            return episode
-        foreign = episode.episode_id if 'episode_id' in plan.chosen.columns else ''
-        labels = {**episode.labels, 'episode_id': foreign} if foreign else episode.labels
-        trial_id = plan.given.get('trial_id', plan.trial_id)
-        plain = episode.replace(trial_id=trial_id, episode_id='', labels=labels)
-        if foreign:
-            return plain.replace(episode_id=digest([plain.episode_id, 'id', foreign]))
-        count = self.seen.get(plain.episode_id, 0)
-        self.seen[plain.episode_id] = count + 1
-        if episode.seed is None and episode.instance is None:
+            return values
+        foreign = values.pop('episode_id', None)
+        values.setdefault('trial_id', plan.trial_id)
+        plain = self._plain_id(values)
+        if foreign is not None:
+            values['labels'] = {**values.get('labels', {}), 'episode_id': foreign}
+            values['episode_id'] = digest([plain, 'id', foreign])
+            return values
+        count = self.seen.get(plain, 0)
+        self.seen[plain] = count + 1
+        if values.get('seed') is None and values.get('instance') is None:
             # The place in its cell makes the id; it is not a start state, and is recorded as none.
-            return plain.replace(episode_id=digest([plain.episode_id, 'row', count]))
-        return plain.replace(episode_id='', repeat=count) if count else plain
+            values['episode_id'] = digest([plain, 'row', count])
+        elif count:
+            values['repeat'] = count
+        else:
+            values['episode_id'] = plain
+        return values
+
+    def _plain_id(self, values: Values) -> str:
+        """What `identity.episode_id_of` gives for the values; the part that rows of a cell share is written once."""
+        if values.get('condition_parameters'):
+            return episode_id_of(Episode(**values))
+        cell = tuple(values.get(name, default) for name, default in CELL)
+        prefix = self._cells.get(cell)
+        if prefix is None:
+            prefix = json.dumps([*cell, {}], separators=(',', ':'), ensure_ascii=False)[:-1]
+            self._cells[cell] = prefix
+        start = (values.get('seed'), values.get('instance'), values.get('repeat', 0))
+        text = ','.join([prefix, *('null' if v is None else str(v) for v in start)]) + ']'
+        try:
+            return hashlib.sha256(text.encode()).hexdigest()[:ID_HEX_DIGITS]
+        except UnicodeEncodeError:
+            return digest([*cell, {}, *start])  # which says what is wrong
 
 
 def _account(rows: Rows, plan: TablePlan, ledger: Ledger, outcomes: Counter[str], caps: Caps) -> None:
