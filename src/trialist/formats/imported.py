@@ -94,6 +94,14 @@ class Ledger:
         if text not in self.hints:
             self.hints.append(text)
 
+    def copy(self) -> Ledger:
+        """The account as it stands."""
+        return Ledger(dict(self._kept), dict(self._dropped), list(self.notes), list(self.hints))
+
+    def restore(self, before: Ledger) -> None:
+        """Forget what was counted since; notes and hints stay, since each is there once."""
+        self._kept, self._dropped = dict(before._kept), dict(before._dropped)
+
     @property
     def kept(self) -> tuple[Entry, ...]:
         return tuple(Entry(what, count, why) for (what, why), count in self._kept.items())
@@ -142,6 +150,15 @@ class Imported:
     questions: tuple[Question, ...] = ()
     sha256: str = ''  # of the source, where it is not the hash of its files
     resolved: ImportOptions | None = None  # the options with every guess spelled out, for `--save-map`
+
+    def __post_init__(self) -> None:
+        opened, read = self.ledger.copy(), self.recordings
+
+        def from_the_start() -> Iterator[Recording]:
+            self.ledger.restore(opened)
+            yield from read()
+
+        object.__setattr__(self, 'recordings', from_the_start)
 
     def episodes(self) -> Iterator[Episode]:
         """The episodes alone."""
