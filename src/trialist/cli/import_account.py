@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trialist.episodes import Episode
 from trialist.formats.export import Exporter
 from trialist.formats.imported import Format, Imported, Ledger
-from trialist.show.table import Cell, Table, table
+from trialist.show.table import Cell, Column, Table, table, without_empty
 
 
 def guess_table(imported: Imported) -> Table:
@@ -16,7 +17,9 @@ def guess_table(imported: Imported) -> Table:
         f'Read as {imported.format}',
         ['field', 'from', 'how'],
         rows,
-        note='wrong? --map FIELD=COLUMN, --set FIELD=VALUE',
+        note='wrong? --map FIELD=COLUMN, --set FIELD=VALUE'
+        if imported.resolved
+        else 'wrong? --set FIELD=VALUE, --as NAME',
     )
 
 
@@ -35,6 +38,23 @@ def ledger_tables(ledger: Ledger) -> list[Table]:
     if remarks:
         tables.append(table('Remarks', ['', 'text'], remarks))
     return tables
+
+
+def preview_table(episodes: Sequence[Episode], *, count: int) -> Table:
+    """The first episodes as the record would have them; columns that are empty throughout are left out."""
+    columns: list[str | Column] = [
+        'policy', 'task', 'benchmark', 'stratum', 'condition', 'seed', 'instance', 'repeat', 'attempt', 'outcome',
+        Column('duration_s', '.2f'), Column('time_cap_s', '.2f'), 'steps', 'items', 'items_placed', 'items_lost',
+        Column('score', '.3f'), 'events', 'reason', 'labels',
+    ]  # fmt: skip
+    rows: list[list[Cell]] = [
+        [e.policy, e.task, e.benchmark or None, e.stratum or None, None if e.condition == 'nominal' else e.condition,
+         e.seed, e.instance, e.repeat or None, e.attempt or None, e.outcome.value, e.duration_s, e.time_cap_s, e.steps,
+         e.items, e.items_placed, e.items_lost, e.score, len(e.events) or None, e.reason or None,
+         '; '.join(f'{k}={v}' for k, v in e.labels.items()) or None]
+        for e in episodes
+    ]  # fmt: skip
+    return without_empty(table(f'{count:,} episodes, the first {len(episodes)}', columns, rows))
 
 
 def format_table(formats: Sequence[Format]) -> Table:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from trialist.episodes import Episode, Provenance, Trajectory
+from trialist.episodes.identity import digest
 from trialist.errors import InputError, UnknownName
 
 CERTAIN = 1.0  # names or tables that nobody else writes
@@ -93,6 +94,14 @@ class Ledger:
         if text not in self.hints:
             self.hints.append(text)
 
+    def copy(self) -> Ledger:
+        """The account as it stands."""
+        return Ledger(dict(self._kept), dict(self._dropped), list(self.notes), list(self.hints))
+
+    def restore(self, before: Ledger) -> None:
+        """Forget what was counted since; notes and hints stay, since each is there once."""
+        self._kept, self._dropped = dict(before._kept), dict(before._dropped)
+
     @property
     def kept(self) -> tuple[Entry, ...]:
         return tuple(Entry(what, count, why) for (what, why), count in self._kept.items())
@@ -149,7 +158,17 @@ class Imported:
     guesses: tuple[FieldGuess, ...] = ()
     questions: tuple[Question, ...] = ()
     origin: Provenance = field(default_factory=Provenance)  # what the source itself says of its making
+    sha256: str = ''  # of the source, where it is not the hash of its files
     resolved: ImportOptions | None = None  # the options with every guess spelled out, for `--save-map`
+
+    def __post_init__(self) -> None:
+        opened, read = self.ledger.copy(), self.recordings
+
+        def from_the_start() -> Iterator[Recording]:
+            self.ledger.restore(opened)
+            yield from read()
+
+        object.__setattr__(self, 'recordings', from_the_start)
 
     def episodes(self) -> Iterator[Episode]:
         """The episodes alone."""
@@ -188,3 +207,15 @@ def refuse_unused(options: ImportOptions, *, name: str, takes: tuple[str, ...]) 
     for attribute, flag in flags.items():
         if attribute not in takes and getattr(options, attribute):
             raise InputError(f'{flag} means nothing for {name}; leave it out')
+
+
+def check_settable(options: ImportOptions, name: str, fields: Sequence[str]) -> None:
+    """Refuse to set what the source itself records."""
+    unknown = sorted(options.defaults.keys() - set(fields))
+    if unknown:
+        raise InputError(f'{name} take --set {", ".join(fields)}; found {", ".join(unknown)}')
+
+
+def placed(episode: Episode, *place: str | int | None) -> Episode:
+    """The episode with an id made from its place in the source, for want of a start state that tells it apart."""
+    return episode.replace(episode_id=digest([episode.episode_id, *place]))

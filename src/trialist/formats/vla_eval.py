@@ -26,6 +26,8 @@ from trialist.formats.imported import (
     Ledger,
     Question,
     Recording,
+    check_settable,
+    placed,
     refuse_unused,
 )
 from trialist.formats.peek import head_of, listed
@@ -92,13 +94,6 @@ def _guesses(runs: Sequence[_Run], options: ImportOptions) -> Iterator[FieldGues
         rate, cap = _rate(run, options), _step_cap(run, options)
         told = f'{rate:g} steps per second' if rate else 'steps, no seconds'
         yield FieldGuess('policy', run.path.name, f'{run.name}{run.suffix} on {run.benchmark}; {told}, cap {cap} steps')
-
-
-def check_settable(options: ImportOptions, name: str, fields: Sequence[str]) -> None:
-    """Refuse to set what the source itself records."""
-    unknown = sorted(options.defaults.keys() - set(fields))
-    if unknown:
-        raise InputError(f'{name} take --set {", ".join(fields)}; found {", ".join(unknown)}')
 
 
 def _files(path: Path, ledger: Ledger) -> list[Path]:
@@ -346,13 +341,7 @@ def _episode(row: EpisodeRow, run: _Run, options: ImportOptions, ledger: Ledger,
         duration_s=steps / rate if steps is not None and rate else None,
         time_cap_s=cap / rate if cap and rate else None, labels=labels, instruction=row.task, **_score(row),
     )  # fmt: skip
-    return plain if start is not None else _numbered(plain, row)
-
-
-def _numbered(episode: Episode, row: EpisodeRow) -> Episode:
-    from trialist.episodes.identity import digest
-
-    return episode.replace(episode_id=digest([episode.episode_id, row.task_index, row.index]))
+    return plain if start is not None else placed(plain, row.task_index, row.index)
 
 
 def _start(row: EpisodeRow, run: _Run, ledger: Ledger) -> int | None:
@@ -371,7 +360,8 @@ def _start(row: EpisodeRow, run: _Run, ledger: Ledger) -> int | None:
 
 
 def _verdict(row: EpisodeRow, cap: int | None) -> tuple[Outcome, bool | None, str]:
-    reason = ': '.join(filter(None, [row.failure_reason, row.failure_detail[:500]]))
+    lines = row.failure_detail.strip().splitlines()  # a traceback says it in its last line
+    reason = ': '.join(filter(None, [row.failure_reason, lines[-1][:300] if lines else '']))
     if row.failure_reason in POLICY_FAULTS:
         return Outcome.FAILURE, False, reason
     if row.failure_reason or row.status == 'error':
