@@ -161,8 +161,8 @@ LANGUAGE = pa.list_(pa.struct([('role', pa.string()), ('content', pa.string()), 
 
 def test_language_becomes_phases(tmp_path: Path) -> None:
     root = make_lerobot(tmp_path / 'toy', 'v3.0')
-    rows = [{'role': 'assistant', 'content': text, 'style': style, 'timestamp': t}
-            for text, style, t in (('reach', 'subtask', 0.0), ('push', 'subtask', 0.4), ('think', 'plan', 0.0))]  # fmt: skip
+    spoken = (('reach', 'subtask', 0.0), ('push', 'subtask', 0.4), ('think', 'plan', 0.0))
+    rows = [{'role': 'assistant', 'content': text, 'style': style, 'timestamp': t} for text, style, t in spoken]
     add_column(root, 'language_persistent', lambda t: pa.array([rows] * t.num_rows, LANGUAGE), None)
     episode = next(imported(root, tmp_path / 'store', answers={'cameras': 'leave'}).episodes())
     assert [(e.t_s, e.kind, e.name) for e in episode.events] == [
@@ -191,10 +191,11 @@ def with_shared_video(root: Path, *, frames: int | None = None) -> None:
     rows = pq.read_table(root / 'meta' / 'episodes' / 'chunk-000' / 'file-000.parquet').to_pylist()
     key, start, pixels = 'observation.images.top', 0.0, []
     for row in rows:
-        row |= {f'videos/{key}/chunk_index': 0, f'videos/{key}/file_index': 7,
-                f'videos/{key}/from_timestamp': start, f'videos/{key}/to_timestamp': start + row['length'] / FPS}  # fmt: skip
+        end = start + row['length'] / FPS
+        place = {'chunk_index': 0, 'file_index': 7, 'from_timestamp': start, 'to_timestamp': end}
+        row |= {f'videos/{key}/{name}': value for name, value in place.items()}
         pixels += [np.full((48, 64, 3), 20 * row['episode_index'] + 2 * k, np.uint8) for k in range(row['length'])]
-        start += row['length'] / FPS
+        start = end
     pq.write_table(pa.Table.from_pylist(rows), root / 'meta' / 'episodes' / 'chunk-000' / 'file-000.parquet')
     video = root / 'films' / key / 'file-007.mp4'
     video.parent.mkdir(parents=True)
@@ -237,10 +238,10 @@ def test_a_video_that_is_not_one_is_named(tmp_path: Path) -> None:
     with_shared_video(root)
     video = next((root / 'films').rglob('*.mp4'))
     video.write_bytes(video.read_bytes()[:200])
-    with pytest.raises(InputError, match='file-007.mp4: not readable as video'):
+    with pytest.raises(InputError, match=r'file-007\.mp4: not readable as video'):
         imported(root, tmp_path / 'store')
     video.unlink()
-    with pytest.raises(InputError, match='file-007.mp4: missing; the metadata name this video'):
+    with pytest.raises(InputError, match=r'file-007\.mp4: missing; the metadata name this video'):
         imported(root, tmp_path / 'store')
     assert not (tmp_path / 'store').exists()
 
@@ -281,7 +282,7 @@ def test_nan_is_named_by_episode_step_and_number(tmp_path: Path) -> None:
     ):
         imported(root, tmp_path / 'store')
     store = imported(root, tmp_path / 'store', answers={'nan': 'keep', 'cameras': 'leave'})
-    spoilt = [t for e, t in store.trajectories() if e.labels['episode_index'] == '1'][0]
+    spoilt = next(t for e, t in store.trajectories() if e.labels['episode_index'] == '1')
     assert np.isnan(spoilt.extra['observation.state'][2, 1])
 
 
@@ -305,7 +306,7 @@ def test_a_declared_column_that_is_missing_and_one_that_is_not_declared(tmp_path
     assert 'column battery: meta/info.json does not declare it' in [str(e) for e in source.ledger.dropped]
     info = json.loads((root / 'meta' / 'info.json').read_text())
     edit_info(root, features={**info['features'], 'torque': {'dtype': 'float32', 'shape': [2], 'names': None}})
-    with pytest.raises(InputError, match="no column 'torque', which meta/info.json declares"):
+    with pytest.raises(InputError, match=r"no column 'torque', which meta/info\.json declares"):
         imported(root, tmp_path / 'store')
 
 
@@ -340,7 +341,7 @@ def test_complete_recordings_are_taken(tmp_path: Path) -> None:
 def test_successes_alone_without_a_count_are_asked_about(tmp_path: Path) -> None:
     root = make_lerobot(tmp_path / 'toy', 'v3.0')
     add_success(root)
-    with pytest.raises(InputError, match='all 10 recorded episodes succeeded, and no eval_info.json says'):
+    with pytest.raises(InputError, match=r'all 10 recorded episodes succeeded, and no eval_info\.json says'):
         imported(root, tmp_path / 'store', defaults={'policy': 'act'}, answers={'cameras': 'leave'})
     answers = {'cameras': 'leave', 'rollouts': 'all'}
     assert len(list(imported(root, tmp_path / 'store', defaults={'policy': 'act'}, answers=answers).episodes())) == 10

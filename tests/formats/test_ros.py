@@ -20,6 +20,7 @@ from trialist.formats.video import VideoFrames
 
 TYPES = get_typestore(Stores.ROS2_HUMBLE)
 TYPES.register(get_types_from_msg('float64 position\nfloat64 max_effort\n', 'control_msgs/msg/GripperCommand'))
+GRIPPER = 'control_msgs/msg/GripperCommand'
 START_NS = 1_700_000_000_000_000_000
 STEP_NS = 50_000_000
 LOG_DELAY_NS = 4_000_000
@@ -87,14 +88,15 @@ Messages = list[tuple[str, str, int, Any]]
 
 def arm_messages() -> Messages:
     """A robot of two joints: a tool that hangs from a turned link, a wrist sensor, a gripper, two cameras."""
-    rows: Messages = [('/tf_static', 'tf2_msgs/msg/TFMessage', START_NS, tf(transform('link', 'base', START_NS, x=1.0, quarter_turn=True)))]  # fmt: skip # noqa: E501
+    fixed = tf(transform('link', 'base', START_NS, x=1.0, quarter_turn=True))
+    rows: Messages = [('/tf_static', 'tf2_msgs/msg/TFMessage', START_NS, fixed)]
     for i in range(STEPS):
         at = START_NS + i * STEP_NS
         rows += [
             ('/joint_states', 'sensor_msgs/msg/JointState', at, joint_state(i, at)),
             ('/tf', 'tf2_msgs/msg/TFMessage', at, tf(transform('tool0', 'link', at, x=0.1 * i))),
             ('/wrist/wrench', 'geometry_msgs/msg/WrenchStamped', at, wrench(i, at)),
-            ('/gripper/command', 'control_msgs/msg/GripperCommand', at, kind('control_msgs/msg/GripperCommand')(i / 100, 5.0)),
+            ('/gripper/command', GRIPPER, at, kind(GRIPPER)(i / 100, 5.0)),
             ('/policy/action', 'std_msgs/msg/Float64MultiArray', at, numbers(np.array([i, i + 1.0, 0.0]))),
             ('/cam/image_raw', 'sensor_msgs/msg/Image', at, picture(i, at)),
             ('/hand/image/compressed', 'sensor_msgs/msg/CompressedImage', at, compressed(i, at)),
@@ -196,7 +198,7 @@ def test_stamps_that_go_back_or_belong_to_another_clock_are_not_used(tmp_path: P
         (
             'back',
             back,
-            'times are log times: joint_position_rad has a header stamp, of message 7, that is not after the one before',
+            'joint_position_rad has a header stamp, of message 7, that is not after the one before',
         ),
         ('other', other, 's off its log times, by another clock'),
     ):

@@ -61,7 +61,7 @@ class Bag:
                 yield Message(connection.topic, log_ns, read(raw, connection.msgtype))
 
     def stamps_ns(self, topic: str) -> tuple[list[int], list[int]]:
-        """Log times and header stamps of a topic whose messages begin with a header, without reading the rest of them."""
+        """Log times and header stamps of a topic whose messages begin with a header; the rest of them is not read."""
         if self.lost:
             found = [(m.log_ns, header_stamp_ns(m.content)) for m in _streamed(self.path, [topic])]
             return [log for log, _ in found], [stamp for _, stamp in found]
@@ -114,7 +114,7 @@ def _custom(reader: Any) -> dict[str, str]:
 
 @contextmanager
 def _reader(path: Path) -> Iterator[Any]:
-    """rosbags' reader, open; whatever it complains of is named by the bag's path."""
+    """The reader of rosbags, open; whatever it complains of is named by the bag's path."""
     try:
         rosbag1 = importlib.import_module('rosbags.rosbag1')
         rosbag2 = importlib.import_module('rosbags.rosbag2')

@@ -102,6 +102,12 @@ def recorded_rollouts(store: Store, options: ExportOptions, ledger: Ledger) -> I
             ledger.drop('episodes', why='no trajectory was recorded')
 
 
+def check_some(count: int) -> None:
+    """Raise InputError where nothing was written."""
+    if not count:
+        raise InputError('no valid episode with a trajectory to write')
+
+
 def media_file(store: Store, name: str) -> Path | None:
     """A file of the store's media folder, or None where it is gone."""
     path = store.path / 'media' / name

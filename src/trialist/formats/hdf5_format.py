@@ -30,7 +30,7 @@ from trialist.formats.imported import (
     Recording,
     refuse_unused,
 )
-from trialist.formats.rollout import CameraClip, Recorder, Rollout, camera_question, nan_question
+from trialist.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
 from trialist.formats.signal import Assignment, assign, take_signals
 
 SUFFIXES = ('.hdf5', '.h5')
@@ -70,18 +70,13 @@ class Hdf5Format:
         rate_hz = _rate(facts, options, ledger)
         source = _Source(path, numbers, assignments, facts, rate_hz, options, ledger)
         source.account()
-        has_cameras = bool(source.cameras)
         return Imported(
             format=self.name,
             sources=(path,),
             recordings=source.recordings,
             ledger=ledger,
             guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in assignments),
-            questions=tuple(
-                q
-                for q in (nan_question(), camera_question())
-                if q.key in options.answers and (has_cameras or q.key == 'nan')
-            ),
+            questions=asked(options, nan_question(), camera_question()),
             origin=_origin(facts),
         )
 

@@ -23,12 +23,12 @@ from trialist.formats.imported import (
     refuse_unused,
 )
 from trialist.formats.lerobot import instructions
-from trialist.formats.lerobot_evaluation import check_rollouts
+from trialist.formats.lerobot_evaluation import check_rollouts, rollouts_question
 from trialist.formats.lerobot_frame import EpisodeFrames, column_names, encoded_images, stream_frames
 from trialist.formats.lerobot_language import LANGUAGE_COLUMNS, phases, read_subtasks
 from trialist.formats.lerobot_layout import PLACE_COLUMNS, FeatureInfo, Layout, read_layout
 from trialist.formats.lerobot_own import OwnRecord, read_own
-from trialist.formats.rollout import CameraClip, Recorder, Rollout, camera_question, nan_question
+from trialist.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
 from trialist.formats.signal import Assignment, assign, check_finite, take_signals
 
 KNOWN = {'action_raw': 'action', 'reward': 'next.reward', 'done': 'next.done'}
@@ -57,14 +57,18 @@ class LeRobotFormat:
         source.account()
         keeps_cameras = camera_question().answer(options) == 'keep'
         videos = [place.path for row in layout.rows for place in row.videos.values()] if keeps_cameras else []
-        questions = (nan_question(), camera_question()) if layout.cameras else (nan_question(),)
+        if own is not None and (options.columns or options.defaults):
+            raise InputError(
+                f'{own.path}: this dataset holds the whole record of its episodes; leave out --map and --set'
+            )
+        own_files = [own.path] if own is not None else []
         return Imported(
             format=self.name,
-            sources=tuple(dict.fromkeys((*layout.meta_files, *layout.data_files, *videos))),
+            sources=tuple(dict.fromkeys((*layout.meta_files, *own_files, *layout.data_files, *videos))),
             recordings=source.recordings,
             ledger=ledger,
             guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in source.assignments),
-            questions=tuple(q for q in questions if q.key in options.answers or q.key == 'nan'),
+            questions=asked(options, nan_question(), camera_question(), rollouts_question()),
             origin=Provenance(environment_id=layout.robot_type, success_parsing=source.success_parsing),
         )
 

@@ -3,7 +3,7 @@
     v2.1   meta/info.json, meta/episodes.jsonl, meta/tasks.jsonl, one Parquet file per episode
     v3.0   meta/info.json, meta/episodes/**.parquet, meta/tasks.parquet, many episodes per Parquet file
 
-Paths come from the templates in info.json, and an episode is found by its own row: file numbers say nothing of episodes.
+Paths come from the templates in info.json, and an episode is found by its own row: files are not numbered by episode.
 """
 
 from __future__ import annotations

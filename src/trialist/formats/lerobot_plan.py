@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trialist.episodes import Episode, Trajectory
 from trialist.episodes.column import recorded_signals
 from trialist.errors import InputError
+from trialist.formats.export import check_some
 from trialist.formats.imported import Ledger
 from trialist.formats.lerobot_own import StoredSignal
 from trialist.formats.signal import EE_NAMES, GRIPPER_NAME
@@ -111,8 +112,7 @@ def make_plan(rollouts: Iterable[tuple[Episode, Trajectory]], ledger: Ledger, *,
     for _, trajectory in rollouts:
         survey.add(trajectory)
         has_contacts = has_contacts or trajectory.contacts is not None
-    if not survey.episodes:
-        raise InputError('no valid episode with a trajectory to write')
+    check_some(survey.episodes)
     if has_contacts:
         ledger.drop('contacts', None, why='as many per step as there are; LeRobot features have one shape')
     common = _common(survey, ledger)

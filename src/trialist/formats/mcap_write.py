@@ -27,6 +27,7 @@ from trialist.formats.clip import load_av, opened_video, transcode
 from trialist.formats.export import (
     Exported,
     ExportOptions,
+    check_some,
     episode_facts,
     file_stem,
     fresh_target,
@@ -55,6 +56,7 @@ class McapExporter:
             for episode, trajectory in recorded_rollouts(store, options, ledger):
                 write_episode(store, episode, trajectory, path=draft / f'{file_stem(episode)}.mcap', ledger=ledger)
                 count += 1
+            check_some(count)
         ledger.keep('episodes', count)
         return Exported(count, ledger)
 

@@ -20,6 +20,7 @@ from trialist.errors import SetupError
 from trialist.formats.export import (
     Exported,
     ExportOptions,
+    check_some,
     episode_facts,
     file_stem,
     fresh_target,
@@ -47,6 +48,7 @@ class RerunExporter:
             for episode, trajectory in recorded_rollouts(store, options, ledger):
                 _write_episode(rerun, store, episode, trajectory, draft / f'{file_stem(episode)}.rrd', ledger)
                 count += 1
+            check_some(count)
         ledger.keep('episodes', count)
         ledger.note(
             f'written by rerun-sdk {rerun.__version__}; a viewer of another version may need `rerun rrd migrate`'

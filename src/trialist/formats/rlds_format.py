@@ -23,7 +23,7 @@ from trialist.formats.imported import (
     refuse_unused,
 )
 from trialist.formats.rlds import RldsDataset, find_tfds_folder, language, observation_leaves
-from trialist.formats.rollout import CameraClip, Recorder, Rollout, camera_question, nan_question
+from trialist.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
 from trialist.formats.signal import Assignment, assign, take_signals
 from trialist.formats.space import flatten_action
 
@@ -54,14 +54,13 @@ class RldsFormat:
         source = _Source(dataset, options, ledger, options.rate_hz)
         assignments = source.assignments()
         shards = [shard.path for split in dataset.shards.values() for shard in split]
-        questions = (nan_question(), camera_question())
         return Imported(
             format=self.name,
             sources=(folder / 'dataset_info.json', folder / 'features.json', *shards),
             recordings=source.recordings,
             ledger=ledger,
             guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in assignments),
-            questions=tuple(q for q in questions if q.key in options.answers),
+            questions=asked(options, nan_question(), camera_question()),
             origin=Provenance(
                 environment_id=f'{dataset.name} {dataset.version}'.strip(),
                 success_parsing='episode_metadata/success, or a reward of 1 or more at any step',

@@ -63,6 +63,16 @@ def camera_question() -> Question:
     return Question('cameras', 'Cameras, which become one video per episode in media/:', ('keep', 'leave'), 'keep')
 
 
+def asked(options: ImportOptions, *questions: Question) -> tuple[Question, ...]:
+    """The questions that the user answered; an answer to none of them is refused."""
+    known = {question.key: question for question in questions}
+    for key in options.answers:
+        if key not in known:
+            raise UnknownName('question to answer', key, known)
+        known[key].answer(options)
+    return tuple(known[key] for key in options.answers)
+
+
 @dataclass(slots=True, kw_only=True)
 class Recorder:
     """Turns the rollouts of one source into recordings, numbering those of one cell in their order."""

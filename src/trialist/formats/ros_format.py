@@ -28,7 +28,7 @@ from trialist.formats.imported import (
     Recording,
     refuse_unused,
 )
-from trialist.formats.rollout import SETTABLE, CameraClip, Recorder, Rollout, camera_question, nan_question
+from trialist.formats.rollout import SETTABLE, CameraClip, Recorder, Rollout, asked, camera_question, nan_question
 from trialist.formats.ros_camera import BagClip, read_camera_facts
 from trialist.formats.ros_signal import (
     CAMERA_INFO,
@@ -85,7 +85,7 @@ class RosFormat:
             recordings=source.recordings,
             ledger=ledger,
             guesses=tuple(FieldGuess(signal, str(text)) for signal, text in plan.described()),
-            questions=tuple(q for q in (nan_question(), camera_question()) if q.key in options.answers),
+            questions=asked(options, nan_question(), camera_question()),
             origin=Provenance(success_parsing='custom_data of metadata.yaml, or as set'),
         )
 
