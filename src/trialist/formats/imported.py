@@ -6,11 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trialist.episodes import Episode, Trajectory
 from trialist.episodes.identity import digest
 from trialist.errors import InputError, UnknownName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CERTAIN = 1.0  # names or tables that nobody else writes
 LIKELY = 0.6  # the right fields, which others might have too
@@ -148,6 +151,7 @@ class Imported:
     ledger: Ledger
     guesses: tuple[FieldGuess, ...] = ()
     questions: tuple[Question, ...] = ()
+    tables: Callable[[], Iterator[pa.Table]] | None = None  # the same episodes by whole columns, see `formats.bulk`
     sha256: str = ''  # of the source, where it is not the hash of its files
     resolved: ImportOptions | None = None  # the options with every guess spelled out, for `--save-map`
 

@@ -34,6 +34,17 @@ class Caps:
         if is_failure and steps is not None and steps >= self.longest_steps:
             self.steps[steps] += 1
 
+    def see_many(self, lasted: Any, steps: Any, *, is_failure: Any) -> None:
+        """The same for whole columns: arrays with NaN for what is missing, or None."""
+        import numpy as np
+
+        if lasted is not None:
+            self.longest_s = max(self.longest_s, float(np.nanmax(lasted, initial=0.0)))
+            self.seconds[self.longest_s] += int(np.sum(is_failure & (lasted == self.longest_s)))
+        if steps is not None:
+            self.longest_steps = max(self.longest_steps, int(np.nanmax(steps, initial=0)))
+            self.steps[self.longest_steps] += int(np.sum(is_failure & (steps == self.longest_steps)))
+
     def hints(self) -> Iterator[str]:
         """One line where several failures end at exactly the longest time, or number of steps, of all."""
         at_steps, at_s = self.steps[self.longest_steps], self.seconds[self.longest_s]
