@@ -2,7 +2,7 @@
 
 Only what needs no second thought is done here: separated text without quotation marks, one row per episode, values that
 parse and keep the record's rules. Anything else raises NotPlainError, and the caller reads row by row, which names what
-is wrong. Cells of few different texts are parsed once each; ids are hashed from a state that the rows of a cell share.
+is wrong. Cells of few different texts are parsed once each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WHOLE = ('seed', 'instance', 'steps', 'step_cap')
 TRUTHS = ('success', 'is_reference')
 TAKEN = frozenset({*NAMES, *NUMBERS, *WHOLE, *TRUTHS, 'outcome'})
 OUTCOMES = tuple(Outcome)
-FEW = 0.2  # a column with fewer different texts per row is parsed text by text
+HEX_OF_BYTE = np.frombuffer(b''.join(b'%02x' % k for k in range(256)), dtype='S2')
 Plan = Any  # TablePlan, which imports this module
 
 
@@ -72,7 +72,6 @@ class BulkReader:
     labelled: set[str] = field(default_factory=set)
     benchmarks: set[str] = field(default_factory=set)
     _places: dict[str, int] = field(default_factory=dict)  # cell -> rows without a start so far
-    _states: dict[str, Any] = field(default_factory=dict)  # cell -> the hash of what its rows share
 
     def tables(self) -> Iterator[pa.Table]:
         """Batches in order; NotPlainError where one row is not what it should be."""
@@ -105,7 +104,7 @@ class BulkReader:
         arrays = {
             **{name: _dictionary(values[name], n, 'nominal' if name == 'condition' else '') for name in NAMES},
             **{name: None if a is None else pa.array(a, mask=np.isnan(a)) for name, a in numbers.items()},
-            'episode_id': pa.array(ids, pa.string()),
+            'episode_id': ids,
             'trial_id': _constant(self._trial_id(), n),
             'outcome': pa.DictionaryArray.from_arrays(
                 pa.array(outcome, pa.int32()), pa.array([o.value for o in OUTCOMES])
@@ -165,40 +164,27 @@ class BulkReader:
 
     def _ids(
         self, cells: list[str], codes: NDArray[np.int64], seed: NDArray[np.float64] | None, instance: Any
-    ) -> list[str]:
-        """24 hex digits a row, as `identity.episode_id_of` and the place in a cell make them."""
+    ) -> pa.Array:
+        """24 hex digits per row, as `identity.episode_id_of` and the place in a cell make them."""
         if seed is None and instance is None:
             return self._placed_ids(cells, codes)
-        states = [self._state(cell) for cell in cells]
         if any(a is not None and np.isnan(a).any() for a in (seed, instance)):
             raise NotPlainError('some rows have a start and some have none')
-        parts = [['null'] * len(codes) if a is None else a.astype(np.int64).tolist() for a in (seed, instance)]
-        ids = []
-        for code, first, second in zip(codes.tolist(), *parts, strict=True):
-            state = states[code].copy()
-            state.update(b',%s,%s,0]' % (str(first).encode(), str(second).encode()))
-            ids.append(state.hexdigest()[:ID_HEX_DIGITS])
-        return ids
+        shared = pa.array(cells, pa.string()).take(pa.array(codes))
+        start = [_whole_texts(a, len(codes)) for a in (seed, instance)]
+        return hex_ids(pc.binary_join_element_wise(shared, *start, '0]', ','))
 
-    def _state(self, cell: str) -> Any:
-        if cell not in self._states:
-            self._states[cell] = hashlib.sha256(cell.encode())
-        return self._states[cell]
-
-    def _placed_ids(self, cells: list[str], codes: NDArray[np.int64]) -> list[str]:
-        states = []
-        for cell in cells:
-            plain = hashlib.sha256(f'{cell},null,null,0]'.encode()).hexdigest()[:ID_HEX_DIGITS]
-            states.append(hashlib.sha256(f'["{plain}","row",'.encode()))
-        places = [self._places.get(cell, 0) for cell in cells]
-        ids = []
-        for code in codes.tolist():
-            state = states[code].copy()
-            state.update(b'%d]' % places[code])
-            places[code] += 1
-            ids.append(state.hexdigest()[:ID_HEX_DIGITS])
-        self._places.update(zip(cells, places, strict=True))
-        return ids
+    def _placed_ids(self, cells: list[str], codes: NDArray[np.int64]) -> pa.Array:
+        plain = hex_ids(pa.array([f'{cell},null,null,0]' for cell in cells]))
+        shared = pc.binary_join_element_wise('["', plain, '","row"', '').take(pa.array(codes))
+        places = np.zeros(len(codes), np.int64)
+        for code, cell in enumerate(cells):
+            rows = np.flatnonzero(codes == code)
+            before = self._places.get(cell, 0)
+            places[rows] = np.arange(before, before + len(rows))
+            self._places[cell] = before + len(rows)
+        texts = pc.binary_join_element_wise(pc.cast(pa.array(places), pa.string()), ']', '')
+        return hex_ids(pc.binary_join_element_wise(shared, texts, ','))
 
     def _labels(self, columns: _Columns, n: int) -> pa.Array | None:
         pairs = []
@@ -212,6 +198,22 @@ class BulkReader:
             return None
         joined = ['{' + ', '.join(filter(None, row)) + '}' for row in zip(*pairs, strict=True)]
         return pa.array(joined, pa.string()).dictionary_encode()
+
+
+def _whole_texts(values: NDArray[np.float64] | None, n: int) -> pa.Array:
+    if values is None:
+        return pa.array(['null']).take(pa.array(np.zeros(n, np.int32)))
+    return pc.cast(pa.array(values.astype(np.int64)), pa.string())
+
+
+def hex_ids(texts: pa.Array) -> pa.Array:
+    """The first 24 hex digits of the SHA-256 of each text."""
+    sha = hashlib.sha256
+    digests = b''.join([sha(text).digest() for text in pc.cast(texts, pa.binary()).to_pylist()])
+    kept = np.frombuffer(digests, np.uint8).reshape(-1, sha().digest_size)[:, : ID_HEX_DIGITS // 2]
+    letters = HEX_OF_BYTE[kept].tobytes()
+    offsets = np.arange(len(texts) + 1, dtype=np.int32) * ID_HEX_DIGITS
+    return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets.tobytes()), pa.py_buffer(letters))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
