@@ -28,7 +28,7 @@ from trialist.episodes.schema import EPISODE_SCHEMA
 from trialist.errors import RecordError
 from trialist.formats.outcome import SLACK_S, Caps
 
-BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 4 << 20
 NAMES = ('policy', 'benchmark', 'task', 'stratum', 'condition', 'reason', 'operator', 'session', 'block', 'instruction')
 CELL = ('policy', 'benchmark', 'task', 'stratum', 'condition')
 NUMBERS = ('duration_s', 'time_cap_s', 'score', 'max_score')
@@ -158,7 +158,7 @@ class BulkReader:
         is_failure = told == OUTCOMES.index(Outcome.FAILURE)
         if cap_s is not None or cap is not None:
             is_failure = np.zeros(n, bool)
-        self.caps.see_many(lasted, steps, is_failure=is_failure)
+        self.caps.see_many(lasted, steps, is_failure=is_failure, is_success=told == OUTCOMES.index(Outcome.SUCCESS))
         self.outcomes.update({OUTCOMES[k].value: int(c) for k, c in enumerate(np.bincount(told, minlength=5)) if c})
         return told
 

@@ -97,6 +97,17 @@ class Ledger:
         if text not in self.hints:
             self.hints.append(text)
 
+    def add(self, other: Ledger) -> None:
+        """Take over another account."""
+        for entry in other.kept:
+            self.keep(entry.what, entry.count, why=entry.why)
+        for entry in other.dropped:
+            self.drop(entry.what, entry.count, why=entry.why)
+        for text in other.notes:
+            self.note(text)
+        for text in other.hints:
+            self.hint(text)
+
     def copy(self) -> Ledger:
         """The account as it stands."""
         return Ledger(dict(self._kept), dict(self._dropped), list(self.notes), list(self.hints))
