@@ -24,7 +24,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_importing_again_adds_nothing_and_a_dry_run_writes_nothing(store: Path, tmp_path: Path) -> None:
     assert '0 episodes added, 3 already there' in trialist('import', store.parent / 'r.csv', '--to', store)
-    assert '3 episodes, the first 10' in trialist(
+    assert '3 episodes, the first 3' in trialist(
         'import', store.parent / 'r.csv', '--to', tmp_path / 'new', '--dry-run'
     )
     assert not (tmp_path / 'new').exists()

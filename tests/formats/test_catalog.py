@@ -114,3 +114,29 @@ def test_a_terminal_is_asked(tmp_path: Path) -> None:
     assert b'[success/partial]' in said
     (episode,) = Store.open(tmp_path / 's').episodes()
     assert episode.is_success
+
+
+def test_a_folder_of_tables_is_one_source(tmp_path: Path) -> None:
+    folder = tmp_path / 'may'
+    folder.mkdir()
+    for policy in ('act', 'pi0'):
+        (folder / f'{policy}.csv').write_text(f'policy,task,success,seed\n{policy},t,1,1\n{policy},t,0,2\n')
+    (folder / 'notes.md').write_text('hello')
+    printed = trialist('import', folder, '--to', tmp_path / 's')
+    assert '4 episodes added' in printed
+    assert 'notes.md' in printed
+    assert '4 already there' in trialist('import', folder, '--to', tmp_path / 's')
+
+
+def test_a_store_is_not_imported_but_merged(tmp_path: Path) -> None:
+    Store.create(tmp_path / 's')
+    assert 'trialist store merge' in trialist('import', tmp_path / 's', '--to', tmp_path / 't', code=2)
+
+
+def test_a_bad_file_of_a_folder_stops_all_of_it(tmp_path: Path) -> None:
+    folder = tmp_path / 'may'
+    folder.mkdir()
+    (folder / 'a.csv').write_text('policy,task,success,time\na,t,1,3\n')
+    (folder / 'b.csv').write_text('policy,task,success,time\na,t,1,-3\n')
+    assert 'b.csv row 1: duration_s is -3' in trialist('import', folder, '--to', tmp_path / 's', code=2)
+    assert not (tmp_path / 's').exists()

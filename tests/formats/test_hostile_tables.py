@@ -208,3 +208,8 @@ def test_an_interrupted_import_leaves_an_existing_store_as_it_was(tmp_path: Path
     trialist('import', written(tmp_path, f'{HEAD}\n{rows}', 'bad.csv'), '--to', tmp_path / 's', code=2)
     after = sorted(p.relative_to(tmp_path) for p in (tmp_path / 's').rglob('*') if p.is_file())
     assert after == before
+
+
+def test_a_success_that_takes_no_step_is_pointed_at(tmp_path: Path) -> None:
+    path = written(tmp_path, 'policy,task,success,steps\na,t,1,0\na,t,1,40\n')
+    assert '1 successes take no time at all' in trialist('import', path, '--dry-run')

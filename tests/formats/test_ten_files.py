@@ -135,6 +135,7 @@ def test_the_source_and_the_account_are_in_the_provenance(tmp_path: Path) -> Non
     assert len(provenance.imported.sha256) == 64
     assert '2 episodes: failure' in provenance.imported.kept
     assert '2 lines above the header: no row of the table' in provenance.imported.dropped
+    trialist('store', 'verify', tmp_path / 'store')  # exit code 0: whole
 
 
 def test_a_mapping_is_saved_and_used_again(tmp_path: Path) -> None:

@@ -223,6 +223,23 @@ def test_libero_plus_is_not_libero(tmp_path: Path) -> None:
     assert (first.instance, second.outcome, second.time_cap_s) == (None, Outcome.FAILURE, None)
 
 
+def test_odd_steps_are_read_by_the_slower_parser(tmp_path: Path) -> None:
+    """A field that only some steps have, texts and nested objects have no place in a trajectory; numbers do."""
+    step = {'reward': 0, 'action': [0.5] * 7, 'note': 'x', 'pose': {'x': 1}}
+    steps = {0: [step, {**step, 'reward': 1.5, 'late': 3}], 1: [{**step, 'action': [1, 2]}, {**step, 'action': 'none'}]}
+    rows = [{**DONE, 'episode_id': 0}, {**DONE, 'episode_id': 1}]
+    imported = opened(write_recording(tmp_path / 'recording-r.sqlite', rows, generation='0.8', steps=steps))
+    first, second = (r.trajectory for r in imported.recordings())
+    assert first is not None
+    assert second is not None
+    assert first.reward is not None
+    assert first.reward.tolist() == [0.0, 1.5]
+    assert first.action_processed is not None
+    assert first.action_processed.shape == (2, 7)
+    assert second.action_processed is None
+    assert {'steps: note', 'steps: pose', 'steps: late', 'steps: action'} <= {e.what for e in imported.ledger.dropped}
+
+
 # --- malformed
 
 

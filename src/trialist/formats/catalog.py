@@ -14,6 +14,7 @@ FORMATS = Catalog(
     'format',
     {
         'calvin': 'trialist.formats.calvin:CALVIN',
+        'folder': 'trialist.formats.folder:FOLDER',
         'inspect': 'trialist.formats.inspect_log:INSPECT_LOG',
         'lerobot': 'trialist.formats.lerobot_format:LEROBOT',
         'lerobot-eval': 'trialist.formats.lerobot_eval:LEROBOT_EVAL',
@@ -71,6 +72,8 @@ def detect(path: Path, extra: Sequence[Format] = ()) -> Format:
     """The format of a file or folder by its content; InputError lists what could be read where nothing fits."""
     if not path.exists():
         raise InputError(f'{path}: no such file or folder')
+    if (path / 'trial.json').is_file():
+        raise InputError(f'{path}: already a store; `trialist store merge` brings one store into another')
     found = candidates(path, extra)
     if not found:
         kind = 'folder' if path.is_dir() else 'file'

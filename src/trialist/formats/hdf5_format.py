@@ -31,7 +31,7 @@ from trialist.formats.imported import (
     refuse_unused,
 )
 from trialist.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
-from trialist.formats.signal import Assignment, assign, take_signals
+from trialist.formats.signal import Assignment, account_signals, assign, spelled_out, take_signals
 
 SUFFIXES = ('.hdf5', '.h5')
 SIGNATURE = b'\x89HDF\r\n\x1a\n'
@@ -76,6 +76,7 @@ class Hdf5Format:
             recordings=source.recordings,
             ledger=ledger,
             guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in assignments),
+            resolved=spelled_out(assignments, options),
             questions=asked(options, nan_question(), camera_question()),
             origin=_origin(facts),
         )
@@ -226,6 +227,7 @@ class _Source:
             return tuple(key for key, shape, dtype in _datasets(demo) if _is_camera(shape, dtype))
 
     def account(self) -> None:
+        account_signals(self.assignments, {}, self.ledger)
         with opened(self.path) as file:
             demo = file[f'data/demo_{self.numbers[0]}']
             taken = {a.place.key for a in self.assignments}

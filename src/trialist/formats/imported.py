@@ -6,11 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trialist.episodes import Episode, Provenance, Trajectory
 from trialist.episodes.identity import digest
 from trialist.errors import InputError, UnknownName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CERTAIN = 1.0  # names or tables that nobody else writes
 LIKELY = 0.6  # the right fields, which others might have too
@@ -94,6 +97,17 @@ class Ledger:
         if text not in self.hints:
             self.hints.append(text)
 
+    def add(self, other: Ledger) -> None:
+        """Take over another account."""
+        for entry in other.kept:
+            self.keep(entry.what, entry.count, why=entry.why)
+        for entry in other.dropped:
+            self.drop(entry.what, entry.count, why=entry.why)
+        for text in other.notes:
+            self.note(text)
+        for text in other.hints:
+            self.hint(text)
+
     def copy(self) -> Ledger:
         """The account as it stands."""
         return Ledger(dict(self._kept), dict(self._dropped), list(self.notes), list(self.hints))
@@ -158,6 +172,7 @@ class Imported:
     guesses: tuple[FieldGuess, ...] = ()
     questions: tuple[Question, ...] = ()
     origin: Provenance = field(default_factory=Provenance)  # what the source itself says of its making
+    tables: Callable[[], Iterator[pa.Table]] | None = None  # the same episodes by whole columns, see `formats.bulk`
     sha256: str = ''  # of the source, where it is not the hash of its files
     resolved: ImportOptions | None = None  # the options with every guess spelled out, for `--save-map`
 

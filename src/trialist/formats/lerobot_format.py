@@ -29,7 +29,7 @@ from trialist.formats.lerobot_language import LANGUAGE_COLUMNS, phases, read_sub
 from trialist.formats.lerobot_layout import PLACE_COLUMNS, FeatureInfo, Layout, read_layout
 from trialist.formats.lerobot_own import OwnRecord, read_own
 from trialist.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
-from trialist.formats.signal import Assignment, assign, check_finite, take_signals
+from trialist.formats.signal import Assignment, account_signals, assign, check_finite, spelled_out, take_signals
 
 KNOWN = {'action_raw': 'action', 'reward': 'next.reward', 'done': 'next.done'}
 TOLERANCE_S = 1e-4  # LeRobot's own
@@ -68,6 +68,7 @@ class LeRobotFormat:
             recordings=source.recordings,
             ledger=ledger,
             guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in source.assignments),
+            resolved=spelled_out(source.assignments, options) if own is None else None,
             questions=asked(options, nan_question(), camera_question(), rollouts_question()),
             origin=Provenance(environment_id=layout.robot_type, success_parsing=source.success_parsing),
         )
@@ -100,6 +101,7 @@ class _Source:
     def account(self) -> None:
         """What of the dataset is left out, and why."""
         features = self.layout.features
+        account_signals(self.assignments, {key: f.names for key, f in features.items()}, self.ledger)
         declared = {key for key, feature in features.items() if feature.dtype != 'video'}
         first = self.layout.data_files[:1]
         for name in column_names(first[0]) if first else ():

@@ -97,7 +97,7 @@ class RldsDataset:
             instructions=language(steps),
             state={k: _rows(v) for k, v in leaves.numbers.items() if v.dtype.kind == 'f'},
             images=leaves.images,
-            metadata={k: str(v) for k, v in _leaves(example.get('episode_metadata', {})) if isinstance(v, str)},
+            metadata={k: str(v) for k, v in leaves_of(example.get('episode_metadata', {})) if isinstance(v, str)},
         )
 
     def _read_space(self) -> ActionSpace:
@@ -167,10 +167,10 @@ def _shard_length(shard: Shard) -> int:
     return shard.length if shard.length is not None else sum(1 for _ in read_records(shard.path, check=False))
 
 
-def _leaves(value: Any, prefix: str = '') -> Iterator[tuple[str, Any]]:
+def leaves_of(value: Any, prefix: str = '') -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, child in value.items():
-            yield from _leaves(child, f'{prefix}/{key}' if prefix else key)
+            yield from leaves_of(child, f'{prefix}/{key}' if prefix else key)
     else:
         yield prefix, value
 
@@ -185,7 +185,7 @@ class ObservationLeaves:
 
 def observation_leaves(steps: Mapping[str, Any]) -> ObservationLeaves:
     """Numbers and images; embeddings of images and language are neither (section 4.1)."""
-    leaves = dict(_leaves(steps.get('observation', {})))
+    leaves = dict(leaves_of(steps.get('observation', {})))
     images = {name: column for name, column in leaves.items() if _is_images(column)}
     numbers = {
         name: column
@@ -211,7 +211,7 @@ def _rows(column: NDArray[Any]) -> NDArray[Any]:
 
 def language(steps: Mapping[str, Any]) -> tuple[str, ...]:
     """The language of each step: a text named like an instruction, or Language-Table's array of character codes."""
-    observation = dict(_leaves(steps.get('observation', {})))
+    observation = dict(leaves_of(steps.get('observation', {})))
     candidates = {**{k: v for k, v in steps.items() if k != 'observation'}, **observation}
     for wanted in ('language_instruction', 'natural_language_instruction', 'instruction'):
         for name, column in candidates.items():

@@ -22,9 +22,9 @@ from trialist.formats.imported import (
     Recording,
     refuse_unused,
 )
-from trialist.formats.rlds import RldsDataset, find_tfds_folder, language, observation_leaves
+from trialist.formats.rlds import RldsDataset, find_tfds_folder, language, leaves_of, observation_leaves
 from trialist.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
-from trialist.formats.signal import Assignment, assign, take_signals
+from trialist.formats.signal import Assignment, account_signals, assign, spelled_out, take_signals
 from trialist.formats.space import flatten_action
 
 SCALARS = {'reward': 'reward', 'is_terminal': 'extra/is_terminal', 'discount': 'extra/discount'}
@@ -53,6 +53,7 @@ class RldsFormat:
         ledger = Ledger()
         source = _Source(dataset, options, ledger, options.rate_hz)
         assignments = source.assignments()
+        account_signals(assignments, {}, ledger)
         shards = [shard.path for split in dataset.shards.values() for shard in split]
         return Imported(
             format=self.name,
@@ -60,6 +61,7 @@ class RldsFormat:
             recordings=source.recordings,
             ledger=ledger,
             guesses=tuple(FieldGuess(a.signal, str(a.place), a.change) for a in assignments),
+            resolved=spelled_out(assignments, options),
             questions=asked(options, nan_question(), camera_question()),
             origin=Provenance(
                 environment_id=f'{dataset.name} {dataset.version}'.strip(),
@@ -80,10 +82,21 @@ class _Source:
         for split in self.dataset.shards:
             for _, example in self.dataset.examples(split, only=range(1)):
                 columns = _columns(example)
+                self._account(example, columns)
                 names = {key: tuple(map(str, range(v.reshape(len(v), -1).shape[1]))) for key, v in columns.items()}
                 known = {'action_raw': 'action', 'reward': 'reward'}
                 return assign(names, mapped=self.options.columns, known=known)
         raise InputError(f'{self.dataset.path}: no episode in it')
+
+    def _account(self, example: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+        steps = example['steps']
+        images = observation_leaves(steps).images
+        flags = ('observation', 'action', 'is_first', 'is_last')
+        for name, value in {**dict(leaves_of(steps.get('observation', {}))), **steps}.items():
+            if name in flags or name in columns or name in images or 'instruction' in name:
+                continue
+            kind = 'text' if isinstance(value, list) else 'an embedding, or of no fixed size'
+            self.ledger.drop(f'steps/{name}', None, why=f'{kind}: no place in a trajectory')
 
     def recordings(self) -> Iterator[Recording]:
         recorder = Recorder(kind='an RLDS dataset', options=self.options, source=self.dataset.path, ledger=self.ledger)

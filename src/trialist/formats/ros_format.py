@@ -78,6 +78,8 @@ class RosFormat:
         bags = [open_bag(p) for p in paths]
         ledger = Ledger()
         plan = make_plan(bags[0], options.columns)
+        for signal, text in plan.described():
+            ledger.keep(f'{signal} from {text}', None)
         source = _Source(path, bags, plan, options, ledger)
         return Imported(
             format=self.name,
@@ -85,6 +87,7 @@ class RosFormat:
             recordings=source.recordings,
             ledger=ledger,
             guesses=tuple(FieldGuess(signal, str(text)) for signal, text in plan.described()),
+            resolved=options,
             questions=asked(options, nan_question(), camera_question()),
             origin=Provenance(success_parsing='custom_data of metadata.yaml, or as set'),
         )

@@ -6,6 +6,7 @@ not guessed (LeRobot's `.pos` may be degrees, a percentage or radians).
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from trialist.episodes import Scene, Trajectory
 from trialist.episodes.trajectory import POSE_WIDTH, STEP_COLUMNS
 from trialist.errors import InputError, RecordError, UnknownName
+from trialist.formats.imported import ImportOptions, Ledger
 
 Array = NDArray[Any]
 EE_NAMES = ('ee.x', 'ee.y', 'ee.z', 'ee.qw', 'ee.qx', 'ee.qy', 'ee.qz')
@@ -95,6 +97,25 @@ def assign(
     whole = {a.place.key for a in chosen if a.place.first is None}
     chosen += [Assignment(EXTRA + key, Place(key)) for key in names if key not in whole]
     return tuple(chosen)
+
+
+def account_signals(assignments: Sequence[Assignment], names: Mapping[str, Sequence[str]], ledger: Ledger) -> None:
+    """Enter what each signal was taken from, and what the numbers of a vector kept whole are called."""
+    for assignment in assignments:
+        ledger.keep(f'{assignment.signal} from {assignment.place}', None, why=assignment.change)
+        called = names.get(assignment.place.key, ())
+        if (
+            assignment.signal.startswith(EXTRA)
+            and len(called) > 1
+            and tuple(called) != tuple(map(str, range(len(called))))
+        ):
+            ledger.note(f'{assignment.place.key} holds, in order: {", ".join(called)}')
+
+
+def spelled_out(assignments: Sequence[Assignment], options: ImportOptions) -> ImportOptions:
+    """The options with every guess as the user might have said it, for `--save-map`."""
+    guessed = {a.signal: str(a.place) for a in assignments if not a.signal.startswith(EXTRA)}
+    return dataclasses.replace(options, columns={**guessed, **options.columns})
 
 
 def check_signal(name: str) -> str:

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trialist.episodes.episode import Episode
 from trialist.episodes.field import TEXT_FIELDS
 from trialist.episodes.identity import ID_HEX_DIGITS, digest, episode_id_of
 from trialist.errors import InputError, RecordError, UnknownName
+from trialist.formats.bulk import TAKEN, BulkReader, is_plain_text
 from trialist.formats.cell import (
     has_decimal_comma,
     is_missing,
@@ -56,7 +57,11 @@ from trialist.formats.items import group_rows, timed_events
 from trialist.formats.outcome import Caps, derive_outcome
 from trialist.formats.rows import SUFFIXES, Rows, open_rows
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 SAMPLE_ROWS = 5_000
+BULK_BYTES = 1 << 18  # smaller tables are read row by row in less time than it takes to look twice
 WHOLE_FIELDS = ('attempt', 'seed', 'instance', 'repeat', 'steps', 'step_cap', 'items', 'trials', 'successes')
 NAMES = ('policy', 'task', 'trial_id', 'episode_id', 'benchmark', 'stratum', 'condition', 'provenance_id')
 MOST_PROBLEMS = 10
@@ -90,6 +95,7 @@ class TableFormat:
             recordings=lambda: (Recording(e) for e in table_episodes(rows, plan, ledger)),
             ledger=ledger,
             guesses=tuple(_guesses(plan)),
+            tables=(lambda: _bulk_tables(rows, plan, ledger)) if can_be_bulk(rows, plan) else None,
             resolved=replace(options, columns=dict(plan.chosen.columns)),
         )
 
@@ -309,6 +315,35 @@ def _example(plan: TablePlan, name: str) -> str:
         return ''
     shown = f'{value:g}' if isinstance(value, float) else str(value)
     return '' if shown == str(cell) else f'{short(cell)} is {shown}'
+
+
+# --- whole columns
+
+
+def can_be_bulk(rows: Rows, plan: TablePlan) -> bool:
+    """Whether a table is plain enough to be read by whole columns, and long enough to be worth it."""
+    fields = {*plan.chosen.columns, *plan.given} - {'trial_id'}
+    return (
+        bool(rows.separator)
+        and rows.path.suffix.lower() in ('.csv', '.tsv')
+        and plan.shape == 'episodes'
+        and plan.trial_id is not None
+        and fields <= TAKEN
+        and bool(fields & {'success', 'outcome'})
+        and rows.path.stat().st_size > BULK_BYTES
+        and is_plain_text(rows.path)
+    )
+
+
+def _bulk_tables(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[pa.Table]:
+    reader = BulkReader(rows.path, plan, rows.header, rows.separator, rows.skipped_lines)
+    yield from reader.tables()
+    timed = {'duration_s': 0.0} if 'duration_s' in plan.chosen.columns else {}
+    if {'steps', 'step_cap'} & {*plan.chosen.columns, *plan.given}:
+        for benchmark in sorted(reader.benchmarks) or ['']:
+            _tell_time({'steps': 0, 'benchmark': benchmark, **timed}, plan, ledger)
+    _account(rows, plan, ledger, reader.outcomes, reader.caps)
+    _account_labels(plan, ledger, reader.labelled)
 
 
 # --- rows to episodes

@@ -397,6 +397,8 @@ def _count(row: EpisodeRow, outcome: Outcome, ledger: Ledger, *, steps: int | No
         ledger.keep(f'episodes: invalid ({reason})', why=f'the rig broke{known}; the harness counts them as failures')
     else:
         ledger.keep(f'episodes: {outcome.value}')
+    if outcome is Outcome.SUCCESS and steps == 0:
+        ledger.hint('some successes take no step: true at the reset already, so they say nothing of the policy')
     if steps is not None and rate is None:
         ledger.hint('steps are kept as steps, so there is no time analysis; --rate-hz N turns them into seconds')
     elif steps is not None:
