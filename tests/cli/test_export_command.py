@@ -8,6 +8,8 @@ from tests.cli.command import trialist
 from tests.formats.build import make_lerobot
 from tests.formats.robot import made_store
 
+from trialist.episodes import read_store
+
 
 def test_a_store_goes_out_and_comes_back(tmp_path: Path) -> None:
     made_store(tmp_path / 'store', episodes=3)
@@ -54,3 +56,17 @@ def test_a_dry_run_of_a_dataset_shows_episodes_and_writes_nothing(tmp_path: Path
     assert '3 episodes, the first 3' in said
     assert 'action_raw' in said
     assert [p.name for p in tmp_path.iterdir()] == ['toy']
+
+
+def test_a_mapping_serves_the_next_dataset(tmp_path: Path) -> None:
+    first, second = (make_lerobot(tmp_path / name, 'v3.0', episodes=2) for name in ('a', 'b'))
+    said = ['--set', 'policy=act', '--set', 'outcome=success', '--map', 'gripper_command=action[3]']
+    trialist('import', first, '--dry-run', *said, '--answer', 'cameras=leave', '--save-map', tmp_path / 'map.json')
+    kept = json.loads((tmp_path / 'map.json').read_text())
+    assert kept['map'] == {'gripper_command': 'action[3]', 'action_raw': 'action'}
+    trialist('import', second, '--to', tmp_path / 'store', '--map-file', tmp_path / 'map.json')
+    ((_, trajectory), *_) = read_store(tmp_path / 'store').trajectories()
+    assert trajectory.gripper_command is not None
+    provenance = json.loads(next((tmp_path / 'store' / 'provenance').iterdir()).read_text())
+    assert 'gripper_command from action[3]' in provenance['imported']['kept']
+    assert 'observation.state holds, in order: x, y, z' in provenance['imported']['notes']

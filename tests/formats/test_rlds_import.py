@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.formats.build import make_rlds, rlds_example, rlds_features, rollout
+from tests.formats.build import make_rlds, rlds_example, rlds_features, rollout, tensor
 
 from trialist.episodes import Outcome, Store, read_store
 from trialist.errors import InputError
@@ -76,3 +76,17 @@ def test_nan_and_a_damaged_shard_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match='truncated'):
         imported(folder, tmp_path / 'store', answers={'nan': 'keep'})
     assert not (tmp_path / 'store').exists()
+
+
+def test_what_has_no_place_is_accounted_for(tmp_path: Path) -> None:
+    features = rlds_features(with_image=False)
+    steps = features.children['steps'].inner
+    assert steps is not None
+    steps.children['observation'].children['natural_language_embedding'] = tensor('float32', 4)  # type: ignore[index]
+    example = rlds_example(0, 6, with_image=False)
+    example['steps']['observation']['natural_language_embedding'] = np.zeros((6, 4), np.float32)
+    folder = write_rlds(tmp_path, {'train': [example]}, name='x', features=features)
+    source = open_source(folder, ImportOptions(**SAID))
+    dropped = [str(entry) for entry in source.ledger.dropped]
+    assert dropped == ['steps/natural_language_embedding: an embedding, or of no fixed size: no place in a trajectory']
+    assert 'action_raw from action' in [str(entry) for entry in source.ledger.kept]
