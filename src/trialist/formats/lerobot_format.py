@@ -195,7 +195,10 @@ class _Source:
 
 def frame_times(frames: EpisodeFrames, fps: float) -> NDArray[np.float64]:
     """Seconds since the first frame: multiples of 1/fps where the float32 timestamps agree, else as recorded."""
-    recorded = frames.numbers['timestamp'].astype(np.float64).reshape(-1)
+    stamps = frames.numbers.get('timestamp')
+    if stamps is None or stamps.ndim != 1 or not len(stamps):
+        raise InputError(f'{frames.where}: no timestamp for each frame; wanted one number, in seconds')
+    recorded = stamps.astype(np.float64)
     if not np.isfinite(recorded).all():
         at = int(np.flatnonzero(~np.isfinite(recorded))[0])
         raise InputError(f'{frames.where}: timestamp is {recorded[at]} at frame {at}; wanted seconds')

@@ -100,7 +100,9 @@ def _slices(batch: pa.RecordBatch, path: Path) -> Iterator[_Slice]:
     """A batch cut where its episode changes; a column of numbers becomes an array once per batch."""
     arrays = {n: matrix(batch.column(n), where=f'{path}: {n}') for n in batch.schema.names if _is_number(batch, n)}
     others = {n: batch.column(n) for n in batch.schema.names if n not in arrays}
-    episode = arrays['episode_index']
+    episode = arrays.get('episode_index')
+    if episode is None or episode.ndim != 1:
+        raise InputError(f'{path}: episode_index is {batch.schema.field("episode_index").type}, wanted whole numbers')
     cuts = [0, *(np.flatnonzero(np.diff(episode)) + 1).tolist(), len(episode)]
     for first, last in itertools.pairwise(cuts):
         yield _Slice(

@@ -30,6 +30,7 @@ VIDEO_PATHS = {
     'v2': 'videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4',
     'v3': 'videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4',
 }
+PATHS = {'data': DATA_PATHS, 'video': VIDEO_PATHS}
 PLACE_COLUMNS = ('timestamp', 'frame_index', 'episode_index', 'index', 'task_index')
 
 
@@ -114,6 +115,8 @@ def read_layout(path: Path | str) -> Layout:
     rows, row_files = (_read_v3 if is_v3 else _read_v2)(root, info, features)
     _check_rows(rows, info, where)
     splits = info.get('splits') or {'train': f'0:{len(rows)}'}
+    if not isinstance(splits, dict):
+        raise InputError(f'{where}: splits is {splits!r}, wanted an object such as {{"train": "0:50"}}')
     return Layout(
         path=root, version=info['codebase_version'], fps=_fps(info, where),
         robot_type=str(info.get('robot_type') or ''),
@@ -133,12 +136,30 @@ def _read_info(path: Path) -> dict[str, Any]:
     missing = [key for key in ('fps', 'features') if key not in info]
     if missing:
         raise InputError(f'{path}: no {" and no ".join(missing)} in it')
+    if not isinstance(info['features'], dict):
+        raise InputError(f'{path}: features is {info["features"]!r}, wanted an object')
     return dict(info)
+
+
+def whole(value: Any, where: Path | str, name: str) -> int:
+    """A whole number of the metadata, not negative."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(f'{where}: {name} is {value!r}, wanted a whole number >= 0')
+    return value
+
+
+def _filled(template: Any, where: Path, **values: Any) -> str:
+    """A path from one of the templates in info.json."""
+    try:
+        return str(template).format(**values)
+    except (KeyError, IndexError, ValueError, TypeError) as error:
+        known = ', '.join(values)
+        raise InputError(f'{where}: the template {template!r} cannot be filled with {known} ({error})') from error
 
 
 def _fps(info: Mapping[str, Any], where: Path) -> float:
     fps = info['fps']
-    if not isinstance(fps, int | float) or not (math.isfinite(fps) and fps > 0):
+    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < 1e6:
         raise InputError(f'{where}: fps is {fps!r}, wanted frames per second > 0')
     return float(fps)
 
@@ -146,11 +167,15 @@ def _fps(info: Mapping[str, Any], where: Path) -> float:
 def _feature(key: str, value: Any, where: Path) -> FeatureInfo:
     if not isinstance(value, Mapping) or not isinstance(value.get('dtype'), str):
         raise InputError(f'{where}: features[{key!r}] is {value!r}, wanted an object with dtype and shape')
-    shape = tuple(int(n) for n in value.get('shape') or (1,))
+    sizes = value.get('shape') or [1]
+    if not isinstance(sizes, list):
+        raise InputError(f'{where}: the shape of {key} is {sizes!r}, wanted a list of whole numbers')
+    shape = tuple(whole(n, where, f'the shape of {key}') for n in sizes)
     names = value.get('names')
     first = str(names[0]) if isinstance(names, list) and names else ''
     is_first = len(shape) == 3 and (first.startswith('channel') or (shape[0] in (1, 3) and shape[2] not in (1, 3, 4)))
-    details = {**(value.get('video_info') or {}), **(value.get('info') or {})}
+    told = [value.get(name) for name in ('video_info', 'info')]
+    details = {k: v for facts in told if isinstance(facts, Mapping) for k, v in facts.items()}
     is_depth = bool(details.get('is_depth_map') or details.get('video.is_depth_map'))
     return FeatureInfo(key, value['dtype'], shape, _names(names, math.prod(shape)), is_first, is_depth)
 
@@ -162,8 +187,9 @@ def _names(names: Any, size: int) -> tuple[str, ...]:
         names = inner if inner is not None else list(names)
     if not isinstance(names, list) or len(names) != size:
         return ()
-    twice = {n for n in names if names.count(n) > 1}
-    return tuple(f'{n}[{i}]' if n in twice else str(n) for i, n in enumerate(names))
+    texts = [str(n) for n in names]
+    twice = {n for n in texts if texts.count(n) > 1}
+    return tuple(f'{n}[{i}]' if n in twice else n for i, n in enumerate(texts))
 
 
 def _range(text: Any, where: Path) -> range:
@@ -189,10 +215,13 @@ def _check_rows(rows: Sequence[EpisodeRow], info: Mapping[str, Any], where: Path
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSON-lines file."""
     try:
-        lines = path.read_text(encoding='utf-8').splitlines()
-        return [json.loads(line) for line in lines if line.strip()]
+        rows = [json.loads(line) for line in path.read_text(encoding='utf-8').splitlines() if line.strip()]
     except (OSError, ValueError) as error:
         raise InputError(f'{path}: not readable as JSON lines ({error})') from error
+    odd = next((number for number, row in enumerate(rows, start=1) if not isinstance(row, dict)), None)
+    if odd is not None:
+        raise InputError(f'{path}: row {odd} is {rows[odd - 1]!r}, wanted a JSON object')
+    return rows
 
 
 def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
@@ -205,21 +234,24 @@ def _read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 def _read_tasks(root: Path, *, is_v3: bool) -> tuple[dict[int, str], Path]:
     if not is_v3:
         path = root / 'meta' / 'tasks.jsonl'
-        return {int(row['task_index']): str(row['task']) for row in read_json_lines(path)}, path
+        rows = read_json_lines(path)
+        return {whole(row.get('task_index'), path, 'task_index'): str(row.get('task', '')) for row in rows}, path
     path = root / 'meta' / 'tasks.parquet'
     table = _read_table(path).to_pydict()
     # LeRobot keeps the text as the index of a data frame, named or not.
     text = next((c for c in ('task', '__index_level_0__') if c in table), None)
     if text is None or 'task_index' not in table:
         raise InputError(f'{path}: wanted the columns task and task_index, found {list(table)}')
-    return dict(zip(map(int, table['task_index']), map(str, table[text]), strict=True)), path
+    numbers = [whole(number, path, 'task_index') for number in table['task_index']]
+    return dict(zip(numbers, map(str, table[text]), strict=True)), path
 
 
 Rows = tuple[tuple[EpisodeRow, ...], tuple[Path, ...]]
 
 
 def _read_v2(root: Path, info: Mapping[str, Any], features: Mapping[str, FeatureInfo]) -> Rows:
-    size = int(info.get('chunks_size') or 1000)
+    where = root / 'meta' / 'info.json'
+    size = whole(info.get('chunks_size') or 1000, where, 'chunks_size')
     path = root / 'meta' / 'episodes.jsonl'
     data_template = info.get('data_path') or DATA_PATHS['v2']
     video_template = info.get('video_path') or VIDEO_PATHS['v2']
@@ -227,15 +259,16 @@ def _read_v2(root: Path, info: Mapping[str, Any], features: Mapping[str, Feature
     for number, row in enumerate(read_json_lines(path), start=1):
         if 'episode_index' not in row or 'length' not in row:
             raise InputError(f'{path} line {number}: wanted episode_index and length, found {list(row)}')
-        index = int(row['episode_index'])
+        index = whole(row['episode_index'], f'{path} line {number}', 'episode_index')
         place = {'episode_chunk': index // size, 'episode_index': index}
         videos = {
-            key: VideoPlace(root / video_template.format(video_key=key, **place), 0.0)
+            key: VideoPlace(root / _filled(video_template, where, video_key=key, **place), 0.0)
             for key, feature in features.items()
             if feature.dtype == 'video'
         }
-        data = root / data_template.format(**place)
-        rows.append(EpisodeRow(index, int(row['length']), tuple(row.get('tasks') or ()), data, videos))
+        data = root / _filled(data_template, where, **place)
+        length = whole(row['length'], f'{path} line {number}', 'length')
+        rows.append(EpisodeRow(index, length, _texts(row.get('tasks')), data, videos))
     return tuple(rows), (path,)
 
 
@@ -253,7 +286,7 @@ def _read_v3(root: Path, info: Mapping[str, Any], features: Mapping[str, Feature
         missing = [name for name in wanted if name not in names]
         if missing:
             raise InputError(f'{file}: no column {missing[0]!r}; the metadata of an episode need it')
-        rows += [_v3_row(root, info, row, videos) for row in _read_table(file, names).to_pylist()]
+        rows += [_v3_row(file, root, info, row=row, videos=videos) for row in _read_table(file, names).to_pylist()]
     return tuple(sorted(rows, key=lambda r: r.index)), tuple(files)
 
 
@@ -264,16 +297,30 @@ def _schema_names(path: Path) -> list[str]:
         raise InputError(f'{path}: not readable as Parquet ({error})') from error
 
 
-def _v3_row(root: Path, info: Mapping[str, Any], row: Mapping[str, Any], video_keys: Sequence[str]) -> EpisodeRow:
-    place = {'chunk_index': row['data/chunk_index'], 'file_index': row['data/file_index']}
-    data = root / (info.get('data_path') or DATA_PATHS['v3']).format(**place)
-    template = info.get('video_path') or VIDEO_PATHS['v3']
-    videos = {}
-    for key in video_keys:
-        place = {'chunk_index': row[f'videos/{key}/chunk_index'], 'file_index': row[f'videos/{key}/file_index']}
-        path = root / template.format(video_key=key, **place)
-        videos[key] = VideoPlace(path, float(row[f'videos/{key}/from_timestamp']))
-    return EpisodeRow(int(row['episode_index']), int(row['length']), tuple(row.get('tasks') or ()), data, videos)
+def _v3_row(
+    file: Path, root: Path, info: Mapping[str, Any], *, row: Mapping[str, Any], videos: Sequence[str]
+) -> EpisodeRow:
+    where = root / 'meta' / 'info.json'
+    data_template, video_template = (info.get(f'{k}_path') or p['v3'] for k, p in PATHS.items())
+    data = root / _filled(data_template, where, **_place(file, row, 'data'))
+    places = {}
+    for key in videos:
+        path = root / _filled(video_template, where, video_key=key, **_place(file, row, f'videos/{key}'))
+        start = row[f'videos/{key}/from_timestamp']
+        if not isinstance(start, int | float) or not start >= 0:
+            raise InputError(f'{file}: videos/{key}/from_timestamp is {start!r}, wanted seconds >= 0')
+        places[key] = VideoPlace(path, float(start))
+    index, length = (whole(row[name], file, name) for name in ('episode_index', 'length'))
+    return EpisodeRow(index, length, _texts(row.get('tasks')), data, places)
+
+
+def _place(file: Path, row: Mapping[str, Any], prefix: str) -> dict[str, int]:
+    names = ('chunk_index', 'file_index')
+    return {name: whole(row[f'{prefix}/{name}'], file, f'{prefix}/{name}') for name in names}
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 def matrix(column: pa.ChunkedArray | pa.Array, *, where: str) -> np.ndarray[Any, np.dtype[Any]]:
