@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,17 @@ def test_header_stamps_are_the_times_where_every_topic_has_them(tmp_path: Path) 
     record = store.provenance(episode.provenance_id).imported
     assert record is not None
     assert 'times are header stamps' in record.notes
+
+
+def test_messages_that_the_metadata_promise_and_the_bag_lacks_are_named(tmp_path: Path) -> None:
+    bag = write_bag(
+        tmp_path / 'bag', [r for r in arm_messages() if r[0] == '/joint_states'], storage=StoragePlugin.SQLITE3
+    )
+    with sqlite3.connect(next(bag.glob('*.db3'))) as database:
+        database.execute('DELETE FROM messages WHERE id > 15')
+    database.close()
+    with pytest.raises(InputError, match=r'bag: 15 messages on /joint_states, and its metadata say 20; not whole'):
+        imported(bag, tmp_path / 'store')
 
 
 def only(*topics: str) -> Callable[[Messages], Messages]:

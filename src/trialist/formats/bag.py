@@ -54,11 +54,18 @@ class Bag:
         if self.lost:
             yield from _streamed(self.path, topics)
             return
+        found = dict.fromkeys((t for t in topics if t in self.topics), 0)
         with _reader(self.path) as reader:
             chosen = [c for c in reader.connections if c.topic in topics]
             read = _deserializer(self.path, chosen)
             for connection, log_ns, raw in reader.messages(connections=chosen) if chosen else ():
+                found[connection.topic] += 1
                 yield Message(connection.topic, log_ns, read(raw, connection.msgtype))
+        for topic, count in found.items():
+            if count != self.counts[topic]:
+                raise InputError(
+                    f'{self.path}: {count} messages on {topic}, and its metadata say {self.counts[topic]}; not whole'
+                )
 
     def stamps_ns(self, topic: str) -> tuple[list[int], list[int]]:
         """Log times and header stamps of a topic whose messages begin with a header; the rest of them is not read."""
@@ -95,9 +102,10 @@ def open_bag(path: Path) -> Bag:
             counts = {topic: info.msgcount for topic, info in reader.topics.items()}
             return Bag(path, topics, counts, _custom(reader))
     except InputError as error:
-        if path.suffix != '.mcap' or not _starts_as_mcap(path):
+        files = [path] if path.is_file() else sorted(path.glob('*.mcap'))
+        if len(files) != 1 or files[0].suffix != '.mcap' or not _starts_as_mcap(files[0]):
             raise
-        return _salvaged(path, error)
+        return _salvaged(files[0], error)
 
 
 def _starts_as_mcap(path: Path) -> bool:
@@ -121,10 +129,11 @@ def _reader(path: Path) -> Iterator[Any]:
     except ModuleNotFoundError as error:
         raise SetupError(f'{path}: reading ROS bags needs rosbags: pip install "trialist[ros]"') from error
     module = rosbag1 if path.suffix == '.bag' else rosbag2
+    sqlite_error = importlib.import_module('apsw').Error
     try:
         with module.Reader(path) as reader:
             yield reader
-    except (module.ReaderError, OSError, AssertionError, KeyError, ValueError) as error:
+    except (module.ReaderError, sqlite_error, OSError, AssertionError, KeyError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f'{path}: not readable as a ROS bag ({error})') from error
@@ -132,12 +141,16 @@ def _reader(path: Path) -> Iterator[Any]:
 
 def _deserializer(path: Path, connections: Sequence[Any]) -> Callable[[bytes, str], Any]:
     """How to read the messages of some connections, by the definitions that the bag carries, or the usual ones."""
+    definitions = {(c.msgtype, c.msgdef.format.name, c.msgdef.data) for c in connections}
+    return _reading(path, tuple(sorted(definitions)))
+
+
+def _reading(path: Path, definitions: tuple[tuple[str, str, str], ...]) -> Callable[[bytes, str], Any]:
     from rosbags.serde import SerdeError
     from rosbags.typesys import TypesysError
 
-    definitions = {(c.msgtype, c.msgdef.format.name, c.msgdef.data) for c in connections}
     try:
-        store = _typestore(tuple(sorted(definitions)))
+        store = _typestore(definitions)
     except TypesysError as error:
         raise InputError(f'{path}: a message definition in the bag is broken ({error})') from error
     read = store.deserialize_ros1 if path.suffix == '.bag' else store.deserialize_cdr
@@ -233,5 +246,5 @@ def _streamed(path: Path, topics: Collection[str]) -> Iterator[Message]:
             continue
         if channel.message_encoding != 'cdr':
             raise InputError(f'{path}: {channel.topic} is encoded as {channel.message_encoding!r}; wanted cdr (ROS 2)')
-        store = _typestore(((schema.name, 'MSG', schema.data.decode()),))
-        yield Message(channel.topic, message.log_time, store.deserialize_cdr(message.data, schema.name))
+        read = _reading(path, ((schema.name, 'MSG', schema.data.decode('utf-8', 'replace')),))
+        yield Message(channel.topic, message.log_time, read(message.data, schema.name))

@@ -92,17 +92,23 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         with h5py.File(path, 'r') as file:
             yield file
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, KeyError) as error:
+        if isinstance(error, KeyError) and 'Unable to' not in str(error):  # h5py's word for damage inside
+            raise
         raise InputError(f'{path}: damaged, cut short or not HDF5 ({error})') from error
 
 
 def demo_numbers(file: Any, path: Path) -> tuple[int, ...]:
     """The numbers of the demonstrations, in order."""
     if 'data' not in file:
-        raise InputError(f'{path}: no group "data"; found {", ".join(file) or "nothing"}. Wanted data/demo_<i>')
-    numbers = sorted(int(match[1]) for name in file['data'] if (match := DEMO.fullmatch(name)))
+        raise InputError(
+            f'{path}: no group "data"; found {", ".join(map(_text, file)) or "nothing"}. Wanted data/demo_<i>'
+        )
+    numbers = sorted(int(match[1]) for name in file['data'] if (match := DEMO.fullmatch(_text(name))))
     if not numbers:
-        raise InputError(f'{path}: no data/demo_<i> in it; found {", ".join(list(file["data"])[:5]) or "nothing"}')
+        raise InputError(
+            f'{path}: no data/demo_<i> in it; found {", ".join(map(_text, list(file["data"])[:5])) or "nothing"}'
+        )
     stated = file['data'].attrs.get('num_demos')
     if stated is not None and int(stated) != len(numbers):
         raise InputError(f'{path}: num_demos is {int(stated)}, and {len(numbers)} demonstrations are there; not whole')
@@ -169,7 +175,7 @@ def _rate(facts: Facts, options: ImportOptions, ledger: Ledger) -> float:
 def _assignments(file: Any, number: int, options: ImportOptions, path: Path) -> tuple[Assignment, ...]:
     demo = file[f'data/demo_{number}']
     if 'actions' not in demo:
-        raise InputError(f'{path}: data/demo_{number} has no "actions"; found {", ".join(demo)}')
+        raise InputError(f'{path}: data/demo_{number} has no "actions"; found {", ".join(map(_text, demo))}')
     names = {
         key: tuple(map(str, range(int(np.prod(shape[1:])))))
         for key, shape, dtype in _datasets(demo)

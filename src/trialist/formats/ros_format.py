@@ -329,7 +329,7 @@ class _Reading:
         return {name: values[first:] for name, values in signals.items()}, at_ns[first:]
 
     def _steps(self, bag: Bag, ledger: Ledger) -> NDArray[np.int64]:
-        signal = next(s for s in self.series if self._topic_of(s) == self.plan.steps) if self.series else None
+        signal = next((s for s in self.series if self._topic_of(s) == self.plan.steps), None)
         if signal is None:
             raise InputError(f'{bag.path}: no message on {self.plan.steps}')
         times = self.series[signal].times_ns(stamped=self.stamped)
