@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import filecmp
 import json
 import shutil
 import uuid
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trialist.episodes import Episode, Store, Trajectory
-from trialist.episodes.part import METADATA_KEY, PENDING, parquet_options, write_part, write_table
+from trialist.episodes.part import METADATA_KEY, PENDING, naming_damage, parquet_options, write_part, write_table
 from trialist.episodes.provenance import ImportRecord, Provenance
 from trialist.episodes.schema import EPISODE_SCHEMA, EVENT_SCHEMA, SCHEMA_VERSION, episodes_to_arrow, events_to_arrow
 from trialist.episodes.select import id_hashes
@@ -41,13 +42,15 @@ class Intake:
 
 def import_into(path: Path, imported: Imported, *, command: str = '') -> Intake:
     """Add a source to the store at `path`, which is made if it is not there, and left as it was when anything fails."""
-    is_new = not path.exists()
-    store = Store.open(path) if (path / 'trial.json').exists() else Store.create(path)
+    had_folder, had_store = path.exists(), (path / 'trial.json').exists()
+    store = Store.open(path) if had_store else Store.create(path)
     try:
         return add_recordings(store, imported, command=command)
     except BaseException:
-        if is_new:
+        if not had_store:
             shutil.rmtree(path)
+        if had_folder:
+            path.mkdir(exist_ok=True)
         raise
 
 
@@ -95,7 +98,7 @@ def _take(store: Store, imported: Imported, command: str, fill: Callable[[_Draft
         identity = store.write_provenance(provenance)
         draft.commit(identity)
     except BaseException:
-        draft.discard_media()
+        draft.discard()
         raise
     finally:
         draft.close()
@@ -120,7 +123,8 @@ def describe(imported: Imported, *, command: str = '') -> Provenance:
 def _keys_in(store: Store) -> set[Key]:
     keys: set[Key] = set()
     for part in store.parts():
-        table = pq.read_table(part.path, columns=['episode_id', 'attempt'])
+        with naming_damage(part.path):
+            table = pq.read_table(part.path, columns=['episode_id', 'attempt'])
         keys.update(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
     return keys
 
@@ -185,6 +189,8 @@ class _Draft:
     def _copy(self, name: str, source: Path) -> None:
         target = self.store.path / 'media' / name
         if target.exists():
+            if not filecmp.cmp(source, target, shallow=False):
+                raise StoreError(f'{target} and {source} differ; nothing was added. Rename one of the two')
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         self._media.append(target)
@@ -274,8 +280,9 @@ class _Draft:
             for table in self._tables():
                 writer.write_table(_with_origin(table, provenance_id), row_group_size=65536)
 
-    def discard_media(self) -> None:
-        for path in self._media:
+    def discard(self) -> None:
+        """Remove what was put into the store before the commit that did not come."""
+        for path in (*self._media, *(self.store.path / 'trajectories' / name for name in self._parts)):
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
