@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import io
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,11 +53,15 @@ class EncodedImage:
 
 def decode_pixels(data: bytes, *, channels: int | None, dtype: str, where: str) -> NDArray[Any]:
     """JPEG or PNG bytes as (height, width, channels) of uint8, or uint16 for 16-bit images."""
+    header = jpeg_header(data) if channels == 3 and dtype == 'uint8' else None
+    if header is not None and header[2] in (1, 3):
+        decoded = _decode_jpeg(data)
+        if decoded is not None:
+            return decoded
     try:
         from PIL import Image, UnidentifiedImageError
     except ModuleNotFoundError as error:
         raise SetupError('decoding images needs Pillow: pip install "trialist[vlm]"') from error
-    header = jpeg_header(data) if channels == 3 and dtype == 'uint8' else None
     if header is not None and header[2] == 3:
         try:
             # The decoder alone: opening the file through Pillow's plugin costs a quarter of the time.
@@ -72,6 +78,27 @@ def decode_pixels(data: bytes, *, channels: int | None, dtype: str, where: str) 
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise InputError(f'{where}: the image does not decode ({error})') from error
     return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def _decode_jpeg(data: bytes) -> NDArray[Any] | None:
+    """A colour JPEG by simplejpeg, in less than half of Pillow's time and to the same bits; None where that can't."""
+    decode = _jpeg_decoder()
+    if decode is None:
+        return None
+    try:
+        pixels: NDArray[Any] = decode(data, 'RGB')
+    except ValueError:
+        return None  # damaged, or of a kind that only Pillow handles: it decides, and says why
+    return pixels
+
+
+@functools.cache
+def _jpeg_decoder() -> Callable[[bytes, str], NDArray[Any]] | None:
+    try:
+        found: Callable[[bytes, str], NDArray[Any]] = importlib.import_module('simplejpeg').decode_jpeg
+    except ModuleNotFoundError:
+        return None
+    return found
 
 
 def jpeg_header(data: bytes) -> tuple[int, int, int] | None:

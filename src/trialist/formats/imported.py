@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from trialist.episodes import Episode, Trajectory
+from trialist.episodes import Episode, Provenance, Trajectory
 from trialist.episodes.identity import digest
 from trialist.errors import InputError, UnknownName
 
@@ -130,13 +130,22 @@ def _add(entries: dict[tuple[str, str], int | None], key: tuple[str, str], count
     entries[key] = before if count is None else (before or 0) + count
 
 
+class Clip(Protocol):
+    """Something that is written into media/ as a file of its own."""
+
+    def write(self, target: Path) -> None: ...
+
+
+Media = Path | Clip  # a file of the source that is copied, or something that is written
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
     """One imported rollout: its episode, and its trajectory and media where the source has them."""
 
     episode: Episode
     trajectory: Trajectory | None = None
-    media: Mapping[str, Path] = field(default_factory=dict)  # name in media/ -> the source's file, copied
+    media: Mapping[str, Media] = field(default_factory=dict)  # name in media/ -> what becomes that file
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +171,7 @@ class Imported:
     ledger: Ledger
     guesses: tuple[FieldGuess, ...] = ()
     questions: tuple[Question, ...] = ()
+    origin: Provenance = field(default_factory=Provenance)  # what the source itself says of its making
     tables: Callable[[], Iterator[pa.Table]] | None = None  # the same episodes by whole columns, see `formats.bulk`
     sha256: str = ''  # of the source, where it is not the hash of its files
     resolved: ImportOptions | None = None  # the options with every guess spelled out, for `--save-map`

@@ -23,7 +23,7 @@ from trialist.episodes.schema import EPISODE_SCHEMA, EVENT_SCHEMA, SCHEMA_VERSIO
 from trialist.episodes.select import id_hashes
 from trialist.errors import StoreError
 from trialist.formats.bulk import NotPlainError
-from trialist.formats.imported import Imported, Recording, source_hash
+from trialist.formats.imported import Imported, Media, Recording, source_hash
 
 EPISODES_PER_BATCH = 4096
 TRAJECTORIES_PER_PART = 256
@@ -117,7 +117,7 @@ def describe(imported: Imported, *, command: str = '') -> Provenance:
         dropped=tuple(map(str, imported.ledger.dropped)),
         notes=tuple(imported.ledger.notes),
     )
-    return Provenance(command=command, imported=record)
+    return dataclasses.replace(imported.origin, command=command, imported=record)
 
 
 def _keys_in(store: Store) -> set[Key]:
@@ -186,7 +186,7 @@ class _Draft:
         if len(self._steps) >= TRAJECTORIES_PER_PART or sum(len(t.time_s) for _, t in self._steps) >= STEPS_PER_PART:
             self._write_steps()
 
-    def _copy(self, name: str, source: Path) -> None:
+    def _copy(self, name: str, source: Media) -> None:
         target = self.store.path / 'media' / name
         if target.exists():
             if not filecmp.cmp(source, target, shallow=False):
@@ -194,7 +194,16 @@ class _Draft:
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         self._media.append(target)
-        shutil.copyfile(source, target)
+        # Renamed when whole, so that a killed import leaves no half of a video under a name that counts.
+        draft = target.with_name(f'.{uuid.uuid4().hex}{target.suffix}')
+        try:
+            if isinstance(source, Path):
+                shutil.copyfile(source, draft)
+            else:
+                source.write(draft)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
 
     def _spill(self) -> None:
         if not self._batch:
@@ -284,6 +293,8 @@ class _Draft:
         """Remove what was put into the store before the commit that did not come."""
         for path in (*self._media, *(self.store.path / 'trajectories' / name for name in self._parts)):
             path.unlink(missing_ok=True)
+            if path.parent != self.store.path / 'media' and path.parent.exists() and not any(path.parent.iterdir()):
+                path.parent.rmdir()
 
     def close(self) -> None:
         if self._writer is not None:
