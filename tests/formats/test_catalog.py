@@ -7,15 +7,18 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cli.command import trialist
 
-from trialist.episodes import Store
+from trialist.episodes import Episode, Outcome, Store, Trajectory
 from trialist.errors import InputError, UnknownName
 from trialist.formats.catalog import FORMATS, detect, known_formats, load_format
-from trialist.formats.imported import ImportOptions, Ledger
+from trialist.formats.imported import Imported, ImportOptions, Ledger, Recording
+from trialist.formats.intake import import_into
 
 OUTSIDE = Path(__file__).with_name('outside')
 
@@ -131,6 +134,33 @@ def test_a_folder_of_tables_is_one_source(tmp_path: Path) -> None:
 def test_a_store_is_not_imported_but_merged(tmp_path: Path) -> None:
     Store.create(tmp_path / 's')
     assert 'trialist store merge' in trialist('import', tmp_path / 's', '--to', tmp_path / 't', code=2)
+
+
+def test_a_failed_import_leaves_an_empty_folder_empty(tmp_path: Path) -> None:
+    (tmp_path / 's').mkdir()
+    (tmp_path / 'r.csv').write_text('policy,task,success,time\na,t,1,-3\n')
+    trialist('import', tmp_path / 'r.csv', '--to', tmp_path / 's', code=2)
+    assert list((tmp_path / 's').iterdir()) == []
+
+
+def test_trajectories_and_media_of_a_failed_import_are_removed(tmp_path: Path) -> None:
+    """The store holds an episode; a second source breaks after its first recordings were written."""
+    store = Store.create(tmp_path / 's')
+    store.append([Episode(policy='a', task='t', outcome=Outcome.SUCCESS, seed=1)])
+    before = sorted(p for p in store.path.rglob('*') if p.is_file())
+    (tmp_path / 'v.mp4').write_bytes(b'video')
+
+    def recordings() -> Iterator[Recording]:
+        for seed in range(300):
+            episode = Episode(policy='b', task='t', outcome=Outcome.SUCCESS, seed=seed)
+            steps = Trajectory(time_s=np.array([0.1, 0.2]), reward=np.array([0.0, 1.0]))
+            yield Recording(episode, steps, {'b/v.mp4': tmp_path / 'v.mp4'})
+        raise InputError('the source is damaged')
+
+    broken = Imported(format='x', sources=(), recordings=recordings, ledger=Ledger())
+    with pytest.raises(InputError, match='damaged'):
+        import_into(store.path, broken)
+    assert sorted(p for p in store.path.rglob('*') if p.is_file()) == before
 
 
 def test_a_bad_file_of_a_folder_stops_all_of_it(tmp_path: Path) -> None:

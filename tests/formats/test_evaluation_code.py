@@ -165,6 +165,14 @@ def test_a_folder_of_logs_is_one_source(tmp_path: Path) -> None:
     assert imported.ledger.dropped[0].what == 'readme.md'
 
 
+def test_two_logs_of_one_policy_are_two_runs(tmp_path: Path) -> None:
+    for hour in ('10', '11'):
+        written(tmp_path / f'EVAL-libero_object-openvla-2026_05_12-{hour}_00_00.txt', OPENPI)
+    imported = opened(tmp_path, 'libero-log')
+    assert {e.policy for e in imported.episodes()} == {'openvla', 'openvla@2026_05_12-11_00_00'}
+    assert import_into(tmp_path / 'store', imported).added == 4
+
+
 # --- DROID
 
 
@@ -200,6 +208,10 @@ def test_a_percentage_in_a_droid_file_is_named(tmp_path: Path) -> None:
     message = refused(path, 'openpi-droid', tmp_path, defaults=WHO, answers={'droid-0.01': 'success'})
     assert 'row 1: success is 85, wanted 0 to 1' in message
     assert 'no task is recorded' in refused(path, 'openpi-droid', tmp_path, defaults={'policy': 'x'})
+    whole = written(tmp_path / 'eval_13.csv', DROID)
+    told = {**WHO, 'step_cap': 'many'}
+    message = refused(whole, 'openpi-droid', tmp_path, defaults=told, answers={'droid-0.01': 'success'})
+    assert '--set step_cap=many, wanted a whole number > 0' in message
 
 
 # --- SimplerEnv

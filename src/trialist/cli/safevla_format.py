@@ -42,7 +42,7 @@ class SafevlaFormat:
 
         return Imported(
             format=self.name,
-            sources=tuple(_files(path)) if path.is_dir() else (path,),
+            sources=tuple(sorted(p for p in path.rglob('*') if p.suffix in SUFFIXES)) if path.is_dir() else (path,),
             recordings=recordings,
             ledger=ledger,
         )

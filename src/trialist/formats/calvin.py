@@ -20,6 +20,7 @@ from trialist.formats.imported import (
     check_settable,
     placed,
     refuse_unused,
+    whole_option,
 )
 from trialist.formats.peek import head_of
 from trialist.formats.rows import load_json
@@ -46,7 +47,7 @@ class CalvinFormat:
         document = load_json(path)
         if not isinstance(document, dict) or not document:
             raise InputError(f'{path}: wanted an object with an entry per checkpoint')
-        trials = _whole(path, options.defaults.get('trials', str(SEQUENCES)))
+        trials = whole_option(options, 'trials') or SEQUENCES
         policy = options.defaults.get('policy') or path.resolve().parent.name
         names = {epoch: policy if len(document) == 1 else f'{policy}@{epoch}' for epoch in document}
         counts = {epoch: completed_counts(path, epoch, values, trials) for epoch, values in document.items()}
@@ -66,12 +67,6 @@ class CalvinFormat:
 
 
 CALVIN = CalvinFormat()
-
-
-def _whole(path: Path, text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) <= 1_000_000:
-        raise InputError(f'{path}: --set trials={text}, wanted the number of sequences')
-    return int(text)
 
 
 def completed_counts(path: Path, epoch: str, values: Any, trials: int) -> list[int]:

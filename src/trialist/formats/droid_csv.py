@@ -21,6 +21,7 @@ from trialist.formats.imported import (
     check_settable,
     placed,
     refuse_unused,
+    whole_option,
 )
 from trialist.formats.outcome import Caps
 from trialist.formats.peek import head_of
@@ -109,7 +110,7 @@ def _episode(cells: list[Any], options: ImportOptions, *, rate: float, source: s
     if score == 0.01 and hundredth == 'success':
         score = 1.0
     steps = parse_whole('duration', cells[1], decimal_comma=False)
-    cap = int(options.defaults['step_cap']) if 'step_cap' in options.defaults else None
+    cap = whole_option(options, 'step_cap')
     success = score == 1.0
     failed = Outcome.TIMEOUT if cap is not None and steps >= cap else Outcome.FAILURE
     return Episode(

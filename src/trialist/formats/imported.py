@@ -234,3 +234,13 @@ def check_settable(options: ImportOptions, name: str, fields: Sequence[str]) -> 
 def placed(episode: Episode, *place: str | int | None) -> Episode:
     """The episode with an id made from its place in the source, for want of a start state that tells it apart."""
     return episode.replace(episode_id=digest([episode.episode_id, *place]))
+
+
+def whole_option(options: ImportOptions, name: str) -> int | None:
+    """A whole number > 0 that the user set, or None."""
+    text = options.defaults.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or not 0 < int(text) < 2**31:
+        raise InputError(f'--set {name}={text}, wanted a whole number > 0')
+    return int(text)

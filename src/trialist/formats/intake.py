@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trialist.episodes import Episode, Store, Trajectory
-from trialist.episodes.part import METADATA_KEY, PENDING, parquet_options, write_part, write_table
+from trialist.episodes.addition import Addition
+from trialist.episodes.part import naming_damage
 from trialist.episodes.provenance import ImportRecord, Provenance
-from trialist.episodes.schema import EPISODE_SCHEMA, EVENT_SCHEMA, SCHEMA_VERSION, episodes_to_arrow, events_to_arrow
+from trialist.episodes.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
 from trialist.episodes.select import id_hashes
 from trialist.errors import StoreError
 from trialist.formats.bulk import NotPlainError
-from trialist.formats.imported import Imported, Media, Recording, source_hash
+from trialist.formats.imported import Imported, Recording, source_hash
 
 EPISODES_PER_BATCH = 4096
 TRAJECTORIES_PER_PART = 256
@@ -41,13 +41,15 @@ class Intake:
 
 def import_into(path: Path, imported: Imported, *, command: str = '') -> Intake:
     """Add a source to the store at `path`, which is made if it is not there, and left as it was when anything fails."""
-    is_new = not path.exists()
-    store = Store.open(path) if (path / 'trial.json').exists() else Store.create(path)
+    had_folder, had_store = path.exists(), (path / 'trial.json').exists()
+    store = Store.open(path) if had_store else Store.create(path)
     try:
         return add_recordings(store, imported, command=command)
     except BaseException:
-        if is_new:
+        if not had_store:
             shutil.rmtree(path)
+        if had_folder:
+            path.mkdir(exist_ok=True)
         raise
 
 
@@ -79,14 +81,14 @@ def _by_row(draft: _Draft, imported: Imported, there: set[Key]) -> int:
             _note_again(key, recording.episode, same)
         else:
             draft.add(recording)
-    _check_same(draft.store, same)
+    _check_same(draft.addition.store, same)
     if draft.count:
         draft.check_ids()
     return len(same)
 
 
 def _take(store: Store, imported: Imported, command: str, fill: Callable[[_Draft], int]) -> Intake:
-    draft = _Draft(store)
+    draft = _Draft(Addition(store))
     try:
         same = fill(draft)
         if not draft.count:
@@ -95,7 +97,7 @@ def _take(store: Store, imported: Imported, command: str, fill: Callable[[_Draft
         identity = store.write_provenance(provenance)
         draft.commit(identity)
     except BaseException:
-        draft.discard_media()
+        draft.addition.discard()
         raise
     finally:
         draft.close()
@@ -120,7 +122,8 @@ def describe(imported: Imported, *, command: str = '') -> Provenance:
 def _keys_in(store: Store) -> set[Key]:
     keys: set[Key] = set()
     for part in store.parts():
-        table = pq.read_table(part.path, columns=['episode_id', 'attempt'])
+        with naming_damage(part.path):
+            table = pq.read_table(part.path, columns=['episode_id', 'attempt'])
         keys.update(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
     return keys
 
@@ -157,15 +160,14 @@ def _check_same(store: Store, same: dict[Key, int]) -> None:
 
 @dataclass(slots=True)
 class _Draft:
-    """Episodes on their way: batches spilled to a file of their own, trajectories in parts that nobody names yet."""
+    """Episodes on their way: batches spilled to a file of their own, trajectories and media handed on at once."""
 
-    store: Store
+    addition: Addition
     count: int = 0
     _batch: list[Episode] = field(default_factory=list)
     _steps: list[tuple[Key, Trajectory]] = field(default_factory=list)
-    _parts: list[str] = field(default_factory=list)
+    _n_steps: int = 0
     _events: list[pa.Table] = field(default_factory=list)
-    _media: list[Path] = field(default_factory=list)
     _path: Path | None = None
     _writer: pa.ipc.RecordBatchStreamWriter | None = None
 
@@ -175,29 +177,15 @@ class _Draft:
         self._batch.append(episode)
         if recording.trajectory is not None:
             self._steps.append((episode.key, recording.trajectory))
+            self._n_steps += len(recording.trajectory.time_s)
         for name, source in recording.media.items():
-            self._copy(name, source)
+            self.addition.add_media(
+                name, partial(shutil.copyfile, source) if isinstance(source, Path) else source.write
+            )
         if len(self._batch) >= EPISODES_PER_BATCH:
             self._spill()
-        if len(self._steps) >= TRAJECTORIES_PER_PART or sum(len(t.time_s) for _, t in self._steps) >= STEPS_PER_PART:
+        if len(self._steps) >= TRAJECTORIES_PER_PART or self._n_steps >= STEPS_PER_PART:
             self._write_steps()
-
-    def _copy(self, name: str, source: Media) -> None:
-        target = self.store.path / 'media' / name
-        if target.exists():
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        self._media.append(target)
-        # Renamed when whole, so that a killed import leaves no half of a video under a name that counts.
-        draft = target.with_name(f'.{uuid.uuid4().hex}{target.suffix}')
-        try:
-            if isinstance(source, Path):
-                shutil.copyfile(source, draft)
-            else:
-                source.write(draft)
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
 
     def _spill(self) -> None:
         if not self._batch:
@@ -215,16 +203,15 @@ class _Draft:
 
     def _write_spill(self, table: pa.Table) -> None:
         if self._writer is None:
-            pending = self.store.path / PENDING
-            pending.mkdir(exist_ok=True)
-            self._path = pending / f'{uuid.uuid4().hex}.arrows'
+            self._path = self.addition.spill_path()
             self._writer = pa.ipc.new_stream(str(self._path), table.schema)
         self._writer.write_table(table)
 
     def _write_steps(self) -> None:
         if self._steps:
-            self._parts.append(self.store.write_trajectories(self._steps))
+            self.addition.add_trajectories(self._steps)
             self._steps.clear()
+            self._n_steps = 0
 
     def repeated(self) -> set[Key]:
         """The keys that several episodes of the source have: 8 bytes per episode find suspects, then text decides."""
@@ -270,24 +257,7 @@ class _Draft:
 
     def commit(self, provenance_id: str) -> None:
         events = pa.concat_tables(self._events).unify_dictionaries() if self._events else EVENT_SCHEMA.empty_table()
-        version = {'schema_version': SCHEMA_VERSION}
-        name = ''
-        if events.num_rows:
-            name = write_part(self.store.path, 'events', lambda p: write_table(events, p, metadata=version))
-        meta = {**version, 'n_events': events.num_rows, 'events': name, 'trajectories': self._parts, 'replaces': []}
-        write_part(self.store.path, 'episodes', lambda path: self._write(path, meta, provenance_id))
-
-    def _write(self, path: Path, meta: dict[str, object], provenance_id: str) -> None:
-        schema = EPISODE_SCHEMA.with_metadata({METADATA_KEY: json.dumps(meta).encode()})
-        with pq.ParquetWriter(path, schema, **parquet_options(schema)) as writer:
-            for table in self._tables():
-                writer.write_table(_with_origin(table, provenance_id), row_group_size=65536)
-
-    def discard_media(self) -> None:
-        for path in self._media:
-            path.unlink(missing_ok=True)
-            if path.parent != self.store.path / 'media' and path.parent.exists() and not any(path.parent.iterdir()):
-                path.parent.rmdir()
+        self.addition.finish((_with_origin(table, provenance_id) for table in self._tables()), events)
 
     def close(self) -> None:
         if self._writer is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,16 +64,16 @@ class LiberoLogFormat:
             for file in listed(path):
                 if file not in files:
                     ledger.drop(f'{file.name}', None, why='no log of a LIBERO run')
-        source = options.source_name(path)
+        source, policies = options.source_name(path), _policies(files, options, ledger)
 
         def recordings() -> Iterator[Recording]:
             for file in files:
-                for episode in _episodes(file, options, ledger, source):
+                for episode in _episodes(file, policies[file], options, ledger, source=source):
                     ledger.keep(f'episodes: {episode.outcome.value}')
                     yield Recording(episode)
             ledger.note('the log holds no steps and no times, so nothing is timed')
 
-        guesses = [FieldGuess('policy', file.name, _policy(file, options)) for file in files]
+        guesses = [FieldGuess('policy', file.name, policies[file]) for file in files]
         return Imported(
             format=self.name, sources=tuple(files), recordings=recordings, ledger=ledger, guesses=tuple(guesses)
         )
@@ -97,6 +97,20 @@ def _policy(file: Path, options: ImportOptions) -> str:
     return '--'.join(filter(None, [named['family'], named['note']])) if named else file.stem
 
 
+def _policies(files: Sequence[Path], options: ImportOptions, ledger: Ledger) -> dict[Path, str]:
+    """The policy of each file; a second log of the same policy and suite is a run of its own."""
+    named: dict[Path, str] = {}
+    seen: set[tuple[str, str]] = set()
+    for file in files:
+        policy, suite, matched = _policy(file, options), _suite_of_name(file), NAME.match(file.stem)
+        if suite and (policy, suite) in seen:
+            policy = f'{policy}@{matched["date"] if matched else file.stem}'
+            ledger.note(f'{file.name}: a further run of the same policy and suite; it is kept apart as {policy}')
+        seen.add((policy, suite))
+        named[file] = policy
+    return named
+
+
 @dataclass(slots=True)
 class _State:
     """Where in the log the parser is; totals are the log's own running counters."""
@@ -112,9 +126,8 @@ class _State:
     seen: set[tuple[str, int]] = field(default_factory=set)
 
 
-def _episodes(file: Path, options: ImportOptions, ledger: Ledger, source: str) -> Iterator[Episode]:
+def _episodes(file: Path, policy: str, options: ImportOptions, ledger: Ledger, *, source: str) -> Iterator[Episode]:
     state = _State(suite=_suite_of_name(file))
-    policy = _policy(file, options)
     try:
         with file.open(encoding='utf-8', errors='strict') as stream:
             for number, line in enumerate(stream, start=1):

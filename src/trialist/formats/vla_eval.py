@@ -29,6 +29,7 @@ from trialist.formats.imported import (
     check_settable,
     placed,
     refuse_unused,
+    whole_option,
 )
 from trialist.formats.peek import head_of, listed
 from trialist.formats.rows import load_json
@@ -318,8 +319,9 @@ def _rate(run: _Run, options: ImportOptions) -> float | None:
 
 
 def _step_cap(run: _Run, options: ImportOptions) -> int | None:
-    if 'step_cap' in options.defaults:
-        return int(options.defaults['step_cap'])
+    told = whole_option(options, 'step_cap')
+    if told is not None:
+        return told
     declared = _mapping(run.meta.get('config')).get('max_steps')
     suite = _suite(run.meta)
     return int(declared) if declared else LIBERO_STEP_CAPS.get(suite) if suite else None
