@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test setup check study grid bench generated lock system peers clean
+.PHONY: demo test test-peers setup check study grid bench generated lock system peers clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -18,6 +18,11 @@ check: $(STAMP)
 	$(BIN)/ruff check src tests bench tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Against programs whose environments take gigabytes, such as LeRobot with torch.
+test-peers: $(STAMP)
+	@$(BIN)/python tools/peer_environments.py lerobot > /dev/null
+	$(BIN)/python -m pytest -m peers
 
 study: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study

@@ -29,6 +29,11 @@ def test_the_command_reference_is_that_of_the_commands() -> None:
     assert written == tool('cli_reference').reference(), 'run: python tools/cli_reference.py > docs/reference/cli.md'
 
 
+def test_the_shown_imports_are_what_the_command_prints() -> None:
+    written = (ROOT / 'docs' / 'reference' / 'import-examples.md').read_text(encoding='utf-8')
+    assert written == tool('import_examples').page(), 'run: sh tools/regenerate.sh'
+
+
 def test_every_verb_has_an_example() -> None:
     text = (ROOT / 'docs' / 'reference' / 'cli.md').read_text(encoding='utf-8')
     for section in re.split(r'^## ', text, flags=re.MULTILINE)[1:]:

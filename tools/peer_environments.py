@@ -1,6 +1,6 @@
 """Make the isolated environments of outside programs that trialist is tested against, where they are missing.
 
-python tools/peer_environments.py [NAME ...]     all of them by default; prints each one's interpreter
+python tools/peer_environments.py [NAME ...]     all but the large ones by default; prints each one's interpreter
 
 They need packages that can't live beside ours (openpi-client wants numpy 1). Each lies in .peers/NAME, or in the folder
 that TRIALIST_PEERS names.
@@ -17,7 +17,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # openpi-client 0.1.2 imports typing_extensions and does not ask for it.
-PEERS = {'openpi': ('openpi-client==0.1.2', 'typing-extensions==4.15.0')}
+PEERS = {
+    'openpi': ('openpi-client==0.1.2', 'typing-extensions==4.15.0'),
+    'vla-eval': ('vla-eval==0.8.0', 'pillow==12.0.0'),
+    'lerobot': (
+        'torch==2.13.0', 'torchvision==0.28.0', 'datasets==4.1.1', 'huggingface-hub==0.35.3', 'av==15.1.0',
+        'pandas==2.3.3', 'pillow==12.0.0', 'packaging==25.0', 'setuptools==80.9.0', 'draccus==0.10.0', 'einops==0.8.2',
+        'jsonlines==4.0.0', 'deepdiff==8.6.1', 'opencv-python-headless==4.12.0.88', 'imageio==2.37.2',
+        'termcolor==3.3.0', 'gymnasium==1.2.3', 'accelerate==1.12.0', 'pyserial==3.5', 'numpy==2.2.6',
+    ),
+}  # fmt: skip
+# Installed last and without what they ask for: lerobot 0.4.4 wants an older torch, and runs on this one.
+ALONE = {'lerobot': ('lerobot==0.4.4',)}
+# Too large for every test run: made by `make test-peers`.
+LARGE = ('lerobot',)
 
 
 def peer_folder() -> Path:
@@ -32,20 +45,28 @@ def make_peer(name: str) -> Path:
     with (folder.parent / f'.{name}.lock').open('w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         python = folder / 'bin' / 'python'
-        complete, wanted = folder / '.complete', '\n'.join(PEERS[name])
+        alone = ALONE.get(name, ())
+        complete, wanted = folder / '.complete', '\n'.join((*PEERS[name], *alone))
         if not complete.exists() or complete.read_text() != wanted:
             venv.create(folder, with_pip=True, clear=True)
-            command = [str(python), '-m', 'pip', 'install', '-q', '--disable-pip-version-check', *PEERS[name]]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=900)
+            install(python, *PEERS[name])
+            if alone:
+                install(python, '--no-deps', *alone)
             complete.write_text(wanted)
     return python
+
+
+def install(python: Path, *arguments: str) -> None:
+    """Run pip in an environment."""
+    command = [str(python), '-m', 'pip', 'install', '-q', '--disable-pip-version-check', *arguments]
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=900)
 
 
 def main() -> None:
     unknown = set(sys.argv[1:]) - set(PEERS)
     if unknown:
         raise SystemExit(f'no peer named {", ".join(sorted(unknown))}; known: {", ".join(PEERS)}')
-    for name in sys.argv[1:] or PEERS:
+    for name in sys.argv[1:] or [name for name in PEERS if name not in LARGE]:
         print(make_peer(name))
 
 

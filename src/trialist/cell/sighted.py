@@ -236,6 +236,8 @@ def _view(observation: Observation, name: str) -> RgbdView:
     if name not in observation.depth_m or name not in observation.cameras:
         raise InputError(f'camera {name} gives no depth or calibration; a sighted policy needs both')
     camera = observation.cameras[name]
+    if camera.intrinsics_px is None or camera.world_from_camera is None:
+        raise InputError(f'camera {name} has no calibration; a sighted policy needs one')
     depth = np.asarray(observation.depth_m[name], dtype=np.float64)
     return RgbdView(name, observation.images[name], depth, camera.intrinsics_px, camera.world_from_camera)
 

@@ -24,6 +24,7 @@ VERBS: dict[str, tuple[str, str]] = {
     'watch': ('trialist.cli.watch:watch', 'Say when a running trial may stop.'),
     'close': ('trialist.cli.close:close', 'Unblind a trial, once.'),
     'import': ('trialist.cli.importing:import_source', 'Import rollouts, whoever wrote them.'),
+    'export': ('trialist.cli.exporting:export', 'Write a store in another format.'),
     'store': ('trialist.cli.store:store_app', 'Look at a store, check it, correct it.'),
     'score': ('trialist.cli.score:score', 'Score every policy by time to success.'),
     'compare': ('trialist.cli.compare:compare', 'Compare two policies, or all pairs.'),

@@ -129,9 +129,8 @@ def _refuse_unanswered(path: Path, imported: Imported, options: ImportOptions) -
 
 
 def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) -> None:
-    from trialist.cli.import_account import account_tables, guess_table
+    from trialist.cli.import_account import account_tables, guess_table, preview_table
     from trialist.formats.intake import import_into
-    from trialist.show.record import episode_table
 
     guess = [guess_table(imported)] if imported.guesses else []
     if dry_run or to is None:
@@ -140,8 +139,7 @@ def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) 
         for count, episode in enumerate(imported.episodes(), start=1):  # noqa: B007 - the last count is shown
             if len(first) < ROWS_SHOWN:
                 first.append(episode)
-        shown = episode_table(first, title=f'{count:,} episodes, the first {len(first)}')
-        print_tables([*guess, shown, *account_tables(imported)], form)
+        print_tables([*guess, preview_table(first, count=count), *account_tables(imported)], form)
         return
     if form == 'text' and guess:
         print_tables(guess, form)
@@ -166,7 +164,7 @@ def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:
     """`['policy=ckpt']` as a mapping."""
     from trialist.errors import InputError
 
-    wanted = {'--map': 'FIELD=COLUMN', '--set': 'FIELD=VALUE', '--answer': 'KEY=CHOICE'}[option]
+    wanted = {'--map': 'FIELD=COLUMN', '--set': 'FIELD=VALUE', '--answer': 'KEY=CHOICE'}.get(option, 'NAME=VALUE')
     parsed = {}
     for pair in pairs or []:
         name, separator, value = pair.partition('=')

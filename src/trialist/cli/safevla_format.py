@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from trialist.errors import InputError
 from trialist.formats.imported import CERTAIN, LIKELY, Imported, ImportOptions, Ledger, Recording, refuse_unused
+from trialist.formats.peek import head_of
 
 SUFFIXES = ('.json', '.jsonl', '.npz')
 
@@ -18,12 +20,10 @@ class SafevlaFormat:
     summary = 'SafeVLA-Bench trajectory records: .json, .jsonl, .npz, or a folder of them'
 
     def recognise(self, path: Path) -> float | None:
-        from trialist.safety.safevla import is_safevla
-
         if path.is_dir():
             files = _files(path)
-            return LIKELY if files and all(is_safevla(file) for file in files[:20]) else None
-        return CERTAIN if path.suffix in SUFFIXES and is_safevla(path) else None
+            return LIKELY if files and all(map(_is_record, files[:20])) else None
+        return CERTAIN if path.suffix in SUFFIXES and path.is_file() and _is_record(path) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
         from trialist.safety.safevla import from_safevla
@@ -42,10 +42,23 @@ class SafevlaFormat:
 
         return Imported(
             format=self.name,
-            sources=tuple(_files(path)) if path.is_dir() else (path,),
+            sources=tuple(sorted(p for p in path.rglob('*') if p.suffix in SUFFIXES)) if path.is_dir() else (path,),
             recordings=recordings,
             ledger=ledger,
         )
+
+
+def _is_record(path: Path) -> bool:
+    from trialist.safety.safevla import RECORD_FIELDS, is_safevla
+
+    if path.suffix != '.npz':
+        # The whole file is parsed only where its beginning speaks for it.
+        return b'"episode_id"' in head_of(path) and is_safevla(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {f'{name}.npy' for name in RECORD_FIELDS} <= set(archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        return False
 
 
 def _files(folder: Path) -> list[Path]:

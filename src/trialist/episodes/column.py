@@ -306,8 +306,8 @@ def scene_to_json(trajectory: Trajectory) -> dict[str, Any]:
         'cameras': [
             {
                 'name': c.name,
-                'intrinsics_px': np.asarray(c.intrinsics_px, dtype=float).tolist(),
-                'world_from_camera': np.asarray(c.world_from_camera, dtype=float).tolist(),
+                'intrinsics_px': _listed(c.intrinsics_px),
+                'world_from_camera': _listed(c.world_from_camera),
                 'width_px': c.width_px,
                 'height_px': c.height_px,
                 'video': c.video,
@@ -318,14 +318,22 @@ def scene_to_json(trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
+def _listed(values: NDArray[Any] | None) -> Any:
+    return None if values is None else np.asarray(values, dtype=float).tolist()
+
+
+def _unlisted(values: Any) -> NDArray[Any] | None:
+    return None if values is None else np.array(values)
+
+
 def scene_from_json(values: Mapping[str, Any]) -> Scene:
     """The inverse of `scene_to_json`."""
     cameras = tuple(
         Camera(
             **{
                 **c,
-                'intrinsics_px': np.array(c['intrinsics_px']),
-                'world_from_camera': np.array(c['world_from_camera']),
+                'intrinsics_px': _unlisted(c['intrinsics_px']),
+                'world_from_camera': _unlisted(c['world_from_camera']),
             }
         )
         for c in values['cameras']

@@ -68,11 +68,11 @@ class Contacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Camera:
-    """A calibrated camera: 3x3 intrinsics in pixels, 4x4 world-from-camera, and its recorded files if any."""
+    """A camera: 3x3 intrinsics in pixels and 4x4 world-from-camera where it was calibrated, and its files if any."""
 
     name: str
-    intrinsics_px: FloatArray
-    world_from_camera: FloatArray
+    intrinsics_px: FloatArray | None
+    world_from_camera: FloatArray | None
     width_px: int
     height_px: int
     video: str = ''  # relative to the store's media folder

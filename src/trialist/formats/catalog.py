@@ -13,6 +13,20 @@ from trialist.formats.imported import Format, Imported, ImportOptions
 FORMATS = Catalog(
     'format',
     {
+        'calvin': 'trialist.formats.calvin:CALVIN',
+        'folder': 'trialist.formats.folder:FOLDER',
+        'inspect': 'trialist.formats.inspect_log:INSPECT_LOG',
+        'lerobot': 'trialist.formats.lerobot_format:LEROBOT',
+        'lerobot-eval': 'trialist.formats.lerobot_eval:LEROBOT_EVAL',
+        'libero-log': 'trialist.formats.libero_log:LIBERO_LOG',
+        'libero-plus': 'trialist.formats.libero_plus:LIBERO_PLUS',
+        'openpi-droid': 'trialist.formats.droid_csv:DROID_CSV',
+        'positronic': 'trialist.formats.positronic:POSITRONIC',
+        'rlds': 'trialist.formats.rlds_format:RLDS',
+        'robomimic': 'trialist.formats.hdf5_format:ROBOMIMIC_FORMAT',
+        'ros': 'trialist.formats.ros_format:ROS',
+        'score-matrix': 'trialist.formats.score_matrix:SCORE_MATRIX',
+        'simpler-env': 'trialist.formats.simpler_env:SIMPLER_ENV',
         'table': 'trialist.formats.table:TABLE',
         'vla-eval': 'trialist.formats.vla_eval:VLA_EVAL',
     },
@@ -58,6 +72,8 @@ def detect(path: Path, extra: Sequence[Format] = ()) -> Format:
     """The format of a file or folder by its content; InputError lists what could be read where nothing fits."""
     if not path.exists():
         raise InputError(f'{path}: no such file or folder')
+    if (path / 'trial.json').is_file():
+        raise InputError(f'{path}: already a store; `trialist store merge` brings one store into another')
     found = candidates(path, extra)
     if not found:
         kind = 'folder' if path.is_dir() else 'file'

@@ -96,11 +96,14 @@ def _clock(text: str) -> float | None:
     return None if spelled is None else int(spelled[1]) * 60 + float(spelled[2].replace(',', '.'))
 
 
-def parse_seconds(name: str, value: Any, *, scale: float, decimal_comma: bool) -> float:
-    """A cell of time in seconds; a unit in the cell wins over the unit of the column (`scale`)."""
+def parse_seconds(name: str, value: Any, *, scale: float, decimal_comma: bool, clock: float = 1.0) -> float:
+    """A cell of time in seconds; a unit in the cell wins over the unit of the column (`scale`).
+
+    `clock` scales times of day, which is what a spreadsheet makes of `1:23`.
+    """
     found = _quantity(name, value, decimal_comma, 'seconds, such as 83.5 or 1:23')
     if found.unit in ('', 'clock', 'time'):
-        return found.value * (scale if found.unit == '' else 1.0)
+        return found.value * {'': scale, 'clock': 1.0, 'time': clock}[found.unit]
     if found.unit not in UNITS:
         raise RecordError(f'{name} is {short(value)}, wanted seconds, such as 83.5, 12 s or 1:23')
     return found.value * UNITS[found.unit]

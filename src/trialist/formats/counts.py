@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from trialist.episodes.episode import Episode, Outcome
+from trialist.episodes.episode import Outcome
 from trialist.errors import RecordError
 from trialist.formats.cell import parse_share, short
 
@@ -15,8 +15,8 @@ TIMED = ('duration_s', 'steps', 'seed', 'instance', 'time_cap_s', 'step_cap', 's
 LABEL = {'from': 'counts'}
 
 
-def expand_counts(values: dict[str, Any]) -> Iterator[Episode]:
-    """One episode per trial, labelled from=counts; without seed, instance or time, which a count does not hold."""
+def expand_counts(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The values of one episode per trial, labelled from=counts; a count holds no seed, no instance and no time."""
     trials = values.get('trials')
     if trials is None:
         raise RecordError('trials is empty, wanted how many episodes there were')
@@ -31,7 +31,7 @@ def expand_counts(values: dict[str, Any]) -> Iterator[Episode]:
     for number in range(trials):
         is_success = number < successes
         outcome = Outcome.SUCCESS if is_success else Outcome.FAILURE
-        yield Episode(**shared, outcome=outcome, success=is_success, labels=labels)
+        yield {**shared, 'outcome': outcome, 'success': is_success, 'labels': labels}
 
 
 def _successes(values: dict[str, Any], trials: int) -> int:

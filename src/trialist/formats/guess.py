@@ -91,6 +91,7 @@ class ColumnMap:
     scale: Mapping[str, float] = field(default_factory=dict)  # field -> seconds, or share, per unit
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    is_share: bool = False  # scores are shares of 1
 
     def without(self, names: Iterable[str]) -> ColumnMap:
         """The map with the columns of these fields as labels."""
@@ -162,10 +163,16 @@ def _first_fit(header: Sequence[str], name: str, *, taken: set[str]) -> str | No
     for synonym in SYNONYMS.get(name, (name,)):
         fitting = [c for c in free if _fits(normal(c), synonym, name)]
         # A nested key by its last part, the shortest path first.
-        fitting += sorted((c for c in free if '.' in c and _fits(normal(c.rpartition('.')[2]), synonym, name)), key=len)
+        fitting += sorted((c for c in free if any(_fits(t, synonym, name) for t in _tails(c))), key=len)
         if fitting:
             return fitting[0]
     return None
+
+
+def _tails(column: str) -> list[str]:
+    """The last two parts of a dotted path joined, and the last alone."""
+    parts = column.split('.')
+    return [normal('_'.join(parts[-2:])), normal(parts[-1])] if len(parts) > 1 else []
 
 
 def _fits(plain: str, synonym: str, name: str) -> bool:
@@ -194,7 +201,21 @@ def fit_to_cells(guessed: ColumnMap, cells: Mapping[str, Sequence[Any]], *, sure
     fitted = guessed.without(misfits)
     if 'success' in fitted.columns and 'success' not in sure:
         fitted = _success_as_score(fitted, cells[fitted.columns['success']])
+    if 'score' in fitted.columns and not fitted.is_share:
+        fitted = _score_as_share(fitted, cells[fitted.columns['score']])
     return fitted
+
+
+def _score_as_share(guessed: ColumnMap, values: Sequence[Any]) -> ColumnMap:
+    """Percentages are shares of 1; so are the cells of a column that is headed as percentages and never exceeds 1."""
+    numbers = [parse_quantity(value, decimal_comma=True) for value in values]
+    has_sign, is_headed = any(n.unit == '%' for n in numbers), guessed.scale.get('score') == 0.01
+    if is_headed and not has_sign and numbers and max(n.value for n in numbers) <= 1:
+        column = guessed.columns['score']
+        note = f'column {column!r} is headed as percentages and never exceeds 1, so its cells are read as shares of 1'
+        scale = {name: s for name, s in guessed.scale.items() if name != 'score'}
+        return replace(guessed, scale=scale, notes=(*guessed.notes, note), is_share=True)
+    return replace(guessed, is_share=has_sign or is_headed)
 
 
 def _all_parse(name: str, values: Sequence[Any]) -> bool:
@@ -230,7 +251,7 @@ def _success_as_score(guessed: ColumnMap, values: Sequence[Any]) -> ColumnMap:
     note = f'column {column!r} holds degrees of success, so it is read as a score from 0 to 1'
     scale = {**guessed.scale, **({'score': 0.01} if is_percent else {})}
     columns = {('score' if name == 'success' else name): c for name, c in guessed.columns.items()}
-    return replace(guessed, columns=columns, scale=scale, notes=(*guessed.notes, note))
+    return replace(guessed, columns=columns, scale=scale, notes=(*guessed.notes, note), is_share=True)
 
 
 def sample_cells(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:

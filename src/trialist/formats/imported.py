@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from trialist.episodes import Episode, Trajectory
+from trialist.episodes import Episode, Provenance, Trajectory
+from trialist.episodes.identity import digest
 from trialist.errors import InputError, UnknownName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CERTAIN = 1.0  # names or tables that nobody else writes
 LIKELY = 0.6  # the right fields, which others might have too
@@ -93,6 +97,25 @@ class Ledger:
         if text not in self.hints:
             self.hints.append(text)
 
+    def add(self, other: Ledger) -> None:
+        """Take over another account."""
+        for entry in other.kept:
+            self.keep(entry.what, entry.count, why=entry.why)
+        for entry in other.dropped:
+            self.drop(entry.what, entry.count, why=entry.why)
+        for text in other.notes:
+            self.note(text)
+        for text in other.hints:
+            self.hint(text)
+
+    def copy(self) -> Ledger:
+        """The account as it stands."""
+        return Ledger(dict(self._kept), dict(self._dropped), list(self.notes), list(self.hints))
+
+    def restore(self, before: Ledger) -> None:
+        """Forget what was counted since; notes and hints stay, since each is there once."""
+        self._kept, self._dropped = dict(before._kept), dict(before._dropped)
+
     @property
     def kept(self) -> tuple[Entry, ...]:
         return tuple(Entry(what, count, why) for (what, why), count in self._kept.items())
@@ -107,13 +130,22 @@ def _add(entries: dict[tuple[str, str], int | None], key: tuple[str, str], count
     entries[key] = before if count is None else (before or 0) + count
 
 
+class Clip(Protocol):
+    """Something that is written into media/ as a file of its own."""
+
+    def write(self, target: Path) -> None: ...
+
+
+Media = Path | Clip  # a file of the source that is copied, or something that is written
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
     """One imported rollout: its episode, and its trajectory and media where the source has them."""
 
     episode: Episode
     trajectory: Trajectory | None = None
-    media: Mapping[str, Path] = field(default_factory=dict)  # name in media/ -> the source's file, copied
+    media: Mapping[str, Media] = field(default_factory=dict)  # name in media/ -> what becomes that file
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +171,19 @@ class Imported:
     ledger: Ledger
     guesses: tuple[FieldGuess, ...] = ()
     questions: tuple[Question, ...] = ()
+    origin: Provenance = field(default_factory=Provenance)  # what the source itself says of its making
+    tables: Callable[[], Iterator[pa.Table]] | None = None  # the same episodes by whole columns, see `formats.bulk`
+    sha256: str = ''  # of the source, where it is not the hash of its files
     resolved: ImportOptions | None = None  # the options with every guess spelled out, for `--save-map`
+
+    def __post_init__(self) -> None:
+        opened, read = self.ledger.copy(), self.recordings
+
+        def from_the_start() -> Iterator[Recording]:
+            self.ledger.restore(opened)
+            yield from read()
+
+        object.__setattr__(self, 'recordings', from_the_start)
 
     def episodes(self) -> Iterator[Episode]:
         """The episodes alone."""
@@ -178,3 +222,25 @@ def refuse_unused(options: ImportOptions, *, name: str, takes: tuple[str, ...]) 
     for attribute, flag in flags.items():
         if attribute not in takes and getattr(options, attribute):
             raise InputError(f'{flag} means nothing for {name}; leave it out')
+
+
+def check_settable(options: ImportOptions, name: str, fields: Sequence[str]) -> None:
+    """Refuse to set what the source itself records."""
+    unknown = sorted(options.defaults.keys() - set(fields))
+    if unknown:
+        raise InputError(f'{name} take --set {", ".join(fields)}; found {", ".join(unknown)}')
+
+
+def placed(episode: Episode, *place: str | int | None) -> Episode:
+    """The episode with an id made from its place in the source, for want of a start state that tells it apart."""
+    return episode.replace(episode_id=digest([episode.episode_id, *place]))
+
+
+def whole_option(options: ImportOptions, name: str) -> int | None:
+    """A whole number > 0 that the user set, or None."""
+    text = options.defaults.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or not 0 < int(text) < 2**31:
+        raise InputError(f'--set {name}={text}, wanted a whole number > 0')
+    return int(text)

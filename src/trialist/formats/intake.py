@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
-import uuid
-from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from trialist.episodes import Episode, Store, Trajectory
-from trialist.episodes.part import METADATA_KEY, PENDING, parquet_options, write_part, write_table
+from trialist.episodes.addition import Addition
+from trialist.episodes.part import naming_damage
 from trialist.episodes.provenance import ImportRecord, Provenance
-from trialist.episodes.schema import EPISODE_SCHEMA, EVENT_SCHEMA, SCHEMA_VERSION, episodes_to_arrow, events_to_arrow
+from trialist.episodes.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
+from trialist.episodes.select import id_hashes
 from trialist.errors import StoreError
+from trialist.formats.bulk import NotPlainError
 from trialist.formats.imported import Imported, Recording, source_hash
 
 EPISODES_PER_BATCH = 4096
@@ -39,41 +41,67 @@ class Intake:
 
 def import_into(path: Path, imported: Imported, *, command: str = '') -> Intake:
     """Add a source to the store at `path`, which is made if it is not there, and left as it was when anything fails."""
-    is_new = not path.exists()
-    store = Store.open(path) if (path / 'trial.json').exists() else Store.create(path)
+    had_folder, had_store = path.exists(), (path / 'trial.json').exists()
+    store = Store.open(path) if had_store else Store.create(path)
     try:
         return add_recordings(store, imported, command=command)
     except BaseException:
-        if is_new:
+        if not had_store:
             shutil.rmtree(path)
+        if had_folder:
+            path.mkdir(exist_ok=True)
         raise
 
 
 def add_recordings(store: Store, imported: Imported, *, command: str = '') -> Intake:
     """Append what the store lacks. The commit is one file that appears at the end; an error before it adds nothing."""
     there = _keys_in(store)
-    draft = _Draft(store)
+    if imported.tables is not None and not there:
+        try:
+            return _take(store, imported, command, lambda draft: _by_column(draft, imported))
+        except NotPlainError:
+            pass  # row by row says what is wrong, or how it is meant
+    return _take(store, imported, command, lambda draft: _by_row(draft, imported, there))
+
+
+def _by_column(draft: _Draft, imported: Imported) -> int:
+    assert imported.tables is not None
+    for table in imported.tables():
+        draft.add_table(table)
+    if draft.count and draft.repeated():
+        raise NotPlainError('starts are repeated')
+    return 0
+
+
+def _by_row(draft: _Draft, imported: Imported, there: set[Key]) -> int:
     same: dict[Key, int] = {}
-    try:
-        for recording in imported.recordings():
-            key = recording.episode.key
-            if key in there:
-                _note_again(key, recording.episode, same)
-            else:
-                draft.add(recording)
-        _check_same(store, same)
-        if not draft.count:
-            return Intake(0, len(same))
+    for recording in imported.recordings():
+        key = recording.episode.key
+        if key in there:
+            _note_again(key, recording.episode, same)
+        else:
+            draft.add(recording)
+    _check_same(draft.addition.store, same)
+    if draft.count:
         draft.check_ids()
+    return len(same)
+
+
+def _take(store: Store, imported: Imported, command: str, fill: Callable[[_Draft], int]) -> Intake:
+    draft = _Draft(Addition(store))
+    try:
+        same = fill(draft)
+        if not draft.count:
+            return Intake(0, same)
         provenance = describe(imported, command=command)
         identity = store.write_provenance(provenance)
         draft.commit(identity)
     except BaseException:
-        draft.discard_media()
+        draft.addition.discard()
         raise
     finally:
         draft.close()
-    return Intake(draft.count, len(same), identity)
+    return Intake(draft.count, same, identity)
 
 
 def describe(imported: Imported, *, command: str = '') -> Provenance:
@@ -83,18 +111,19 @@ def describe(imported: Imported, *, command: str = '') -> Provenance:
     record = ImportRecord(
         format=imported.format,
         source=shown,
-        sha256=source_hash(imported.sources),
+        sha256=imported.sha256 or source_hash(imported.sources),
         kept=tuple(map(str, imported.ledger.kept)),
         dropped=tuple(map(str, imported.ledger.dropped)),
         notes=tuple(imported.ledger.notes),
     )
-    return Provenance(command=command, imported=record)
+    return dataclasses.replace(imported.origin, command=command, imported=record)
 
 
 def _keys_in(store: Store) -> set[Key]:
     keys: set[Key] = set()
     for part in store.parts():
-        table = pq.read_table(part.path, columns=['episode_id', 'attempt'])
+        with naming_damage(part.path):
+            table = pq.read_table(part.path, columns=['episode_id', 'attempt'])
         keys.update(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
     return keys
 
@@ -131,40 +160,32 @@ def _check_same(store: Store, same: dict[Key, int]) -> None:
 
 @dataclass(slots=True)
 class _Draft:
-    """Episodes on their way: batches spilled to a file of their own, trajectories in parts that nobody names yet."""
+    """Episodes on their way: batches spilled to a file of their own, trajectories and media handed on at once."""
 
-    store: Store
+    addition: Addition
     count: int = 0
     _batch: list[Episode] = field(default_factory=list)
     _steps: list[tuple[Key, Trajectory]] = field(default_factory=list)
-    _parts: list[str] = field(default_factory=list)
+    _n_steps: int = 0
     _events: list[pa.Table] = field(default_factory=list)
-    _ids: array[int] = field(default_factory=lambda: array('q'))
-    _media: list[Path] = field(default_factory=list)
     _path: Path | None = None
     _writer: pa.ipc.RecordBatchStreamWriter | None = None
 
     def add(self, recording: Recording) -> None:
         episode = recording.episode
         self.count += 1
-        self._ids.append(hash(episode.key))
         self._batch.append(episode)
         if recording.trajectory is not None:
             self._steps.append((episode.key, recording.trajectory))
+            self._n_steps += len(recording.trajectory.time_s)
         for name, source in recording.media.items():
-            self._copy(name, source)
+            self.addition.add_media(
+                name, partial(shutil.copyfile, source) if isinstance(source, Path) else source.write
+            )
         if len(self._batch) >= EPISODES_PER_BATCH:
             self._spill()
-        if len(self._steps) >= TRAJECTORIES_PER_PART or sum(len(t.time_s) for _, t in self._steps) >= STEPS_PER_PART:
+        if len(self._steps) >= TRAJECTORIES_PER_PART or self._n_steps >= STEPS_PER_PART:
             self._write_steps()
-
-    def _copy(self, name: str, source: Path) -> None:
-        target = self.store.path / 'media' / name
-        if target.exists():
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        self._media.append(target)
-        shutil.copyfile(source, target)
 
     def _spill(self) -> None:
         if not self._batch:
@@ -172,34 +193,46 @@ class _Draft:
         events = events_to_arrow(self._batch)
         if events.num_rows:
             self._events.append(events)
-        table = plain_names(episodes_to_arrow(self._batch))
+        table = episodes_to_arrow(self._batch)
         self._batch.clear()
+        self._write_spill(table)
+
+    def add_table(self, table: pa.Table) -> None:
+        self.count += table.num_rows
+        self._write_spill(table)
+
+    def _write_spill(self, table: pa.Table) -> None:
         if self._writer is None:
-            pending = self.store.path / PENDING
-            pending.mkdir(exist_ok=True)
-            self._path = pending / f'{uuid.uuid4().hex}.arrows'
+            self._path = self.addition.spill_path()
             self._writer = pa.ipc.new_stream(str(self._path), table.schema)
         self._writer.write_table(table)
 
     def _write_steps(self) -> None:
         if self._steps:
-            self._parts.append(self.store.write_trajectories(self._steps))
+            self.addition.add_trajectories(self._steps)
             self._steps.clear()
+            self._n_steps = 0
+
+    def repeated(self) -> set[Key]:
+        """The keys that several episodes of the source have: 8 bytes per episode find suspects, then text decides."""
+        self._spill()
+        self._write_steps()
+        hashes = [_key_hashes(table) for table in self._tables()]
+        values, counts = np.unique(np.concatenate(hashes), return_counts=True)
+        suspects = values[counts > 1]
+        seen: set[Key] = set()
+        twice: set[Key] = set()
+        for table, hashed in zip(self._tables(), hashes, strict=True) if len(suspects) else ():
+            for row in np.flatnonzero(np.isin(hashed, suspects)).tolist():
+                key = (table['episode_id'][row].as_py(), table['attempt'][row].as_py())
+                (twice if key in seen else seen).add(key)
+        return twice
 
     def check_ids(self) -> None:
         """Raise StoreError, naming them, where two episodes of the source share an id."""
-        self._spill()
-        self._write_steps()
-        ids = np.frombuffer(self._ids, np.int64)
-        values, counts = np.unique(ids, return_counts=True)
-        suspects = set(values[counts > 1].tolist())
-        seen: set[Key] = set()
-        for table in self._tables() if suspects else ():
-            for episode_id, attempt in zip(*(table[n].to_pylist() for n in ('episode_id', 'attempt')), strict=True):
-                key = (episode_id, attempt)
-                if hash(key) in suspects and key in seen:
-                    raise StoreError(self._named_twice(key))
-                seen.add(key)
+        twice = self.repeated()
+        if twice:
+            raise StoreError(self._named_twice(min(twice)))
 
     def _named_twice(self, key: Key) -> str:
         places, number = [], 0
@@ -224,22 +257,7 @@ class _Draft:
 
     def commit(self, provenance_id: str) -> None:
         events = pa.concat_tables(self._events).unify_dictionaries() if self._events else EVENT_SCHEMA.empty_table()
-        version = {'schema_version': SCHEMA_VERSION}
-        name = ''
-        if events.num_rows:
-            name = write_part(self.store.path, 'events', lambda p: write_table(events, p, metadata=version))
-        meta = {**version, 'n_events': events.num_rows, 'events': name, 'trajectories': self._parts, 'replaces': []}
-        write_part(self.store.path, 'episodes', lambda path: self._write(path, meta, provenance_id))
-
-    def _write(self, path: Path, meta: dict[str, object], provenance_id: str) -> None:
-        schema = EPISODE_SCHEMA.with_metadata({METADATA_KEY: json.dumps(meta).encode()})
-        with pq.ParquetWriter(path, schema, **parquet_options(schema)) as writer:
-            for table in self._tables():
-                writer.write_table(_with_origin(table, provenance_id), row_group_size=65536)
-
-    def discard_media(self) -> None:
-        for path in self._media:
-            path.unlink(missing_ok=True)
+        self.addition.finish((_with_origin(table, provenance_id) for table in self._tables()), events)
 
     def close(self) -> None:
         if self._writer is not None:
@@ -248,19 +266,13 @@ class _Draft:
             self._path.unlink(missing_ok=True)
 
 
-def plain_names(table: pa.Table) -> pa.Table:
-    """Dictionary columns as text: batches of one stream must share a dictionary, or have none."""
-    fields = [pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in table.schema]
-    return table.cast(pa.schema(fields))
+def _key_hashes(table: pa.Table) -> NDArray[np.uint64]:
+    attempts = table['attempt'].to_numpy().astype(np.uint64)
+    hashes: NDArray[np.uint64] = id_hashes(table['episode_id']) ^ (attempts * np.uint64(0x9E3779B97F4A7C15))
+    return hashes
 
 
 def _with_origin(table: pa.Table, provenance_id: str) -> pa.Table:
-    at = table.column_names.index('provenance_id')
-    filled = pa.array([provenance_id] * table.num_rows, pa.string())
-    table = table.set_column(at, 'provenance_id', filled)
-    columns = [
-        table.column(f.name).combine_chunks().dictionary_encode().cast(f.type)
-        if pa.types.is_dictionary(f.type) else table.column(f.name)
-        for f in EPISODE_SCHEMA
-    ]  # fmt: skip
-    return pa.table(columns, schema=EPISODE_SCHEMA)
+    zeros = pa.array(np.zeros(table.num_rows, np.int32))
+    origin = pa.DictionaryArray.from_arrays(zeros, pa.array([provenance_id]))
+    return table.set_column(table.column_names.index('provenance_id'), EPISODE_SCHEMA.field('provenance_id'), origin)

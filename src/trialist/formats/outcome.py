@@ -22,9 +22,11 @@ class Caps:
     steps: Counter[int] = field(default_factory=Counter)
     longest_s: float = 0.0  # of any episode
     longest_steps: int = 0
+    at_once: int = 0  # successes after no step or no time
 
-    def see(self, values: Mapping[str, Any], *, is_failure: bool) -> None:
+    def see(self, values: Mapping[str, Any], *, is_failure: bool, is_success: bool = False) -> None:
         lasted, steps = values.get('duration_s'), values.get('steps')
+        self.at_once += is_success and 0 in (lasted, steps)
         if lasted is not None:
             self.longest_s = max(self.longest_s, lasted)
         if steps is not None:
@@ -34,8 +36,27 @@ class Caps:
         if is_failure and steps is not None and steps >= self.longest_steps:
             self.steps[steps] += 1
 
+    def see_many(self, lasted: Any, steps: Any, *, is_failure: Any, is_success: Any) -> None:
+        """The same for whole columns: arrays with NaN for what is missing, or None."""
+        import numpy as np
+
+        zero = [values == 0 for values in (lasted, steps) if values is not None]
+        if zero:
+            self.at_once += int(np.sum(is_success & np.logical_or.reduce(zero)))
+        if lasted is not None:
+            self.longest_s = max(self.longest_s, float(np.nanmax(lasted, initial=0.0)))
+            self.seconds[self.longest_s] += int(np.sum(is_failure & (lasted == self.longest_s)))
+        if steps is not None:
+            self.longest_steps = max(self.longest_steps, int(np.nanmax(steps, initial=0)))
+            self.steps[self.longest_steps] += int(np.sum(is_failure & (steps == self.longest_steps)))
+
     def hints(self) -> Iterator[str]:
-        """One line where several failures end at exactly the longest time, or number of steps, of all."""
+        """A line where successes take no time, and where several failures end at exactly the longest time of all."""
+        if self.at_once:
+            yield (
+                f'{self.at_once} successes take no time at all: was success already true at the reset? Such episodes '
+                'say nothing of the policy'
+            )
         at_steps, at_s = self.steps[self.longest_steps], self.seconds[self.longest_s]
         if at_steps >= FEWEST_AT_A_CAP:
             yield (
@@ -53,13 +74,14 @@ def derive_outcome(values: dict[str, Any], caps: Caps) -> Outcome:
     """The outcome of a row; RecordError where nothing tells it."""
     told = values.get('outcome')
     if told is not None:
-        caps.see(values, is_failure=told == 'failure' and not _at_cap(values, known_only=True))
+        is_failure = told == 'failure' and not _at_cap(values, known_only=True)
+        caps.see(values, is_failure=is_failure, is_success=told == 'success')
         return Outcome(told)
     succeeded = _succeeded(values)
     if succeeded is None:
         raise RecordError('neither outcome nor success is given')
     if succeeded:
-        caps.see(values, is_failure=False)
+        caps.see(values, is_failure=False, is_success=True)
         return Outcome.SUCCESS
     if _at_cap(values):
         caps.see(values, is_failure=False)

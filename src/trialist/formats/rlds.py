@@ -87,17 +87,17 @@ class RldsDataset:
 
     def _episode(self, split: str, index: int, example: Mapping[str, Any]) -> RecordedEpisode:
         steps = example['steps']
-        leaves = dict(_leaves(steps.get('observation', {})))
+        leaves = observation_leaves(steps)
         actions, _ = flatten_action(steps['action'], floating_only=self.floating_only)
         return RecordedEpisode(
             dataset=self.name,
             split=split,
             index=index,
             actions=actions,
-            instructions=_instructions(steps, leaves),
-            state={k: _rows(v) for k, v in leaves.items() if _is_state(k, v)},
-            images={k: v for k, v in leaves.items() if _is_images(v)},
-            metadata={k: str(v) for k, v in _leaves(example.get('episode_metadata', {})) if isinstance(v, str)},
+            instructions=language(steps),
+            state={k: _rows(v) for k, v in leaves.numbers.items() if v.dtype.kind == 'f'},
+            images=leaves.images,
+            metadata={k: str(v) for k, v in leaves_of(example.get('episode_metadata', {})) if isinstance(v, str)},
         )
 
     def _read_space(self) -> ActionSpace:
@@ -167,17 +167,36 @@ def _shard_length(shard: Shard) -> int:
     return shard.length if shard.length is not None else sum(1 for _ in read_records(shard.path, check=False))
 
 
-def _leaves(value: Any, prefix: str = '') -> Iterator[tuple[str, Any]]:
+def leaves_of(value: Any, prefix: str = '') -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, child in value.items():
-            yield from _leaves(child, f'{prefix}/{key}' if prefix else key)
+            yield from leaves_of(child, f'{prefix}/{key}' if prefix else key)
     else:
         yield prefix, value
 
 
-def _is_state(name: str, column: Any) -> bool:
-    """Floating-point observations; embeddings of images and language are no state (section 4.1)."""
-    return isinstance(column, np.ndarray) and column.dtype.kind == 'f' and 'embedding' not in name
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservationLeaves:
+    """The observations of an episode by name: numbers (T, ...), and images (T)."""
+
+    numbers: Mapping[str, NDArray[Any]]
+    images: Mapping[str, Sequence[Any]]
+
+
+def observation_leaves(steps: Mapping[str, Any]) -> ObservationLeaves:
+    """Numbers and images; embeddings of images and language are neither (section 4.1)."""
+    leaves = dict(leaves_of(steps.get('observation', {})))
+    images = {name: column for name, column in leaves.items() if _is_images(column)}
+    numbers = {
+        name: column
+        for name, column in leaves.items()
+        if isinstance(column, np.ndarray)
+        and column.dtype.kind in 'fiub'
+        and (column.dtype.kind == 'f' or column.ndim <= 2)
+        and name not in images
+        and 'embedding' not in name
+    }
+    return ObservationLeaves(numbers, images)
 
 
 def _is_images(column: Any) -> bool:
@@ -190,8 +209,9 @@ def _rows(column: NDArray[Any]) -> NDArray[Any]:
     return column.reshape(len(column), -1)
 
 
-def _instructions(steps: Mapping[str, Any], observation: Mapping[str, Any]) -> tuple[str, ...]:
+def language(steps: Mapping[str, Any]) -> tuple[str, ...]:
     """The language of each step: a text named like an instruction, or Language-Table's array of character codes."""
+    observation = dict(leaves_of(steps.get('observation', {})))
     candidates = {**{k: v for k, v in steps.items() if k != 'observation'}, **observation}
     for wanted in ('language_instruction', 'natural_language_instruction', 'instruction'):
         for name, column in candidates.items():

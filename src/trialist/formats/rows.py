@@ -256,36 +256,52 @@ def _open_parquet(path: Path) -> Rows:
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
-        metadata = file.metadata
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            _check_parquet(path, file.metadata)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f'{path}: not a readable Parquet file ({error})') from error
+    names = tuple(schema.names)
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f'{path}: the column {twice!r} is there twice')
+    # A text of a megabyte, repeated a million times, is small in the file and stays small as a dictionary.
+    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+    return Rows(path, names, lambda: _parquet_rows(path, texts))
+
+
+def _check_parquet(path: Path, metadata: Any) -> None:
     if metadata.num_columns > MOST_COLUMNS:
         raise InputError(f'{path}: {metadata.num_columns:,} columns, wanted at most {MOST_COLUMNS:,}')
     if metadata.num_rows > MOST_ROWS:
         raise InputError(f'{path}: {metadata.num_rows:,} rows, wanted at most {MOST_ROWS:,}')
-    names = tuple(file.schema_arrow.names)
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f'{path}: the column {twice!r} is there twice')
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.num_values > MOST_ROWS or column.total_uncompressed_size > LARGEST_BATCH_BYTES:
+                raise InputError(
+                    f'{path}: column {column.path_in_schema!r} unpacks to {column.num_values:,} values and '
+                    f'{column.total_uncompressed_size >> 20} MiB in one row group; wanted a table of episodes'
+                )
 
-    def read() -> Iterator[tuple[int, Row]]:
-        number = 0
-        try:
-            with pq.ParquetFile(path) as opened:
-                for batch in opened.iter_batches(batch_size=8192):
-                    if batch.nbytes > LARGEST_BATCH_BYTES:
-                        raise InputError(
-                            f'{path} after row {number}: {batch.nbytes >> 20} MiB in {batch.num_rows:,} rows; '
-                            'wanted a table of episodes, not of images'
-                        )
-                    for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                        number += 1
-                        yield number, values
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f'{path} after row {number}: damaged Parquet ({error})') from error
 
-    return Rows(path, names, read)
+def _parquet_rows(path: Path, texts: list[str]) -> Iterator[tuple[int, Row]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from trialist.episodes.schema import column_values
+
+    number = 0
+    try:
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            for batch in file.iter_batches(batch_size=2048):
+                if batch.nbytes > LARGEST_BATCH_BYTES:
+                    size = f'{batch.nbytes >> 20} MiB in {batch.num_rows:,} rows'
+                    raise InputError(f'{path} after row {number}: {size}; wanted a table of episodes, not of images')
+                for values in zip(*map(column_values, batch.columns), strict=True):
+                    number += 1
+                    yield number, values
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f'{path} after row {number}: damaged Parquet ({error})') from error
 
 
 def choose_sheet(path: Path, sheets: Sequence[str], options: ImportOptions) -> str | None:

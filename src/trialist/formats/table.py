@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trialist.episodes.episode import Episode
 from trialist.episodes.field import TEXT_FIELDS
-from trialist.episodes.identity import digest
+from trialist.episodes.identity import ID_HEX_DIGITS, digest, episode_id_of
 from trialist.errors import InputError, RecordError, UnknownName
+from trialist.formats.bulk import TAKEN, BulkReader, is_plain_text
 from trialist.formats.cell import (
     has_decimal_comma,
     is_missing,
@@ -22,6 +26,7 @@ from trialist.formats.cell import (
     parse_share,
     parse_truth,
     parse_whole,
+    short,
 )
 from trialist.formats.control_rate import known_rate_hz
 from trialist.formats.counts import expand_counts
@@ -29,6 +34,7 @@ from trialist.formats.guess import (
     COUNTS,
     FIELDS,
     NUMBERINGS,
+    SYNONYMS,
     TIME_LISTS,
     ColumnMap,
     check_field,
@@ -51,10 +57,18 @@ from trialist.formats.items import group_rows, timed_events
 from trialist.formats.outcome import Caps, derive_outcome
 from trialist.formats.rows import SUFFIXES, Rows, open_rows
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 SAMPLE_ROWS = 5_000
+BULK_BYTES = 1 << 18  # smaller tables are read row by row in less time than it takes to look twice
 WHOLE_FIELDS = ('attempt', 'seed', 'instance', 'repeat', 'steps', 'step_cap', 'items', 'trials', 'successes')
+NAMES = ('policy', 'task', 'trial_id', 'episode_id', 'benchmark', 'stratum', 'condition', 'provenance_id')
 MOST_PROBLEMS = 10
 MEMO = 50_000
+CELL = (
+    ('trial_id', ''), ('policy', ''), ('benchmark', ''), ('task', ''), ('stratum', ''), ('condition', 'nominal'),
+)  # fmt: skip
 Values = dict[str, Any]
 Convert = Callable[[Any], Any]
 
@@ -81,6 +95,7 @@ class TableFormat:
             recordings=lambda: (Recording(e) for e in table_episodes(rows, plan, ledger)),
             ledger=ledger,
             guesses=tuple(_guesses(plan)),
+            tables=(lambda: _bulk_tables(rows, plan, ledger)) if can_be_bulk(rows, plan) else None,
             resolved=replace(options, columns=dict(plan.chosen.columns)),
         )
 
@@ -102,6 +117,7 @@ class TablePlan:
     trial_id: str | None = None  # None: the table brings its own ids
     rate_hz: float | None = None
     max_score: float | None = None
+    examples: Mapping[str, Any] = field(default_factory=dict)  # field -> a cell of its column
     notes: tuple[str, ...] = field(default=())
 
 
@@ -120,13 +136,19 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
     group_by = tuple(_column_of(rows, name) for name in options.group_by)
     is_own = {'trial_id', 'episode_id'} <= chosen.columns.keys() or 'episode_id' in options.columns
     commas = {name: _decimal_comma(cells[column], rows.separator) for name, column in chosen.columns.items()}
-    share = _is_share(chosen, cells)
+    is_clock = _is_clock(chosen, cells)
     plan = TablePlan(
         chosen=chosen,
         given=given,
         told=told,
         convert={
-            name: converter(name, chosen, commas[name] if name in WHOLE_FIELDS else commas[name] is not False)
+            name: converter(
+                name,
+                chosen,
+                commas[name] if name in WHOLE_FIELDS else commas[name] is not False,
+                clock=1 / 60 if is_clock and options.answers.get('clock') != 'h:mm' else 1.0,
+                strict=is_own,
+            )
             for name in chosen.columns
         },
         places={name: place for place, name in enumerate(rows.header)},
@@ -134,8 +156,9 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
         group_by=group_by,
         trial_id=None if is_own else f'import:{options.source_name(rows.path)}',
         rate_hz=options.rate_hz,
-        max_score=1.0 if share else None,
-        notes=tuple(_comma_notes(chosen, commas)),
+        max_score=1.0 if chosen.is_share else None,
+        examples={name: cells[column][0] for name, column in chosen.columns.items() if cells[column]},
+        notes=(*_comma_notes(chosen, commas), *_clock_notes(is_clock, options)),
     )
     _check_enough(rows, plan)
     return plan
@@ -164,26 +187,30 @@ def _comma_notes(chosen: ColumnMap, commas: Mapping[str, bool | None]) -> Iterat
             yield f'column {column!r}: commas before three digits are read as decimal points (1,234 is 1.234)'
 
 
-def _is_share(chosen: ColumnMap, cells: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether scores are percentages, or were a success column: then the most is 1."""
-    if 'score' not in chosen.columns:
-        return False
-    values = cells[chosen.columns['score']]
-    return (
-        chosen.scale.get('score') == 0.01 or any(isinstance(v, str) and '%' in v for v in values) or bool(chosen.notes)
-    )
+def _is_clock(chosen: ColumnMap, cells: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether durations are times of day without seconds: a spreadsheet's reading of `1:23`."""
+    column = chosen.columns.get('duration_s')
+    times = [c for c in cells.get(column or '', ()) if isinstance(c, dt.time)]
+    return bool(times) and all(t.second == 0 and t.microsecond == 0 for t in times)
 
 
-def converter(name: str, chosen: ColumnMap, decimal_comma: bool | None) -> Convert:
+def _clock_notes(is_clock: bool, options: ImportOptions) -> Iterator[str]:
+    if is_clock and options.answers.get('clock') != 'h:mm':
+        yield 'the spreadsheet holds hours and minutes; 1:23 is read as a minute and 23 seconds (--answer clock=h:mm)'
+
+
+def converter(
+    name: str, chosen: ColumnMap, decimal_comma: bool | None, *, clock: float = 1.0, strict: bool = False
+) -> Convert:
     """What turns a cell into the value of a field; None where the cell says nothing."""
     scale, comma = chosen.scale.get(name, 1.0), bool(decimal_comma)
     parse: Convert
     if name in TIME_LISTS:
         return lambda value: value
     if name in TEXT_FIELDS:
-        return _memo(_text)
+        return _memo(_text if strict or name in NAMES else _remark)
     if name in ('duration_s', 'time_cap_s'):
-        parse = lambda v: parse_seconds(name, v, scale=scale, decimal_comma=comma)  # noqa: E731
+        parse = lambda v: parse_seconds(name, v, scale=scale, decimal_comma=comma, clock=clock)  # noqa: E731
     elif name in ('items_placed', 'items_lost'):
         parse = lambda v: _count_or_truth(name, v, comma)  # noqa: E731
     elif name in WHOLE_FIELDS:
@@ -225,6 +252,10 @@ def _text(value: Any) -> str | None:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+def _remark(value: Any) -> str | None:
+    return None if is_missing(value) else _text(value)
+
+
 def _count_or_truth(name: str, value: Any, comma: bool) -> int:
     if isinstance(value, bool) or (isinstance(value, str) and not value.strip()[:1].isdigit()):
         return int(parse_truth(name, value))
@@ -242,7 +273,7 @@ def _check_enough(rows: Rows, plan: TablePlan) -> None:
             )
     if has & {'outcome', 'success', 'successes', 'score'} or {'success_rate', 'trials'} <= has:
         return
-    if 'success_rate' in has:
+    if 'success_rate' in has or any(normal(c) in SYNONYMS['success_rate'] for c in plan.chosen.labels):
         raise InputError(
             f'{rows.path}: a rate without its number of trials; name the column with --map trials=COLUMN, or give '
             'one number with --set trials=N'
@@ -262,8 +293,7 @@ def _check_enough(rows: Rows, plan: TablePlan) -> None:
 
 def _guesses(plan: TablePlan) -> Iterator[FieldGuess]:
     for name in sorted(plan.chosen.columns, key=FIELDS.index):
-        column, scale = plan.chosen.columns[name], plan.chosen.scale.get(name)
-        yield FieldGuess(name, f'column {column!r}', f'times {scale:g}' if scale is not None else '')
+        yield FieldGuess(name, f'column {plan.chosen.columns[name]!r}', _example(plan, name))
     for name, value in plan.told.items():
         yield FieldGuess(name, f'{value!r} for every row without one')
     if plan.shape == 'items':
@@ -272,6 +302,48 @@ def _guesses(plan: TablePlan) -> Iterator[FieldGuess]:
         yield FieldGuess('(rows)', 'successes out of trials', 'expanded to episodes, labelled from=counts')
     for column in plan.chosen.labels:
         yield FieldGuess('labels', f'column {column!r}')
+
+
+def _example(plan: TablePlan, name: str) -> str:
+    """What becomes of a cell, where it does not stay as it is."""
+    cell = plan.examples.get(name)
+    if cell is None or name in (*TEXT_FIELDS, *TIME_LISTS, 'success_rate', 'labels', 'events', 'condition_parameters'):
+        return ''
+    try:
+        value = plan.convert[name](cell)
+    except RecordError:
+        return ''
+    shown = f'{value:g}' if isinstance(value, float) else str(value)
+    return '' if shown == str(cell) else f'{short(cell)} is {shown}'
+
+
+# --- whole columns
+
+
+def can_be_bulk(rows: Rows, plan: TablePlan) -> bool:
+    """Whether a table is plain enough to be read by whole columns, and long enough to be worth it."""
+    fields = {*plan.chosen.columns, *plan.given} - {'trial_id'}
+    return (
+        bool(rows.separator)
+        and rows.path.suffix.lower() in ('.csv', '.tsv')
+        and plan.shape == 'episodes'
+        and plan.trial_id is not None
+        and fields <= TAKEN
+        and bool(fields & {'success', 'outcome'})
+        and rows.path.stat().st_size > BULK_BYTES
+        and is_plain_text(rows.path)
+    )
+
+
+def _bulk_tables(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[pa.Table]:
+    reader = BulkReader(rows.path, plan, rows.header, rows.separator, rows.skipped_lines)
+    yield from reader.tables()
+    timed = {'duration_s': 0.0} if 'duration_s' in plan.chosen.columns else {}
+    if {'steps', 'step_cap'} & {*plan.chosen.columns, *plan.given}:
+        for benchmark in sorted(reader.benchmarks) or ['']:
+            _tell_time({'steps': 0, 'benchmark': benchmark, **timed}, plan, ledger)
+    _account(rows, plan, ledger, reader.outcomes, reader.caps)
+    _account_labels(plan, ledger, reader.labelled)
 
 
 # --- rows to episodes
@@ -283,21 +355,25 @@ def table_episodes(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[Epis
     problems: list[str] = []
     source = _grouped(rows, plan) if plan.shape == 'items' else _single(rows, plan)
     outcomes: Counter[str] = Counter()
+    labelled: set[str] = set()
     for number, values, error in source:
         try:
             if error is not None:
                 raise error
-            for episode in _episodes_of(values, plan, caps, ledger):
+            for found in _episodes_of(values, plan, caps, ledger):
+                episode = Episode(**numbers.named(found))
                 outcomes[episode.outcome.value] += 1
-                yield numbers.named(episode)
-        except RecordError as found:
+                labelled.update(episode.labels)
+                yield episode
+        except RecordError as problem:
             n_bad += 1
             if len(problems) < MOST_PROBLEMS:
-                problems.append(f'{rows.path} row {number}: {found}')
+                problems.append(f'{rows.path} row {number}: {problem}')
     if problems:
         more = f'\n... and {n_bad - len(problems)} more' if n_bad > len(problems) else ''
         raise RecordError('\n'.join(problems) + f'{more}\nnothing was imported')
     _account(rows, plan, ledger, outcomes, caps)
+    _account_labels(plan, ledger, labelled)
 
 
 def _single(rows: Rows, plan: TablePlan) -> Iterator[tuple[int, Values, RecordError | None]]:
@@ -323,7 +399,7 @@ def _grouped(rows: Rows, plan: TablePlan) -> Iterator[tuple[int, Values, RecordE
     yield from group_rows(paired, plan.group_by)
 
 
-def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) -> Iterator[Episode]:
+def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) -> Iterator[Values]:
     values = {**plan.given, **values}
     if plan.shape == 'counts':
         yield from expand_counts(values)
@@ -341,7 +417,7 @@ def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) ->
     for name in ('policy', 'task'):
         if name not in values:
             raise RecordError(f'{name} is empty, wanted a value')
-    yield Episode(**values)
+    yield values
 
 
 def _tell_time(values: Values, plan: TablePlan, ledger: Ledger) -> None:
@@ -370,35 +446,65 @@ class _Numbers:
 
     plan: TablePlan
     seen: dict[str, int] = field(default_factory=dict)
+    _cells: dict[tuple[str, ...], str] = field(default_factory=dict)
 
-    def named(self, episode: Episode) -> Episode:
+    def named(self, values: Values) -> Values:
+        """The values with the ids that an episode of them is to have."""
         plan = self.plan
         if plan.trial_id is None:
-            return episode
-        foreign = episode.episode_id if 'episode_id' in plan.chosen.columns else ''
-        labels = {**episode.labels, 'episode_id': foreign} if foreign else episode.labels
-        trial_id = plan.given.get('trial_id', plan.trial_id)
-        plain = episode.replace(trial_id=trial_id, episode_id='', labels=labels)
-        if foreign:
-            return plain.replace(episode_id=digest([plain.episode_id, 'id', foreign]))
-        count = self.seen.get(plain.episode_id, 0)
-        self.seen[plain.episode_id] = count + 1
-        if episode.seed is None and episode.instance is None:
+            return values
+        foreign = values.pop('episode_id', None)
+        values.setdefault('trial_id', plan.trial_id)
+        plain = self._plain_id(values)
+        if foreign is not None:
+            values['labels'] = {**values.get('labels', {}), 'episode_id': foreign}
+            values['episode_id'] = digest([plain, 'id', foreign])
+            return values
+        count = self.seen.get(plain, 0)
+        self.seen[plain] = count + 1
+        if values.get('seed') is None and values.get('instance') is None:
             # The place in its cell makes the id; it is not a start state, and is recorded as none.
-            return plain.replace(episode_id=digest([plain.episode_id, 'row', count]))
-        return plain.replace(episode_id='', repeat=count) if count else plain
+            values['episode_id'] = digest([plain, 'row', count])
+        elif count:
+            values['repeat'] = count
+        else:
+            values['episode_id'] = plain
+        return values
+
+    def _plain_id(self, values: Values) -> str:
+        """What `identity.episode_id_of` gives for the values; the part that rows of a cell share is written once."""
+        if values.get('condition_parameters'):
+            return episode_id_of(Episode(**values))
+        cell = tuple(values.get(name, default) for name, default in CELL)
+        prefix = self._cells.get(cell)
+        if prefix is None:
+            prefix = json.dumps([*cell, {}], separators=(',', ':'), ensure_ascii=False)[:-1]
+            self._cells[cell] = prefix
+        start = (values.get('seed'), values.get('instance'), values.get('repeat', 0))
+        text = ','.join([prefix, *('null' if v is None else str(v) for v in start)]) + ']'
+        try:
+            return hashlib.sha256(text.encode()).hexdigest()[:ID_HEX_DIGITS]
+        except UnicodeEncodeError:
+            return digest([*cell, {}, *start])  # which says what is wrong
 
 
 def _account(rows: Rows, plan: TablePlan, ledger: Ledger, outcomes: Counter[str], caps: Caps) -> None:
     for outcome, count in sorted(outcomes.items()):
         ledger.keep(f'episodes: {outcome}', count)
-    for column in plan.chosen.labels:
-        ledger.keep(f'column {column!r}', None, why='fits no field; kept as a label')
-        if normal(column) in NUMBERINGS and 'instance' not in plan.chosen.columns:
-            ledger.hint(f'column {column!r} numbers the rollouts; if it is the initial state: --map instance={column}')
     if rows.skipped_lines:
         ledger.drop('lines above the header', rows.skipped_lines, why='no row of the table')
     if plan.shape == 'counts':
         ledger.note('expanded from counts: no seed, no initial state and no time, so nothing is paired or timed')
     for hint in caps.hints():
         ledger.hint(hint)
+
+
+def _account_labels(plan: TablePlan, ledger: Ledger, labelled: set[str]) -> None:
+    for column in plan.chosen.labels:
+        if column in labelled:
+            ledger.keep(f'column {column!r}', None, why='fits no field; kept as a label')
+        else:
+            why = 'differs between the items of an episode' if plan.shape == 'items' else 'empty throughout'
+            ledger.drop(f'column {column!r}', None, why=why)
+        if normal(column) in NUMBERINGS and 'instance' not in plan.chosen.columns:
+            ledger.hint(f'column {column!r} numbers the rollouts; if it is the initial state: --map instance={column}')

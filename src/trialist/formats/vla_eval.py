@@ -26,7 +26,10 @@ from trialist.formats.imported import (
     Ledger,
     Question,
     Recording,
+    check_settable,
+    placed,
     refuse_unused,
+    whole_option,
 )
 from trialist.formats.peek import head_of, listed
 from trialist.formats.rows import load_json
@@ -92,13 +95,6 @@ def _guesses(runs: Sequence[_Run], options: ImportOptions) -> Iterator[FieldGues
         rate, cap = _rate(run, options), _step_cap(run, options)
         told = f'{rate:g} steps per second' if rate else 'steps, no seconds'
         yield FieldGuess('policy', run.path.name, f'{run.name}{run.suffix} on {run.benchmark}; {told}, cap {cap} steps')
-
-
-def check_settable(options: ImportOptions, name: str, fields: Sequence[str]) -> None:
-    """Refuse to set what the source itself records."""
-    unknown = sorted(options.defaults.keys() - set(fields))
-    if unknown:
-        raise InputError(f'{name} take --set {", ".join(fields)}; found {", ".join(unknown)}')
 
 
 def _files(path: Path, ledger: Ledger) -> list[Path]:
@@ -323,8 +319,9 @@ def _rate(run: _Run, options: ImportOptions) -> float | None:
 
 
 def _step_cap(run: _Run, options: ImportOptions) -> int | None:
-    if 'step_cap' in options.defaults:
-        return int(options.defaults['step_cap'])
+    told = whole_option(options, 'step_cap')
+    if told is not None:
+        return told
     declared = _mapping(run.meta.get('config')).get('max_steps')
     suite = _suite(run.meta)
     return int(declared) if declared else LIBERO_STEP_CAPS.get(suite) if suite else None
@@ -346,13 +343,7 @@ def _episode(row: EpisodeRow, run: _Run, options: ImportOptions, ledger: Ledger,
         duration_s=steps / rate if steps is not None and rate else None,
         time_cap_s=cap / rate if cap and rate else None, labels=labels, instruction=row.task, **_score(row),
     )  # fmt: skip
-    return plain if start is not None else _numbered(plain, row)
-
-
-def _numbered(episode: Episode, row: EpisodeRow) -> Episode:
-    from trialist.episodes.identity import digest
-
-    return episode.replace(episode_id=digest([episode.episode_id, row.task_index, row.index]))
+    return plain if start is not None else placed(plain, row.task_index, row.index)
 
 
 def _start(row: EpisodeRow, run: _Run, ledger: Ledger) -> int | None:
@@ -371,7 +362,8 @@ def _start(row: EpisodeRow, run: _Run, ledger: Ledger) -> int | None:
 
 
 def _verdict(row: EpisodeRow, cap: int | None) -> tuple[Outcome, bool | None, str]:
-    reason = ': '.join(filter(None, [row.failure_reason, row.failure_detail[:500]]))
+    lines = row.failure_detail.strip().splitlines()  # a traceback says it in its last line
+    reason = ': '.join(filter(None, [row.failure_reason, lines[-1][:300] if lines else '']))
     if row.failure_reason in POLICY_FAULTS:
         return Outcome.FAILURE, False, reason
     if row.failure_reason or row.status == 'error':
@@ -407,6 +399,8 @@ def _count(row: EpisodeRow, outcome: Outcome, ledger: Ledger, *, steps: int | No
         ledger.keep(f'episodes: invalid ({reason})', why=f'the rig broke{known}; the harness counts them as failures')
     else:
         ledger.keep(f'episodes: {outcome.value}')
+    if outcome is Outcome.SUCCESS and steps == 0:
+        ledger.hint('some successes take no step: true at the reset already, so they say nothing of the policy')
     if steps is not None and rate is None:
         ledger.hint('steps are kept as steps, so there is no time analysis; --rate-hz N turns them into seconds')
     elif steps is not None:

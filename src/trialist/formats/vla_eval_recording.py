@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
 
 from trialist.episodes.trajectory import Trajectory
 from trialist.errors import InputError, RecordError
@@ -162,33 +165,81 @@ class StepReader:
 
     def trajectory(self, row: EpisodeRow, *, rate_hz: float | None, ledger: Ledger) -> Trajectory | None:
         """The recorded steps of one episode, or None where there are none or no rate tells their time."""
-        steps = self._steps(row)
-        if not steps:
+        texts = self._texts(row)
+        if not texts:
             return None
         if rate_hz is None:
             ledger.drop('episodes without their steps', why='no control rate tells the time of a step (--rate-hz N)')
             return None
-        columns = _columns(steps)
+        columns, other = self._columns(texts, row)
         ledger.keep('episodes with recorded steps')
-        for name in sorted(steps[0].keys() - columns.keys()):
+        for name in other:
             ledger.drop(f'steps: {name}', why='not a number, or not in every step')
         known = {name: columns.pop(theirs) for name, theirs in _ours(columns).items()}
         try:
-            return Trajectory(time_s=np.arange(1, len(steps) + 1) / rate_hz, **known, extra=columns)
+            return Trajectory(time_s=np.arange(1, len(texts) + 1) / rate_hz, **known, extra=columns)
         except RecordError as error:
             raise RecordError(f'{self._path} {row.where}: step_rows: {error}') from error
 
-    def _steps(self, row: EpisodeRow) -> list[dict[str, Any]]:
+    def _texts(self, row: EpisodeRow) -> list[str]:
         if self._database is None:
             return []
         query = 'SELECT fields FROM step_rows WHERE sid = ? AND eid = ? ORDER BY step_id LIMIT ?'
         try:
-            texts = self._database.execute(query, (*row.key, MOST_STEPS + 1)).fetchall()
+            texts = [text for (text,) in self._database.execute(query, (*row.key, MOST_STEPS + 1))]
         except sqlite3.Error as error:
             raise InputError(f'{self._path}: damaged ({error}); nothing was imported') from error
         if len(texts) > MOST_STEPS:
             raise InputError(f'{self._path} {row.where}: more than {MOST_STEPS:,} steps in one episode')
-        return [_object(text, f'{self._path} {row.where}: step_rows') for (text,) in texts]
+        return texts
+
+    def _columns(self, texts: list[str], row: EpisodeRow) -> tuple[dict[str, Any], list[str]]:
+        """Fields that every step has as arrays (T,) or (T, K), and the names of the others."""
+        fast = _arrow_columns(texts)
+        if fast is not None:
+            return fast
+        steps = [_object(text, f'{self._path} {row.where}: step_rows') for text in texts]
+        columns = _columns(steps)
+        return columns, sorted({name for step in steps for name in step} - columns.keys())
+
+
+def _arrow_columns(texts: list[str]) -> tuple[dict[str, Any], list[str]] | None:
+    """The same by Arrow's JSON reader, several times faster; None where the steps are too odd for it."""
+    if not all(isinstance(text, str) for text in texts) or any('\n' in text for text in texts):
+        return None
+    joined = '\n'.join(texts).encode()
+    try:
+        table = pj.read_json(pa.BufferReader(joined), read_options=pj.ReadOptions(use_threads=False))
+    except (pa.ArrowException, UnicodeError):
+        return None
+    if table.num_rows != len(texts):
+        return None
+    columns = {name: _array(table.column(name)) for name in table.column_names}
+    other = sorted(name for name, array in columns.items() if array is None)
+    return {name: array for name, array in columns.items() if array is not None}, other
+
+
+def _array(column: pa.ChunkedArray) -> Any:
+    """A column as (T,) or (T, K), or None where it is no matrix of finite numbers."""
+    if column.null_count:
+        return None
+    width = None
+    if pa.types.is_list(column.type):
+        flat = pa.concat_arrays([chunk.flatten() for chunk in column.chunks])
+        widths = pc.unique(pc.list_value_length(column)).to_pylist()
+        if len(widths) != 1 or flat.null_count:
+            return None
+        width = widths[0]
+    else:
+        flat = column.combine_chunks()
+    if pa.types.is_boolean(flat.type):
+        return flat.to_numpy(zero_copy_only=False) if width is None else None
+    if not (pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type)):
+        return None
+    values = flat.to_numpy().astype(float)
+    if not np.isfinite(values).all():
+        return None
+    return values if width is None else values.reshape(-1, width)
 
 
 def _ours(columns: Mapping[str, Any]) -> dict[str, str]:

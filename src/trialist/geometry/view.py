@@ -78,6 +78,8 @@ def view_from_camera(camera: Camera, rgb: NDArray[np.uint8], *, depth_m: FloatAr
         raise InputError(
             f'camera {camera.name} is {camera.height_px}x{camera.width_px}, found an image of {rgb.shape[:2]}'
         )
+    if camera.intrinsics_px is None or camera.world_from_camera is None:
+        raise InputError(f'camera {camera.name} was recorded without its calibration; a view needs one')
     return RgbdView(camera.name, rgb, depth_m, camera.intrinsics_px, camera.world_from_camera)
 
 

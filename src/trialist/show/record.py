@@ -1,9 +1,9 @@
-"""Tables of the record itself: episodes, counts, findings, column maps."""
+"""Tables of the record itself: episodes, counts, findings."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from trialist.show.table import Cell, Column, Table, table, without_empty
 
 if TYPE_CHECKING:
     from trialist.episodes.verify import Finding
-    from trialist.formats.from_table import ColumnMap
 
 
 def episode_table(episodes: Sequence[Episode], *, title: str, note: str = '') -> Table:
@@ -63,14 +62,3 @@ def finding_table(findings: Sequence[Finding], *, root: Path) -> Table:
 
 def _relative(path: Path, root: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-
-
-def column_table(chosen: ColumnMap, defaults: Mapping[str, str]) -> Table:
-    """Which column feeds which field."""
-    rows: list[list[Cell]] = []
-    for name, column in chosen.columns.items():
-        scale = chosen.scale.get(name)
-        rows.append([name, f'column {column!r}', f'times {scale:g}' if scale is not None else None])
-    rows += [[name, f'{value!r} for every row without one', None] for name, value in defaults.items()]
-    rows += [['labels', f'column {column!r}', None] for column in chosen.labels]
-    return table('Columns', ['field', 'from', 'scale'], rows, note='wrong? --map FIELD=COLUMN, --set FIELD=VALUE')

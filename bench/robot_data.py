@@ -1,0 +1,139 @@
+"""Robot datasets: importing LeRobot episodes against a plain pyarrow read of the same files, in time and memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.measure import Result, against
+
+ROOT = Path(__file__).resolve().parent.parent
+EPISODES, FRAMES, PER_FILE = 1000, 300, 250
+REPEATS = 5
+
+OURS = """
+import json, resource, sys, time
+from pathlib import Path
+from trialist.formats.imported import ImportOptions
+from trialist.formats.lerobot_format import LEROBOT
+options = ImportOptions(defaults={'policy': 'act'}, answers={'rollouts': 'all'})
+def read():
+    return sum(r.trajectory.n_steps for r in LEROBOT.read(Path(sys.argv[1]), options).recordings())
+frames = read()
+best = 1e9
+for _ in range(int(sys.argv[2])):
+    t = time.perf_counter(); read(); best = min(best, time.perf_counter() - t)
+print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, frames]))
+"""
+
+PLAIN = """
+import json, resource, sys, time
+from pathlib import Path
+import pyarrow.parquet as pq
+files = sorted(Path(sys.argv[1]).rglob('*.parquet'))
+def read():
+    return sum(pq.read_table(f).num_rows for f in files)
+frames = read()
+best = 1e9
+for _ in range(int(sys.argv[2])):
+    t = time.perf_counter(); read(); best = min(best, time.perf_counter() - t)
+print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, frames]))
+"""
+
+STORE = """
+import json, resource, shutil, sys, tempfile, time
+from pathlib import Path
+from trialist.formats.imported import ImportOptions
+from trialist.formats.intake import import_into
+from trialist.formats.lerobot_format import LEROBOT
+options = ImportOptions(defaults={'policy': 'act'}, answers={'rollouts': 'all'})
+best = 1e9
+for _ in range(int(sys.argv[2])):
+    with tempfile.TemporaryDirectory() as folder:
+        t = time.perf_counter()
+        import_into(Path(folder) / 's', LEROBOT.read(Path(sys.argv[1]), options))
+        best = min(best, time.perf_counter() - t)
+print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 0]))
+"""
+
+
+def write_dataset(root: Path, episodes: int) -> int:
+    """A v3.0 dataset as LeRobot writes it: 8 states, 7 actions, next.*, one row group per episode; gives its bytes."""
+    vectors = {'observation.state': 8, 'action': 7}
+    features = {k: {'dtype': 'float32', 'shape': [n], 'names': None} for k, n in vectors.items()}
+    scalars = {'next.reward': 'float32', 'next.success': 'bool', 'next.done': 'bool', 'timestamp': 'float32',
+               'frame_index': 'int64', 'episode_index': 'int64', 'index': 'int64', 'task_index': 'int64'}  # fmt: skip
+    features |= {k: {'dtype': t, 'shape': [1], 'names': None} for k, t in scalars.items()}
+    (root / 'meta' / 'episodes' / 'chunk-000').mkdir(parents=True)
+    (root / 'data' / 'chunk-000').mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    rows, writer = [], None
+    for number in range(episodes):
+        frame = np.arange(FRAMES)
+        columns: dict[str, pa.Array] = {}
+        for key, width in vectors.items():
+            walk = np.cumsum(rng.normal(0, 0.01, (FRAMES, width)), axis=0).astype(np.float32)
+            columns[key] = pa.FixedSizeListArray.from_arrays(walk.ravel(), width)
+        last = frame == FRAMES - 1
+        values = [last.astype('f4'), last & (number % 5 > 0), last, frame / 20, frame, frame * 0 + number,
+                  number * FRAMES + frame, frame * 0 + number % 10]  # fmt: skip
+        columns |= {k: pa.array(v.astype(scalars[k])) for k, v in zip(scalars, values, strict=True)}
+        table = pa.table(columns)
+        if number % PER_FILE == 0:
+            if writer is not None:
+                writer.close()
+            writer = pq.ParquetWriter(
+                root / 'data' / 'chunk-000' / f'file-{number // PER_FILE:03d}.parquet', table.schema
+            )
+        assert writer is not None
+        writer.write_table(table)
+        rows.append({'episode_index': number, 'tasks': [f'task {number % 10}'], 'length': FRAMES,
+                     'data/chunk_index': 0, 'data/file_index': number // PER_FILE,
+                     'dataset_from_index': number * FRAMES, 'dataset_to_index': (number + 1) * FRAMES})  # fmt: skip
+    assert writer is not None
+    writer.close()
+    pq.write_table(pa.Table.from_pylist(rows), root / 'meta' / 'episodes' / 'chunk-000' / 'file-000.parquet')
+    tasks = pa.table({'task_index': pa.array(range(10)), 'task': pa.array([f'task {i}' for i in range(10)])})
+    pq.write_table(tasks, root / 'meta' / 'tasks.parquet')
+    info = {'codebase_version': 'v3.0', 'fps': 20, 'total_episodes': episodes, 'features': features,
+            'data_path': 'data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet', 'video_path': None}  # fmt: skip
+    (root / 'meta' / 'info.json').write_text(json.dumps(info))
+    return sum(p.stat().st_size for p in root.rglob('*.parquet'))
+
+
+def measured(code: str, root: Path) -> tuple[float, float, int]:
+    ran = subprocess.run(
+        [sys.executable, '-c', code, str(root), str(REPEATS)], capture_output=True, text=True, check=True,
+        env={**os.environ, 'PYTHONPATH': str(ROOT / 'src')},
+    )  # fmt: skip
+    best, peak, frames = json.loads(ran.stdout.strip().splitlines()[-1])
+    return float(best), float(peak), int(frames)
+
+
+def run() -> list[Result]:
+    with tempfile.TemporaryDirectory() as folder:
+        root, small = Path(folder) / 'large', Path(folder) / 'small'
+        size = write_dataset(root, EPISODES)
+        write_dataset(small, EPISODES // 4)
+        plain_s, _, frames = measured(PLAIN, root)
+        read_s, _, _ = measured(OURS, root)
+        store_s, store_mb, _ = measured(STORE, root)
+        quarter_s, quarter_mb, _ = measured(STORE, small)
+    work = f'{EPISODES} episodes, {frames:,} frames, {size / 1e6:.0f} MB of Parquet'
+    written = f'{work}; read, checked, hashed and written to a store'
+    peer, target = 'plain pyarrow read', 1 / 1.5
+    told = f'{work}; peak resident memory {store_mb:.0f} MB, of a quarter of the episodes {quarter_mb:.0f} MB'
+    return [
+        against('robot_data/lerobot_read', ours_s=read_s, peer=peer, peer_s=plain_s, target=target, work=work),
+        against('robot_data/lerobot_import', ours_s=store_s, peer=peer, peer_s=plain_s, target=target, work=written),
+        Result('robot_data/lerobot_memory', store_s, 'a quarter of the episodes', quarter_s, quarter_mb / store_mb,
+               0.8, told),
+    ]  # fmt: skip

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.formats.robot import HEIGHT, RATE_HZ, WIDTH, level, made_store, made_trajectory
+
+from trialist.episodes import Episode, Outcome, Store, Trajectory, read_store, trajectories_equal
+from trialist.errors import InputError
+from trialist.formats.catalog import open_source
+from trialist.formats.dataset import open_dataset
+from trialist.formats.export import ExportOptions, load_exporter
+from trialist.formats.imported import ImportOptions
+from trialist.formats.intake import import_into
+
+VERSIONS = {'v3.0': 'lerobot', 'v2.1': 'lerobot-v2.1'}
+
+
+def exported(store: Store, target: Path, version: str, **options: object) -> Path:
+    load_exporter(VERSIONS[version]).write(store, target, ExportOptions(**options))  # type: ignore[arg-type]
+    return target
+
+
+def by_id(store: Store) -> dict[str, tuple[Episode, Trajectory]]:
+    return {e.episode_id: (e, t) for e, t in store.trajectories()}
+
+
+@pytest.mark.parametrize('version', VERSIONS)
+def test_a_store_comes_back_as_it_was(tmp_path: Path, version: str) -> None:
+    store = made_store(tmp_path / 'store')
+    folder = exported(store, tmp_path / 'dataset', version)
+    import_into(tmp_path / 'again', open_source(folder, ImportOptions()))
+    before, after = by_id(store), by_id(read_store(tmp_path / 'again'))
+    assert before.keys() == after.keys()
+    for identity, (episode, trajectory) in before.items():
+        found, steps = after[identity]
+        assert dataclasses.replace(found, provenance_id='') == episode
+        assert trajectories_equal(steps, dataclasses.replace(trajectory, contacts=None))
+        assert (tmp_path / 'again' / 'media' / steps.scene.cameras[0].video).exists()
+
+
+@pytest.mark.parametrize('version', VERSIONS)
+def test_frames_of_the_videos_are_the_episodes_own(tmp_path: Path, version: str) -> None:
+    folder = exported(made_store(tmp_path / 'store'), tmp_path / 'dataset', version)
+    for number, episode in enumerate(open_dataset(folder).episodes('train')):
+        for frame in (0, 5, 11):
+            pixels = episode.observation(frame).image('front')
+            assert pixels.shape == (HEIGHT, WIDTH, 3)
+            assert float(pixels.mean()) == pytest.approx(level(number, frame), abs=3)
+
+
+def test_statistics_are_of_the_data(tmp_path: Path) -> None:
+    store = made_store(tmp_path / 'store', episodes=6, videos=False)
+    folder = exported(store, tmp_path / 'dataset', 'v3.0')
+    stats = json.loads((folder / 'meta' / 'stats.json').read_text())
+    actions = np.concatenate([t.action_raw for _, t in store.trajectories()])  # type: ignore[arg-type]
+    np.testing.assert_allclose(stats['action']['mean'], actions.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(stats['action']['std'], actions.std(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(stats['action']['min'], actions.min(axis=0), rtol=1e-6)
+    assert stats['action']['count'] == [len(actions)]
+    span = np.ptp(actions, axis=0)
+    for name, q in (('q01', 0.01), ('q50', 0.5), ('q99', 0.99)):
+        sorted_rows = np.sort(actions, axis=0)
+        low = sorted_rows[int(np.floor(q * (len(actions) - 1)))]
+        high = sorted_rows[min(int(np.ceil(q * (len(actions) - 1))) + 1, len(actions) - 1)]
+        found = np.array(stats['action'][name])
+        assert np.all(found >= low - span / 2500)
+        assert np.all(found <= high + span / 2500)
+    norm = json.loads((folder / 'norm_stats.json').read_text())['norm_stats']
+    assert norm.keys() == {'state', 'actions'}
+    assert norm['actions']['mean'] == stats['action']['mean']
+    assert len(norm['state']['q99']) == 7 + 6 + 1
+
+
+def test_what_cannot_be_kept_is_accounted_for(tmp_path: Path) -> None:
+    store = made_store(tmp_path / 'store', videos=False)
+    store.append([
+        Episode(policy='pi0', task='stack', outcome=Outcome.INVALID, reason='camera lost'),
+        Episode(policy='pi0', task='stack', outcome=Outcome.FAILURE, duration_s=3.0, seed=99),
+    ])  # fmt: skip
+    done = load_exporter('lerobot').write(store, tmp_path / 'out', ExportOptions())
+    dropped = [str(entry) for entry in done.ledger.dropped]
+    assert 'contacts: as many per step as there are; LeRobot features have one shape' in dropped
+    assert '1 episodes: invalid: the rig broke, so they show nothing of the policy' in dropped
+    assert '1 episodes: no trajectory was recorded' in dropped
+    assert done.episodes == 4
+
+
+def test_episodes_of_two_rates_are_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    store = made_store(tmp_path / 'store', videos=False)
+    other = made_trajectory(9, 10)
+    other = dataclasses.replace(
+        other, time_s=other.time_s * 2, scene=dataclasses.replace(other.scene, control_rate_hz=RATE_HZ / 2)
+    )
+    episode = Episode(policy='pi0', task='stack', outcome=Outcome.FAILURE, duration_s=1.0, seed=50)
+    store.append([episode], trajectories={episode.key: other})
+    with pytest.raises(InputError, match='episodes of 10 to 20 Hz'):
+        exported(store, tmp_path / 'out', 'v3.0')
+    assert sorted(p.name for p in tmp_path.iterdir()) == ['store']
+
+
+def test_a_video_of_another_length_is_refused(tmp_path: Path) -> None:
+    store = made_store(tmp_path / 'store')
+    videos = sorted((store.path / 'media').rglob('*.mp4'))
+    videos[0].write_bytes(videos[1].read_bytes())
+    with pytest.raises(InputError, match=r'frames for an episode of \d+ steps'):
+        exported(store, tmp_path / 'out', 'v3.0')
+    assert not (tmp_path / 'out').exists()
