@@ -23,8 +23,8 @@ EPISODES, STEPS = 24, 50
 
 OURS = """
 import json, resource, sys, time
-from trialist.actions.image import decode_many
-from trialist.actions.rlds import RldsDataset
+from trialist.formats.image import decode_many
+from trialist.formats.rlds import RldsDataset
 def read():
     total = 0
     episodes = RldsDataset.open(sys.argv[1]).episodes('train')
@@ -65,7 +65,7 @@ BARE = """
 import io, json, resource, sys, time
 import numpy as np
 from PIL import Image
-from trialist.actions.rlds import RldsDataset
+from trialist.formats.rlds import RldsDataset
 images = [i.data for e in RldsDataset.open(sys.argv[1]).episodes('train') for i in e.images['image']]
 def read():
     return sum(int(np.asarray(Image.open(io.BytesIO(data)))[0, 0, 0]) for data in images)
@@ -79,8 +79,8 @@ print(json.dumps([best, 0, 0]))
 
 def write_dataset(folder: Path) -> Path:
     """Episodes of textured 256x320 frames, about 20 kB each as JPEG."""
-    from trialist.actions.feature import Feature
-    from trialist.actions.rlds import write_rlds
+    from trialist.formats.feature import Feature
+    from trialist.formats.rlds import write_rlds
 
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[0:256, 0:320]

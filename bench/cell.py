@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from bench.measure import Result, against
-from trialist.hosts.tabletop import TabletopHost
-from trialist.hosts.tabletop.scene import SUBSTEPS, load_mujoco
-from trialist.policies.scripted import ScriptedPolicy
+from trialist.cell import TabletopHost
+from trialist.cell.scene import SUBSTEPS, load_mujoco
+from trialist.cell.scripted import ScriptedPolicy
 from trialist.run import read_plan, run_trial
 from trialist.run.convention import HostSpec
 from trialist.run.plan import RecordingOptions

@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.measure import Result, against, seconds
 from trialist.episodes import Episode, Event, Store, Trajectory
-from trialist.episodes.to_table import episode_row
+from trialist.formats.to_table import episode_row
 
 EPISODES = 100_000
 MILLION = 1_000_000

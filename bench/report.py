@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from bench.measure import Result, against, seconds
+from trialist.analysis import build_report
 from trialist.episodes import Episode, Outcome, Store, read_store
-from trialist.report import build_report
 from trialist.show.page import render_html
 from trialist.show.report import trial_document
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from trialist.hosts.tabletop import TabletopHost
-from trialist.hosts.tabletop.camera import Pictures
-from trialist.policies.scripted import ScriptedPolicy
+from trialist.cell import TabletopHost
+from trialist.cell.camera import Pictures
+from trialist.cell.scripted import ScriptedPolicy
 from trialist.run.seam import Setup
 from trialist.show.figure import new_figure, save_figure
 

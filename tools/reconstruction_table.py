@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.geometry.test_cell import LEVELS, SIZE_PX, agrees, measure
 
-from trialist.hosts.tabletop.host import TabletopHost
+from trialist.cell.host import TabletopHost
 from trialist.show.table import render, table
 
 FIRST_SEED = 8000

@@ -20,8 +20,8 @@ from trialist.actions.convert import (
     torque_gripper,
     unnormalize,
 )
-from trialist.actions.space import ActionSpace, Dimension, DimensionKind
 from trialist.errors import InputError
+from trialist.formats.space import ActionSpace, Dimension, DimensionKind
 
 SIZE = 4
 numbers = st.floats(-50, 50)

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.actions.build import make_lerobot, make_rlds
 from tests.actions.server import Answer, chat_answer, serve
 from tests.cli.command import trialist
+from tests.formats.build import make_lerobot, make_rlds
 
 from trialist.actions import Invalid, InvalidReason, Observation, Verdict, open_dataset
 from trialist.actions.convert import Chain, TernaryGripper
-from trialist.actions.dataset import ActionDataset
 from trialist.actions.evaluate import prepare, read_runs, run_actions
 from trialist.actions.predictor import (
     AdaptedPredictor,
@@ -36,6 +35,7 @@ from trialist.actions.vlm import VlmPredictor
 from trialist.episodes import Outcome, read_store
 from trialist.episodes.verify import verify_store
 from trialist.errors import InputError, RigError, UnknownName
+from trialist.formats.dataset import ActionDataset
 
 Prepared = tuple[ActionDataset, EvaluationSplit, ActionStatistics]
 

@@ -22,8 +22,8 @@ from trialist.actions.metric import (
     share_beyond_medians,
 )
 from trialist.actions.prediction import resolve_invalid
-from trialist.actions.space import ActionSpace, Dimension
 from trialist.errors import InputError, NotEstimable
+from trialist.formats.space import ActionSpace, Dimension
 
 errors = hnp.arrays(np.float64, st.integers(1, 12), elements=st.floats(0, 100))
 runs = st.lists(errors, min_size=1, max_size=6)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from trialist.actions import ActionSpace, Dimension, DimensionKind, Observation, RecordedEpisode, build_prompt
-from trialist.actions.image import EncodedImage, encode_image
 from trialist.actions.prompt import Shot, check_shots
 from trialist.actions.statistic import action_statistics
 from trialist.actions.view import four_channels, jat_view, openvla_image, primary_image, state_vector
 from trialist.errors import InputError, UnknownName
+from trialist.formats.image import EncodedImage, encode_image
 
 SPACE = ActionSpace(
     (

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.analysis.pair import plain_store
 from tests.cli.command import trialist
-from tests.report.pair import plain_store
 
 WIDE = ('--margin-success', 0.15, '--margin-time', 0.3)
 

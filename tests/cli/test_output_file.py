@@ -6,8 +6,8 @@ import errno
 from pathlib import Path
 
 import pytest
+from tests.analysis.pair import plain_store
 from tests.cli.command import trialist
-from tests.report.pair import plain_store
 
 from trialist.errors import InputError
 from trialist.show.file import check_target, write_file

@@ -14,7 +14,7 @@ from trialist.episodes import Episode, Event, Provenance, Store, Trajectory
 from trialist.episodes import part as part_module
 from trialist.episodes import schema as schema_module
 from trialist.episodes.part import write_part, write_table
-from trialist.episodes.schema import EPISODE_SCHEMA, episodes_to_arrow
+from trialist.episodes.schema import EPISODE_SCHEMA, SCHEMA_VERSION, episodes_to_arrow
 from trialist.episodes.verify import Finding, FindingKind, verify_store
 from trialist.errors import StoreError
 
@@ -120,7 +120,7 @@ def test_a_newer_schema_asks_for_a_newer_trialist(store: Store) -> None:
 def test_an_older_schema_is_migrated_on_reading_and_by_compaction(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = episodes_to_arrow([episode(9).replace(events=())]).drop_columns(['repeat', 'max_score'])
+    old = episodes_to_arrow([episode(9).replace(events=())]).drop_columns(['repeat', 'max_score', 'steps'])
     old = old.rename_columns(['duration' if n == 'duration_s' else n for n in old.column_names])
     name = write_version(store, 0, old)
     (finding,) = damage_found(store)
@@ -131,7 +131,7 @@ def test_an_older_schema_is_migrated_on_reading_and_by_compaction(
         table = table.rename_columns(['duration_s' if n == 'duration' else n for n in table.column_names])
         table = table.append_column(EPISODE_SCHEMA.field('repeat'), pa.array([0] * table.num_rows, pa.int32()))
         table = table.append_column(EPISODE_SCHEMA.field('max_score'), pa.nulls(table.num_rows, pa.float64()))
-        return table.select(EPISODE_SCHEMA.names)
+        return table.select([n for n in EPISODE_SCHEMA.names if n != 'steps'])
 
     monkeypatch.setitem(schema_module.EPISODE_MIGRATIONS, 0, to_version_1)
     assert damage_found(store) == []
@@ -144,10 +144,22 @@ def test_an_older_schema_is_migrated_on_reading_and_by_compaction(
     assert [e.seed for e in store.episodes()] == [0, 1, 2, 3, 4, 5, 9]
 
 
+def test_parts_of_the_first_schema_are_read_with_absent_steps_and_unnamed_events(store: Store) -> None:
+    one = episode(9)
+    first = episodes_to_arrow([one]).drop_columns(['steps'])
+    events = schema_module.events_to_arrow([one]).drop_columns(['name'])
+    folder = {'schema_version': 1}
+    name = write_part(store.path, 'events', lambda p: write_table(events, p, metadata=folder))
+    meta = {**folder, 'n_events': events.num_rows, 'events': name, 'trajectories': []}
+    write_part(store.path, 'episodes', lambda p: write_table(first, p, metadata=meta))
+    assert damage_found(store) == []
+    assert [e for e in store.episodes() if e.seed == 9] == [one]
+
+
 def test_a_row_that_breaks_the_rules_is_named_by_file_row_and_field(store: Store) -> None:
     table = episodes_to_arrow([episode(7), episode(8)])
     bad = table.set_column(table.column_names.index('duration_s'), 'duration_s', pa.array([3.0, -2.0]))
-    name = write_version(store, 1, bad)
+    name = write_version(store, SCHEMA_VERSION, bad)
     with pytest.raises(StoreError, match=rf'{name} .*row 1: duration_s is -2\.0, wanted'):
         list(store.episodes())
     (finding,) = damage_found(store)

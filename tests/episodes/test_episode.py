@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from trialist.episodes import Contacts, Episode, Event, EventKind, Outcome, Trajectory
-from trialist.errors import RecordError
+from trialist.errors import NotEstimable, RecordError
 from trialist.testing import strategies
 
 
@@ -127,3 +127,22 @@ def test_contacts_come_back_by_step() -> None:
 def test_a_body_that_was_not_recorded_is_named() -> None:
     with pytest.raises(RecordError, match="body 'cup'"):
         Trajectory(time_s=np.arange(2.0)).body('cup')
+
+
+def test_a_phase_has_a_name_and_nothing_else_has_one() -> None:
+    reach = Event(0.5, EventKind.PHASE, name='reach')
+    assert Episode(policy='p', task='t', outcome=Outcome.SUCCESS, duration_s=2.0, events=(reach,)).events == (reach,)
+    with pytest.raises(RecordError, match='wanted the name of the phase'):
+        Event(0.5, EventKind.PHASE)
+    with pytest.raises(RecordError, match='wanted none for an event of kind grasp'):
+        Event(0.5, EventKind.GRASP, name='reach')
+
+
+def test_an_absent_duration_is_a_state_and_never_a_number() -> None:
+    bare = Episode(policy='p', task='t', outcome=Outcome.SUCCESS, steps=120)
+    assert bare.duration_s is None
+    assert bare.is_success
+    with pytest.raises(NotEstimable, match=r'has no duration_s.*control rate'):
+        _ = bare.known_duration_s
+    with pytest.raises(RecordError, match='steps is -1'):
+        bare.replace(steps=-1)

@@ -16,9 +16,9 @@ from trialist.geometry import Box, ObjectModel, RgbdView, box_from_pose, box_iou
 from trialist.geometry.reconstruct import score_views
 
 pytest.importorskip('mujoco')
-from trialist.hosts.tabletop.camera import Picture, Pictures
-from trialist.hosts.tabletop.host import TabletopHost
-from trialist.policies.scripted import ScriptedPolicy
+from trialist.cell.camera import Picture, Pictures
+from trialist.cell.host import TabletopHost
+from trialist.cell.scripted import ScriptedPolicy
 from trialist.run.seam import Setup
 
 COLORS = {'red': (204, 33, 31), 'green': (41, 143, 56), 'blue': (33, 82, 191), 'yellow': (237, 194, 31)}

@@ -26,9 +26,9 @@ from trialist.robustness import (
 )
 
 pytest.importorskip('mujoco')
+from trialist.cell.host import TabletopHost
+from trialist.cell.sighted import SightedPolicy
 from trialist.hosts.disturbed import DisturbedHost
-from trialist.hosts.tabletop.host import TabletopHost
-from trialist.policies.sighted import SightedPolicy
 from trialist.run import run_trial
 from trialist.run.plan import ConditionEntry, PolicyEntry, RecordingOptions, TaskEntry
 from trialist.run.seam import Setup

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from trialist.hosts import tabletop
+from trialist import cell
 from trialist.run import TrialPlan, read_plan, run_trial
 from trialist.run.plan import BlindingOptions, ConditionEntry, PolicyEntry
 
@@ -21,7 +21,7 @@ NOMINAL = (ConditionEntry('nominal'),)
 
 
 def shipped_plan() -> TrialPlan:
-    plan = read_plan(Path(tabletop.__file__).parent / 'robustness.toml')
+    plan = read_plan(Path(cell.__file__).parent / 'robustness.toml')
     return dataclasses.replace(plan, blinding=BlindingOptions(enabled=False))
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.report.stores import changed_store, item_store, rollout, safety_store, suite_store, timed_store
+from tests.analysis.stores import changed_store, item_store, rollout, safety_store, suite_store, timed_store
 from tests.show.parsed import PageParser, parse_page
 
+from trialist.analysis import Absent, Ranking, ReportOptions, RobustnessPart, SafetyPart, TrialReport, build_report
+from trialist.analysis.pairs import AllPairs
 from trialist.episodes import Episode, Outcome, Store
-from trialist.report import Absent, Ranking, ReportOptions, RobustnessPart, SafetyPart, TrialReport, build_report
 from trialist.show.document import Missing
 from trialist.show.page import render_html
 from trialist.show.report import trial_document
-from trialist.timing import AllPairs
 
 FEW = ReportOptions(n_resamples=100)
 STORES: dict[str, Callable[[Path], Store]] = {

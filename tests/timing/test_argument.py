@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trialist.analysis.pairs import compare_timing
 from trialist.episodes import Episode, Outcome
 from trialist.errors import InputError, UnknownName
+from trialist.planning import null_calibration
 from trialist.stats import cluster_bootstrap, paired_wald
 from trialist.testing import paper_like_cohort
 from trialist.timing import (
@@ -17,13 +19,11 @@ from trialist.timing import (
     Scale,
     auc,
     cohorts,
-    compare_timing,
     curve_band,
     hrt,
     logrank,
     macro_curve,
     macro_ks,
-    null_calibration,
     score_cohort,
     success_curve,
     uph_of_rmst,

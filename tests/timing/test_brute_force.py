@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from trialist.analysis.pairs import _reference_advantages
 from trialist.timing import (
     Operations,
     Scale,
@@ -23,7 +24,6 @@ from trialist.timing import (
     uph_of_successes,
 )
 from trialist.timing.estimate import resampled_cells
-from trialist.timing.verdict import _reference_advantages
 
 INF = math.inf
 Row = tuple[float, bool]

@@ -10,6 +10,7 @@ from lifelines.statistics import logrank_test
 from scipy import stats as scipy_stats
 
 from trialist.errors import InputError, NotEstimable
+from trialist.planning import null_calibration
 from trialist.testing import effect_pair, null_pair, paper_like_cohort
 from trialist.timing import (
     Cohort,
@@ -19,7 +20,6 @@ from trialist.timing import (
     ks_distance,
     logrank,
     macro_ks,
-    null_calibration,
     operations_by_stratum,
     scalar_tests,
     stratum_differences,

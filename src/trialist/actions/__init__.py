@@ -1,16 +1,16 @@
 """Offline action prediction: how well a model predicts recorded actions, with no robot at all."""
 
 from trialist.actions.compare import ActionComparison, compare_actions
-from trialist.actions.dataset import Observation, RecordedEpisode, open_dataset
 from trialist.actions.metric import absolute_errors, action_errors, class_metrics
 from trialist.actions.parse import parse_action
 from trialist.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode
 from trialist.actions.predictor import Predictor
 from trialist.actions.prompt import Prompt, build_prompt
-from trialist.actions.space import ActionSpace, Dimension, DimensionKind
 from trialist.actions.split import EvaluationSplit, make_split, read_split, write_split
 from trialist.actions.statistic import ActionStatistics, action_statistics
 from trialist.actions.summary import ActionSummary, summarize_actions
+from trialist.formats.dataset import Observation, RecordedEpisode, open_dataset
+from trialist.formats.space import ActionSpace, Dimension, DimensionKind
 from trialist.stats import Verdict
 
 __all__ = [

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trialist.actions.dataset import Observation, RecordedEpisode
 from trialist.actions.prediction import Invalid, InvalidReason, Prediction
 from trialist.actions.predictor import PredictorContext
-from trialist.actions.space import FloatArray
 from trialist.actions.view import state_vector
 from trialist.errors import InputError, NotEstimable
+from trialist.formats.dataset import Observation, RecordedEpisode
+from trialist.formats.space import FloatArray
 
 NEAREST_ROWS = 50_000
 

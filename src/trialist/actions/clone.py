@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trialist.actions.baseline import TrainingSet, training_set
-from trialist.actions.dataset import Observation
 from trialist.actions.prediction import Invalid, InvalidReason, Prediction
 from trialist.actions.predictor import PredictorContext
-from trialist.actions.space import FloatArray
 from trialist.actions.view import state_vector
+from trialist.formats.dataset import Observation
+from trialist.formats.space import FloatArray
 
 Layers = list[tuple[FloatArray, FloatArray]]
 

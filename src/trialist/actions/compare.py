@@ -10,10 +10,11 @@ import numpy as np
 
 from trialist.actions.prediction import InvalidChoice, PredictedEpisode, predicted_dimensions
 from trialist.actions.resample import Measure, measure, ratio
-from trialist.actions.space import ActionSpace, FloatArray
 from trialist.actions.summary import ScoredRun, score_episodes
 from trialist.errors import InputError, NotEstimable
-from trialist.stats import Permutation, Verdict, holm, paired_mean_sample_size, sign_flip
+from trialist.formats.space import ActionSpace, FloatArray
+from trialist.planning import paired_mean_sample_size
+from trialist.stats import Permutation, Verdict, holm, sign_flip
 
 EXACT_EPISODES = 14
 

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from trialist.actions.space import ActionSpace, DimensionKind, FloatArray
 from trialist.errors import InputError
+from trialist.formats.space import ActionSpace, DimensionKind, FloatArray
 
 TERNARY_CLOSED, TERNARY_OPEN = 0.05, 0.95
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trialist.actions.dataset import TEST_SPLITS
 from trialist.errors import InputError
+from trialist.formats.dataset import TEST_SPLITS
 
 QUALITY_EXCLUSIONS: Mapping[str, str] = {
     'austin_buds_dataset_converted_externally_to_rlds': 'quality and accessibility (section 3.1.1)',

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from trialist.actions.dataset import ActionDataset, RecordedEpisode
 from trialist.actions.metric import completes
 from trialist.actions.prediction import Invalid, InvalidReason, PredictedEpisode, Prediction, as_row
 from trialist.actions.predictor import ConcurrentPredictor, Predictor, PredictorContext, load_predictor, parse_spec
-from trialist.actions.space import ActionSpace, space_from_json
 from trialist.actions.split import EvaluationSplit
 from trialist.actions.statistic import ActionStatistics, action_statistics, check_no_leak
 from trialist.episodes import Episode, Outcome, Provenance, Store, Trajectory, read_store
 from trialist.errors import InputError, RigError
+from trialist.formats.dataset import ActionDataset, RecordedEpisode
+from trialist.formats.space import ActionSpace, space_from_json
 
 KIND = 'trialist-actions'
 REASONS = tuple(InvalidReason)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trialist.actions.space import FloatArray
 from trialist.errors import InputError, NotEstimable
+from trialist.formats.space import FloatArray
 
 QUANTILES = (0.05, 0.95)
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.actions.space import ActionSpace, FloatArray
 from trialist.errors import InputError
+from trialist.formats.space import ActionSpace, FloatArray
 
 BoolArray = NDArray[np.bool_]
 

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trialist.actions.convert import Chain, Conversion
-from trialist.actions.dataset import Observation, RecordedEpisode
 from trialist.actions.prediction import Invalid, Prediction
-from trialist.actions.space import ActionSpace, FloatArray
 from trialist.actions.statistic import ActionStatistics
 from trialist.actions.view import state_vector
 from trialist.catalog import Catalog
 from trialist.errors import InputError
+from trialist.formats.dataset import Observation, RecordedEpisode
+from trialist.formats.space import ActionSpace, FloatArray
 
 
 @runtime_checkable

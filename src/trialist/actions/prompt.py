@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from trialist.actions.dataset import Observation
-from trialist.actions.image import EncodedImage, encode_image
-from trialist.actions.space import ActionSpace, FloatArray
 from trialist.actions.statistic import ActionStatistics, check_no_leak
 from trialist.actions.view import primary_image
 from trialist.errors import InputError
+from trialist.formats.dataset import Observation
+from trialist.formats.image import EncodedImage, encode_image
+from trialist.formats.space import ActionSpace, FloatArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 
-from trialist.actions.space import ActionSpace, parse_action_type
 from trialist.errors import UnknownName
+from trialist.formats.space import ActionSpace, parse_action_type
 
 MODELS = ('GPT', 'OpenVLA', 'JAT')
 

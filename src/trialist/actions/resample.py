@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.actions.space import FloatArray
 from trialist.errors import NotEstimable
+from trialist.formats.space import FloatArray
 from trialist.stats import Interval, bootstrap_interval, resample_counts
 
 BATCH_ENTRIES = 4_000_000

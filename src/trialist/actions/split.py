@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trialist.actions.dataset import ActionDataset, RecordedEpisode, check_split, evaluation_split
 from trialist.errors import InputError
+from trialist.formats.dataset import ActionDataset, RecordedEpisode, check_split, evaluation_split
 
 FORMAT = 'trialist-action-split'
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from trialist.actions.dataset import RecordedEpisode
-from trialist.actions.space import FloatArray
 from trialist.errors import InputError
+from trialist.formats.dataset import RecordedEpisode
+from trialist.formats.space import FloatArray
 
 RESERVOIR_ROWS = 200_000
 

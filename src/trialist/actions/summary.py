@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from trialist.actions.metric import QUANTILES, absolute_errors, action_errors, completes
 from trialist.actions.prediction import InvalidChoice, PredictedEpisode, predicted_dimensions, resolve_invalid
 from trialist.actions.resample import Counts, Measure, Pool, measure, ratio
-from trialist.actions.space import ActionSpace, FloatArray
 from trialist.errors import InputError, NotEstimable
+from trialist.formats.space import ActionSpace, FloatArray
 from trialist.stats import Interval, wilson
 
 PHASES = ('start', 'middle', 'end')

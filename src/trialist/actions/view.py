@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.actions.dataset import Observation
-from trialist.actions.space import FloatArray
 from trialist.errors import InputError
+from trialist.formats.dataset import Observation
+from trialist.formats.space import FloatArray
 
 PRIMARY = 'image'
 # Non-standard camera names that the paper used for OpenVLA alone, which can't do without an image.

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from trialist.actions.dataset import Observation
 from trialist.actions.endpoint import ChatEndpoint, EndpointSettings, Usage
 from trialist.actions.parse import parse_action
 from trialist.actions.prediction import Prediction
 from trialist.actions.predictor import PredictorContext
 from trialist.actions.prompt import Shot, build_prompt, check_shots
-from trialist.actions.space import ActionSpace
 from trialist.actions.statistic import ActionStatistics
 from trialist.errors import InputError
+from trialist.formats.dataset import Observation
+from trialist.formats.space import ActionSpace
 
 
 class VlmPredictor:

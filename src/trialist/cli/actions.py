@@ -10,8 +10,8 @@ import typer
 from trialist.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
-    from trialist.actions.dataset import ActionDataset
     from trialist.actions.split import EvaluationSplit
+    from trialist.formats.dataset import ActionDataset
 
 actions_app = typer.Typer(
     no_args_is_help=True, help='Score how well models predict recorded actions: datasets, splits, runs, reports.'
@@ -51,7 +51,7 @@ def fetch(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-    from trialist.actions.fetch import BUCKET_HOST, RemoteFile, fetch_dataset
+    from trialist.formats.fetch import BUCKET_HOST, RemoteFile, fetch_dataset
 
     def wanted(file: str) -> bool:
         return split is None or '.tfrecord' not in file or f'-{split}.tfrecord' in file
@@ -83,8 +83,8 @@ def split_dataset(
 
     Example: `trialist actions split --dataset data/toto --out toto-split.json --seed 7`
     """
-    from trialist.actions.dataset import open_dataset
     from trialist.actions.split import make_split, write_split
+    from trialist.formats.dataset import open_dataset
     from trialist.show.actions import split_table
 
     split = make_split(open_dataset(dataset), seed=seed, test_share=share, test_split=test_split)
@@ -129,10 +129,10 @@ def run(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
-    from trialist.actions.dataset import open_dataset
     from trialist.actions.evaluate import RunCount, prepare, run_actions
-    from trialist.actions.space import read_space
     from trialist.actions.vlm import VlmPredictor
+    from trialist.formats.dataset import open_dataset
+    from trialist.formats.space import read_space
 
     opened = open_dataset(dataset, floating_only=floating_only)
     chosen = _split_of(opened, split, seed)

@@ -32,8 +32,9 @@ def calibrate(
 
     from trialist.cli.source import check_method, read_episodes
     from trialist.errors import UnknownName
+    from trialist.planning import NullSetup, null_calibration
     from trialist.show.timing import calibration_table
-    from trialist.timing import NullSetup, cohorts, null_calibration
+    from trialist.timing import cohorts
 
     for name in setup or []:
         if name not in set(NullSetup):

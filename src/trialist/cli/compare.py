@@ -43,19 +43,11 @@ def compare(
 
     import numpy as np
 
+    from trialist.analysis.pairs import compare_all, compare_timing
     from trialist.cli.source import check_method, note_follow_up, read_episodes
     from trialist.errors import InputError
     from trialist.show import timing as show
-    from trialist.timing import (
-        Scale,
-        cohorts,
-        compare_all,
-        compare_timing,
-        find_cohort,
-        find_reference,
-        logrank_pairs,
-        stratum_differences,
-    )
+    from trialist.timing import Scale, cohorts, find_cohort, find_reference, logrank_pairs, stratum_differences
 
     found = {name: c for name, c in cohorts(read_episodes(store, where)).items() if c.cells}
     anchor = find_reference(found, reference)

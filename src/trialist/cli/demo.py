@@ -12,10 +12,10 @@ from trialist.cli.output import print_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trialist.analysis import Ranking, SafetyPart, TrialReport
+    from trialist.analysis.pairs import AllPairs
     from trialist.episodes import Episode
-    from trialist.report import Ranking, SafetyPart, TrialReport
     from trialist.safety import SafetySummary
-    from trialist.timing import AllPairs
 
 TAU_S = 60.0
 MARK = '.trialist-demo'
@@ -62,7 +62,7 @@ def prepare(to: Path, *, episodes: int, seed: int) -> Path:
         shutil.rmtree(to)
     to.mkdir(parents=True)
     (to / MARK).touch()
-    text = (resources.files('trialist.hosts.tabletop') / 'demo.toml').read_text(encoding='utf-8')
+    text = (resources.files('trialist.cell') / 'demo.toml').read_text(encoding='utf-8')
     text = text.replace('episodes_per_cell = 5', f'episodes_per_cell = {episodes}')
     text = text.replace('seed = 1', f'seed = {seed}')
     trial = to / 'trial.toml'
@@ -72,9 +72,9 @@ def prepare(to: Path, *, episodes: int, seed: int) -> Path:
 
 def report(to: Path, store: Path, *, seed: int) -> None:
     """Score, compare, look at safety, write the report; then the three sentences."""
+    from trialist.analysis import ReportOptions, build_report
     from trialist.cli.report import write_document
     from trialist.episodes import read_store
-    from trialist.report import ReportOptions, build_report
     from trialist.show.report import trial_document
     from trialist.show.safety import quadruple_table
     from trialist.show.timing import all_pairs_table, headline_table
@@ -99,7 +99,7 @@ def report(to: Path, store: Path, *, seed: int) -> None:
 
 def demo_parts(found: TrialReport) -> tuple[Ranking, AllPairs, SafetyPart]:
     """The parts that the demo's trial always has."""
-    from trialist.report import Absent
+    from trialist.analysis import Absent
 
     if isinstance(found.ranking, Absent) or isinstance(found.ranking.pairs, Absent) or isinstance(found.safety, Absent):
         raise AssertionError('a demo trial has a ranking, pairs and safety')

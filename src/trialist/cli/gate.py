@@ -51,10 +51,10 @@ def gate(
 
     Example: `trialist gate runs/new --baseline runs/main --format markdown -o comment.md`
     """
+    from trialist.analysis.gate import GateRules, gate_stores
     from trialist.cli.store import parse_where
     from trialist.episodes import read_store
     from trialist.errors import UnknownName
-    from trialist.report.gate import GateRules, gate_stores
     from trialist.safety import Scoring, load_registry
     from trialist.show import gate as shown
     from trialist.show.file import check_target, write_file

@@ -38,7 +38,7 @@ def import_table(
 
     Example: `trialist import rollouts.csv --to runs/may --map policy=ckpt --set task="pick batteries"`
     """
-    from trialist.episodes.from_table import drop_misfits, from_table, guess_columns, read_rows
+    from trialist.formats.from_table import drop_misfits, from_table, guess_columns, read_rows
     from trialist.show.record import column_table, episode_table
 
     columns, defaults = parse_pairs(mapped, '--map'), parse_pairs(fixed, '--set')

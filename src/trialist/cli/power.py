@@ -13,8 +13,9 @@ from trialist.cli.source import MethodOption, SeedOption, WhereOption
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trialist.planning import AssumedCell, AssumedCurve
     from trialist.run import TrialPlan
-    from trialist.timing import AssumedCell, AssumedCurve, Operations
+    from trialist.timing import Operations
 
 BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
 
@@ -65,8 +66,8 @@ def size(
 
     Example: `trialist power size --rate 0.7 --difference 0.05 --policies 4 --tasks 10`
     """
+    from trialist.planning import field_position, plan_sizes, read_survey
     from trialist.show.planning import plan_table, sizes_table, survey_table
-    from trialist.stats import field_position, plan_sizes, read_survey
 
     found = plan_sizes(
         rate, difference, discordance=2 * difference if discordance is None else discordance, policies=policies,
@@ -88,7 +89,7 @@ def single_sizes(
     rate: float, difference: float, discordance: float | None, *, power: float, alpha: float
 ) -> list[tuple[str, int | None, str]]:
     """Every formula's answer for one comparison; None where it can not be computed."""
-    from trialist.stats import (
+    from trialist.planning import (
         barnard_sample_size,
         mcnemar_rollouts,
         mcnemar_sample_size,
@@ -157,9 +158,8 @@ def bridge(
 
     from trialist.cli.source import check_method
     from trialist.errors import InputError
+    from trialist.planning import bridge_power, field_position
     from trialist.show.planning import power_table
-    from trialist.stats import field_position
-    from trialist.timing import bridge_power
 
     cells = policy_cells(
         store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched
@@ -219,10 +219,10 @@ def detect(
 
     from trialist.cli.source import check_method
     from trialist.errors import InputError
+    from trialist.planning import calibrate_design_effect, detection_rate
+    from trialist.planning.detection import METRICS
     from trialist.show.planning import design_table, detection_table, smallest_table
     from trialist.show.table import render
-    from trialist.timing import calibrate_design_effect, detection_rate
-    from trialist.timing.detection import METRICS
 
     cells = policy_cells(
         store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched
@@ -278,7 +278,8 @@ def policy_cells(
     """Policy -> stratum -> pilot operations, or an assumption."""
     from trialist.cli.source import read_episodes
     from trialist.errors import InputError
-    from trialist.timing import AssumedCell, cohorts
+    from trialist.planning import AssumedCell
+    from trialist.timing import cohorts
 
     if (store is None) == (not assume):
         raise InputError('wanted a STORE to plan from, or two --assume, and not both')
@@ -301,7 +302,7 @@ def parse_assumption(text: str) -> tuple[str, AssumedCurve]:
     import numpy as np
 
     from trialist.errors import InputError, UnknownName
-    from trialist.timing import AssumedCurve, lognormal_curve
+    from trialist.planning import AssumedCurve, lognormal_curve
 
     name, separator, rest = text.partition(':')
     if not (name and separator and rest):
@@ -351,8 +352,8 @@ def print_plan_power(
     form: str,
 ) -> None:  # fmt: skip
     """What a declared trial needs for the power asked, against what it has and what is usual."""
+    from trialist.planning import field_position, plan_sizes
     from trialist.show.planning import plan_table
-    from trialist.stats import field_position, plan_sizes
 
     target = plan.power
     if target is not None:
@@ -379,8 +380,8 @@ def _print_pilot_power(pilot: Path, *, power: float, has: int, form: str) -> Non
 
     import numpy as np
 
+    from trialist.planning import bridge_power
     from trialist.show.planning import needed_table
-    from trialist.timing import bridge_power
 
     cells = policy_cells(pilot, None, None, strata=1, operations=1, correlation=0.0, watched=None)
     found = {

@@ -54,10 +54,10 @@ def report(
 
     Example: `trialist report runs/may -o may.html`
     """
+    from trialist.analysis import ReportOptions, build_report
     from trialist.cli.store import parse_where
     from trialist.episodes import read_store
     from trialist.errors import InputError
-    from trialist.report import ReportOptions, build_report
     from trialist.safety import load_registry
     from trialist.show.file import check_target
     from trialist.show.page_link import check_explorer
@@ -76,7 +76,7 @@ def report(
     if before is not None:
         if reference is not None or explorer:
             raise InputError('--before compares each policy with itself: it takes neither --reference nor --explorer')
-        from trialist.report.change import compare_stores
+        from trialist.analysis.change import compare_stores
         from trialist.show.change import change_document
 
         document = change_document(compare_stores(read_store(before), read_store(store), options, where=matching))

@@ -86,7 +86,7 @@ def show_episode(
     import json
 
     from trialist.episodes import read_store
-    from trialist.episodes.to_table import episode_row
+    from trialist.formats.to_table import episode_row
 
     opened = read_store(store)
     chosen = find_id(opened, episode_id)
@@ -225,7 +225,7 @@ def export(
     Example: `trialist store export runs/may -o may.csv`
     """
     from trialist.episodes import read_store
-    from trialist.episodes.to_table import to_table
+    from trialist.formats.to_table import to_table
 
     count = to_table(read_store(store).episodes(where=parse_where(where)), output)
     typer.echo(f'{output}: {count} episodes')

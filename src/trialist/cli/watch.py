@@ -50,8 +50,8 @@ def watch(
 
     from trialist.cli.source import read_episodes
     from trialist.errors import InputError, UnknownName
+    from trialist.planning import WatchedScore, watch_trial
     from trialist.show.planning import looks_table, watch_table
-    from trialist.timing import WatchedScore, watch_trial
 
     if score not in set(WatchedScore):
         raise UnknownName('score', score, [s.value for s in WatchedScore])

@@ -14,7 +14,7 @@ from typing import Any
 
 from trialist.episodes.event import LARGEST_COUNT, Event, enum_member
 from trialist.episodes.identity import episode_id_of
-from trialist.errors import RecordError
+from trialist.errors import NotEstimable, RecordError
 
 ParameterValue = str | int | float | bool
 EMPTY: Mapping[str, Any] = types.MappingProxyType({})
@@ -34,14 +34,16 @@ class Outcome(enum.StrEnum):
 class Episode:
     """One rollout: who, where, under what, and what came of it.
 
-    `policy`, `task`, `outcome` and `duration_s` are required. Everything else is absent (None or empty) until known; an
-    absent count is not a zero. `episode_id` is derived from the identity when it is left empty.
+    `policy`, `task` and `outcome` are required. Everything else is absent (None or empty) until known; an absent count
+    or time is not a zero: without `duration_s` an episode has no time analysis, and its success still counts.
+    `episode_id` is derived from the identity when it is left empty.
     """
 
     policy: str
     task: str
     outcome: Outcome
-    duration_s: float
+    duration_s: float | None = None
+    steps: int | None = None  # control steps; they become seconds only by a stated rate
 
     trial_id: str = ''
     episode_id: str = ''
@@ -90,6 +92,26 @@ class Episode:
         return self.outcome is not Outcome.INVALID
 
     @property
+    def is_success(self) -> bool:
+        """Whether the episode succeeded: by the host's own predicate, or by the outcome where there is none."""
+        return self.outcome is Outcome.SUCCESS if self.success is None else self.success
+
+    @property
+    def cell(self) -> str:
+        """The stratum that the episode belongs to: the one recorded, or its task where none is."""
+        return self.stratum or self.task
+
+    @property
+    def known_duration_s(self) -> float:
+        """`duration_s`, for whoever cannot do without it."""
+        if self.duration_s is None:
+            raise NotEstimable(
+                f'episode {self.episode_id} ({self.policy}, {self.task}) has no duration_s, and this needs one; '
+                'record it, or state the control rate of its steps'
+            )
+        return self.duration_s
+
+    @property
     def key(self) -> tuple[str, int]:
         """What a store keeps once: the id and the attempt."""
         return self.episode_id, self.attempt
@@ -128,8 +150,9 @@ def check_episode(episode: Episode) -> None:
 
 
 def _check_times(episode: Episode) -> None:
-    if not (math.isfinite(episode.duration_s) and episode.duration_s >= 0):
-        raise RecordError(f'duration_s is {episode.duration_s}, wanted a finite number >= 0')
+    lasted = math.inf if episode.duration_s is None else episode.duration_s
+    if episode.duration_s is not None and not (math.isfinite(lasted) and lasted >= 0):
+        raise RecordError(f'duration_s is {lasted}, wanted a finite number >= 0, or nothing')
     cap = episode.time_cap_s
     if cap is not None and not (math.isfinite(cap) and cap > 0):
         raise RecordError(f'time_cap_s is {cap}, wanted a finite number > 0, or nothing')
@@ -137,13 +160,13 @@ def _check_times(episode: Episode) -> None:
         raise RecordError(f'started_at is {episode.started_at.isoformat()} without a time zone, wanted one')
     # A millisecond of slack: events and durations often come from different clocks or roundings.
     for number, event in enumerate(episode.events):
-        if event.t_s > episode.duration_s + 1e-3:
+        if event.t_s > lasted + 1e-3:
             end = f'after the end at duration_s = {episode.duration_s}'
             raise RecordError(f'events[{number}].t_s is {event.t_s} ({event.kind}), {end}')
 
 
 def _check_counts(episode: Episode) -> None:
-    for name in ('attempt', 'repeat', 'items', 'items_placed', 'items_lost'):
+    for name in ('attempt', 'repeat', 'steps', 'items', 'items_placed', 'items_lost'):
         count = getattr(episode, name)
         if count is None or (type(count) is int and 0 <= count <= LARGEST_COUNT):
             continue

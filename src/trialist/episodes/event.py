@@ -21,6 +21,7 @@ class EventKind(enum.StrEnum):
     ASSIST = 'assist'
     GRASP = 'grasp'
     RELEASE = 'release'
+    PHASE = 'phase'  # from here on the episode is in the phase of this name
 
 
 class EventSource(enum.StrEnum):
@@ -33,12 +34,16 @@ class EventSource(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event at `t_s` seconds after the episode's start; `count` items were part of it."""
+    """One event at `t_s` seconds after the episode's start; `count` items were part of it.
+
+    A phase has a name and lasts until the next phase begins; no other kind has one.
+    """
 
     t_s: float
     kind: EventKind
     source: EventSource = EventSource.HOST
     count: int = 1
+    name: str = ''
 
     def __post_init__(self) -> None:
         object.__setattr__(self, 'kind', enum_member(EventKind, self.kind, 'kind'))
@@ -49,6 +54,11 @@ class Event:
             raise RecordError(f'count is {self.count!r}, wanted a whole number >= 1')
         if not 1 <= self.count <= LARGEST_COUNT:
             raise RecordError(f'count is {self.count!r}, wanted a whole number from 1 to {LARGEST_COUNT}')
+        if (self.kind is EventKind.PHASE) != bool(self.name):
+            wanted = (
+                'the name of the phase' if self.kind is EventKind.PHASE else f'none for an event of kind {self.kind}'
+            )
+            raise RecordError(f'name is {self.name!r}, wanted {wanted}')
 
 
 def enum_member(kind: type[E], value: str, field: str) -> E:

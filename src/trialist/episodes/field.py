@@ -129,7 +129,7 @@ TEXT_FIELDS = (
 )  # fmt: skip
 PARSERS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(TEXT_FIELDS, _text),
-    **dict.fromkeys(('attempt', 'seed', 'instance', 'repeat', 'items', 'items_placed', 'items_lost'), _whole),
+    **dict.fromkeys(('attempt', 'seed', 'instance', 'repeat', 'steps', 'items', 'items_placed', 'items_lost'), _whole),
     **dict.fromkeys(('duration_s', 'time_cap_s', 'score', 'max_score'), _number),
     **dict.fromkeys(('is_reference', 'success', 'is_unrecoverable'), _truth),
     'outcome': _outcome,

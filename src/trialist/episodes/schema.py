@@ -13,12 +13,10 @@ from trialist.episodes.episode import Episode
 from trialist.episodes.event import Event, EventKind, EventSource
 from trialist.errors import RecordError, StoreError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # A migration takes a table of the version it is filed under to the next version.
 Migration = Callable[[pa.Table], pa.Table]
-EPISODE_MIGRATIONS: dict[int, Migration] = {}
-EVENT_MIGRATIONS: dict[int, Migration] = {}
 
 _NAMES = pa.dictionary(pa.int32(), pa.string())
 
@@ -41,7 +39,8 @@ EPISODE_SCHEMA = pa.schema(
         pa.field('session', _NAMES, nullable=False),
         pa.field('operator', _NAMES, nullable=False),
         pa.field('started_at', pa.timestamp('us', tz='UTC')),
-        pa.field('duration_s', pa.float64(), nullable=False),
+        pa.field('duration_s', pa.float64()),
+        pa.field('steps', pa.int32()),
         pa.field('time_cap_s', pa.float64()),
         pa.field('items', pa.int32()),
         pa.field('items_placed', pa.int32()),
@@ -66,8 +65,26 @@ EVENT_SCHEMA = pa.schema(
         pa.field('kind', _NAMES, nullable=False),
         pa.field('source', _NAMES, nullable=False),
         pa.field('count', pa.int32(), nullable=False),
+        pa.field('name', _NAMES, nullable=False),  # of a phase
     ]
 )
+
+
+def _with_steps(table: pa.Table) -> pa.Table:
+    """Version 2 knows control steps, and durations may be absent."""
+    at = table.column_names.index('duration_s')
+    table = table.set_column(at, EPISODE_SCHEMA.field('duration_s'), table.column('duration_s'))
+    return table.add_column(at + 1, EPISODE_SCHEMA.field('steps'), pa.nulls(table.num_rows, pa.int32()))
+
+
+def _with_phase_names(table: pa.Table) -> pa.Table:
+    """Version 2 names phases."""
+    unnamed = pa.array([''] * table.num_rows, pa.string()).dictionary_encode().cast(_NAMES)
+    return table.append_column(EVENT_SCHEMA.field('name'), unnamed)
+
+
+EPISODE_MIGRATIONS: dict[int, Migration] = {1: _with_steps}
+EVENT_MIGRATIONS: dict[int, Migration] = {1: _with_phase_names}
 
 JSON_FIELDS = ('condition_parameters', 'labels')
 EPISODE_FIELDS = tuple(EPISODE_SCHEMA.names)
@@ -98,7 +115,10 @@ def _table(columns: Mapping[str, list[Any]], schema: pa.Schema) -> pa.Table:
 
 def events_to_arrow(episodes: Iterable[Episode]) -> pa.Table:
     """Every event of the episodes, in order."""
-    rows = [(e.episode_id, e.attempt, v.t_s, v.kind.value, v.source.value, v.count) for e in episodes for v in e.events]
+    rows = [
+        (e.episode_id, e.attempt, v.t_s, v.kind.value, v.source.value, v.count, v.name)
+        for e in episodes for v in e.events
+    ]  # fmt: skip
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(EVENT_SCHEMA)
     return _table(dict(zip(EVENT_SCHEMA.names, map(list, columns), strict=True)), EVENT_SCHEMA)
 

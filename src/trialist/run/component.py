@@ -17,7 +17,7 @@ HOSTS = Catalog(
     'host',
     {
         'point-mass': 'trialist.testing.point_mass:PointMassHost',
-        'tabletop': 'trialist.hosts.tabletop:TabletopHost',
+        'tabletop': 'trialist.cell:TabletopHost',
     },
     'trialist.hosts',
 )
@@ -26,9 +26,9 @@ POLICIES = Catalog(
     {
         'openpi': 'trialist.policies.openpi:OpenPiPolicy',
         'replay': 'trialist.policies.replay:ReplayPolicy',
-        'scripted': 'trialist.policies.scripted:ScriptedPolicy',
+        'scripted': 'trialist.cell.scripted:ScriptedPolicy',
         'seek': 'trialist.testing.policy:SeekPolicy',
-        'sighted': 'trialist.policies.sighted:SightedPolicy',
+        'sighted': 'trialist.cell.sighted:SightedPolicy',
     },
     'trialist.policies',
 )

@@ -28,12 +28,12 @@ def stopping_score(plan: TrialPlan, episode: Episode) -> float:
     """
     if plan.stopping.score is StoppingScore.SUCCESS:
         return float(episode.outcome is Outcome.SUCCESS)
-    from trialist.stats import promptness
+    from trialist.planning import promptness
 
     items = episode.items or 1
     placed = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
     if not placed and items == 1 and episode.outcome is Outcome.SUCCESS:
-        placed = [episode.duration_s]
+        placed = [episode.known_duration_s]
     return promptness(placed[:items], tau_s=stopping_tau_s(plan), items=items)
 
 
@@ -49,7 +49,7 @@ def decide_stop(plan: TrialPlan, slots: Sequence[Slot], scores: Mapping[int, flo
     Each policy is compared with the reference (all pairs, if there is none), by an anytime-valid test at alpha divided
     by the number of comparisons; cells are strata of equal weight. The trial ends when every comparison is decided.
     """
-    from trialist.stats import Decision
+    from trialist.planning import Decision
 
     pairs = _pairs(plan)
     alpha = plan.stopping.alpha / len(pairs)
@@ -70,7 +70,7 @@ def _pairs(plan: TrialPlan) -> list[tuple[str, str]]:
 def _decision(
     plan: TrialPlan, slots: Sequence[Slot], scores: Mapping[int, float], *, pair: tuple[str, str], alpha: float
 ) -> str | None:
-    from trialist.stats import sequential_comparison
+    from trialist.planning import sequential_comparison
 
     arms = {name: _outcomes(slots, scores, name) for name in pair}
     a, b = arms[pair[0]], arms[pair[1]]

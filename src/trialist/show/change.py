@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trialist import __version__
-from trialist.report.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange
+from trialist.analysis.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange
 from trialist.show.chart import IntervalRow, interval_chart
 from trialist.show.document import (
     Block,

@@ -40,9 +40,8 @@ def _strips(request: ShowRequest, *, success: bool) -> Figure:
     figure = new_figure(PAGE_WIDTH_IN, (frame_in * height / width + 0.3) * len(found) + 0.2, is_rows=True)
     rows = figure.subfigures(len(found), 1, squeeze=False)[:, 0]
     for row, (episode, _), shown in zip(rows, found, frames, strict=True):
-        said = (
-            f'{episode.policy}: {episode.instruction or episode.task} ({episode.outcome}, {episode.duration_s:.1f} s)'
-        )
+        lasted = '' if episode.duration_s is None else f', {episode.duration_s:.1f} s'
+        said = f'{episode.policy}: {episode.instruction or episode.task} ({episode.outcome}{lasted})'
         row.suptitle(fold(said, 0.9 * figure.get_figwidth(), size=0.833), fontsize='small')
         for axes, frame in zip(row.subplots(1, count, squeeze=False)[0], shown, strict=True):
             axes.imshow(frame)

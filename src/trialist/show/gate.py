@@ -6,12 +6,12 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from trialist.report.endpoint import Endpoint, Finding
-from trialist.report.gate import Gate, GateVerdict
+from trialist.analysis.endpoint import Endpoint, Finding
+from trialist.analysis.gate import Gate, GateVerdict
+from trialist.planning import MoreEpisodes
 from trialist.show.markdown import code_span, escape_markdown, one_line
 from trialist.show.phrase import plural
 from trialist.show.table import JSON_STYLE, Table, TableFormat, render, table
-from trialist.stats import MoreEpisodes
 
 PLAN_DIGITS = 12
 MOST_NAMES = 8

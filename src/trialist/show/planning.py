@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trialist.planning import (
+    BridgePower,
+    Decision,
+    DesignCalibration,
+    DetectionStudy,
+    FieldPosition,
+    PlanSize,
+    SurveyedPaper,
+    WatchedTrial,
+)
 from trialist.show.table import Cell, Column, Table, table
 from trialist.show.timing import scalar_name
-from trialist.stats import Decision, FieldPosition, PlanSize, SurveyedPaper
-from trialist.timing import BridgePower, DesignCalibration, DetectionStudy, WatchedTrial
 
 
 def metric_name(metric: str) -> str:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trialist.errors import InputError
+from trialist.planning import BridgePower, DetectionStudy, bridge_power, detection_rate, watch_trial
 from trialist.show.figure import THING_PALETTE, add_legend, label_outer, new_panels
 from trialist.show.figure_catalog import FigureRequest
 from trialist.show.planning import metric_name
 from trialist.show.timing_figure import cast_of
-from trialist.timing import BridgePower, Cohort, DetectionStudy, bridge_power, detection_rate, watch_trial
+from trialist.timing import Cohort
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

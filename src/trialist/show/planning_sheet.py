@@ -7,13 +7,12 @@ import itertools
 import numpy as np
 
 from trialist.errors import InputError
+from trialist.planning import DetectionStudy, bridge_power, detection_rate, read_survey, watch_trial
 from trialist.show.planning import detection_table, needed_table, smallest_table, survey_table, watch_table
 from trialist.show.planning_figure import DETECTION_RESAMPLES, DETECTION_TRIALS
 from trialist.show.request import Input, ShowRequest, takes
 from trialist.show.table import Table
 from trialist.show.timing_figure import cast_of
-from trialist.stats import read_survey
-from trialist.timing import DetectionStudy, bridge_power, detection_rate, watch_trial
 
 
 def detection(request: ShowRequest) -> list[Table]:

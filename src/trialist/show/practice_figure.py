@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trialist.errors import InputError
+from trialist.planning import episode_promptness
 from trialist.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, add_legend, fold, font_scale, new_figure
 from trialist.show.figure_catalog import FigureRequest
 from trialist.show.timing_figure import Cast, cast_of
@@ -22,7 +23,6 @@ from trialist.stats import (
     success_posterior,
 )
 from trialist.stats.argument import FloatArray
-from trialist.timing import episode_promptness, episode_success
 from trialist.timing.operation import stratum_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def draw_posterior(request: FigureRequest) -> Figure:
     cast = cast_of(request)
     counts = []
     for cohort in cast.everyone:
-        outcomes = [episode_success(e) for e in cohort.valid if stratum_of(e) in cast.strata]
+        outcomes = [float(e.is_success) for e in cohort.valid if stratum_of(e) in cast.strata]
         counts.append((int(sum(outcomes)), len(outcomes)))
     ranked = sorted(range(len(counts)), key=lambda i: -counts[i][0] / counts[i][1])
     pairs = list(itertools.combinations(range(len(ranked)), 2))

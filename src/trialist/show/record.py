@@ -11,8 +11,8 @@ from trialist.episodes import Episode, Outcome
 from trialist.show.table import Cell, Column, Table, table, without_empty
 
 if TYPE_CHECKING:
-    from trialist.episodes.from_table import ColumnMap
     from trialist.episodes.verify import Finding
+    from trialist.formats.from_table import ColumnMap
 
 
 def episode_table(episodes: Sequence[Episode], *, title: str, note: str = '') -> Table:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trialist import __version__
+from trialist.analysis import Absent, Ranking, SafetyPart, TrialReport
 from trialist.episodes import Episode
-from trialist.report import Absent, Ranking, SafetyPart, TrialReport
 from trialist.show import report_chart as charts
 from trialist.show.document import (
     Block,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trialist.report import Ranking, SafetyPart
+from trialist.analysis import Ranking, SafetyPart
+from trialist.analysis.pairs import AllPairs
 from trialist.robustness import DoseResponse, Drop
 from trialist.show.chart import (
     GridCell,
@@ -25,7 +26,7 @@ from trialist.show.chart import (
 )
 from trialist.show.document import Chart
 from trialist.show.timing import ends
-from trialist.timing import AllPairs, Cause, Estimate, FailureModes
+from trialist.timing import Cause, Estimate, FailureModes
 
 ALL_STRATA = 'all strata'
 CAUSES = {

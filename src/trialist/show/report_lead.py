@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from trialist.report import Absent, Ranking, RobustnessPart, SafetyPart, TrialReport
+from trialist.analysis import Absent, Ranking, RobustnessPart, SafetyPart, TrialReport
+from trialist.analysis.pairs import FEWEST_FOR_PLANNING, AllPairs, TimingComparison
 from trialist.safety.summary import CellSafety, Rate
 from trialist.show.document import Paragraph, Words, paragraph
 from trialist.show.phrase import listed, number, plural, policy_name, with_interval
-from trialist.timing import AllPairs, Estimate, TimingComparison, Verdict
-from trialist.timing.verdict import FEWEST_FOR_PLANNING
+from trialist.timing import Estimate, Verdict
 
 MOST_NAMED = 3
 

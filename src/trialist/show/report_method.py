@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trialist import __version__
-from trialist.report import Absent, Ranking, RobustnessPart, SafetyPart, TrialReport
+from trialist.analysis import Absent, Ranking, RobustnessPart, SafetyPart, TrialReport
+from trialist.analysis.pairs import AllPairs
 from trialist.show.document import Block, Passage, Section, paragraph, section
 from trialist.show.glossary import glossary
 from trialist.show.phrase import plural
-from trialist.timing import AllPairs
 
 # What each part of an analysis rests on.
 WORKS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from trialist.analysis import DataQuality, KnownPolicy, Presence, TrialReport
 from trialist.episodes import Provenance, Unblinding
-from trialist.report import DataQuality, KnownPolicy, Presence, TrialReport
 from trialist.show.document import Block, Missing, Passage, Section, paragraph, section
 from trialist.show.phrase import plural
 from trialist.show.report_ranking import table_block

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trialist.report import Absent, Ranking
+from trialist.analysis import Absent, Ranking
+from trialist.analysis.pairs import AllPairs, TimingComparison
 from trialist.show.document import Block, EpisodeFilter, Missing, Section, TableBlock, paragraph, section
 from trialist.show.table import Cell, Column, Table, table, without_empty
 from trialist.show.timing import ends, failure_tables
-from trialist.timing import AllPairs, TimingComparison, Verdict
+from trialist.timing import Verdict
 from trialist.timing.scalar import scalar_label
 
 RANKING_DEFINITIONS = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from trialist.report import Absent, RobustnessPart, SafetyPart
+from trialist.analysis import Absent, RobustnessPart, SafetyPart
 from trialist.show import robustness as robustness_tables
 from trialist.show import safety as safety_tables
 from trialist.show.document import Block, EpisodeFilter, paragraph

@@ -51,7 +51,7 @@ def worst_filmstrip(store: Path, scores: list[EpisodeSafety]) -> Figure:
         video = next((camera.video for camera in trajectory.scene.cameras if camera.video), '')
         score = unsafe.get(episode.key)
         if video and score is not None and (shown is None or (score.vsi or 0) > (shown[0].vsi or 0)):
-            shown = score, store / 'media' / video, episode.duration_s
+            shown = score, store / 'media' / video, episode.known_duration_s
     if shown is None:
         raise NotEstimable('no unsafe success of this store has a recorded video; a filmstrip needs one')
     return filmstrip_figure(shown[0], shown[1], duration_s=shown[2])

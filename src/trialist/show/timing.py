@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from trialist.analysis.pairs import AllPairs, TimingComparison
 from trialist.episodes import Outcome
+from trialist.planning import Calibration
+from trialist.planning.calibration import ALPHAS
 from trialist.show.table import Cell, Column, Table, table
 from trialist.stats import Interval
 from trialist.timing import (
-    AllPairs,
-    Calibration,
     Cause,
     CohortScore,
     Estimate,
@@ -18,9 +19,7 @@ from trialist.timing import (
     LogrankPair,
     RelativeScore,
     StratumDifference,
-    TimingComparison,
 )
-from trialist.timing.calibration import ALPHAS
 from trialist.timing.scalar import scalar_label
 
 UNITS = {

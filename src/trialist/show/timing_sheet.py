@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from trialist.analysis.pairs import compare_all
 from trialist.errors import InputError, NotEstimable
+from trialist.planning import null_calibration
 from trialist.robustness import episodes_by_severity
 from trialist.show.record import count_tables
 from trialist.show.request import Input, ShowRequest, takes
@@ -29,13 +31,11 @@ from trialist.timing import (
     Scale,
     SuccessCount,
     cohorts,
-    compare_all,
     failure_modes,
     find_cohort,
     find_reference,
     hrt,
     logrank_pairs,
-    null_calibration,
     recorded_times,
     score_cohort,
     sensitivity_table,

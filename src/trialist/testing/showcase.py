@@ -263,9 +263,9 @@ def _trace(task: int, *, is_other: bool) -> Trajectory:
 
 def write_predictions(path: Path, *, data: Path) -> None:
     """Two small datasets of a smooth controller, predicted by the training mean, a nearest neighbour and a clone."""
-    from trialist.actions.dataset import open_dataset
     from trialist.actions.evaluate import prepare, run_actions
     from trialist.actions.split import make_split
+    from trialist.formats.dataset import open_dataset
 
     for number, name in enumerate(('jaco_play', 'toto')):
         dataset = open_dataset(_write_dataset(data / name, name, seed=100 * number))
@@ -276,8 +276,8 @@ def write_predictions(path: Path, *, data: Path) -> None:
 
 
 def _write_dataset(path: Path, name: str, *, seed: int) -> Path:
-    from trialist.actions.feature import Feature
-    from trialist.actions.rlds import write_rlds
+    from trialist.formats.feature import Feature
+    from trialist.formats.rlds import write_rlds
 
     def number(dtype: str, *shape: int) -> Feature:
         return Feature('tensor', dtype=dtype, shape=shape, encoding='none')

@@ -17,20 +17,24 @@ SECONDS = st.floats(0, 600, allow_nan=False).map(lambda x: round(x, 6))
 
 
 @st.composite
-def episodes(draw: st.DrawFn, /, **fixed: Any) -> Episode:
-    """Any valid episode, with consistent counts and events; `fixed` sets fields."""
+def episodes(draw: st.DrawFn, /, *, is_untimed: bool = False, **fixed: Any) -> Episode:
+    """Any valid episode, with consistent counts and events; `fixed` sets fields; `is_untimed`: some lack a duration."""
     duration_s = draw(SECONDS)
     items = draw(st.one_of(st.none(), st.integers(0, 8)))
     placed = draw(st.integers(0, items if items is not None else 8))
     lost = draw(st.integers(0, items - placed)) if items is not None else draw(st.integers(0, 3))
     times = draw(st.lists(st.floats(0, 1), max_size=placed))
-    kinds = st.sampled_from([k for k in EventKind if k is not EventKind.PLACEMENT])
-    others = draw(st.lists(st.builds(Event, st.floats(0, duration_s), kinds, st.sampled_from(EventSource)), max_size=3))
+    kinds = st.sampled_from([k for k in EventKind if k not in (EventKind.PLACEMENT, EventKind.PHASE)])
+    moment, source = st.floats(0, duration_s), st.sampled_from(EventSource)
+    others = draw(st.lists(st.builds(Event, moment, kinds, source), max_size=3))
+    phases = st.builds(Event, moment, st.just(EventKind.PHASE), source, name=NAMES)
+    others += draw(st.lists(phases, max_size=2))
     values: dict[str, Any] = {
         'policy': draw(NAMES),
         'task': draw(NAMES),
         'outcome': draw(st.sampled_from(Outcome)),
-        'duration_s': duration_s,
+        'duration_s': draw(st.sampled_from([duration_s, None])) if is_untimed else duration_s,
+        'steps': draw(st.one_of(st.none(), st.integers(0, 1000))),
         'benchmark': draw(st.sampled_from(['', 'libero-spatial', 'phail'])),
         'stratum': draw(st.sampled_from(['', 'towels', 'batteries'])),
         'condition_parameters': draw(

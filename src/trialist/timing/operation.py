@@ -231,14 +231,14 @@ def _episode_operations(episode: Episode, rule: BatchRule) -> Iterator[tuple[flo
             placed, last_s = placed + event.count, event.t_s
     _check_timed(episode, placed)
     if placed == 0 and episode.outcome is Outcome.SUCCESS:
-        yield episode.duration_s, True, Cause.PLACEMENT
+        yield episode.known_duration_s, True, Cause.PLACEMENT
         placed = 1
     lost = 0
     for cause in _lost_items(episode):
         lost += 1
         yield INFINITE, True, cause
     if _is_unfinished(episode, placed=placed, lost=lost):
-        yield _last_operation(episode, max(episode.duration_s - last_s, 0.0))
+        yield _last_operation(episode, max(episode.known_duration_s - last_s, 0.0))
 
 
 def _check_timed(episode: Episode, placed: int) -> None:

@@ -9,7 +9,6 @@ from trialist.episodes import Episode
 from trialist.errors import NotEstimable
 from trialist.stats import Interval, wilson
 from trialist.timing.operation import stratum_of
-from trialist.timing.watch import episode_success
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ def success_counts(episodes: Iterable[Episode]) -> list[SuccessCount]:
     for episode in episodes:
         if episode.is_valid:
             key = (episode.policy, episode.task, episode.condition)
-            found.setdefault(key, []).append(bool(episode_success(episode)))
+            found.setdefault(key, []).append(episode.is_success)
     if not found:
         raise NotEstimable('no valid episode; a success rate needs one')
     return [SuccessCount(*key, sum(outcomes), len(outcomes)) for key, outcomes in sorted(found.items())]
@@ -54,7 +53,7 @@ def recorded_times(episodes: Iterable[Episode]) -> list[RecordedTime]:
     found: dict[str, list[float]] = {}
     for episode in episodes:
         if episode.is_valid:
-            found.setdefault(stratum_of(episode), []).append(episode.duration_s)
+            found.setdefault(stratum_of(episode), []).append(episode.known_duration_s)
     if not found:
         raise NotEstimable('no valid episode; nothing was recorded')
     return [RecordedTime(name, len(times), sum(times)) for name, times in sorted(found.items())]

@@ -1,0 +1,395 @@
+"""The embedded cell as a host: a Panda over bins or a platform, in MuJoCo, with nothing to download."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trialist import episodes
+from trialist.cell import panda, pose, state
+from trialist.cell.camera import Picture, Pictures, calibrations
+from trialist.cell.control import Controller
+from trialist.cell.item import ItemType
+from trialist.cell.load import Load
+from trialist.cell.measure import ROBOT_BODIES, Monitor, hardest_robot_contact_n, held_items
+from trialist.cell.referee import Referee
+from trialist.cell.reset import Start, reset_cell
+from trialist.cell.scene import (
+    BIN_INNER_M,
+    CAMERAS,
+    CONTROL_RATE_HZ,
+    FIXED_CAMERAS_M,
+    FLOOR_HEIGHT_M,
+    SOURCE_CENTER_M,
+    load_mujoco,
+)
+from trialist.cell.task import MAX_ITEMS, find_task
+from trialist.cell.world import KINDS, SEEN_ONLY, World
+from trialist.episodes import Outcome
+from trialist.errors import InputError, UnknownName
+from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
+from trialist.run.seam import Action, HostReport, Observation, Setup
+
+FloatArray = NDArray[np.floating[Any]]
+
+STOP_FORCE_N = 140.0  # quasi-static limit for hands and fingers, ISO/TS 15066
+PARKED_M = -3.0  # x and y of what fell off the table
+
+
+class Control(enum.StrEnum):
+    SE3 = 'se3'  # displacement and turn of the tool in a control step
+    JOINT = 'joint'  # seven joint angles
+
+
+class StateKind(enum.StrEnum):
+    PROPRIOCEPTION = 'proprioception'
+    PRIVILEGED = 'privileged'
+
+
+CONVENTIONS: Mapping[Control, ActionConvention] = {
+    Control.SE3: ActionConvention(
+        control_mode=ControlMode.SE3,
+        target=Target.DELTA,
+        frame=Frame.BASE,
+        rotation=Rotation.AXIS_ANGLE,
+        gripper=Gripper.OPEN_IS_ONE,
+    ),
+    Control.JOINT: ActionConvention(
+        control_mode=ControlMode.JOINT_POSITION,
+        target=Target.ABSOLUTE,
+        frame=Frame.JOINT,
+        n_joints=panda.N_JOINTS,
+        gripper=Gripper.OPEN_IS_ONE,
+    ),
+}
+
+
+class TabletopHost:
+    """One cell. `cameras` are rendered with depth and calibration; none are by default.
+
+    camera_rate_hz: pictures are taken so often and shown until the next; at every control step unless given.
+    conditions: the kinds to bring about in the world, all of `world.KINDS` by default; those left out that have a
+    version for images are laid over the frames instead.
+    """
+
+    def __init__(
+        self,
+        *,
+        control: str = 'se3',
+        state: str = 'proprioception',
+        cameras: Sequence[str] = (),
+        image_size: Sequence[int] = (128, 128),
+        camera_rate_hz: float = CONTROL_RATE_HZ,
+        shadows: bool = True,
+        stop_force_n: float = STOP_FORCE_N,
+        conditions: Sequence[str] | None = None,
+    ) -> None:
+        self._control = _member(Control, control, 'control mode')
+        self._kind = _member(StateKind, state, 'state')
+        for camera in cameras:
+            if camera not in CAMERAS:
+                raise UnknownName('camera', camera, CAMERAS)
+        if not stop_force_n > 0:
+            raise InputError(f'stop_force_n is {stop_force_n}, wanted > 0')
+        height, width = (int(v) for v in image_size)
+        self._pictures = Pictures(tuple(cameras), height_px=height, width_px=width)
+        self._has_shadows = bool(shadows)
+        self._camera_steps = _steps_a_picture(camera_rate_hz)
+        self._stop_force_n = float(stop_force_n)
+        self._setup: Setup | None = None
+        self._start: Start | None = None
+        self._spec = HostSpec(
+            name='tabletop',
+            action=CONVENTIONS[self._control],
+            control_rate_hz=CONTROL_RATE_HZ,
+            state_width=state_width(self._kind),
+            images=dict.fromkeys(cameras, (height, width)),
+            conditions=_in_world(conditions, has_cameras=bool(cameras)),
+        )
+
+    @property
+    def spec(self) -> HostSpec:
+        return self._spec
+
+    def prepare(self, setup: Setup) -> None:
+        """Take object type, instance, number of items and condition for the next reset."""
+        find_task(setup.task)
+        World.of(setup, self._spec.conditions)
+        self._setup = setup
+
+    def reset(self, task: str, *, seed: int) -> Observation:
+        """The automatic reset; without a `prepare` for this task and seed the first object type is used."""
+        setup = self._setup
+        if setup is None or setup.task != task or setup.seed != seed:
+            setup = Setup(task=task, seed=seed)
+        world = World.of(setup, self._spec.conditions)
+        start = reset_cell(
+            task,
+            seed=seed,
+            stratum=setup.stratum,
+            instance=setup.instance,
+            items=setup.items,
+            world=world,
+            has_shadows=self._has_shadows,
+        )
+        self._start = start
+        self._load = Load(world.disturbance, start.scene, start.data) if world.disturbance is not None else None
+        self._controller = Controller(start.angles_rad, width=1.0)
+        self._monitor = Monitor(start.scene, start.data)
+        self._referee = Referee(start.layout, stop_force_n=self._stop_force_n)
+        self._types = start.layout.scene.item_types
+        others = [n for n in self._types if n not in start.layout.distractors]
+        self._order = tuple(dict.fromkeys([*(g.item for g in start.layout.goals), *others]))
+        self._steps = 0
+        self._contacts: list[tuple[str, str, float]] = []
+        self._force_n = 0.0
+        self._held: set[str] = set()
+        self._grip_contact = False
+        self._processed = self.hold()
+        self._read_poses()
+        is_choice = not start.layout.is_order and len(self._poses) > 1
+        self._labels = {'salient_object': largest_seen(self._poses, self._types)} if is_choice else {}
+        return self._observe()
+
+    def step(self, action: Action) -> Observation:
+        """Clip the action, run one control step of physics at full rate, and look at what it did."""
+        start = self._begun()
+        self._processed = self._command(np.asarray(action, dtype=float))
+        data, model, observe = start.data, start.scene.model, self._monitor.observe
+        mj_step, inputs = load_mujoco().mj_step, data.ctrl[: panda.N_JOINTS + 2]
+        load = self._load
+        for row in self._controller.references(self._opening * panda.FINGER_TRAVEL_M):
+            inputs[:] = row
+            if load is not None:
+                load.push()
+            mj_step(model, data)
+            observe()
+        self._steps += 1
+        self._judge()
+        return self._observe()
+
+    def outcome(self) -> Outcome | None:
+        return self._referee.outcome if self._start is not None else None
+
+    def hold(self) -> Action:
+        """No motion (or the joints as commanded), the gripper as commanded."""
+        controller = self._controller
+        motion = np.zeros(6) if self._control is Control.SE3 else controller.angles_rad
+        return np.concatenate([motion, [controller.width]])
+
+    def report(self) -> HostReport:
+        """Placements, drops and losses so far."""
+        start = self._begun()
+        in_source = {n for n, p in self._poses.items() if _is_in_source(p)} if start.layout.is_order else set()
+        known = self._referee.report(self._time_s, poses=self._poses, held=self._held, in_source=in_source)
+        labels = {**self._labels, **known.labels}
+        return dataclasses.replace(known, instruction=start.layout.instruction, labels=labels)
+
+    def signals(self) -> Mapping[str, Any]:
+        """The last control step: peaks of torque and contact force over its substeps, poses at its end."""
+        start = self._begun()
+        data, scene = start.data, start.scene
+        return {
+            'ee_pose': self._tool,
+            'joint_position_rad': data.qpos[scene.joint_qpos],
+            'joint_torque_nm': self._monitor.torque_nm,
+            'joint_torque_limit_nm': panda.TORQUE_LIMIT_NM,
+            'body_pose': self._poses,
+            'contacts': self._contacts,
+            'gripper_position': self._opening,
+            'gripper_contact': self._grip_contact,
+            'action_processed': self._processed,
+            'joint_velocity_rad_s': data.qvel[scene.joint_dof],
+            'robot_force_n': self._force_n,
+            'simulator_state': np.concatenate([data.qpos, data.qvel]),
+        }
+
+    def scene(self) -> episodes.Scene:
+        """Roles of bodies, the target of the (first) goal, and the cameras' calibration."""
+        start = self._begun()
+        layout = start.layout
+        goal = layout.goals[0]
+        size = self._types[goal.item].box_m
+        rotation = pose.matrix_from_quaternion(goal.pose[3:])
+        is_boxed = not layout.is_order
+        return episodes.Scene(
+            body_roles=self._roles(),
+            target_object=goal.item,
+            target_center_m=tuple(float(v) for v in goal.pose[:3]) if is_boxed else None,  # type: ignore[arg-type]
+            target_size_m=size if is_boxed else None,
+            target_rotation=tuple(float(v) for v in rotation.ravel()) if is_boxed else None,
+            target_threshold=layout.threshold,
+            cameras=tuple(calibrations(start.scene, start.data, self._pictures)),
+        )
+
+    def instruction(self) -> str:
+        """What is asked for, in words, in the episode that was last reset."""
+        return self._begun().layout.instruction
+
+    def pictures(self) -> Mapping[str, Picture]:
+        """RGB and depth of every camera, rendered now, with calibration."""
+        start = self._begun()
+        return self._pictures.take(start.scene, start.data)
+
+    def close(self) -> None:
+        self._pictures.close()
+
+    # --- inside
+
+    def _begun(self) -> Start:
+        if self._start is None:
+            raise InputError('the cell was not reset yet; call reset(task, seed=...) first')
+        return self._start
+
+    @property
+    def _time_s(self) -> float:
+        return self._steps / CONTROL_RATE_HZ
+
+    def _command(self, action: FloatArray) -> FloatArray:
+        if action.shape != (self._spec.action.width,) or not np.isfinite(action).all():
+            raise InputError(f'an action is {action}, wanted {self._spec.action.width} finite numbers')
+        if self._control is Control.SE3:
+            motion = self._controller.move_tool(action[:6], self._tool)
+        else:
+            motion = self._controller.move_joints(action[:7])
+        return np.append(motion, self._controller.move_gripper(action[-1]))
+
+    def _judge(self) -> None:
+        start = self._begun()
+        self._contacts = self._monitor.contacts()
+        self._read_poses()
+        items = start.scene.item_body
+        self._held = held_items(self._contacts, items)
+        touched = {
+            b if a in ROBOT_BODIES else a for a, b, _ in self._contacts if (a in ROBOT_BODIES) != (b in ROBOT_BODIES)
+        }
+        self._grip_contact = any(a.endswith('_finger') or b.endswith('_finger') for a, b, _ in self._contacts)
+        self._force_n = hardest_robot_contact_n(self._contacts)
+        speeds = {n: math.hypot(*start.data.qvel[d : d + 3].tolist()) for n, d in start.scene.item_dof.items()}
+        fallen = self._referee.observe(
+            self._time_s,
+            poses=self._poses,
+            speeds_m_s=speeds,
+            held=self._held,
+            touched=touched,
+            robot_force_n=self._force_n,
+        )
+        for name in fallen:
+            self._park(name)
+
+    def _park(self, name: str) -> None:
+        """Lay a fallen item down on the floor, out of the way of everything."""
+        start = self._begun()
+        address, dof = start.scene.item_qpos[name], start.scene.item_dof[name]
+        index = list(start.scene.item_qpos).index(name)
+        height_m = FLOOR_HEIGHT_M + self._types[name].half_height_m
+        start.data.qpos[address : address + 7] = (PARKED_M + 0.3 * index, PARKED_M, height_m, 1.0, 0.0, 0.0, 0.0)
+        start.data.qvel[dof : dof + 6] = 0.0
+
+    def _read_poses(self) -> None:
+        start = self._begun()
+        data, scene = start.data, start.scene
+        self._poses = {n: data.qpos[a : a + 7].copy() for n, a in scene.item_qpos.items()}
+        quaternion = np.empty(4)
+        load_mujoco().mju_mat2Quat(quaternion, data.site_xmat[scene.tool_site])
+        self._tool = np.concatenate([data.site_xpos[scene.tool_site], quaternion])
+        self._opening = float(data.qpos[scene.finger_qpos].sum()) / (2 * panda.FINGER_TRAVEL_M)
+
+    def _roles(self) -> dict[str, str]:
+        layout = self._begun().layout
+        roles = dict.fromkeys(ROBOT_BODIES - {'left_finger', 'right_finger', 'hand'}, 'arm')
+        roles |= {'hand': 'gripper', 'left_finger': 'gripper', 'right_finger': 'gripper'}
+        roles |= {'table': 'furniture', 'stage': 'furniture', 'target_bin': 'furniture'} | {
+            f.name: 'furniture' for f in layout.scene.fixtures if f.is_solid
+        }
+        goals = {g.item for g in layout.goals}
+        items = {name: 'target' if name in goals else 'bystander' for name in layout.poses}
+        return roles | items | dict.fromkeys(layout.distractors, 'distractor')
+
+    def _observe(self) -> Observation:
+        taken = self._shown()
+        return Observation(
+            self._time_s,
+            self._state(),
+            images={name: picture.rgb for name, picture in taken.items()},
+            depth_m={name: picture.depth_m for name, picture in taken.items()},
+            cameras={name: picture.calibration for name, picture in taken.items()},
+        )
+
+    def _shown(self) -> Mapping[str, Picture]:
+        """The pictures as the cameras' rate has them: new ones, or the last."""
+        if not self._pictures.cameras:
+            return {}
+        if self._steps % self._camera_steps == 0:
+            self._last = self.pictures()
+            for picture in self._last.values() if self._camera_steps > 1 else ():
+                picture.rgb.flags.writeable = picture.depth_m.flags.writeable = False
+        return self._last
+
+    def _state(self) -> FloatArray:
+        start = self._begun()
+        data, scene = start.data, start.scene
+        own = state.proprioception(data.qpos[scene.joint_qpos], self._opening)
+        if self._kind is StateKind.PROPRIOCEPTION:
+            return own
+        controller = self._controller
+        slots: list[float] = []
+        for name in self._order:
+            is_placed, is_lost, goal = self._referee.status(name)
+            status = state.LOST if is_lost else state.PLACED if is_placed else state.TO_MOVE
+            if goal is None:
+                status = state.BYSTANDER
+            where = None if goal is None else goal.pose
+            is_free = goal is not None and goal.is_yaw_free
+            slots += state.slot(status, self._types[name], self._poses[name], goal=where, is_yaw_free=is_free)
+        slots += [0.0] * (MAX_ITEMS * state.SLOT_WIDTH - len(slots))
+        parts = [own, data.qvel[scene.joint_dof], self._tool, controller.tool]
+        return np.concatenate([*parts, [controller.width, float(self._grip_contact)], slots])
+
+
+def largest_seen(poses: Mapping[str, FloatArray], types: Mapping[str, ItemType]) -> str:
+    """The item that fills most of the two fixed cameras' pictures: the largest silhouette for its distance."""
+
+    def share(name: str) -> float:
+        x, y, z = types[name].box_m
+        return sum((x * y + y * z + z * x) / float(np.sum((poses[name][:3] - at) ** 2)) for at in FIXED_CAMERAS_M)
+
+    return max(poses, key=share)
+
+
+def state_width(kind: StateKind) -> int:
+    """How many numbers the state of an observation has."""
+    return state.PRIVILEGED_WIDTH if kind is StateKind.PRIVILEGED else state.PROPRIOCEPTION_WIDTH
+
+
+def _in_world(kinds: Sequence[str] | None, *, has_cameras: bool) -> tuple[str, ...]:
+    for kind in kinds or ():
+        if kind not in KINDS:
+            raise UnknownName('condition of the tabletop cell', kind, KINDS)
+    wanted = KINDS if kinds is None else tuple(kinds)
+    return tuple(k for k in wanted if has_cameras or k not in SEEN_ONLY)
+
+
+def _steps_a_picture(camera_rate_hz: float) -> int:
+    steps = CONTROL_RATE_HZ / camera_rate_hz if camera_rate_hz > 0 else 0.0
+    if steps < 1 or abs(steps - round(steps)) > 1e-9:
+        raise InputError(f'camera_rate_hz is {camera_rate_hz}, wanted {CONTROL_RATE_HZ:g} over a whole number')
+    return round(steps)
+
+
+def _is_in_source(item_pose: FloatArray) -> bool:
+    reach = np.abs(item_pose[:2] - np.array(SOURCE_CENTER_M))
+    return bool(np.all(reach < np.array(BIN_INNER_M) / 2) and item_pose[2] > 0)
+
+
+def _member(kind: type[Any], value: str, what: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise UnknownName(what, value, [m.value for m in kind]) from None
