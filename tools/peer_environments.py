@@ -16,8 +16,11 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# openpi-client 0.1.2 imports typing_extensions and does not ask for it.
-PEERS = {'openpi': ('openpi-client==0.1.2', 'typing-extensions==4.15.0')}
+# openpi-client 0.1.2 imports typing_extensions and does not ask for it; pillow is for its image_tools.
+PEERS = {
+    'openpi': ('openpi-client==0.1.2', 'typing-extensions==4.15.0'),
+    'vla-eval': ('vla-eval==0.8.0', 'pillow==12.0.0'),
+}
 
 
 def peer_folder() -> Path:

@@ -23,6 +23,8 @@ VERBS: dict[str, tuple[str, str]] = {
     'run': ('trialist.cli.run:run', 'Run a trial, or go on with it.'),
     'watch': ('trialist.cli.watch:watch', 'Say when a running trial may stop.'),
     'close': ('trialist.cli.close:close', 'Unblind a trial, once.'),
+    'policies': ('trialist.cli.policies:policies_app', 'Look at policies, check them, serve them.'),
+    'env': ('trialist.cli.env:env_app', 'Make and check isolated environments.'),
     'import': ('trialist.cli.importing:import_table', 'Import a table of rollouts.'),
     'store': ('trialist.cli.store:store_app', 'Look at a store, check it, correct it.'),
     'score': ('trialist.cli.score:score', 'Score every policy by time to success.'),

@@ -40,7 +40,7 @@ class Converter:
         if self._restore is not None:
             actions = self._restore.restore(actions)
         if self._entry.clip:
-            actions = np.clip(actions, *self._entry.clip)
+            actions = np.clip(actions, self._entry.clip[0], self._entry.clip[1])
         width = self._theirs.motion_width
         motion = actions[:, :width]
         if self._entry.scale:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ class Endpoint(Protocol):
         """What the server's own description says against the mapping; `sample` has the shapes of a real question."""
 
     def begin(self, setup: Setup, *, seed: int) -> None:
-        """A new episode."""
+        """A new episode; connects if need be."""
 
     def ask(self, question: Question) -> Reply: ...
 
@@ -65,6 +65,13 @@ class Endpoint(Protocol):
         """The episode is over."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class BatchedEndpoint(Protocol):
+    """An endpoint whose server answers several questions at once."""
+
+    def ask_many(self, questions: Sequence[Question]) -> Sequence[Reply]: ...
 
 
 def key_from(variable: str, *, what: str) -> str:

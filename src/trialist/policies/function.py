@@ -34,8 +34,8 @@ class FunctionPolicy(ServedPolicy):
         action: Mapping[str, Any] | None = None,
         name: str = 'function',
     ) -> None:
-        endpoint = FunctionEndpoint(function)
-        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
+        mapping = read_mapping(preset=preset, observation=observation, action=action)
+        super().__init__(FunctionEndpoint(function), mapping, name=name, is_remote=False)
 
 
 class FunctionEndpoint:
@@ -49,9 +49,10 @@ class FunctionEndpoint:
         if not callable(found):
             raise InputError(f'function {target} is a {type(found).__name__}, wanted something to call')
         self._target = target
-        self._function: ActFunction = found() if inspect.isclass(found) else found
-        if not callable(self._function):
+        made: object = found() if inspect.isclass(found) else found
+        if not callable(made):
             raise InputError(f'function {target}: its instances have no __call__')
+        self._function: ActFunction = made
 
     def connect(self) -> None:
         """Nothing to wait for."""

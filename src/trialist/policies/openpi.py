@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trialist.errors import AnswerError, RemoteError
+from trialist.errors import AnswerError, RemoteError, RigError
 from trialist.policies.endpoint import (
     MAX_TOLD,
     Patience,
@@ -115,8 +115,6 @@ class OpenPiEndpoint:
 
     def _renew(self) -> WebSocketLink:
         """The connection; made anew if the server left since the last question."""
-        from trialist.errors import RigError
-
         if self._link is not None:
             try:
                 self._link.is_stale()

@@ -13,13 +13,13 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.errors import AnswerError, InputError, RemoteError
+from trialist.errors import AnswerError, RemoteError
 from trialist.policies.endpoint import MAX_TOLD, Patience, Reply, decoded, key_from, map_answer
 from trialist.policies.mapping import ActionEntry, read_mapping
 from trialist.policies.observe import Question
 from trialist.policies.openpi import OpenPiEndpoint
 from trialist.policies.served import ServedPolicy
-from trialist.run import ControlMode, HostSpec, Setup
+from trialist.run import ControlMode, HostSpec, Rotation, Setup
 from trialist.wire import LIMITS, WireLimits, unpack
 from trialist.wire.link import Deadline
 from trialist.wire.websocket import WebSocketLink
@@ -112,6 +112,9 @@ class PositronicEndpoint(OpenPiEndpoint):
         return link
 
     def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
+        convention = action.convention
+        if convention.control_mode is ControlMode.SE3 and convention.rotation is not Rotation.MATRIX_6D:
+            yield f'poses arrive as matrix_6d, the convention says {convention.rotation}'
         horizon_s = self._metadata.get('action_horizon_sec')
         covered_s = action.chunk_length * self._dt_s
         if isinstance(horizon_s, int | float) and horizon_s > 0 and covered_s > horizon_s + self._dt_s / 2:
@@ -161,9 +164,9 @@ class PositronicEndpoint(OpenPiEndpoint):
     def _numbers(self, action: object) -> NDArray[np.float64]:
         fields = map_answer(self.url, action)
         command = map_answer(self.url, _unwrapped(fields.get('robot_command')))
-        kind = command.get('type')
+        kind = str(command.get('type'))[:40]
         if kind not in COMMANDS:
-            raise AnswerError(f'{self.url}: a command of type {str(kind)[:40]!r}, wanted one of {", ".join(COMMANDS)}')
+            raise AnswerError(f'{self.url}: a command of type {kind!r}, wanted one of {", ".join(COMMANDS)}')
         field, size = COMMANDS[kind]
         try:
             numbers = np.asarray(command.get(field), dtype=float).ravel()
@@ -190,11 +193,3 @@ def _unwrapped(command: object) -> object:
     """Servers of its own library put a command into an envelope."""
     return command[b'__cmd__'] if isinstance(command, Mapping) and b'__cmd__' in command else command
 
-
-def check_convention(action: ActionEntry) -> None:
-    """Raise InputError unless the convention is one that this wire's commands can be."""
-    from trialist.run import Rotation
-
-    convention = action.convention
-    if convention.control_mode is ControlMode.SE3 and convention.rotation is not Rotation.MATRIX_6D:
-        raise InputError(f'poses of positronic arrive as matrix_6d, the convention says {convention.rotation}')

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trialist.errors import AnswerError, RemoteError
-from trialist.policies.endpoint import MAX_TOLD, Patience, Reply
+from trialist.policies.endpoint import MAX_TOLD, Patience, Reply, action_array
 from trialist.policies.mapping import ActionEntry, read_mapping
 from trialist.policies.observe import Question
 from trialist.policies.openpi import OpenPiEndpoint
@@ -100,6 +100,4 @@ class RoboArenaEndpoint(OpenPiEndpoint):
         value = answer.get(self._actions_key) if isinstance(answer, Mapping) else answer
         if value is None:
             raise AnswerError(f'{self.url}: the server answered without {self._actions_key!r}')
-        from trialist.policies.endpoint import action_array
-
         return Reply(action_array(self.url, value))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from trialist.errors import InputError
 from trialist.policies.convert import Converter
-from trialist.policies.endpoint import Endpoint
+from trialist.policies.endpoint import BatchedEndpoint, Endpoint, Reply
 from trialist.policies.ensemble import Ensemble
 from trialist.policies.mapping import MappingEntry
 from trialist.policies.observe import Observer, Question
@@ -19,7 +20,7 @@ from trialist.run import Chunk, HostSpec, Observation, PolicySpec, Session, Setu
 class ServedPolicy:
     """The policy of every wire. Before its first episode it is fitted to the host, which checks the mapping."""
 
-    def __init__(self, endpoint: Endpoint, mapping: MappingEntry, *, name: str) -> None:
+    def __init__(self, endpoint: Endpoint, mapping: MappingEntry, *, name: str, is_remote: bool = True) -> None:
         self._endpoint, self._mapping = endpoint, mapping
         self._observer: Observer | None = None
         self._converter: Converter | None = None
@@ -32,7 +33,7 @@ class ServedPolicy:
             execute=None if is_ensemble else action.execute,
             control_rate_hz=action.control_rate_hz,
             images={image.camera: None for image in mapping.observation.images.values()},
-            is_remote=True,
+            is_remote=is_remote,
         )
 
     @property
@@ -50,30 +51,52 @@ class ServedPolicy:
 
     def fit(self, host: HostSpec) -> None:
         """Bind the mapping to a host and to what the server says of itself; InputError lists what does not fit."""
-        import dataclasses
-
         observer = Observer(self._mapping.observation, host)
         converter = Converter(self._mapping.action, host)
-        self._endpoint.connect()
         sample = observer.question(blank_observation(host), 'instruction')
-        problems = list(self._endpoint.problems(sample, self._mapping.action))
-        if problems:
-            raise InputError(f'the mapping does not fit the server of policy {self._spec.name}: ' + '; '.join(problems))
+        try:
+            self._endpoint.connect()
+            problems = list(self._endpoint.problems(sample, self._mapping.action))
+            if problems:
+                told = '; '.join(problems)
+                raise InputError(f'the mapping does not fit the server of policy {self._spec.name}: {told}')
+        except BaseException:
+            self._endpoint.close()
+            raise
         self._observer, self._converter = observer, converter
         self._spec = dataclasses.replace(self._spec, action=host.action, control_rate_hz=host.control_rate_hz)
 
     def start(self, setup: Setup, *, seed: int) -> Session:
         if self._observer is None or self._converter is None:
             raise InputError(f'policy {self._spec.name} was not fitted to a host: call fit(host.spec) first')
-        self._endpoint.connect()
         self._endpoint.begin(setup, seed=seed)
-        return _ServedSession(
+        return ServedSession(
             self._endpoint,
             self._observer,
             self._converter,
             setup.instruction,
             decay=self._mapping.action.ensemble_decay,
         )
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether the wire takes several questions at once."""
+        return isinstance(self._endpoint, BatchedEndpoint)
+
+    def act_many(self, sessions: Sequence[Session], observations: Sequence[Observation]) -> Sequence[Chunk]:
+        """Answers for several sessions of this policy, in one batch if the wire has one."""
+        asked = [(s, o) for s, o in zip(sessions, observations, strict=True) if isinstance(s, ServedSession)]
+        if len(asked) != len(sessions):
+            raise InputError('act_many wants sessions of this policy')
+        questions = [session.question(observation) for session, observation in asked]
+        if isinstance(self._endpoint, BatchedEndpoint):
+            replies = self._endpoint.ask_many(questions)
+        else:
+            replies = [self._endpoint.ask(question) for question in questions]
+        return [
+            session.chunk(reply, observation)
+            for (session, observation), reply in zip(asked, replies, strict=True)
+        ]
 
     def question(self, observation: Observation, instruction: str) -> Question:
         """An observation as this policy is shown it."""
@@ -85,7 +108,9 @@ class ServedPolicy:
         self._endpoint.close()
 
 
-class _ServedSession:
+class ServedSession:
+    """One episode behind an endpoint."""
+
     def __init__(
         self, endpoint: Endpoint, observer: Observer, converter: Converter, instruction: str, *, decay: float | None
     ) -> None:
@@ -94,7 +119,13 @@ class _ServedSession:
         self._ensemble = None if decay is None else Ensemble(decay=decay)
 
     def act(self, observation: Observation) -> Chunk:
-        reply = self._endpoint.ask(self._observer.question(observation, self._instruction))
+        return self.chunk(self._endpoint.ask(self.question(observation)), observation)
+
+    def question(self, observation: Observation) -> Question:
+        return self._observer.question(observation, self._instruction)
+
+    def chunk(self, reply: Reply, observation: Observation) -> Chunk:
+        """A reply as the host takes it."""
         actions = self._converter.convert(reply.actions, observation)
         if self._ensemble is not None:
             actions = self._ensemble.add(actions)[None]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trialist.errors import AnswerError, RemoteError, RigError, SetupError
+from trialist.errors import AnswerError, InputError, RemoteError, RigError, SetupError
 from trialist.policies.endpoint import MAX_TOLD, Patience, Reply, action_array, decoded, map_answer
 from trialist.policies.mapping import ActionEntry, read_mapping
 from trialist.policies.observe import Question
@@ -79,8 +79,6 @@ class VlaEvalEndpoint:
     ) -> None:
         check_url(url)
         if image_format not in FORMATS:
-            from trialist.errors import InputError
-
             raise InputError(f'image_format is {image_format!r}, wanted one of: {", ".join(FORMATS)}')
         self.url, self._patience, self._limits, self._image_format = url, patience, limits, image_format
         self._link: WebSocketLink | None = None

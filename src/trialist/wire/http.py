@@ -52,7 +52,7 @@ class HttpLink:
             link.send(self._encode(method, path, body, content_type), deadline=deadline)
         except OSError as error:
             self.close()
-            raise RigError(f'{where}: could not be asked ({error or type(error).__name__})') from error
+            raise RigError(f'{where}: could not be asked ({type(error).__name__}: {error})') from error
         try:
             return self._read(link, method, deadline, where)
         except TimeoutError as error:

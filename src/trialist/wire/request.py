@@ -17,7 +17,7 @@ class RequestLink:
         self.url = url
         self._limits = limits
         self._zmq = _zmq()
-        self._context = self._zmq.Context()
+        self._context = self._zmq.Context.instance()
         self._socket: Any = None
         self._monitor: Any = None
         self._poller: Any = None
@@ -72,7 +72,6 @@ class RequestLink:
 
     def close(self) -> None:
         self._drop()
-        self._context.destroy(0)
 
 
 def _zmq() -> Any:
