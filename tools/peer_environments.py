@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # openpi-client 0.1.2 imports typing_extensions and does not ask for it; pillow is for its image_tools.
 PEERS = {
     'openpi': ('openpi-client==0.1.2', 'typing-extensions==4.15.0'),
-    'vla-eval': ('vla-eval==0.8.0', 'pillow==12.0.0'),
+    'openvla': ('json-numpy==2.1.1', 'requests==2.34.2'),
+    'vla-eval': ('vla-eval==0.8.0', 'pillow==13.0.0'),
 }
 
 

@@ -89,10 +89,10 @@ def test_no_action_holds_the_last_one_and_is_a_fault_at_the_start() -> None:
     ('result', 'told'),
     [
         ([joints(1.0, 0.2), joints(1.0, 0.1)], 'do not rise'),
-        ([joints(1.0, float('nan'))], 'a timestamp of nan'),
+        ([joints(1.0, float('nan'))], 'do not rise from 0: .nan'),
         ([{'robot_command': {'type': 'reset'}, 'timestamp': 0.0}], "a command of type 'reset'"),
-        ([{'robot_command': {'type': 'joint_pos', 'positions': [1.0]}, 'timestamp': 0.0}], 'does not fit'),
-        ([{'robot_command': {'type': 'cartesian_pos', 'pose': [0.0] * 12}, 'timestamp': 0.0}], 'does not fit'),
+        ([{'robot_command': {'type': 'joint_pos', 'positions': [1.0]}, 'timestamp': 0.0}], 'not fit'),
+        ([{'robot_command': {'type': 'cartesian_pos', 'pose': [0.0] * 12}, 'timestamp': 0.0}], 'not fit'),
         ('soon', 'result is a str'),
     ],
 )

@@ -31,8 +31,12 @@ class Converter:
         self._restore = None if entry.unnormalize is None else Normalizer.of(entry.unnormalize)
         self._axes = _axes_matrix(entry.axes)
         self._dt_s = 1.0 / host.control_rate_hz
-        self._places = np.array(entry.order or range(self._theirs.width), dtype=np.intp)
+        order = entry.order or tuple(range(self._theirs.width))
+        self._wanted_width = max(order) + 1
+        self._places: Any = np.array(order, dtype=np.intp) if entry.order else slice(0, self._theirs.width)
         self._is_same = self._theirs == self._ours and not entry.axes and entry.delta_from is DeltaFrom.PREVIOUS
+        is_touched = entry.scale or entry.gripper_range or entry.gripper_threshold is not None
+        self._is_plain = self._is_same and not is_touched
 
     def convert(self, answer: NDArray[Any], observation: Observation) -> FloatArray:
         """The first steps of an answer (h, A) as the host takes them; AnswerError if they are not there or not finite."""
@@ -41,6 +45,8 @@ class Converter:
             actions = self._restore.restore(actions)
         if self._entry.clip:
             actions = np.clip(actions, self._entry.clip[0], self._entry.clip[1])
+        if self._is_plain:
+            return actions
         width = self._theirs.motion_width
         motion = actions[:, :width]
         if self._entry.scale:
@@ -55,10 +61,10 @@ class Converter:
         """The steps and numbers that are the robot's, as floats."""
         if answer.dtype.kind not in 'fiu':
             raise AnswerError(f'actions of {answer.dtype}, wanted numbers')
-        steps, wanted = self._entry.chunk_length, int(self._places.max()) + 1
+        steps, wanted = self._entry.chunk_length, self._wanted_width
         if answer.ndim != 2 or answer.shape[0] < steps or answer.shape[1] < wanted:
             raise AnswerError(f'actions of shape {answer.shape}, wanted at least ({steps}, {wanted})')
-        taken = np.asarray(answer[:steps][:, self._places], dtype=float)
+        taken = np.array(answer[:steps, self._places], dtype=float)
         if not np.isfinite(taken).all():
             raise AnswerError('actions that are not finite')
         return taken

@@ -146,42 +146,45 @@ class PositronicEndpoint(OpenPiEndpoint):
             return np.tile(self._last, (self._steps, 1))
         if not isinstance(result, list):
             raise AnswerError(f'{self.url}: result is a {type(result).__name__}, wanted a list of actions')
-        times_s = np.array([self._time(action, number) for number, action in enumerate(result)])
-        if np.any(np.diff(times_s) < 0) or times_s[0] < 0:
-            raise AnswerError(f'{self.url}: actions whose timestamps do not rise from 0')
-        actions = np.stack([self._numbers(action) for action in result])
+        fields = [map_answer(self.url, action) for action in result]
+        told = [action.get('timestamp', number * self._dt_s) for number, action in enumerate(fields)]
+        times_s = self._array(told, 'timestamps')
+        if times_s.ndim != 1 or not np.isfinite(times_s).all() or np.any(np.diff(times_s) < 0) or times_s[0] < 0:
+            raise AnswerError(f'{self.url}: actions whose timestamps do not rise from 0: {told[:5]}')
+        actions = self._numbers(fields)
         ticks_s = np.arange(self._steps) * self._dt_s
         places = np.searchsorted(times_s, ticks_s + SLACK_S, side='right') - 1
         self._last = actions[-1]
         return np.asarray(actions[np.maximum(places, 0)])
 
-    def _time(self, action: object, number: int) -> float:
-        told = map_answer(self.url, action).get('timestamp', number * self._dt_s)
-        if not isinstance(told, int | float | np.number) or not np.isfinite(told):
-            raise AnswerError(f'{self.url}: a timestamp of {str(told)[:40]}')
-        return float(told)
-
-    def _numbers(self, action: object) -> NDArray[np.float64]:
-        fields = map_answer(self.url, action)
-        command = map_answer(self.url, _unwrapped(fields.get('robot_command')))
-        kind = str(command.get('type'))[:40]
-        if kind not in COMMANDS:
-            raise AnswerError(f'{self.url}: a command of type {kind!r}, wanted one of {", ".join(COMMANDS)}')
-        field, size = COMMANDS[kind]
-        try:
-            numbers = np.asarray(command.get(field), dtype=float).ravel()
-        except (TypeError, ValueError) as error:
-            raise AnswerError(f'{self.url}: {kind} without numbers in {field!r}') from error
-        wanted = self._width if size is None else size
-        if numbers.shape != (wanted,) or (size is None) == (self._wanted is ControlMode.SE3):
-            raise AnswerError(f'{self.url}: {kind} of {numbers.size} numbers does not fit the declared convention')
-        if size is not None:
-            matrix = numbers[3:].reshape(3, 3)
-            numbers = np.concatenate([numbers[:3], matrix[:, 0], matrix[:, 1]])
-        grip = fields.get('target_grip')
-        if grip is None:
+    def _numbers(self, fields: list[Mapping[Any, Any]]) -> NDArray[np.float64]:
+        """The numbers of all commands, (actions, numbers); every one is of the declared kind."""
+        rows = []
+        for action in fields:
+            command = map_answer(self.url, _unwrapped(action.get('robot_command')))
+            kind = str(command.get('type'))[:40]
+            if kind not in COMMANDS:
+                raise AnswerError(f'{self.url}: a command of type {kind!r}, wanted one of {", ".join(COMMANDS)}')
+            field, size = COMMANDS[kind]
+            if (size is None) == (self._wanted is ControlMode.SE3):
+                raise AnswerError(f'{self.url}: {kind} does not fit the declared convention')
+            rows.append(command.get(field))
+        numbers = self._array(rows, 'commands')
+        is_pose = self._wanted is ControlMode.SE3
+        if numbers.shape != (len(rows), 12 if is_pose else self._width):
+            raise AnswerError(f'{self.url}: commands of shape {numbers.shape} do not fit the declared convention')
+        if is_pose:
+            numbers = numbers[:, [0, 1, 2, 3, 6, 9, 4, 7, 10]]  # the place, and two columns of the matrix
+        grips = [action.get('target_grip') for action in fields]
+        if all(grip is None for grip in grips):
             return numbers
-        return np.concatenate([numbers, np.asarray(grip, dtype=float).ravel()[:1]])
+        return np.concatenate([numbers, self._array(grips, 'grips').reshape(len(rows), -1)[:, :1]], axis=1)
+
+    def _array(self, values: list[Any], what: str) -> NDArray[np.float64]:
+        try:
+            return np.asarray(values, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise AnswerError(f'{self.url}: {what} that are no numbers, or unequally many') from error
 
     def _decode(self, frame: bytes | str) -> Any:
         if isinstance(frame, str):

@@ -8,17 +8,20 @@ checked against `WireLimits` before anything is built from them.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError, SetupError
-from trialist.wire.limit import LIMITS, MAX_BYTES, WireLimits, check_msgpack
+from trialist.wire.limit import LIMITS, MAX_BYTES, WireLimits, check_depth, check_msgpack
 
 ACCEPTED_KINDS = 'biufSU'
 MAX_DIMENSIONS = 16
+SHORT_BYTES = 1 << 16
 MAX_ITEM_BYTES = 4096
 _SCALARS: dict[str, tuple[type, ...]] = {
     'b': (bool,), 'i': (int,), 'u': (int,), 'f': (int, float), 'S': (bytes,), 'U': (str,),
@@ -39,22 +42,49 @@ def unpack(data: bytes, *, limits: WireLimits = LIMITS) -> Any:
 
 def pack_with(to_map: Callable[[Any], object], value: object) -> bytes:
     """Pack; `to_map` says how an array or a numpy scalar is written."""
-    msgpack = _msgpack()
+    packer = _packer(to_map)
     try:
-        packed: bytes = msgpack.packb(value, default=to_map)
+        packed: bytes = packer.pack(value)
     except (TypeError, OverflowError, ValueError) as error:
+        packer.reset()
         if isinstance(error, InputError):
             raise
         raise InputError(f'cannot be sent: {error}') from error
     return packed
 
 
+class _Packers(threading.local):
+    """Packers of a thread, kept because each brings a buffer that grows to the size of its messages."""
+
+    def __init__(self) -> None:
+        self.by_form: dict[Callable[[Any], object], Any] = {}
+
+
+_PACKERS = _Packers()
+
+
+def _packer(to_map: Callable[[Any], object]) -> Any:
+    packer = _PACKERS.by_form.get(to_map)
+    if packer is None:
+        packer = _PACKERS.by_form[to_map] = _msgpack().Packer(default=to_map)
+    return packer
+
+
 def unpack_with(from_map: Callable[[dict[Any, Any]], Any], data: bytes, *, limits: WireLimits = LIMITS) -> Any:
-    """Unpack, after the limits were checked; `from_map` turns maps that stand for arrays into arrays."""
-    check_msgpack(data, limits)
+    """Unpack within limits; `from_map` turns maps that stand for arrays into arrays.
+
+    A long message is walked over before anything is built. A short one cannot hold much: its bytes bound its values,
+    and its depth is looked at afterwards, which is faster.
+    """
+    is_short = len(data) <= min(SHORT_BYTES, limits.max_values, limits.max_text_bytes, limits.max_bytes)
+    if not is_short:
+        check_msgpack(data, limits)
     msgpack = _msgpack()
     try:
-        return msgpack.unpackb(data, object_hook=from_map)
+        value = msgpack.unpackb(data, object_hook=from_map, ext_hook=_refuse_extension)
+        if is_short:
+            check_depth(value, limits)
+        return value
     except InputError:
         raise
     except (ValueError, TypeError, OverflowError, msgpack.exceptions.UnpackException) as error:
@@ -87,6 +117,11 @@ def read_dtype(text: object) -> np.dtype[Any]:
         text = text.decode('ascii', errors='replace')
     if not isinstance(text, str) or len(text) > 32:
         raise InputError(f'an array without a known dtype ({str(text)[:40]!r})')
+    return _named_dtype(text)
+
+
+@lru_cache(maxsize=64)
+def _named_dtype(text: str) -> np.dtype[Any]:
     try:
         dtype = np.dtype(text)
     except (TypeError, ValueError, SyntaxError) as error:
@@ -125,6 +160,10 @@ def _from_map(value: dict[Any, Any]) -> Any:
 def _bare(text: object) -> object:
     """The dtype of a text scalar without its length: '<U0' of an empty text has no items, and is none."""
     return text[:2] + '1' if isinstance(text, str) and text[1:2] in ('U', 'S') and text[0] in '<>|=' else text
+
+
+def _refuse_extension(code: int, data: bytes) -> object:
+    raise InputError(f'a msgpack extension of type {code}, which is not accepted')
 
 
 def _msgpack() -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,16 @@ def _to_map(value: Any) -> object:
     check_sendable(value)
     if isinstance(value, np.generic):
         return value.item()
+    numbers = memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+    return {'__ndarray_class__': True, 'as_npy': b''.join((_npy_header(value.dtype.str, value.shape), numbers))}
+
+
+@lru_cache(maxsize=128)
+def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What comes before the numbers in an .npy file; the same for every picture of a camera."""
     stream = io.BytesIO()
-    np.lib.format.write_array(stream, np.ascontiguousarray(value), version=(1, 0), allow_pickle=False)
-    return {'__ndarray_class__': True, 'as_npy': stream.getvalue()}
+    np.lib.format.write_array_header_1_0(stream, {'descr': dtype, 'fortran_order': False, 'shape': shape})
+    return stream.getvalue()
 
 
 def _from_map(value: dict[Any, Any]) -> Any:
@@ -54,16 +62,27 @@ def read_npy(data: object) -> NDArray[Any]:
     """The array in the bytes of an .npy file, as a read-only view; nothing is allocated on its header's word."""
     if not isinstance(data, bytes):
         raise InputError(f'an .npy array as {type(data).__name__}, wanted bytes')
-    stream = io.BytesIO(data)
+    shape, is_fortran, dtype, size = _read_npy_header(data[: MAX_HEADER_BYTES + 12])
+    array = build_array(read_dtype(dtype), shape[::-1] if is_fortran else shape, memoryview(data)[size:])
+    return array.T if is_fortran else array
+
+
+def _read_npy_header(start: bytes) -> tuple[tuple[int, ...], bool, str, int]:
+    size = 10 + int.from_bytes(start[8:10], 'little') if start[:8] == b'\x93NUMPY\x01\x00' else len(start)
+    return _parsed_npy_header(start[:size])
+
+
+@lru_cache(maxsize=128)
+def _parsed_npy_header(start: bytes) -> tuple[tuple[int, ...], bool, str, int]:
+    """Shape, order, dtype and length of a header; parsed once, since it is Python source and slow to read."""
+    stream = io.BytesIO(start)
     try:
         version = np.lib.format.read_magic(stream)
         reader = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, is_fortran, dtype = reader(stream, max_header_size=MAX_HEADER_BYTES)
-    except Exception as error:  # a header is Python source, and fails in every way that source can
+    except Exception as error:  # it fails in every way that source can
         raise InputError(f'not an .npy array ({type(error).__name__}: {str(error)[:200]})') from error
-    body = memoryview(data)[stream.tell() :]
-    array = build_array(read_dtype(dtype.str), list(shape)[::-1] if is_fortran else list(shape), body)
-    return array.T if is_fortran else array
+    return shape, is_fortran, dtype.str, stream.tell()
 
 
 def _from_msgpack_numpy(value: dict[Any, Any]) -> Any:

@@ -101,3 +101,19 @@ def _check_container(n_values: int, depth: int, limits: WireLimits) -> None:
         raise InputError(f'a message that announces {n_values} values, more than the {limits.max_values} allowed')
     if depth >= limits.max_depth:
         raise InputError(f'a message nested deeper than the {limits.max_depth} levels allowed')
+
+
+def check_depth(value: object, limits: WireLimits = LIMITS) -> None:
+    """Raise InputError if a value that was built is nested too deeply."""
+    level = [value]
+    for _ in range(limits.max_depth + 1):
+        inner: list[object] = []
+        for container in level:
+            if type(container) is dict:
+                inner += [v for v in container.values() if type(v) is dict or type(v) is list]
+            elif type(container) is list:
+                inner += [v for v in container if type(v) is dict or type(v) is list]
+        if not inner:
+            return
+        level = inner
+    raise InputError(f'a message nested deeper than the {limits.max_depth} levels allowed')

@@ -6,6 +6,8 @@ import io
 import select
 import socket
 import ssl
+import struct
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ from urllib.parse import SplitResult, urlsplit
 from trialist.errors import InputError, RigError
 
 T = TypeVar('T')
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 16  # larger buffers are mapped anew for every read
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 TLS_SCHEMES = ('wss', 'https')
@@ -46,10 +48,17 @@ class Deadline:
 
 
 class Link:
-    """A stream socket (TCP, TLS or local). Timeouts are TimeoutError, a lost peer is ConnectionError."""
+    """A stream socket (TCP, TLS or local). Timeouts are TimeoutError, a lost peer is ConnectionError.
+
+    On Linux the kernel keeps the deadline of a plain socket: one call sends everything, where Python's own time-outs
+    wake up for every buffer that empties.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
+        self._by_kernel = sys.platform == 'linux' and not isinstance(connection, ssl.SSLSocket)
+        if self._by_kernel:
+            connection.settimeout(None)
 
     @classmethod
     def connect(cls, host: str, port: int, *, deadline: Deadline, tls: bool = False) -> Link:
@@ -70,17 +79,43 @@ class Link:
 
     def send(self, data: bytes | memoryview, *, deadline: Deadline) -> None:
         """Send all of it."""
-        self._socket.settimeout(deadline.left_s())
-        self._socket.sendall(data)
+        if not self._by_kernel:
+            self._socket.settimeout(deadline.left_s())
+            self._socket.sendall(data)
+            return
+        rest = memoryview(data)
+        while rest:
+            self._limit(socket.SO_SNDTIMEO, deadline)
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError as error:
+                raise TimeoutError from error
 
     def receive(self, *, deadline: Deadline, most: int = READ_BYTES) -> bytes:
         """Some bytes, as soon as there are any; b'' once the other side has finished."""
-        self._socket.settimeout(deadline.left_s())
-        return self._socket.recv(most)
+        if not self._by_kernel:
+            self._socket.settimeout(deadline.left_s())
+            return self._socket.recv(most)
+        self._limit(socket.SO_RCVTIMEO, deadline)
+        try:
+            return self._socket.recv(most)
+        except BlockingIOError as error:
+            raise TimeoutError from error
 
     def receive_into(self, buffer: memoryview, *, deadline: Deadline) -> int:
-        self._socket.settimeout(deadline.left_s())
-        return self._socket.recv_into(buffer)
+        if not self._by_kernel:
+            self._socket.settimeout(deadline.left_s())
+            return self._socket.recv_into(buffer)
+        self._limit(socket.SO_RCVTIMEO, deadline)
+        try:
+            return self._socket.recv_into(buffer)
+        except BlockingIOError as error:
+            raise TimeoutError from error
+
+    def _limit(self, option: int, deadline: Deadline) -> None:
+        whole, part = divmod(deadline.left_s(), 1.0)
+        # A time of zero would mean none.
+        self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack('ll', int(whole), int(part * 1e6) + 1))
 
     def is_readable(self) -> bool:
         """Whether something (bytes, or the end) is waiting to be read."""

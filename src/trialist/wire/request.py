@@ -35,7 +35,7 @@ class RequestLink:
         wait_ms = max(1, int(timeout_s * 1000))
         if not socket.poll(wait_ms, zmq.POLLOUT):
             raise RigError(f'{self.url}: no server took the question within {timeout_s:g} s')
-        socket.send(question, zmq.NOBLOCK, copy=len(question) < 1 << 16)
+        socket.send(question, zmq.NOBLOCK)
         ready = dict(self._poller.poll(wait_ms))
         if socket not in ready:
             if self._monitor in ready:

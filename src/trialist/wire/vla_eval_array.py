@@ -25,7 +25,14 @@ def pack_vla_eval(value: object, *, images: str = 'png') -> bytes:
     """`value` as vla-eval's harness writes it; `images` is how pictures go: png, raw or jpeg (RGB only)."""
     if images not in FORMATS:
         raise InputError(f'images is {images!r}, wanted one of: {", ".join(FORMATS)}')
-    return pack_with(lambda inner: _to_map(inner, images), value)
+    return pack_with(_WRITERS[images], value)
+
+
+def _writer(images: str) -> Callable[[Any], object]:
+    return lambda value: _to_map(value, images)
+
+
+_WRITERS = {form: _writer(form) for form in FORMATS}
 
 
 def unpack_vla_eval(data: bytes, *, limits: WireLimits = LIMITS) -> Any:

@@ -30,6 +30,7 @@ class WebSocketLink:
         self._messages: deque[bytes | str] = deque()
         self._fragments: list[bytes] = []
         self._is_text = False
+        self._open_state = client.OPEN
         self._protocol = client.ClientProtocol(uri.parse_uri(url), max_size=limits.max_bytes)
         self._link = Link.connect(host, port, deadline=deadline, tls=parts.scheme == 'wss')
         try:
@@ -97,9 +98,8 @@ class WebSocketLink:
 
     def close(self) -> None:
         """Say goodbye if that takes no time, and let go."""
-        client, _ = _websockets()
         try:
-            if self._protocol.state is client.OPEN:
+            if self._protocol.state is self._open_state:
                 self._protocol.send_close(1000)
                 self._flush(Deadline.after(CLOSE_S))
         except OSError:
@@ -125,8 +125,7 @@ class WebSocketLink:
         cause = protocol.parser_exc
         if cause is not None and type(cause).__name__ == 'PayloadTooBig':
             raise AnswerError(f'{self.url}: an answer too long to take ({cause})')
-        client, _ = _websockets()
-        if protocol.state is not client.OPEN:
+        if protocol.state is not self._open_state:
             close = protocol.close_rcvd
             told = f'close {close.code} {close.reason}'.strip() if close is not None else str(cause or 'no goodbye')
             raise RigError(f'{self.url}: the server hung up ({told})')
