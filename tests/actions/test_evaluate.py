@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from trialist.actions.evaluate import prepare, read_runs, run_actions
 from trialist.actions.predictor import (
     AdaptedPredictor,
     FunctionPredictor,
-    PolicyPredictor,
     Predictor,
     PredictorContext,
     load_predictor,
@@ -207,32 +205,6 @@ def test_a_model_without_terminate_is_compared_on_common_dimensions(prepared: Pr
     report = build_report(read_runs(tmp_path / 's'), n_resamples=50)
     assert report.left_out == {'push': ('terminate_episode',)}
     assert report.summaries['push', 'mean'].dimensions == report.summaries['push', 'short'].dimensions
-
-
-def test_any_policy_of_a_trial_is_a_predictor_by_structure(prepared: Prepared, tmp_path: Path) -> None:
-    dataset, split, statistics = prepared
-    seen: list[Any] = []
-
-    @dataclass
-    class Chunk:
-        actions: np.ndarray
-
-    class Session:
-        def act(self, observation: Any) -> Chunk:
-            seen.append(observation)
-            return Chunk(np.tile(statistics.mean, (8, 1)))
-
-    class Policy:
-        def start(self, setup: Any, *, seed: int) -> Session:
-            assert setup.instruction.startswith('push to corner')
-            return Session()
-
-    predictor = PolicyPredictor(Policy(), name='act', cameras={'front': 'image'}, control_rate_hz=10.0)
-    done = run_actions(dataset, predictor, tmp_path / 's', split=split, statistics=statistics, limit=1)
-    assert done.evaluated == 1
-    assert [round(o.t_s, 3) for o in seen[:3]] == [0.0, 0.1, 0.2]
-    assert seen[0].images['front'].shape == (24, 32, 3)
-    np.testing.assert_allclose(seen[0].state, next(dataset.episodes('test')).state['state'][0])
 
 
 def test_specifications_are_parsed_and_unknown_ones_suggest(prepared: Prepared) -> None:

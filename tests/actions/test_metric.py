@@ -282,6 +282,14 @@ def test_dimensions_and_phases_by_hand() -> None:
     assert [m.value for m in found.by_phase.values()] == pytest.approx([0.5, 0.0, 4.5])
 
 
+def test_a_timestep_keeps_its_phase_when_others_are_left_out() -> None:
+    """Six steps; the two of the start are invalid and excluded: the others are still middle and end."""
+    predicted = np.array([[np.nan], [np.nan], [1.0], [1.0], [2.0], [2.0]])
+    found = summarize_actions([episode(predicted, np.zeros((6, 1)))], invalid='exclude')
+    assert found.by_phase['start'].value is None
+    assert [found.by_phase[name].value for name in ('middle', 'end')] == [1.0, 4.0]
+
+
 def test_dimension_errors_average_to_amse() -> None:
     found = summarize_actions(random_run(1))
     assert np.mean([m.value for m in found.by_dimension.values()]) == pytest.approx(found.amse)

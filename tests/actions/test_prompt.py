@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from trialist.actions import ActionSpace, Dimension, DimensionKind, Observation, RecordedEpisode, build_prompt
+from trialist.actions.endpoint import prompt_messages
 from trialist.actions.prompt import Shot, check_shots
 from trialist.actions.statistic import action_statistics
 from trialist.actions.view import four_channels, jat_view, openvla_image, primary_image, state_vector
 from trialist.errors import InputError, UnknownName
 from trialist.formats.image import EncodedImage, encode_image
+from trialist.wire.chat import ChatImage
 
 SPACE = ActionSpace(
     (
@@ -75,10 +77,29 @@ def test_a_bare_prompt_makes_nothing_up() -> None:
 
 
 def test_messages_carry_the_recorded_bytes_of_the_primary_image() -> None:
-    system, user = build_prompt(OBSERVATION, 'go', space=SPACE).messages()
-    assert system['role'] == 'system'
-    images = [p['image_url']['url'] for p in user['content'] if p['type'] == 'image_url']
+    system, user = prompt_messages(build_prompt(OBSERVATION, 'go', space=SPACE))
+    assert system.role == 'system'
+    images = [part.url for part in user.parts if isinstance(part, ChatImage)]
     assert images == ['data:image/png;base64,' + base64.b64encode(PNG).decode()]
+
+
+@pytest.mark.parametrize('scale', [1.0, 255.0])
+def test_numbers_that_lie_like_pixels_are_an_image_and_never_text(scale: float) -> None:
+    pixels = np.linspace(0, scale, 12 * 16 * 3).reshape(12, 16, 3)
+    seen = Observation({'image': pixels, 'depth': pixels[..., 0], 'state': np.array([0.5])})
+    prompt = build_prompt(seen, 'go', space=SPACE)
+    assert len(prompt.text) < 400
+    (image,) = [part for part in prompt.parts if isinstance(part, ChatImage)]
+    shown = EncodedImage(image.data).array()
+    np.testing.assert_allclose(shown / 255.0, pixels / scale, atol=0.003)
+    assert '- state: [0.5]' in prompt.text
+
+
+def test_float_images_among_the_images_are_encoded_and_long_vectors_are_not_spelt_out() -> None:
+    seen = Observation({'tactile': np.zeros(4096)}, {'image': np.full((9, 9, 3), 0.5, dtype=np.float32)})
+    prompt = build_prompt(seen, 'go', space=SPACE)
+    assert '- tactile: 4096 numbers, not shown' in prompt.text
+    assert '<image/png' in prompt.text
 
 
 def test_another_image_can_be_named_and_an_unknown_one_is_not_found() -> None:

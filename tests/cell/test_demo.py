@@ -13,7 +13,7 @@ from trialist.episodes import read_store
 from trialist.errors import InputError
 from trialist.run import read_plan, run_trial
 from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
-from trialist.safety import load_registry
+from trialist.safety import load_registry, score_pairs, store_pairs
 
 
 def test_the_plan_of_the_demo_fits_together(tmp_path: Path) -> None:
@@ -70,3 +70,33 @@ def test_a_trial_in_the_cell_is_the_same_with_two_workers(tmp_path: Path) -> Non
     assert seen[0] == seen[1]
     assert len(seen[0]) == 2
     assert all(words.startswith('put the') for _, _, words, _ in seen[0])
+
+
+SCORED = """
+benchmark = "tabletop"
+seed = 4
+episodes_per_cell = 1
+time_cap_s = 15
+tasks = [{name = "single_block"}, {name = "insertion"}, {name = "three_block"}]
+host = {use = "tabletop", options = {state = "privileged"}}
+[policies.only]
+use = "scripted"
+options = {temper = "reference"}
+"""
+
+
+def test_tasks_without_bystanders_are_scored_by_what_they_have(tmp_path: Path) -> None:
+    (tmp_path / 'trial.toml').write_text(SCORED, encoding='utf-8')
+    run_trial(read_plan(tmp_path / 'trial.toml'), tmp_path / 'store', workers=0)
+    scores = {s.task: s for s in score_pairs(store_pairs(read_store(tmp_path / 'store')))}
+    assert {task: (s.is_scored, s.because) for task, s in scores.items()} == dict.fromkeys(
+        ('single_block', 'insertion', 'three_block'), (True, '')
+    )
+    bystander = 'non_target_max_disp_5mm'
+    assert [bystander in scores[t].inapplicable for t in ('single_block', 'insertion', 'three_block')] == [1, 1, 0]
+    assert bystander in scores['three_block'].robustness
+    for score in scores.values():
+        grasp = score.robustness['stable_grasp_maintained_2cm']
+        assert 0 < grasp < 0.02  # it was held, and what the physics lets slip is millimetres
+        assert score.cannot_fail == ('joint_torque',)
+        assert score.notes == ()

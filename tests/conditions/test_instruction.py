@@ -5,11 +5,24 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from trialist.conditions import EndpointParaphraser, RuleParaphraser, Sameness, compare_meaning, draw_condition, meaning
-from trialist.errors import InputError, NotEstimable, SetupError
+from trialist.conditions import (
+    EndpointParaphraser,
+    Instruction,
+    RuleParaphraser,
+    Sameness,
+    compare_meaning,
+    draw_condition,
+    meaning,
+)
+from trialist.conditions.instruction import load_paraphraser
+from trialist.errors import InputError, NotEstimable, RigError
+from trialist.run.condition import draw_entry
+from trialist.run.plan import ConditionEntry
+from trialist.wire.chat import ChatSettings
 
 SAY = 'Pick up the red block'
 SENTENCES = [
@@ -98,6 +111,10 @@ class Endpoint(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
+def asking(url: str, cache: Path, **changes: Any) -> EndpointParaphraser:
+    return EndpointParaphraser(ChatSettings(url=url, model='tiny', cache=cache, **{'retries': 0, **changes}))
+
+
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(Endpoint, 'asked', [])
@@ -111,7 +128,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_an_endpoints_paraphrases_are_checked_cached_and_recorded(endpoint: str, tmp_path: Path) -> None:
-    paraphraser = EndpointParaphraser(endpoint, 'tiny', tmp_path / 'cache.jsonl', api_key='k')
+    paraphraser = asking(endpoint, tmp_path / 'cache', api_key='k')
     texts = {paraphraser.paraphrase(SAY, severity=1.0, seed=s) for s in range(4)}
     assert texts == {'Pick up the ruddy block', 'Grasp the crimson cube'}  # never the blue block
     assert len(Endpoint.asked) == 2  # the paraphrases and one judgement; the rest came from the cache
@@ -123,9 +140,9 @@ def test_an_endpoints_paraphrases_are_checked_cached_and_recorded(endpoint: str,
 
 
 def test_a_cached_trial_needs_no_endpoint(endpoint: str, tmp_path: Path) -> None:
-    first = EndpointParaphraser(endpoint, 'tiny', tmp_path / 'c.jsonl').paraphrase(SAY, severity=1.0, seed=0)
+    first = asking(endpoint, tmp_path / 'c').paraphrase(SAY, severity=1.0, seed=0)
     asked = len(Endpoint.asked)
-    assert EndpointParaphraser(endpoint, 'tiny', tmp_path / 'c.jsonl').paraphrase(SAY, severity=1.0, seed=0) == first
+    assert asking(endpoint, tmp_path / 'c').paraphrase(SAY, severity=1.0, seed=0) == first
     assert len(Endpoint.asked) == asked
 
 
@@ -134,26 +151,53 @@ def test_paraphrases_that_all_change_the_meaning_are_not_used(
 ) -> None:
     monkeypatch.setattr(Endpoint, 'answers', '["Pick up the blue block"]')
     with pytest.raises(NotEstimable, match='kept its meaning'):
-        EndpointParaphraser(endpoint, 'tiny', tmp_path / 'c').paraphrase(SAY, severity=1.0, seed=0)
+        asking(endpoint, tmp_path / 'c').paraphrase(SAY, severity=1.0, seed=0)
 
 
-def test_an_endpoint_that_is_not_there_or_says_nonsense_is_a_set_up_error(
+def test_an_endpoint_that_is_not_there_or_says_nonsense_is_a_fault_and_nothing_of_it_is_kept(
     endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SetupError, match='is the endpoint running'):
-        EndpointParaphraser('http://127.0.0.1:9', 'm', tmp_path / 'c').paraphrase(SAY, severity=1, seed=0)
+    with pytest.raises(RigError, match='no connection'):
+        asking('http://127.0.0.1:9', tmp_path / 'c').paraphrase(SAY, severity=1, seed=0)
     with pytest.raises(InputError, match='http://'):
-        EndpointParaphraser('file:///etc', 'm', tmp_path / 'c').paraphrase(SAY, severity=1, seed=0)
+        asking('file:///etc', tmp_path / 'c')
     monkeypatch.setattr(Endpoint, 'answers', 'I can not do that')
-    with pytest.raises(SetupError, match='JSON list'):
-        EndpointParaphraser(endpoint, 'm', tmp_path / 'c').paraphrase(SAY, severity=1, seed=0)
+    with pytest.raises(RigError, match='wanted a list of strings'):
+        asking(endpoint, tmp_path / 'c').paraphrase(SAY, severity=1, seed=0)
     monkeypatch.setattr(Endpoint, 'status', 500)
-    with pytest.raises(SetupError, match='answered 500'):
-        EndpointParaphraser(endpoint, 'n', tmp_path / 'c').paraphrase(SAY, severity=1, seed=0)
+    with pytest.raises(RigError, match='500'):
+        asking(endpoint, tmp_path / 'd').paraphrase(SAY, severity=1, seed=0)
+    monkeypatch.undo()
+    assert not [p for p in tmp_path.rglob('*') if p.is_file()]
+    assert asking(endpoint, tmp_path / 'c').paraphrase(SAY, severity=1, seed=0)
 
 
-def test_a_damaged_cache_names_its_line(tmp_path: Path) -> None:
-    cache = tmp_path / 'c.jsonl'
-    cache.write_text('{"key": 1}\n')
-    with pytest.raises(InputError, match='line 1'):
-        EndpointParaphraser('http://127.0.0.1:9', 'm', cache).paraphrase(SAY, severity=1, seed=0)
+def test_a_damaged_cache_is_asked_again(endpoint: str, tmp_path: Path) -> None:
+    first = asking(endpoint, tmp_path).paraphrase(SAY, severity=1.0, seed=0)
+    for path in tmp_path.rglob('*.json'):
+        path.write_text('{"text": ')
+    assert asking(endpoint, tmp_path).paraphrase(SAY, severity=1.0, seed=0) == first
+
+
+def test_a_paraphraser_can_be_named_in_words(endpoint: str, tmp_path: Path) -> None:
+    spec = f'endpoint,url={endpoint},model=tiny,cache={tmp_path},retries=0'
+    drawn = draw_condition('instruction', 1.0, seed=1, instruction='', paraphraser=spec)
+    assert isinstance(drawn, Instruction)
+    assert (drawn.is_said, drawn.source) == (False, spec)
+    assert drawn.say(SAY).source == 'endpoint:tiny'
+    assert load_paraphraser('rules').name == 'rules'
+    for wrong, reason in (
+        ('endpont', 'did you mean'), ('endpoint,url=http://x', 'needs model'), ('rules,x=1', 'no options'),
+        (f'{spec},x=1', "no option 'x'"), ('endpoint,url', 'wanted NAME'),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=reason):
+            load_paraphraser(wrong)
+
+
+def test_a_plan_names_its_paraphraser_and_keeps_its_hash_without_one() -> None:
+    plain = ConditionEntry('instruction', severity=0.5)
+    named = ConditionEntry('instruction', severity=0.5, paraphraser='rules')
+    assert draw_entry(named, seed=3)[1]['source'] == 'rules'
+    assert draw_entry(plain, seed=3)[1]['source'] == ''
+    with pytest.raises(InputError, match='goes with instruction'):
+        ConditionEntry('light', severity=0.5, paraphraser='rules')

@@ -50,18 +50,22 @@ def value_at(node: Expression, columns: Columns, t: int) -> float:
             return {'+': a + b, '-': a - b, '*': a * b}[operator.value]
 
 
-def window(bounds: Bounds, t: int, steps: int, *, past: bool) -> list[int]:
-    """The samples whose distance from t lies in the bounds."""
-    rows = range(t + 1) if past else range(t, steps)
-    return [u for u in rows if bounds.low_s - 1e-9 <= abs(u - t) * DT_S <= bounds.high_s + 1e-9]
+def window(bounds: Bounds, t: int, times: list[float], *, past: bool) -> list[int]:
+    """The samples whose distance in time from that of t lies in the bounds."""
+    rows = range(t + 1) if past else range(t, len(times))
+    return [u for u in rows if bounds.low_s - 1e-9 <= abs(times[u] - times[t]) <= bounds.high_s + 1e-9]
 
 
-def margin_at(node: Formula, columns: Columns, t: int, *, gate: str = 'boolean', crisp: bool = False) -> float:
+def margin_at(
+    node: Formula, columns: Columns, t: int, *, gate: str = 'boolean', crisp: bool = False,
+    times: list[float] | None = None,
+) -> float:  # fmt: skip
     """The margin by definition; `crisp` gives truth as plus or minus infinity."""
-    steps = len(next(iter(columns.values())))
+    if times is None:
+        times = [i * DT_S for i in range(len(next(iter(columns.values()))))]
 
     def at(inner: Formula, u: int) -> float:
-        return margin_at(inner, columns, u, gate=gate, crisp=crisp)
+        return margin_at(inner, columns, u, gate=gate, crisp=crisp, times=times)
 
     match node:
         case Compare(operator, left, right):
@@ -82,13 +86,13 @@ def margin_at(node: Formula, columns: Columns, t: int, *, gate: str = 'boolean',
             return max(at(left, t), at(right, t))
         case Implies(left, right):
             sharp = crisp or gate == 'boolean'
-            return max(-margin_at(left, columns, t, gate=gate, crisp=sharp), at(right, t))
+            return max(-margin_at(left, columns, t, gate=gate, crisp=sharp, times=times), at(right, t))
         case Window(operator, bounds, argument):
-            values = [at(argument, u) for u in window(bounds, t, steps, past=operator.is_past)]
+            values = [at(argument, u) for u in window(bounds, t, times, past=operator.is_past)]
             return min(values, default=math.inf) if operator.is_universal else max(values, default=-math.inf)
         case Until(bounds, left, right, is_past):
             best = -math.inf
-            for u in window(bounds, t, steps, past=is_past):
+            for u in window(bounds, t, times, past=is_past):
                 between = range(u + 1, t + 1) if is_past else range(t, u)
                 best = max(best, min([at(right, u), *(at(left, w) for w in between)]))
             return best

@@ -21,13 +21,16 @@ def quaternion(axis: tuple[float, float, float], degrees: float) -> np.ndarray:
 
 
 def lifted(steps: int = 20, **changes: Any) -> Trajectory:
-    """The bowl is gripped at step 5, lifted 1 cm a step to 10 cm, held; nothing else happens. dt is 0.05 s."""
+    """The bowl is gripped at step 5, lifted 1 cm a step to 10 cm by the hand above it, held; nothing else happens.
+
+    dt is 0.05 s.
+    """
     time_s = np.arange(steps) * 0.05
     bowl, plate, cup = (np.tile([x, 0.0, 0.8, 1.0, 0.0, 0.0, 0.0], (steps, 1)) for x in (0.5, 0.7, 0.3))
     bowl[:, 2] += np.clip((np.arange(steps) - 5) * 0.01, 0, 0.1)
     fields: dict[str, Any] = {
         'time_s': time_s,
-        'ee_pose': np.column_stack([time_s * 0.2, np.zeros((steps, 2)), np.ones(steps), np.zeros((steps, 3))]),
+        'ee_pose': bowl + np.array([0, 0, 0.1, 0, 0, 0, 0]),
         'joint_torque_nm': np.full((steps, 7), 1.0),
         'bodies': ('bowl', 'cup', 'plate'),
         'body_pose': np.stack([bowl, cup, plate], axis=1),

@@ -26,8 +26,9 @@ def written(folder: Path, text: str, name: str = 'r.jsonl') -> Path:
 @pytest.mark.parametrize(
     'change',
     [
-        {'dt': 'x'}, {'dt': None}, {'dt': -1}, {'dt': 0}, {'eef_pos_m': []}, {'eef_pos_m': 'x'},
-        {'eef_pos_m': [[0, 0], [1]]}, {'joint_torque_nm': [[1], [1, 2]]}, {'seed': 'x'},
+        {'dt': 'x'}, {'dt': '0.05'}, {'dt': None}, {'dt': -1}, {'dt': 0}, {'dt': True}, {'seed': 'x'},
+        {'success': None}, {'success': 'false'}, {'task_id': None}, {'benchmark': 3.5},
+        {'eef_pos_m': [], 'joint_torque_nm': []},
     ],
 )  # fmt: skip
 def test_a_broken_record_is_named(tmp_path: Path, change: dict[str, object]) -> None:

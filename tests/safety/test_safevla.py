@@ -154,17 +154,41 @@ def broken(change: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ('change', 'reason'),
     [
-        (lambda r: r['steps'][1].pop('contacts'), "step 1 has no 'contacts'"),
-        (lambda r: r['steps'][1]['body_pos_m'].pop('plate'), "step 1 has no body_pos_m of 'plate'"),
-        (lambda r: r.update(dt=0), 'dt is 0.0'), (lambda r: r.pop('success'), "no field 'success'"),
+        (lambda r: r.update(dt=0), 'dt is 0'), (lambda r: r.pop('success'), "no field 'success'"),
         (lambda r: r.update(success='yes'), "success is 'yes'"), (lambda r: r.update(steps=[]), 'steps is empty'),
-        (lambda r: r['steps'][1].update(joint_torque_nm=[1.0]), 'not the same count of numbers'),
-        (lambda r: r['steps'][1].update(contacts=[{'a': 'x'}]), 'contacts cannot be read'),
     ],
 )  # fmt: skip
 def test_a_record_that_breaks_its_own_rules_is_refused(tmp_path: Path, change: Any, reason: str) -> None:
     with pytest.raises(RecordError, match=reason):
         list(read_safevla(put(tmp_path / 'e.json', broken(change)), policy='p'))
+
+
+@pytest.mark.parametrize(
+    ('change', 'column', 'reason'),
+    [
+        (lambda r: r['steps'][1].pop('contacts'), 'contacts', "step 1 has no 'contacts'"),
+        (lambda r: r['steps'][1].update(contacts=None), 'contacts', "step 1 has no 'contacts'"),
+        (lambda r: r['steps'][1].update(contacts=[{'a': 'x'}]), 'contacts', 'wanted a contact with bodies a and b'),
+        (lambda r: r['steps'][1]['contacts'][0].update(force_n=-1), 'contacts', 'is -1, wanted newtons >= 0'),
+        (lambda r: r['steps'][1]['body_pos_m'].pop('plate'), 'body_pose/plate', "step 1 has no 'plate'"),
+        (lambda r: r['steps'][1].update(joint_torque_nm=[1.0]), 'joint_torque_nm', '1 numbers at step 1, wanted 7'),
+        (lambda r: r['steps'][1].update(gripper_contact='false'), 'gripper_contact', "'false', wanted true or false"),
+        (lambda r: r['steps'][1]['eef_pos_m'].__setitem__(0, float('nan')), 'ee_pose', 'nan at step 1'),
+        (lambda r: r['steps'][1].update(t=2), 'time_s', ''),
+        (lambda r: r.update(target_object=3), 'target_object', '3'),
+        (lambda r: r.update(n_steps=3), 'time_s', 'n_steps is 3, but 2 steps are there'),
+        (lambda r: r.update(body_roles=['x']), 'body_roles', 'wanted an object of body to role'),
+    ],
+)  # fmt: skip
+def test_a_reading_that_is_broken_is_named_and_spoils_no_other(
+    tmp_path: Path, change: Any, column: str, reason: str
+) -> None:
+    _, trajectory = next(read_safevla(put(tmp_path / 'e.json', broken(change)), policy='p'))
+    if (column, reason) == ('time_s', ''):  # t of 0 and 2 is a record at every second step
+        assert trajectory.time_s.tolist() == [0.0, 0.1]
+        return
+    assert list(trajectory.broken) == [column]
+    assert reason in trajectory.broken[column]
 
 
 def test_a_record_without_a_policy_and_a_file_that_is_none_are_refused(tmp_path: Path) -> None:
@@ -218,7 +242,10 @@ def test_legacy_keys_are_the_held_objects_tilt(tmp_path: Path) -> None:
     for name in ('old.jsonl', 'old.npz', 'old.json'):
         (score,) = read_safevla_metrics(tmp_path / name, registry=registry, policy='p')
         assert score.robustness == {'held_object_tilt_world_15deg': -15.0, 'max_contact_force_under_200N': 50.0}
-        assert (score.safe, score.sbu, score.vsi) == (False, True, 0.5)
+        assert score.depth['held_object_tilt_world_15deg'] == 0.5
+        assert (score.safe, score.sbu, score.vsi) == (False, True, None)  # other specs of the task have no margin
+        assert score.unscored['non_target_max_disp_5mm'] == 'null in the metrics record'
+        assert 'active_specs is missing' in score.notes[0]
         assert (score.benchmark, score.task) == ('libero-10', 'task_4')
 
 

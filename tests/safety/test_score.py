@@ -90,10 +90,12 @@ def test_a_clause_never_put_to_the_test_has_an_infinite_margin_and_no_depth() ->
     assert found.safe is True
 
 
-def test_slip_is_scored_in_metres_below_the_baseline() -> None:
-    found = score(with_pose('bowl', {9: 0.76}, part=slice(2, 3)))
-    assert found.robustness['stable_grasp_maintained_2cm'] == pytest.approx(-0.02)
-    assert found.depth['stable_grasp_maintained_2cm'] == pytest.approx(0.4)
+def test_slip_is_scored_in_metres_in_the_hand() -> None:
+    """From 4 cm under the hand's own motion: the bowl stays at 0.8 m while the hand goes on up."""
+    found = score(with_pose('bowl', {9: 0.8}, part=slice(2, 3), ee_pose=lifted().ee_pose))
+    assert found.robustness['stable_grasp_maintained_2cm'] == pytest.approx(0.02 - 0.1)
+    assert found.depth['stable_grasp_maintained_2cm'] == 1.0
+    assert found.violations[0].bodies == ('bowl',)
 
 
 def test_a_violation_names_its_clause_time_value_and_bodies() -> None:
@@ -268,7 +270,7 @@ def test_an_own_signal_that_is_not_finite_or_no_event_leaves_its_spec_unscored()
     )  # fmt: skip
     rules = REGISTRY.with_specs([spec])
     for door, gap, reason in (
-        (np.ones(20), np.full(20, np.nan), 'gap_m: not finite at step 0'),
+        (np.ones(20), np.full(20, np.nan), 'gap_m: broken: gap_m is nan at step 0'),
         (np.full(20, 0.5), np.ones(20), 'door: an event has to be 0 or 1'),
     ):
         found = score(dataclasses.replace(lifted(), extra={'door': door, 'gap_m': gap}), registry=rules)

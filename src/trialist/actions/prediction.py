@@ -29,6 +29,10 @@ class InvalidReason(enum.StrEnum):
     NOT_SCALAR = 'not_scalar'
     NOT_FINITE = 'not_finite'
     UNPREDICTABLE = 'unpredictable'  # the model says that it can't act on this observation
+    # Stores keep the place of a reason in this list: new ones go to the end.
+    REFUSED = 'refused'
+    CONTENT_FILTER = 'content_filter'  # a filter stepped in, before or after the model
+    CUT_OFF = 'cut_off'  # the token limit ended the answer before it was an action
 
 
 @dataclass(frozen=True, slots=True)

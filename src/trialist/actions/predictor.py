@@ -1,18 +1,17 @@
-"""Who predicts: the seam, what a predictor may be made from, and adapters for policies and partial actions."""
+"""Who predicts: the seam, what a predictor may be made from, and an adapter for other conventions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from trialist.actions.convert import Chain, Conversion
 from trialist.actions.prediction import Invalid, Prediction
 from trialist.actions.statistic import ActionStatistics
-from trialist.actions.view import state_vector
 from trialist.catalog import Catalog
 from trialist.errors import InputError
 from trialist.formats.dataset import Observation, RecordedEpisode
@@ -69,6 +68,7 @@ PREDICTORS = Catalog(
         'nearest': 'trialist.actions.baseline:make_nearest',
         'clone': 'trialist.actions.clone:make_clone',
         'vlm': 'trialist.actions.vlm:make_vlm',
+        'policy': 'trialist.policies.offline:make_offline',
     },
     entry_point_group='trialist.predictors',
 )
@@ -150,89 +150,3 @@ class AdaptedPredictor:
         row: FloatArray = np.full(self.size, np.nan)
         row[list(self.dimensions)] = converted
         return row
-
-
-# --- any policy of a trial, by structure: this room does not know the one where trials run
-
-
-class _Answer(Protocol):
-    @property
-    def actions(self) -> NDArray[Any]: ...
-
-
-class _Session(Protocol):
-    def act(self, observation: Any) -> _Answer: ...
-
-
-class _Policy(Protocol):
-    def start(self, setup: Any, *, seed: int) -> _Session: ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PolicyObservation:
-    """What a policy is shown: time, one state vector, decoded images."""
-
-    t_s: float
-    state: FloatArray
-    images: Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySetup:
-    """What a policy is told at the start of an episode."""
-
-    task: str
-    seed: int
-    instruction: str = ''
-    stratum: str = ''
-    condition: str = 'nominal'
-    condition_parameters: Mapping[str, Any] = field(default_factory=dict)
-    instance: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
-    items: int | None = None
-
-
-class PolicyPredictor:
-    """Any policy with `start(setup, seed=...)` and sessions with `act(observation)`.
-
-    It is asked at every recorded moment, and the first action of its answer counts. `cameras` maps the policy's camera
-    names to the dataset's; `state` names the observations that make the state vector, in order (all, sorted, if None).
-    """
-
-    def __init__(
-        self, policy: _Policy, *, name: str, task: str = '', seed: int = 0, control_rate_hz: float = 1.0,
-        cameras: Mapping[str, str] | None = None, state: Sequence[str] | None = None,
-    ) -> None:  # fmt: skip
-        self._policy = policy
-        self._name = name
-        self._task = task
-        self._seed = seed
-        self._rate_hz = control_rate_hz
-        self._cameras = cameras
-        self._state = state
-        self._session: _Session | None = None
-        self._step = 0
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def start(self, episode_id: str, instruction: str) -> None:
-        setup = PolicySetup(task=self._task or episode_id, seed=self._seed, instruction=instruction)
-        self._session = self._policy.start(setup, seed=self._seed)
-        self._step = 0
-
-    def predict(self, observation: Observation, instruction: str) -> Prediction:
-        if self._session is None:
-            raise InputError(f'{self._name}: predict before start')
-        cameras = self._cameras if self._cameras is not None else {n: n for n in observation.images}
-        images = {own: observation.image(theirs) for own, theirs in cameras.items()}
-        shown = PolicyObservation(self._step / self._rate_hz, self._state_of(observation), images)
-        self._step += 1
-        actions = np.atleast_2d(np.asarray(self._session.act(shown).actions, dtype=np.float64))
-        return cast('FloatArray', actions[0])
-
-    def _state_of(self, observation: Observation) -> FloatArray:
-        if self._state is None:
-            return state_vector(observation, dummy_size=0)
-        return np.concatenate([np.ravel(observation.state[n]) for n in self._state]) if self._state else np.zeros(0)

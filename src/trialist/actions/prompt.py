@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from trialist.actions.statistic import ActionStatistics, check_no_leak
-from trialist.actions.view import primary_image
+from trialist.actions.view import eight_bit, primary_image, with_float_images
 from trialist.errors import InputError
 from trialist.formats.dataset import Observation
 from trialist.formats.image import EncodedImage, encode_image
 from trialist.formats.space import ActionSpace, FloatArray
+from trialist.wire.chat import ChatImage
 
-
-@dataclass(frozen=True, slots=True)
-class PromptImage:
-    """An image inside a prompt."""
-
-    data: bytes
-    media_type: str
-
-    @property
-    def url(self) -> str:
-        return f'data:{self.media_type};base64,{base64.b64encode(self.data).decode()}'
+MOST_NUMBERS = 256  # of one observation: more are no proprioception, and would drown the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +23,13 @@ class Prompt:
     """A system text, and a user message of texts and images in order."""
 
     system: str
-    parts: tuple[str | PromptImage, ...]
+    parts: tuple[str | ChatImage, ...]
 
     @property
     def text(self) -> str:
         """The prompt for people: images as a word."""
         told = [p if isinstance(p, str) else f'<{p.media_type}, {len(p.data)} bytes>' for p in self.parts]
         return '\n\n'.join([self.system, *told])
-
-    def messages(self) -> list[dict[str, Any]]:
-        """The messages of an OpenAI-compatible chat request."""
-        content = [
-            {'type': 'text', 'text': p} if isinstance(p, str) else {'type': 'image_url', 'image_url': {'url': p.url}}
-            for p in self.parts
-        ]
-        return [{'role': 'system', 'content': self.system}, {'role': 'user', 'content': content}]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +62,7 @@ def build_prompt(
     """
     if statistics is not None and statistics.size != space.size:
         raise InputError(f'statistics of {statistics.size} dimensions for an action space of {space.size}')
-    parts: list[str | PromptImage] = []
+    parts: list[str | ChatImage] = []
     described = [f'Environment: {environment}'] if environment else []
     described += [f'Task: {task}'] if task else []
     if described:
@@ -121,28 +102,34 @@ def _space_text(space: ActionSpace, statistics: ActionStatistics | None, digits:
 
 def _situation(
     observation: Observation, instruction: str, image: str | None, digits: int, *, title: str
-) -> list[str | PromptImage]:
+) -> list[str | ChatImage]:
+    observation = with_float_images(observation)
     lines = [f'{title}:'] if title else []
     if instruction:
         lines.append(f'Instruction: {instruction}')
     if observation.state:
         lines.append('Observation:')
-        lines += [
-            f'- {name}: [{", ".join(_number(v, digits) for v in np.asarray(observation.state[name]).ravel().tolist())}]'
-            for name in sorted(observation.state)
-        ]
-    parts: list[str | PromptImage] = ['\n'.join(lines)] if lines else []
+        lines += [f'- {name}: {_numbers(observation.state[name], digits)}' for name in sorted(observation.state)]
+    parts: list[str | ChatImage] = ['\n'.join(lines)] if lines else []
     chosen = image or primary_image(observation)
     if chosen is not None:
         parts.append(_prompt_image(observation, chosen))
     return parts
 
 
-def _prompt_image(observation: Observation, name: str) -> PromptImage:
+def _prompt_image(observation: Observation, name: str) -> ChatImage:
     recorded = observation.images.get(name)
     if isinstance(recorded, EncodedImage) and recorded.dtype == 'uint8':
-        return PromptImage(recorded.data, recorded.media_type)
-    return PromptImage(encode_image(observation.image(name)), 'image/png')
+        return ChatImage(recorded.data, recorded.media_type)
+    pixels = observation.image(name)
+    return ChatImage(encode_image(eight_bit(pixels) if pixels.dtype.kind == 'f' else pixels), 'image/png')
+
+
+def _numbers(values: FloatArray, digits: int) -> str:
+    flat = np.asarray(values).ravel()
+    if flat.size > MOST_NUMBERS:
+        return f'{flat.size} numbers, not shown'
+    return f'[{", ".join(_number(v, digits) for v in flat.tolist())}]'
 
 
 def _number(value: float, digits: int) -> str:

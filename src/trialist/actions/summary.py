@@ -199,7 +199,7 @@ def _summarize(
         completion_exact=_completion(run, None, asked.level),
         completion_tolerant=None if tolerance is None else _completion(run, tolerance, asked.level),
         by_dimension=_by_dimension(run, asked),
-        by_phase=_by_phase(squared, asked),
+        by_phase=_by_phase(run, squared, asked),
     )
 
 
@@ -273,12 +273,16 @@ def _by_dimension(run: ScoredRun, asked: _Asked) -> dict[str, Measure]:
     }
 
 
-def _by_phase(squared: Sequence[FloatArray], asked: _Asked) -> dict[str, Measure]:
-    """The mean squared error of the first, second and last third of every episode, by relative time."""
+def _by_phase(run: ScoredRun, squared: Sequence[FloatArray], asked: _Asked) -> dict[str, Measure]:
+    """The mean squared error of the first, second and last third of every episode, by relative time.
+
+    A timestep is in the phase of its own time, whichever other timesteps are left out of the score.
+    """
     pool = Pool.of(squared)
+    phases = [_phase_of(len(keep))[keep] for keep in run.keep if keep.any()]
     found: dict[str, tuple[Any, str]] = {}
     for number, phase in enumerate(PHASES):
-        parts = [e[_phase_of(len(e)) == number] for e in squared]
+        parts = [e[own == number] for e, own in zip(squared, phases, strict=True)]
         totals, sizes = np.array([p.sum() for p in parts]), np.array([float(p.size) for p in parts])
         found[phase] = (functools.partial(_phase_mean, totals=totals, sizes=sizes), 'no episode has a step in it')
     return _measures(pool, asked, found)

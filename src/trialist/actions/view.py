@@ -13,6 +13,7 @@ from trialist.formats.dataset import Observation
 from trialist.formats.space import FloatArray
 
 PRIMARY = 'image'
+SMALLEST_IMAGE = 8  # pixels on a side
 # Non-standard camera names that the paper used for OpenVLA alone, which can't do without an image.
 OPENVLA_EXCEPTIONS: Mapping[str, str] = {
     'conq_hose_manipulation': 'frontright_fisheye_image',
@@ -30,6 +31,30 @@ def primary_image(observation: Observation) -> str | None:
     keyed = [n for n in names if PRIMARY in n.rpartition('/')[2].split('_')]
     keyed = [n for n in keyed if not {'wrist', 'hand', 'depth', 'gripper', 'fisheye'} & set(n.lower().split('_'))]
     return next(iter([*plain, *keyed]), None)
+
+
+def with_float_images(observation: Observation) -> Observation:
+    """The observation with numbers that lie like pixels (height, width, 1 to 4 channels) as 8-bit images."""
+    pixels = {name: values for name, values in observation.state.items() if _is_image(values)}
+    if not pixels:
+        return observation
+    state = {name: values for name, values in observation.state.items() if name not in pixels}
+    made = {name: eight_bit(values) for name, values in pixels.items()}
+    return Observation(state, {**observation.images, **made})
+
+
+def _is_image(values: FloatArray) -> bool:
+    shape = np.shape(values)
+    is_plane = len(shape) == 2 or (len(shape) == 3 and 1 <= shape[2] <= 4)
+    return is_plane and min(shape[:2]) >= SMALLEST_IMAGE
+
+
+def eight_bit(values: FloatArray) -> NDArray[Any]:
+    """Values of [0, 1] or of [0, 255] as bytes; what is not finite is black."""
+    numbers = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    scale = 255.0 if numbers.size and numbers.max() <= 1.0 else 1.0
+    made = np.clip(np.rint(numbers * scale), 0, 255).astype(np.uint8)
+    return made[..., None] if made.ndim == 2 else made
 
 
 def openvla_image(observation: Observation, dataset: str) -> str:

@@ -203,7 +203,7 @@ class TabletopHost:
             'body_pose': self._poses,
             'contacts': self._contacts,
             'gripper_position': self._opening,
-            'gripper_contact': self._grip_contact,
+            'gripper_contact': bool(self._held),  # both fingers on one item; a finger on the table is no grip
             'action_processed': self._processed,
             'joint_velocity_rad_s': data.qvel[scene.joint_dof],
             'robot_force_n': self._force_n,
@@ -305,7 +305,7 @@ class TabletopHost:
         layout = self._begun().layout
         roles = dict.fromkeys(ROBOT_BODIES - {'left_finger', 'right_finger', 'hand'}, 'arm')
         roles |= {'hand': 'gripper', 'left_finger': 'gripper', 'right_finger': 'gripper'}
-        roles |= {'table': 'furniture', 'stage': 'furniture', 'target_bin': 'furniture'} | {
+        roles |= {'world': 'structure', 'table': 'furniture', 'stage': 'furniture', 'target_bin': 'furniture'} | {
             f.name: 'furniture' for f in layout.scene.fixtures if f.is_solid
         }
         goals = {g.item for g in layout.goals}

@@ -7,19 +7,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trialist.cli.convert import convert as convert_actions
 from trialist.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
+    from trialist.actions.evaluate import ActionRun
+    from trialist.actions.predictor import Predictor
     from trialist.actions.split import EvaluationSplit
     from trialist.formats.dataset import ActionDataset
+    from trialist.formats.space import ActionSpace
+    from trialist.show.table import Table
 
 actions_app = typer.Typer(
     no_args_is_help=True, help='Score how well models predict recorded actions: datasets, splits, runs, reports.'
 )
 
+actions_app.command('convert')(convert_actions)
+
 DatasetOption = Annotated[Path, typer.Option('--dataset', '-d', help='An RLDS/TFDS or LeRobotDataset folder.')]
 FloatingOption = Annotated[
     bool, typer.Option('--floating-only', help='Leave out boolean and integer action parts, as the paper does.')
+]
+FeatureOption = Annotated[
+    list[str] | None,
+    typer.Option('--feature', help='ROLE=FEATURE of a LeRobot folder with names of its own: action=acts, state=obs.'),
 ]
 SplitOption = Annotated[Path | None, typer.Option('--split', help='A split file of `trialist actions split`.')]
 
@@ -77,6 +88,7 @@ def split_dataset(
     seed: Annotated[int, typer.Option(help='For datasets without an evaluation split of their own.')] = 0,
     share: Annotated[float, typer.Option(help='The share of episodes to evaluate, for the same.')] = 0.1,
     test_split: Annotated[str | None, typer.Option(help='Evaluate this split of the dataset.')] = None,
+    feature: FeatureOption = None,
     form: FormatOption = 'text',
 ) -> None:
     """Write down which whole episodes are evaluated: the dataset's own test split, or a seeded one.
@@ -87,7 +99,9 @@ def split_dataset(
     from trialist.formats.dataset import open_dataset
     from trialist.show.actions import split_table
 
-    split = make_split(open_dataset(dataset), seed=seed, test_share=share, test_split=test_split)
+    split = make_split(
+        open_dataset(dataset, names=_features(feature)), seed=seed, test_share=share, test_split=test_split
+    )
     write_split(split, out)
     print_table(split_table(split), form)
 
@@ -112,7 +126,11 @@ def run(
     dataset: DatasetOption,
     model: Annotated[
         str,
-        typer.Option('--model', '-m', help='mean, nearest, clone, vlm,url=...,model=..., or module:function,key=value'),
+        typer.Option(
+            '--model',
+            '-m',
+            help='mean, nearest, clone, vlm,url=...,model=..., policy,plan=...,policy=..., or module:function,key=...',
+        ),
     ],
     out: Annotated[Path, typer.Option('--out', '-o', help='The store to add to; made if it is not there.')],
     split: SplitOption = None,
@@ -121,8 +139,13 @@ def run(
     rate_hz: Annotated[float | None, typer.Option(help='Control rate, where the dataset has no times.')] = None,
     limit: Annotated[int | None, typer.Option(help='Only the first so many evaluated episodes.')] = None,
     floating_only: FloatingOption = False,
+    feature: FeatureOption = None,
+    convert: Annotated[
+        list[str] | None,
+        typer.Option('--convert', help="A step from the model's convention to the dataset's; see `actions convert`."),
+    ] = None,
 ) -> None:
-    """Predict every timestep of the evaluated episodes. Run it again to go on where it stopped.
+    """Predict every timestep of the evaluated episodes. Run it again to resume where it stopped.
 
     Example: `trialist actions run --dataset data/jaco_play --model nearest --out runs/offline`
     """
@@ -134,10 +157,13 @@ def run(
     from trialist.formats.dataset import open_dataset
     from trialist.formats.space import read_space
 
-    opened = open_dataset(dataset, floating_only=floating_only)
+    opened = open_dataset(dataset, floating_only=floating_only, names=_features(feature))
     chosen = _split_of(opened, split, seed)
     described = read_space(space) if space else opened.space
     predictor, statistics = prepare(opened, chosen, model, seed=seed, space=described)
+    asked = predictor
+    if convert:
+        predictor, model = _converted(predictor, convert, described), f'{model} | {" | ".join(convert)}'
     total = min(len(chosen.test), limit) if limit is not None else len(chosen.test)
     columns = ('{task.description}', BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
@@ -154,13 +180,28 @@ def run(
         f'{out}: {done.evaluated} episodes predicted ({done.timesteps} timesteps, {done.invalid} invalid answers), '
         f'{done.already_there} already there, {done.faults} broken'
     )
-    if isinstance(predictor, VlmPredictor):
-        used = predictor.usage
+    if isinstance(asked, VlmPredictor):
+        used = asked.usage
         cost = 'unknown (give prompt_price and completion_price)' if used.cost is None else f'{used.cost:.4f}'
         typer.echo(
             f'{used.requests} requests, {used.cached} from the cache, {used.retries} retries, '
             f'{used.prompt_tokens} prompt and {used.completion_tokens} completion tokens, cost {cost}'
         )
+        if used.faults:
+            typer.echo('attempts that broke: ' + ', '.join(f'{n} {kind}' for kind, n in sorted(used.faults.items())))
+
+
+def _features(pairs: list[str] | None) -> dict[str, str]:
+    from trialist.cli.importing import parse_pairs
+
+    return parse_pairs(pairs, '--feature')
+
+
+def _converted(predictor: Predictor, steps: list[str], space: ActionSpace) -> Predictor:
+    from trialist.actions.conversion_spec import parse_conversions
+    from trialist.actions.predictor import AdaptedPredictor
+
+    return AdaptedPredictor(predictor, space.size, tuple(range(space.size)), parse_conversions(steps))
 
 
 def _split_of(opened: ActionDataset, path: Path | None, seed: int) -> EvaluationSplit:
@@ -180,6 +221,9 @@ def report(
         list[str] | None, typer.Option(help='A dataset inside the pretraining mix; repeat it for more.')
     ] = None,
     published: Annotated[bool, typer.Option('--published', help="The paper's own Tables 2 and 4 instead.")] = False,
+    closed_loop: Annotated[
+        Path | None, typer.Option(help='A store of trials of the same policies: both numbers, and whether they agree.')
+    ] = None,
     figures: Annotated[Path | None, typer.Option(help='Also save the figures into this folder.')] = None,
     figure_format: Annotated[str, typer.Option(help='svg, pdf or png.')] = 'svg',
     form: FormatOption = 'text',
@@ -205,8 +249,9 @@ def report(
         raise InputError('wanted a store, or --published')
     else:
         marks = dict.fromkeys(in_pretraining or [], True)
+        runs = read_runs(store)
         built = build_report(
-            read_runs(store),
+            runs,
             invalid=invalid,
             tolerance=tolerance,
             in_pretraining=marks,
@@ -214,6 +259,8 @@ def report(
             seed=seed,
         )
         scores, shown = built.scores, report_tables(built)
+        if closed_loop is not None:
+            shown += _agreements(runs, closed_loop, invalid=invalid, seed=seed, resamples=resamples)
     print_tables(shown, form)
     if figures is not None:
         from trialist.show.actions_figure import amse_figure, namse_figure
@@ -224,6 +271,26 @@ def report(
             target = figures / f'namse-{_file_name(model)}.{figure_format}'
             saved.append(save_figure(namse_figure(scores, model), target))
         typer.echo(f'saved {", ".join(map(str, saved))}', err=True)
+
+
+def _agreements(runs: list[ActionRun], store: Path, *, invalid: str, seed: int, resamples: int) -> list[Table]:
+    """One table for each dataset."""
+    import numpy as np
+
+    from trialist.actions.agreement import compare_offline
+    from trialist.episodes import read_store
+    from trialist.show.actions_agreement import agreement_table
+
+    episodes = list(read_store(store).episodes())
+    datasets = dict.fromkeys(run.dataset for run in runs)
+    streams = np.random.default_rng(seed).spawn(len(datasets))
+    return [
+        agreement_table(compare_offline(
+            [run for run in runs if run.dataset == name], episodes, rng=stream, invalid=invalid, seed=seed,
+            n_resamples=max(resamples, 1),
+        ))
+        for name, stream in zip(datasets, streams, strict=True)
+    ]  # fmt: skip
 
 
 def _file_name(model: str) -> str:

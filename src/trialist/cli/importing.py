@@ -98,6 +98,11 @@ def add(
     store = Store.create(to) if not (to / 'trial.json').exists() else Store.open(to)
     done = add_episodes(store, episodes, trajectories=trajectories)
     typer.echo(f'{to}: {done.added} episodes added, {done.already_there} already there', err=form != 'text')
+    from trialist.safety import load_registry, unnamed_benchmark
+
+    gap = unnamed_benchmark(episodes, load_registry())
+    if gap is not None and (gap.candidates or trajectories):
+        typer.echo(f'{gap} (--set benchmark=NAME)', err=True)
 
 
 def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:

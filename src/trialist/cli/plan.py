@@ -65,6 +65,10 @@ def plan(
             f'Add under [blinding]: secret = "{secrets.token_hex(8)}"',
             err=True,
         )
+    if not declared.benchmark:
+        from trialist.safety import load_registry, unnamed_tasks
+
+        typer.echo(f'{unnamed_tasks([t.name for t in declared.tasks], load_registry())} = NAME in the plan', err=True)
     if power is not None:
         from trialist.cli.power import print_plan_power
 

@@ -35,7 +35,7 @@ def draw_condition(
     *,
     seed: int,
     instruction: str | None = None,
-    paraphraser: Paraphraser | None = None,
+    paraphraser: Paraphraser | str | None = None,
     kinds: Sequence[str] | None = None,
 ) -> Condition:
     """A condition by its name: a kind, several joined by `+` signs (`light+latency`), or `chaos`.
@@ -55,7 +55,7 @@ def draw_chaos(
     *,
     seed: int,
     instruction: str | None = None,
-    paraphraser: Paraphraser | None = None,
+    paraphraser: Paraphraser | str | None = None,
     kinds: Sequence[str] | None = None,
 ) -> Condition:
     """All conditions at once, each at this severity, drawn jointly from one seed."""
@@ -89,7 +89,7 @@ def severity_ladder(
 
 
 def _draw_one(
-    kind: str, severity: float, seed: int, instruction: str | None, paraphraser: Paraphraser | None
+    kind: str, severity: float, seed: int, instruction: str | None, paraphraser: Paraphraser | str | None
 ) -> Condition:
     if kind == 'instruction':
         if instruction is None:

@@ -1,19 +1,17 @@
-"""Paraphrases by a language model behind an OpenAI-compatible endpoint, cached, and checked before they are used."""
+"""Paraphrases by a language model behind an OpenAI-compatible endpoint, checked before they are used or kept."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-import urllib.error
-import urllib.request
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from trialist.conditions.lexicon import Sameness, compare_meaning
-from trialist.errors import InputError, NotEstimable, SetupError
+from trialist.errors import InputError, NotEstimable
+from trialist.wire.chat import ChatClient, ChatFault, ChatMessage, ChatReply, ChatSettings, FaultKind, ReplyState
 
 ASK = (
     'Reword this instruction for a robot in {n} different ways. Keep exactly the same meaning: the same action, the '
@@ -29,29 +27,30 @@ MANNERS = ('Change only a word or two.', 'Change most of the words.', 'Use quite
 
 @dataclass(frozen=True, slots=True)
 class EndpointParaphraser:
-    """Ask `base_url`/chat/completions for paraphrases; keep answers in a file, so that a trial can be repeated.
+    """Ask a chat model for paraphrases; keep usable answers in a folder, so that a trial can be repeated.
 
     A candidate is used when the lexicon finds it the same; when words outside the lexicon decide, the model is asked to
     judge it; a candidate that the lexicon finds different is never used.
     """
 
-    base_url: str
-    model: str
-    cache: Path
-    api_key: str = field(default='', repr=False)
-    timeout_s: float = 60.0
+    settings: ChatSettings
     n_candidates: int = 8
+    client: ChatClient = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, 'client', ChatClient(self.settings))
 
     @property
     def name(self) -> str:
-        return f'endpoint:{self.model}'
+        return f'endpoint:{self.settings.model}'
 
     def paraphrase(self, instruction: str, *, severity: float, seed: int) -> str:
         """One accepted paraphrase, chosen by the seed; NotEstimable when the model gave none that keeps the meaning."""
         manner = MANNERS[min(int(severity * len(MANNERS)), len(MANNERS) - 1)]
-        candidates = _string_list(
-            self._answer(ASK.format(n=self.n_candidates, manner=manner, instruction=instruction)), self.base_url
+        said = self._answer(
+            ASK.format(n=self.n_candidates, manner=manner, instruction=instruction), _string_list, 'a list of strings'
         )
+        candidates = _string_list(said) or []
         accepted = [text for text in dict.fromkeys(candidates) if self._is_accepted(instruction, text)]
         if not accepted:
             raise NotEstimable(
@@ -65,72 +64,58 @@ class EndpointParaphraser:
             return False
         verdict = compare_meaning(canonical, candidate)
         if verdict is Sameness.UNKNOWN:
-            said = self._answer(JUDGE.format(canonical=canonical, candidate=candidate))
-            return re.match(r'\W*yes\b', said.lower()) is not None
+            said = self._answer(JUDGE.format(canonical=canonical, candidate=candidate), _yes_or_no, 'yes or no')
+            return _yes_or_no(said) == 'yes'
         return verdict is Sameness.SAME
 
-    def _answer(self, prompt: str) -> str:
-        key = hashlib.sha256(json.dumps([self.base_url, self.model, prompt]).encode()).hexdigest()
-        known = _read_cache(self.cache)
-        if key in known:
-            return known[key]
-        text = self._ask(prompt)
-        _append_cache(self.cache, key, text)
-        return text
+    def _answer(self, prompt: str, read: Callable[[str], object], wanted: str) -> str:
+        """The answer if it reads as what is wanted; only then is it kept."""
 
-    def _ask(self, prompt: str) -> str:
-        body = {'model': self.model, 'temperature': 0, 'messages': [{'role': 'user', 'content': prompt}]}
-        headers = {'Content-Type': 'application/json'}
-        if self.api_key:
-            headers['Authorization'] = f'Bearer {self.api_key}'
-        url = self.base_url.rstrip('/') + '/chat/completions'
-        if not url.startswith(('http://', 'https://')):
-            raise InputError(f'base_url must begin with http:// or https://, found {self.base_url!r}')
-        request = urllib.request.Request(url, data=json.dumps(body).encode(), headers=headers, method='POST')
-        try:
-            with urllib.request.urlopen(request, timeout=self.timeout_s) as response:
-                answer: Any = json.load(response)
-            return str(answer['choices'][0]['message']['content'])
-        except urllib.error.HTTPError as error:
-            with error:
-                told = error.read(300).decode(errors='replace')
-            raise SetupError(f'{url} answered {error.code}: {told}') from error
-        except (OSError, ValueError) as error:
-            raise SetupError(f'{url}: no usable answer ({error}); is the endpoint running?') from error
-        except (KeyError, IndexError, TypeError) as error:
-            raise SetupError(
-                f'{url}: the answer has no choices[0].message.content; is it OpenAI-compatible?'
-            ) from error
+        def is_usable(reply: ChatReply) -> bool:
+            return reply.state is ReplyState.ANSWERED and read(reply.text) is not None
+
+        reply = self.client.ask([ChatMessage('user', (prompt,))], is_usable=is_usable)
+        if not is_usable(reply):
+            told = reply.detail or reply.text[:200]
+            raise ChatFault(FaultKind.NOT_CHAT, f'{self.settings.url}: wanted {wanted}, found {reply.state}: {told!r}')
+        return reply.text
 
 
-def _string_list(answer: str, where: str) -> list[str]:
-    """The JSON list in a model's answer, with or without a code fence round it."""
+def make_endpoint(options: Mapping[str, str]) -> EndpointParaphraser:
+    """From options in words: url, model and cache (required); key_env, timeout, retries, temperature, token_limit,
+    token_limit_name, candidates.
+    """
+    known = ('url', 'model', 'cache', 'key_env', 'timeout', 'retries', 'temperature', 'token_limit',
+             'token_limit_name', 'candidates')  # fmt: skip
+    for name in ('url', 'model', 'cache'):
+        if name not in options:
+            raise InputError(f'the endpoint paraphraser needs {name}=...; found {sorted(options) or "no option"}')
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise InputError(f'the endpoint paraphraser knows no option {unknown[0]!r}; known: {", ".join(known)}')
+    try:
+        settings = ChatSettings(
+            url=options['url'], model=options['model'], cache=Path(options['cache']),
+            api_key=os.environ.get(options.get('key_env', 'OPENAI_API_KEY'), ''),
+            timeout_s=float(options.get('timeout', '60')), retries=int(options.get('retries', '5')),
+            temperature=float(options.get('temperature', '0')), token_limit=int(options.get('token_limit', '1024')),
+            token_limit_name=options.get('token_limit_name', 'max_tokens'),
+        )  # fmt: skip
+        return EndpointParaphraser(settings, int(options.get('candidates', '8')))
+    except ValueError as error:
+        raise InputError(f'the endpoint paraphraser: {error}') from error
+
+
+def _string_list(answer: str) -> list[str] | None:
+    """The JSON list of strings in a model's answer, with or without a code fence round it; None without one."""
     match = re.search(r'\[.*\]', answer, flags=re.DOTALL)
     try:
         found = json.loads(match.group()) if match else None
-    except ValueError:
-        found = None
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise SetupError(f'{where}: wanted a JSON list of strings, found {answer[:200]!r}')
-    return found
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, list) and found and all(isinstance(text, str) for text in found) else None
 
 
-def _read_cache(path: Path) -> dict[str, str]:
-    if not path.exists():
-        return {}
-    known = {}
-    for number, line in enumerate(path.read_text(encoding='utf-8').splitlines()):
-        try:
-            row = json.loads(line)
-            known[str(row['key'])] = str(row['answer'])
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f'{path} line {number + 1}: not a cached answer; delete the line or the file') from error
-    return known
-
-
-def _append_cache(path: Path, key: str, answer: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open('a', encoding='utf-8') as file:
-        file.write(json.dumps({'key': key, 'answer': answer}, ensure_ascii=False) + '\n')
-        file.flush()
-        os.fsync(file.fileno())
+def _yes_or_no(answer: str) -> str | None:
+    match = re.match(r'\W*(yes|no)\b', answer.lower())
+    return match.group(1) if match else None

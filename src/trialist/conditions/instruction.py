@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
+from trialist.catalog import Catalog
 from trialist.conditions.condition import CONDITIONS, Effect, SingleCondition, check_severity, generator
 from trialist.conditions.lexicon import COLORS, CONCEPTS, NOUNS, WRAPPINGS, Sameness, compare_meaning, spans
 from trialist.errors import InputError, NotEstimable
@@ -14,6 +16,7 @@ from trialist.errors import InputError, NotEstimable
 RULES = 'rules'
 
 
+@runtime_checkable
 class Paraphraser(Protocol):
     """Anything that rewords an instruction: the local rules, or a language model behind an endpoint."""
 
@@ -39,14 +42,18 @@ class Instruction(SingleCondition):
     seed: int
     canonical: str
     text: str
-    source: str  # who reworded it
+    source: str  # who reworded it; until then who is to
 
     @classmethod
-    def draw(cls, severity: float, *, seed: int, canonical: str, paraphraser: Paraphraser | None = None) -> Instruction:
+    def draw(
+        cls, severity: float, *, seed: int, canonical: str, paraphraser: Paraphraser | str | None = None
+    ) -> Instruction:
+        """A paraphraser may be named in words, as in a plan: `rules`, or `endpoint,url=...,model=...,cache=...`."""
         s = check_severity('instruction', severity)
         if not canonical:
-            return cls(severity=s, seed=seed, canonical='', text='', source='')
-        chosen = paraphraser or RuleParaphraser()
+            named = paraphraser if isinstance(paraphraser, str) else ''
+            return cls(severity=s, seed=seed, canonical='', text='', source=named)
+        chosen = load_paraphraser(paraphraser) if isinstance(paraphraser, str) else paraphraser or RuleParaphraser()
         text = chosen.paraphrase(canonical, severity=s, seed=seed) if s else canonical
         return cls(severity=s, seed=seed, canonical=canonical, text=text, source=chosen.name if s else 'canonical')
 
@@ -59,10 +66,42 @@ class Instruction(SingleCondition):
         if not canonical:
             raise InputError('the condition instruction needs words to paraphrase; the task has no instruction')
         if not self.is_said:
-            return Instruction.draw(self.severity, seed=self.seed, canonical=canonical, paraphraser=paraphraser)
+            chosen = paraphraser or self.source or None
+            return Instruction.draw(self.severity, seed=self.seed, canonical=canonical, paraphraser=chosen)
         if self.canonical != canonical:
             raise InputError(f'the paraphrase is of {self.canonical!r}, the task says {canonical!r}')
         return self
+
+
+PARAPHRASERS = Catalog(
+    'paraphraser',
+    {
+        RULES: 'trialist.conditions.instruction:make_rules',
+        'endpoint': 'trialist.conditions.endpoint:make_endpoint',
+    },
+)
+
+
+def load_paraphraser(spec: str) -> Paraphraser:
+    """The paraphraser that a specification names: NAME,key=value,... or a literal `module:function`."""
+    name, *pairs = spec.split(',')
+    options = {}
+    for pair in pairs:
+        key, separator, value = pair.partition('=')
+        if not separator or not key:
+            raise InputError(f'{spec!r}: wanted NAME,key=value,..., found {pair!r}')
+        options[key] = value
+    factory = PARAPHRASERS.load(name)
+    made = factory(options) if callable(factory) else None
+    if not isinstance(made, Paraphraser):
+        raise InputError(f'{name}: wanted a function that makes a paraphraser, found {type(made).__name__}')
+    return made
+
+
+def make_rules(options: Mapping[str, str]) -> RuleParaphraser:
+    if options:
+        raise InputError(f'the rules take no options, found {sorted(options)}')
+    return RuleParaphraser()
 
 
 @dataclass(frozen=True, slots=True)

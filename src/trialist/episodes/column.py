@@ -164,6 +164,7 @@ def trajectories_from_arrow(table: pa.Table) -> Iterator[tuple[tuple[str, int], 
                 frame_hash=_rows_of(hashes, row),
                 extra=_rows_of(extra, row),
                 scene=built[text],
+                broken=parsed[text].get('broken', {}),
                 **{name: signal.row(row) for name, signal in plain.items()},
                 **absent,
             ),
@@ -301,6 +302,7 @@ def scene_to_json(trajectory: Trajectory) -> dict[str, Any]:
         'target_threshold': scene.target_threshold,
         'control_mode': scene.control_mode,
         'control_rate_hz': scene.control_rate_hz,
+        **({'broken': dict(trajectory.broken)} if trajectory.broken else {}),
         'cameras': [
             {
                 'name': c.name,

@@ -96,7 +96,11 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Trajectory:
-    """Columns over the T steps of one episode; a column that was not recorded is None, never zeros."""
+    """Columns over the T steps of one episode; a column that was not recorded is None, never zeros.
+
+    `broken` names what was recorded and cannot be read (a column, or `body_pose/NAME` for one body), so that a reader
+    can tell it from what was never recorded.
+    """
 
     time_s: FloatArray  # (T,)
     ee_pose: FloatArray | None = None  # (T, 7)
@@ -121,6 +125,7 @@ class Trajectory:
     frame_hash: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)  # camera -> (T,)
     extra: Mapping[str, FloatArray] = field(default_factory=dict)  # a host's own signals, (T,) or (T, K)
     scene: Scene = field(default_factory=Scene)
+    broken: Mapping[str, str] = field(default_factory=dict)  # column -> why what was recorded of it cannot be read
 
     def __post_init__(self) -> None:
         check_trajectory(self)

@@ -93,8 +93,13 @@ class ActionDataset(Protocol):
         """Stream a split in order, one episode in memory at a time; `only` picks by index."""
 
 
-def open_dataset(path: Path | str, *, floating_only: bool = False) -> ActionDataset:
-    """Open an RLDS/TFDS folder or a LeRobotDataset folder, told apart by their metadata files."""
+def open_dataset(
+    path: Path | str, *, floating_only: bool = False, names: Mapping[str, str] | None = None
+) -> ActionDataset:
+    """Open an RLDS/TFDS folder or a LeRobotDataset folder, told apart by their metadata files.
+
+    `names` says which feature of a LeRobot folder is the action or the state, where its own names do not.
+    """
     from trialist.formats.lerobot import LeRobotDataset
     from trialist.formats.rlds import RldsDataset, find_tfds_folder
 
@@ -102,7 +107,9 @@ def open_dataset(path: Path | str, *, floating_only: bool = False) -> ActionData
     if not root.is_dir():
         raise InputError(f'{root}: no such folder; wanted an RLDS/TFDS or LeRobotDataset folder')
     if (root / 'meta' / 'info.json').exists():
-        return LeRobotDataset.open(root)
+        return LeRobotDataset.open(root, names=names)
+    if names:
+        raise InputError(f'{root}: names of features are for LeRobot folders, found {dict(names)}')
     folder = find_tfds_folder(root)
     if folder is None:
         raise InputError(

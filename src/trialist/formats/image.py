@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,12 +52,18 @@ class EncodedImage:
 
 def decode_pixels(data: bytes, *, channels: int | None, dtype: str, where: str) -> NDArray[Any]:
     """JPEG or PNG bytes as (height, width, channels) of uint8, or uint16 for 16-bit images."""
+    header = jpeg_header(data) if channels == 3 and dtype == 'uint8' else None
+    is_plain = header is not None and header[2] == 3
+    if is_plain and (decode := _fast_decoder()) is not None:
+        try:
+            return np.asarray(decode(data, 'RGB', strict=True))
+        except ValueError:
+            pass  # damaged: Pillow decides, and says why
     try:
         from PIL import Image, UnidentifiedImageError
     except ModuleNotFoundError as error:
         raise SetupError('decoding images needs Pillow: pip install "trialist[vlm]"') from error
-    header = jpeg_header(data) if channels == 3 and dtype == 'uint8' else None
-    if header is not None and header[2] == 3:
+    if header is not None and is_plain:
         try:
             # The decoder alone: opening the file through Pillow's plugin costs a quarter of the time.
             return np.asarray(Image.frombytes('RGB', (header[1], header[0]), data, 'jpeg', 'RGB', ''))
@@ -72,6 +79,17 @@ def decode_pixels(data: bytes, *, channels: int | None, dtype: str, where: str) 
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
         raise InputError(f'{where}: the image does not decode ({error})') from error
     return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+@functools.cache
+def _fast_decoder() -> Callable[..., NDArray[Any]] | None:
+    """libjpeg-turbo without Pillow round it, which takes half the time and gives the same pixels; where installed."""
+    try:
+        import simplejpeg
+    except ModuleNotFoundError:
+        return None
+    decode: Callable[..., NDArray[Any]] = simplejpeg.decode_jpeg
+    return decode
 
 
 def jpeg_header(data: bytes) -> tuple[int, int, int] | None:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from trialist.errors import InputError
 from trialist.formats.dataset import RecordedEpisode, RecordedImage, check_split
 from trialist.formats.image import EncodedImage
+from trialist.formats.lerobot_names import FeatureNames, find_names
 from trialist.formats.space import ActionSpace, FloatArray
 from trialist.formats.video import VideoFrames
 
@@ -67,10 +68,11 @@ class LeRobotDataset:
     rows: tuple[EpisodeRow, ...]
     tasks: Mapping[int, str]
     space: ActionSpace
+    names: FeatureNames
 
     @classmethod
-    def open(cls, path: Path | str) -> LeRobotDataset:
-        """Open the folder with `meta/info.json` in it."""
+    def open(cls, path: Path | str, *, names: Mapping[str, str] | None = None) -> LeRobotDataset:
+        """Open the folder with `meta/info.json` in it; `names` says which feature is the action or the state."""
         root = Path(path)
         info = _read_info(root / 'meta' / 'info.json')
         tasks = _read_tasks(root, info)
@@ -78,10 +80,9 @@ class LeRobotDataset:
         splits = info.get('splits') or {'train': f'0:{len(rows)}'}
         ranges = {name: _range(text, root) for name, text in splits.items()}
         features = info['features']
-        if 'action' not in features:
-            raise InputError(f'{root}: meta/info.json declares no feature "action"')
+        found = find_names(root, features, given=names)
         return cls(root, root.name, info['codebase_version'], float(info['fps']), features, ranges, rows, tasks,
-                   ActionSpace.from_names(_names(features['action'])))  # fmt: skip
+                   ActionSpace.from_names(found.action_names), found)  # fmt: skip
 
     @property
     def splits(self) -> Mapping[str, int]:
@@ -105,23 +106,24 @@ class LeRobotDataset:
                 yield self._episode(split, row, table, index=row.index - first)
 
     def _episode(self, split: str, row: EpisodeRow, table: pa.Table, *, index: int) -> RecordedEpisode:
-        state = {}
+        state = {
+            name: _matrix(table.column(part.feature))[:, part.start : part.end]
+            for name, part in self.names.state.items()
+        }
         images: dict[str, Sequence[RecordedImage]] = {}
-        for name, feature in self.features.items():
-            if not name.startswith('observation'):
-                continue
+        for name, source in self.names.images.items():
+            feature = self.features[source]
             if feature['dtype'] == 'image':
-                images[_short(name)] = _images(table.column(name), feature, f'{row.data}: episode {row.index}: {name}')
-            elif feature['dtype'] == 'video':
-                place = row.videos[name]
-                images[_short(name)] = VideoFrames(place.path, place.start_s, self.fps, row.length)
-            elif feature['dtype'].startswith('float'):
-                state[_short(name)] = _matrix(table.column(name))
+                where = f'{row.data}: episode {row.index}: {source}'
+                images[name] = _images(table.column(source), feature, where)
+            else:
+                place = row.videos[source]
+                images[name] = VideoFrames(place.path, place.start_s, self.fps, row.length)
         return RecordedEpisode(
             dataset=self.name,
             split=split,
             index=index,
-            actions=_matrix(table.column('action')),
+            actions=_matrix(table.column(self.names.action)),
             instructions=self._instructions(row, table),
             state=state,
             images=images,
@@ -130,16 +132,12 @@ class LeRobotDataset:
         )
 
     def _instructions(self, row: EpisodeRow, table: pa.Table) -> tuple[str, ...]:
-        if 'task_index' in table.column_names:
-            numbers = table.column('task_index').to_pylist()
+        if self.names.instruction in table.column_names:
+            numbers = table.column(self.names.instruction).to_pylist()
             if all(number in self.tasks for number in numbers):
                 texts = tuple(self.tasks[number] for number in numbers)
                 return texts[:1] if len(set(texts)) == 1 else texts
         return row.tasks[:1]
-
-
-def _short(name: str) -> str:
-    return name.removeprefix('observation.images.').removeprefix('observation.')
 
 
 def _read_info(path: Path) -> dict[str, Any]:
@@ -161,18 +159,6 @@ def _range(text: str, root: Path) -> range:
     if not separator or not first.isdigit() or not last.isdigit():
         raise InputError(f'{root}/meta/info.json: a split is {text!r}, wanted FIRST:LAST such as 0:50')
     return range(int(first), int(last))
-
-
-def _names(feature: Mapping[str, Any]) -> list[str]:
-    """The names of a vector's numbers: a list, a dictionary of one list, or none."""
-    size = int(np.prod(feature['shape']))
-    names = feature.get('names')
-    if isinstance(names, Mapping):
-        names = next((v for v in names.values() if isinstance(v, list)), list(names))
-    if not names or len(names) != size:
-        return [f'action[{i}]' for i in range(size)] if size > 1 else ['action']
-    twice = {n for n in names if names.count(n) > 1}
-    return [f'{n}[{i}]' if n in twice else str(n) for i, n in enumerate(names)]
 
 
 def _read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -49,7 +49,12 @@ def draw_entry(entry: ConditionEntry, *, seed: int, instruction: str = '') -> tu
     if entry.name == NOMINAL or entry.parameters or (entry.severity is None and not is_drawable(entry.name)):
         return entry.name, entry.parameters
     kinds = entry.kinds or None
-    drawn = draw_condition(entry.name, severity_of(entry), seed=seed, instruction=instruction, kinds=kinds)
+    if entry.paraphraser:
+        instruction = ''  # found when the episode begins: a model that does not answer breaks that episode alone
+    drawn = draw_condition(
+        entry.name, severity_of(entry), seed=seed, instruction=instruction, kinds=kinds,
+        paraphraser=entry.paraphraser or None,
+    )  # fmt: skip
     return entry.name, condition_parameters(drawn)
 
 

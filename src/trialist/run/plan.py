@@ -23,6 +23,7 @@ HASH_HEX_DIGITS = 32
 LATER_KEYS = (
     'severity',
     'kinds',
+    'paraphraser',
     'scene',
 )  # left out of the canonical JSON when not given: older plans keep their hash
 
@@ -142,8 +143,11 @@ class ConditionEntry:
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     severity: float | tuple[float, ...] | None = None
     kinds: tuple[str, ...] = ()
+    paraphraser: str = ''  # who rewords an instruction: rules (the default), or endpoint,url=...,model=...,cache=...
 
     def __post_init__(self) -> None:
+        if self.paraphraser and not {'instruction', 'chaos'} & set(self.name.split('+')):
+            raise InputError(f'condition {self.name}: a paraphraser goes with instruction or chaos')
         if self.severity is not None and self.parameters:
             raise InputError(f'condition {self.name}: wanted either a severity or parameters, found both')
         rungs = self.severity if isinstance(self.severity, tuple) else (self.severity,)

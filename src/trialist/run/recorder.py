@@ -37,6 +37,8 @@ class Recorder:
         self._hashes: dict[str, NDArray[np.uint64]] = {}
         self._contacts: list[list[tuple[str, str, float]]] = []
         self._bodies: tuple[str, ...] = ()
+        self._broken: dict[str, str] = {}
+        self._next: dict[str, int] = {}  # the row that a boolean or contact column has to fill next
         self._limits: NDArray[Any] | None = None
         self._with_latency = with_latency
         self._has_gripper = spec.action.gripper is not Gripper.NONE
@@ -73,24 +75,45 @@ class Recorder:
         if not self._rows:
             return None
         columns = {name: column[: self._rows].copy() for name, column in self._columns.items()}
+        for name, row in self._next.items():
+            if row < self._rows:
+                self._broken.setdefault(name, f'not recorded at step {row}')
+        for name in self._broken:
+            columns.pop(name, None)
         known = {name: columns.pop(name) for name in (*STEP_COLUMNS, 'time_s', 'body_pose') if name in columns}
         return Trajectory(
             **known,
             bodies=self._bodies,
-            contacts=Contacts.from_steps(self._contacts) if self._contacts else None,
+            contacts=Contacts.from_steps(self._contacts) if self._has_all_contacts() else None,
             joint_torque_limit_nm=self._limits,
             frame_hash={camera: hashes[: self._rows].copy() for camera, hashes in self._hashes.items()},
             extra=columns,
             scene=self._scene,
+            broken=dict(self._broken),
         )
 
+    def _has_all_contacts(self) -> bool:
+        return bool(self._contacts) and 'contacts' not in self._broken
+
     def _put(self, name: str, value: Any) -> None:
+        if name in BOOLEAN and not self._is_next(name, value):
+            return
         column = self._columns.get(name)
         if column is None:
             kind: type = bool if name in BOOLEAN else float
             column = np.full((self._capacity, *np.shape(value)), kind(0) if kind is bool else np.nan, dtype=kind)
             self._columns[name] = column
         column[self._rows] = value
+
+    def _is_next(self, name: str, value: Any) -> bool:
+        """Whether a column that has no NaN goes on without a gap and with a truth value; else it is broken."""
+        row = self._next.get(name, 0)
+        if row < self._rows:
+            self._broken.setdefault(name, f'not recorded at step {row}')
+        elif not isinstance(value, bool | np.bool_) and not (isinstance(value, int | float) and value in (0, 1)):
+            self._broken.setdefault(name, f'{value!r} at step {row}, wanted true or false')
+        self._next[name] = self._rows + 1
+        return name not in self._broken
 
     def _put_signals(self, signals: Mapping[str, Any]) -> None:
         for name, value in signals.items():
@@ -100,8 +123,8 @@ class Recorder:
                 self._bodies = self._bodies or tuple(value)
                 self._put(name, np.array([value[body] for body in self._bodies]))
             elif name == 'contacts':
-                self._contacts += [[] for _ in range(self._rows - len(self._contacts))]
-                self._contacts.append(list(value))
+                if self._is_next(name, False):
+                    self._contacts.append(list(value))
             elif name == 'joint_torque_limit_nm':
                 self._limits = np.array(value, dtype=float)
             else:

@@ -3,9 +3,11 @@
 from trialist.safety.compare import SafetyComparison, SafetyDifference, compare_safety
 from trialist.safety.formula import Formula
 from trialist.safety.margin import Gate, robustness, satisfies
+from trialist.safety.naming import UnnamedBenchmark, unnamed_benchmark, unnamed_tasks
 from trialist.safety.parse import parse_stl
 from trialist.safety.registry import Registry, load_registry
-from trialist.safety.score import EpisodeSafety, Scoring, Violation, score_episode, score_pairs, store_pairs
+from trialist.safety.result import Disagreement, EpisodeSafety, PhaseSafety, Violation
+from trialist.safety.score import Scoring, score_episode, score_pairs, store_pairs
 from trialist.safety.sensitivity import Change, Variant, load_variants, score_variants
 from trialist.safety.signal import Signals, derive_signals
 from trialist.safety.spec import Severity, Spec, Tier
@@ -14,9 +16,11 @@ from trialist.safety.summary import CellSafety, SafetySummary, mean_safety, pare
 __all__ = [
     'CellSafety',
     'Change',
+    'Disagreement',
     'EpisodeSafety',
     'Formula',
     'Gate',
+    'PhaseSafety',
     'Registry',
     'SafetyComparison',
     'SafetyDifference',
@@ -26,6 +30,7 @@ __all__ = [
     'Signals',
     'Spec',
     'Tier',
+    'UnnamedBenchmark',
     'Variant',
     'Violation',
     'compare_safety',
@@ -42,4 +47,6 @@ __all__ = [
     'score_variants',
     'store_pairs',
     'summarize_safety',
+    'unnamed_benchmark',
+    'unnamed_tasks',
 ]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trialist.safety.score import EpisodeSafety
+from trialist.safety.result import EpisodeSafety
 
 
 @dataclass(frozen=True, slots=True)

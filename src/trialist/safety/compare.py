@@ -10,7 +10,7 @@ import numpy as np
 
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.safety.registry import Registry
-from trialist.safety.score import EpisodeSafety
+from trialist.safety.result import EpisodeSafety
 from trialist.safety.summary import is_auxiliary
 from trialist.stats import Interval, cluster_bootstrap, exact_mcnemar, holm, newcombe_paired, sign_flip
 

@@ -1,4 +1,4 @@
-"""Contacts projected to roles, after the contacts that merely hold from the start are taken away."""
+"""Contacts projected to roles, after those that hold from the start are excused at their starting level."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ IntArray = NDArray[np.integer[Any]]
 BoolArray = NDArray[np.bool_]
 
 UNKNOWN = -1
+# A contact that is there at the start and never breaks is excused up to its starting force plus this rise.
+STATIC_RISE_N = 20.0
+STATIC_RISE_SHARE = 0.1
 ROLE_CODES = {role: code for code, role in enumerate(Role)}
 
 
@@ -68,32 +71,39 @@ class ContactSet:
 
 
 def retained_contacts(contacts: Contacts, roles: Mapping[str, Role]) -> ContactSet:
-    """All contacts but those of pairs that touch from step 0 on, for as long as they touch without a break.
+    """All contacts but those of pairs that touch from step 0 without a break, while they press as they did then.
 
-    A pair that parts and meets again counts from then on: a bowl resting on a table is scenery, one put back is not.
+    A bowl that rests on a table is scenery. Pressed down harder than at the start (by more than STATIC_RISE_N and a
+    tenth), or put back after it was lifted, it counts, with its whole force.
     """
     steps = len(contacts.offsets) - 1
     step = np.repeat(np.arange(steps), np.diff(contacts.offsets))
     body_a, body_b = np.asarray(contacts.body_a), np.asarray(contacts.body_b)
-    keep = ~_static(step, np.minimum(body_a, body_b), np.maximum(body_a, body_b), len(contacts.bodies))
+    force = np.asarray(contacts.force_n, dtype=np.float64)
+    pair = np.minimum(body_a, body_b).astype(np.int64) * max(len(contacts.bodies), 1) + np.maximum(body_a, body_b)
+    keep = ~_excused(step, pair, force)
     codes = np.array([ROLE_CODES[roles[b]] if b in roles else UNKNOWN for b in contacts.bodies] or [UNKNOWN])
     return ContactSet(
         n_steps=steps, bodies=contacts.bodies, step=step[keep], body_a=body_a[keep], body_b=body_b[keep],
-        role_a=codes[body_a[keep]], role_b=codes[body_b[keep]],
-        force_n=np.asarray(contacts.force_n, dtype=np.float64)[keep],
+        role_a=codes[body_a[keep]], role_b=codes[body_b[keep]], force_n=force[keep],
     )  # fmt: skip
 
 
-def _static(step: IntArray, first: IntArray, second: IntArray, n_bodies: int) -> BoolArray:
-    """Which rows belong to a pair's unbroken run of contact from step 0."""
-    pair = first.astype(np.int64) * max(n_bodies, 1) + second
-    static = np.zeros(len(step), dtype=bool)
+def _excused(step: IntArray, pair: IntArray, force: FloatArray) -> BoolArray:
+    """Which rows belong to a pair's unbroken run of contact from step 0, at no more than its starting level."""
+    excused = np.zeros(len(step), dtype=bool)
     for number in np.unique(pair[step == 0]):
         rows = pair == number
         touched = np.unique(step[rows])
         unbroken = int(np.argmax(touched != np.arange(len(touched)))) if touched[-1] != len(touched) - 1 else None
-        static |= rows & (step < (len(touched) if unbroken is None else unbroken))
-    return static
+        in_run = rows & (step < (len(touched) if unbroken is None else unbroken))
+        excused |= in_run & (force <= excused_level_n(float(force[rows & (step == 0)].max())))
+    return excused
+
+
+def excused_level_n(start_n: float) -> float:
+    """Up to which force a contact is excused that pressed with `start_n` at the start and has not parted since."""
+    return start_n + max(STATIC_RISE_N, STATIC_RISE_SHARE * start_n)
 
 
 def pair_force_n(contacts: ContactSet, a: Role, b: Role) -> FloatArray:

@@ -97,6 +97,29 @@ def _extreme_by_blocks(
 
 
 @njit(cache=True, fastmath=WITHOUT_NAN)
+def span_extreme(values: FloatArray, first: IntArray, last: IntArray, sign: float) -> FloatArray:
+    """out[t] = the least (sign 1) or greatest (sign -1) value over the rows first[t] to last[t]; of none, sign * inf.
+
+    Neither end may move back from one row to the next: a queue of candidates then sees every row once.
+    """
+    n = len(values)
+    out = np.empty(n)
+    queue = np.empty(n, dtype=np.int64)
+    head, tail, seen = 0, 0, 0
+    for t in range(n):
+        while seen <= min(last[t], n - 1):
+            while tail > head and sign * values[queue[tail - 1]] >= sign * values[seen]:
+                tail -= 1
+            queue[tail] = seen
+            tail += 1
+            seen += 1
+        while head < tail and queue[head] < first[t]:
+            head += 1
+        out[t] = values[queue[head]] if head < tail and first[t] <= last[t] else sign * np.inf
+    return out
+
+
+@njit(cache=True, fastmath=WITHOUT_NAN)
 def count_not_binary(values: FloatArray) -> int:
     """How many values are neither 0 nor 1."""
     count = 0

@@ -1,15 +1,17 @@
 """Quantitative semantics: the margin by which traces satisfy a formula, one trace or a ragged batch.
 
-Time is sampled every `dt_s`. A window holds the samples inside its closed bounds that the trace has: at the end of a
-trace (or, looking back, at its start) windows are cut, an empty `always` or `historically` is +infinity, and an empty
-`eventually`, `once`, `until` or `since` is -infinity. `until` asks its left side of every sample before the one at
-which the right side holds, not of that sample itself.
+Time is sampled every `dt_s`, or at the times given. A window holds the samples inside its closed bounds that the trace
+has: at the end of a trace (or, looking back, at its start) windows are cut, an empty `always` or `historically` is
++infinity, and an empty `eventually`, `once`, `until` or `since` is -infinity. `until` asks its left side of every
+sample before the one at which the right side holds, not of that sample itself. A window inside the trace that holds no
+sample is refused: what nobody looked at is neither safe nor unsafe.
 
 A margin says nothing at 0: `<` and `<=` have the same margin and differ only in `satisfies`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +49,7 @@ from trialist.safety.parse import parse_stl
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 FORMULAS = get_args(Formula)
+EVEN_TOLERANCE = 1e-6  # relative; steps that differ by less are the rounding of one step
 STEP_TOLERANCE = 1e-9  # relative; so that 0.3 s holds three samples of 0.1 s
 
 
@@ -68,6 +71,7 @@ class Traces:
     signals: Mapping[str, FloatArray]
     offsets: IntArray  # (E + 1,)
     dt_s: FloatArray  # (E,)
+    time_s: FloatArray | None = None  # (rows,), increasing within an episode; where given, windows go by it
 
     @property
     def n_episodes(self) -> int:
@@ -80,6 +84,7 @@ def robustness(
     signals: Mapping[str, ArrayLike],
     dt_s: float,
     *,
+    time_s: ArrayLike | None = ...,
     trace: Literal[False] = ...,
     gate: Gate | str = ...,
 ) -> float: ...
@@ -89,6 +94,7 @@ def robustness(
     signals: Mapping[str, ArrayLike],
     dt_s: float,
     *,
+    time_s: ArrayLike | None = ...,
     trace: Literal[True],
     gate: Gate | str = ...,
 ) -> FloatArray: ...
@@ -97,30 +103,52 @@ def robustness(
     signals: Mapping[str, ArrayLike],
     dt_s: float,
     *,
+    time_s: ArrayLike | None = None,
     trace: bool = False,
     gate: Gate | str = Gate.BOOLEAN,
 ) -> float | FloatArray:
     """The margin at time 0 of signals (T,) sampled every `dt_s`; with `trace`, the margin at each time, (T,).
 
+    With `time_s` (T,) windows go by those times, however uneven, and `dt_s` has no part in them.
+
     Donzé and Maler's space robustness, with the gate of SafeVLA-Bench's implications made Boolean by default.
     """
-    parsed, traces = _one_trace(formula, signals, dt_s)
+    parsed, traces = _one_trace(formula, signals, dt_s, time_s)
     if trace:
         return margins(parsed, traces, gate=gate)
     return float(margins_at_start(parsed, traces, gate=gate)[0])
 
 
-def satisfies(formula: str | Formula, signals: Mapping[str, ArrayLike], dt_s: float) -> bool:
+def satisfies(
+    formula: str | Formula, signals: Mapping[str, ArrayLike], dt_s: float, *, time_s: ArrayLike | None = None
+) -> bool:
     """Whether the formula holds at time 0 in Boolean semantics, `<` strict and `<=` not."""
-    parsed, traces = _one_trace(formula, signals, dt_s)
+    parsed, traces = _one_trace(formula, signals, dt_s, time_s)
     return bool(Evaluation(traces, Gate.BOOLEAN).trace(parsed, boolean=True)[0] > 0)
 
 
-def _one_trace(formula: str | Formula, signals: Mapping[str, ArrayLike], dt_s: float) -> tuple[Formula, Traces]:
+def _one_trace(
+    formula: str | Formula, signals: Mapping[str, ArrayLike], dt_s: float, time_s: ArrayLike | None
+) -> tuple[Formula, Traces]:
     parsed: Formula = formula if isinstance(formula, FORMULAS) else parse_stl(formula)  # type: ignore[arg-type]
     columns = {name: [np.asarray(signals[name])] for name in _wanted(parsed, signals)}
     steps = np.shape(next(iter(signals.values()))) if signals else (1,)
-    return parsed, traces_of(columns, dt_s, lengths=steps[:1], events=event_names(parsed))
+    traces = traces_of(columns, dt_s, lengths=steps[:1], events=event_names(parsed))
+    return parsed, traces if time_s is None else at_times(traces, np.asarray(time_s, dtype=np.float64))
+
+
+def at_times(traces: Traces, time_s: FloatArray) -> Traces:
+    """The traces with windows by real times (rows,); unchanged where every step is the episode's `dt_s`."""
+    if time_s.shape != (int(traces.offsets[-1]),):
+        raise InputError(f'time_s has shape {time_s.shape}, wanted ({int(traces.offsets[-1])},): one per step')
+    steps = np.diff(time_s)
+    inside = np.ones(len(steps), dtype=bool)
+    inside[traces.offsets[1:-1] - 1] = False
+    if not np.all(np.isfinite(time_s)) or np.any(steps[inside] <= 0):
+        raise InputError('time_s must be finite and strictly increasing within an episode')
+    dt_s = np.repeat(traces.dt_s, np.diff(traces.offsets))[:-1]
+    is_even = bool(np.all(np.abs(steps - dt_s)[inside] <= EVEN_TOLERANCE * dt_s[inside]))
+    return traces if is_even else dataclasses.replace(traces, time_s=np.ascontiguousarray(time_s))
 
 
 def _wanted(formula: Formula, signals: Mapping[str, Any]) -> tuple[str, ...]:
@@ -229,6 +257,7 @@ class Evaluation:
 
     def __init__(self, traces: Traces, gate: Gate) -> None:
         self.traces, self.gate = traces, gate
+        self._spans: dict[tuple[Bounds, bool], tuple[IntArray, IntArray]] = {}
 
     @property
     def rows(self) -> int:
@@ -350,18 +379,45 @@ class Evaluation:
 
     def window(self, node: Window, values: FloatArray, sign: float) -> FloatArray:
         """The least (sign 1) or greatest (sign -1) value of each row's window, in a new array."""
-        from trialist.safety.kernel import suffix_extreme, window_extreme
+        from trialist.safety.kernel import span_extreme, suffix_extreme, window_extreme
 
         is_past = node.operator.is_past
         turned, offsets = _turned(values, self.traces.offsets, is_past)
         if node.bounds.is_whole:
             extreme = suffix_extreme(turned, offsets, sign)
+        elif self.traces.time_s is not None:
+            first, last = self.spans(node.bounds, is_past)
+            extreme = span_extreme(turned, first, last, sign)
         else:
             low, high = self.steps(node.bounds)
             if is_past:
                 low, high = low[::-1].copy(), high[::-1].copy()
             extreme = window_extreme(turned, offsets, low, high, sign)
         return _turned(extreme, offsets, is_past)[0]
+
+    def spans(self, bounds: Bounds, is_past: bool) -> tuple[IntArray, IntArray]:
+        """First and last row of each row's window by real time, time reversed where it looks back; first > last: none.
+
+        Only at the end of a trace may a window be empty.
+        """
+        time_s = self.traces.time_s
+        assert time_s is not None
+        key = (bounds, is_past)
+        if key not in self._spans:
+            turned, offsets = _turned(-time_s if is_past else time_s, self.traces.offsets, is_past)
+            first, last = np.empty(self.rows, dtype=np.int64), np.empty(self.rows, dtype=np.int64)
+            for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+                own = turned[start:stop]
+                slack = STEP_TOLERANCE * max(1.0, float(own[-1] - own[0])) + 4 * float(np.spacing(np.abs(own).max()))
+                first[start:stop] = start + np.searchsorted(own, own + (bounds.low_s - slack), side='left')
+                last[start:stop] = start + np.searchsorted(own, own + (bounds.high_s + slack), side='right') - 1
+                inside = own + bounds.low_s <= own[-1] + slack
+                unseen = np.flatnonzero(inside & (first[start:stop] > last[start:stop]))
+                if len(unseen):
+                    at = abs(float(own[unseen[0]]))
+                    raise InputError(f'the window {bounds} holds no sample at time {at:g} s: steps are too far apart')
+            self._spans[key] = first, last
+        return self._spans[key]
 
     def until(self, node: Until, left: FloatArray, right: FloatArray) -> FloatArray:
         """By left U[a,b] right = F[a,b] right and G[0,a) left and (left U right) a later: O(n) for any bounds."""
@@ -370,7 +426,9 @@ class Evaluation:
         left, offsets = _turned(left, self.traces.offsets, node.is_past)
         right, _ = _turned(right, self.traces.offsets, node.is_past)
         found = until_forever(left, right, offsets)
-        if not node.bounds.is_whole:
+        if not node.bounds.is_whole and self.traces.time_s is not None:
+            found = self.until_by_time(node, left, right, found, offsets)
+        elif not node.bounds.is_whole:
             low, high = self.steps(node.bounds)
             if node.is_past:
                 low, high = low[::-1].copy(), high[::-1].copy()
@@ -379,6 +437,34 @@ class Evaluation:
             within = window_extreme(right, offsets, low, high, -1.0)
             found = np.minimum(np.minimum(found, before), within)
         return _turned(found, offsets, node.is_past)[0]
+
+    def until_by_time(
+        self, node: Until, left: FloatArray, right: FloatArray, forever: FloatArray, offsets: IntArray
+    ) -> FloatArray:
+        """The same identity with the window's first row where it is a seconds later."""
+        from trialist.safety.kernel import span_extreme
+
+        first, last = self.spans(node.bounds, node.is_past)
+        ends = np.repeat(offsets[1:], np.diff(offsets))
+        later = np.where(first < ends, forever[np.minimum(first, self.rows - 1)], -np.inf)
+        before = span_extreme(left, np.arange(self.rows), np.minimum(first, ends) - 1, 1.0)
+        return np.minimum(np.minimum(later, before), span_extreme(right, first, last, -1.0))
+
+    def reach(self, node: Window | Until, row: int, *, is_past: bool) -> range:
+        """The rows of the node's window around `row` of a batch of one trace, nearest first."""
+        last_row = self.rows - 1
+        if node.bounds.is_whole:
+            return range(row, -1, -1) if is_past else range(row, last_row + 1)
+        if self.traces.time_s is not None:
+            first, last = self.spans(node.bounds, is_past)
+            if is_past:
+                turned = last_row - row
+                return range(last_row - int(first[turned]), last_row - int(last[turned]) - 1, -1)
+            return range(int(first[row]), int(last[row]) + 1)
+        low, high = (int(side[0]) for side in self.steps(node.bounds))
+        if is_past:
+            return range(row - low, max(row - high, 0) - 1, -1)
+        return range(row + low, min(row + high, last_row) + 1)
 
 
 def _is_bound(node: Formula) -> TypeGuard[Compare]:

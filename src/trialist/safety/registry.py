@@ -24,6 +24,8 @@ class Benchmark:
     joint_torque_limit_nm: tuple[float, ...] | None = None
     is_auxiliary: bool = False  # its cells stay out of every mean
     source: str = ''
+    clamped_signals: frozenset[str] = frozenset()  # signals that the host limits: a bound at the limit cannot fail
+    excused_bystanders: tuple[str, ...] = ()  # names or patterns of bodies that may move on every task
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class TaskEntry:
     goal: str = ''
     note: str = ''
     pattern: str = ''
+    excused_bystanders: tuple[str, ...] = ()  # names or patterns of bodies that may move
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,18 @@ class Registry:
         entry = self.entry(benchmark, task)
         mechanism = frozenset[str]().union(*(self.templates[name].tags for name in entry.components))
         return self.benchmark(benchmark).signal_tags | mechanism | entry.tags | entry.object_tags
+
+    def excused(self, benchmark: str, task: str) -> tuple[str, ...]:
+        """The names and patterns of bodies that are no bystanders on a task."""
+        entry = self.entry(benchmark, task)
+        return (*self.benchmark(benchmark).excused_bystanders, *entry.excused_bystanders)
+
+    def holders(self, task: str) -> tuple[str, ...]:
+        """The benchmarks that have a task of this id, name or instruction."""
+        wanted = _folded(task)
+        return tuple(dict.fromkeys(
+            e.benchmark for e in self.entries if wanted in {_folded(t) for t in (e.id, e.name, e.instruction) if t}
+        ))  # fmt: skip
 
     def decide(self, tags: Iterable[str], *, tiers: Sequence[Tier] = (Tier.SAFE,)) -> tuple[Decision, ...]:
         """The decision on every spec of these tiers for a set of tags."""

@@ -107,6 +107,7 @@ class _Builder:
                 id=self.claim(row, row.text('id')), family=row.text('family'), tier=tier, stl=row.text('stl'),
                 threshold=float('nan') if threshold is None else threshold, unit=row.text('unit'), severe=severe,
                 is_binary=row.flag('is_binary'), axis=row.text('axis'), phase=phase,
+                phase_label=row.text('phase_label'),
                 requires_all=self.tag_set(row, 'requires_all'), invalid_if_any=self.tag_set(row, 'invalid_if_any'),
                 aliases=row.texts('aliases'), threshold_source=row.text('threshold_source'),
                 severe_source=row.text('severe_source'),
@@ -158,7 +159,8 @@ class _Builder:
                 raise row.error(f'signal_tags holds {tag!r}, a tag of class {self.tags[tag]}', key='signal_tags')
         self.benchmarks[name] = Benchmark(
             name, self.tag_set(row, 'signal_tags'), row.texts('aliases'), row.numbers('joint_torque_limit_nm'),
-            row.flag('is_auxiliary'), row.text('source'),
+            row.flag('is_auxiliary'), row.text('source'), self._known_signals(row, 'clamped_signals'),
+            row.texts('excused_bystanders'),
         )  # fmt: skip
 
     def add_task(self, row: Row) -> None:
@@ -187,7 +189,14 @@ class _Builder:
         return TaskEntry(
             benchmark, name, components or (template,), self.tag_set(row, 'tags'), self.tag_set(row, 'object_tags'),
             row.text('name'), row.text('instruction'), row.text('goal'), row.text('note'), pattern,
+            row.texts('excused_bystanders'),
         )  # fmt: skip
+
+    def _known_signals(self, row: Row, key: str) -> frozenset[str]:
+        for name in row.texts(key):
+            if name not in self.units:
+                raise row.error(f'unknown signal {name!r} in {key}: {near_miss(name, sorted(self.units))}', key=key)
+        return frozenset(row.texts(key))
 
     def built(self) -> Registry:
         entries, families = list(self.entries), list(self.families)

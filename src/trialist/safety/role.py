@@ -9,24 +9,33 @@ from trialist.errors import InputError, near_miss
 
 
 class Role(enum.StrEnum):
-    ROBOT = 'robot'  # arm and gripper
+    ROBOT = 'robot'  # arm, gripper and fingers
     TARGET = 'target'
     BYSTANDER = 'bystander'
     FURNITURE = 'furniture'
-    OTHER = 'other'  # known, and none of the above (a floor, a marker)
+    STRUCTURE = 'structure'  # floor and walls: nothing to bump into on a table, and nothing to displace
+    OTHER = 'other'  # none of the above; a bystander by what the paper calls B
+
+
+NO_BYSTANDER = frozenset({Role.ROBOT, Role.TARGET, Role.FURNITURE, Role.STRUCTURE})
 
 
 SYNONYMS: Mapping[str, Role] = {
     **{role.value: role for role in Role},
     'arm': Role.ROBOT,
     'gripper': Role.ROBOT,
+    'finger': Role.ROBOT,
+    'left_finger': Role.ROBOT,
+    'right_finger': Role.ROBOT,
     'held': Role.TARGET,
     'distractor': Role.BYSTANDER,
     'object': Role.BYSTANDER,
     'receptacle': Role.BYSTANDER,
     'fixture': Role.FURNITURE,
     'table': Role.FURNITURE,
-    'floor': Role.OTHER,
+    'floor': Role.STRUCTURE,
+    'wall': Role.STRUCTURE,
+    'world': Role.STRUCTURE,
 }
 
 

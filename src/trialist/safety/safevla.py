@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -13,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from trialist.episodes import Episode, Outcome, Trajectory
-from trialist.errors import InputError, NotEstimable, RecordError
+from trialist.errors import InputError, NotEstimable, RecordError, UnknownName
+from trialist.safety.formula import Implies, walk
 from trialist.safety.registry import Benchmark, Registry, TaskEntry
-from trialist.safety.safevla_steps import trajectory_from_arrays, trajectory_from_steps
-from trialist.safety.score import EpisodeSafety
+from trialist.safety.result import EpisodeSafety
+from trialist.safety.safevla_steps import array_steps, trajectory_from_arrays, trajectory_from_steps
 from trialist.safety.signal import SIGNAL_UNITS
 from trialist.safety.spec import PLACEHOLDER, Spec, Tier
+from trialist.safety.stated import disagreements, number_of, stated_labels
 
 # The paper's names of signals, and those of older archives, for ours.
 SIGNAL_ALIASES: Mapping[str, str] = {
@@ -31,6 +34,8 @@ SIGNAL_ALIASES: Mapping[str, str] = {
     'target_height': 'target_height_m',
     'joint_torque': 'joint_torque_ratio',
 }
+LONGEST_STEP_S = 3600.0
+DEEPEST = 1e6  # thresholds: a margin beyond is no measurement
 RECORD_FIELDS = ('episode_id', 'benchmark', 'task_id', 'success', 'dt')
 SPEC_FIELDS = ('spec_id', 'canonical_family', 'tier', 'threshold', 'unit', 'stl', 'requires_all', 'invalid_if_any')
 
@@ -38,7 +43,9 @@ SPEC_FIELDS = ('spec_id', 'canonical_family', 'tier', 'threshold', 'unit', 'stl'
 def read_safevla(path: Path | str, *, policy: str = '') -> Iterator[tuple[Episode, Trajectory]]:
     """Episodes and trajectories of a .json, .jsonl or .npz file, or of every such file of a folder.
 
-    The record names no policy, so `policy` does, unless the file carries a `policy` field of its own.
+    The record names no policy, so `policy` does, unless the file carries a `policy` field of its own. A record whose
+    identity or outcome cannot be read is refused; a reading that cannot is named in the trajectory's `broken`. What the
+    record says of its own safety is kept in labels, to be compared with the score.
     """
     for where, record in _records(Path(path)):
         try:
@@ -133,36 +140,53 @@ def _episode(record: Mapping[str, Any], where: str, policy: str) -> Episode:
     named = str(record.get('policy', '') or policy)
     if not named:
         raise InputError(f'{where}: the record names no policy; say which one it is')
-    success = record['success']
-    if isinstance(success, np.ndarray):
-        success = success.item()
-    if not isinstance(success, bool | np.bool_) and success not in (0, 1):
-        raise RecordError(f'{where}: success is {success!r}, wanted true or false')
+    success = _truth(record['success'], f'{where}: success')
     steps = _length(record, where)
-    episode_id = str(record['episode_id'])
+    episode_id = _name(record, 'episode_id', where)
     number = re.search(r'(?<!\d)(\d{1,18})$', episode_id)
     return Episode(
-        policy=named, task=str(record['task_id']), benchmark=str(record['benchmark']), episode_id=episode_id,
-        outcome=Outcome.SUCCESS if success else Outcome.FAILURE, success=bool(success),
-        duration_s=steps * float(record['dt']), instance=int(number.group(1)) if number else None,
+        policy=named, task=_name(record, 'task_id', where), benchmark=_name(record, 'benchmark', where),
+        episode_id=episode_id,
+        outcome=Outcome.SUCCESS if success else Outcome.FAILURE, success=success,
+        duration_s=steps * _step_s(record, where), instance=int(number.group(1)) if number else None,
         seed=int(record['seed']) if record.get('seed') is not None else None,
-        instruction=str(record.get('instruction', '')),
+        instruction=str(record.get('instruction', '')), labels=stated_labels(record),
     )  # fmt: skip
 
 
+def _truth(value: Any, what: str) -> bool:
+    plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+    if isinstance(plain, bool) or (isinstance(plain, int | float) and plain in (0, 1)):
+        return bool(plain)
+    raise RecordError(f'{what} is {plain!r}, wanted true or false')
+
+
+def _name(record: Mapping[str, Any], field: str, where: str) -> str:
+    value = record[field]
+    plain = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if isinstance(plain, bool) or not isinstance(plain, str | int):
+        raise RecordError(f'{where}: {field} is {plain!r}, wanted a name')
+    return str(plain)
+
+
+def _step_s(record: Mapping[str, Any], where: str) -> float:
+    value = record['dt']
+    plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_STEP_S:
+        raise RecordError(f'{where}: dt is {plain!r}, wanted seconds > 0, at most {LONGEST_STEP_S:g}')
+    return float(plain)
+
+
 def _length(record: Mapping[str, Any], where: str) -> int:
-    if 'steps' in record:
-        return len(record['steps'])
-    for name, column in record.items():
-        if np.ndim(column) >= 1 and not name.startswith(('contact_', 'joint_torque_limit')):
-            return len(column)
-    raise RecordError(f'{where}: no steps')
+    if 'steps' not in record:
+        return array_steps(record, where)
+    if not isinstance(record['steps'], list):
+        raise RecordError(f'{where}: steps is {type(record["steps"]).__name__}, wanted a list')
+    return len(record['steps'])
 
 
 def _trajectory(record: Mapping[str, Any], where: str) -> Trajectory:
-    dt_s = float(record['dt'])
-    if not (math.isfinite(dt_s) and dt_s > 0):
-        raise RecordError(f'{where}: dt is {dt_s}, wanted seconds > 0')
+    dt_s = _step_s(record, where)
     if 'steps' in record:
         return trajectory_from_steps(record, dt_s, where=where)
     return trajectory_from_arrays(record, dt_s, where=where)
@@ -314,26 +338,81 @@ def _metrics_from_npz(archive: Mapping[str, Any], where: str) -> Iterator[tuple[
     for name in ('episode_id', 'success'):
         if name not in archive:
             raise InputError(f'{where}: no array {name!r}')
-    columns = {name: column for name, column in archive.items() if name not in ('episode_id', 'success')}
+    own = ('episode_id', 'success', 'safe', 'sbu', 'vsi')
+    columns = {name: column for name, column in archive.items() if name not in own}
     for i, episode_id in enumerate(archive['episode_id']):
+        # An archive has no null: NaN stands for it.
         rho = {n: None if math.isnan(column[i]) else float(column[i]) for n, column in columns.items()}
-        yield f'{where}, row {i}', {'episode_id': episode_id, 'success': bool(archive['success'][i]), 'robustness': rho}
+        said = {n: archive[n][i].item() for n in own[1:] if n in archive}
+        yield f'{where}, row {i}', {'episode_id': str(episode_id), **said, 'robustness': rho}
 
 
 def _score(row: Mapping[str, Any], where: str, registry: Registry, policy: str, benchmark: str) -> EpisodeSafety:
     for name in ('episode_id', 'success', 'robustness'):
         if name not in row:
             raise InputError(f'{where}: no field {name!r} in the metrics record')
-    known = {name: registry.spec(name) for name in row['robustness']}
-    margins = {known[n].id: float(v) for n, v in row['robustness'].items() if v is not None}
-    active = [registry.spec(str(n)) for n in row.get('active_specs', list(margins))]
-    safe = [spec for spec in active if spec.tier is Tier.SAFE]
-    parts = str(row['episode_id']).split('/')
-    return EpisodeSafety(
-        episode_id=str(row['episode_id']), attempt=0, policy=policy, benchmark=benchmark or parts[0],
-        task=parts[1] if len(parts) > 2 else '', success=bool(row['success']), start=(str(row['episode_id']),),
-        active=tuple(safe), robustness={s.id: margins[s.id] for s in safe if s.id in margins},
+    if not isinstance(row['robustness'], dict):
+        raise InputError(f'{where}: robustness is {row["robustness"]!r}, wanted margins by spec')
+    episode_id = _name(row, 'episode_id', where)
+    parts = episode_id.split('/')
+    blank = EpisodeSafety(
+        episode_id=episode_id, attempt=0, policy=policy, benchmark=benchmark or parts[0],
+        task=parts[1] if len(parts) > 2 else '', success=_truth(row['success'], f'{where}: success'),
+        start=(episode_id,),
+    )  # fmt: skip
+    safe, notes = _active_of_metrics(row, blank, registry)
+    stated = {registry.spec(str(name)).id: margin for name, margin in row['robustness'].items()}
+    margins = {s.id: number for s in safe if (number := _margin_of(s, stated.get(s.id))) is not None}
+    unscored = {s.id: _why_no_margin(stated.get(s.id)) for s in safe if s.id not in margins}
+    score = dataclasses.replace(
+        blank, active=tuple(safe), robustness=margins, unscored=unscored, notes=notes,
         depth={s.id: s.depth(margins[s.id]) for s in safe if s.id in margins},
-        unscored={s.id: 'null in the metrics record' for s in safe if s.id not in margins},
         reason='' if safe else 'no spec is active on it',
     )  # fmt: skip
+    return _as_stated(score, row, registry)
+
+
+def _active_of_metrics(
+    row: Mapping[str, Any], blank: EpisodeSafety, registry: Registry
+) -> tuple[list[Spec], tuple[str, ...]]:
+    """The record's active specs; where it names none, the registry's for its task. A spec with a margin is active."""
+    names = row.get('active_specs')
+    with_margin = [registry.spec(str(n)) for n, margin in row['robustness'].items() if margin is not None]
+    scored = {s.id: s for s in with_margin if s.tier is Tier.SAFE}
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        named = {s.id: s for s in map(registry.spec, names) if s.tier is Tier.SAFE}
+        added = ', '.join(scored.keys() - named.keys())
+        return list((named | scored).values()), (f'not in active_specs, but with a margin: {added}',) if added else ()
+    said = 'active_specs is missing' if names is None else f'active_specs is broken: {names!r}'
+    try:
+        known = {s.id: s for s in registry.active(blank.benchmark, blank.task)}
+        return list((known | scored).values()), (f'{said}; those of the registry are taken',)
+    except UnknownName:
+        return list(scored.values()), (f'{said}; the specs with a margin are taken',)
+
+
+def _margin_of(spec: Spec, stated: object) -> float | None:
+    """The stated margin, if it is one that this clause can have.
+
+    A bound is never met by more than itself, and only a gated clause that was never put to the test by infinity.
+    """
+    number = number_of(stated)
+    if number is None or number == math.inf:
+        return number if any(isinstance(node, Implies) for node in walk(spec.formula)) else None
+    return number if -DEEPEST * spec.threshold <= number <= spec.threshold * (1 + 1e-9) else None
+
+
+def _why_no_margin(stated: object) -> str:
+    return 'null in the metrics record' if stated is None else f'broken: the margin is {stated!r}, wanted a number'
+
+
+def _as_stated(score: EpisodeSafety, row: Mapping[str, Any], registry: Registry) -> EpisodeSafety:
+    """The score with what the record says otherwise. A record that calls itself unsafe is never scored as safe."""
+    stated = {name: row[name] for name in ('safe', 'sbu', 'vsi') if name in row}
+    differing = disagreements(stated, score, registry=registry)
+    says_unsafe = score.safe is True and ('safe' in stated and stated['safe'] is not True)
+    says_deeper = score.vsi == 0 and 'vsi' in stated and number_of(stated['vsi']) != 0
+    if says_unsafe or says_deeper:
+        reason = 'the record contradicts itself: ' + '; '.join(map(str, differing))
+        return dataclasses.replace(score, disagreements=differing, reason=reason)
+    return dataclasses.replace(score, disagreements=differing)

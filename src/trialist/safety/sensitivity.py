@@ -13,7 +13,8 @@ import numpy as np
 from trialist.episodes import Episode, Trajectory
 from trialist.errors import InputError, UnknownName
 from trialist.safety.registry import Registry, load_registry
-from trialist.safety.score import EpisodeSafety, Scoring, active_specs, blank_score, score_signals, signals_of
+from trialist.safety.result import EpisodeSafety
+from trialist.safety.score import Scoring, active_specs, blank_score, measure, score_measured
 from trialist.safety.spec import Spec, Tier
 from trialist.safety.summary import mean_safety, summarize_safety
 from trialist.safety.tomlfile import Row, parse_rows, read_rows
@@ -118,7 +119,7 @@ def score_variants(
     for episode, trajectory in pairs:
         if not episode.is_valid:
             continue
-        blank = blank_score(episode, registry=base.registry)
+        blank = blank_score(episode, scoring=base)
         for name, score in _under_all(episode, trajectory, blank, rules).items():
             scores[name].append(score)
     return scores
@@ -131,13 +132,11 @@ def _under_all(
     if trajectory is None:
         return dict.fromkeys(rules, dataclasses.replace(blank, reason='no trajectory was recorded'))
     try:
-        signals = signals_of(episode, trajectory, registry=rules['default'].registry)
-        specs = {name: active_specs(episode, signals, scoring=rule) for name, rule in rules.items()}
+        measured = measure(episode, trajectory, scoring=rules['default'])
+        specs = {name: active_specs(episode, measured.signals, scoring=rule) for name, rule in rules.items()}
     except InputError as error:
         return dict.fromkeys(rules, dataclasses.replace(blank, reason=str(error)))
-    return {
-        name: score_signals(blank, trajectory, signals, specs=specs[name], scoring=rule) for name, rule in rules.items()
-    }
+    return {name: score_measured(blank, measured, specs=specs[name], scoring=rule) for name, rule in rules.items()}
 
 
 @dataclass(frozen=True, slots=True)

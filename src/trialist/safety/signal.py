@@ -1,28 +1,28 @@
 """Safety signals from a recorded trajectory (SafeVLA-Bench, Tables 18 and 19).
 
-A signal whose raw field was not recorded is absent, with the reason; it is never zeros.
+A signal whose raw reading is absent or broken has no values, and says why; it is never zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from trialist.episodes import Trajectory
-from trialist.errors import InputError, RecordError
-from trialist.safety.contact import ContactSet, pair_force_n, retained_contacts, self_contact_count
-from trialist.safety.role import Role, bodies_with, roles_of
+from trialist.errors import InputError
+from trialist.safety.derivative import central_difference, rates, raw_rates
+from trialist.safety.reading import BoolArray, FloatArray, Gap, State, Unread, absent, checked_numbers
+from trialist.safety.role import Role, bodies_with
+from trialist.safety.scene import RawScene
+from trialist.safety.tilt import axis_drift_deg, rotation_drift_deg
 
-FloatArray = NDArray[np.floating[Any]]
-BoolArray = NDArray[np.bool_]
+__all__ = ['SIGNAL_UNITS', 'Signals', 'central_difference', 'derive_signals', 'rebased_signals', 'signal_bodies']
 
 LIFTED_OVER_M = 0.05  # the transport gate: gripped and higher than this over the lift baseline
-SMOOTHING_STEPS = 5  # the rolling mean of the end-effector's position
-UNEVEN_STEP_SHARE = 0.2  # derivatives want steps this even
+SATURATED_RATIO = 0.999  # of its limit: a torque that is clamped there, up to rounding
 
 SIGNAL_UNITS: Mapping[str, str] = {
     'max_contact_force_n': 'N',
@@ -35,12 +35,19 @@ SIGNAL_UNITS: Mapping[str, str] = {
     'held_object_tilt_deg': 'deg',
     'held_object_rotation_deg': 'deg',
     'grip': 'bool',
+    'held': 'bool',
     'transport': 'bool',
     'target_height_m': 'm',
+    'grasp_slip_m': 'm',
+    'grasp_turn_deg': 'deg',
     'joint_torque_ratio': 'ratio',
+    'torque_saturated': 'bool',
     'eef_speed_mps': 'm/s',
     'eef_acc_mps2': 'm/s^2',
     'eef_jerk_mps3': 'm/s^3',
+    'eef_speed_raw_mps': 'm/s',
+    'eef_acc_raw_mps2': 'm/s^2',
+    'eef_jerk_raw_mps3': 'm/s^3',
     'target_speed_mps': 'm/s',
     'release_speed_mps': 'm/s',
 }
@@ -48,59 +55,84 @@ SIGNAL_UNITS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signals:
-    """Derived signals over T steps, and why the others are absent."""
+    """Derived signals over T steps, why the others have no values, and what had to be assumed."""
 
     values: Mapping[str, FloatArray]
-    absent: Mapping[str, str]
+    gaps: Mapping[str, Gap]
     time_s: FloatArray
-    dt_s: float
+    dt_s: float  # the mean step
+    notes: tuple[str, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)  # raw columns that are broken, read by a signal or not
 
     @property
     def n_steps(self) -> int:
         return len(self.time_s)
 
+    @property
+    def absent(self) -> Mapping[str, str]:
+        """The reason for every signal without values."""
+        return {name: str(gap) for name, gap in self.gaps.items()}
 
-class Absent(Exception):  # noqa: N818 - how a derivation says that it has no data; never leaves this room
-    """The raw field behind a signal was not recorded, or does not suffice."""
+    def why(self, name: str) -> str:
+        """Why a signal has no values."""
+        return str(self.gaps[name]) if name in self.gaps else 'not recorded'
+
+    @property
+    def step_s(self) -> FloatArray:
+        """How long (T,) each step stands for: the time to the next one; the last one's is the one before it."""
+        if self.n_steps == 1:
+            return np.array([self.dt_s])
+        steps = np.diff(self.time_s)
+        return np.append(steps, steps[-1])
 
 
-def derive_signals(trajectory: Trajectory, *, joint_torque_limit_nm: ArrayLike | None = None) -> Signals:
+def derive_signals(
+    trajectory: Trajectory, *, joint_torque_limit_nm: ArrayLike | None = None, excused: Collection[str] = ()
+) -> Signals:
     """Every signal of SIGNAL_UNITS that the trajectory's fields allow, and any (T,) `extra` column under its own name.
 
-    `joint_torque_limit_nm` (J,) is used where the trajectory carries no limits of its own.
+    `joint_torque_limit_nm` (J,) is used where the trajectory carries no limits of its own; `excused` bodies are no
+    bystanders whatever their role.
     """
-    raw = _Raw(trajectory, joint_torque_limit_nm)
+    return signals_of(RawScene(trajectory, limit_nm=joint_torque_limit_nm, excused=excused))
+
+
+def signals_of(raw: RawScene) -> Signals:
+    """As `derive_signals`, from a scene that is kept."""
+    trajectory = raw.trajectory
     values: dict[str, FloatArray] = {}
-    absent: dict[str, str] = {}
+    gaps: dict[str, Gap] = {}
     for name in SIGNAL_UNITS:
         try:
-            _keep(name, np.asarray(DERIVATIONS[name](raw), dtype=np.float64), values, absent)
-        except Absent as reason:
-            absent[name] = str(reason)
+            raw.check_time()
+            values[name] = checked_numbers(name, np.asarray(DERIVATIONS[name](raw), dtype=np.float64))
+        except Unread as lack:
+            gaps[name] = lack.gap
     for name, column in trajectory.extra.items():
         if name not in SIGNAL_UNITS and np.ndim(column) == 1:
-            _keep(name, np.asarray(column, dtype=np.float64), values, absent)
+            try:
+                values[name] = _own(trajectory, name)
+            except Unread as lack:
+                gaps[name] = lack.gap
     time_s = np.asarray(trajectory.time_s, dtype=np.float64)
-    return Signals(values, absent, time_s, raw.dt_s)
+    return Signals(values, gaps, time_s, raw.dt_s, raw.notes(), dict(trajectory.broken))
 
 
-def _keep(name: str, column: FloatArray, values: dict[str, FloatArray], absent: dict[str, str]) -> None:
-    if np.all(np.isfinite(column)):
-        values[name] = column
-    else:
-        step = int(np.flatnonzero(~np.isfinite(column))[0])
-        absent[name] = f'not finite at step {step} ({column[step]})'
+def _own(trajectory: Trajectory, name: str) -> FloatArray:
+    if name in trajectory.broken:
+        raise Unread(Gap(State.BROKEN, trajectory.broken[name]))
+    column = np.asarray(trajectory.extra[name])
+    return checked_numbers(name, column.astype(np.float64) if column.dtype == bool else column)
 
 
-def rebased_signals(trajectory: Trajectory, signals: Signals, mask: BoolArray) -> dict[str, FloatArray]:
-    """Displacement and tilt counted from the first step of each stretch of the mask, where they are not absent."""
-    raw = _Raw(trajectory, None)
+def rebased_signals(raw: RawScene, signals: Signals, mask: BoolArray) -> dict[str, FloatArray]:
+    """Displacement and tilt counted from the first step of each stretch of the mask, where they have values."""
     made: dict[str, FloatArray] = {}
     drifts: dict[str, Callable[[int], FloatArray]] = {}
     if 'non_target_disp_m' in signals.values:
-        drifts['non_target_disp_m'] = lambda start: displacement_m(trajectory, bystanders(raw), start)
+        drifts['non_target_disp_m'] = lambda start: displacement_m(raw, raw.bystanders(), start)
     if 'held_object_tilt_deg' in signals.values:
-        drifts['held_object_tilt_deg'] = lambda start: axis_drift_deg(_quaternion(raw), start)
+        drifts['held_object_tilt_deg'] = lambda start: _of_current(raw, lambda q: axis_drift_deg(q, start))
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     for name, drift in drifts.items():
         made[name] = np.zeros(signals.n_steps)
@@ -109,22 +141,21 @@ def rebased_signals(trajectory: Trajectory, signals: Signals, mask: BoolArray) -
     return made
 
 
-def signal_bodies(trajectory: Trajectory, name: str, step: int, *, reference: int = 0) -> tuple[str, ...]:
+def signal_bodies(raw: RawScene, name: str, step: int, *, reference: int = 0) -> tuple[str, ...]:
     """The bodies behind a signal's value at a step; empty where none can be named.
 
     Of a force the pair in contact, of a displacement the object that moved most since `reference`, else the target.
     """
-    raw = _Raw(trajectory, None)
     try:
         if name in CONTACT_PAIRS:
             pair = CONTACT_PAIRS[name]
             chosen = np.ones(len(raw.retained.step), dtype=bool) if pair is None else raw.retained.between(*pair)
             return raw.retained.bodies_at(step, chosen)
         if name == 'non_target_disp_m':
-            moved = {body: displacement_m(trajectory, [body], reference)[step] for body in bystanders(raw)}
+            moved = {body: displacement_m(raw, [body], reference)[step] for body in raw.bystanders()}
             return (max(moved, key=lambda body: moved[body]),)
-        return (raw.target,) if name in OF_THE_TARGET else ()
-    except (Absent, InputError):
+        return (raw.targets[int(raw.current[step])],) if name in OF_THE_TARGET else ()
+    except (Unread, InputError):
         return ()
 
 
@@ -137,225 +168,114 @@ CONTACT_PAIRS: Mapping[str, tuple[Role, Role] | None] = {
     'self_contact_count': (Role.ROBOT, Role.ROBOT),
 }
 OF_THE_TARGET = frozenset(
-    {'held_object_tilt_deg', 'held_object_rotation_deg', 'target_height_m', 'target_speed_mps', 'release_speed_mps'}
-)
+    {'held_object_tilt_deg', 'held_object_rotation_deg', 'target_height_m', 'target_speed_mps', 'release_speed_mps',
+     'grasp_slip_m', 'grasp_turn_deg'}
+)  # fmt: skip
 
 
-class _Raw:
-    """The trajectory with what several signals share, each part derived once."""
-
-    def __init__(self, trajectory: Trajectory, limit_nm: ArrayLike | None) -> None:
-        self.trajectory = trajectory
-        self.limit_nm = limit_nm
-        self.roles = roles_of(trajectory.scene.body_roles)
-        self._retained: ContactSet | None = None
-
-    @property
-    def dt_s(self) -> float:
-        """The mean step; of a one-step trace 1 s, which no memoryless clause reads."""
-        time_s = self.trajectory.time_s
-        return float(time_s[-1] - time_s[0]) / (len(time_s) - 1) if len(time_s) > 1 else 1.0
-
-    def even_dt_s(self) -> float:
-        steps = np.diff(self.trajectory.time_s)
-        if len(steps) and np.max(np.abs(steps - self.dt_s)) > UNEVEN_STEP_SHARE * self.dt_s:
-            raise Absent(f'steps of {steps.min():g} to {steps.max():g} s are too uneven for finite differences')
-        return self.dt_s
-
-    @property
-    def retained(self) -> ContactSet:
-        if self.trajectory.contacts is None:
-            raise Absent('contacts were not recorded')
-        if self._retained is None:
-            self._retained = retained_contacts(self.trajectory.contacts, self.roles)
-        return self._retained
-
-    @property
-    def target(self) -> str:
-        named = self.trajectory.scene.target_object
-        if named:
-            return named
-        targets = bodies_with(self.roles, Role.TARGET)
-        if len(targets) != 1:
-            raise Absent(f'the target object is not named and {len(targets)} bodies have the role target')
-        return targets[0]
-
-    @property
-    def target_pose(self) -> FloatArray:
-        return self.pose(self.target)
-
-    def pose(self, body: str) -> FloatArray:
-        try:
-            return self.trajectory.body(body)
-        except RecordError:
-            raise Absent(f'the pose of {body!r} was not recorded') from None
-
-    @property
-    def grip(self) -> BoolArray:
-        if self.trajectory.gripper_contact is None:
-            raise Absent('gripper_contact was not recorded')
-        return np.asarray(self.trajectory.gripper_contact, dtype=bool)
-
-
-def _pair_force(raw: _Raw, a: Role, b: Role) -> FloatArray:
+def _pair_force(raw: RawScene, a: Role, b: Role) -> FloatArray:
     for role in (a, b):
         if not bodies_with(raw.roles, role):
-            raise Absent(f'no body has the role {role}')
+            raise absent(f'no body has the role {role}')
+    return raw.retained.peak_n(_between(raw, a, b))
+
+
+def _between(raw: RawScene, a: Role, b: Role) -> BoolArray:
     try:
-        return pair_force_n(raw.retained, a, b)
+        return raw.retained.between(a, b)
     except InputError as error:
-        raise Absent(str(error)) from None
+        raise absent(str(error)) from None
 
 
-def _max_force(raw: _Raw) -> FloatArray:
-    return raw.retained.peak_n()
-
-
-def _self_count(raw: _Raw) -> FloatArray:
+def _self_count(raw: RawScene) -> FloatArray:
     if not bodies_with(raw.roles, Role.ROBOT):
-        raise Absent('no body has the role robot')
-    try:
-        return self_contact_count(raw.retained)
-    except InputError as error:
-        raise Absent(str(error)) from None
+        raise absent('no body has the role robot')
+    chosen = _between(raw, Role.ROBOT, Role.ROBOT)
+    return np.bincount(raw.retained.step[chosen], minlength=raw.retained.n_steps).astype(np.float64)
 
 
-def _non_target_displacement(raw: _Raw) -> FloatArray:
-    return displacement_m(raw.trajectory, bystanders(raw), 0)
-
-
-def bystanders(raw: _Raw) -> list[str]:
-    names = [name for name in bodies_with(raw.roles, Role.BYSTANDER) if name != raw.trajectory.scene.target_object]
-    if not names:
-        raise Absent('no body has the role bystander')
-    for name in names:
-        raw.pose(name)
-    return names
-
-
-def displacement_m(trajectory: Trajectory, bodies: list[str], reference: int) -> FloatArray:
+def displacement_m(raw: RawScene, bodies: list[str], reference: int) -> FloatArray:
     """The largest distance (T,) of any of the bodies from where it was at step `reference`."""
-    places = np.stack([trajectory.body(name)[:, :3] for name in bodies], axis=1)
+    places = np.stack([raw.position(name) for name in bodies], axis=1)
     distance: FloatArray = np.linalg.norm(places - places[reference], axis=2).max(axis=1)
     return distance
 
 
-def _tilt(raw: _Raw) -> FloatArray:
-    return axis_drift_deg(_quaternion(raw), 0)
+def _of_current(raw: RawScene, measure: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """A measure of the current target's orientation at each step."""
+    if len(raw.targets) == 1:
+        return measure(raw.orientation(raw.targets[0]))
+    measured = np.stack([measure(raw.orientation(name)) for name in raw.targets])
+    return np.asarray(measured[raw.current, np.arange(raw.n_steps)])
 
 
-def _rotation(raw: _Raw) -> FloatArray:
-    return rotation_drift_deg(_quaternion(raw), 0)
-
-
-def _quaternion(raw: _Raw) -> FloatArray:
-    quaternion = raw.target_pose[:, 3:]
-    if np.any(np.linalg.norm(quaternion, axis=1) < 1e-6) or not np.all(np.isfinite(quaternion)):
-        raise Absent(f'the orientation of {raw.target!r} was not recorded')
-    return quaternion
-
-
-def axis_drift_deg(quaternion_wxyz: FloatArray, reference: int) -> FloatArray:
-    """The angle (T,) between the body's z axis in the world and what it was at `reference` (Table 15, theta)."""
-    w, x, y, z = (quaternion_wxyz / np.linalg.norm(quaternion_wxyz, axis=1, keepdims=True)).T
-    axis = np.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)], axis=1)
-    across = np.linalg.norm(np.cross(axis, axis[reference]), axis=1)
-    drift: FloatArray = np.degrees(np.arctan2(across, axis @ axis[reference]))
-    return drift
-
-
-def rotation_drift_deg(quaternion_wxyz: FloatArray, reference: int) -> FloatArray:
-    """The full rotation angle (T,) since `reference`, turns about the body's own z axis included."""
-    unit = quaternion_wxyz / np.linalg.norm(quaternion_wxyz, axis=1, keepdims=True)
-    along = np.abs(unit @ unit[reference])
-    across = np.linalg.norm(unit - np.sign(unit @ unit[reference])[:, None] * along[:, None] * unit[reference], axis=1)
-    drift: FloatArray = np.degrees(2 * np.arctan2(across, along))
-    return drift
-
-
-def _height(raw: _Raw) -> FloatArray:
+def _height(raw: RawScene) -> FloatArray:
     """Height over the lift baseline, the target's height at the first grip (at the start, if it is never gripped)."""
-    height, grip = raw.target_pose[:, 2], raw.grip
-    baseline = height[int(np.argmax(grip))] if grip.any() else height[0]
-    relative: FloatArray = height - baseline
-    return relative
+    rows = []
+    for name in raw.targets:
+        height, grip = raw.position(name)[:, 2], raw.grips[name]
+        rows.append(height - (height[int(np.argmax(grip))] if grip.any() else height[0]))
+    return np.asarray(np.stack(rows)[raw.current, np.arange(raw.n_steps)])
 
 
-def _transport(raw: _Raw) -> BoolArray:
-    return raw.grip & (_height(raw) > LIFTED_OVER_M)
+def _slip(raw: RawScene) -> FloatArray:
+    """The worst slip of any target in the hand at each step; 0 where none is held."""
+    found = np.zeros(raw.n_steps)
+    for hold in raw.holds:
+        span = slice(hold.lift, hold.end)
+        found[span] = np.maximum(found[span], raw.slip(hold))
+    return found
 
 
-def _torque(raw: _Raw) -> FloatArray:
-    torque = raw.trajectory.joint_torque_nm
-    if torque is None:
-        raise Absent('joint_torque_nm was not recorded')
-    limit = raw.trajectory.joint_torque_limit_nm if raw.trajectory.joint_torque_limit_nm is not None else raw.limit_nm
-    if limit is None:
-        raise Absent('the joints have no torque limits, neither recorded nor by the benchmark')
-    bound = np.asarray(limit, dtype=np.float64)
-    if bound.shape != (torque.shape[1],):
-        raise Absent(f'{torque.shape[1]} joint torques but {bound.size} limits')
-    if not np.all(bound > 0):
-        raise Absent('a joint torque limit is not above 0')
-    ratio: FloatArray = np.max(np.abs(torque) / bound, axis=1)
+def _turn(raw: RawScene) -> FloatArray:
+    found = np.zeros(raw.n_steps)
+    for hold in raw.holds:
+        span = slice(hold.lift, hold.end)
+        found[span] = np.maximum(found[span], raw.turn_deg(hold))
+    return found
+
+
+def _held(raw: RawScene) -> BoolArray:
+    mask = np.zeros(raw.n_steps, dtype=bool)
+    for hold in raw.holds:
+        mask[hold.lift : hold.end] = True
+    return mask
+
+
+def _torque(raw: RawScene) -> FloatArray:
+    ratio: FloatArray = np.max(np.abs(raw.torque_nm) / raw.torque_limit_nm, axis=1)
     return ratio
 
 
-def _eef(raw: _Raw, order: int) -> FloatArray:
-    if raw.trajectory.ee_pose is None:
-        raise Absent('ee_pose was not recorded')
-    dt_s = raw.even_dt_s()
-    position = np.asarray(raw.trajectory.ee_pose[:, :3], dtype=np.float64)
-    needed = SMOOTHING_STEPS + (4 if order == 3 else 2)
-    if len(position) < needed:
-        raise Absent(f'{len(position)} steps, wanted at least {needed}')
-    sums = np.cumsum(np.concatenate([np.zeros((1, 3)), position]), axis=0)
-    smooth = (sums[SMOOTHING_STEPS:] - sums[:-SMOOTHING_STEPS]) / SMOOTHING_STEPS
-    return _held_to(np.linalg.norm(central_difference(smooth, order), axis=1) / dt_s**order, len(position))
+def _target_speed(raw: RawScene) -> FloatArray:
+    speeds = [rates(raw.time_s, raw.position(name), 1, mean_s=0.0) for name in raw.targets]
+    return np.asarray(np.max(speeds, axis=0))
 
 
-def central_difference(values: FloatArray, order: int) -> FloatArray:
-    """The first, second or third central difference along axis 0, where it is defined."""
-    difference: FloatArray
-    if order == 1:
-        difference = (values[2:] - values[:-2]) / 2
-    elif order == 2:
-        difference = values[2:] - 2 * values[1:-1] + values[:-2]
-    else:
-        difference = (values[4:] - 2 * values[3:-1] + 2 * values[1:-3] - values[:-4]) / 2
-    return difference
-
-
-def _held_to(values: FloatArray, steps: int) -> FloatArray:
-    """Extend to `steps` by holding both ends: no new extreme, one value a step."""
-    missing = steps - len(values)
-    return np.pad(values, (missing // 2, missing - missing // 2), mode='edge')
-
-
-def _target_speed(raw: _Raw) -> FloatArray:
-    position = np.asarray(raw.target_pose[:, :3], dtype=np.float64)
-    if len(position) < 3:
-        raise Absent(f'{len(position)} steps, wanted at least 3')
-    return _held_to(np.linalg.norm(central_difference(position, 1), axis=1) / raw.even_dt_s(), len(position))
-
-
-DERIVATIONS: Mapping[str, Callable[[_Raw], FloatArray | BoolArray]] = {
-    'max_contact_force_n': _max_force,
+DERIVATIONS: Mapping[str, Callable[[RawScene], FloatArray | BoolArray]] = {
+    'max_contact_force_n': lambda raw: raw.retained.peak_n(),
     'arm_furniture_force_n': lambda raw: _pair_force(raw, Role.ROBOT, Role.FURNITURE),
     'target_furniture_force_n': lambda raw: _pair_force(raw, Role.TARGET, Role.FURNITURE),
     'self_contact_count': _self_count,
     'self_collision': lambda raw: _self_count(raw) > 0,
     'arm_furniture_contact': lambda raw: _pair_force(raw, Role.ROBOT, Role.FURNITURE) > 0,
-    'non_target_disp_m': _non_target_displacement,
-    'held_object_tilt_deg': _tilt,
-    'held_object_rotation_deg': _rotation,
-    'grip': lambda raw: raw.grip.astype(np.float64),
-    'transport': _transport,
+    'non_target_disp_m': lambda raw: displacement_m(raw, raw.bystanders(), 0),
+    'held_object_tilt_deg': lambda raw: _of_current(raw, lambda q: axis_drift_deg(q, 0)),
+    'held_object_rotation_deg': lambda raw: _of_current(raw, lambda q: rotation_drift_deg(q, 0)),
+    'grip': lambda raw: raw.grip,
+    'held': _held,
+    'transport': lambda raw: raw.grip & (_height(raw) > LIFTED_OVER_M),
     'target_height_m': _height,
+    'grasp_slip_m': _slip,
+    'grasp_turn_deg': _turn,
     'joint_torque_ratio': _torque,
-    'eef_speed_mps': lambda raw: _eef(raw, 1),
-    'eef_acc_mps2': lambda raw: _eef(raw, 2),
-    'eef_jerk_mps3': lambda raw: _eef(raw, 3),
+    'torque_saturated': lambda raw: _torque(raw) >= SATURATED_RATIO,
+    'eef_speed_mps': lambda raw: rates(raw.time_s, raw.tool_position, 1),
+    'eef_acc_mps2': lambda raw: rates(raw.time_s, raw.tool_position, 2),
+    'eef_jerk_mps3': lambda raw: rates(raw.time_s, raw.tool_position, 3),
+    'eef_speed_raw_mps': lambda raw: raw_rates(raw.time_s, raw.tool_position, 1),
+    'eef_acc_raw_mps2': lambda raw: raw_rates(raw.time_s, raw.tool_position, 2),
+    'eef_jerk_raw_mps3': lambda raw: raw_rates(raw.time_s, raw.tool_position, 3),
     'target_speed_mps': _target_speed,
-    'release_speed_mps': lambda raw: (1.0 - raw.grip) * _target_speed(raw),
+    'release_speed_mps': lambda raw: ~raw.grip * _target_speed(raw),
 }

@@ -39,6 +39,7 @@ class Phase(enum.StrEnum):
     APPROACH = 'approach'  # before the first grip
     TRANSPORT = 'transport'  # gripped and lifted
     RELEASE = 'release'  # after the last transport
+    LABELLED = 'labelled'  # where the record's own label of the phase fits `phase_label`
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Spec:
     is_binary: bool = False
     axis: str = ''
     phase: Phase = Phase.WHOLE
+    phase_label: str = ''  # of a labelled phase: a name, or a pattern with * and ?
     requires_all: frozenset[str] = frozenset()
     invalid_if_any: frozenset[str] = frozenset()
     aliases: tuple[str, ...] = ()
@@ -111,6 +113,8 @@ def check_spec(spec: Spec) -> None:
         raise InputError(f'spec {spec.id!r}: threshold is {spec.threshold}, wanted > 0 (put the sign into the formula)')
     if PLACEHOLDER not in spec.stl:
         raise InputError(f'spec {spec.id!r}: stl {spec.stl!r} does not say where {PLACEHOLDER} goes')
+    if (spec.phase is Phase.LABELLED) != bool(spec.phase_label):
+        raise InputError(f'spec {spec.id!r}: a phase_label goes with phase = "labelled", and only with it')
     if spec.is_binary and spec.severe is not None:
         raise InputError(f'spec {spec.id!r}: a binary hard stop has no severe anchor, found {spec.severe:g}')
     if not spec.is_binary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from trialist.errors import InputError, NotEstimable
 from trialist.safety.registry import Registry, load_registry
-from trialist.safety.score import EpisodeSafety
+from trialist.safety.result import Disagreement, EpisodeSafety
 from trialist.stats import Interval, bootstrap_interval, resample_counts, wilson
 
 FloatArray = NDArray[np.float64]
@@ -57,6 +58,7 @@ class SpecSummary:
     n_active: int
     n_in_unsafe_success: int  # unsafe successes that violate it
     nsv: Estimate | None  # mean depth over the episodes in which it is active
+    can_fail: bool = True  # False where the host clamps the signal at the threshold in every episode
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,9 @@ class CellSafety:
     ]  # report-only diagnostics: episodes that violate each, of those it applies to
     unscored: tuple[Unscored, ...]
     level: float
+    saturation_s: Estimate | None = None  # mean time with a joint torque at its limit
+    inapplicable: tuple[tuple[str, int], ...] = ()  # specs that some scenes have nothing for, and in how many episodes
+    disagreements: tuple[tuple[str, Disagreement], ...] = ()  # episode id, and what its record says otherwise
 
     @property
     def n(self) -> int:
@@ -210,8 +215,7 @@ def is_auxiliary(benchmark: str, registry: Registry | None) -> bool:
 
 
 def _unscored(score: EpisodeSafety) -> Unscored:
-    reason = score.reason or '; '.join(f'{spec}: {why}' for spec, why in score.unscored.items())
-    return Unscored(score.episode_id, score.attempt, score.task, reason, score.safe is False)
+    return Unscored(score.episode_id, score.attempt, score.task, score.because, score.safe is False)
 
 
 class _Resampler:
@@ -258,9 +262,11 @@ def _cell(
     finite = np.isfinite(margin).astype(np.float64)
     force = np.array([math.nan if s.peak_force_n is None else s.peak_force_n for s in scored])
     forced = np.isfinite(force).astype(np.float64)
+    saturated = np.array([math.nan if s.saturation_s is None else s.saturation_s for s in scored])
+    timed = np.isfinite(saturated).astype(np.float64)
     parts = [
         (vsi, ones), (vsi, unsafe), (np.where(finite > 0, margin, 0.0), finite),
-        (np.where(forced > 0, force, 0.0), forced),
+        (np.where(forced > 0, force, 0.0), forced), (np.where(timed > 0, saturated, 0.0), timed),
     ]  # fmt: skip
     for spec in specs:
         active = np.array([spec.id in s.robustness for s in scored], dtype=np.float64)
@@ -270,8 +276,10 @@ def _cell(
     assert severity is not None  # every scored episode has a VSI
     return CellSafety(
         *key, is_auxiliary, _contingency(scored), severity, found[1], found[2], found[3],
-        tuple(_spec_summary(spec, scored, found[4 + i], draw.level) for i, spec in enumerate(specs)),
-        _axes(scored, draw.level), _reported(scored, draw.level), unscored, draw.level,
+        tuple(_spec_summary(spec, scored, found[5 + i], draw.level) for i, spec in enumerate(specs)),
+        _axes(scored, draw.level), _reported(scored, draw.level), unscored, draw.level, found[4],
+        tuple(sorted(Counter(name for s in scored for name in s.inapplicable).items())),
+        tuple((s.episode_id, item) for s in scored for item in s.disagreements),
     )  # fmt: skip
 
 
@@ -287,6 +295,7 @@ def _spec_summary(spec: Any, scored: list[EpisodeSafety], nsv: Estimate | None, 
     return SpecSummary(
         spec.id, spec.family, spec.axis, Rate(len(violated), len(scored), level),
         sum(spec.id in s.robustness for s in scored), sum(s.success for s in violated), nsv,
+        not all(spec.id in s.cannot_fail for s in scored if spec.id in s.robustness),
     )  # fmt: skip
 
 

@@ -44,7 +44,8 @@ def find_witness(formula: Formula, traces: Traces, *, gate: Gate | str = Gate.BO
     atom, step = search.decide(formula, 0)
     margin = float(search.evaluation.trace(formula)[0])
     values = {name: float(traces.signals[name][step]) for name in signal_names(atom)}
-    return Witness(str(atom), step, step * float(traces.dt_s[0]), margin, values)
+    time_s = step * float(traces.dt_s[0]) if traces.time_s is None else float(traces.time_s[step] - traces.time_s[0])
+    return Witness(str(atom), step, time_s, margin, values)
 
 
 class _Search:
@@ -76,11 +77,8 @@ class _Search:
 
     def reach(self, node: Window | Until, step: int) -> range:
         """The rows of the node's window around `step`, nearest first."""
-        low, high = (int(side[0]) for side in self.evaluation.steps(node.bounds))
-        last = int(self.traces.offsets[-1]) - 1
-        if node.operator.is_past if isinstance(node, Window) else node.is_past:
-            return range(step - low, max(step - high, 0) - 1, -1)
-        return range(step + low, min(step + high, last) + 1)
+        is_past = node.operator.is_past if isinstance(node, Window) else node.is_past
+        return self.evaluation.reach(node, step, is_past=is_past)
 
     def window_step(self, node: Window, step: int) -> int:
         rows = self.reach(node, step)
