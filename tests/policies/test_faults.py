@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,3 +120,48 @@ def test_a_server_that_does_not_read_does_not_hang_the_client(wire: str) -> None
                 endpoint.ask(big)
             assert time.monotonic() - began_s < 5.0
         policy.close()
+
+
+# --- what a fault counts as in a trial
+
+
+@pytest.mark.parametrize(
+    ('fault', 'actions', 'kind', 'outcome'),
+    [
+        ('dying', GOOD, 'policy endpoint', 'invalid'),
+        ('half', GOOD, 'policy endpoint', 'invalid'),
+        ('silent', GOOD, 'policy silent', 'failure'),
+        ('rubbish', GOOD, 'policy answer', 'failure'),
+        ('none', GOOD * np.nan, 'policy answer', 'failure'),
+        ('none', 'a traceback', 'policy crash', 'failure'),
+    ],
+)
+def test_the_written_rule_decides_what_counts(tmp_path: Path, fault: str, actions: object, kind: str, outcome: str) -> None:
+    """The plan holds policies to their own faults; a broken way to them stays INVALID."""
+    from trialist.episodes import Store
+    from trialist.run import TrialPlan, run_trial
+    from trialist.run.declaration import read_table
+    from trialist.testing.faulty_server import FaultyWebSocket
+    from trialist.wire import pack
+
+    sent = actions if isinstance(actions, str) else pack({'actions': np.asarray(actions)[:, :3]})
+    with FaultyWebSocket(lambda q: sent, greeting=(pack({}),), fault=fault, at=2) as serving:
+        options = {
+            'url': serving.url, 'answer_timeout_s': 0.3, 'connect_timeout_s': 2.0,
+            'observation': {'state': {'s': [0, 4]}},
+            'action': {'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}, 'chunk_length': 2},
+        }  # fmt: skip
+        held = dict.fromkeys(('policy_crash', 'policy_hang', 'policy_late', 'policy_answer'), 'failure')
+        plan = read_table(
+            TrialPlan,
+            {
+                'seed': 3, 'host': 'point-mass', 'tasks': ['reach'], 'episodes_per_cell': 1, 'time_cap_s': 1.0,
+                'policies': {'served': {'use': 'openpi', 'options': options}}, 'faults': {**held, 'attempts': 1},
+            },
+            where='test',
+        )  # fmt: skip
+        run_trial(plan, tmp_path / 's', workers=0)
+    (episode,) = Store.open(tmp_path / 's').episodes(attempts='all')
+    assert episode.reason.startswith(kind), episode.reason
+    assert episode.outcome.value == outcome
+    assert '127.0.0.1' not in episode.reason, 'an address could name the policy'
