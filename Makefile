@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test setup check study bench generated lock system peers clean
+.PHONY: demo test test-peers setup check study bench generated lock system peers clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -21,6 +21,10 @@ check: $(STAMP)
 
 study: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study
+
+# Heavy peers, such as LeRobot with torch, in the environment that users get.
+test-peers: $(STAMP) peers
+	TRIALIST_ENVIRONMENTS=$${TRIALIST_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m peers
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

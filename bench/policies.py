@@ -56,7 +56,8 @@ OPENPI_CLIENT = """
 from openpi_client.websocket_client_policy import WebsocketClientPolicy
 host, port = sys.argv[1].removeprefix('ws://').split(':')
 client = WebsocketClientPolicy(host, int(port))
-timed(lambda: client.infer({'observation/image': image, 'observation/wrist_image': wrist, 'observation/state': state, 'prompt': 'go'}))
+seen = {'observation/image': image, 'observation/wrist_image': wrist, 'observation/state': state, 'prompt': 'go'}
+timed(lambda: client.infer(seen))
 """
 
 # Framing servers and the reference clients' way of asking them: openpi's codec over the websockets package.
@@ -85,7 +86,8 @@ packer = msgpack_numpy.Packer()
 msgpack_numpy.unpackb(connection.recv())
 def ask():
     connection.send(packer.pack({'observation/exterior_image_0_left': image, 'observation/wrist_image_left': wrist,
-                                 'observation/state': state, 'prompt': 'go', 'endpoint': 'infer', 'session_id': 'x' * 36}))
+                                 'observation/state': state, 'prompt': 'go', 'endpoint': 'infer',
+                                 'session_id': 'x' * 36}))
     return msgpack_numpy.unpackb(connection.recv())
 timed(ask)
 """
@@ -114,7 +116,8 @@ connection = websockets.sync.client.connect(sys.argv[1] + '/api/v1/session', com
 packer = msgpack_numpy.Packer()
 msgpack_numpy.unpackb(connection.recv())
 def ask():
-    connection.send(packer.pack({'image.exterior': image, 'image.wrist': wrist, 'robot_state.q': state[:7], 'grip': state[7:], 'task': 'go'}))
+    connection.send(packer.pack({'image.exterior': image, 'image.wrist': wrist, 'robot_state.q': state[:7],
+                                 'grip': state[7:], 'task': 'go'}))
     return msgpack_numpy.unpackb(connection.recv())
 timed(ask)
 """
@@ -157,7 +160,9 @@ socket = zmq.Context.instance().socket(zmq.REP)
 port = socket.bind_to_random_port('tcp://127.0.0.1')
 answer = pack_groot([{'arm': np.zeros((1, 10, 7), np.float32), 'gripper': np.zeros((1, 10, 1), np.float32)}, {}])
 keys = {'video': ['a', 'b'], 'state': ['all'], 'action': ['arm', 'gripper']}
-config = pack_groot({k: {'delta_indices': list(range(10)) if k == 'action' else [0], 'modality_keys': v} for k, v in keys.items()})
+config = pack_groot({
+    k: {'delta_indices': list(range(10)) if k == 'action' else [0], 'modality_keys': v} for k, v in keys.items()
+})
 def work():
     while True:
         endpoint = unpack_groot(socket.recv())['endpoint']
@@ -180,8 +185,10 @@ socket = zmq.Context.instance().socket(zmq.REQ)
 socket.setsockopt(zmq.LINGER, 0)
 socket.connect(sys.argv[1])
 def ask():
-    seen = {'video': {'a': image[None, None], 'b': wrist[None, None]}, 'state': {'all': state[None, None]}, 'language': {'task': [['go']]}}
-    socket.send(msgpack.packb({'endpoint': 'get_action', 'data': {'observation': seen, 'options': None}}, default=encode))
+    seen = {'video': {'a': image[None, None], 'b': wrist[None, None]}, 'state': {'all': state[None, None]},
+            'language': {'task': [['go']]}}
+    request = {'endpoint': 'get_action', 'data': {'observation': seen, 'options': None}}
+    socket.send(msgpack.packb(request, default=encode))
     return msgpack.unpackb(socket.recv(), object_hook=decode)
 timed(ask)
 """
@@ -205,11 +212,24 @@ OPENVLA_CLIENT = """
 import json_numpy, requests
 json_numpy.patch()
 session = requests.Session()
-timed(lambda: json_numpy.loads(session.post(sys.argv[1] + '/act', json={'full_image': image, 'wrist_image': wrist, 'state': state, 'instruction': 'go'}).text))
+seen = {'full_image': image, 'wrist_image': wrist, 'state': state, 'instruction': 'go'}
+timed(lambda: json_numpy.loads(session.post(sys.argv[1] + '/act', json=seen).text))
 """
 
-SE3 = {'control_mode': 'se3', 'target': 'delta', 'frame': 'base', 'rotation': 'axis_angle', 'gripper': 'closed_is_plus_one'}
-JOINTS = {'control_mode': 'joint_position', 'target': 'absolute', 'frame': 'joint', 'n_joints': 7, 'gripper': 'closed_is_one'}
+SE3 = {
+    'control_mode': 'se3',
+    'target': 'delta',
+    'frame': 'base',
+    'rotation': 'axis_angle',
+    'gripper': 'closed_is_plus_one',
+}
+JOINTS = {
+    'control_mode': 'joint_position',
+    'target': 'absolute',
+    'frame': 'joint',
+    'n_joints': 7,
+    'gripper': 'closed_is_one',
+}
 
 
 @dataclass(frozen=True)
@@ -243,8 +263,8 @@ WIRES = (
          'vla-eval', 'vla-eval', SE3, ('images.a', 'images.b'), {'states': [0, 8]}, 'task_description', 1),
     Wire('groot', "pyzmq REQ with numpy.save, as GR00T's client", 'groot:GrootPolicy', GROOT_SERVER, GROOT_CLIENT, '',
          '', JOINTS, ('video.a', 'video.b'), {'state.all': [0, 8]}, 'language.task'),
-    Wire('openvla', 'requests with json-numpy 2.1.1', 'openvla:OpenVlaPolicy', OPENVLA_SERVER, OPENVLA_CLIENT, 'openvla',
-         '', SE3, ('full_image', 'wrist_image'), {'state': [0, 8]}, 'instruction', 8),
+    Wire('openvla', 'requests with json-numpy 2.1.1', 'openvla:OpenVlaPolicy', OPENVLA_SERVER, OPENVLA_CLIENT,
+         'openvla', '', SE3, ('full_image', 'wrist_image'), {'state': [0, 8]}, 'instruction', 8),
 )  # fmt: skip
 
 
@@ -265,7 +285,7 @@ def _measured(wire: Wire) -> Result:
             if turn:  # the first is for warming up
                 theirs += pair[0]
                 ours += pair[1]
-    work = f'{TURNS * QUESTIONS} questions each, in turns, two 224 x 224 images; lower quartile of a round trip, in seconds'
+    work = f'{TURNS * QUESTIONS} questions each, in turns, two 224 x 224 images; lower quartile of a round trip'
     return against(
         f'policies/{wire.name} wire', ours_s=_quartile(ours), peer=wire.peer, peer_s=_quartile(theirs),
         target=TARGET, work=work,
@@ -280,8 +300,8 @@ def _quartile(taken: list[float]) -> float:
 @contextmanager
 def _serving(python: str, server: str) -> Iterator[str]:
     serving = subprocess.Popen(
-        [python, '-W', 'ignore', '-c', server], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True,
+        [python, '-W', 'ignore', '-c', server], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     try:
         assert serving.stdout is not None
@@ -320,7 +340,11 @@ def _ours(wire: Wire, url: str) -> Iterator[Callable[[], list[float]]]:
     made = getattr(importlib.import_module(f'trialist.policies.{module}'), name)
     policy = made(
         url=url,
-        observation={'images': dict(zip(wire.images, ('a', 'b'), strict=True)), 'state': wire.state, 'prompt': wire.prompt},
+        observation={
+            'images': dict(zip(wire.images, ('a', 'b'), strict=True)),
+            'state': wire.state,
+            'prompt': wire.prompt,
+        },
         action={'convention': wire.convention, 'chunk_length': wire.steps},
     )
     host = HostSpec(

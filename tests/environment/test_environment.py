@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 import trialist
-from trialist.environment import Environment, Recipe, WorkerProcess, environments, find_environment, read_recipe, recipe_names
+from trialist.environment import (
+    Environment,
+    Recipe,
+    WorkerProcess,
+    environments,
+    find_environment,
+    read_recipe,
+    recipe_names,
+)
 from trialist.environment.create import check_environment, create_environment, remove_environment, repair_environment
 from trialist.errors import InputError, NoAnswer, RemoteError, RigError, SetupError
 
@@ -118,7 +126,8 @@ def test_a_worker_goes_when_its_parent_does(here: Environment) -> None:
 
     script = (
         'import os, sys\nfrom pathlib import Path\nfrom trialist.environment import Environment, WorkerProcess\n'
-        f'w = WorkerProcess(Environment("here", "0", Path({str(here.folder)!r}), "now", {{"x": "1"}}), "service:Service")\n'
+        f'there = Environment("here", "0", Path({str(here.folder)!r}), "now", {{"x": "1"}})\n'
+        'w = WorkerProcess(there, "service:Service")\n'
         'print(w.pid, flush=True)\nos._exit(0)'
     )
     ran = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True, timeout=60, check=True)
@@ -129,7 +138,9 @@ def test_a_worker_goes_when_its_parent_does(here: Environment) -> None:
 
 
 @pytest.mark.peers
-def test_an_environment_is_made_checked_broken_mended_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_is_made_checked_broken_mended_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv('TRIALIST_ENVIRONMENTS', str(tmp_path / 'environments'))
     with pytest.raises(SetupError, match='trialist env create small'):
         find_environment(SMALL.name, SMALL.digest)

@@ -47,7 +47,7 @@ def test_a_server_that_fails_is_told_apart_in_time_and_the_next_episode_works(wi
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert time.monotonic() - began_s < 10.0, 'never a hang'
-        assert peak < 16 << 20, 'nothing is buffered on a server\'s word'
+        assert peak < 16 << 20, "nothing is buffered on a server's word"
         np.testing.assert_allclose(recovered(policy).actions, GOOD)
         policy.close()
 
@@ -136,7 +136,9 @@ def test_a_server_that_does_not_read_does_not_hang_the_client(wire: str) -> None
         ('none', 'a traceback', 'policy crash', 'failure'),
     ],
 )
-def test_the_written_rule_decides_what_counts(tmp_path: Path, fault: str, actions: object, kind: str, outcome: str) -> None:
+def test_the_written_rule_decides_what_counts(
+    tmp_path: Path, fault: str, actions: object, kind: str, outcome: str
+) -> None:
     """The plan holds policies to their own faults; a broken way to them stays INVALID."""
     from trialist.episodes import Store
     from trialist.run import TrialPlan, run_trial

@@ -1,4 +1,4 @@
-"""GR00T's wire: three generations, both array forms, both answer shapes, a token; pyzmq and msgpack-numpy themselves."""
+"""GR00T's wire: three generations, both array forms, both answer shapes; pyzmq and msgpack-numpy themselves."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def test_the_servers_own_decoder_reads_what_we_send() -> None:
 
     sent = msgpack.unpackb(pack_groot({'x': np.arange(6, dtype=np.float32).reshape(2, 3)}))
     assert sent['x']['__ndarray_class__'] is True
-    np.testing.assert_array_equal(np.load(io.BytesIO(sent['x']['as_npy']), allow_pickle=False), np.arange(6).reshape(2, 3))
+    np.testing.assert_array_equal(
+        np.load(io.BytesIO(sent['x']['as_npy']), allow_pickle=False), np.arange(6).reshape(2, 3)
+    )
 
 
 def test_a_wrong_token_is_a_matter_of_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +102,7 @@ def test_an_error_answer_is_the_policys_fault(told: bytes) -> None:
 
     with FaultyZmq(answer) as serving:
         policy = policy_of('groot', serving.url)
-        with pytest.raises(RemoteError, match='CUDA|ERROR'):
+        with pytest.raises(RemoteError, match=r'CUDA|ERROR'):
             ask(policy)
         policy.close()
 
@@ -113,8 +115,6 @@ def test_names_and_steps_are_held_against_the_servers_modalities() -> None:
         long = {'convention': JOINTS, 'chunk_length': 40}
         with pytest.raises(InputError, match='the server gives 16 steps'):
             policy_of('groot', serving.url, action=long)
-
-
 
 
 def test_questions_of_parallel_clients_go_to_the_server_as_one_batch() -> None:

@@ -21,7 +21,7 @@ from trialist.testing.point_mass import PointMassHost
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS: dict[str, Any] = {
     'observation': {
-        'images': {'observation.images.top': {'camera': 'top'}}, 'state': {'observation.state': [0, 4]}, 'prompt': 'task',
+        'images': {'observation.images.top': 'top'}, 'state': {'observation.state': [0, 4]}, 'prompt': 'task',
     },
     'action': {'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}, 'chunk_length': 8},
     'connect_timeout_s': 120.0,
@@ -63,7 +63,8 @@ policy.reset()
 answers = []
 for _ in range(8):
     seen = {'observation.state': np.array([0.0, 0.1, 0.2, 0.3], np.float32), 'observation.images.top': image}
-    answers.append(predict_action(seen, policy, torch.device('cpu'), before, after, False, task='go').numpy()[0].tolist())
+    found = predict_action(seen, policy, torch.device('cpu'), before, after, False, task='go')
+    answers.append(found.numpy()[0].tolist())
 print(json.dumps(answers))
 """
 
@@ -88,7 +89,7 @@ def test_a_folder_that_is_no_checkpoint_or_would_import_code_is_refused(tmp_path
         LeRobotPolicy(path=str(tmp_path), **OPTIONS)
     folder = checkpoint(tmp_path / 'a')
     (folder / 'policy_preprocessor.json').unlink()
-    with pytest.raises(InputError, match='older than LeRobot 0.4'):
+    with pytest.raises(InputError, match=r'older than LeRobot 0\.4'):
         LeRobotPolicy(path=str(folder), **OPTIONS)
     evil = checkpoint(tmp_path / 'b', policy_preprocessor={'steps': [{'class': 'os.system', 'registry_name': 'x'}]})
     with pytest.raises(InputError, match='names a class to import'):
@@ -141,7 +142,9 @@ def test_a_checkpoint_answers_as_lerobot_itself_does(act: tuple[Path, np.ndarray
     np.testing.assert_allclose(pair[1].actions, expected, atol=1e-5)
     check_policy(policy, host=PointMassHost(camera_px=64), task='reach', steps=24, deterministic=True)
     policy.close()
-    one = LeRobotPolicy(path=str(folder), mode='step', **{**OPTIONS, 'action': {**OPTIONS['action'], 'chunk_length': 1}})
+    one = LeRobotPolicy(
+        path=str(folder), mode='step', **{**OPTIONS, 'action': {**OPTIONS['action'], 'chunk_length': 1}}
+    )
     one.fit(PointMassHost(camera_px=64).spec)
     stepping = one.start(Setup(task='t', seed=0, instruction='go'), seed=0)
     np.testing.assert_allclose([stepping.act(seen()).actions[0] for _ in range(8)], expected, atol=1e-5)

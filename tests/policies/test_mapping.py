@@ -25,7 +25,8 @@ from trialist.run import ActionConvention, HostSpec, Observation, Rotation
 
 LAYOUT = ('x_m', 'y_m', 'z_m', 'qw', 'qx', 'qy', 'qz', 'grip')
 SE3: dict[str, Any] = {
-    'control_mode': 'se3', 'target': 'delta', 'frame': 'base', 'rotation': 'axis_angle', 'gripper': 'closed_is_plus_one',
+    'control_mode': 'se3', 'target': 'delta', 'frame': 'base', 'rotation': 'axis_angle',
+    'gripper': 'closed_is_plus_one',
 }  # fmt: skip
 JOINT: dict[str, Any] = {'control_mode': 'joint_position', 'target': 'absolute', 'frame': 'joint', 'n_joints': 3}
 FORMATS = [form for form in Rotation if form is not Rotation.NONE]
@@ -46,7 +47,9 @@ def converter(action: dict[str, Any], host: HostSpec) -> Converter:
 
 def seen(state: Any = None) -> Observation:
     given = np.array([0.1, 0.2, 0.3, 1.0, 0.0, 0.0, 0.0, 0.5]) if state is None else np.asarray(state, dtype=float)
-    return Observation(0.0, given, {'front': np.arange(720, dtype=np.uint8).reshape(12, 20, 3), 'wrist': np.zeros((8, 8, 3), np.uint8)})
+    return Observation(
+        0.0, given, {'front': np.arange(720, dtype=np.uint8).reshape(12, 20, 3), 'wrist': np.zeros((8, 8, 3), np.uint8)}
+    )
 
 
 # --- rotations
@@ -66,7 +69,9 @@ def test_formats_are_scipys(vector: list[float]) -> None:
     found = convert_rotation(np.array(vector), Rotation.AXIS_ANGLE, Rotation.QUATERNION_XYZW)
     np.testing.assert_allclose(found, oracle.as_quat(canonical=True), atol=1e-7)
     euler = np.array([0.3, -0.4, 0.5])
-    np.testing.assert_allclose(to_matrix(euler, Rotation.EULER_XYZ), Oracle.from_euler('xyz', euler).as_matrix(), atol=1e-12)
+    np.testing.assert_allclose(
+        to_matrix(euler, Rotation.EULER_XYZ), Oracle.from_euler('xyz', euler).as_matrix(), atol=1e-12
+    )
 
 
 def test_a_rotation_without_a_direction_is_the_policys_fault() -> None:
@@ -79,7 +84,9 @@ def test_a_rotation_without_a_direction_is_the_policys_fault() -> None:
 
 def test_padding_is_openpis_to_the_pixel(openpi_python: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    pictures = {f'{h}x{w}': rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in [(180, 320), (480, 640), (333, 97)]}
+    pictures = {
+        f'{h}x{w}': rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in [(180, 320), (480, 640), (333, 97)]
+    }
     np.savez(tmp_path / 'in.npz', **pictures)
     script = (
         'import sys, numpy as np\nfrom openpi_client import image_tools\n'
@@ -98,7 +105,9 @@ def test_a_picture_is_turned_then_resized_then_laid_out() -> None:
     image = seen().images['front']
     turned = prepare_image(image, ImageEntry(camera='front', rotate_deg=180))
     np.testing.assert_array_equal(turned, image[::-1, ::-1])
-    entry = ImageEntry(camera='front', rotate_deg=90, layout=Layout.CHANNEL_HEIGHT_WIDTH, pixels=Pixels.UNIT, is_bgr=True)
+    entry = ImageEntry(
+        camera='front', rotate_deg=90, layout=Layout.CHANNEL_HEIGHT_WIDTH, pixels=Pixels.UNIT, is_bgr=True
+    )
     laid = prepare_image(image, entry)
     assert laid.shape == entry.shape(12, 20) == (3, 20, 12)
     assert laid.dtype == np.float32
@@ -142,7 +151,14 @@ def test_the_state_is_cut_by_name_converted_and_normalised(tmp_path: Path) -> No
 
 def test_every_mistake_of_an_observation_mapping_is_listed() -> None:
     mapping = read_mapping(
-        observation={'images': {'a': 'frnt'}, 'state': {'b': ['x_n'], 'c': [0, 20], 'd': [{'take': [0, 3], 'rotation': 'quaternion_wxyz', 'to_rotation': 'axis_angle'}]}},
+        observation={
+            'images': {'a': 'frnt'},
+            'state': {
+                'b': ['x_n'],
+                'c': [0, 20],
+                'd': [{'take': [0, 3], 'rotation': 'quaternion_wxyz', 'to_rotation': 'axis_angle'}],
+            },
+        },
         action={'convention': SE3},
     )
     with pytest.raises(InputError) as caught:
@@ -204,8 +220,12 @@ def test_pose_targets_become_deltas_and_back(frame: str) -> None:
     pose = [{'take': [0, 3]}, {'take': [3, 7], 'rotation': 'quaternion_wxyz', 'to_rotation': 'axis_angle'}]
     state = [0.1, 0.2, 0.3, *Oracle.from_rotvec([0.2, -0.1, 0.4]).as_quat()[[3, 0, 1, 2]], 0.5]
     deltas = np.array([[0.01, 0.02, 0.0, 0.1, 0.0, 0.2, 1.0], [0.0, -0.02, 0.03, 0.0, 0.3, 0.0, -1.0]])
-    out = converter({'convention': delta, 'chunk_length': 2, 'pose': pose}, host_of(absolute)).convert(deltas, seen(state))
-    again = converter({'convention': absolute, 'chunk_length': 2, 'pose': pose}, host_of(delta)).convert(out, seen(state))
+    out = converter({'convention': delta, 'chunk_length': 2, 'pose': pose}, host_of(absolute)).convert(
+        deltas, seen(state)
+    )
+    again = converter({'convention': absolute, 'chunk_length': 2, 'pose': pose}, host_of(delta)).convert(
+        out, seen(state)
+    )
     np.testing.assert_allclose(again, deltas, atol=1e-9)
     if frame == 'base':
         np.testing.assert_allclose(out[1, :3], [0.11, 0.20, 0.33])
@@ -248,7 +268,12 @@ def test_ensembling_weighs_the_oldest_most() -> None:
     chunks = [np.array([[float(10 * k + i)] for i in range(3)]) for k in range(4)]
     found = [float(ensemble.add(chunk)[0]) for chunk in chunks]
     weights = np.exp(-0.5 * np.arange(3))
-    expected = [0.0, np.average([1, 10], weights=weights[:2]), np.average([2, 11, 20], weights=weights), np.average([12, 21, 30], weights=weights)]
+    expected = [
+        0.0,
+        np.average([1, 10], weights=weights[:2]),
+        np.average([2, 11, 20], weights=weights),
+        np.average([12, 21, 30], weights=weights),
+    ]
     np.testing.assert_allclose(found, expected)
 
 
@@ -266,8 +291,12 @@ def test_the_libero_preset_shows_and_takes_what_openpis_script_does() -> None:
     mapping = read_mapping(preset='openpi-libero')
     host = host_of(SE3, images={'agentview': (256, 256), 'wrist': (256, 256)})
     image = np.arange(256 * 256 * 3, dtype=np.uint8).reshape(256, 256, 3)
-    asked = Observer(mapping.observation, host).question(Observation(0.0, np.arange(8.0), {'agentview': image, 'wrist': image}), 'go')
-    np.testing.assert_array_equal(asked['observation/image'], resize(np.ascontiguousarray(image[::-1, ::-1]), (224, 224)))
+    asked = Observer(mapping.observation, host).question(
+        Observation(0.0, np.arange(8.0), {'agentview': image, 'wrist': image}), 'go'
+    )
+    np.testing.assert_array_equal(
+        asked['observation/image'], resize(np.ascontiguousarray(image[::-1, ::-1]), (224, 224))
+    )
     assert list(asked) == ['observation/image', 'observation/wrist_image', 'observation/state', 'prompt']
     answer = np.random.default_rng(0).normal(size=(10, 32))
     np.testing.assert_array_equal(Converter(mapping.action, host).convert(answer, seen()), answer[:, :7])

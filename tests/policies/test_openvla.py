@@ -130,7 +130,9 @@ def test_a_server_that_closes_between_questions_is_connected_to_anew() -> None:
         policy.close()
 
 
-@pytest.mark.parametrize('value', [np.arange(6, dtype=np.float32).reshape(2, 3), np.float64(2.5), [np.zeros(0, np.uint8)], {'a': None}])
+@pytest.mark.parametrize(
+    'value', [np.arange(6, dtype=np.float32).reshape(2, 3), np.float64(2.5), [np.zeros(0, np.uint8)], {'a': None}]
+)
 def test_arrays_are_json_numpys_in_both_directions(value: Any) -> None:
     theirs = json_numpy.loads(pack_json(value).decode())
     ours = unpack_json(json_numpy.dumps(value))

@@ -1,4 +1,4 @@
-"""Positronic's session wire against a recorded exchange: status frames, envelopes, and actions with times of their own."""
+"""Positronic's session wire against a recorded exchange: status frames, envelopes, actions with times of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from trialist.testing.faulty_server import FaultyWebSocket
 from trialist.wire import pack, unpack
 
 READY = pack({'status': 'ready', 'meta': {'action_fps': 15.0, 'positronic_version': '0.4.1'}})
-POSE = {'control_mode': 'se3', 'target': 'absolute', 'frame': 'base', 'rotation': 'matrix_6d', 'gripper': 'closed_is_one'}
+POSE = {
+    'control_mode': 'se3',
+    'target': 'absolute',
+    'frame': 'base',
+    'rotation': 'matrix_6d',
+    'gripper': 'closed_is_one',
+}
 POSE_HOST = HostSpec(
     name='arm', action=ActionConvention(**{**POSE, 'rotation': 'quaternion_wxyz'}), control_rate_hz=10.0, state_width=8,
     images=HOST.images,
@@ -41,7 +47,9 @@ def test_actions_are_taken_at_the_first_step_at_or_after_their_time_and_hold() -
     result = [joints(1.0, 0.0), joints(2.0, 0.15), joints(3.0, 0.3, wrapped=True)]
     questions: list[Any] = []
     with served(result, questions) as serving:
-        policy = policy_of('positronic', serving.url, action={**WIRES['positronic'].options['action'], 'chunk_length': 6})
+        policy = policy_of(
+            'positronic', serving.url, action={**WIRES['positronic'].options['action'], 'chunk_length': 6}
+        )
         assert policy.facts['positronic_version'] == '0.4.1'
         found = ask(policy).actions
         policy.close()
@@ -60,7 +68,9 @@ def test_every_episode_is_a_session_of_its_own() -> None:
 
 def test_a_pose_arrives_as_a_place_and_a_matrix() -> None:
     pose = [0.4, 0.0, 0.6, 0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]  # a quarter turn about z, row by row
-    with served([{'robot_command': {'type': 'cartesian_pos', 'pose': pose}, 'target_grip': 1.0, 'timestamp': 0.0}]) as serving:
+    with served(
+        [{'robot_command': {'type': 'cartesian_pos', 'pose': pose}, 'target_grip': 1.0, 'timestamp': 0.0}]
+    ) as serving:
         options = {**WIRES['positronic'].options, 'action': {'convention': POSE, 'chunk_length': 1}}
         policy = PositronicPolicy(url=serving.url, connect_timeout_s=3.0, answer_timeout_s=3.0, **options)
         policy.fit(POSE_HOST)
@@ -106,7 +116,10 @@ def test_chunks_that_are_none_are_refused(result: object, told: str) -> None:
 
 def test_refusals_and_errors_of_the_server_are_its_own() -> None:
     refusal = pack({'status': 'error', 'error': 'unknown key: codec.fsp'})
-    with FaultyWebSocket(lambda q: None, greeting=(refusal,)) as serving, pytest.raises(RemoteError, match='codec.fsp'):
+    with (
+        FaultyWebSocket(lambda q: None, greeting=(refusal,)) as serving,
+        pytest.raises(RemoteError, match=r'codec\.fsp'),
+    ):
         policy_of('positronic', serving.url)
     with FaultyWebSocket(lambda q: pack({'error': 'Shape mismatch'}), greeting=(READY,)) as serving:
         policy = policy_of('positronic', serving.url)

@@ -23,7 +23,8 @@ from websockets.sync.server import serve
 def handle(connection):
     packer = msgpack_numpy.Packer()
     connection.send(packer.pack({'image_resolution': (8, 8), 'needs_wrist_camera': True, 'n_external_cameras': 1,
-                                 'needs_stereo_camera': False, 'needs_session_id': True, 'action_space': 'joint_position'}))
+                                 'needs_stereo_camera': False, 'needs_session_id': True,
+                                 'action_space': 'joint_position'}))
     resets = []
     for frame in connection:
         question = msgpack_numpy.unpackb(frame)

@@ -33,7 +33,11 @@ from trialist.wire.http import HttpLink
 HOST = PointMassHost(camera_px=6)
 ACTION = {'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}, 'chunk_length': 1}
 OPENPI: dict[str, Any] = {
-    'observation': {'images': {'observation/top': 'top'}, 'state': {'observation/state': {'parts': [{'take': [0, 4]}], 'number': 'float64'}}, 'prompt': 'prompt'},
+    'observation': {
+        'images': {'observation/top': 'top'},
+        'state': {'observation/state': {'parts': [{'take': [0, 4]}], 'number': 'float64'}},
+        'prompt': 'prompt',
+    },
     'action': ACTION, 'connect_timeout_s': 5.0, 'answer_timeout_s': 5.0,
 }  # fmt: skip
 VLA_EVAL: dict[str, Any] = {
@@ -47,7 +51,9 @@ def offered(policy: Any = None, *, wire: str = 'openpi') -> OfferedPolicy:
     return OfferedPolicy(policy or SeekPolicy(), state_width=4, names=names)
 
 
-@pytest.mark.parametrize(('wire', 'client', 'options'), [('openpi', OpenPiPolicy, OPENPI), ('vla-eval', VlaEvalPolicy, VLA_EVAL)])
+@pytest.mark.parametrize(
+    ('wire', 'client', 'options'), [('openpi', OpenPiPolicy, OPENPI), ('vla-eval', VlaEvalPolicy, VLA_EVAL)]
+)
 def test_a_served_policy_is_the_policy(wire: str, client: Any, options: dict[str, Any]) -> None:
     with PolicyServer(offered(wire=wire), wire=wire) as serving:
         policy = client(url=f'ws://127.0.0.1:{serving.port}', **options)
@@ -59,8 +65,12 @@ def test_a_served_policy_is_the_policy(wire: str, client: Any, options: dict[str
         policy.close()
 
 
-@pytest.mark.parametrize(('wire', 'client', 'options'), [('openpi', OpenPiPolicy, OPENPI), ('vla-eval', VlaEvalPolicy, VLA_EVAL)])
-def test_a_policy_that_crashes_is_told_to_the_client_as_the_wire_says(wire: str, client: Any, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ('wire', 'client', 'options'), [('openpi', OpenPiPolicy, OPENPI), ('vla-eval', VlaEvalPolicy, VLA_EVAL)]
+)
+def test_a_policy_that_crashes_is_told_to_the_client_as_the_wire_says(
+    wire: str, client: Any, options: dict[str, Any]
+) -> None:
     with PolicyServer(offered(FaultyPolicy(fault='crash', message='out of memory'), wire=wire), wire=wire) as serving:
         policy = client(url=f'ws://127.0.0.1:{serving.port}', **options)
         with pytest.raises(InputError, match='out of memory'):
@@ -117,7 +127,9 @@ def test_a_batching_proxy_gathers_parallel_workers_into_one_question(tmp_path: P
         states = request['data']['observation']['state']['all']
         sizes.append(len(states))
         gap = states[..., 2:4] - states[..., :2]
-        steps = np.concatenate([gap / np.maximum(1.0, np.linalg.norm(gap, axis=-1, keepdims=True) / 0.08), gap[..., :1] * 0], -1)
+        steps = np.concatenate(
+            [gap / np.maximum(1.0, np.linalg.norm(gap, axis=-1, keepdims=True) / 0.08), gap[..., :1] * 0], -1
+        )
         return pack_groot([{'move': steps.astype(np.float32)}, {}])
 
     with FaultyZmq(answer) as upstream:

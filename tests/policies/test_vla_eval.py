@@ -65,7 +65,8 @@ async def main():
     async with Connection(sys.argv[1]) as connection:
         told = dict(connection.server_info)
         await connection.start_episode({'task': {'name': 'reach'}})
-        observation = {'images': {'top': np.zeros((6, 6, 3), np.uint8)}, 'states': np.array([0.0, 0.0, 0.5, 0.5]), 'task_description': 'go'}
+        observation = {'images': {'top': np.zeros((6, 6, 3), np.uint8)},
+                       'states': np.array([0.0, 0.0, 0.5, 0.5]), 'task_description': 'go'}
         actions = [np.asarray((await connection.act(observation))['actions']).tolist() for _ in range(4)]
         try:
             await connection.act({'task_description': 'go'})
@@ -100,7 +101,9 @@ def real_server(python: Path, *, batch: int = 1) -> Iterator[tuple[str, subproce
         serving.communicate(timeout=20)
 
 
-def test_its_own_model_server_runs_our_episodes_and_its_errors_leave_the_connection_usable(vla_eval_python: Path) -> None:
+def test_its_own_model_server_runs_our_episodes_and_its_errors_leave_the_connection_usable(
+    vla_eval_python: Path,
+) -> None:
     with real_server(vla_eval_python) as (url, _):
         policy = VlaEvalPolicy(url=url, **OPTIONS)
         host = PointMassHost(camera_px=6)
@@ -140,9 +143,7 @@ def test_its_own_client_is_served(vla_eval_python: Path) -> None:
     answer = json.loads(ran.stdout)
     assert answer['told']['protocol_version'] == 1
     assert answer['told']['action_spec']['position']['format'] == 'delta_xyz'
-    chunk = policy.start(Setup(task='', seed=0), seed=0).act(
-        Observation(0.0, np.array([0.0, 0.0, 0.5, 0.5]))
-    )
+    chunk = policy.start(Setup(task='', seed=0), seed=0).act(Observation(0.0, np.array([0.0, 0.0, 0.5, 0.5])))
     np.testing.assert_allclose(answer['actions'][:2], chunk.actions)
     np.testing.assert_allclose(answer['actions'][2], chunk.actions[0])
     assert "observation_failed: InputError: the question has no 'states'" in answer['failure']
@@ -158,7 +159,14 @@ def test_a_failed_episode_start_is_its_fault_whenever_it_shows() -> None:
         payload = {'protocol_version': 1} if kind == 'hello' else {'error': 'episode_start_failed: no GPU'}
         if kind == 'observation':
             return None
-        return pack_vla_eval({'type': 'hello' if kind == 'hello' else 'error', 'payload': payload, 'seq': message['seq'], 'timestamp': 0.0})
+        return pack_vla_eval(
+            {
+                'type': 'hello' if kind == 'hello' else 'error',
+                'payload': payload,
+                'seq': message['seq'],
+                'timestamp': 0.0,
+            }
+        )
 
     for pause_s in (0.0, 0.2):
         with FaultyWebSocket(answer) as serving:
@@ -178,9 +186,18 @@ def test_another_version_of_the_protocol_is_a_matter_of_set_up() -> None:
 @pytest.mark.parametrize(
     ('hello', 'told'),
     [
-        ({'action_spec': {'joints': {'name': 'joints', 'dims': 6, 'format': 'joint_positions'}}}, 'gives 6 numbers per action'),
-        ({'action_spec': {'g': {'name': 'g', 'dims': 8, 'format': 'binary_close_positive'}}}, 'gripper: the server gives'),
-        ({'action_spec': {'r': {'name': 'r', 'dims': 8, 'format': 'euler_xyz'}}}, 'rotation: the server gives euler_xyz'),
+        (
+            {'action_spec': {'joints': {'name': 'joints', 'dims': 6, 'format': 'joint_positions'}}},
+            'gives 6 numbers per action',
+        ),
+        (
+            {'action_spec': {'g': {'name': 'g', 'dims': 8, 'format': 'binary_close_positive'}}},
+            'gripper: the server gives',
+        ),
+        (
+            {'action_spec': {'r': {'name': 'r', 'dims': 8, 'format': 'euler_xyz'}}},
+            'rotation: the server gives euler_xyz',
+        ),
         ({'observation_spec': {'s': {'name': 's', 'dims': 14, 'format': 'raw'}}}, 'wants s of 14 numbers'),
     ],
 )
@@ -215,11 +232,15 @@ def test_a_picture_that_lies_about_its_size_is_refused_before_it_is_decompressed
     Image.new('RGB', (9000, 9000)).save(stream, format='PNG')
     for shape, told in [([9000, 9000, 3], 'more than the'), ([8, 8, 3], 'more than the'), ([8, 8, 2], 'more than the')]:
         with pytest.raises(InputError, match=told):
-            unpack_vla_eval(msgpack.packb({'__image__': True, 'format': 'png', 'data': stream.getvalue(), 'shape': shape}))
+            unpack_vla_eval(
+                msgpack.packb({'__image__': True, 'format': 'png', 'data': stream.getvalue(), 'shape': shape})
+            )
     small = io.BytesIO()
     Image.new('RGB', (4, 4)).save(small, format='PNG')
     with pytest.raises(InputError, match='announced as'):
-        unpack_vla_eval(msgpack.packb({'__image__': True, 'format': 'png', 'data': small.getvalue(), 'shape': [8, 8, 3]}))
+        unpack_vla_eval(
+            msgpack.packb({'__image__': True, 'format': 'png', 'data': small.getvalue(), 'shape': [8, 8, 3]})
+        )
 
 
 def test_a_message_out_of_turn_is_refused() -> None:

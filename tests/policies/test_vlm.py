@@ -29,7 +29,12 @@ OPTIONS: dict[str, Any] = {
 
 def said(text: str, **choice: Any) -> str:
     message = {'role': 'assistant', 'content': text}
-    return json.dumps({'choices': [{'message': message, 'finish_reason': 'stop', **choice}], 'usage': {'prompt_tokens': 7, 'completion_tokens': 3}})
+    return json.dumps(
+        {
+            'choices': [{'message': message, 'finish_reason': 'stop', **choice}],
+            'usage': {'prompt_tokens': 7, 'completion_tokens': 3},
+        }
+    )
 
 
 def seek(body: bytes) -> str:

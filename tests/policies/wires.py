@@ -24,7 +24,13 @@ from trialist.wire.groot_array import pack_groot, unpack_groot
 from trialist.wire.json_array import pack_json
 from trialist.wire.vla_eval_array import pack_vla_eval, unpack_vla_eval
 
-JOINTS: dict[str, Any] = {'control_mode': 'joint_position', 'target': 'absolute', 'frame': 'joint', 'n_joints': 7, 'gripper': 'closed_is_one'}
+JOINTS: dict[str, Any] = {
+    'control_mode': 'joint_position',
+    'target': 'absolute',
+    'frame': 'joint',
+    'n_joints': 7,
+    'gripper': 'closed_is_one',
+}
 ACTION = {'convention': JOINTS, 'chunk_length': 2}
 HOST = HostSpec(
     name='arm',
@@ -85,7 +91,9 @@ def openpi_server(actions: object = GOOD, **fault: Any) -> FaultyWebSocket:
 
 def roboarena_server(actions: object = GOOD, **fault: Any) -> FaultyWebSocket:
     config = {'image_resolution': (8, 8), 'n_external_cameras': 1, 'needs_wrist_camera': True}
-    greeting = pack({**config, 'needs_stereo_camera': False, 'needs_session_id': True, 'action_space': 'joint_position'})
+    greeting = pack(
+        {**config, 'needs_stereo_camera': False, 'needs_session_id': True, 'action_space': 'joint_position'}
+    )
 
     def answer(question: bytes) -> bytes | str:
         is_reset = b'\xa5reset' in question
@@ -94,7 +102,9 @@ def roboarena_server(actions: object = GOOD, **fault: Any) -> FaultyWebSocket:
     return FaultyWebSocket(answer, greeting=(greeting,), **fault)
 
 
-def vla_eval_server(actions: object = GOOD, *, version: int = 1, hello: dict[str, Any] | None = None, **fault: Any) -> FaultyWebSocket:
+def vla_eval_server(
+    actions: object = GOOD, *, version: int = 1, hello: dict[str, Any] | None = None, **fault: Any
+) -> FaultyWebSocket:
     def answer(question: bytes) -> bytes | None:
         message = unpack_vla_eval(question)
         reply = {'seq': message['seq'], 'timestamp': 0.0}
@@ -124,7 +134,11 @@ def positronic_server(actions: object = GOOD, **fault: Any) -> FaultyWebSocket:
             return bytes(msgpack.packb({'result': [{'robot_command': command}]}))
         rows: Any = actions
         result = [
-            {'robot_command': {'type': 'joint_pos', 'positions': row[:7]}, 'target_grip': row[7:8], 'timestamp': 0.1 * i}
+            {
+                'robot_command': {'type': 'joint_pos', 'positions': row[:7]},
+                'target_grip': row[7:8],
+                'timestamp': 0.1 * i,
+            }
             for i, row in enumerate(rows)
         ]
         return pack({'result': result})
@@ -142,12 +156,20 @@ def groot_answer(question: bytes, actions: object, *, form: str = 'npy', old: bo
         told = {name: {'delta_indices': [0], 'modality_keys': k} for name, k in keys.items()}
         told['action']['delta_indices'] = list(range(16))
         if old:
-            return pack_groot({k: {'__ModalityConfig_class__': True, 'as_json': json.dumps(v)} for k, v in told.items()})
+            return pack_groot(
+                {k: {'__ModalityConfig_class__': True, 'as_json': json.dumps(v)} for k, v in told.items()}
+            )
         return pack_groot({k: {'__ModalityConfig__': True, 'as_json': v} for k, v in told.items()})
     if endpoint == 'reset':
         return pack_groot({'error': 'Unknown endpoint: reset'} if old else {})
     if isinstance(actions, np.ndarray) and actions.dtype.kind == 'O':
-        entry: Any = {b'nd': True, b'type': '|O', b'kind': b'O', b'shape': list(actions.shape), b'data': actions.dumps()}
+        entry: Any = {
+            b'nd': True,
+            b'type': '|O',
+            b'kind': b'O',
+            b'shape': list(actions.shape),
+            b'data': actions.dumps(),
+        }
         return bytes(msgpack.packb([{'arm': entry, 'gripper': entry}, {}]))
     rows: Any = actions
     observation = request['data'] if old else request['data']['observation']

@@ -32,7 +32,9 @@ from trialist.wire.websocket import WebSocketLink
 
 READERS = [unpack, unpack_vla_eval, unpack_groot, unpack_json]
 BOMBS = {
-    'a scalar that would allocate 2.9 GB': msgpack.packb({b'__npgeneric__': True, b'data': 2_900_000_000, b'dtype': '|S1'}),
+    'a scalar that would allocate 2.9 GB': msgpack.packb(
+        {b'__npgeneric__': True, b'data': 2_900_000_000, b'dtype': '|S1'}
+    ),
     'a text scalar of another type': msgpack.packb({b'__npgeneric__': True, b'data': [1], b'dtype': '<U9'}),
     'a list that announces 4 billion': b'\xdd\xff\xff\xff\xff' + bytes(100_000),
     'a map that announces 4 billion': b'\xdf\xff\xff\xff\xff' + bytes(100_000),
@@ -40,8 +42,12 @@ BOMBS = {
     'a million levels': b'\x91' * 1_000_000,
     'two thousand levels': b'\x91' * 2_000 + b'\xc0',
     'a hundred levels': b'\x91' * 100 + b'\xc0',
-    'an array of many dimensions': msgpack.packb({b'__ndarray__': True, b'data': b'', b'dtype': '<f8', b'shape': [0] * 40}),
-    'an array of no bytes and a huge side': msgpack.packb({b'__ndarray__': True, b'data': b'', b'dtype': '<f8', b'shape': [0, 1 << 62]}),
+    'an array of many dimensions': msgpack.packb(
+        {b'__ndarray__': True, b'data': b'', b'dtype': '<f8', b'shape': [0] * 40}
+    ),
+    'an array of no bytes and a huge side': msgpack.packb(
+        {b'__ndarray__': True, b'data': b'', b'dtype': '<f8', b'shape': [0, 1 << 62]}
+    ),
     'items of a gigabyte': msgpack.packb({b'__ndarray__': True, b'data': b'', b'dtype': '|S1000000000', b'shape': [0]}),
     'an extension': msgpack.packb(msgpack.ExtType(5, b'x')),
     'a long extension': msgpack.packb([msgpack.ExtType(5, b'x' * 70_000)]),
@@ -74,7 +80,12 @@ def test_any_bytes_give_a_value_or_an_input_error_from_every_reader(data: bytes,
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=40) | st.binary(max_size=40),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=40)
+    | st.binary(max_size=40),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
     max_leaves=40,
 )
@@ -213,7 +224,9 @@ def redirecting(status: str) -> Any:
         def converse(self, connection: socket.socket) -> None:
             connection.recv(65536)
             self.n_questions += 1
-            connection.sendall(f'HTTP/1.1 {status}\r\nLocation: http://127.0.0.1:{self.port}/v2\r\nContent-Length: 0\r\n\r\n'.encode())
+            connection.sendall(
+                f'HTTP/1.1 {status}\r\nLocation: http://127.0.0.1:{self.port}/v2\r\nContent-Length: 0\r\n\r\n'.encode()
+            )
 
     return Redirecting(fault='none')
 
@@ -239,7 +252,7 @@ def test_waiting_for_a_server_is_told_and_ends_with_the_rigs_fault() -> None:
     def attempt(deadline: Deadline) -> None:
         raise ConnectionRefusedError('nobody there')
 
-    with shown_waiting(lambda *what: told.append(what)), pytest.raises(RigError, match='did not answer within 0.3 s'):
+    with shown_waiting(lambda *what: told.append(what)), pytest.raises(RigError, match=r'did not answer within 0\.3 s'):
         keep_trying(attempt, what='the server', timeout_s=0.3)
     assert told
     assert told[0][0] == 'the server'

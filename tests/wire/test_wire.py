@@ -104,4 +104,4 @@ def test_a_damaged_frame_is_named(damage: Any, message: str) -> None:
 
 def test_a_message_over_the_limit_is_refused() -> None:
     with pytest.raises(InputError, match='more than the 8 allowed'):
-        unpack(pack("x" * 100), limits=WireLimits(max_bytes=8))
+        unpack(pack('x' * 100), limits=WireLimits(max_bytes=8))

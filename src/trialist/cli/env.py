@@ -27,9 +27,19 @@ def ls(form: FormatOption = 'text') -> None:
         recipe = read_recipe(name)
         found = there.pop((name, recipe.digest), None)
         state = 'not made' if found is None else ('made' if found.is_complete else 'unfinished')
-        rows.append([name, state, found.created_at or None if found else None, str(found.folder) if found else None, recipe.about])
-    for found in there.values():
-        rows.append([found.name, 'older' if found.is_complete else 'unfinished', found.created_at or None, str(found.folder), None])
+        rows.append(
+            [
+                name,
+                state,
+                found.created_at or None if found else None,
+                str(found.folder) if found else None,
+                recipe.about,
+            ]
+        )
+    rows += [
+        [old.name, 'older' if old.is_complete else 'unfinished', old.created_at or None, str(old.folder), None]
+        for old in there.values()
+    ]
     print_table(table('environments', ['environment', 'state', 'made at', 'folder', 'what for'], rows), form)
 
 

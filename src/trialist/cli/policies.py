@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from trialist.policies.offered import WireNames
     from trialist.run import Host, HostSpec, Policy, TrialPlan
 
-policies_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help='Look at policies, check them, serve them.')
+policies_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help='Look at policies, check them, serve them.'
+)
 
 TrialPath = Annotated[Path, typer.Argument(help='The file that declares the trial.', show_default=False)]
 PolicyName = Annotated[str, typer.Argument(help='The NAME of a [policies.NAME] table.', show_default=False)]
@@ -111,7 +113,9 @@ def serve(
     ] = None,
     prompt: Annotated[str | None, typer.Option('--prompt', help="The client's key for the instruction.")] = None,
     batch: Annotated[int, typer.Option('--batch', help='Gather up to this many questions, for policies that can.')] = 1,
-    batch_wait_s: Annotated[float, typer.Option('--batch-wait-s', help='How long a question waits for others.')] = 0.005,
+    batch_wait_s: Annotated[
+        float, typer.Option('--batch-wait-s', help='How long a question waits for others.')
+    ] = 0.005,
 ) -> None:
     """Serve a policy of a trial to openpi's or vla-eval's clients, until interrupted.
 

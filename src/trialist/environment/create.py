@@ -26,7 +26,10 @@ CHECK_S = 300.0
 TOLD_LINES = 20
 Progress = Callable[[str], None]
 
-_LIST = 'import importlib.metadata as m, json; print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions()}))'
+_LIST = (
+    'import importlib.metadata as m, json\n'
+    'print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions()}))'
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ DIGEST_DIGITS = 12
 class Recipe:
     """An environment as it is to be: equal recipes make equal environments, and share one.
 
-    `requirements` are installed with what they need, within `constraints`; `without_dependencies` afterwards, alone, for
-    packages whose own pins are narrower than what they run with. `imports` must work for the environment to be sound.
+    `requirements` are installed with what they need, within `constraints`; `without_dependencies` afterwards, alone,
+    for packages whose own pins are narrower than what they run with. `imports` must work for it to be sound.
     """
 
     name: str
@@ -74,7 +74,11 @@ def _parse(text: str, name: str, where: str) -> Recipe:
     for key, value in values.items():
         if key not in known:
             raise UnknownName(f'key of recipe {where}', key, known)
-        is_fine = isinstance(value, str) if key == 'about' else isinstance(value, list) and all(isinstance(v, str) for v in value)
+        is_fine = (
+            isinstance(value, str)
+            if key == 'about'
+            else isinstance(value, list) and all(isinstance(v, str) for v in value)
+        )
         if not is_fine:
             raise InputError(f'{where}: {key} is {value!r}, wanted {"text" if key == "about" else "a list of texts"}')
     if 'requirements' not in values:

@@ -39,7 +39,7 @@ class Converter:
         self._is_plain = self._is_same and not is_touched
 
     def convert(self, answer: NDArray[Any], observation: Observation) -> FloatArray:
-        """The first steps of an answer (h, A) as the host takes them; AnswerError if they are not there or not finite."""
+        """The first steps of an answer (h, A) as the host takes them; AnswerError if they are missing or not finite."""
         actions = self.take(answer)
         if self._restore is not None:
             actions = self._restore.restore(actions)

@@ -45,14 +45,13 @@ class FunctionEndpoint:
         # A plan must not be able to run what was never meant as a policy, such as os:system.
         if target.partition(':')[0].partition('.')[0] in sys.stdlib_module_names:
             raise InputError(f'function is {target!r}, of the standard library; wanted a policy of your own')
-        found = load_attribute(target)
+        found: Any = load_attribute(target)
         if not callable(found):
             raise InputError(f'function {target} is a {type(found).__name__}, wanted something to call')
         self._target = target
-        made: object = found() if inspect.isclass(found) else found
-        if not callable(made):
+        if inspect.isclass(found) and '__call__' not in dir(found):
             raise InputError(f'function {target}: its instances have no __call__')
-        self._function: ActFunction = made
+        self._function: ActFunction = found() if inspect.isclass(found) else found
 
     def connect(self) -> None:
         """Nothing to wait for."""

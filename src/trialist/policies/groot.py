@@ -41,8 +41,8 @@ class Form(enum.StrEnum):
 class GrootPolicy(ServedPolicy):
     """A GR00T server as a policy.
 
-    Keys of the mapping are ``video.NAME``, ``state.NAME`` and, for the prompt, ``language.KEY`` (or ``annotation...`` on
-    flat servers). action_keys: the parts of an action in the convention's order; by default as the server lists them.
+    Keys of the mapping are ``video.NAME``, ``state.NAME`` and, for the prompt, ``language.KEY`` (or ``annotation...``
+    on flat servers). action_keys: the parts of an action in the convention's order, by default the server's.
     token_variable: the environment variable with the server's token.
     """
 

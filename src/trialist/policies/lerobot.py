@@ -1,7 +1,7 @@
 """LeRobot checkpoints from a local folder, run with their processors in an environment of their own.
 
-LeRobot's own remote wire (gRPC) carries pickles in both directions, so that either side can run code on the other: it is
-not spoken. The checkpoint folder is the way out.
+LeRobot's own remote wire (gRPC) carries pickles in both directions, so that either side can run code on the other: it
+is not spoken. The checkpoint folder is the way out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LeRobotPolicy(ServedPolicy):
 
     path: the folder with ``config.json``, ``model.safetensors`` and the two processors. Keys of the mapping are the
     checkpoint's own, such as ``observation.state`` and ``observation.images.top``; pictures go as (H, W, 3) bytes.
-    mode: ``chunk`` asks for whole chunks, ``step`` for one action at a time and leaves queues to LeRobot; ``auto`` takes
+    mode: ``chunk`` asks for whole chunks, ``step`` for one action at a time, leaving queues to LeRobot; ``auto`` takes
     chunks from the kinds of policy that are meant so. environment: the recipe to run it in.
     """
 
@@ -52,8 +52,8 @@ class LeRobotPolicy(ServedPolicy):
     ) -> None:
         if url:
             raise InputError(
-                f'url is {url!r}: LeRobot\'s gRPC wire carries pickles both ways and is not spoken; give path, the '
-                'checkpoint\'s folder, instead'
+                f"url is {url!r}: LeRobot's gRPC wire carries pickles both ways and is not spoken; give path, the "
+                "checkpoint's folder, instead"
             )
         if mode not in MODES:
             raise InputError(f'mode is {mode!r}, wanted one of: {", ".join(MODES)}')
@@ -76,7 +76,7 @@ def check_checkpoint(folder: Path) -> Path:
         if not (folder / file).is_file():
             raise InputError(
                 f'{folder}: no {file}; checkpoints older than LeRobot 0.4 keep their statistics inside the model: '
-                'migrate it with lerobot\'s migrate_policy_normalization'
+                "migrate it with lerobot's migrate_policy_normalization"
             )
         try:
             steps = json.loads((folder / file).read_text(encoding='utf-8'))['steps']

@@ -78,7 +78,7 @@ class LeRobotService:
         return {'actions': found, 'infer_ms': (time.perf_counter() - began_s) * 1000}
 
     def _batch(self, questions: list[Mapping[str, Any]]) -> dict[str, Any]:
-        """As lerobot's own prepare_observation_for_inference: pictures channel first in 0..1, a batch axis, the task."""
+        """As lerobot's own prepare_observation_for_inference: pictures channel first in 0..1, a batch axis, a task."""
         import torch
 
         batch: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """The mapping between a host and a policy, as a plan declares it under ``[policies.NAME.options]``.
 
-``observation`` says how the host's observation becomes the policy's keys; ``action`` says what the policy's numbers mean
-and which of them are taken. Both may start from a preset, whose values are kept where the plan says nothing else.
+``observation`` says how the host's observation becomes the policy's keys; ``action`` says what the policy's numbers
+mean and which of them are taken. Both may start from a preset, whose values are kept where the plan says nothing else.
 """
 
 from __future__ import annotations

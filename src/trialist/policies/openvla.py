@@ -26,9 +26,9 @@ FAILED = 'error'
 class OpenVlaPolicy(ServedPolicy):
     """A `/act` server as a policy.
 
-    fields: further constants of every question, such as ``{unnorm_key = "libero_spatial"}``. double_encoded: the body is
-    ``{encoded: JSON text}``. reset_path: posted to at every episode (AutoEval: ``/reset``); a 404 is no fault. The order
-    of the mapping's images is kept: OFT takes wrist cameras in the order of their keys.
+    fields: further constants of every question, such as ``{unnorm_key = "libero_spatial"}``. double_encoded: the body
+    is ``{encoded: JSON text}``. reset_path: posted to at every episode (AutoEval: ``/reset``); a 404 is no fault. The
+    order of the mapping's images is kept: OFT takes wrist cameras in the order of their keys.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class ImageEntry:
 def prepare_image(image: NDArray[np.uint8], entry: ImageEntry) -> NDArray[Any]:
     """The frame (H, W, 3) as `entry` says; contiguous."""
     turned = np.rot90(image, entry.rotate_deg // 90) if entry.rotate_deg else image
-    sized = resize(turned, entry.size_px, fit=entry.fit, filter=entry.filter) if entry.size_px else turned
+    sized = resize(turned, entry.size_px, fit=entry.fit, by=entry.filter) if entry.size_px else turned
     if entry.is_bgr:
         sized = sized[:, :, ::-1]
     if entry.layout is Layout.CHANNEL_HEIGHT_WIDTH:
@@ -78,17 +78,17 @@ def prepare_image(image: NDArray[np.uint8], entry: ImageEntry) -> NDArray[Any]:
 
 
 def resize(
-    image: NDArray[np.uint8], size_px: tuple[int, ...], *, fit: Fit = Fit.PAD, filter: Filter = Filter.BILINEAR
+    image: NDArray[np.uint8], size_px: tuple[int, ...], *, fit: Fit = Fit.PAD, by: Filter = Filter.BILINEAR
 ) -> NDArray[np.uint8]:
     """Resize to (height, width). Padding is openpi's: sizes and margins are cut to whole pixels, the rest is black."""
     height, width = size_px
     if image.shape[:2] == (height, width):
         return image
     if fit is Fit.STRETCH:
-        return _scale(image, height, width, filter)
+        return _scale(image, height, width, by)
     ratios = image.shape[1] / width, image.shape[0] / height
     ratio = max(ratios) if fit is Fit.PAD else min(ratios)
-    scaled = _scale(image, max(1, int(image.shape[0] / ratio)), max(1, int(image.shape[1] / ratio)), filter)
+    scaled = _scale(image, max(1, int(image.shape[0] / ratio)), max(1, int(image.shape[1] / ratio)), by)
     if fit is Fit.CROP:
         top, left = (scaled.shape[0] - height) // 2, (scaled.shape[1] - width) // 2
         return scaled[max(0, top) : max(0, top) + height, max(0, left) : max(0, left) + width]
@@ -98,10 +98,10 @@ def resize(
     return padded
 
 
-def _scale(image: NDArray[np.uint8], height: int, width: int, filter: Filter) -> NDArray[np.uint8]:
+def _scale(image: NDArray[np.uint8], height: int, width: int, by: Filter) -> NDArray[np.uint8]:
     try:
         from PIL import Image
     except ModuleNotFoundError as error:
         raise SetupError("pillow is not installed; pip install 'trialist[wire]'") from error
-    kind = Image.Resampling[filter.name]
+    kind = Image.Resampling[by.name]
     return np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize((width, height), kind), dtype=np.uint8)

@@ -91,7 +91,7 @@ class PositronicEndpoint(OpenPiEndpoint):
     def set_grid(self, dt_s: float, action: ActionEntry) -> None:
         """The host's control step, and how many of them a chunk fills."""
         self._dt_s, self._steps = dt_s, action.chunk_length
-        self._ticks_s = np.arange(self._steps) * dt_s + SLACK_S
+        self._ticks_s = np.asarray(np.arange(self._steps) * dt_s + SLACK_S, dtype=np.float64)
         self._wanted, self._width = action.convention.control_mode, action.convention.motion_width
 
     def _open(self, deadline: Deadline) -> WebSocketLink:
@@ -121,7 +121,7 @@ class PositronicEndpoint(OpenPiEndpoint):
         horizon_s = self._metadata.get('action_horizon_sec')
         covered_s = action.chunk_length * self._dt_s
         if isinstance(horizon_s, int | float) and horizon_s > 0 and covered_s > horizon_s + self._dt_s / 2:
-            yield f'chunk_length covers {covered_s:g} s at the host\'s rate, the server plans {horizon_s:g} s ahead'
+            yield f"chunk_length covers {covered_s:g} s at the host's rate, the server plans {horizon_s:g} s ahead"
         if self._metadata.get('compress_images') is True:
             yield 'the server wants JPEG frames (compress_images), which trialist does not send'
 
@@ -155,7 +155,7 @@ class PositronicEndpoint(OpenPiEndpoint):
         for time_s in told:
             if not isinstance(time_s, int | float | np.number) or not last_s <= time_s < math.inf:
                 raise AnswerError(f'{self.url}: actions whose timestamps do not rise from 0: {str(told)[:200]}')
-            last_s = time_s
+            last_s = float(time_s)
         actions = self._numbers(fields)
         places = np.searchsorted(told, self._ticks_s, side='right') - 1
         self._last = actions[-1]
@@ -199,4 +199,3 @@ class PositronicEndpoint(OpenPiEndpoint):
 def _unwrapped(command: object) -> object:
     """Servers of its own library put a command into an envelope."""
     return command[b'__cmd__'] if isinstance(command, Mapping) and b'__cmd__' in command else command
-

@@ -100,15 +100,15 @@ def _to_quaternion(matrices: FloatArray) -> FloatArray:
     """By the largest of the four squares (Shepperd), so that no small number is divided by."""
     m = matrices
     xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
-    candidates = np.stack(
-        [
-            np.stack([1 + xx + yy + zz, m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]], -1),
-            np.stack([m[..., 2, 1] - m[..., 1, 2], 1 + xx - yy - zz, m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0]], -1),
-            np.stack([m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] + m[..., 0, 1], 1 - xx + yy - zz, m[..., 2, 1] + m[..., 1, 2]], -1),
-            np.stack([m[..., 1, 0] - m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2], 1 - xx - yy + zz], -1),
-        ],
-        axis=-2,
-    )  # fmt: skip
+    sums = [m[..., i, j] + m[..., j, i] for i, j in ((1, 0), (0, 2), (2, 1))]  # xy, xz, yz
+    gaps = [m[..., i, j] - m[..., j, i] for i, j in ((2, 1), (0, 2), (1, 0))]  # wx, wy, wz
+    rows = [
+        [1 + xx + yy + zz, gaps[0], gaps[1], gaps[2]],
+        [gaps[0], 1 + xx - yy - zz, sums[0], sums[1]],
+        [gaps[1], sums[0], 1 - xx + yy - zz, sums[2]],
+        [gaps[2], sums[1], sums[2], 1 - xx - yy + zz],
+    ]
+    candidates = np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
     best = np.argmax(np.stack([1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz], -1), axis=-1)
     chosen = np.take_along_axis(candidates, best[..., None, None], axis=-2)[..., 0, :]
     unit = chosen / np.linalg.norm(chosen, axis=-1, keepdims=True)

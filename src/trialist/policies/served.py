@@ -93,10 +93,7 @@ class ServedPolicy:
             replies = self._endpoint.ask_many(questions)
         else:
             replies = [self._endpoint.ask(question) for question in questions]
-        return [
-            session.chunk(reply, observation)
-            for (session, observation), reply in zip(asked, replies, strict=True)
-        ]
+        return [session.chunk(reply, observation) for (session, observation), reply in zip(asked, replies, strict=True)]
 
     def question(self, observation: Observation, instruction: str) -> Question:
         """An observation as this policy is shown it."""

@@ -45,8 +45,8 @@ class Message:
 class VlaEvalPolicy(ServedPolicy):
     """A vla-eval model server as a policy.
 
-    Keys of the mapping with a dot, such as ``images.agentview``, are nested maps on the wire. image_format: how pictures
-    travel: png (the peer's default), raw or jpeg. The server batches across connections by itself.
+    Keys of the mapping with a dot, such as ``images.agentview``, are nested maps on the wire. image_format: how
+    pictures travel: png (the peer's default), raw or jpeg. The server batches across connections by itself.
     """
 
     def __init__(
@@ -74,9 +74,7 @@ class VlaEvalPolicy(ServedPolicy):
 class VlaEvalEndpoint:
     """One connection: hello, then episodes of observations and actions."""
 
-    def __init__(
-        self, url: str, *, patience: Patience, image_format: str = 'png', limits: WireLimits = LIMITS
-    ) -> None:
+    def __init__(self, url: str, *, patience: Patience, image_format: str = 'png', limits: WireLimits = LIMITS) -> None:
         check_url(url)
         if image_format not in FORMATS:
             raise InputError(f'image_format is {image_format!r}, wanted one of: {", ".join(FORMATS)}')
@@ -105,7 +103,8 @@ class VlaEvalEndpoint:
             version = answer.payload.get('protocol_version')
             if version != PROTOCOL_VERSION:
                 raise SetupError(
-                    f'{self.url}: the server speaks version {str(version)[:20]} of the protocol, trialist {PROTOCOL_VERSION}'
+                    f'{self.url}: the server speaks version {str(version)[:20]} of the protocol, '
+                    f'trialist {PROTOCOL_VERSION}'
                 )
         except BaseException:
             link.close()
@@ -257,7 +256,7 @@ def _observation_problems(spec: object, sample: Question) -> Iterator[str]:
             yield f'the server wants pictures ({name}), the mapping sends none'
         if form == 'language' and not any(isinstance(v, str) for v in sample.values()):
             yield f'the server wants an instruction ({name}), the mapping sends none'
-        if isinstance(dims, int) and dims > 0 and form not in ('rgb_hwc_uint8', 'language'):
-            if not any(len(v) == dims for v in vectors):
-                widths = ', '.join(str(len(v)) for v in vectors) or 'none'
-                yield f'the server wants {name} of {dims} numbers ({form}), the mapping sends vectors of {widths}'
+        is_vector = isinstance(dims, int) and dims > 0 and form not in ('rgb_hwc_uint8', 'language')
+        if is_vector and not any(len(v) == dims for v in vectors):
+            widths = ', '.join(str(len(v)) for v in vectors) or 'none'
+            yield f'the server wants {name} of {dims} numbers ({form}), the mapping sends vectors of {widths}'

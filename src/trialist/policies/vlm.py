@@ -1,4 +1,4 @@
-"""A vision-language model behind an OpenAI-compatible endpoint, in closed loop: what it sees in, actions in words out."""
+"""A vision-language model behind an OpenAI-compatible endpoint, in closed loop: pictures in, actions in words out."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SYSTEM = 'You control a robot arm. You are shown one moment and name what the ar
 class VlmPolicy(ServedPolicy):
     """A chat model as a policy.
 
-    url: such as ``http://gpu-box:8000/v1``. The mapping's pictures and vectors are shown under their keys; the action is
-    asked for in numbers, one list per step of `chunk_length`. notes: what else the model should know, such as the size
-    of the table or worked examples. lenient: also take the only list inside other text.
+    url: such as ``http://gpu-box:8000/v1``. The mapping's pictures and vectors are shown under their keys; the action
+    is asked for in numbers, one list per step of `chunk_length`. notes: what else the model should know, such as
+    the size of the table or worked examples. lenient: also take the only list inside other text.
     """
 
     def __init__(
@@ -97,7 +97,9 @@ class VlmEndpoint:
         messages = [ChatMessage('system', (SYSTEM,)), ChatMessage('user', tuple(self.message(question)))]
         reply = self._client.ask(messages)
         if reply.state is not ReplyState.ANSWERED:
-            raise AnswerError(f'the model gave no action: {reply.state.value} {reply.detail or reply.text[:200]}'.strip())
+            raise AnswerError(
+                f'the model gave no action: {reply.state.value} {reply.detail or reply.text[:200]}'.strip()
+            )
         return Reply(self._parsed(reply.text))
 
     def message(self, question: Question) -> list[str | ChatImage]:

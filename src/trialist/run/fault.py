@@ -79,7 +79,11 @@ def policy_fault(error: BaseException, *, step: int) -> EpisodeStop:
     A question or answer lost on the way is the rig's; silence on a connection that held, an answer that is none, and an
     error that the policy reports are its own.
     """
-    kinds = {RigError: FaultKind.POLICY_ENDPOINT, NoAnswer: FaultKind.POLICY_SILENT, AnswerError: FaultKind.POLICY_ANSWER}
+    kinds = {
+        RigError: FaultKind.POLICY_ENDPOINT,
+        NoAnswer: FaultKind.POLICY_SILENT,
+        AnswerError: FaultKind.POLICY_ANSWER,
+    }
     kind = next((k for cls, k in kinds.items() if isinstance(error, cls)), FaultKind.POLICY_CRASH)
     if kind is FaultKind.POLICY_CRASH:
         return crash(kind, error, step=step)

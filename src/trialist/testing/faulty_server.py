@@ -142,7 +142,9 @@ class FaultyWebSocket(FaultyServer):
 class FaultyHttp(FaultyServer):
     """Answers the body of every POST; a GET gets 404, which says that somebody is there."""
 
-    def __init__(self, answer: Answer, *, fault: str = 'none', at: int = 1, nap_s: float = 0.6, status: int = 200) -> None:
+    def __init__(
+        self, answer: Answer, *, fault: str = 'none', at: int = 1, nap_s: float = 0.6, status: int = 200
+    ) -> None:
         self._answer, self._status = answer, status
         super().__init__(fault=fault, at=at, nap_s=nap_s)
 
@@ -170,14 +172,16 @@ class FaultyHttp(FaultyServer):
 class FaultyZmq:
     """A ROUTER socket that answers requests, or not."""
 
-    def __init__(self, answer: Callable[[bytes], bytes], *, fault: str = 'none', at: int = 1, nap_s: float = 0.6) -> None:
+    def __init__(
+        self, answer: Callable[[bytes], bytes], *, fault: str = 'none', at: int = 1, nap_s: float = 0.6
+    ) -> None:
         import zmq
 
         if fault not in TRANSPORT_FAULTS:
             raise UnknownName('server fault', fault, TRANSPORT_FAULTS)
         self._answer, self.fault, self.at, self.nap_s = answer, fault, at, nap_s
         self.n_questions = 0
-        self._context = zmq.Context.instance()
+        self._context: Any = zmq.Context.instance()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self.port = self._socket.bind_to_random_port('tcp://127.0.0.1')

@@ -1,8 +1,8 @@
 """Values with numpy arrays as msgpack, byte for byte as openpi's client and servers write them.
 
 An array is a map with the byte keys ``__ndarray__``, ``data``, ``dtype`` and ``shape``; a numpy scalar one with
-``__npgeneric__``, ``data`` and ``dtype``. Arrays of objects, of structures and of complex numbers are refused. Bytes are
-checked against `WireLimits` before anything is built from them.
+``__npgeneric__``, ``data`` and ``dtype``. Arrays of objects, of structures and of complex numbers are refused. Bytes
+are checked against `WireLimits` before anything is built from them.
 """
 
 from __future__ import annotations

@@ -36,8 +36,11 @@ def _to_map(value: Any) -> object:
     check_sendable(value)
     if isinstance(value, np.generic):
         return value.item()
-    numbers = memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
-    return {'__ndarray_class__': True, 'as_npy': b''.join((_npy_header(value.dtype.str, value.shape), numbers))}
+    numbers: Any = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    return {
+        '__ndarray_class__': True,
+        'as_npy': b''.join((_npy_header(value.dtype.str, value.shape), memoryview(numbers))),
+    }
 
 
 @lru_cache(maxsize=128)

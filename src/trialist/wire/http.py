@@ -44,7 +44,7 @@ class HttpLink:
     def request(
         self, method: str, path: str, *, timeout_s: float, body: bytes | None = None, content_type: str = ''
     ) -> HttpAnswer:
-        """One exchange. RigError if nothing could be asked or the connection broke, NoAnswer if nothing came in time."""
+        """One exchange. RigError if the question or the answer got lost on the way, NoAnswer if none came in time."""
         deadline = Deadline.after(timeout_s)
         where = f'{self.url}{path}'
         try:

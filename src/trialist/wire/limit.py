@@ -75,7 +75,7 @@ def check_msgpack(data: bytes, limits: WireLimits = LIMITS) -> None:
         else:
             length = first & _SMALL_MASK[kind] if size == 1 and kind in _SMALL_MASK else _length(data, at, size, kind)
             at += size
-            if kind == _LIST or kind == _MAP:
+            if kind in (_LIST, _MAP):
                 children = length * (1 + (kind == _MAP))
                 _check_container(n_values + children, len(open_counts), limits)
                 open_counts.append(children)

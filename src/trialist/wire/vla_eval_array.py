@@ -1,7 +1,8 @@
 """Arrays and images inside msgpack as vla-eval writes them: maps with string keys.
 
-An array is ``{__ndarray__: true, data, dtype, shape}`` of kinds b, i, u, f. An image is ``{__image__: true, format, data,
-shape}`` with the format ``raw``, ``png`` or ``jpeg``; all three are read, and PNG is written unless told otherwise.
+An array is ``{__ndarray__: true, data, dtype, shape}`` of kinds b, i, u, f. An image is ``{__image__: true, format,
+data, shape}`` with the format ``raw``, ``png`` or ``jpeg``; all three are read, PNG is written unless told
+otherwise.
 """
 
 from __future__ import annotations
