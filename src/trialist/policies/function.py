@@ -51,7 +51,8 @@ class FunctionEndpoint:
         self._target = target
         if inspect.isclass(found) and '__call__' not in dir(found):
             raise InputError(f'function {target}: its instances have no __call__')
-        self._function: ActFunction = found() if inspect.isclass(found) else found
+        made: Any = found() if inspect.isclass(found) else found
+        self._function: ActFunction = made
 
     def connect(self) -> None:
         """Nothing to wait for."""
