@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_table, print_tables
+from trialist.cli.output import FormatOption, print_table, print_tables, show_waiting
 
 if TYPE_CHECKING:
     from trialist.policies.offered import WireNames
@@ -152,17 +152,13 @@ def _opened(trial: Path, name: str) -> tuple[TrialPlan, Host, Policy]:
     host = open_host(plan.host)
     policy = None
     try:
-        with shown_waiting(_show_waiting):
+        with shown_waiting(show_waiting):
             policy = open_policy(plan.policies[name])
             check_policy_fits(plan, host, policy, name=name, shown=name)
     except BaseException:
         _let_go(policy, host)
         raise
     return plan, host, policy
-
-
-def _show_waiting(what: str, waited_s: float, limit_s: float) -> None:
-    typer.echo(f'waiting for {what}: {waited_s:.0f} of {limit_s:.0f} s', err=True)
 
 
 def _let_go(policy: Policy | None, host: Host | None) -> None:
