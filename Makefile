@@ -20,9 +20,9 @@ check: $(STAMP)
 	$(BIN)/lint-imports
 
 # Against programs whose environments take gigabytes, such as LeRobot with torch.
-test-peers: $(STAMP)
+test-peers: $(STAMP) peers
 	@$(BIN)/python tools/peer_environments.py lerobot > /dev/null
-	$(BIN)/python -m pytest -m peers
+	TRIALIST_ENVIRONMENTS=$${TRIALIST_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m peers
 
 study: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study

@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # openpi-client 0.1.2 imports typing_extensions and does not ask for it.
 PEERS = {
     'openpi': ('openpi-client==0.1.2', 'typing-extensions==4.15.0'),
-    'vla-eval': ('vla-eval==0.8.0', 'pillow==12.0.0'),
+    'openvla': ('json-numpy==2.1.1', 'requests==2.34.2'),
+    'vla-eval': ('vla-eval==0.8.0', 'pillow==13.0.0'),
     'lerobot': (
         'torch==2.13.0', 'torchvision==0.28.0', 'datasets==4.1.1', 'huggingface-hub==0.35.3', 'av==15.1.0',
         'pandas==2.3.3', 'pillow==12.0.0', 'packaging==25.0', 'setuptools==80.9.0', 'draccus==0.10.0', 'einops==0.8.2',

@@ -6,6 +6,10 @@
     │   └── UnknownName                no such policy, task, host, figure, benchmark, ...; names the near one
     ├── StoreError                     a store is damaged, foreign, or from another version
     ├── RigError                       the rig, the network or an endpoint broke; the policy was not tested
+    ├── PolicyError                    a policy behind a wire got the question, and did not do its part
+    │   ├── AnswerError (ValueError)   it answered, and the answer is not one
+    │   ├── NoAnswer (TimeoutError)    it did not answer in time, though the connection held
+    │   └── RemoteError (RuntimeError) it said itself that it failed
     ├── NotEstimable (ArithmeticError) the data are fine, and can't answer the question asked
     └── SetupError                     something has to be installed or configured first
 
@@ -50,6 +54,22 @@ class StoreError(TrialistError):
 
 class RigError(TrialistError):
     """The rig, the network or an endpoint broke; the policy was not tested."""
+
+
+class PolicyError(TrialistError):
+    """A policy behind a wire got the question, and did not do its part."""
+
+
+class AnswerError(PolicyError, ValueError):
+    """A policy answered, and the answer is not one: undecodable, oversized, or not what the wire promises."""
+
+
+class NoAnswer(PolicyError, TimeoutError):  # noqa: N818 - reads as the fact it states
+    """A policy got the question and did not answer in time, though the connection held."""
+
+
+class RemoteError(PolicyError, RuntimeError):
+    """A policy's server said itself that it failed."""
 
 
 class NotEstimable(TrialistError, ArithmeticError):  # noqa: N818 - reads as the fact it states

@@ -1,4 +1,4 @@
-"""The isolated environment of openpi's own client, made when first needed."""
+"""The isolated environments of outside clients and servers, made when first needed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,30 @@ import pytest
 TOOL = Path(__file__).resolve().parents[2] / 'tools' / 'peer_environments.py'
 
 
-@pytest.fixture(scope='session')
-def openpi_python() -> Path:
-    """The interpreter that has openpi-client; without a package index the test skips, and fails under CI=true."""
+def peer_python(name: str) -> Path:
+    """The interpreter of a peer; without a package index the test skips, and fails under CI=true."""
     spec = importlib.util.spec_from_file_location('peer_environments', TOOL)
     assert spec is not None
     assert spec.loader is not None
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     try:
-        python: Path = tool.make_peer('openpi')
+        python: Path = tool.make_peer(name)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired, OSError) as error:
-        message = f'openpi-client could not be installed into its own environment: {error}'
+        message = f'{name} could not be installed into its own environment: {error}'
         if os.environ.get('CI') == 'true':
             pytest.fail(message)
         pytest.skip(message)
     return python
+
+
+@pytest.fixture(scope='session')
+def openpi_python() -> Path:
+    """The interpreter that has openpi-client."""
+    return peer_python('openpi')
+
+
+@pytest.fixture(scope='session')
+def vla_eval_python() -> Path:
+    """The interpreter that has vla-eval."""
+    return peer_python('vla-eval')

@@ -180,9 +180,25 @@ def test_a_policy_that_has_to_be_fitted_is_told_the_shapes_of_the_dataset() -> N
 
 
 OPENPI: dict[str, Any] = {
-    'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'base', 'gripper': 'open_is_one'},
-    'chunk_length': 4, 'images': {'observation/image': 'image'}, 'state': {'observation/state': [0, 3]},
-}  # fmt: skip
+    'observation': {'images': {'observation/image': 'image'}, 'state': {'observation/state': [0, 3]}},
+    'action': {
+        'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'base', 'gripper': 'open_is_one'},
+        'chunk_length': 4,
+    },
+}
+
+
+def test_an_answer_that_a_wire_refuses_is_the_policys_and_not_the_rigs(tmp_path: Path) -> None:
+    dataset = open_dataset(make_lerobot(tmp_path / 'data', 'v2.1', episodes=2))
+    sample = next(iter(make_split(dataset, test_share=0.5).test_episodes(dataset)))
+    with OpenPiServer(lambda question: {'actions': np.full((4, 4), np.nan)}) as server:
+        entry = PolicyEntry(use='openpi', options={**OPENPI, 'url': server.url})
+        predictor = open_offline(entry, name='p', sample=sample)
+        predictor.start('e', 'go')
+        found = predictor.predict(sample.observation(0), 'go')
+        predictor.close()
+    assert isinstance(found, Invalid)
+    assert found.reason.value == 'not_finite'
 
 
 def test_a_served_policy_is_scored_offline_through_its_plan(tmp_path: Path) -> None:
@@ -207,6 +223,7 @@ def test_a_served_policy_is_scored_offline_through_its_plan(tmp_path: Path) -> N
             predictor, statistics = prepare(dataset, split, spec)
             done = run_actions(dataset, predictor, tmp_path / f's{horizon}', split=split, statistics=statistics)
             assert (done.evaluated, done.faults, done.invalid) == (2, 0, 0)
+            predictor.close()  # type: ignore[attr-defined]
     (by_step,), (by_chunk,) = (read_runs(tmp_path / f's{horizon}') for horizon in (1, 4))
     assert by_step.model == by_chunk.model == 'mine'
     n_steps = sum(e.n_steps for e in by_step.episodes)
@@ -235,4 +252,5 @@ def test_a_server_that_hangs_up_is_a_counted_fault(tmp_path: Path) -> None:
         entry = PolicyEntry(use='openpi', options={**OPENPI, 'url': server.url})
         predictor = open_offline(entry, name='p', sample=sample)
         done = run_actions(dataset, predictor, tmp_path / 's', split=split, statistics=statistics)
+        predictor.close()
     assert (done.evaluated, done.faults) == (0, 1)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trialist.errors import InputError
-from trialist.wire import pack, read_frame, unpack, write_frame
+from trialist.wire import WireLimits, pack, read_frame, unpack, write_frame
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), st.text(), st.binary()
@@ -47,7 +47,7 @@ def test_numpy_scalars_come_back() -> None:
 
 @pytest.mark.parametrize('array', [np.array([object()]), np.array([1j]), np.zeros(2, dtype=[('a', 'f4')])])
 def test_arrays_of_anything_but_plain_values_are_refused(array: np.ndarray) -> None:
-    with pytest.raises(InputError, match='can not be sent'):
+    with pytest.raises(InputError, match='cannot be sent'):
         pack(array)
 
 
@@ -104,4 +104,4 @@ def test_a_damaged_frame_is_named(damage: Any, message: str) -> None:
 
 def test_a_message_over_the_limit_is_refused() -> None:
     with pytest.raises(InputError, match='more than the 8 allowed'):
-        unpack(pack('x' * 100), max_bytes=8)
+        unpack(pack('x' * 100), limits=WireLimits(max_bytes=8))

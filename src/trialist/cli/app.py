@@ -23,6 +23,8 @@ VERBS: dict[str, tuple[str, str]] = {
     'run': ('trialist.cli.run:run', 'Run a trial, or go on with it.'),
     'watch': ('trialist.cli.watch:watch', 'Say when a running trial may stop.'),
     'close': ('trialist.cli.close:close', 'Unblind a trial, once.'),
+    'policies': ('trialist.cli.policies:policies_app', 'Look at policies, check them, serve them.'),
+    'env': ('trialist.cli.env:env_app', 'Make and check isolated environments.'),
     'import': ('trialist.cli.importing:import_source', 'Import rollouts, whoever wrote them.'),
     'export': ('trialist.cli.exporting:export', 'Write a store in another format.'),
     'store': ('trialist.cli.store:store_app', 'Look at a store, check it, correct it.'),

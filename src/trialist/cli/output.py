@@ -70,3 +70,8 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def show_waiting(what: str, waited_s: float, limit_s: float) -> None:
+    """Say on stderr how long a server has been waited for."""
+    typer.echo(f'waiting for {what}: {waited_s:.0f} of {limit_s:.0f} s', err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_tables
+from trialist.cli.output import FormatOption, print_tables, show_waiting
 
 if TYPE_CHECKING:
     from trialist.run import TrialPlan
@@ -113,12 +113,14 @@ def _duration(seconds: float) -> str:
 def _check(declared: TrialPlan) -> None:
     from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
     from trialist.run.seam import ClosableHost, ClosablePolicy
+    from trialist.wire.link import shown_waiting
 
     host = open_host(declared.host)
     check_host_fits(declared, host)
     for name, entry in declared.policies.items():
         policy = open_policy(entry)
-        check_policy_fits(declared, host, policy, name=name, shown=name)
+        with shown_waiting(show_waiting):
+            check_policy_fits(declared, host, policy, name=name, shown=name)
         if isinstance(policy, ClosablePolicy):
             policy.close()
     if isinstance(host, ClosableHost):

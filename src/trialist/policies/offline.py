@@ -16,7 +16,7 @@ import numpy as np
 from trialist.actions.prediction import Invalid, InvalidReason, Prediction
 from trialist.actions.predictor import PredictorContext
 from trialist.actions.view import eight_bit, state_vector
-from trialist.errors import InputError, RigError, TrialistError, UnknownName
+from trialist.errors import AnswerError, InputError, RigError, TrialistError, UnknownName
 from trialist.formats.dataset import Observation as Recorded
 from trialist.formats.dataset import RecordedEpisode
 from trialist.formats.space import FloatArray
@@ -107,6 +107,10 @@ class OfflinePolicy:
         for attempt in range(RETRIES + 1):
             try:
                 return self._answer(observation)
+            except AnswerError as error:  # the wire looked at the answer, and it is none
+                told = str(error)
+                reason = InvalidReason.NOT_FINITE if 'not finite' in told else InvalidReason.WRONG_SIZE
+                return [Invalid(reason, told[:200])]
             except TrialistError as error:
                 # What is asked wrongly, or not set up, stays wrong when it is asked again.
                 if not isinstance(error, RigError) or attempt == RETRIES:

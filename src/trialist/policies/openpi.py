@@ -7,206 +7,160 @@ frame instead of bytes is the server's traceback, after which it hangs up.
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from trialist.errors import AnswerError, RemoteError, RigError
+from trialist.policies.endpoint import (
+    MAX_TOLD,
+    Patience,
+    Reply,
+    action_array,
+    decoded,
+    key_from,
+    map_answer,
+    seconds_told,
+)
+from trialist.policies.mapping import ActionEntry, read_mapping
+from trialist.policies.observe import Question
+from trialist.policies.served import ServedPolicy
+from trialist.run import Setup
+from trialist.wire import LIMITS, WireLimits, pack, unpack
+from trialist.wire.link import Deadline, keep_trying
+from trialist.wire.websocket import WebSocketLink, check_url
 
-from trialist.errors import InputError, SetupError
-from trialist.run import ActionConvention, Chunk, Observation, PolicySpec, Session, Setup
-from trialist.wire import pack, unpack
 
-RETRY_S = 0.2
-
-
-class OpenPiPolicy:
+class OpenPiPolicy(ServedPolicy):
     """An openpi server as a policy.
 
-    url: such as ``ws://gpu-box:8000``. convention: the fields of ActionConvention. images: key on the wire -> camera of
-    the host. state: key on the wire -> [first, last) of the host's state. prompt: the key for the instruction.
-    action_width: how many numbers of each action are the robot's; servers may pad. api_key_variable: the environment
-    variable with the server's key.
+    url: such as ``ws://gpu-box:8000``. observation and action: the mapping (see `trialist.policies.mapping`), over that
+    of `preset`. actions_key: where the actions are in the answer. api_key_variable: the environment variable with the
+    server's key.
     """
 
     def __init__(
         self,
         *,
         url: str,
-        convention: Mapping[str, Any],
-        chunk_length: int,
-        images: Mapping[str, str] | None = None,
-        state: Mapping[str, Sequence[int]] | None = None,
-        prompt: str = 'prompt',
-        actions: str = 'actions',
-        action_width: int | None = None,
-        control_rate_hz: float | None = None,
-        state_width: int | None = None,
-        state_layout: Sequence[str] = (),
+        preset: str = '',
+        observation: Mapping[str, Any] | None = None,
+        action: Mapping[str, Any] | None = None,
         name: str = 'openpi',
         connect_timeout_s: float = 30.0,
-        answer_timeout_s: float = 60.0,
+        answer_timeout_s: float = 30.0,
         api_key_variable: str = '',
+        actions_key: str = 'actions',
+        max_message_bytes: int = LIMITS.max_bytes,
     ) -> None:
-        if not url.startswith(('ws://', 'wss://')):
-            raise InputError(f'url is {url!r}, wanted ws://HOST:PORT or wss://...')
-        self._images, self._prompt, self._actions = dict(images or {}), prompt, actions
-        self._state = {key: _span(key, span) for key, span in (state or {}).items()}
-        self._spec = PolicySpec(
-            name=name,
-            action=ActionConvention(**convention),
-            chunk_length=chunk_length,
-            control_rate_hz=control_rate_hz,
-            state_width=state_width,
-            state_layout=tuple(state_layout),
-            images=dict.fromkeys(self._images.values()),
+        endpoint = OpenPiEndpoint(
+            url,
+            patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
+            key_variable=api_key_variable,
+            actions_key=actions_key,
+            limits=WireLimits(max_bytes=max_message_bytes),
         )
-        self._width = self._spec.action.width if action_width is None else action_width
-        if self._width != self._spec.action.width:
-            raise InputError(f'action_width is {action_width}, the convention has {self._spec.action.width} numbers')
-        self._wire = OpenPiConnection(
-            url, connect_timeout_s=connect_timeout_s, answer_timeout_s=answer_timeout_s, key_variable=api_key_variable
-        )
-        self._wire.connect()
-
-    @property
-    def spec(self) -> PolicySpec:
-        return self._spec
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """What the server said of itself when it was connected."""
-        return self._wire.metadata
-
-    def start(self, setup: Setup, *, seed: int) -> Session:
-        self._wire.connect()
-        return _OpenPiSession(self, setup.instruction)
-
-    def question(self, observation: Observation, instruction: str) -> dict[str, Any]:
-        """The observation as the server wants it."""
-        asked: dict[str, Any] = {key: observation.images[camera] for key, camera in self._images.items()}
-        asked.update({key: observation.state[span] for key, span in self._state.items()})
-        if self._prompt:
-            asked[self._prompt] = instruction
-        return asked
-
-    def ask(self, question: Mapping[str, Any]) -> Chunk:
-        answer = self._wire.infer(question)
-        if self._actions not in answer:
-            raise InputError(f'the server answered without {self._actions!r}; it gave {", ".join(map(str, answer))}')
-        actions: NDArray[Any] = np.asarray(answer[self._actions])
-        if actions.ndim == 2 and actions.shape[1] > self._width:
-            actions = actions[:, : self._width]
-        timing = answer.get('server_timing') or answer.get('policy_timing') or {}
-        thought_ms = timing.get('infer_ms') if isinstance(timing, Mapping) else None
-        return Chunk(actions, None if thought_ms is None else float(thought_ms) / 1000.0)
-
-    def close(self) -> None:
-        self._wire.close()
+        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
 
 
-class _OpenPiSession:
-    def __init__(self, policy: OpenPiPolicy, instruction: str) -> None:
-        self._policy, self._instruction = policy, instruction
-
-    def act(self, observation: Observation) -> Chunk:
-        return self._policy.ask(self._policy.question(observation, self._instruction))
-
-
-class OpenPiConnection:
+class OpenPiEndpoint:
     """One connection, in lock-step: made when first needed, and made anew after the server hung up."""
 
-    def __init__(self, url: str, *, connect_timeout_s: float, answer_timeout_s: float, key_variable: str = '') -> None:
-        self._url, self._connect_timeout_s, self._answer_timeout_s = url, connect_timeout_s, answer_timeout_s
-        self._headers: dict[str, str] | None = None
-        if key_variable:
-            if key_variable not in os.environ:
-                raise SetupError(f'the environment variable {key_variable}, which holds the key of {url}, is not set')
-            self._headers = {'Authorization': f'Api-Key {os.environ[key_variable]}'}
-        self._opened: Any = None  # the context that `connect` gives, entered
-        self._socket: Any = None
-        self._metadata: Mapping[str, Any] = {}
+    kind = 'openpi'
 
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        self.connect()
-        return self._metadata
+    def __init__(
+        self,
+        url: str,
+        *,
+        patience: Patience,
+        key_variable: str = '',
+        actions_key: str = 'actions',
+        limits: WireLimits = LIMITS,
+    ) -> None:
+        check_url(url)
+        self.url, self._patience, self._limits, self._actions_key = url, patience, limits, actions_key
+        self._headers: dict[str, str] = {}
+        if key_variable:
+            self._headers['Authorization'] = f'Api-Key {key_from(key_variable, what=url)}'
+        self._link: WebSocketLink | None = None
+        self._metadata: Mapping[Any, Any] = {}
 
     def connect(self) -> None:
-        """Connect if there is no connection, trying until the time is up: servers take long to load."""
-        if self._socket is not None:
-            return
-        client, exceptions = _websockets()
-        deadline = time.monotonic() + self._connect_timeout_s
-        while True:
-            try:
-                opening = client.connect(
-                    self._url,
-                    compression=None,
-                    max_size=None,
-                    additional_headers=self._headers,
-                    proxy=None,
-                    ping_interval=None,  # a server that thinks does not answer pings
-                )
-                self._socket = opening.__enter__()
-                self._opened = opening
-                break
-            except (OSError, exceptions.InvalidHandshake) as error:
-                if time.monotonic() > deadline:
-                    raise SetupError(f'{self._url}: no openpi server answered ({error}); is it running?') from error
-                time.sleep(RETRY_S)
-        metadata = self._receive(self._connect_timeout_s)
-        if not isinstance(metadata, Mapping):
-            raise InputError(f'{self._url}: the first frame is a {type(metadata).__name__}, wanted a map of metadata')
-        self._metadata = metadata
+        if self._link is None:
+            self._link = keep_trying(
+                self._open, what=f'{self.url}: the {self.kind} server', timeout_s=self._patience.connect_s
+            )
 
-    def infer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One question, one answer."""
+    def _open(self, deadline: Deadline) -> WebSocketLink:
+        link = WebSocketLink(self.url, deadline=deadline, headers=self._headers, limits=self._limits)
+        try:
+            first = link.receive(timeout_s=deadline.left_s())
+            self._metadata = map_answer(f'{self.url}: first frame', self._decode(first))
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def facts(self) -> Mapping[str, object]:
         self.connect()
-        _, exceptions = _websockets()
-        try:
-            self._socket.send(pack(question))
-        except exceptions.ConnectionClosed as error:
-            self.close()
-            raise ConnectionError(f'{self._url}: the server hung up ({error})') from error
-        answer = self._receive(self._answer_timeout_s)
-        if not isinstance(answer, Mapping):
-            raise InputError(f'{self._url}: the answer is a {type(answer).__name__}, wanted a map')
-        return answer
+        return {str(key): value for key, value in self._metadata.items()}
 
-    def _receive(self, timeout_s: float) -> Any:
-        _, exceptions = _websockets()
+    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
+        return ()  # the wire says nothing of keys and shapes
+
+    def begin(self, setup: Setup, *, seed: int) -> None:
+        self._renew()
+
+    def end(self) -> None:
+        """The wire has no word for it."""
+
+    def _renew(self) -> WebSocketLink:
+        """The connection; made anew if the server left since the last question."""
+        if self._link is not None:
+            try:
+                self._link.is_stale()
+            except RigError:
+                self.close()
+        self.connect()
+        if self._link is None:
+            raise RuntimeError('connect() left no connection')
+        return self._link
+
+    def ask(self, question: Question) -> Reply:
+        answer = map_answer(self.url, self._exchange(question))
+        if self._actions_key not in answer:
+            given = ', '.join(map(str, answer))[:200]
+            raise AnswerError(f'{self.url}: the server answered without {self._actions_key!r}; it gave {given}')
+        timing = answer.get('server_timing') or answer.get('policy_timing') or {}
+        thought_ms = timing.get('infer_ms') if isinstance(timing, Mapping) else None
+        return Reply(action_array(self.url, answer[self._actions_key]), seconds_told(self.url, thought_ms))
+
+    def _exchange(self, question: Mapping[str, Any]) -> Any:
+        frame = self._swap(pack(question))
         try:
-            frame = self._socket.recv(timeout=timeout_s)
-        except TimeoutError as error:
-            self.close()  # an answer that comes later would be taken for the next one's
-            raise TimeoutError(f'{self._url}: no answer within {timeout_s:g} s') from error
-        except exceptions.ConnectionClosed as error:
+            return self._decode(frame)
+        except BaseException:
             self.close()
-            raise ConnectionError(f'{self._url}: the server hung up ({error})') from error
+            raise
+
+    def _swap(self, question: bytes) -> bytes | str:
+        """Send and receive; after any fault the connection is dropped, so that no late answer is taken for another."""
+        self.connect()
+        link = self._link
+        if link is None:
+            raise RuntimeError('connect() left no connection')
+        try:
+            link.send(question, timeout_s=self._patience.answer_s)
+            return link.receive(timeout_s=self._patience.answer_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def _decode(self, frame: bytes | str) -> Any:
         if isinstance(frame, str):
-            self.close()
-            raise RuntimeError(f'{self._url}: the server failed:\n{frame}')
-        return unpack(frame)
+            raise RemoteError(f'{self.url}: the server failed:\n{frame[:MAX_TOLD]}')
+        return decoded(self.url, lambda: unpack(frame, limits=self._limits))
 
     def close(self) -> None:
-        opened, self._opened, self._socket = self._opened, None, None
-        if opened is not None:
-            opened.__exit__(None, None, None)
-
-
-def _span(key: str, span: Sequence[int]) -> slice:
-    if len(span) != 2 or not 0 <= span[0] < span[1]:
-        raise InputError(f'state {key!r} is {list(span)}, wanted [first, last) of the state vector')
-    return slice(span[0], span[1])
-
-
-def _websockets() -> tuple[Any, Any]:
-    try:
-        import websockets.exceptions
-        import websockets.sync.client
-    except ModuleNotFoundError as error:
-        raise SetupError("websockets is not installed; pip install 'trialist[wire]'") from error
-    return websockets.sync.client, websockets.exceptions
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()

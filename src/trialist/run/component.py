@@ -11,7 +11,7 @@ from trialist.run.condition import AppliedCondition, draw_entry
 from trialist.run.convention import Target, check_conventions
 from trialist.run.limit import Limiter
 from trialist.run.plan import Clock, ConditionEntry, HostEntry, LatencyMode, PolicyEntry, TrialPlan
-from trialist.run.seam import Action, HoldingHost, Host, Policy, Setup
+from trialist.run.seam import Action, FittedPolicy, HoldingHost, Host, Policy, Setup
 
 HOSTS = Catalog(
     'host',
@@ -24,11 +24,19 @@ HOSTS = Catalog(
 POLICIES = Catalog(
     'policy',
     {
+        'function': 'trialist.policies.function:FunctionPolicy',
+        'groot': 'trialist.policies.groot:GrootPolicy',
+        'lerobot': 'trialist.policies.lerobot:LeRobotPolicy',
         'openpi': 'trialist.policies.openpi:OpenPiPolicy',
+        'openvla': 'trialist.policies.openvla:OpenVlaPolicy',
+        'positronic': 'trialist.policies.positronic:PositronicPolicy',
         'replay': 'trialist.policies.replay:ReplayPolicy',
+        'roboarena': 'trialist.policies.roboarena:RoboArenaPolicy',
         'scripted': 'trialist.cell.scripted:ScriptedPolicy',
         'seek': 'trialist.testing.policy:SeekPolicy',
         'sighted': 'trialist.cell.sighted:SightedPolicy',
+        'vla-eval': 'trialist.policies.vla_eval:VlaEvalPolicy',
+        'vlm': 'trialist.policies.vlm:VlmPolicy',
     },
     'trialist.policies',
 )
@@ -92,6 +100,8 @@ def check_condition_fits(entry: ConditionEntry, host: Host) -> AppliedCondition:
 
 def check_policy_fits(plan: TrialPlan, host: Host, policy: Policy, *, name: str, shown: str) -> None:
     """Raise InputError, naming both sides, if a policy and the host do not fit; `shown` is the name to say."""
+    if isinstance(policy, FittedPolicy):
+        policy.fit(host.spec)
     check_conventions(host.spec, policy.spec, policy_name=shown)
     execute = plan.policies[name].execute
     if execute is not None and execute > policy.spec.chunk_length:

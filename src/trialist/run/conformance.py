@@ -22,6 +22,7 @@ from trialist.run.loop import Order, Rollout, idle_action, run_episode
 from trialist.run.plan import RecordingOptions
 from trialist.run.seam import (
     Action,
+    FittedPolicy,
     HoldingHost,
     Host,
     MeasuredHost,
@@ -169,6 +170,8 @@ def check_policy(
     """
     if not isinstance(policy, Policy):
         raise InputError(f'{type(policy).__name__} has not both of spec and start')
+    if isinstance(policy, FittedPolicy):
+        policy.fit(host.spec)
     check_conventions(host.spec, policy.spec)
     first = _try_policy(policy, host, task=task, seed=seed, steps=steps, limit_s=limit_s, deadline_s=deadline_s)
     if deterministic:

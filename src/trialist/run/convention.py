@@ -151,10 +151,14 @@ class PolicySpec:
     state_width: int | None = None
     state_layout: tuple[str, ...] = ()  # empty: it does not say
     images: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
+    execute: int | None = None  # actions of a chunk that are taken before it is asked again, unless the plan says
+    is_remote: bool = False  # behind a wire: what each answer took is recorded, whether or not it is charged
 
     def __post_init__(self) -> None:
         if self.chunk_length < 1:
             raise InputError(f'policy {self.name}: chunk_length is {self.chunk_length}, wanted >= 1')
+        if self.execute is not None and not 1 <= self.execute <= self.chunk_length:
+            raise InputError(f'policy {self.name}: execute is {self.execute}, wanted 1 to {self.chunk_length}')
 
 
 def check_conventions(host: HostSpec, policy: PolicySpec, *, policy_name: str | None = None) -> None:

@@ -8,6 +8,7 @@ import traceback
 from dataclasses import dataclass
 
 from trialist.episodes import Outcome
+from trialist.errors import AnswerError, NoAnswer, RigError
 from trialist.run.plan import FaultOptions, FaultOutcome
 
 
@@ -17,12 +18,15 @@ class FaultKind(enum.StrEnum):
     HOST_ANSWER = 'host answer'  # an observation that is not what the host declared, or that changed afterwards
     POLICY_CRASH = 'policy crash'
     POLICY_HANG = 'policy hang'
+    POLICY_SILENT = 'policy silent'  # behind a wire that held, no answer in time
+    POLICY_ENDPOINT = 'policy endpoint'  # the way to it broke: it was not tested
     POLICY_LATE = 'policy late'
     POLICY_ANSWER = 'policy answer'  # actions that are not finite, or not of the declared shape
     WORKER_DEATH = 'worker death'  # the process went away: out of memory, a segmentation fault, a kill
 
     @property
     def is_the_policys(self) -> bool:
+        """Whether it arose on the policy's side of the loop, so that its text could name the policy."""
         return self.value.startswith('policy')
 
 
@@ -43,6 +47,7 @@ class Fault:
         rules = {
             FaultKind.POLICY_CRASH: options.policy_crash,
             FaultKind.POLICY_HANG: options.policy_hang,
+            FaultKind.POLICY_SILENT: options.policy_hang,
             FaultKind.POLICY_LATE: options.policy_late,
             FaultKind.POLICY_ANSWER: options.policy_answer,
         }
@@ -66,3 +71,25 @@ def crash(kind: FaultKind, error: BaseException, *, step: int) -> EpisodeStop:
     if not kind.is_the_policys:
         summary = f'{type(error).__name__} at step {step}: {error}'
     return EpisodeStop(Fault(kind, summary, ''.join(traceback.format_exception(error))))
+
+
+def policy_fault(error: BaseException, *, step: int) -> EpisodeStop:
+    """The stop for an exception out of a policy, told apart by whether the policy had its chance.
+
+    A question or answer lost on the way is the rig's; silence on a connection that held, an answer that is none, and an
+    error that the policy reports are its own.
+    """
+    kinds = {
+        RigError: FaultKind.POLICY_ENDPOINT,
+        NoAnswer: FaultKind.POLICY_SILENT,
+        AnswerError: FaultKind.POLICY_ANSWER,
+    }
+    kind = next((k for cls, k in kinds.items() if isinstance(error, cls)), FaultKind.POLICY_CRASH)
+    if kind is FaultKind.POLICY_CRASH:
+        return crash(kind, error, step=step)
+    told = {
+        FaultKind.POLICY_ENDPOINT: 'the connection failed',
+        FaultKind.POLICY_SILENT: 'no answer in time',
+        FaultKind.POLICY_ANSWER: 'an answer that is none',
+    }
+    return EpisodeStop(Fault(kind, f'{told[kind]} at step {step}', ''.join(traceback.format_exception(error))))

@@ -21,7 +21,7 @@ from trialist.errors import InputError
 from trialist.run.asking import Answer, Asker, ask_now
 from trialist.run.condition import AppliedCondition
 from trialist.run.convention import Target
-from trialist.run.fault import EpisodeStop, Fault, FaultKind, crash
+from trialist.run.fault import EpisodeStop, Fault, FaultKind, crash, policy_fault
 from trialist.run.latency import NO_DELAY, Delay, charged_delay
 from trialist.run.limit import Limiter
 from trialist.run.phase import NoBoard, Phase, PhaseBoard
@@ -108,8 +108,10 @@ class ControlLoop:
         self._holding = host if isinstance(host, HoldingHost) else None
         self._dt_s = 1.0 / self._spec.control_rate_hz
         self._most_steps = most_steps(order.time_cap_s, self._spec.control_rate_hz)
-        self._execute = min(order.execute or policy.spec.chunk_length, policy.spec.chunk_length)
-        self._chunk_shape = (policy.spec.chunk_length, self._spec.action.width)
+        chunk_length = policy.spec.chunk_length
+        self._execute = min(order.execute or policy.spec.execute or chunk_length, chunk_length)
+        self._is_remote = policy.spec.is_remote
+        self._chunk_shape = (chunk_length, self._spec.action.width)
         self._is_wall = order.loop.clock is Clock.WALL
         self._rng = np.random.default_rng(order.policy_seed)
         self._session: Session | None = None
@@ -150,7 +152,7 @@ class ControlLoop:
         try:
             self._session = self._policy.start(setup, seed=self._order.policy_seed)
         except Exception as error:
-            raise crash(FaultKind.POLICY_CRASH, error, step=0) from error
+            raise policy_fault(error, step=0) from error
         self._outcome = self._call_host(host.outcome)
         self.is_open = self._outcome is None and self._most_steps > 0
         if self._is_wall:
@@ -203,7 +205,14 @@ class ControlLoop:
                 if not self.is_open:
                     break
                 self._advance(self._waiting_action(), raw=None, delay=None)
-        return actions, delay
+        return actions, delay or (self._taken(answer) if self._is_remote else None)
+
+    def _taken(self, answer: Answer) -> Delay:
+        """What an answer took, for the record alone."""
+        inference_s = answer.chunk.inference_s if answer.chunk is not None else None
+        return charged_delay(
+            MEASURED, elapsed_s=answer.elapsed_s, inference_s=inference_s, transport_s=None, rng=self._rng
+        )
 
     def _ask_in_background(self) -> tuple[FloatArray, Delay | None]:
         """Wall clock: control goes on at its rate until the answer is there (and its injected delay is over)."""
@@ -242,7 +251,7 @@ class ControlLoop:
     def _accept(self, answer: Answer) -> tuple[FloatArray, Delay | None]:
         """The actions of an answer, if they are what the policy declared, and what they cost."""
         if answer.error is not None:
-            raise crash(FaultKind.POLICY_CRASH, answer.error, step=self.n_steps) from answer.error
+            raise policy_fault(answer.error, step=self.n_steps) from answer.error
         limit_s = self._order.loop.deadline_s
         if limit_s is not None and answer.elapsed_s > limit_s:
             summary = f'an answer at step {self.n_steps} took longer than the deadline of {limit_s:g} s'
@@ -374,7 +383,7 @@ class ControlLoop:
             self._spec,
             self._order.recording,
             most_steps=self._most_steps,
-            with_latency=is_charged or self._applied.is_late,
+            with_latency=is_charged or self._applied.is_late or self._is_remote,
             scene=scene,
         )
 

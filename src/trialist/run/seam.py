@@ -2,7 +2,7 @@
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
 `PreparedHost`, `InstructingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost` or `ClosableHost`;
-nothing else is ever asked of it.
+nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
 """
 
 from __future__ import annotations
@@ -159,6 +159,14 @@ class Policy(Protocol):
 
     def start(self, setup: Setup, *, seed: int) -> Session:
         """Begin an episode; `seed` is for the policy's own randomness."""
+
+
+@runtime_checkable
+class FittedPolicy(Protocol):
+    """A policy that maps between its own conventions and a host's. Fitted before conventions are compared."""
+
+    def fit(self, host: HostSpec) -> None:
+        """Bind the mapping to a host; InputError says what does not fit. Afterwards `spec` is in the host's terms."""
 
 
 @runtime_checkable

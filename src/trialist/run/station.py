@@ -12,7 +12,7 @@ from trialist.errors import InputError, RecordError, TrialistError
 from trialist.run.blinding import Blinding, blinding_of, derived_seed
 from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
 from trialist.run.condition import draw_entry, severity_of
-from trialist.run.fault import Fault, FaultKind, crash
+from trialist.run.fault import Fault, FaultKind, crash, policy_fault
 from trialist.run.fault_text import write_fault
 from trialist.run.loop import Order, Rollout, run_episode
 from trialist.run.phase import NoBoard, Phase, PhaseBoard
@@ -196,7 +196,7 @@ class Station:
         try:
             policy = self._open_policy(slot.policy)
         except Exception as error:
-            return _stillborn(crash(FaultKind.POLICY_CRASH, error, step=0).fault)
+            return _stillborn(policy_fault(error, step=0).fault)
         episode_id = self._context.planned(slot).episode_id
         order = Order(
             time_cap_s=slot.cell.time_cap_s,

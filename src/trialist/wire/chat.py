@@ -145,6 +145,16 @@ class ChatSettings:
             raise InputError(f'timeout_s is {self.timeout_s} and retries {self.retries}, wanted > 0 and >= 0')
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the key and the pictures to an address that nobody named."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
 class ChatClient:
     """Asks one model. Safe to use from several threads; the usage is counted over all of them."""
 
@@ -254,7 +264,7 @@ class ChatClient:
         asked = urllib.request.Request(url, data=request, headers=headers)
         end_s = time.monotonic() + self.settings.timeout_s
         try:
-            with urllib.request.urlopen(asked, timeout=self.settings.timeout_s) as answer:
+            with _OPENER.open(asked, timeout=self.settings.timeout_s) as answer:
                 body = _read_body(answer, end_s)
         except urllib.error.HTTPError as error:
             with error:

@@ -1,0 +1,100 @@
+"""`trialist env`: isolated environments for hosts and policies whose packages cannot live beside trialist's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trialist.cli.output import FormatOption, print_table
+
+env_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help='Make and check isolated environments.')
+EnvironmentName = Annotated[str, typer.Argument(help='A name of `env ls`, or a recipe file.', show_default=False)]
+
+
+@env_app.command('ls')
+def ls(form: FormatOption = 'text') -> None:
+    """List the environments that can be made, and those that are there.
+
+    Example: `trialist env ls`
+    """
+    from trialist.environment import environments, read_recipe, recipe_names
+    from trialist.show.table import table
+
+    there = {(found.name, found.digest): found for found in environments()}
+    rows: list[list[str | int | float | None]] = []
+    for name in recipe_names():
+        recipe = read_recipe(name)
+        found = there.pop((name, recipe.digest), None)
+        state = 'not made' if found is None else ('made' if found.is_complete else 'unfinished')
+        rows.append(
+            [
+                name,
+                state,
+                found.created_at or None if found else None,
+                str(found.folder) if found else None,
+                recipe.about,
+            ]
+        )
+    rows += [
+        [old.name, 'older' if old.is_complete else 'unfinished', old.created_at or None, str(old.folder), None]
+        for old in there.values()
+    ]
+    print_table(table('environments', ['environment', 'state', 'made at', 'folder', 'what for'], rows), form)
+
+
+@env_app.command('create')
+def create(
+    name: EnvironmentName,
+    anew: Annotated[bool, typer.Option('--anew', help='Make it again even if it is there.')] = False,
+) -> None:
+    """Make an environment, or finish one that was cut short; this downloads packages.
+
+    Example: `trialist env create lerobot`
+    """
+    from rich.console import Console
+
+    from trialist.environment.create import create_environment, repair_environment
+    from trialist.environment.recipe import read_recipe
+
+    recipe = read_recipe(name)
+    console = Console(stderr=True)
+    with console.status(f'making {name}') as status:
+        make = repair_environment if anew else create_environment
+        found = make(recipe, progress=lambda line: status.update(f'making {name}: {line}'))
+    typer.echo(f'{name} is at {found.folder}')
+
+
+@env_app.command('check')
+def check(name: EnvironmentName) -> None:
+    """Compare an environment with what it was made of, and try its imports.
+
+    Example: `trialist env check lerobot`
+    """
+    from trialist.environment.create import check_environment
+    from trialist.environment.recipe import read_recipe
+
+    found = check_environment(read_recipe(name))
+    if found.is_sound:
+        typer.echo(f'{name} is sound')
+        return
+    for problem in found.problems:
+        typer.echo(f'{name}: {problem}', err=True)
+    raise typer.Exit(1)
+
+
+@env_app.command('remove')
+def remove(name: EnvironmentName) -> None:
+    """Delete an environment and its older versions.
+
+    Example: `trialist env remove lerobot`
+    """
+    from trialist.environment import environments
+    from trialist.environment.create import remove_environment
+
+    found = [environment for environment in environments() if environment.name == name]
+    for environment in found:
+        remove_environment(environment.folder)
+        typer.echo(f'removed {environment.folder}')
+    if not found:
+        typer.echo(f'no environment named {name} is there')

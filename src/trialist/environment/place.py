@@ -1,0 +1,68 @@
+"""Where environments lie, and what is known of each."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trialist.errors import SetupError
+
+RECORD = 'trialist-environment.json'
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """An environment on disk. `packages` is what was installed when it was made, empty if it never was whole."""
+
+    name: str
+    digest: str
+    folder: Path
+    created_at: str
+    packages: Mapping[str, str]
+
+    @property
+    def python(self) -> Path:
+        return self.folder / 'bin' / 'python'
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.packages) and self.python.exists()
+
+
+def environments_folder() -> Path:
+    """The user's cache, or the folder that TRIALIST_ENVIRONMENTS names."""
+    given = os.environ.get('TRIALIST_ENVIRONMENTS')
+    if given:
+        return Path(given)
+    cache = os.environ.get('XDG_CACHE_HOME') or str(Path.home() / '.cache')
+    return Path(cache) / 'trialist' / 'environments'
+
+
+def environment_at(folder: Path) -> Environment:
+    """What lies in a folder; an unfinished one has no packages."""
+    name, _, digest = folder.name.rpartition('-')
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding='utf-8'))
+        packages = {str(k): str(v) for k, v in record['packages'].items()}
+        return Environment(name, digest, folder, str(record['created_at']), packages)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return Environment(name, digest, folder, '', {})
+
+
+def environments() -> tuple[Environment, ...]:
+    """Every environment there is, whole or not."""
+    root = environments_folder()
+    if not root.is_dir():
+        return ()
+    return tuple(environment_at(f) for f in sorted(root.iterdir()) if f.is_dir() and '-' in f.name)
+
+
+def find_environment(name: str, digest: str) -> Environment:
+    """The environment of a recipe; SetupError says how to make it."""
+    found = environment_at(environments_folder() / f'{name}-{digest}')
+    if not found.is_complete:
+        raise SetupError(f'the environment {name!r} is not there; run `trialist env create {name}`')
+    return found
