@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from trialist.episodes.edit import Edits
 from trialist.episodes.episode import Episode, Outcome
 from trialist.episodes.event import Event
-from trialist.episodes.part import PartInfo, naming_damage
+from trialist.episodes.part import PartInfo, checked_source, naming_damage
 from trialist.episodes.schema import (
     EPISODE_FIELDS,
     EPISODE_MIGRATIONS,
@@ -76,12 +76,13 @@ def select_attempts(parts: Sequence[PartInfo], edits: Edits) -> Selection:
             else:
                 kept[key] = part_number
         outcomes = {key: outcome for _, key, outcome in reversed(rows)}
-        counted = _counted(outcomes, edits)
+        counted = counted_attempt(outcomes, edits)
         excluded.update((part_number, key) for key, part_number in kept.items() if key != counted)
     return Selection(frozenset(excluded))
 
 
-def _counted(outcomes: Mapping[Key, str], edits: Edits) -> Key:
+def counted_attempt(outcomes: Mapping[Key, str], edits: Edits) -> Key:
+    """Of the attempts of one episode, given with their recorded outcomes, the one that counts."""
     keys = sorted(outcomes, key=lambda key: key[1])
     present = [key for key in keys if not edits.is_dropped(*key)] or keys
     for key in present:
@@ -163,11 +164,8 @@ def read_part_episodes(
 
 
 def _scan(part: PartInfo, *, columns: list[str] | None = None, expression: Any = None) -> ds.Scanner:
-    """A bounded-memory scanner; older schemas are read whole and filtered after migration."""
-    format_ = ds.ParquetFileFormat(
-        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-    )
-    source = ds.dataset(part.path, format=format_)
+    """A bounded-memory scanner of a part whose bytes were checked; older schemas are filtered after migration."""
+    source = ds.ParquetFileFormat().make_fragment(checked_source(part.path, part.logged))
     if part.schema_version < SCHEMA_VERSION:
         expression = None
     return source.scanner(

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trialist.episodes.unblinding import arm_codes
 from trialist.errors import InputError
 from trialist.run.plan import TrialPlan
 
-CODE_DIGITS = 4
 SHORTEST_TERM = 3
 PLAIN_WORDS = frozenset({'trialist', 'testing', 'policy', 'policies', 'model', 'models', 'src'})  # they tell nothing
 
@@ -52,7 +52,7 @@ def blinding_of(plan: TrialPlan) -> Blinding:
     key = hmac.digest(plan.as_json().encode(), b'trialist blinding', 'sha256')
     if not plan.blinding.enabled:
         return Blinding({name: name for name in plan.policies}, key, {})
-    codes = _codes(sorted(plan.policies), key)
+    codes = arm_codes(sorted(plan.policies), key)
     terms: dict[str, str] = {}
     said = {name: set(_words(plan, name)) for name in plan.policies}
     common = set.intersection(*said.values())  # what all arms share tells nobody apart
@@ -62,14 +62,6 @@ def blinding_of(plan: TrialPlan) -> Blinding:
     blinding = Blinding(codes, key, terms)
     _check_open_names(plan, blinding)
     return blinding
-
-
-def _codes(names: list[str], key: bytes) -> dict[str, str]:
-    digests = {name: hmac.digest(key, name.encode(), 'sha256').hex() for name in names}
-    digits = CODE_DIGITS
-    while len({d[:digits] for d in digests.values()}) < len(names):
-        digits += 1
-    return {name: f'arm-{digests[name][:digits]}' for name in names}
 
 
 def _words(plan: TrialPlan, name: str) -> Iterator[str]:

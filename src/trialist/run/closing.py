@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trialist.episodes import Outcome, Store, Unblinding, read_store
-from trialist.episodes.maintain import compact_store
-from trialist.episodes.unblinding import write_unblinding
+from trialist.episodes.unblinding import sign, write_unblinding
 from trialist.errors import InputError, StoreError
 from trialist.run.blinding import blinding_of
-from trialist.run.engine import trial_state
-from trialist.run.fault_text import unseal_faults
+from trialist.run.engine import sole_runner, trial_state
 from trialist.run.plan import TrialPlan
 
 
@@ -39,6 +37,13 @@ def close_trial(plan: TrialPlan, store: Path | str, *, by: str, why: str = '', e
     earlier = opened.unblindings().by_trial.get(plan.hash)
     if earlier is not None:
         raise StoreError(f'{opened.path}: this trial was closed by {earlier.by} at {earlier.at}; it closes once')
+    with sole_runner(opened.path, None):
+        _close(plan, opened, by=by, why=why, early=early)
+    return arm_counts(plan, opened)
+
+
+def _close(plan: TrialPlan, opened: Store, *, by: str, why: str, early: bool) -> None:
+    """Under the lock of the run: nobody is adding episodes. One entry of the log closes the trial, or nothing does."""
     state = trial_state(plan, opened)
     if not state.is_complete and not (early and why):
         left = state.n_total - state.n_valid - state.n_given_up
@@ -57,10 +62,7 @@ def close_trial(plan: TrialPlan, store: Path | str, *, by: str, why: str = '', e
         plan=plan.as_json(),
         key=blinding.key.hex(),
     )
-    write_unblinding(opened.path, record)
-    unseal_faults(opened.path, blinding.key)
-    compact_store(opened.path, stale_after_s=0)  # a closed trial has no readers that began before it
-    return arm_counts(plan, opened)
+    write_unblinding(opened.path, sign(record))
 
 
 def arm_counts(plan: TrialPlan, store: Store) -> list[ArmCount]:

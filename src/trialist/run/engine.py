@@ -74,7 +74,7 @@ def run_trial(
     context = Context.of(plan, operator=operator)
     slots = _chosen(trial_slots(plan), fixture=fixture, session=session)
     opened = open_trial_store(context, store)
-    with _sole_runner(opened.path, fixture) as lock_fd:
+    with sole_runner(opened.path, fixture) as lock_fd:
         if plan.hash in opened.unblindings().by_trial:
             raise StoreError(f'{opened.path}: this trial is closed; nothing can be added to it')
         if len(opened.parts()) > MANY_PARTS:
@@ -134,7 +134,7 @@ def _chosen(slots: Sequence[Slot], *, fixture: str | None, session: str | None) 
 
 
 @contextlib.contextmanager
-def _sole_runner(root: Path, fixture: str | None) -> Iterator[int]:
+def sole_runner(root: Path, fixture: str | None) -> Iterator[int]:
     """Hold the right to run: alone, or alone on one fixture. Workers inherit it, so it outlives a killed parent."""
     with (root / '.run.lock').open('w') as whole, contextlib.ExitStack() as stack:
         _lock(whole, fcntl.LOCK_EX if fixture is None else fcntl.LOCK_SH, root)
@@ -183,15 +183,23 @@ class _Run:
         self._look()
 
     def _read_done(self) -> dict[int, Attempted]:
+        """What the store has of each slot. A dropped or invalidated attempt is taken, and is no fault of the rig."""
         done: dict[int, Attempted] = {}
-        for episode in self._store.episodes(attempts='all', events=False, where={'trial_id': self._context.trial_id}):
+        edits = self._store.edits()
+        where = {'trial_id': self._context.trial_id}
+        for episode in self._store.episodes(attempts='all', dropped=True, events=False, where=where):
             slot = self._ids.get(episode.episode_id)
             if slot is None:
                 continue
             before = done.get(slot.number, Attempted(0, False))
-            is_valid = before.is_valid or episode.is_valid
-            done[slot.number] = Attempted(max(before.n_attempts, episode.attempt + 1), is_valid)
-            if episode.is_valid:
+            taken_back = edits.is_dropped(*episode.key) or edits.sets(*episode.key, 'outcome')
+            is_valid = episode.is_valid and not edits.is_dropped(*episode.key)
+            done[slot.number] = Attempted(
+                max(before.n_attempts, episode.attempt + 1),
+                before.is_valid or is_valid,
+                before.n_faults + (not episode.is_valid and not taken_back),
+            )
+            if is_valid and slot.number not in self._successes:
                 self._successes[slot.number] = episode.outcome is Outcome.SUCCESS
         return done
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 from trialist.episodes import Episode, Store
@@ -17,13 +14,12 @@ FOLDER = Path('media') / 'faults'
 Key = tuple[str, int]
 
 
-def write_fault(root: Path, key: Key, fault: Fault, *, blinding: Blinding) -> None:
-    """Keep a fault's text: the host's for everyone to read, without names; the policy's sealed while blinded."""
+def fault_file(key: Key, fault: Fault, *, blinding: Blinding) -> dict[str, bytes]:
+    """A fault's text as a file of media/: the host's for everyone to read, without names; the policy's sealed."""
     name = _name(key)
     if blinding.terms and fault.kind.is_the_policys:
-        _write(root / FOLDER / f'{name}.sealed', blinding.seal(fault.text, nonce=name))
-    else:
-        _write(root / FOLDER / f'{name}.txt', blinding.scrub(fault.text))
+        return {f'faults/{name}.sealed': blinding.seal(fault.text, nonce=name).encode()}
+    return {f'faults/{name}.txt': blinding.scrub(fault.text).encode('utf-8', 'backslashreplace')}
 
 
 def read_fault(store: Store, episode: Episode, *, plan: TrialPlan | None = None) -> str | None:
@@ -47,26 +43,5 @@ def read_fault(store: Store, episode: Episode, *, plan: TrialPlan | None = None)
     return unseal(key, sealed.read_text(encoding='utf-8'), nonce=name)
 
 
-def unseal_faults(root: Path, key: bytes) -> int:
-    """Write every sealed text out in the open; how many there were."""
-    count = 0
-    for sealed in _sealed(root):
-        text = unseal(key, sealed.read_text(encoding='utf-8'), nonce=sealed.stem)
-        _write(sealed.with_suffix('.txt'), text)
-        count += 1
-    return count
-
-
-def _sealed(root: Path) -> Iterator[Path]:
-    yield from sorted((root / FOLDER).glob('*.sealed'))
-
-
 def _name(key: Key) -> str:
     return f'{key[0]}-{key[1]}'
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f'.{uuid.uuid4().hex}')
-    draft.write_text(text, encoding='utf-8')
-    os.replace(draft, path)

@@ -13,7 +13,7 @@ from trialist.run.blinding import Blinding, blinding_of, derived_seed
 from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
 from trialist.run.condition import draw_entry, severity_of
 from trialist.run.fault import Fault, FaultKind, crash
-from trialist.run.fault_text import write_fault
+from trialist.run.fault_text import fault_file
 from trialist.run.loop import Order, Rollout, run_episode
 from trialist.run.phase import NoBoard, Phase, PhaseBoard
 from trialist.run.plan import ConditionEntry, TrialPlan
@@ -104,10 +104,10 @@ class Context:
     def commit(
         self, store: Store, episode: Episode, *, fault: Fault | None, trajectory: Trajectory | None = None
     ) -> None:
-        """Put one episode into the store, the text of its fault first."""
-        if fault is not None and fault.text:
-            write_fault(store.path, episode.key, fault, blinding=self.blinding)
-        store.append([episode], trajectories={episode.key: trajectory} if trajectory is not None else None)
+        """Put one episode into the store, with the text of its fault."""
+        media = fault_file(episode.key, fault, blinding=self.blinding) if fault is not None and fault.text else {}
+        trajectories = {episode.key: trajectory} if trajectory is not None else None
+        store.append([episode], trajectories=trajectories, media=media, by=self.operator)
 
 
 def _declared(entry: ConditionEntry) -> Mapping[str, ParameterValue]:
