@@ -173,10 +173,9 @@ def edit_from_json(values: Mapping[str, Any], *, where: str) -> Edit:
         operation = enum_member(EditOperation, given.pop('operation'), 'operation')
         if given.get('field') == 'started_at' and given.get('value') is not None:
             given['value'] = dt.datetime.fromisoformat(given['value'])
-        edit = Edit(operation=operation, **given)
-        if not isinstance(edit.episode_id, str) or not isinstance(edit.field, str):
-            raise TypeError('episode_id and field must be text')
-        return edit
+        if not all(isinstance(given.get(name, ''), str) for name in ('episode_id', 'field', 'by', 'why', 'at')):
+            raise TypeError('ids, fields, names, reasons and times must be text')
+        return Edit(operation=operation, **given)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f'{where}: not an edit ({error})') from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ class Ledger:
     files: Mapping[str, LoggedFile] = field(default_factory=dict)  # every file that was ever logged
     retired: frozenset[str] = frozenset()  # of these, what a compaction has replaced
     lost: Mapping[str, str] = field(default_factory=dict)  # file -> what a repair said of it
+    has_losses: bool = False  # a repair has set something aside, whether or not it has come back since
     mended: frozenset[str] = frozenset()  # log entries that a repair knows to be lost
     edits: tuple[Edit, ...] = ()
     looks: tuple[Look, ...] = ()
@@ -60,9 +62,9 @@ def read_ledger(root: Path, *, fresh: bool = False) -> Ledger:
         return _unlogged(root)
     log = read_log(root, fresh=fresh)
     with log.guard:
-        if log.state is None:
-            log.state = _summed(root, log)
-        ledger: Ledger = log.state
+        ledger: Ledger = log.state if log.state is not None else _summed(root, log)
+        # Whether something lost has come back shows in the folder, not in the log.
+        log.state = None if ledger.has_losses else ledger
     return ledger
 
 
@@ -90,9 +92,17 @@ def _summed(root: Path, log: Log) -> Ledger:
             mended.update(entry.body.get('mended', ()))
         except (KeyError, TypeError, ValueError, StoreError) as error:
             damage.append(Finding(FindingKind.DAMAGED, root / LOG, f'entry {name[:12]} ({entry.kind}): {error}'))
-    lost = {name: why for name, why in lost.items() if not (root / name).exists()}  # a merge may have brought it back
+    for parent, children in sorted(log.dangling().items()):
+        if parent not in mended:
+            detail = f'entry {parent[:12]} of the log is gone; entry {children[0][:12]} names it'
+            damage.append(Finding(FindingKind.MISSING, root / LOG, detail))
+    gone_still = {name: why for name, why in lost.items() if not (root / name).exists()}
     replaced = {name for part in parts.values() for name in part.replaces}
-    live = [_without_lost(p, lost) for n, p in sorted(parts.items()) if n not in replaced and not _is_lost(p, lost)]
+    live = [
+        _without_lost(part, gone_still)
+        for name, part in sorted(parts.items())
+        if name not in replaced and not _is_lost(part, gone_still)
+    ]
     kept = {n for p in parts.values() if p.path.name not in replaced for n in _companions(p)}
     gone = {n for p in parts.values() if p.path.name in replaced for n in _companions(p)} - kept
     return Ledger(
@@ -100,7 +110,8 @@ def _summed(root: Path, log: Log) -> Ledger:
         parts=tuple(live),
         files=files,
         retired=frozenset({f'episodes/{name}' for name in replaced} | gone),
-        lost=lost,
+        lost={name: why for name, why in lost.items() if name in gone_still},
+        has_losses=bool(lost),
         mended=frozenset(mended),
         edits=tuple(edits),
         looks=tuple(_look(entry) for _, entry in order if entry.kind is EntryKind.LOOK),
@@ -133,9 +144,7 @@ def _without_lost(part: PartInfo, lost: Mapping[str, str]) -> PartInfo:
     if not lost:
         return part
     kept = tuple(name for name in part.trajectories if f'trajectories/{name}' not in lost)
-    return PartInfo(
-        part.path, part.n_rows, part.schema_version, part.n_events, part.events, kept, part.replaces, part.logged
-    )
+    return dataclasses.replace(part, trajectories=kept)
 
 
 def _look(entry: Entry) -> Look:

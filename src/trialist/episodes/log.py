@@ -14,7 +14,7 @@ import heapq
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,39 +119,43 @@ def _read_new(log: Log) -> None:
     if gone:  # packed, or taken away: start over from what is there
         log.sources.clear()
         log.entries.clear()
-    log.damage = [f for f in log.damage if f.path.name in names] if not gone else []
+    log.damage = [f for f in log.damage if f.path.name in log.sources]
     for name in names:
         if name not in log.sources:
-            log.sources[name] = tuple(_read_file(log, name))
+            ids = _read_file(log, name)
+            if ids is not None:
+                log.sources[name] = ids
     log.state = None
 
 
-def _read_file(log: Log, name: str) -> Iterator[str]:
-    """The ids in one file; a file that does not fit its name adds to the damage."""
+def _read_file(log: Log, name: str) -> tuple[str, ...] | None:
+    """The ids in one file; a file that does not fit its name adds to the damage. None: it can't be read just now."""
     path = log.root / LOG / name
     match = ENTRY_NAME.match(name)
     if match is None:
         log.damage.append(Finding(FindingKind.FOREIGN, path, 'not an entry of the commit log'))
-        return
+        return ()
     try:
         content = Folder(log.root).read(f'{LOG}/{name}')
     except FileNotFoundError:
         raise
     except OSError as error:
         log.damage.append(Finding(FindingKind.DAMAGED, path, f'can not be read ({error.strerror})'))
-        return
+        return None
     if entry_id(content) != match['id']:
         log.damage.append(Finding(FindingKind.DAMAGED, path, 'its bytes do not fit its name: an entry is lost'))
         if match['form'] == 'json':
-            return
+            return ()
+    ids = []
     for line in content.splitlines(keepends=True):
-        name = entry_id(line)
         try:
-            log.entries.setdefault(name, parse_entry(line, where=str(path)))
+            entry = parse_entry(line, where=str(path))
         except StoreError as error:
             log.damage.append(Finding(FindingKind.DAMAGED, path, str(error).removeprefix(f'{path}: ')))
             continue
-        yield name
+        ids.append(entry_id(line))
+        log.entries.setdefault(ids[-1], entry)
+    return tuple(ids)
 
 
 def add_entry(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trialist.episodes.finding import Finding, FindingKind
 from trialist.episodes.ledger import Ledger, read_ledger
-from trialist.episodes.log import LOG, read_log
+from trialist.episodes.log import LOG
 
 if TYPE_CHECKING:
     from trialist.episodes.store import TrialInfo
@@ -21,16 +21,7 @@ def glance(root: Path, trial: TrialInfo) -> tuple[Finding, ...]:
         if trial.is_logged:
             return (Finding(FindingKind.MISSING, root / LOG, 'the commit log is gone: anything may be missing'),)
         return ()
-    return (*log_damage(root, ledger), *_absent(root, ledger), *known_losses(root, ledger))
-
-
-def log_damage(root: Path, ledger: Ledger, *, fresh: bool = False) -> Iterator[Finding]:
-    """Entries that can't be read, and entries that others name and that are gone."""
-    yield from ledger.damage
-    for parent, children in sorted(read_log(root, fresh=fresh).dangling().items()):
-        if parent not in ledger.mended:
-            detail = f'entry {parent[:12]} of the log is gone; entry {children[0][:12]} names it'
-            yield Finding(FindingKind.MISSING, root / LOG, detail)
+    return (*ledger.damage, *_absent(root, ledger), *known_losses(root, ledger))
 
 
 def _absent(root: Path, ledger: Ledger) -> Iterator[Finding]:

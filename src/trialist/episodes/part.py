@@ -12,7 +12,7 @@ import mmap
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,7 +41,16 @@ class PartInfo:
     events: str  # file name in events/, or ''
     trajectories: tuple[str, ...]  # file names in trajectories/
     replaces: tuple[str, ...] = ()  # episodes parts that a compaction put into this one
-    logged: LoggedFile | None = None  # None in a store without a log
+    files: Mapping[str, LoggedFile] = field(default_factory=dict, compare=False, repr=False)  # all that the log knows
+
+    @property
+    def logged(self) -> LoggedFile | None:
+        """What the log knows of the part itself; None in a store without a log."""
+        return self.files.get(f'episodes/{self.path.name}')
+
+    @property
+    def logged_events(self) -> LoggedFile | None:
+        return self.files.get(f'events/{self.events}')
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -61,7 +70,7 @@ def part_from_json(root: Path, values: Mapping[str, Any], files: Mapping[str, Lo
         events=str(values['events']),
         trajectories=tuple(values['trajectories']),
         replaces=tuple(values['replaces']),
-        logged=files.get(f'episodes/{values["name"]}'),
+        files=files,
     )
 
 
@@ -129,14 +138,14 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     Trajectories take LZ4: on split float bytes it is 2 % larger than zstd and twice as fast.
     """
     floats, dictionaries = [], []
-    has_lists = any(pa.types.is_list(field.type) for field in schema)
-    for field in schema:
-        if pa.types.is_floating(field.type):
-            floats.append(field.name)
-        elif pa.types.is_list(field.type) and pa.types.is_floating(field.type.value_type):
-            floats.append(f'{field.name}.list.element')
-        elif pa.types.is_dictionary(field.type):
-            dictionaries.append(field.name)
+    has_lists = any(pa.types.is_list(column.type) for column in schema)
+    for column in schema:
+        if pa.types.is_floating(column.type):
+            floats.append(column.name)
+        elif pa.types.is_list(column.type) and pa.types.is_floating(column.type.value_type):
+            floats.append(f'{column.name}.list.element')
+        elif pa.types.is_dictionary(column.type):
+            dictionaries.append(column.name)
     return {
         'compression': 'lz4' if has_lists else 'zstd',
         'use_dictionary': dictionaries or False,

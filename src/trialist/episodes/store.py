@@ -43,6 +43,7 @@ from trialist.episodes.folder import PENDING, Folder
 from trialist.episodes.ledger import Ledger, Look, read_ledger
 from trialist.episodes.log import LOG, add_entry, read_log
 from trialist.episodes.part import (
+    ADVICE,
     PartInfo,
     naming_damage,
     open_part,
@@ -70,6 +71,7 @@ FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
 TRAJECTORY_ROW_GROUP = 256
 TRAJECTORIES_A_PART = 512
 WRITER_THREADS = 4
+MOST_OPENED = 64
 
 Key = tuple[str, int]
 
@@ -242,6 +244,9 @@ class Store:
         ledger = read_ledger(self.path)
         if self.trial.is_logged and not ledger.is_logged and not self.skip_damaged:
             raise StoreError(f'{self.path / LOG}: the commit log is gone; run: trialist store verify')
+        damage = [f for f in ledger.damage if f.is_loss] if ledger.damage and not self.skip_damaged else []
+        if damage:
+            raise StoreError(f'{damage[0].path}: {damage[0].detail}; {ADVICE}')
         return ledger
 
     def head(self) -> str:
@@ -298,11 +303,13 @@ class Store:
     ) -> Iterator[tuple[Episode, Trajectory]]:
         """Stream the counted episodes that have a trajectory, with it; `signals` limits what is read."""
         wanted: dict[str, dict[Key, Episode]] = {}
+        files: Mapping[str, LoggedFile] = {}
         for part, episode in self._stream(where, attempts='counted', dropped=False, events=True):
+            files = part.files
             for name in part.trajectories:
                 wanted.setdefault(name, {})[episode.key] = episode
         for name, episodes in wanted.items():
-            for key, trajectory in self._trajectories_in(name, signals):
+            for key, trajectory in self._trajectories_in(name, files.get(f'trajectories/{name}'), signals):
                 if key in episodes:
                     yield episodes[key], trajectory
 
@@ -311,7 +318,7 @@ class Store:
         for part in self.parts():
             for name in self._candidates(part, episode.key) if part.trajectories else ():
                 try:
-                    found = self._one_trajectory(name, episode.key, signals)
+                    found = self._one_trajectory(name, part.files.get(f'trajectories/{name}'), episode.key, signals)
                 except StoreError as error:
                     self._skip(error, self.path / 'trajectories' / name)
                     continue
@@ -324,8 +331,8 @@ class Store:
         file = open_part(part.path, part.logged)
         with naming_damage(part.path):
             table = file.read(columns=['episode_id', 'attempt'])
-            rows = np.flatnonzero(pc.equal(table['episode_id'], key[0]).to_numpy())
-            rows = [r for r in rows.tolist() if table['attempt'][r].as_py() == key[1]]
+            matching = np.flatnonzero(pc.equal(table['episode_id'], key[0]).to_numpy()).tolist()
+            rows = [r for r in matching if table['attempt'][r].as_py() == key[1]]
             values = part_metadata(file, part.path)
         if not rows:
             return ()
@@ -335,8 +342,10 @@ class Store:
         chosen = [names[numbers[r] - 1] for r in rows if numbers[r]]
         return [name for name in chosen if name in part.trajectories]
 
-    def _one_trajectory(self, name: str, key: Key, signals: Sequence[str] | None) -> Trajectory | None:
-        path, logged = self.path / 'trajectories' / name, self._logged('trajectories', name)
+    def _one_trajectory(
+        self, name: str, logged: LoggedFile | None, key: Key, signals: Sequence[str] | None
+    ) -> Trajectory | None:
+        path = self.path / 'trajectories' / name
         for group, keys in enumerate(row_groups(path, logged, choose=_key_columns)):
             columns = keys['episode_id'].to_pylist(), keys['attempt'].to_pylist()
             found = [row for row, pair in enumerate(zip(*columns, strict=True)) if pair == key]
@@ -346,17 +355,16 @@ class Store:
                 return next(t for _, t in trajectories_from_arrow(table.slice(found[0], 1)))
         return None
 
-    def _trajectories_in(self, name: str, signals: Sequence[str] | None) -> Iterator[tuple[Key, Trajectory]]:
+    def _trajectories_in(
+        self, name: str, logged: LoggedFile | None, signals: Sequence[str] | None
+    ) -> Iterator[tuple[Key, Trajectory]]:
         choose = (lambda available: columns_for(signals, available)) if signals is not None else None
         path = self.path / 'trajectories' / name
         try:
-            for table in row_groups(path, self._logged('trajectories', name), choose=choose):
+            for table in row_groups(path, logged, choose=choose):
                 yield from trajectories_from_arrow(table)
         except StoreError as error:
             self._skip(error, path)
-
-    def _logged(self, folder: str, name: str) -> LoggedFile | None:
-        return self.ledger().file(f'{folder}/{name}')
 
     def _skip(self, error: StoreError, path: Path) -> None:
         """Raise, or note what is left out."""
@@ -418,7 +426,7 @@ class Store:
         if not part.events:
             return {}
         path = self.path / 'events' / part.events
-        table = read_companion(path, self._logged('events', part.events))
+        table = read_companion(path, part.logged_events)
         with naming_damage(path):
             return events_by_episode(migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=str(path)))
 
@@ -509,9 +517,36 @@ def _key_columns(available: Sequence[str]) -> list[str]:
     return ['episode_id', 'attempt']
 
 
-def read_store(path: Path | str, *, skip_damaged: bool = False) -> Store:
+def read_store(path: Path | str, *, skip_damaged: bool | None = None) -> Store:
     """Open a store for reading; `skip_damaged` reads what can be read, and names the rest in `missing`."""
-    return Store.open(path, skip_damaged=skip_damaged)
+    store = Store.open(path, skip_damaged=_reading.skip_damaged if skip_damaged is None else skip_damaged)
+    _reading.opened.append(store)
+    del _reading.opened[:-MOST_OPENED]
+    return store
+
+
+@dataclass(slots=True)
+class _Reading:
+    """How this process reads stores, and which it has read: for the command line, which says what they lack."""
+
+    skip_damaged: bool = False
+    opened: list[Store] = field(default_factory=list)
+
+
+_reading = _Reading()
+
+
+def skip_damaged_stores() -> None:
+    """From now on `read_store` leaves out what is damaged unless told otherwise."""
+    _reading.skip_damaged = True
+
+
+def opened_stores() -> list[Store]:
+    """The stores that `read_store` opened last, each once, with all that was skipped in them."""
+    found: dict[Path, Store] = {}
+    for store in _reading.opened:
+        found.setdefault(store.path, store).skipped.extend(store.skipped if store is not found[store.path] else ())
+    return list(found.values())
 
 
 def _is_foreign(path: Path) -> bool:

@@ -19,7 +19,7 @@ from trialist.episodes.finding import Finding, FindingKind
 from trialist.episodes.folder import PENDING, Folder
 from trialist.episodes.ledger import EDITS, Ledger, read_ledger
 from trialist.episodes.log import LOG, read_log
-from trialist.episodes.missing import known_losses, log_damage, what_it_held
+from trialist.episodes.missing import known_losses, what_it_held
 from trialist.episodes.part import PART_NAME, PartInfo, file_hash, read_companion, row_groups
 from trialist.episodes.provenance import provenance_from_json
 from trialist.episodes.repair import QUARANTINE
@@ -80,7 +80,7 @@ def _ledger_of(store: Store, findings: list[Finding]) -> Ledger:
         findings.append(_from_error(error, root))
         return Ledger(is_logged=False, parts=())
     if ledger.is_logged:
-        findings += log_damage(root, ledger, fresh=True)
+        findings += ledger.damage
     elif store.trial.is_logged:
         findings.append(Finding(FindingKind.MISSING, root / LOG, 'the commit log is gone: anything may be missing'))
     else:
