@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test setup check study bench generated lock system peers clean
+.PHONY: demo test setup check study crash bench generated lock system peers clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -21,6 +21,9 @@ check: $(STAMP)
 
 study: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study
+
+crash: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash
 
 bench: $(STAMP)
 	$(BIN)/python -m bench

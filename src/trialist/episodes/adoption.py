@@ -9,7 +9,7 @@ from trialist.episodes.edit import Edit, read_edits
 from trialist.episodes.entry import Entry, EntryKind, LoggedFile, new_entry
 from trialist.episodes.folder import Folder
 from trialist.episodes.ledger import EDITS
-from trialist.episodes.log import LOG, add_entry, add_pack
+from trialist.episodes.log import LOG, add_entry, add_pack, is_logged
 from trialist.episodes.part import PART_NAME, PartInfo, file_hash
 from trialist.episodes.store import Store
 from trialist.episodes.unblinding import FOLDER as UNBLINDING
@@ -19,7 +19,7 @@ from trialist.errors import StoreError
 def adopt_store(path: Path | str, *, by: str = '', why: str = '') -> Entry:
     """Give a store its log. From then on nothing can go missing unnoticed; what went before can't be known."""
     store = Store.open(path)
-    if (store.path / LOG).is_dir() and Folder(store.path).names(LOG):
+    if is_logged(store.path):
         raise StoreError(f'{store.path}: has a commit log already')
     entry = adoption_of(store)
     Folder(store.path).make(LOG)

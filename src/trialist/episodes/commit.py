@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from trialist.episodes.entry import Entry, EntryKind, LoggedFile
-from trialist.episodes.folder import Folder, shared_writing
-from trialist.episodes.log import LOG, add_entry
+from trialist.episodes.folder import PENDING, Folder, shared_writing
+from trialist.episodes.log import add_entry, is_logged
 from trialist.episodes.part import logged_part, part_name
 from trialist.errors import StoreError
+
+INTENT = '.intent'
+
+
+def announced(root: Path) -> set[str]:
+    """The files that writers were about to show, and may have shown."""
+    folder = Folder(root)
+    names: set[str] = set()
+    for name in folder.names(PENDING):
+        if name.endswith(INTENT):
+            with contextlib.suppress(FileNotFoundError, StoreError):
+                names.update(folder.read(f'{PENDING}/{name}').decode('utf-8', 'replace').split('\n'))
+    return names
 
 
 class Commit:
@@ -23,7 +38,23 @@ class Commit:
         self._folder = Folder(root)
         self._files: list[LoggedFile] = []
         self._folders: set[str] = set()
+        self._intents: list[str] = []
         self._guard = threading.Lock()
+
+    def announce(self, names: Iterable[str]) -> None:
+        """Say durably which files are about to be shown: if this process ends before its entry, they are leftovers."""
+        listed = sorted(names)
+        if listed:
+            content = '\n'.join(listed).encode()
+            name = f'{PENDING}/{uuid.uuid4().hex}{INTENT}'
+            self._folder.make(PENDING)
+            self._folder.create(name, content)
+            self._intents.append(name)
+
+    def withdraw(self) -> None:
+        """The entry is there, or this process gives up and knows it."""
+        for name in self._intents:
+            self._folder.remove(name)
 
     def add_part(self, folder: str, write: Callable[[IO[bytes]], object]) -> str:
         """Let `write` make a part of `folder`; its name."""
@@ -75,12 +106,14 @@ def commit(root: Path) -> Iterator[Commit]:
     """A commit into a store with a log; nothing is swept away while it is under way."""
     check_logged(root)
     with shared_writing(root):
-        yield Commit(root)
+        under_way = Commit(root)
+        yield under_way
+        under_way.withdraw()
 
 
 def check_logged(root: Path) -> None:
     """Refuse to write into a store of an older version: what it holds has to be adopted first, knowingly."""
-    if not (root / LOG).is_dir():
+    if not is_logged(root):
         raise StoreError(
             f'{root}: a store of an older version, without a commit log; give it one with: trialist store adopt {root}'
         )

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from trialist.errors import StoreError, WriteError
 
@@ -98,10 +98,14 @@ class Draft:
 
 
 class _DraftFile(io.RawIOBase):
-    """Where a draft is written: hashes what passes."""
+    """Where a draft is written: hashes what passes, and hands it on in large pieces.
+
+    Not a BufferedWriter, which writes again what it could not write when it is thrown away.
+    """
 
     def __init__(self, path: Path) -> None:
         self._handle = disk().create(path)
+        self._waiting = bytearray()
         self.hash = hashlib.sha256()
         self.n_bytes = 0
 
@@ -110,18 +114,29 @@ class _DraftFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast('B')
-        done = 0
-        while done < len(view):
-            done += disk().write(self._handle, view[done:])
         self.hash.update(view)
         self.n_bytes += len(view)
+        self._waiting += view
+        if len(self._waiting) >= BUFFER_BYTES:
+            self._pass_on()
         return len(view)
+
+    def _pass_on(self) -> None:
+        waiting, self._waiting = memoryview(self._waiting), bytearray()
+        while len(waiting):
+            waiting = waiting[disk().write(self._handle, waiting) :]
 
     def tell(self) -> int:
         return self.n_bytes
 
     def finish(self) -> None:
+        """Everything on the disk, durably."""
+        self._pass_on()
         disk().sync(self._handle)
+        written = os.fstat(self._handle).st_size
+        if written != self.n_bytes:
+            raise OSError(errno.EIO, f'{written} bytes written of {self.n_bytes}')
+        self.release()
 
     def release(self) -> None:
         if self._handle >= 0:
@@ -136,7 +151,7 @@ class Folder:
     root: Path
 
     @contextlib.contextmanager
-    def draft(self, write: Callable[[IO[bytes]], object]) -> Iterator[Draft]:
+    def draft(self, write: Callable[[Any], object]) -> Iterator[Draft]:
         """Let `write` fill a file; it is synced, and gone afterwards unless it was published."""
         self.make(PENDING)
         path = self.root / PENDING / uuid.uuid4().hex
@@ -144,12 +159,8 @@ class Folder:
         try:
             with naming_trouble(path):
                 raw = _DraftFile(path)
-                buffered = io.BufferedWriter(raw, BUFFER_BYTES)
-                write(buffered)
-                buffered.flush()
+                write(raw)
                 raw.finish()
-                raw.release()
-                buffered.detach()
             yield Draft(path, raw.hash.hexdigest(), raw.n_bytes)
         finally:
             with contextlib.suppress(OSError):
@@ -202,7 +213,14 @@ class Folder:
                 disk().sync_folder(self.root / name)
 
     def read(self, name: str) -> bytes:
-        return disk().read(self.root / name)
+        """A file's bytes; FileNotFoundError if it is not there, StoreError if the disk does not give them."""
+        try:
+            return disk().read(self.root / name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            told = error.strerror or error
+            raise StoreError(f'{self.root / name}: can not be read ({told}); check the disk and repeat') from error
 
     def remove(self, name: str) -> None:
         """Remove a file; fine if it is gone."""

@@ -11,7 +11,7 @@ from typing import Any
 from trialist.episodes.edit import Edit, edit_from_json, read_edits
 from trialist.episodes.entry import Entry, EntryKind, LoggedFile
 from trialist.episodes.finding import Finding, FindingKind
-from trialist.episodes.log import LOG, Log, read_log
+from trialist.episodes.log import LOG, Log, is_logged, read_log
 from trialist.episodes.part import PartInfo, listed_parts, part_from_json
 from trialist.errors import StoreError
 
@@ -58,7 +58,7 @@ class Ledger:
 
 def read_ledger(root: Path, *, fresh: bool = False) -> Ledger:
     """The ledger of a store as its log stands."""
-    if not (root / LOG).is_dir():
+    if not is_logged(root):
         return _unlogged(root)
     log = read_log(root, fresh=fresh)
     with log.guard:

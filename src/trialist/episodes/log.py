@@ -85,6 +85,11 @@ class Log:
         return seen
 
 
+def is_logged(root: Path) -> bool:
+    """Whether a store has a commit log at all."""
+    return bool(Folder(root).names(LOG))
+
+
 _logs: dict[Path, Log] = {}
 _guard = threading.Lock()
 
@@ -137,10 +142,8 @@ def _read_file(log: Log, name: str) -> tuple[str, ...] | None:
         return ()
     try:
         content = Folder(log.root).read(f'{LOG}/{name}')
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        log.damage.append(Finding(FindingKind.DAMAGED, path, f'can not be read ({error.strerror})'))
+    except StoreError as error:
+        log.damage.append(Finding(FindingKind.DAMAGED, path, str(error).removeprefix(f'{path}: ')))
         return None
     if entry_id(content) != match['id']:
         log.damage.append(Finding(FindingKind.DAMAGED, path, 'its bytes do not fit its name: an entry is lost'))

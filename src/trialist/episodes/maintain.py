@@ -13,10 +13,10 @@ from typing import IO
 import pyarrow as pa
 
 from trialist.episodes.adoption import adoption_of
-from trialist.episodes.commit import Commit, check_logged, commit
+from trialist.episodes.commit import Commit, announced, check_logged, commit
 from trialist.episodes.entry import EntryKind, LoggedFile, entry_id
 from trialist.episodes.episode import Episode
-from trialist.episodes.folder import WRITE_LOCK, Folder, disk, held_lock, naming_trouble, shared_writing
+from trialist.episodes.folder import WRITE_LOCK, Folder, disk, held_lock, naming_trouble
 from trialist.episodes.ledger import Ledger, read_ledger
 from trialist.episodes.log import LOG, add_entry, add_pack, pack_log, read_log
 from trialist.episodes.part import (
@@ -197,7 +197,9 @@ def _remove_leftovers(root: Path, stale_after_s: float) -> int:
     before = time.time() - stale_after_s
     old = [name for name in sorted(ledger.retired) if _written_before(root / name, before)]
     with contextlib.suppress(StoreError), held_lock(root, WRITE_LOCK, busy='being written to'):
-        old += unlogged_parts(root, read_ledger(root)) + drafts(root)
+        known = read_ledger(root)
+        old += unlogged_parts(root, known)
+        old += [name for name in announced(root) if known.file(name) is None] + drafts(root)
         for name in old:
             folder.remove(name)
         return len(old)
@@ -264,8 +266,12 @@ def merge_stores(target: Path | str, source: Path | str) -> Merge:
     shared, theirs = _shared_episodes(into, other)
     ledger = other.ledger()
     lines = _log_lines(other, ledger)
-    with shared_writing(into.path):
-        _copy_files(into.path, other.path, _wanted_files(other, ledger))
+    with commit(into.path) as under_way:
+        files = _wanted_files(other, ledger)
+        under_way.announce(
+            n for n in files if not PART_NAME.match(n.rpartition('/')[2]) and not (into.path / n).exists()
+        )
+        _copy_files(into.path, other.path, files)
         edits_added = _add_history(into, other, lines)
     return Merge(len(theirs - shared), len(shared), edits_added)
 

@@ -18,6 +18,7 @@ from trialist.episodes.part import PART_NAME, PartInfo, file_hash, read_part_inf
 from trialist.errors import InputError, StoreError
 
 QUARANTINE = 'quarantine'
+TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def repair_store(path: Path | str, *, by: str, why: str) -> Repair:
         raise InputError('a repair says who and why: both must be given')
     check_logged(root)
     with shared_writing(root):
-        ledger = read_ledger(root, fresh=True)
+        ledger = _settled_ledger(root)
         damaged = [f.path.name for f in ledger.damage if f.path.parent == root / LOG and f.path.exists()]
         _set_aside(root, [f'{LOG}/{name}' for name in damaged])
         log = read_log(root, fresh=True)
@@ -66,13 +67,26 @@ def repair_store(path: Path | str, *, by: str, why: str) -> Repair:
     return done
 
 
+def _settled_ledger(root: Path) -> Ledger:
+    """The ledger, read again where the disk stumbled: what can be read at the third try is not damaged."""
+    for _ in range(TRIES - 1):
+        ledger = read_ledger(root, fresh=True)
+        if not any('can not be read' in finding.detail for finding in ledger.damage):
+            return ledger
+    return read_ledger(root, fresh=True)
+
+
 def is_sound(root: Path, name: str, ledger: Ledger) -> bool:
     """Whether a logged file is there with the bytes it was logged with."""
     path, logged = root / name, ledger.files[name]
-    try:
-        return path.stat().st_size == logged.n_bytes and file_hash(path) == logged.sha256
-    except OSError:
-        return False
+    for _ in range(TRIES):
+        try:
+            return path.stat().st_size == logged.n_bytes and file_hash(path) == logged.sha256
+        except FileNotFoundError:
+            return False
+        except OSError:
+            continue
+    return False
 
 
 def _set_aside(root: Path, names: list[str]) -> None:

@@ -41,7 +41,7 @@ from trialist.episodes.event import enum_member
 from trialist.episodes.finding import Finding, FindingKind
 from trialist.episodes.folder import PENDING, Folder
 from trialist.episodes.ledger import Ledger, Look, read_ledger
-from trialist.episodes.log import LOG, add_entry, read_log
+from trialist.episodes.log import LOG, add_entry, is_logged, read_log
 from trialist.episodes.part import (
     ADVICE,
     PartInfo,
@@ -122,8 +122,8 @@ class Store:
             plan=plan,
             is_logged=True,
         )
-        folder.create('trial.json', json.dumps(dataclasses.asdict(trial), indent=1).encode() + b'\n')
-        begin_log(root)
+        if not (root / 'trial.json').exists():
+            folder.create('trial.json', begin_log(root, trial).encode())
         store = cls.open(root)
         if (store.trial.trial_id, store.trial.plan_hash) != (trial_id, plan_hash):
             found = store.trial.trial_id or store.trial.plan_hash
@@ -155,8 +155,9 @@ class Store:
         chunks = [keyed[i : i + TRAJECTORIES_A_PART] for i in range(0, len(keyed), TRAJECTORIES_A_PART)]
         tables = episodes_to_arrow(batch), events_to_arrow(batch)
         with commit(self.path) as under_way:
+            under_way.announce(f'media/{check_media_name(name)}' for name in media or {})
             for name, content in (media or {}).items():
-                under_way.add_file(f'media/{check_media_name(name)}', content)
+                under_way.add_file(f'media/{name}', content)
             names = _write_trajectories(under_way, chunks)
             place = {key: number for number, chunk in enumerate(chunks, start=1) for key, _ in chunk}
             index = [place.get(e.key, 0) for e in batch] if keyed else []
@@ -178,6 +179,7 @@ class Store:
         """Keep a file under `name` in media/, logged with its digest; the same again is fine, other content is not."""
         target = f'media/{check_media_name(name)}'
         with commit(self.path) as under_way:
+            under_way.announce([target])
             under_way.add_file(target, content)
             if self.ledger().file(target) is None:
                 under_way.finish(EntryKind.MEDIA, by=by)
@@ -493,16 +495,17 @@ def decode_index(text: str) -> list[int]:
     return numbers
 
 
-def begin_log(root: Path) -> None:
-    """The first entry of the log of a new store: it holds the whole description, which can be restored from it."""
-    folder = Folder(root)
-    if folder.names(LOG):
-        return
-    text = folder.read('trial.json').decode('utf-8')
-    if not json.loads(text).get('is_logged'):
-        return  # of an older version: to be adopted knowingly
-    folder.make(LOG)
-    add_entry(root, EntryKind.CREATE, body={'trial': {'store_id': json.loads(text)['store_id'], 'text': text}})
+def begin_log(root: Path, trial: TrialInfo) -> str:
+    """The first entry of a new store's log, which holds its whole description; the text of trial.json.
+
+    A creation that was killed in between left the entry: then the store is the one that was begun.
+    """
+    begun = list(read_ledger(root).trials.values()) if is_logged(root) else []
+    if begun:
+        return begun[0]
+    text = json.dumps(dataclasses.asdict(trial), indent=1) + '\n'
+    add_entry(root, EntryKind.CREATE, body={'trial': {'store_id': trial.store_id, 'text': text}})
+    return text
 
 
 def check_media_name(name: str) -> str:

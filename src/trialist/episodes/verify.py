@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from trialist.episodes.column import trajectories_from_arrow
+from trialist.episodes.commit import announced
 from trialist.episodes.edit import Edits, listed_edits
 from trialist.episodes.episode import Episode, Outcome
 from trialist.episodes.finding import Finding, FindingKind
@@ -139,6 +140,8 @@ def _check_file(store: Store, ledger: Ledger, name: str) -> Finding | None:
     if not ledger.is_logged:
         return _check_unlogged(path, folder, name)
     if logged is None:
+        if name in announced(store.path) or _is_own_origin(store.path, name):
+            return Finding(FindingKind.LEFTOVER, path, 'a writer was stopped before it could log it; it does not count')
         if PART_NAME.match(file) and folder in ('episodes', 'events', 'trajectories'):
             return Finding(FindingKind.LEFTOVER, path, 'no entry of the log names it; it does not count')
         return Finding(FindingKind.FOREIGN, path, 'the log does not know it')
@@ -147,6 +150,18 @@ def _check_file(store: Store, ledger: Ledger, name: str) -> Finding | None:
     if name in ledger.retired:
         return Finding(FindingKind.LEFTOVER, path, 'already compacted into another part')
     return None
+
+
+def _is_own_origin(root: Path, name: str) -> bool:
+    """Whether a file is a provenance whose content fits its name: it can't claim anything that it is not."""
+    folder, _, file = name.rpartition('/')
+    if folder != 'provenance':
+        return False
+    try:
+        content = json.loads((root / name).read_bytes())
+        return f'{provenance_from_json(content, where=name).provenance_id}.json' == file
+    except (ValueError, TypeError, AttributeError, TrialistError):
+        return False
 
 
 def _check_trial(store: Store, ledger: Ledger) -> Finding | None:
