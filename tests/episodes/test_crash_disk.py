@@ -117,11 +117,11 @@ VERBS = {
 }
 
 
-def content(root: Path) -> Any:
+def content(root: Path, *, is_damaged: bool = False) -> Any:
     """All that a store says, in an order that does not depend on how it came about; None before there is one."""
     if not (root / 's' / 'trial.json').exists():
         return None
-    store = Store.open(root / 's', skip_damaged=True)
+    store = Store.open(root / 's', skip_damaged=is_damaged)
     edits, ledger = store.edits(), store.ledger()
     episodes = sorted(store.episodes(attempts='all', dropped=True), key=lambda e: e.key)
     kept = {e.key: e for e in episodes}
@@ -152,7 +152,7 @@ class Bench:
         self.base.mkdir()
         with replaced_disk(QuickDisk()):
             self.verb.prepare(self.base)
-        self.before = content(self.base)
+        self.before = content(self.base, is_damaged=self.verb.starts_damaged)
         work = self.copy('whole')
         with replaced_disk(CrashDisk(work, at=0)) as disk:
             self.verb.act(work)
@@ -175,7 +175,7 @@ class Bench:
             disk.left_after(left, rng=rng if way == PARTLY else None)
         except TrialistError:
             pass  # one clear line; anything else would be a traceback
-        found = content(left)
+        found = content(left, is_damaged=self.verb.starts_damaged)
         if not self.verb.steps:
             assert found in (self.before, self.after, content_of_nothing(found)), 'half done'
         if found is not None and not self.verb.starts_damaged and is_logged(left / 's'):

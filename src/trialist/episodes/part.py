@@ -27,6 +27,7 @@ PART_NAME = re.compile(r'^(?P<time>[0-9a-f]{16})-(?P<hash>[0-9a-f]{32})\.parquet
 METADATA_KEY = b'trialist'
 SMALL_BYTES = 4 << 20  # up to here a part is read and hashed whole
 CHUNK_HEX = 32
+FEW_ROWS = 16  # threads cost more than they bring
 ADVICE = 'run: trialist store verify, and then: trialist store repair'
 
 
@@ -224,7 +225,7 @@ def row_groups(
             if is_chunked and logged is not None:
                 names = ranges[group].keys() if columns is None else columns
                 _check_spans(path, [ranges[group][name] for name in names], logged)
-            yield file.read_row_group(group, columns=columns)
+            yield file.read_row_group(group, columns=columns, use_threads=file.metadata.num_rows > FEW_ROWS)
         if file.num_row_groups == 0:
             yield file.schema_arrow.empty_table()
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trialist.episodes.edit import Edits
@@ -33,6 +34,7 @@ from trialist.errors import InputError, RecordError, StoreError, UnknownName
 Key = tuple[str, int]
 Where = Mapping[str, Any]
 BATCH_ROWS = 8192
+SMALL_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, s
     hashes = []
     for part in parts:
         with naming_damage(part.path):
-            hashes.append(_id_hashes(_scan(part, columns=['episode_id']).to_table()['episode_id']))
+            hashes.append(_id_hashes(_column_table(part, ['episode_id'])['episode_id']))
     every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
     repeated = np.unique(every[1:][every[1:] == every[:-1]])
     found: dict[str, list[tuple[int, Key, str]]] = {}
@@ -111,7 +113,7 @@ def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, s
         rows = np.flatnonzero(np.isin(hashes[number], repeated)) if len(repeated) else ()
         if len(rows) == 0:
             continue
-        table = _scan(part, columns=['episode_id', 'attempt', 'outcome']).to_table().take(rows)
+        table = _column_table(part, ['episode_id', 'attempt', 'outcome']).take(rows)
         columns = [column_values(table[name]) for name in ('episode_id', 'attempt', 'outcome')]
         for episode_id, attempt, outcome in zip(*columns, strict=True):
             found.setdefault(episode_id, []).append((number, (episode_id, attempt), outcome))
@@ -148,14 +150,13 @@ def read_part_episodes(
         expression = expression | ds.field('episode_id').isin(list(edits.by_episode))
     start = 0
     try:
-        for batch in _scan(part, expression=expression).to_batches():
-            table = pa.Table.from_batches([batch])
-            table = migrate(table, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
+        for rows in _tables(part, expression=expression):
+            table = migrate(rows, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
             for episode in episodes_from_arrow(table, events):
                 edited = edits.apply(opened.apply(episode) if opened is not None else episode)
                 if where is None or _matches(edited, where):
                     yield edited
-            start += batch.num_rows
+            start += rows.num_rows
     except RecordError as error:
         among = ' (among the filtered rows)' if where is not None else ''
         raise StoreError(f'{part.path} after row {start}{among}: {error}') from error
@@ -163,14 +164,27 @@ def read_part_episodes(
         raise StoreError(f'{part.path}: damaged or gone ({error}); run: trialist store verify') from error
 
 
-def _scan(part: PartInfo, *, columns: list[str] | None = None, expression: Any = None) -> ds.Scanner:
-    """A bounded-memory scanner of a part whose bytes were checked; older schemas are filtered after migration."""
-    source = ds.ParquetFileFormat().make_fragment(checked_source(part.path, part.logged))
+def _tables(part: PartInfo, *, columns: list[str] | None = None, expression: Any = None) -> Iterator[pa.Table]:
+    """The rows of a part whose bytes were checked, in bounded memory; older schemas are filtered after migration."""
+    source = checked_source(part.path, part.logged)
     if part.schema_version < SCHEMA_VERSION:
         expression = None
-    return source.scanner(
-        columns=columns, filter=expression, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1
+    if part.n_rows <= SMALL_ROWS:
+        # Starting a scan takes longer than reading a small part does.
+        table = pq.ParquetFile(source).read(columns=columns, use_threads=False)
+        yield table if expression is None else table.filter(expression)
+        return
+    scanner = (
+        ds.ParquetFileFormat()
+        .make_fragment(source)
+        .scanner(columns=columns, filter=expression, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1)
     )
+    for batch in scanner.to_batches():
+        yield pa.Table.from_batches([batch])
+
+
+def _column_table(part: PartInfo, columns: list[str]) -> pa.Table:
+    return pa.concat_tables(_tables(part, columns=columns))
 
 
 def _values(wanted: Any) -> list[Any]:
