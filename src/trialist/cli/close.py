@@ -25,6 +25,7 @@ def close(
     """
     import getpass
 
+    from trialist.episodes import read_store
     from trialist.run import close_trial, read_plan
     from trialist.show.table import table
 
@@ -32,9 +33,19 @@ def close(
     folder = default_store(declared.hash) if store is None else store
     arms = close_trial(declared, folder, by=by or getpass.getuser(), why=why, early=early)
     rows = [
-        [a.code, a.policy, 'yes' if a.is_reference else '', a.n_valid, a.n_invalid, a.n_given_up, a.n_missing]
+        [
+            a.code,
+            a.policy,
+            'yes' if a.is_reference else '',
+            a.n_valid,
+            a.n_invalid,
+            a.n_interrupted,
+            a.n_given_up,
+            a.n_missing,
+        ]
         for a in arms
     ]
-    columns = ['code', 'policy', 'reference', 'valid', 'invalid attempts', 'given up', 'never run']
+    columns = ['code', 'policy', 'reference', 'valid', 'invalid attempts', 'interrupted', 'given up', 'never run']
     note = 'Unequal invalid attempts deserve a question: a policy that breaks the rig is not scored for it.'
     print_table(table(f'{folder} is closed', columns, rows, note=note), form)
+    typer.echo(f'head {read_store(folder).head()} (note it: it stands for the whole record)', err=form != 'text')

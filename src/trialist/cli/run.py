@@ -44,15 +44,22 @@ def run(
     with _shown_progress() as report:
         done = run_trial(
             declared, folder, workers=workers, operator=operator, fixture=fixture, session=session,
-            stop_after=stop_after, report=report, worker_log=worker_log,
+            stop_after=stop_after, report=report, worker_log=worker_log, told=_tell_head,
         )  # fmt: skip
     typer.echo(f'{done.store}: {done.n_valid} of {done.n_total} episodes valid, {done.n_run} run now')
+    typer.echo(f'head {done.head} (note it: trialist store verify --head tells later whether anything was changed)')
+    if done.n_interrupted:
+        typer.echo(f'{done.n_interrupted} attempts of earlier runs were begun and never finished; they are on record')
     if done.n_given_up:
         typer.echo(f'{done.n_given_up} given up: every attempt was INVALID; `trialist store ls --all` says why')
     if done.stop is not None:
         typer.echo(f'stopped by the rule: {done.stop.reason}')
     if done.is_complete and fixture is None and session is None:
         typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME')
+
+
+def _tell_head(head: str) -> None:
+    typer.echo(f'head {head} at the start')
 
 
 def default_store(plan_hash: str) -> Path:

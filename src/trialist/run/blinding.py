@@ -119,7 +119,7 @@ def derived_seed(key: bytes, *parts: str | int, bits: int = 31) -> int:
 
 def seal(key: bytes, text: str, *, nonce: str) -> str:
     """`text` under a key stream of SHA-256 in counter mode: hidden from a casual look, opened by `unseal`."""
-    packed = zlib.compress(text.encode())
+    packed = zlib.compress(text.encode('utf-8', 'backslashreplace'))
     return base64.b85encode(_mask(packed, key, nonce)).decode()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from trialist.episodes import Outcome, Store, Unblinding, read_store
 from trialist.episodes.unblinding import sign, write_unblinding
 from trialist.errors import InputError, StoreError
+from trialist.run.begun import interrupted_counts
 from trialist.run.blinding import blinding_of
 from trialist.run.engine import sole_runner, trial_state
 from trialist.run.plan import TrialPlan
@@ -25,6 +26,7 @@ class ArmCount:
     n_invalid: int  # attempts, all of them
     n_given_up: int  # slots without a valid attempt
     n_missing: int  # slots never run
+    n_interrupted: int = 0  # attempts that were begun and never finished: a killed run, a crashed machine
 
 
 def close_trial(plan: TrialPlan, store: Path | str, *, by: str, why: str = '', early: bool = False) -> list[ArmCount]:
@@ -71,6 +73,7 @@ def arm_counts(plan: TrialPlan, store: Store) -> list[ArmCount]:
     planned = plan.episodes_in_a_cell() * plan.repeats * len(plan.cells())
     valid: dict[str, set[str]] = {name: set() for name in plan.policies}
     seen: dict[str, set[str]] = {name: set() for name in plan.policies}
+    interrupted = interrupted_counts(store)
     invalid = dict.fromkeys(plan.policies, 0)
     names = {code: name for name, code in codes.items()} | {name: name for name in plan.policies}
     for episode in store.episodes(attempts='all', events=False, where={'trial_id': plan.hash}):
@@ -89,6 +92,7 @@ def arm_counts(plan: TrialPlan, store: Store) -> list[ArmCount]:
             n_invalid=invalid[name],
             n_given_up=len(seen[name] - valid[name]),
             n_missing=planned - len(seen[name]),
+            n_interrupted=interrupted[codes[name]],
         )
         for name in sorted(plan.policies)
     ]

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from trialist.conditions import is_drawable
 from trialist.episodes import Episode, Outcome, Store, Trajectory
 from trialist.episodes.episode import ParameterValue
+from trialist.episodes.schema import episodes_to_arrow, events_to_arrow
 from trialist.errors import InputError, RecordError, TrialistError
 from trialist.run.blinding import Blinding, blinding_of, derived_seed
+from trialist.run.checkpoint import CheckpointGuard
 from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
 from trialist.run.condition import draw_entry, severity_of
 from trialist.run.fault import Fault, FaultKind, crash
@@ -84,7 +86,9 @@ class Context:
         try:
             if fault is not None:
                 episode = self.faulty(slot, attempt, fault, duration_s=rollout.duration_s)
-                return (_with_report(episode, rollout.report) if episode.is_valid else episode), fault
+                told_by_host = _with_report(episode, rollout.report) if episode.is_valid else episode
+                check_storable(told_by_host)
+                return told_by_host, fault
             planned = self.planned(slot, attempt)
             episode = planned.replace(
                 condition_parameters=_known(rollout.condition_parameters, planned.condition_parameters),
@@ -96,7 +100,9 @@ class Context:
                 success=rollout.report.success,
                 reason=self.blinding.scrub(rollout.report.reason),
             )
-            return _with_report(episode, rollout.report), None
+            told_by_host = _with_report(episode, rollout.report)
+            check_storable(told_by_host)
+            return told_by_host, None
         except RecordError as error:
             told = Fault(FaultKind.HOST_ANSWER, f'its report breaks the rules of the record: {error}')
             return self.faulty(slot, attempt, told, duration_s=rollout.duration_s), told
@@ -108,6 +114,12 @@ class Context:
         media = fault_file(episode.key, fault, blinding=self.blinding) if fault is not None and fault.text else {}
         trajectories = {episode.key: trajectory} if trajectory is not None else None
         store.append([episode], trajectories=trajectories, media=media, by=self.operator)
+
+
+def check_storable(episode: Episode) -> None:
+    """Raise RecordError if a table can't hold an episode: half a character, a count that is too large."""
+    episodes_to_arrow([episode])
+    events_to_arrow([episode])
 
 
 def _declared(entry: ConditionEntry) -> Mapping[str, ParameterValue]:
@@ -159,6 +171,12 @@ class Station:
         self._board = board or NoBoard()
         self._host: Host | None = None
         self._policies: dict[str, Policy] = {}
+        codes = context.blinding.codes
+        self._guards = {
+            name: CheckpointGuard(entry.checkpoints, shown=codes[name])
+            for name, entry in context.plan.policies.items()
+            if entry.checkpoints
+        }
 
     def check(self) -> None:
         """Open everything and check that it fits together, before the first episode."""
@@ -166,6 +184,8 @@ class Station:
         self._board.enter(Phase.START)
         check_host_fits(context.plan, self._open_host())
         for name, code in context.blinding.codes.items():
+            if name in self._guards:
+                self._guards[name].check()
             try:
                 self._open_policy(name)
             except TrialistError:
@@ -175,7 +195,10 @@ class Station:
 
     def run(self, slot: Slot, attempt: int) -> Finished:
         """Run one slot and store its episode."""
-        rollout = self._rollout(slot, attempt)
+        if slot.policy in self._guards:
+            self._board.enter(Phase.START)
+            self._guards[slot.policy].check()
+        rollout = self._rollout(slot)
         episode, fault = self._context.finished(slot, attempt, rollout)
         self._board.enter(Phase.STORE)
         self._context.commit(self._store, episode, fault=fault, trajectory=rollout.trajectory)
@@ -186,7 +209,7 @@ class Station:
         self._board.enter(Phase.IDLE)
         return Finished(slot.number, attempt, episode.outcome, is_poisoned)
 
-    def _rollout(self, slot: Slot, attempt: int) -> Rollout:
+    def _rollout(self, slot: Slot) -> Rollout:
         plan = self._context.plan
         self._board.enter(Phase.START)
         try:
@@ -200,7 +223,7 @@ class Station:
         episode_id = self._context.planned(slot).episode_id
         order = Order(
             time_cap_s=slot.cell.time_cap_s,
-            policy_seed=derived_seed(self._context.blinding.key, 'policy', episode_id, attempt),
+            policy_seed=derived_seed(self._context.blinding.key, 'policy', episode_id),  # the same for every attempt
             loop=plan.loop,
             recording=plan.recording,
             execute=plan.policies[slot.policy].execute,

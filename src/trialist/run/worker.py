@@ -1,7 +1,7 @@
 """A worker process: one station that runs the slots it is told, and ends when its parent does.
 
-Started by `trialist.run.crew` with four inherited file descriptors: the connection to the parent, the phase
-board, a file for its stack when it hangs, and the run's lock, which is thereby held until the last worker is gone.
+Started by `trialist.run.crew` with three inherited file descriptors: the connection to the parent, the phase
+board, and a file for its stack when it hangs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class Errand:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The worker can not start: the message, without policies' names."""
+    """The worker can not start or go on: the message, without policies' names."""
 
     message: str
+    is_disk: bool = False  # the store could not be written to: nothing is wrong with the plan
 
 
 def main() -> None:
@@ -44,6 +45,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the parent, who ends us
     _leave_with_parent(os.getppid())
     from trialist.episodes import Store
+    from trialist.errors import TrialistError, WriteError
     from trialist.run.phase import Phase, PhaseBoard
     from trialist.run.plan import plan_from_json
     from trialist.run.rotation import trial_slots
@@ -56,7 +58,7 @@ def main() -> None:
     station = Station(context, Store.open(errand.store), board=board)
     try:
         station.check()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         connection.send(Refused(context.blinding.scrub(str(error))))
         return
     board.enter(Phase.IDLE)
@@ -65,11 +67,15 @@ def main() -> None:
     try:
         while (told := connection.recv()) is not None:
             number, attempt = told
-            finished = station.run(slots[number], attempt)
+            try:
+                finished = station.run(slots[number], attempt)
+            except TrialistError as error:
+                connection.send(Refused(context.blinding.scrub(str(error)), isinstance(error, WriteError)))
+                os._exit(1)
             connection.send(finished)
             if finished.is_poisoned:
                 os._exit(0)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
+    except (EOFError, OSError):  # the parent is gone, or something closed our descriptors
         os._exit(1)
     station.close()
 
