@@ -53,6 +53,8 @@ tasks = [{{name = "reach", items = 2}}]
 reference = "{SLOW}"
 episodes_per_cell = 4
 time_cap_s = 4.0
+[blinding]
+secret = "0123456789abcdef"
 [faults]
 attempts = 2
 [policies.{FAST}]

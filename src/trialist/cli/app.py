@@ -22,6 +22,7 @@ MOST_TOLD = 5
 VERBS: dict[str, tuple[str, str]] = {
     'demo': ('trialist.cli.demo:demo', 'Run a blinded trial in the embedded cell, and score it.'),
     'plan': ('trialist.cli.plan:plan', 'Say what a declared trial amounts to.'),
+    'seal': ('trialist.cli.seal:seal', 'Blind a trial: one file for each role.'),
     'run': ('trialist.cli.run:run', 'Run a trial, or go on with it.'),
     'watch': ('trialist.cli.watch:watch', 'Say when a running trial may stop.'),
     'close': ('trialist.cli.close:close', 'Unblind a trial, once.'),
@@ -53,12 +54,14 @@ def root(
     skip_damaged: bool = typer.Option(
         False, '--skip-damaged', help='Leave out what is damaged in a store, and say so.'
     ),
+    board: str = typer.Option('', '--board', help='Look at an open blinded trial by arm, as its board; it is logged.'),
 ) -> None:
     """Two-arm trials for robot arms."""
-    if skip_damaged:
-        from trialist.episodes.store import skip_damaged_stores
+    if skip_damaged or board or 'trialist.episodes.store' in sys.modules:
+        from trialist.episodes.store import read_as
 
-        skip_damaged_stores()
+        verb = ' '.join(word for word in sys.argv[1:] if not word.startswith('-'))
+        read_as(skip_damaged=skip_damaged, board=board, verb=verb[:200])
 
 
 def build_app(load: Callable[[str], bool]) -> typer.Typer:
@@ -118,7 +121,7 @@ def plain(text: str) -> str:
 
 def main() -> None:
     """Run the command line; our own errors are one clear line and exit code 2, anything else is a traceback."""
-    asked = next((word for word in sys.argv[1:] if not word.startswith('-')), '')
+    asked = next((word for word in sys.argv[1:] if word in VERBS), '')
     try:
         try:
             build_app(lambda name: name == asked)()

@@ -32,6 +32,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trialist.episodes.blinded import (
+    blinded_episode,
+    blinded_provenance,
+    blinded_trajectory,
+    check_blinded_where,
+    is_blinded_plan,
+)
 from trialist.episodes.column import columns_for, trajectories_from_arrow, trajectories_to_arrow
 from trialist.episodes.commit import Commit, commit, log_entry
 from trialist.episodes.edit import Edit, EditOperation, Edits, check_edit, now
@@ -61,6 +68,7 @@ from trialist.episodes.schema import (
     events_to_arrow,
     migrate,
 )
+from trialist.episodes.sealed import with_sealed
 from trialist.episodes.select import Selection, Where, check_where, counted_attempt, read_part_episodes, select_attempts
 from trialist.episodes.trajectory import Trajectory
 from trialist.episodes.unblinding import Unblindings, read_unblindings
@@ -99,6 +107,8 @@ class Store:
     trial: TrialInfo
     skip_damaged: bool = False  # leave out what is damaged, and say so in `missing`, instead of raising
     skipped: list[Finding] = field(default_factory=list, compare=False, repr=False)
+    is_view: bool = False  # while its trial is blinded and open, show only what may be seen then
+    board: str = ''  # who looks at an open trial by arm, as its board
 
     @classmethod
     def create(
@@ -251,6 +261,11 @@ class Store:
             raise StoreError(f'{damage[0].path}: {damage[0].detail}; {ADVICE}')
         return ledger
 
+    @property
+    def is_blinded(self) -> bool:
+        """Whether this is a view of a trial that is blinded and still open."""
+        return self.is_view and is_blinded_plan(self.trial) and self.trial.trial_id not in self.unblindings().by_trial
+
     def head(self) -> str:
         """The id of the last entry of the log, which stands for all before it; '' in a store without a log.
 
@@ -304,6 +319,7 @@ class Store:
         self, *, where: Where | None = None, signals: Sequence[str] | None = None
     ) -> Iterator[tuple[Episode, Trajectory]]:
         """Stream the counted episodes that have a trajectory, with it; `signals` limits what is read."""
+        is_blinded = self.is_blinded
         wanted: dict[str, dict[Key, Episode]] = {}
         files: Mapping[str, LoggedFile] = {}
         for part, episode in self._stream(where, attempts='counted', dropped=False, events=True):
@@ -313,7 +329,7 @@ class Store:
         for name, episodes in wanted.items():
             for key, trajectory in self._trajectories_in(name, files.get(f'trajectories/{name}'), signals):
                 if key in episodes:
-                    yield episodes[key], trajectory
+                    yield episodes[key], self._shown(trajectory, key, is_blinded=is_blinded)
 
     def trajectory(self, episode: Episode, *, signals: Sequence[str] | None = None) -> Trajectory | None:
         """The trajectory of one episode, or None if none was recorded."""
@@ -325,8 +341,12 @@ class Store:
                     self._skip(error, self.path / 'trajectories' / name)
                     continue
                 if found is not None:
-                    return found
+                    return self._shown(found, episode.key, is_blinded=self.is_blinded)
         return None
+
+    def _shown(self, trajectory: Trajectory, key: Key, *, is_blinded: bool) -> Trajectory:
+        """A trajectory with what was sealed while its trial was open, or without what may not be seen."""
+        return blinded_trajectory(trajectory) if is_blinded else with_sealed(self, trajectory, key)
 
     def _candidates(self, part: PartInfo, key: Key) -> Sequence[str]:
         """The trajectories parts in which an episode's row may be: one where the part has an index."""
@@ -385,7 +405,8 @@ class Store:
             logged = self.ledger().file(name)
             if logged is not None and hashlib.sha256(content).hexdigest() != logged.sha256:
                 raise StoreError(f'{path}: damaged (its bytes are not what was written); run: trialist store verify')
-            return provenance_from_json(json.loads(content), where=str(path))
+            found = provenance_from_json(json.loads(content), where=str(path))
+            return blinded_provenance(found) if self.is_blinded else found
         except (ValueError, TypeError, AttributeError) as error:
             if isinstance(error, TrialistError):
                 raise
@@ -397,6 +418,9 @@ class Store:
         if attempts not in ('counted', 'all'):
             raise InputError(f"attempts is {attempts!r}, wanted 'counted' or 'all'")
         check_where(where)
+        is_blinded = self.is_blinded
+        if is_blinded:
+            check_blinded_where(where, board=bool(self.board))
         parts, edits, unblindings = self.parts(), self.edits(), self.unblindings()
         if self.skip_damaged:
             parts = [part for part in parts if self._is_readable(part)]
@@ -405,7 +429,7 @@ class Store:
             event_rows = self._events_of(part) if events else {}
             for episode in read_part_episodes(part, event_rows, edits=edits, where=where, unblindings=unblindings):
                 if selection.keeps(number, episode.key) and (dropped or not edits.is_dropped(*episode.key)):
-                    yield part, episode
+                    yield part, blinded_episode(episode, board=bool(self.board)) if is_blinded else episode
 
     def _is_readable(self, part: PartInfo) -> bool:
         """Whether a part and its events can be read whole; an episode without its events would be scored wrongly."""
@@ -522,7 +546,12 @@ def _key_columns(available: Sequence[str]) -> list[str]:
 
 def read_store(path: Path | str, *, skip_damaged: bool | None = None) -> Store:
     """Open a store for reading; `skip_damaged` reads what can be read, and names the rest in `missing`."""
-    store = Store.open(path, skip_damaged=_reading.skip_damaged if skip_damaged is None else skip_damaged)
+    skips = _reading.skip_damaged if skip_damaged is None else skip_damaged
+    store = dataclasses.replace(Store.open(path, skip_damaged=skips), is_view=True, board=_reading.board)
+    is_first = store.path not in {s.path for s in _reading.opened if s.board == store.board}
+    wants_log = bool(store.board) and is_first and store.is_blinded
+    if wants_log and not store.log_look(_reading.verb, by=store.board, role='board', seen='an open trial, by arm'):
+        raise StoreError(f'{store.path}: a look of the board is logged, and this store can not be written to')
     _reading.opened.append(store)
     del _reading.opened[:-MOST_OPENED]
     return store
@@ -533,15 +562,18 @@ class _Reading:
     """How this process reads stores, and which it has read: for the command line, which says what they lack."""
 
     skip_damaged: bool = False
+    board: str = ''
+    verb: str = 'read'
     opened: list[Store] = field(default_factory=list)
 
 
 _reading = _Reading()
 
 
-def skip_damaged_stores() -> None:
-    """From now on `read_store` leaves out what is damaged unless told otherwise."""
-    _reading.skip_damaged = True
+def read_as(*, skip_damaged: bool, board: str, verb: str) -> None:
+    """How `read_store` reads from now on: leaving out what is damaged, and open trials by arm for a named board."""
+    _reading.skip_damaged, _reading.board, _reading.verb = skip_damaged, board, verb
+    _reading.opened.clear()
 
 
 def opened_stores() -> list[Store]:

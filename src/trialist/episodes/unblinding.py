@@ -37,6 +37,7 @@ class Unblinding:
     why: str = ''
     plan: str = ''  # the whole plan, as declared
     key: str = ''  # opens what was sealed while the trial was open, in hex
+    operator_plan: str = ''  # of a trial with roles apart: the plan that was run; `plan` is then the statistician's
     signature: str = ''  # of all the above, with the key that only who sealed the trial had
 
 
@@ -67,6 +68,11 @@ def arm_codes(names: Iterable[str], key: bytes) -> dict[str, str]:
     return {name: f'arm-{digests[name][:digits]}' for name in digests}
 
 
+def commitment(secret: bytes, plan: str) -> str:
+    """What binds a sealed trial to its secret and its whole plan, and tells neither."""
+    return hmac.digest(secret, b'trialist commitment' + plan.encode(), 'sha256').hex()
+
+
 def sign(unblinding: Unblinding) -> Unblinding:
     """The record with its signature: whoever has the key can make it, and afterwards everyone can check it."""
     return dataclasses.replace(unblinding, signature=_signature(unblinding))
@@ -82,10 +88,15 @@ def check_unblinding(unblinding: Unblinding) -> str:
     """What is wrong with a record, recomputed from the plan and the key in it; '' if nothing is."""
     if not unblinding.plan:
         return ''  # written by hand: nothing to recompute it from
-    if hashlib.sha256(unblinding.plan.encode()).hexdigest()[:PLAN_HASH_DIGITS] != unblinding.trial_id:
+    declared = unblinding.operator_plan or unblinding.plan
+    if hashlib.sha256(declared.encode()).hexdigest()[:PLAN_HASH_DIGITS] != unblinding.trial_id:
         return 'its plan is not the plan of the trial'
     try:
         plan, key = json.loads(unblinding.plan), bytes.fromhex(unblinding.key)
+        if unblinding.operator_plan:
+            committed = json.loads(unblinding.operator_plan)['blinding']['commitment']
+            if not hmac.compare_digest(committed, commitment(key, unblinding.plan)):
+                return 'its secret and plan are not those that were committed to when the trial was sealed'
         is_blinded = bool(plan['blinding']['enabled'])
         codes = arm_codes(sorted(plan['policies']), key) if is_blinded else {name: name for name in plan['policies']}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -120,7 +131,8 @@ def write_unblinding(root: Path, unblinding: Unblinding) -> None:
 
 
 def _as_json(unblinding: Unblinding) -> dict[str, Any]:
-    return {**dataclasses.asdict(unblinding), 'policies': dict(unblinding.policies)}
+    values = {**dataclasses.asdict(unblinding), 'policies': dict(unblinding.policies)}
+    return {k: v for k, v in values.items() if v or k != 'operator_plan'}
 
 
 def _read(path: Path) -> Unblinding:

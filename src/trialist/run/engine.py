@@ -25,6 +25,7 @@ from trialist.run.plan import StoppingRule, StoppingScore, TrialPlan
 from trialist.run.progress import Report, Tally, TrialProgress
 from trialist.run.rotation import Slot, trial_slots
 from trialist.run.schedule import Attempted, Schedule, Task, look_edges
+from trialist.run.sealing import read_arms
 from trialist.run.station import Context, Finished, Station
 from trialist.run.stopping import Stop, decide_stop, stopping_score
 from trialist.run.worker import Errand
@@ -66,19 +67,22 @@ def run_trial(
     report: Report | None = None,
     worker_log: Path | None = None,
     told: Callable[[str], None] | None = None,
+    arms: Path | None = None,
 ) -> TrialRun:
     """Run what is left of a trial into its store; results do not depend on `workers`.
 
     workers: processes, each with its own host and policies, watched and replaced when they hang or die; 0 runs inside
     this process, unwatched. fixture, session: only these slots. stop_after: at most so many episodes in this call.
     worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for. told: called
-    with the head of the commit log before the first episode, for somebody to note.
+    with the head of the commit log before the first episode, for somebody to note. arms: for an operator's plan, the
+    file that says how to reach its codes.
     """
     if workers < 0:
         raise InputError(f'workers is {workers}, wanted >= 0')
     if plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
         raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
-    context = Context.of(plan, operator=operator)
+    behind = read_arms(plan, arms) if arms is not None else None
+    context = Context.of(plan, operator=operator, arms=behind)
     slots = _chosen(trial_slots(plan), fixture=fixture, session=session)
     opened = open_trial_store(context, store)
     with sole_runner(opened.path, fixture):
@@ -98,19 +102,19 @@ def run_trial(
             told(head_before)
         n_interrupted = log_interrupted(opened, run.arms(), by=operator)
         if not run.is_over:
-            _logged_run(run, opened, workers=workers, log=worker_log, by=operator)
+            _logged_run(run, opened, workers=workers, log=worker_log, by=operator, arms=arms)
         result = run.result()
         return dataclasses.replace(result, n_interrupted=n_interrupted, head_before=head_before, head=opened.head())
 
 
-def _logged_run(run: _Run, store: Store, *, workers: int, log: Path | None, by: str) -> None:
+def _logged_run(run: _Run, store: Store, *, workers: int, log: Path | None, by: str, arms: Path | None) -> None:
     """Run what is left; that it began and how it ended is on record."""
     store.log(EntryKind.RUN, by=by, body={'event': 'begin', 'workers': workers})
     try:
         if workers == 0:
             run.alone()
         else:
-            run.with_workers(workers, log=log)
+            run.with_workers(workers, log=log, arms=arms)
     finally:
         with contextlib.suppress(WriteError):  # whatever went wrong before says more
             store.log(EntryKind.RUN, by=by, body={'event': 'end', 'episodes': run.result().n_run})
@@ -250,7 +254,7 @@ class _Run:
         finally:
             station.close()
 
-    def with_workers(self, workers: int, *, log: Path | None) -> None:
+    def with_workers(self, workers: int, *, log: Path | None, arms: Path | None) -> None:
         """Run everything in worker processes."""
         errand = Errand(
             plan=self._context.plan.as_json(),
@@ -258,6 +262,7 @@ class _Run:
             provenance_id=self._context.provenance_id,
             operator=self._context.operator,
             import_path=tuple(p or os.getcwd() for p in sys.path),
+            arms=arms.resolve() if arms is not None else None,
         )
         limits = self._context.plan.watchdog
         with Crew(errand, size=workers, limits=limits, log=log) as crew:

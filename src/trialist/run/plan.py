@@ -310,6 +310,14 @@ class RecordingOptions:
 class BlindingOptions:
     enabled: bool = True
     secret: str = ''  # makes codes and hash unguessable even for one who guesses the rest of the plan
+    # Of an operator's plan, made by `trialist seal`: its policies are codes, and nothing here leads back to names.
+    commitment: str = ''  # binds it to the statistician's secret and whole plan
+    arms: str = ''  # SHA-256 of the file that says how to reach each code
+    public_key: str = ''  # closes what only the statistician may read
+
+    @property
+    def is_sealed(self) -> bool:
+        return bool(self.commitment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,6 +383,9 @@ class TrialPlan:
             for name in LATER_KEYS:
                 if name in entry and not entry[name]:
                     del entry[name]
+        for name in ('commitment', 'arms', 'public_key'):
+            if not values['blinding'][name]:
+                del values['blinding'][name]
         return json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
 
     def cells(self) -> tuple[Cell, ...]:
@@ -496,13 +507,14 @@ def read_plan(path: Path | str) -> TrialPlan:
     try:
         if file.stat().st_size > MOST_PLAN_BYTES:
             raise InputError(f'{file}: {file.stat().st_size} bytes, wanted a plan of at most {MOST_PLAN_BYTES}')
-        values = tomllib.loads(file.read_text(encoding='utf-8'))
+        text = file.read_text(encoding='utf-8')
+        values = _without_none(json.loads(text)) if file.suffix == '.json' else tomllib.loads(text)
     except FileNotFoundError as error:
         raise InputError(f'{file}: no such file; wanted a trial.toml') from error
     except InputError:
         raise
     except (ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of thousands of digits
-        raise InputError(f'{file}: not TOML ({error})') from error
+        raise InputError(f'{file}: not {"JSON" if file.suffix == ".json" else "TOML"} ({error})') from error
     except IsADirectoryError as error:
         raise InputError(f'{file}: a folder; wanted a trial.toml') from error
     try:

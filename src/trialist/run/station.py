@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trialist.conditions import is_drawable
 from trialist.episodes import Episode, Outcome, Store, Trajectory
+from trialist.episodes.blinded import coarse_reason
 from trialist.episodes.episode import ParameterValue
 from trialist.episodes.schema import episodes_to_arrow, events_to_arrow
+from trialist.episodes.sealed import seal_trajectory
 from trialist.errors import InputError, RecordError, TrialistError
 from trialist.run.blinding import Blinding, blinding_of, derived_seed
 from trialist.run.checkpoint import CheckpointGuard
@@ -18,7 +20,7 @@ from trialist.run.fault import Fault, FaultKind, crash
 from trialist.run.fault_text import fault_file
 from trialist.run.loop import Order, Rollout, run_episode
 from trialist.run.phase import NoBoard, Phase, PhaseBoard
-from trialist.run.plan import ConditionEntry, TrialPlan
+from trialist.run.plan import ConditionEntry, PolicyEntry, TrialPlan
 from trialist.run.rotation import Slot
 from trialist.run.seam import ClosableHost, ClosablePolicy, Host, HostReport, Policy, Setup
 
@@ -35,10 +37,22 @@ class Context:
     trial_id: str
     provenance_id: str = ''
     operator: str = ''
+    arms: Mapping[str, PolicyEntry] = field(default_factory=dict)  # of an operator's plan: how to open each code
 
     @classmethod
-    def of(cls, plan: TrialPlan, *, provenance_id: str = '', operator: str = '') -> Context:
-        return cls(plan, blinding_of(plan), plan.hash, provenance_id, operator)
+    def of(
+        cls, plan: TrialPlan, *, provenance_id: str = '', operator: str = '',
+        arms: Mapping[str, PolicyEntry] | None = None,
+    ) -> Context:  # fmt: skip
+        return cls(plan, blinding_of(plan, arms), plan.hash, provenance_id, operator, arms or {})
+
+    def entry(self, name: str) -> PolicyEntry:
+        """How to open a policy: as the plan says or, of an operator's plan, as the arms do."""
+        if not self.plan.blinding.is_sealed:
+            return self.plan.policies[name]
+        if name not in self.arms:
+            raise InputError("this is an operator's plan: give the file that says how to reach its codes (--arms)")
+        return self.arms[name]
 
     def planned(self, slot: Slot, attempt: int = 0) -> Episode:
         """The episode of a slot as far as it is known beforehand; its outcome is not, and stands as INVALID."""
@@ -75,10 +89,16 @@ class Context:
         return self.planned(slot, attempt).replace(
             outcome=outcome,
             duration_s=duration_s,
-            reason=self.blinding.scrub(fault.reason) if fault.kind in FOREIGN_WORDS else fault.reason,
+            reason=self._reason(fault),
             is_unrecoverable=True if failed else None,
             success=False if failed else None,
         )
+
+    def _reason(self, fault: Fault) -> str:
+        """What the record says while it is open; of a sealed trial only whose fault it was."""
+        if self.blinding.public:
+            return coarse_reason(fault.reason)
+        return self.blinding.scrub(fault.reason) if fault.kind in FOREIGN_WORDS else fault.reason
 
     def finished(self, slot: Slot, attempt: int, rollout: Rollout) -> tuple[Episode, Fault | None]:
         """The episode of a rollout; an account by the host that breaks the record's rules is the host's fault."""
@@ -111,7 +131,11 @@ class Context:
         self, store: Store, episode: Episode, *, fault: Fault | None, trajectory: Trajectory | None = None
     ) -> None:
         """Put one episode into the store, with the text of its fault."""
-        media = fault_file(episode.key, fault, blinding=self.blinding) if fault is not None and fault.text else {}
+        wants_text = fault is not None and bool(fault.text or self.blinding.public)
+        media = fault_file(episode.key, fault, blinding=self.blinding) if fault is not None and wants_text else {}
+        if self.blinding.public and trajectory is not None:
+            trajectory, sealed = seal_trajectory(trajectory, episode.key, public=self.blinding.public)
+            media.update(sealed)
         trajectories = {episode.key: trajectory} if trajectory is not None else None
         store.append([episode], trajectories=trajectories, media=media, by=self.operator)
 
@@ -174,8 +198,8 @@ class Station:
         codes = context.blinding.codes
         self._guards = {
             name: CheckpointGuard(entry.checkpoints, shown=codes[name])
-            for name, entry in context.plan.policies.items()
-            if entry.checkpoints
+            for name in codes
+            if (entry := context.entry(name)).checkpoints
         }
 
     def check(self) -> None:
@@ -226,7 +250,7 @@ class Station:
             policy_seed=derived_seed(self._context.blinding.key, 'policy', episode_id),  # the same for every attempt
             loop=plan.loop,
             recording=plan.recording,
-            execute=plan.policies[slot.policy].execute,
+            execute=self._context.entry(slot.policy).execute,
             policy_limit_s=plan.watchdog.policy_s,
         )
         return run_episode(host, policy, setup_of(slot), order=order, board=self._board)
@@ -238,9 +262,9 @@ class Station:
 
     def _open_policy(self, name: str) -> Policy:
         if name not in self._policies:
-            plan, codes = self._context.plan, self._context.blinding.codes
-            policy = open_policy(plan.policies[name])
-            check_policy_fits(plan, self._open_host(), policy, name=name, shown=codes[name])
+            entry, code = self._context.entry(name), self._context.blinding.codes[name]
+            policy = open_policy(entry)
+            check_policy_fits(self._open_host(), policy, execute=entry.execute, shown=code)
             self._policies[name] = policy
         return self._policies[name]
 

@@ -25,6 +25,7 @@ class Errand:
     provenance_id: str
     operator: str
     import_path: tuple[str, ...]
+    arms: Path | None = None  # of an operator's plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,14 @@ def main() -> None:
     from trialist.run.phase import Phase, PhaseBoard
     from trialist.run.plan import plan_from_json
     from trialist.run.rotation import trial_slots
+    from trialist.run.sealing import read_arms
     from trialist.run.station import Context, Station
 
     board = PhaseBoard(os.fdopen(board_fd, 'r+b'))
     board.enter(Phase.START)
     plan = plan_from_json(errand.plan)
-    context = Context.of(plan, provenance_id=errand.provenance_id, operator=errand.operator)
+    arms = read_arms(plan, errand.arms) if errand.arms is not None else None
+    context = Context.of(plan, provenance_id=errand.provenance_id, operator=errand.operator, arms=arms)
     station = Station(context, Store.open(errand.store), board=board)
     try:
         station.check()
