@@ -125,9 +125,7 @@ def _summed(root: Path, log: Log) -> Ledger:
 def _trials(order: list[tuple[str, Entry]]) -> dict[str, str]:
     """The descriptions of this store and of those merged into it, as they were created: store id -> text."""
     made = [entry.body['trial'] for _, entry in order if 'trial' in entry.body]
-    merged = {source for _, entry in order for source in entry.body.get('sources', ())}
-    known = {str(trial['store_id']): str(trial['text']) for trial in made}
-    return {store_id: text for store_id, text in known.items() if store_id not in merged}
+    return {str(trial['store_id']): str(trial['text']) for trial in made}
 
 
 def _companions(part: PartInfo) -> list[str]:

@@ -39,6 +39,8 @@ ROWS_A_PART = 100_000
 TRAJECTORY_BYTES_A_PART = 256 << 20
 STALE_AFTER_S = 3600.0
 
+Key = tuple[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
@@ -96,28 +98,62 @@ def _groups(parts: Sequence[PartInfo], root: Path, rows_a_part: int) -> Iterator
 
 def _rewrite(store: Store, group: Sequence[PartInfo]) -> None:
     ledger = store.ledger()
-    episodes = pa.concat_tables([_episode_table(part) for part in group]).unify_dictionaries()
-    events = [
-        migrate(
-            read_companion(store.path / 'events' / p.events, ledger.file(f'events/{p.events}')),
-            p.schema_version,
-            migrations=EVENT_MIGRATIONS,
-            where=p.events,
-        )
-        for p in group
-        if p.events
-    ]
+    fresh = _fresh_keys(store, group)
+    if fresh is None:
+        return  # two contents under one key: verify names them, and neither may vanish
+    episodes = pa.concat_tables(
+        [_only(_episode_table(part), keys) for part, keys in zip(group, fresh, strict=True)]
+    ).unify_dictionaries()
+    events = [_only(_event_table(store, part), keys) for part, keys in zip(group, fresh, strict=True) if part.events]
     joined = pa.concat_tables(events).unify_dictionaries() if events else EVENT_SCHEMA.empty_table()
-    sources = [name for part in group for name in part.trajectories]
+    sources = [(name, keys) for part, keys in zip(group, fresh, strict=True) for name in part.trajectories]
     with commit(store.path) as under_way:
         trajectories = [_join_trajectories(store.path, under_way, ledger, sources)] if sources else []
         part = write_episodes(
             store.path, under_way, episodes, joined, trajectories=trajectories,
-            replaces=[p.path.name for p in group], index=_joined_index(group) if sources else (),
+            replaces=[p.path.name for p in group], index=_joined_index(group, fresh) if sources else (),
         )  # fmt: skip
         under_way.finish(EntryKind.COMPACT, {'parts': [part.as_json()]})
     for old in group:
         _retire_part(store.path, old)
+
+
+def _fresh_keys(store: Store, group: Sequence[PartInfo]) -> list[set[Key] | None] | None:
+    """For each part, the keys that no part before it has; None: all of them. None for all if contents differ."""
+    seen: dict[Key, int] = {}
+    fresh: list[set[Key] | None] = []
+    for number, part in enumerate(group):
+        table = read_companion(part.path, part.logged).select(['episode_id', 'attempt'])
+        keys = list(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
+        new = {key for key in keys if key not in seen}
+        if len(new) < len(keys) and not _are_same(store, group, [*(seen[k] for k in keys if k in seen), number]):
+            return None
+        fresh.append(None if len(new) == len(keys) else new)
+        seen.update(dict.fromkeys(new, number))
+    return fresh
+
+
+def _are_same(store: Store, group: Sequence[PartInfo], numbers: Sequence[int]) -> bool:
+    """Whether episodes that several parts, or one part several times, have under one key are the same."""
+    known: dict[Key, Episode] = {}
+    for number in sorted(set(numbers)):
+        for episode in store.recorded(group[number]):
+            if known.setdefault(episode.key, episode) != episode:
+                return False
+    return True
+
+
+def _only(table: pa.Table, keys: set[Key] | None) -> pa.Table:
+    """The rows of some keys; each key's rows once where a table has one row a key."""
+    if keys is None:
+        return table
+    pairs = zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True)
+    return table.filter(pa.array([pair in keys for pair in pairs], pa.bool_()))
+
+
+def _event_table(store: Store, part: PartInfo) -> pa.Table:
+    table = read_companion(store.path / 'events' / part.events, part.logged_events)
+    return migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=part.events)
 
 
 def _episode_table(part: PartInfo) -> pa.Table:
@@ -127,10 +163,12 @@ def _episode_table(part: PartInfo) -> pa.Table:
     ).replace_schema_metadata(None)
 
 
-def _joined_index(group: Sequence[PartInfo]) -> list[int]:
-    """1 for each row that has a trajectory; nothing where an older part can't tell."""
+def _joined_index(group: Sequence[PartInfo], fresh: Sequence[set[Key] | None]) -> list[int]:
+    """1 for each row that has a trajectory; nothing where an older part, or a part with rows left out, can't tell."""
     numbers: list[int] = []
-    for part in group:
+    for part, keys in zip(group, fresh, strict=True):
+        if keys is not None:
+            return []
         if not part.trajectories:
             numbers += [0] * part.n_rows
             continue
@@ -149,10 +187,12 @@ def _retire_part(root: Path, part: PartInfo) -> None:
             disk().touch(path)
 
 
-def _join_trajectories(root: Path, under_way: Commit, ledger: Ledger, names: Sequence[str]) -> str:
+def _join_trajectories(
+    root: Path, under_way: Commit, ledger: Ledger, sources: Sequence[tuple[str, set[Key] | None]]
+) -> str:
     """Stream several trajectory parts into one, a row group at a time, over the union of their columns."""
-    files = {name: (root / 'trajectories' / name, ledger.file(f'trajectories/{name}')) for name in names}
-    schemas = [open_part(*files[name]).schema_arrow.remove_metadata() for name in names]
+    files = [(root / 'trajectories' / name, ledger.file(f'trajectories/{name}'), keys) for name, keys in sources]
+    schemas = [open_part(path, logged).schema_arrow.remove_metadata() for path, logged, _ in files]
     schema = pa.unify_schemas(schemas, promote_options='permissive')
     schema = schema.with_metadata({METADATA_KEY: f'{{"schema_version": {SCHEMA_VERSION}}}'.encode()})
 
@@ -160,19 +200,19 @@ def _join_trajectories(root: Path, under_way: Commit, ledger: Ledger, names: Seq
         import pyarrow.parquet as pq
 
         with pq.ParquetWriter(sink, schema, **parquet_options(schema)) as writer:
-            for tables in _full_groups([files[name] for name in names]):
+            for tables in _full_groups(files):
                 writer.write_table(_fit(tables, schema), row_group_size=TRAJECTORY_ROW_GROUP)
 
     return under_way.add_part('trajectories', write)
 
 
-def _full_groups(files: Sequence[tuple[Path, LoggedFile | None]]) -> Iterator[pa.Table]:
+def _full_groups(files: Sequence[tuple[Path, LoggedFile | None, set[Key] | None]]) -> Iterator[pa.Table]:
     """The rows of all files in tables of exactly one row group, but for the last."""
     pending: list[pa.Table] = []
     rows = 0
-    for path, logged in files:
+    for path, logged, keys in files:
         for table in row_groups(path, logged):
-            pending.append(table.replace_schema_metadata(None))
+            pending.append(_only(table.replace_schema_metadata(None), keys))
             rows += pending[-1].num_rows
             while rows >= TRAJECTORY_ROW_GROUP:
                 joined = pa.concat_tables(pending, promote_options='permissive')

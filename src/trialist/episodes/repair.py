@@ -103,11 +103,12 @@ def _set_aside(root: Path, names: list[str]) -> None:
 
 def _restore_trial(root: Path, ledger: Ledger) -> list[str]:
     """Write trial.json anew if it is not what the log says it was."""
-    texts = list(ledger.trials.values())
     path = root / 'trial.json'
-    found = path.read_bytes() if path.exists() else b''
-    if found.decode('utf-8', 'replace') in texts:
+    found = path.read_bytes().decode('utf-8', 'replace') if path.exists() else ''
+    if found in ledger.trials.values():
         return []
+    # Merged logs bring the descriptions of other stores along; what is left of the file may tell which it was.
+    texts = [text for store_id, text in ledger.trials.items() if store_id in found] or list(ledger.trials.values())
     if len(texts) != 1:
         raise StoreError(f'{path}: damaged, and the log does not tell which of {len(texts)} descriptions it had')
     if path.exists():

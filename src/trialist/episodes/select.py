@@ -39,16 +39,20 @@ SMALL_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows that do not count: (part number, key) pairs. Empty for nearly every store."""
+    """The rows that do not count: (part number, key) pairs, and keys that one part has several times."""
 
     excluded: frozenset[tuple[int, Key]]
+    repeated: frozenset[tuple[int, Key]] = frozenset()
 
-    @classmethod
-    def everything(cls) -> Selection:
-        return cls(frozenset())
-
-    def keeps(self, part_number: int, key: Key) -> bool:
-        return not self.excluded or (part_number, key) not in self.excluded
+    def keeps(self, part_number: int, key: Key, *, shown: set[Key]) -> bool:
+        """Whether a row counts; `shown` are the repeated keys of this part that came before it."""
+        if self.excluded and (part_number, key) in self.excluded:
+            return False
+        if self.repeated and (part_number, key) in self.repeated:
+            if key in shown:
+                return False
+            shown.add(key)
+        return True
 
 
 def check_where(where: Where | None) -> None:
@@ -64,23 +68,27 @@ def check_where(where: Where | None) -> None:
             raise InputError(f'a filter wants {name} as {field.type}, found {wanted!r} ({error})') from error
 
 
-def select_attempts(parts: Sequence[PartInfo], edits: Edits) -> Selection:
+def select_attempts(parts: Sequence[PartInfo], edits: Edits, *, every: bool = False) -> Selection:
     """Of several rows with one id, the one that counts is the first valid attempt, or else the last attempt.
 
-    That a later, luckier attempt can't replace a valid one is the point: a rerun is for a broken rig.
+    That a later, luckier attempt can't replace a valid one is the point: a rerun is for a broken rig. `every` takes all
+    attempts; a row that stands in the tables twice, because two stores that had it were merged, is taken once anyway.
     """
     excluded: set[tuple[int, Key]] = set()
+    repeated: set[tuple[int, Key]] = set()
     for rows in _repeated_ids(parts).values():
         kept: dict[Key, int] = {}
         for part_number, key, _ in rows:
-            if key in kept:
-                excluded.add((part_number, key))
-            else:
+            if key not in kept:
                 kept[key] = part_number
-        outcomes = {key: outcome for _, key, outcome in reversed(rows)}
-        counted = counted_attempt(outcomes, edits)
-        excluded.update((part_number, key) for key, part_number in kept.items() if key != counted)
-    return Selection(frozenset(excluded))
+            elif kept[key] == part_number:
+                repeated.add((part_number, key))
+            else:
+                excluded.add((part_number, key))
+        if not every:
+            counted = counted_attempt({key: outcome for _, key, outcome in reversed(rows)}, edits)
+            excluded.update((part_number, key) for key, part_number in kept.items() if key != counted)
+    return Selection(frozenset(excluded), frozenset(repeated))
 
 
 def counted_attempt(outcomes: Mapping[Key, str], edits: Edits) -> Key:

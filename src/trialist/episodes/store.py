@@ -69,7 +69,7 @@ from trialist.episodes.schema import (
     migrate,
 )
 from trialist.episodes.sealed import with_sealed
-from trialist.episodes.select import Selection, Where, check_where, counted_attempt, read_part_episodes, select_attempts
+from trialist.episodes.select import Where, check_where, counted_attempt, read_part_episodes, select_attempts
 from trialist.episodes.trajectory import Trajectory
 from trialist.episodes.unblinding import Unblindings, read_unblindings
 from trialist.errors import InputError, RecordError, StoreError, TrialistError, WriteError
@@ -424,11 +424,14 @@ class Store:
         parts, edits, unblindings = self.parts(), self.edits(), self.unblindings()
         if self.skip_damaged:
             parts = [part for part in parts if self._is_readable(part)]
-        selection = select_attempts(parts, edits) if attempts == 'counted' else Selection.everything()
+        selection = select_attempts(parts, edits, every=attempts == 'all')
         for number, part in enumerate(parts):
+            shown: set[Key] = set()
             event_rows = self._events_of(part) if events else {}
             for episode in read_part_episodes(part, event_rows, edits=edits, where=where, unblindings=unblindings):
-                if selection.keeps(number, episode.key) and (dropped or not edits.is_dropped(*episode.key)):
+                if selection.keeps(number, episode.key, shown=shown) and (
+                    dropped or not edits.is_dropped(*episode.key)
+                ):
                     yield part, blinded_episode(episode, board=bool(self.board)) if is_blinded else episode
 
     def _is_readable(self, part: PartInfo) -> bool:
