@@ -168,7 +168,7 @@ class Store:
             under_way.announce(f'media/{check_media_name(name)}' for name in media or {})
             for name, content in (media or {}).items():
                 under_way.add_file(f'media/{name}', content)
-            names = _write_trajectories(under_way, chunks)
+            names = write_trajectories(under_way, chunks)
             place = {key: number for number, chunk in enumerate(chunks, start=1) for key, _ in chunk}
             index = [place.get(e.key, 0) for e in batch] if keyed else []
             part = write_episodes(self.path, under_way, *tables, trajectories=names, index=index)
@@ -466,7 +466,7 @@ class Store:
         return [e for p in parts for e in read_part_episodes(p, self._events_of(p), edits=none, where=where)]
 
 
-def _write_trajectories(under_way: Commit, chunks: Sequence[Sequence[tuple[Key, Trajectory]]]) -> list[str]:
+def write_trajectories(under_way: Commit, chunks: Sequence[Sequence[tuple[Key, Trajectory]]]) -> list[str]:
     """Put trajectories into the store; nobody sees them until an episodes part names them."""
 
     def write(keyed: Sequence[tuple[Key, Trajectory]]) -> str:
