@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ def repair_store(path: Path | str, *, by: str, why: str) -> Repair:
         if not done.is_empty:
             body = {
                 'why': why, 'lost': lost, 'mended': gone, 'log_files': damaged, 'restored': restored,
-                'parts': [part.as_json() for part in regained],
+                'parts': [part.as_json() for part in regained], **_readopted(root, ledger),
             }  # fmt: skip
             add_entry(root, EntryKind.REPAIR, by=by, body=body, files=files)
     return done
@@ -109,12 +110,22 @@ def _restore_trial(root: Path, ledger: Ledger) -> list[str]:
         return []
     # Merged logs bring the descriptions of other stores along; what is left of the file may tell which it was.
     texts = [text for store_id, text in ledger.trials.items() if store_id in found] or list(ledger.trials.values())
+    if not texts:
+        return []  # the entry that had it is lost: what the file says is all there is, and is logged anew
     if len(texts) != 1:
         raise StoreError(f'{path}: damaged, and the log does not tell which of {len(texts)} descriptions it had')
     if path.exists():
         _set_aside(root, ['trial.json'])
     Folder(root).create('trial.json', texts[0].encode())
     return ['trial.json']
+
+
+def _readopted(root: Path, ledger: Ledger) -> dict[str, object]:
+    """The description of the store, where the entry that held it is lost."""
+    if ledger.trials:
+        return {}
+    text = (root / 'trial.json').read_text(encoding='utf-8')
+    return {'trial': {'store_id': json.loads(text)['store_id'], 'text': text}}
 
 
 def _regain(root: Path, ledger: Ledger) -> tuple[list[PartInfo], list[LoggedFile]]:
