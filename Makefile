@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test test-peers setup check study grid bench generated lock system peers clean
+.PHONY: demo test test-peers setup check study grid crash bench generated lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -31,6 +31,9 @@ study: $(STAMP)
 grid: $(STAMP)
 	$(BIN)/python -m trialist.testing.grid
 
+crash: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash
+
 bench: $(STAMP)
 	$(BIN)/python -m bench
 
@@ -54,7 +57,12 @@ generated: $(STAMP)
 
 lock: $(STAMP)
 	$(BIN)/pip install $(QUIETLY) -e '.[dev]'
-	sh tools/lock.sh $(BIN)/pip > requirements.lock
+	$(BIN)/python tools/lock.py $(BIN)/pip > requirements.lock.new
+	mv requirements.lock.new requirements.lock
+	$(BIN)/python tools/sbom.py requirements.lock > sbom.json
+
+sbom: requirements.lock
+	$(PYTHON) tools/sbom.py requirements.lock > sbom.json
 
 clean:
 	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -14,9 +14,14 @@ if ! command -v apt-get >/dev/null 2>&1; then
   echo "headless rendering and the checks of pages want$missing; install them with your system's package manager" >&2
   exit 0
 fi
+if [ -n "${TRIALIST_NO_APT:-}" ]; then
+  echo "TRIALIST_NO_APT is set: not installing$missing; whatever needs them will say so" >&2
+  exit 0
+fi
 as_root=''
 [ "$(id -u)" = 0 ] || as_root='sudo -n'
-echo "installing$missing for headless rendering and the checks of pages"
+echo "now installing system packages with apt, for headless rendering and the checks of pages:$missing" >&2
+echo '(interrupt now, or set TRIALIST_NO_APT=1, to do without)' >&2
 if ! { $as_root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq $missing >/dev/null; }; then
   echo "could not install$missing: whatever needs them will say so; the rest works without" >&2
 fi

@@ -5,6 +5,7 @@
     │   ├── RecordError                an episode, event or trajectory breaks the record's rules
     │   └── UnknownName                no such policy, task, host, figure, benchmark, ...; names the near one
     ├── StoreError                     a store is damaged, foreign, or from another version
+    │   └── WriteError                 the disk did not take what was written: full, broken, read-only
     ├── RigError                       the rig, the network or an endpoint broke; the policy was not tested
     ├── PolicyError                    a policy behind a wire got the question, and did not do its part
     │   ├── AnswerError (ValueError)   it answered, and the answer is not one
@@ -50,6 +51,14 @@ class UnknownName(InputError):  # noqa: N818 - reads as the fact it states
 
 class StoreError(TrialistError):
     """A store is damaged, foreign, or from another version."""
+
+
+class WriteError(StoreError):
+    """The disk did not take what was written: it is full, broken or read-only."""
+
+    def __init__(self, message: str, number: int | None = None) -> None:
+        super().__init__(message)
+        self.number = number  # the system's error number
 
 
 class RigError(TrialistError):

@@ -28,7 +28,7 @@ reference = "b"
 a = {use = "seek", options = {speed_m_s = 1.0}}
 b = "seek"
 [blinding]
-secret = "s3"
+secret = "0123456789abcdef"
 """
 
 

@@ -10,8 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from trialist.episodes import Store
 from trialist.episodes.maintain import compact_store
 from trialist.episodes.verify import verify_store
@@ -96,24 +94,3 @@ def test_nothing_acknowledged_is_lost_when_four_writers_are_killed_200_times(tmp
     compact_store(store.path, stale_after_s=0)
     assert verify_store(store.path).findings == ()
     assert {e.seed for e in store.episodes()} == found.keys()
-
-
-def test_a_writer_killed_between_companions_and_commit_leaves_no_episode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from trialist.episodes import Episode, Event
-
-    store = Store.create(tmp_path / 's')
-    real = os.rename
-
-    def stop_before_commit(source: object, target: object) -> None:
-        if 'episodes' in Path(str(target)).parts[-2]:
-            raise KeyboardInterrupt
-        real(source, target)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(os, 'rename', stop_before_commit)
-    with pytest.raises(KeyboardInterrupt):
-        store.append([Episode(policy='p', task='t', outcome='success', duration_s=3, events=(Event(1, 'placement'),))])
-    monkeypatch.undo()
-    assert list(store.episodes()) == []
-    assert verify_store(store.path).is_clean

@@ -14,6 +14,7 @@ import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
 from trialist.episodes import Outcome, Store
+from trialist.episodes.entry import entry_id
 from trialist.episodes.maintain import merge_stores
 from trialist.episodes.verify import verify_store
 from trialist.errors import InputError, StoreError
@@ -52,6 +53,8 @@ tasks = [{{name = "reach", items = 2}}]
 reference = "{SLOW}"
 episodes_per_cell = 4
 time_cap_s = 4.0
+[blinding]
+secret = "0123456789abcdef"
 [faults]
 attempts = 2
 [policies.{FAST}]
@@ -165,12 +168,26 @@ def test_names_survive_a_merge_and_edits_still_apply(tmp_path: Path) -> None:
 
 def test_damage_to_the_record_of_closing_is_found(tmp_path: Path) -> None:
     store = closed(tmp_path)
-    path = next((store.path / 'unblinding').glob('*.json'))
-    path.write_text('{')
+    path = max((store.path / 'log').iterdir())
+    path.write_bytes(path.read_bytes().replace(b'"why":"done"', b'"why":"dont"'))
     findings = verify_store(store.path).findings
     assert [(f.kind.value, f.path) for f in findings] == [('damaged', path)]
-    with pytest.raises(StoreError, match='not an unblinding record'):
-        list(store.episodes())
+
+
+def test_a_closing_record_with_swapped_names_is_found_though_its_hash_is_made_to_fit(tmp_path: Path) -> None:
+    store = closed(tmp_path)
+    head = store.head()
+    path = max((store.path / 'log').iterdir())
+    values = json.loads(path.read_bytes())
+    record = values['body']['unblinding']
+    (first, a), (second, b) = record['policies'].items()
+    record['policies'] = {first: b, second: a}
+    line = json.dumps(values, sort_keys=True, separators=(',', ':')).encode() + b'\n'
+    path.unlink()
+    (path.parent / f'{path.name[:16]}-{entry_id(line)}.json').write_bytes(line)
+    (finding,) = verify_store(store.path).findings
+    assert 'do not follow from the plan and the key' in finding.detail
+    assert any(f'no entry {head[:12]}' in f.detail for f in verify_store(store.path, head=head).findings)
 
 
 def test_codes_follow_from_the_plan_and_a_secret_changes_them() -> None:

@@ -16,10 +16,13 @@ import typer
 from trialist import __version__
 from trialist.errors import TrialistError
 
+MOST_TOLD = 5
+
 # Verb -> where it lives, and what it is for; in the order of a trial.
 VERBS: dict[str, tuple[str, str]] = {
     'demo': ('trialist.cli.demo:demo', 'Run a blinded trial in the embedded cell, and score it.'),
     'plan': ('trialist.cli.plan:plan', 'Say what a declared trial amounts to.'),
+    'seal': ('trialist.cli.seal:seal', 'Blind a trial: one file for each role.'),
     'run': ('trialist.cli.run:run', 'Run a trial, or go on with it.'),
     'watch': ('trialist.cli.watch:watch', 'Say when a running trial may stop.'),
     'close': ('trialist.cli.close:close', 'Unblind a trial, once.'),
@@ -51,8 +54,17 @@ def _print_version(wanted: bool) -> None:
 
 def root(
     version: bool = typer.Option(False, '--version', callback=_print_version, is_eager=True, help='Print the version.'),
+    skip_damaged: bool = typer.Option(
+        False, '--skip-damaged', help='Leave out what is damaged in a store, and say so.'
+    ),
+    board: str = typer.Option('', '--board', help='Look at an open blinded trial by arm, as its board; it is logged.'),
 ) -> None:
     """Two-arm trials for robot arms."""
+    if skip_damaged or board or 'trialist.episodes.store' in sys.modules:
+        from trialist.episodes.store import read_as
+
+        verb = ' '.join(word for word in sys.argv[1:] if not word.startswith('-'))
+        read_as(skip_damaged=skip_damaged, board=board, verb=verb[:200])
 
 
 def build_app(load: Callable[[str], bool]) -> typer.Typer:
@@ -88,18 +100,43 @@ def full_app() -> typer.Typer:
     return build_app(lambda name: True)
 
 
+def _tell_missing() -> None:
+    """Say on stderr what the stores that were read lack: no output may look whole that is not."""
+    store_module = sys.modules.get('trialist.episodes.store')
+    if store_module is None:
+        return
+    for store in store_module.opened_stores():
+        try:
+            findings = store.missing()
+        except (TrialistError, OSError):
+            continue
+        for finding in findings[:MOST_TOLD]:
+            typer.secho(plain(f'missing: {finding.path}: {finding.detail}'), fg='red', err=True)
+        if len(findings) > MOST_TOLD:
+            more = len(findings) - MOST_TOLD
+            typer.secho(f'missing: {more} more in {store.path}; trialist store verify lists them', fg='red', err=True)
+
+
+def plain(text: str) -> str:
+    """`text` without characters that would steer a terminal."""
+    return ''.join(c if c.isprintable() or c in '\n\t' else ascii(c)[1:-1] for c in text)
+
+
 def main() -> None:
     """Run the command line; our own errors are one clear line and exit code 2, anything else is a traceback."""
-    asked = next((word for word in sys.argv[1:] if not word.startswith('-')), '')
+    asked = next((word for word in sys.argv[1:] if word in VERBS), '')
     try:
-        build_app(lambda name: name == asked)()
+        try:
+            build_app(lambda name: name == asked)()
+        finally:
+            _tell_missing()
     except TrialistError as error:
-        typer.secho(f'{type(error).__name__}: {error}', fg='red', err=True)
+        typer.secho(plain(f'{type(error).__name__}: {error}'), fg='red', err=True)
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
         if error.filename is None:
             raise
-        typer.secho(f'{type(error).__name__}: {error.filename}: {error.strerror}', fg='red', err=True)
+        typer.secho(plain(f'{type(error).__name__}: {error.filename}: {error.strerror}'), fg='red', err=True)
         sys.exit(2)

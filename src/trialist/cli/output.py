@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trialist.analysis import Analysis
     from trialist.show.table import Table
 
+FORMULA_MARKS = ('=', '+', '-', '@', '\t', '\r')
 FormatOption = Annotated[
     str, typer.Option('--format', '-f', help='How to print tables: text, json, csv, markdown or latex.')
 ]
@@ -21,14 +22,43 @@ def print_table(shown: Table, form: str = 'text') -> None:
     """Print a table in the asked form; an unknown form names the known ones."""
     from trialist.show.table import render
 
-    typer.echo(render(shown, check_form(form)), nl=form == 'text')  # a blank line after a text table
+    typer.echo(harmless(render(shown, check_form(form)), form), nl=form == 'text')  # a blank line after a text table
 
 
 def print_tables(shown: Iterable[Table], form: str = 'text') -> None:
     """Print the tables of a verb that may have several: in JSON always one list, however many there are."""
     from trialist.show.table import render_all
 
-    typer.echo(render_all(list(shown), check_form(form)), nl=form == 'text')
+    typer.echo(harmless(render_all(list(shown), check_form(form)), form), nl=form == 'text')
+
+
+def harmless(text: str, form: str) -> str:
+    """A printed table that steers no terminal, and whose cells no spreadsheet takes for formulas."""
+    if form == 'csv':
+        text = without_formulas(text)
+    return ''.join(c if c.isprintable() or c in '\n\t' else ascii(c)[1:-1] for c in text)
+
+
+def without_formulas(text: str) -> str:
+    """CSV in which a text cell that begins like a formula is quoted with an apostrophe; numbers stay as they are."""
+    import csv
+    import io
+
+    if not any(mark in text for mark in FORMULA_MARKS):
+        return text
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator='\n')
+    for row in csv.reader(io.StringIO(text)):
+        writer.writerow([f"'{cell}" if _is_formula(cell) else cell for cell in row])
+    return out.getvalue()
+
+
+def _is_formula(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell.startswith(FORMULA_MARKS)
+    return False
 
 
 def print_analysis(analysis: Analysis, shown: Iterable[Table], form: str = 'text') -> None:

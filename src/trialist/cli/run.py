@@ -19,6 +19,7 @@ StoreOption = Annotated[
     Path | None, typer.Option('--store', help='The folder of the store.', show_default='runs/ and the plan hash')
 ]
 LINE_EVERY_S = 10.0
+SHORTEST_SECRET = 8
 
 
 def run(
@@ -29,6 +30,9 @@ def run(
     fixture: Annotated[str | None, typer.Option(help='Only the slots of this fixture.')] = None,
     session: Annotated[str | None, typer.Option(help='Only the slots of this session: s1, s2, ...')] = None,
     stop_after: Annotated[int | None, typer.Option(help='At most so many episodes now; run again for more.')] = None,
+    arms: Annotated[
+        Path | None, typer.Option(help="For an operator's plan: the file that says how to reach its codes.")
+    ] = None,
     worker_log: Annotated[
         Path | None, typer.Option(help='Keep what hosts and policies print. It may name policies: keep it away.')
     ] = None,
@@ -37,22 +41,38 @@ def run(
 
     Example: `trialist run trial.toml --workers 2 --operator kim`
     """
+    from trialist.errors import InputError
     from trialist.run import read_plan, run_trial
 
     declared = read_plan(trial)
+    blinding = declared.blinding
+    if blinding.enabled and not blinding.is_sealed and len(blinding.secret) < SHORTEST_SECRET:
+        import secrets
+
+        raise InputError(
+            f'{trial}: a blinded trial needs a secret, or its codes can be worked out by guessing; seal it (trialist '
+            f'seal {trial} -o FOLDER), or add under [blinding]: secret = "{secrets.token_hex(16)}"'
+        )
     folder = default_store(declared.hash) if store is None else store
     with _shown_progress() as report:
         done = run_trial(
             declared, folder, workers=workers, operator=operator, fixture=fixture, session=session,
-            stop_after=stop_after, report=report, worker_log=worker_log,
+            stop_after=stop_after, report=report, worker_log=worker_log, told=_tell_head, arms=arms,
         )  # fmt: skip
     typer.echo(f'{done.store}: {done.n_valid} of {done.n_total} episodes valid, {done.n_run} run now')
+    typer.echo(f'head {done.head} (note it: trialist store verify --head tells later whether anything was changed)')
+    if done.n_interrupted:
+        typer.echo(f'{done.n_interrupted} attempts of earlier runs were begun and never finished; they are on record')
     if done.n_given_up:
         typer.echo(f'{done.n_given_up} given up: every attempt was INVALID; `trialist store ls --all` says why')
     if done.stop is not None:
         typer.echo(f'stopped by the rule: {done.stop.reason}')
     if done.is_complete and fixture is None and session is None:
         typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME')
+
+
+def _tell_head(head: str) -> None:
+    typer.echo(f'head {head} at the start')
 
 
 def default_store(plan_hash: str) -> Path:

@@ -11,6 +11,7 @@ from trialist.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
     from trialist.episodes import Store
+    from trialist.episodes.entry import Entry
 
 store_app = typer.Typer(no_args_is_help=True, help='Look at a store, check it, correct it, join it, export it.')
 
@@ -126,19 +127,25 @@ def tables(store: StorePath, form: FormatOption = 'text') -> None:
 
 
 @store_app.command('verify')
-def verify(store: StorePath, form: FormatOption = 'text') -> None:
-    """Check every file; exit with 1 if anything is damaged, naming it.
+def verify(
+    store: StorePath,
+    head: Annotated[str, typer.Option(help='A head noted earlier, or its start: it must still be in the log.')] = '',
+    form: FormatOption = 'text',
+) -> None:
+    """Check every byte against the commit log; exit with 1 if anything is damaged, missing or changed, naming it.
 
-    Example: `trialist store verify runs/may`
+    Example: `trialist store verify runs/may --head 3f2ab81c9d0e`
     """
     from trialist.episodes.verify import verify_store
     from trialist.show.record import finding_table
 
-    result = verify_store(store)
+    result = verify_store(store, head=head)
     if result.findings or form != 'text':
         print_table(finding_table(result.findings, root=store), form)
     counted = f'{result.n_episodes} episodes, {result.n_events} events, {result.n_trajectories} trajectories'
     typer.echo(f'{"clean" if result.is_clean else "DAMAGED"}: {counted}', err=form != 'text')
+    if result.head:
+        typer.echo(f'head {result.head}', err=form != 'text')
     if not result.is_clean:
         raise typer.Exit(1)
 
@@ -151,9 +158,11 @@ def edit(
     assignment: Annotated[str, typer.Argument(help='For set: FIELD=VALUE (an empty value takes it away).')] = '',
     why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
     by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
-    attempt: Annotated[int | None, typer.Option(help='Only this attempt.')] = None,
+    attempt: Annotated[int | None, typer.Option(help='Which attempt; the one that counts if left out.')] = None,
 ) -> None:
     """Correct a field, drop an episode, or take that back. The recording stays as it is; the edit is laid over it.
+
+    An edit is about one attempt: after `set outcome=invalid` or `drop`, `trialist run` runs the episode again.
 
     Example: `trialist store edit runs/may 3f2ab81c9d0e44a2b1c3d4e5 set outcome=invalid --why "camera unplugged"`
     """
@@ -176,7 +185,83 @@ def edit(
     done = opened.edit(
         episode_id, operation, by=by or getpass.getuser(), why=why, attempt=attempt, field=name, value=value
     )
-    typer.echo(f'{done.at} {done.by}: {done.operation} {assignment} on {episode_id}')
+    typer.echo(f'{done.at} {done.by}: {done.operation} {assignment} on {episode_id} attempt {done.attempt}')
+
+
+@store_app.command('log')
+def log(
+    store: StorePath,
+    limit: Annotated[int, typer.Option(min=0, help='How many entries at the most, the newest; 0 for all.')] = 20,
+    form: FormatOption = 'text',
+) -> None:
+    """List the commit log: what was added, changed or looked at, by whom and when. The last line is the head.
+
+    Example: `trialist store log runs/may --limit 0`
+    """
+    from trialist.episodes import read_store
+    from trialist.show.table import table
+
+    opened = read_store(store)
+    entries = opened.ledger().entries
+    shown = entries[-limit:] if limit else entries
+    rows = [[name[:12], entry.at, entry.by, entry.kind.value, _told(entry)] for name, entry in shown]
+    note = f'the last {limit} of {len(entries)}; --limit 0 shows all' if len(shown) < len(entries) else ''
+    print_table(table(f'{store}: commit log', ['entry', 'at', 'by', 'what', 'detail'], rows, note=note), form)
+    typer.echo(f'head {opened.head()}', err=form != 'text')
+
+
+def _told(entry: Entry) -> str:
+    body = entry.body
+    parts = [f'{sum(p["rows"] for p in body["parts"])} episodes'] if body.get('parts') else []
+    parts += [f'{e["operation"]} {e.get("field", "")}'.strip() + f' ({e["why"]})' for e in body.get('edits', ())]
+    parts += [str(body[name]) for name in ('verb', 'seen', 'role', 'event', 'why') if body.get(name)]
+    return ', '.join(parts)
+
+
+@store_app.command('adopt')
+def adopt(
+    store: StorePath,
+    by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
+    why: Annotated[str, typer.Option(help='A reason to put on record.')] = '',
+) -> None:
+    """Give a store of an older version its commit log. What it holds is taken as it is found.
+
+    Example: `trialist store adopt runs/2025`
+    """
+    from trialist.episodes import read_store
+    from trialist.episodes.adoption import adopt_store
+
+    adopt_store(store, by=by, why=why)
+    typer.echo(f'{store}: has a commit log now; head {read_store(store).head()}')
+
+
+@store_app.command('repair')
+def repair(
+    store: StorePath,
+    why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
+    by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
+) -> None:
+    """Set damaged files aside in quarantine/ and put on record what is lost, so that the rest can be read.
+
+    It brings nothing back; `trialist store merge STORE COPY` does, from a sound copy.
+
+    Example: `trialist store repair runs/may --why "disk error on the 3rd"`
+    """
+    import getpass
+
+    from trialist.episodes.repair import repair_store
+
+    done = repair_store(store, by=by or getpass.getuser(), why=why)
+    for name, held in done.lost.items():
+        typer.echo(f'lost: {name} ({held})')
+    for kind, names in (('log file set aside', done.log_files), ('log entry gone', done.entries)):
+        for name in names:
+            typer.echo(f'{kind}: {name}')
+    for kind, names in (('regained', done.regained), ('restored', done.restored)):
+        for name in names:
+            typer.echo(f'{kind}: {name}')
+    if done.is_empty:
+        typer.echo(f'{store}: nothing to repair')
 
 
 @store_app.command('merge')

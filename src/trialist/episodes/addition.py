@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import filecmp
+import contextlib
 import json
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trialist.episodes.part import METADATA_KEY, PENDING, parquet_options, write_part, write_table
+from trialist.episodes.commit import Commit, commit
+from trialist.episodes.entry import EntryKind
+from trialist.episodes.folder import PENDING, Folder
+from trialist.episodes.part import METADATA_KEY, PartInfo, parquet_options, write_table
 from trialist.episodes.schema import EPISODE_SCHEMA, SCHEMA_VERSION
-from trialist.episodes.store import Key, Store
+from trialist.episodes.store import Key, Store, check_media_name, encode_index, write_trajectories
 from trialist.episodes.trajectory import Trajectory
-from trialist.errors import StoreError
 
 ROW_GROUP = 65536
 
@@ -27,55 +30,74 @@ class Addition:
 
     store: Store
     _trajectories: list[str] = field(default_factory=list)
-    _media: list[Path] = field(default_factory=list)
+    _places: dict[Key, int] = field(default_factory=dict)  # key -> number of its trajectories part, from 1
+    _media: list[str] = field(default_factory=list)
+    _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _commit: Commit | None = None
+
+    def _under_way(self) -> Commit:
+        if self._commit is None:
+            self._commit = self._held.enter_context(commit(self.store.path))
+        return self._commit
 
     def spill_path(self) -> Path:
         """A file of one's own for what must not stay in memory; the caller removes it."""
-        folder = self.store.path / PENDING
-        folder.mkdir(exist_ok=True)
-        return folder / f'{uuid.uuid4().hex}.arrows'
+        Folder(self.store.path).make(PENDING)
+        return self.store.path / PENDING / f'{uuid.uuid4().hex}.arrows'
 
     def add_trajectories(self, keyed: Sequence[tuple[Key, Trajectory]]) -> None:
         """One part of trajectories, by the keys of their episodes."""
-        self._trajectories.append(self.store.write_trajectories(keyed))
+        self._trajectories += write_trajectories(self._under_way(), [keyed])
+        self._places.update(dict.fromkeys((key for key, _ in keyed), len(self._trajectories)))
 
     def add_media(self, name: str, write: Callable[[Path], object]) -> None:
         """Let `write` make the file `name` of media/; the same content again is fine, other content is refused."""
-        target = self.store.path / 'media' / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed when whole, so that a killed writer leaves no half of a video under a name that counts.
-        draft = target.with_name(f'.{uuid.uuid4().hex}{target.suffix}')
+        target = f'media/{check_media_name(name)}'
+        under_way = self._under_way()
+        draft = self.spill_path().with_suffix(Path(name).suffix)  # writers of videos look at the suffix
         try:
             write(draft)
-            if not target.exists():
-                self._media.append(target)
-                draft.replace(target)
-            elif not filecmp.cmp(draft, target, shallow=False):
-                raise StoreError(f'{target}: is there with other content; nothing was added. Give it another name')
+            is_new = not (self.store.path / target).exists()
+            under_way.announce([target] if is_new else [])
+            under_way.add_file(target, draft)
+            self._media += [target] if is_new else []
         finally:
             draft.unlink(missing_ok=True)
 
     def finish(self, episodes: Iterable[pa.Table], events: pa.Table) -> None:
         """The commit: tables of the record's schema, taken one at a time, become one part."""
+        under_way = self._under_way()
         version = {'schema_version': SCHEMA_VERSION}
         name = ''
         if events.num_rows:
-            name = write_part(self.store.path, 'events', lambda path: write_table(events, path, metadata=version))
+            name = under_way.add_part('events', lambda sink: write_table(events, sink, metadata=version))
         meta = {**version, 'n_events': events.num_rows, 'events': name, 'trajectories': self._trajectories}
-        schema = EPISODE_SCHEMA.with_metadata({METADATA_KEY: json.dumps({**meta, 'replaces': []}).encode()})
+        numbers: list[int] = []
 
-        def write(path: Path) -> None:
-            with pq.ParquetWriter(path, schema, **parquet_options(schema)) as writer:
+        def write(sink: IO[bytes]) -> None:
+            with pq.ParquetWriter(sink, EPISODE_SCHEMA, **parquet_options(EPISODE_SCHEMA)) as writer:
                 for table in episodes:
+                    keys = zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True)
+                    numbers.extend(self._places.get(key, 0) for key in keys)
                     writer.write_table(table, row_group_size=ROW_GROUP)
+                told = {**meta, 'replaces': [], **({'index': encode_index(numbers)} if self._places else {})}
+                writer.add_key_value_metadata({METADATA_KEY.decode(): json.dumps(told)})
 
-        write_part(self.store.path, 'episodes', write)
+        part_name = under_way.add_part('episodes', write)
+        part = PartInfo(
+            self.store.path / 'episodes' / part_name, len(numbers), SCHEMA_VERSION, events.num_rows, name,
+            tuple(self._trajectories),
+        )  # fmt: skip
+        under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]})
+        self._held.close()
 
     def discard(self) -> None:
         """Remove what was put into the store before the commit that did not come."""
-        for name in self._trajectories:
-            (self.store.path / 'trajectories' / name).unlink(missing_ok=True)
-        for path in self._media:
-            path.unlink(missing_ok=True)
-            if path.parent != self.store.path / 'media' and not any(path.parent.iterdir()):
-                path.parent.rmdir()
+        folder = Folder(self.store.path)
+        for name in [*(f'trajectories/{name}' for name in self._trajectories), *self._media]:
+            folder.remove(name)
+        for name in self._media:
+            parent = (self.store.path / name).parent
+            if parent != self.store.path / 'media' and parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
+        self._held.close()

@@ -1,12 +1,15 @@
-"""The overlay of edits: an append-only log over immutable recordings. Each edit says who, when and why."""
+"""The overlay of edits over immutable recordings. Each edit says who, when and why, and which attempt it is about.
+
+Edits are entries of the commit log, and are applied in its order: an edit made in the knowledge of another comes after
+it; of two that were made side by side, the one with the later time (then the larger id) comes later. The later one
+wins, field by field. An edit that would break the record's rules where it stands is set aside, and named by `verify`.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import enum
-import fcntl
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,12 +38,27 @@ class Edit:
     by: str
     why: str
     at: str
-    attempt: int | None = None  # None: every attempt
+    attempt: int | None = None  # None: every attempt (in the log of older versions only)
     field: str = ''
     value: Any = None
 
     def concerns(self, episode_id: str, attempt: int) -> bool:
         return self.episode_id == episode_id and self.attempt in (None, attempt)
+
+    def sets(self, episode_id: str, attempt: int) -> bool:
+        return self.operation is EditOperation.SET and self.concerns(episode_id, attempt)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for the commit log."""
+        told = {k: v for k, v in asdict(self).items() if k == 'value' or v not in (None, '')}
+        try:
+            text = json.dumps(told, ensure_ascii=False, default=_plain, allow_nan=False)
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f'the edit {told} holds half of a character; wanted whole Unicode text') from error
+        except ValueError as error:
+            raise InputError(f'the edit {told} holds a number that is none ({error})') from error
+        return dict(json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +75,35 @@ class Edits:
         return cls({key: tuple(value) for key, value in grouped.items()})
 
     def apply(self, episode: Episode) -> Episode:
-        """The episode as edited; drops do not change it."""
-        changes = {
-            e.field: e.value
-            for e in self.by_episode.get(episode.episode_id, ())
-            if e.operation is EditOperation.SET and e.concerns(*episode.key)
-        }
-        if not changes:
+        """The episode as edited; drops do not change it, and what can't stand with the rest is left out."""
+        if episode.episode_id not in self.by_episode:
             return episode
+        return self._applied(episode)[0]
+
+    def set_aside(self, episode: Episode) -> list[tuple[Edit, Exception]]:
+        """The edits of an episode that can't stand with those before them, and why."""
+        return self._applied(episode)[1]
+
+    def _applied(self, episode: Episode) -> tuple[Episode, list[tuple[Edit, Exception]]]:
+        settings = [e for e in self.by_episode.get(episode.episode_id, ()) if e.sets(*episode.key)]
+        if not settings:
+            return episode, []
         try:
-            return episode.replace(**changes)
-        except (RecordError, TypeError, ValueError, AttributeError) as error:
-            told = ', '.join(f'{name}={value!r}' for name, value in changes.items())
-            raise StoreError(
-                f'the edits of episode {episode.episode_id} attempt {episode.attempt} ({told}) can not stand together: '
-                f'{error}; correct it with: trialist store edit STORE {episode.episode_id} set FIELD=VALUE'
-            ) from error
+            return episode.replace(**{e.field: e.value for e in settings}), []
+        except (RecordError, TypeError, ValueError, AttributeError):
+            pass
+        aside: list[tuple[Edit, Exception]] = []
+        for edit in settings:
+            try:
+                episode = episode.replace(**{edit.field: edit.value})
+            except (RecordError, TypeError, ValueError, AttributeError) as error:
+                aside.append((edit, error))
+        return episode, aside
+
+    def sets(self, episode_id: str, attempt: int, field: str) -> bool:
+        """Whether an edit sets this field of an attempt."""
+        edits = self.by_episode.get(episode_id, ())
+        return any(e.field == field and e.sets(episode_id, attempt) for e in edits)
 
     def is_dropped(self, episode_id: str, attempt: int) -> bool:
         dropped = False
@@ -100,29 +131,9 @@ def check_edit(edit: Edit, episode: Episode, *, before: Sequence[Edit] = ()) -> 
         raise UnknownName('field of an episode', edit.field, known)
     if edit.value in (None, '') and edit.field in REQUIRED_FIELDS:
         raise InputError(f'{edit.episode_id}: {edit.field} can not be taken away; wanted a value')
-    try:
-        Edits.of([*before, edit]).apply(episode)
-    except StoreError as error:
-        reason = error.__cause__ or error
-        raise InputError(f'{edit.episode_id}: setting {edit.field} to {edit.value!r}: {reason}') from error
-
-
-def write_edit(path: Path, edit: Edit) -> None:
-    """Append one edit durably; writers take turns, and a line torn by a killed writer is cut off first."""
-    told = {k: v for k, v in asdict(edit).items() if k == 'value' or v not in (None, '')}
-    try:
-        line = (json.dumps(told, ensure_ascii=False, default=_plain) + '\n').encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f'the edit {told} holds half of a character; wanted whole Unicode text') from error
-    with path.open('a+b') as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        stream.seek(0)
-        content = stream.read()
-        if content and not content.endswith(b'\n'):
-            stream.truncate(content.rfind(b'\n') + 1)
-        stream.write(line)
-        stream.flush()
-        os.fsync(stream.fileno())
+    aside = [(e, error) for e, error in Edits.of([*before, edit]).set_aside(episode) if e is edit]
+    if aside:
+        raise InputError(f'{edit.episode_id}: setting {edit.field} to {edit.value!r}: {aside[0][1]}') from aside[0][1]
 
 
 def _plain(value: object) -> object:
@@ -134,30 +145,39 @@ def _plain(value: object) -> object:
 
 
 def read_edits(path: Path) -> list[Edit]:
-    """All acknowledged edits; a last line without its newline was never acknowledged and is left out."""
+    """The edits of an older version's log; a last line without its newline was never acknowledged and is left out."""
+    return [edit for edit in listed_edits(path) if isinstance(edit, Edit)]
+
+
+def listed_edits(path: Path) -> list[Edit | StoreError]:
+    """Every line of an older version's log, as an edit or as what is wrong with it: a bad line costs only itself."""
     if not path.exists():
         return []
-    edits = []
-    try:
-        content = path.read_bytes().decode('utf-8')
-    except UnicodeDecodeError as error:
-        raise StoreError(f'{path}: not UTF-8 text (byte {error.start}); run: trialist store verify') from error
-    whole = content[: content.rfind('\n') + 1]
-    for number, line in enumerate(whole.split('\n')[:-1], start=1):
-        edits.append(parse_edit(line, where=f'{path} line {number}'))
-    return edits
+    lines = path.read_bytes().split(b'\n')[:-1]
+    return [_parsed(line, where=f'{path} line {number}') for number, line in enumerate(lines, start=1)]
 
 
-def parse_edit(line: str, *, where: str) -> Edit:
-    """One line of the log."""
+def _parsed(line: bytes, *, where: str) -> Edit | StoreError:
     try:
-        values = json.loads(line)
-        operation = enum_member(EditOperation, values.pop('operation'), 'operation')
-        if values.get('field') == 'started_at' and values.get('value') is not None:
-            values['value'] = dt.datetime.fromisoformat(values['value'])
-        return Edit(operation=operation, **values)
+        return edit_from_json(json.loads(line.decode('utf-8')), where=where)
+    except StoreError as error:
+        return error
+    except (ValueError, RecursionError) as error:
+        return StoreError(f'{where}: not an edit ({error}); wanted one JSON object a line')
+
+
+def edit_from_json(values: Mapping[str, Any], *, where: str) -> Edit:
+    """The inverse of `Edit.as_json`."""
+    try:
+        given = dict(values)
+        operation = enum_member(EditOperation, given.pop('operation'), 'operation')
+        if given.get('field') == 'started_at' and given.get('value') is not None:
+            given['value'] = dt.datetime.fromisoformat(given['value'])
+        if not all(isinstance(given.get(name, ''), str) for name in ('episode_id', 'field', 'by', 'why', 'at')):
+            raise TypeError('ids, fields, names, reasons and times must be text')
+        return Edit(operation=operation, **given)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f'{where}: not an edit ({error}); wanted one JSON object a line') from error
+        raise StoreError(f'{where}: not an edit ({error})') from error
 
 
 def now() -> str:

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-import fcntl
-import shutil
+import contextlib
+import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from trialist.episodes.column import trajectories_from_arrow
-from trialist.episodes.edit import Edit, Edits, read_edits, write_edit
+from trialist.episodes.adoption import adoption_of
+from trialist.episodes.commit import Commit, announced, check_logged, commit
+from trialist.episodes.entry import EntryKind, LoggedFile, entry_id
 from trialist.episodes.episode import Episode
+from trialist.episodes.folder import WRITE_LOCK, Folder, disk, held_lock, naming_trouble
+from trialist.episodes.ledger import Ledger, read_ledger
+from trialist.episodes.log import LOG, add_entry, add_pack, pack_log, read_log
 from trialist.episodes.part import (
     METADATA_KEY,
     PART_NAME,
     PartInfo,
-    leftovers,
+    naming_damage,
+    open_part,
     parquet_options,
+    part_metadata,
     read_companion,
-    read_part_info,
     row_groups,
-    write_part,
 )
 from trialist.episodes.schema import EPISODE_MIGRATIONS, EVENT_MIGRATIONS, EVENT_SCHEMA, SCHEMA_VERSION, migrate
-from trialist.episodes.store import TRAJECTORY_ROW_GROUP, Store
+from trialist.episodes.store import TRAJECTORY_ROW_GROUP, Store, decode_index, write_episodes
 from trialist.episodes.trajectory import Trajectory
-from trialist.episodes.unblinding import FOLDER as UNBLINDING
 from trialist.errors import StoreError
 
 ROWS_A_PART = 100_000
 TRAJECTORY_BYTES_A_PART = 256 << 20
 STALE_AFTER_S = 3600.0
+
+Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +69,17 @@ def compact_store(
     that are `stale_after_s` old are removed: what earlier compactions replaced, and what killed writers left.
     """
     store = Store.open(path)
-    with _sole_compactor(store.path):
-        removed = _remove_leftovers(store, stale_after_s)
+    check_logged(store.path)
+    with held_lock(store.path, '.lock', busy='another compaction is running; wait for it'):
+        removed = _remove_leftovers(store.path, stale_after_s)
         before = store.parts()
         for group in _groups(before, store.path, rows_a_part):
             if len(group) > 1 or group[0].schema_version < SCHEMA_VERSION:
                 _rewrite(store, group)
+        pack_log(store.path, stale_after_s=stale_after_s)
         if stale_after_s <= 0:
-            removed += _remove_leftovers(store, stale_after_s)
+            removed += _remove_leftovers(store.path, stale_after_s)
         return Compaction(len(before), len(store.parts()), removed)
-
-
-@contextmanager
-def _sole_compactor(root: Path) -> Iterator[None]:
-    with (root / '.lock').open('w') as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreError(f'{root}: another compaction is running; wait for it') from error
-        yield
 
 
 def _groups(parts: Sequence[PartInfo], root: Path, rows_a_part: int) -> Iterator[list[PartInfo]]:
@@ -101,66 +97,122 @@ def _groups(parts: Sequence[PartInfo], root: Path, rows_a_part: int) -> Iterator
 
 
 def _rewrite(store: Store, group: Sequence[PartInfo]) -> None:
-    episodes = pa.concat_tables([_episode_table(part) for part in group]).unify_dictionaries()
-    events = [
-        migrate(
-            read_companion(store.path, 'events', p.events),
-            p.schema_version,
-            migrations=EVENT_MIGRATIONS,
-            where=p.events,
-        )
-        for p in group
-        if p.events
-    ]
+    ledger = store.ledger()
+    fresh = _fresh_keys(store, group)
+    if fresh is None:
+        return  # two contents under one key: verify names them, and neither may vanish
+    episodes = pa.concat_tables(
+        [_only(_episode_table(part), keys) for part, keys in zip(group, fresh, strict=True)]
+    ).unify_dictionaries()
+    events = [_only(_event_table(store, part), keys) for part, keys in zip(group, fresh, strict=True) if part.events]
     joined = pa.concat_tables(events).unify_dictionaries() if events else EVENT_SCHEMA.empty_table()
-    sources = [name for part in group for name in part.trajectories]
-    trajectories = [_join_trajectories(store, sources)] if sources else []
-    # What these parts had replaced may still lie there for readers: it must not come to life when they are gone.
-    before = [name for part in group for name in part.replaces if (store.path / 'episodes' / name).exists()]
-    replaces = [*(part.path.name for part in group), *before]
-    store.write_episodes(episodes, joined, trajectories=trajectories, replaces=replaces)
-    for part in group:
-        _retire_part(store.path, part)
+    sources = [(name, keys) for part, keys in zip(group, fresh, strict=True) for name in part.trajectories]
+    with commit(store.path) as under_way:
+        trajectories = [_join_trajectories(store.path, under_way, ledger, sources)] if sources else []
+        part = write_episodes(
+            store.path, under_way, episodes, joined, trajectories=trajectories,
+            replaces=[p.path.name for p in group], index=_joined_index(group, fresh) if sources else (),
+        )  # fmt: skip
+        under_way.finish(EntryKind.COMPACT, {'parts': [part.as_json()]})
+    for old in group:
+        _retire_part(store.path, old)
+
+
+def _fresh_keys(store: Store, group: Sequence[PartInfo]) -> list[set[Key] | None] | None:
+    """For each part, the keys that no part before it has; None: all of them. None for all if contents differ."""
+    seen: dict[Key, int] = {}
+    fresh: list[set[Key] | None] = []
+    for number, part in enumerate(group):
+        table = read_companion(part.path, part.logged).select(['episode_id', 'attempt'])
+        keys = list(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
+        new = {key for key in keys if key not in seen}
+        if len(new) < len(keys) and not _are_same(store, group, [*(seen[k] for k in keys if k in seen), number]):
+            return None
+        fresh.append(None if len(new) == len(keys) else new)
+        seen.update(dict.fromkeys(new, number))
+    return fresh
+
+
+def _are_same(store: Store, group: Sequence[PartInfo], numbers: Sequence[int]) -> bool:
+    """Whether episodes that several parts, or one part several times, have under one key are the same."""
+    known: dict[Key, Episode] = {}
+    for number in sorted(set(numbers)):
+        for episode in store.recorded(group[number]):
+            if known.setdefault(episode.key, episode) != episode:
+                return False
+    return True
+
+
+def _only(table: pa.Table, keys: set[Key] | None) -> pa.Table:
+    """The rows of some keys; each key's rows once where a table has one row a key."""
+    if keys is None:
+        return table
+    pairs = zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True)
+    return table.filter(pa.array([pair in keys for pair in pairs], pa.bool_()))
+
+
+def _event_table(store: Store, part: PartInfo) -> pa.Table:
+    table = read_companion(store.path / 'events' / part.events, part.logged_events)
+    return migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=part.events)
 
 
 def _episode_table(part: PartInfo) -> pa.Table:
-    try:
-        table = pq.read_table(part.path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise StoreError(f'{part.path}: damaged ({error}); run: trialist store verify') from error
+    table = read_companion(part.path, part.logged)
     return migrate(
         table, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path)
     ).replace_schema_metadata(None)
+
+
+def _joined_index(group: Sequence[PartInfo], fresh: Sequence[set[Key] | None]) -> list[int]:
+    """1 for each row that has a trajectory; nothing where an older part, or a part with rows left out, can't tell."""
+    numbers: list[int] = []
+    for part, keys in zip(group, fresh, strict=True):
+        if keys is not None:
+            return []
+        if not part.trajectories:
+            numbers += [0] * part.n_rows
+            continue
+        values = part_metadata(open_part(part.path, part.logged), part.path)
+        if 'index' not in values or list(part.trajectories) != values['trajectories']:
+            return []
+        numbers += [min(number, 1) for number in decode_index(values['index'])]
+    return numbers
 
 
 def _retire_part(root: Path, part: PartInfo) -> None:
     """Date the files of a replaced part: readers that began with them have `stale_after_s` to finish."""
     events = [root / 'events' / part.events] if part.events else []
     for path in (part.path, *events, *(root / 'trajectories' / name for name in part.trajectories)):
-        path.touch()
+        with naming_trouble(path), contextlib.suppress(FileNotFoundError):
+            disk().touch(path)
 
 
-def _join_trajectories(store: Store, names: Sequence[str]) -> str:
+def _join_trajectories(
+    root: Path, under_way: Commit, ledger: Ledger, sources: Sequence[tuple[str, set[Key] | None]]
+) -> str:
     """Stream several trajectory parts into one, a row group at a time, over the union of their columns."""
-    schemas = [pq.read_schema(store.path / 'trajectories' / name).remove_metadata() for name in names]
+    files = [(root / 'trajectories' / name, ledger.file(f'trajectories/{name}'), keys) for name, keys in sources]
+    schemas = [open_part(path, logged).schema_arrow.remove_metadata() for path, logged, _ in files]
     schema = pa.unify_schemas(schemas, promote_options='permissive')
     schema = schema.with_metadata({METADATA_KEY: f'{{"schema_version": {SCHEMA_VERSION}}}'.encode()})
 
-    def write(target: Path) -> None:
-        with pq.ParquetWriter(target, schema, **parquet_options(schema)) as writer:
-            for tables in _full_groups(store.path, names):
+    def write(sink: IO[bytes]) -> None:
+        import pyarrow.parquet as pq
+
+        with pq.ParquetWriter(sink, schema, **parquet_options(schema)) as writer:
+            for tables in _full_groups(files):
                 writer.write_table(_fit(tables, schema), row_group_size=TRAJECTORY_ROW_GROUP)
 
-    return write_part(store.path, 'trajectories', write)
+    return under_way.add_part('trajectories', write)
 
 
-def _full_groups(root: Path, names: Sequence[str]) -> Iterator[pa.Table]:
+def _full_groups(files: Sequence[tuple[Path, LoggedFile | None, set[Key] | None]]) -> Iterator[pa.Table]:
     """The rows of all files in tables of exactly one row group, but for the last."""
     pending: list[pa.Table] = []
     rows = 0
-    for name in names:
-        for table in row_groups(root, 'trajectories', name):
-            pending.append(table.replace_schema_metadata(None))
+    for path, logged, keys in files:
+        for table in row_groups(path, logged):
+            pending.append(_only(table.replace_schema_metadata(None), keys))
             rows += pending[-1].num_rows
             while rows >= TRAJECTORY_ROW_GROUP:
                 joined = pa.concat_tables(pending, promote_options='permissive')
@@ -179,14 +231,40 @@ def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _remove_leftovers(store: Store, stale_after_s: float) -> int:
-    """Remove what killed writers and compactions left, if it is old enough that nobody can still be at it."""
-    infos = [read_part_info(p) for p in sorted((store.path / 'episodes').iterdir()) if PART_NAME.match(p.name)]
+def _remove_leftovers(root: Path, stale_after_s: float) -> int:
+    """Remove replaced parts that nobody can still be reading, and what killed writers left if nobody is writing now."""
+    folder, ledger = Folder(root), read_ledger(root)
     before = time.time() - stale_after_s
-    old = [path for path, _ in leftovers(store.path, infos) if path.stat().st_mtime <= before]
-    for path in old:
-        path.unlink(missing_ok=True)
+    old = [name for name in sorted(ledger.retired) if _written_before(root / name, before)]
+    with contextlib.suppress(StoreError), held_lock(root, WRITE_LOCK, busy='being written to'):
+        known = read_ledger(root)
+        old += unlogged_parts(root, known)
+        old += [name for name in announced(root) if known.file(name) is None] + drafts(root)
+        for name in old:
+            folder.remove(name)
+        return len(old)
+    for name in old:
+        folder.remove(name)
     return len(old)
+
+
+def unlogged_parts(root: Path, ledger: Ledger) -> list[str]:
+    """Parts that no entry of the log names: a writer is about to, or was killed before it could."""
+    folder = Folder(root)
+    names = [f'{room}/{name}' for room in ('episodes', 'events', 'trajectories') for name in folder.names(room)]
+    return [name for name in names if PART_NAME.match(name.rpartition('/')[2]) and ledger.file(name) is None]
+
+
+def drafts(root: Path) -> list[str]:
+    """Files that a writer has begun and not shown yet."""
+    return [f'.pending/{name}' for name in Folder(root).names('.pending')]
+
+
+def _written_before(path: Path, when: float) -> bool:
+    try:
+        return path.stat().st_mtime <= when
+    except FileNotFoundError:
+        return False
 
 
 def add_episodes(
@@ -216,31 +294,85 @@ def add_episodes(
 
 
 def merge_stores(target: Path | str, source: Path | str) -> Merge:
-    """Bring the episodes, trajectories, provenance, media and edits of `source` into `target`; again adds nothing.
+    """Bring everything in `source` into `target`: files byte for byte, and the whole log; again adds nothing.
 
-    An episode that stands in both with different content is a clash: nothing is merged, and it is named.
+    An episode that stands in both with different content is a clash: nothing is merged, and it is named. Edits of
+    both are kept, and their order does not depend on which store was merged into which.
     """
     into, other = Store.open(target), Store.open(source)
+    check_logged(into.path)
     if into.path.resolve() == other.path.resolve():
         raise StoreError(f'{into.path}: a store can not be merged into itself')
-    shared = _shared_episodes(into, other)
-    _check_edits_together(into, other)
-    for folder in ('provenance', 'media', UNBLINDING):
-        for path in sorted(p for p in (other.path / folder).rglob('*') if p.is_file()):
-            _copy_once(path, into.path / folder / path.relative_to(other.path / folder))
-    done = set(shared)
-    added = 0
-    for part in other.parts():
-        episodes = [e for e in other.recorded(part) if e.key not in done]
-        if episodes:
-            _copy_episodes(into, other, part, episodes=episodes)
-        done.update(e.key for e in episodes)
-        added += len(episodes)
-    return Merge(added, len(shared), _merge_edits(into, other))
+    shared, theirs = _shared_episodes(into, other)
+    ledger = other.ledger()
+    lines = _log_lines(other, ledger)
+    with commit(into.path) as under_way:
+        files = _wanted_files(other, ledger)
+        under_way.announce(
+            n for n in files if not PART_NAME.match(n.rpartition('/')[2]) and not (into.path / n).exists()
+        )
+        _copy_files(into.path, other.path, files)
+        edits_added = _add_history(into, other, lines)
+    return Merge(len(theirs - shared), len(shared), edits_added)
 
 
-def _shared_episodes(into: Store, other: Store) -> set[tuple[str, int]]:
-    """The keys that stand in both stores with equal content; unequal content raises before anything is written."""
+def _log_lines(store: Store, ledger: Ledger) -> dict[str, bytes]:
+    """Every entry of a store's log, byte for byte; of an older version's store, the one it would be adopted with."""
+    if not ledger.is_logged:
+        line = adoption_of(store).line()
+        return {entry_id(line): line}
+    log = read_log(store.path, fresh=True)
+    if log.damage or log.dangling().keys() - ledger.mended:
+        raise StoreError(f'{store.path}: its commit log is damaged; nothing was merged. Run: trialist store repair')
+    folder = Folder(store.path)
+    content = [folder.read(f'{LOG}/{name}') for name in log.sources]
+    return {entry_id(line): line for text in content for line in text.splitlines(keepends=True)}
+
+
+def _wanted_files(store: Store, ledger: Ledger) -> dict[str, LoggedFile]:
+    if ledger.is_logged:
+        return {name: ledger.files[name] for name in ledger.wanted()}
+    return {file.name: file for file in adoption_of(store).files}
+
+
+def _copy_files(into: Path, other: Path, files: Mapping[str, LoggedFile]) -> None:
+    """Copy what is not there yet, checking every byte against the log."""
+    folder, changed = Folder(into), set()
+    for name, logged in sorted(files.items()):
+        source, target = other / name, into / name
+        if target.exists():
+            with target.open('rb') as stream:
+                if hashlib.file_digest(stream, 'sha256').hexdigest() != logged.sha256:
+                    raise StoreError(f'{target} and {source} differ; no episode was merged. Rename one of the two')
+            continue
+        with naming_damage(source), source.open('rb') as stream, folder.draft(_copier(stream)) as draft:
+            if draft.sha256 != logged.sha256:
+                raise StoreError(f'{source}: damaged; nothing was merged. Run: trialist store repair {other}')
+            folder.publish(draft, name)
+        changed.add(name.rpartition('/')[0])
+    folder.sync(*sorted(changed))
+
+
+def _copier(source: IO[bytes]) -> Callable[[IO[bytes]], object]:
+    import shutil
+
+    return lambda sink: shutil.copyfileobj(source, sink, 1 << 20)
+
+
+def _add_history(into: Store, other: Store, lines: Mapping[str, bytes]) -> int:
+    """Add the entries that are new, all at once, and one that joins them to ours; how many edits came along."""
+    log = read_log(into.path)
+    before = len(into.ledger().edits)
+    fresh = [line for name, line in lines.items() if name not in log.entries]
+    add_pack(into.path, fresh)
+    joined = read_log(into.path)
+    if fresh or len(joined.heads()) > 1:
+        add_entry(into.path, EntryKind.MERGE, body={'sources': [other.trial.store_id]})
+    return len(into.ledger().edits) - before
+
+
+def _shared_episodes(into: Store, other: Store) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+    """The keys that stand in both stores with equal content, and all of the other's; unequal content raises."""
     sources = {e.key: part for part in other.parts() for e in other.recorded(part)}
     common = {e.key: e for part in into.parts() for e in into.recorded(part) if e.key in sources}
     for part in {sources[key] for key in common}:
@@ -250,47 +382,4 @@ def _shared_episodes(into: Store, other: Store) -> set[tuple[str, int]]:
                     f'episode {episode.episode_id} attempt {episode.attempt} stands in {into.path} and, with other '
                     f'content, in {part.path}; nothing was merged. Leave one of the two out'
                 )
-    return set(common)
-
-
-def _check_edits_together(into: Store, other: Store) -> None:
-    """Refuse a merge after which the edits of both could not be laid over an episode."""
-    joined = Edits.of([*read_edits(into.path / 'edits.jsonl'), *_new_edits(into, other)])
-    for store in (into, other) if joined.by_episode else ():
-        for part in store.parts():
-            for episode in store.recorded(part):
-                try:
-                    joined.apply(episode)
-                except StoreError as error:
-                    raise StoreError(f'{into.path} and {other.path}: {error}; nothing was merged') from error
-
-
-def _new_edits(into: Store, other: Store) -> list[Edit]:
-    ours = read_edits(into.path / 'edits.jsonl')
-    return [e for e in read_edits(other.path / 'edits.jsonl') if e not in ours]
-
-
-def _copy_episodes(into: Store, other: Store, part: PartInfo, *, episodes: Sequence[Episode]) -> None:
-    wanted = {e.key for e in episodes}
-    trajectories = {}
-    for name in part.trajectories:
-        for table in row_groups(other.path, 'trajectories', name):
-            found = trajectories_from_arrow(table)
-            trajectories.update({key: trajectory for key, trajectory in found if key in wanted})
-    into.append(episodes, trajectories=trajectories)
-
-
-def _copy_once(source: Path, target: Path) -> None:
-    if target.exists():
-        if target.read_bytes() != source.read_bytes():
-            raise StoreError(f'{target} and {source} differ; no episode was merged. Rename one of the two')
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(source, target)
-
-
-def _merge_edits(into: Store, other: Store) -> int:
-    theirs = _new_edits(into, other)
-    for edit in theirs:
-        write_edit(into.path / 'edits.jsonl', edit)
-    return len(theirs)
+    return set(common), set(sources)

@@ -1,36 +1,39 @@
 """Part files: immutable Parquet files whose name carries the hash of their bytes.
 
-A part is written beside its folder, synced, and renamed into place, so it is there whole or not at all; any later
-damage shows as a name that no longer fits the bytes. Episodes' parts are written last: they name their companions.
+A part is written beside its folder, synced, and linked into place; it counts once an entry of the commit log names it.
+Whatever is read of it is first checked against the digests of that entry.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
+import mmap
 import re
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trialist.episodes.entry import Chunk, LoggedFile
+from trialist.episodes.folder import Draft, Folder
 from trialist.errors import StoreError
 
 PART_NAME = re.compile(r'^(?P<time>[0-9a-f]{16})-(?P<hash>[0-9a-f]{32})\.parquet$')
-PENDING = '.pending'
 METADATA_KEY = b'trialist'
+SMALL_BYTES = 4 << 20  # up to here a part is read and hashed whole
+CHUNK_HEX = 32
+FEW_ROWS = 16  # threads cost more than they bring
+ADVICE = 'run: trialist store verify, and then: trialist store repair'
 
 
 @dataclass(frozen=True, slots=True)
 class PartInfo:
-    """What an episodes part says of itself: its schema, its companions, and the parts it stands in for."""
+    """What is known of an episodes part: its schema, its companions, and the parts it stands in for."""
 
     path: Path
     n_rows: int
@@ -39,46 +42,95 @@ class PartInfo:
     events: str  # file name in events/, or ''
     trajectories: tuple[str, ...]  # file names in trajectories/
     replaces: tuple[str, ...] = ()  # episodes parts that a compaction put into this one
+    files: Mapping[str, LoggedFile] = field(default_factory=dict, compare=False, repr=False)  # all that the log knows
+
+    @property
+    def logged(self) -> LoggedFile | None:
+        """What the log knows of the part itself; None in a store without a log."""
+        return self.files.get(f'episodes/{self.path.name}')
+
+    @property
+    def logged_events(self) -> LoggedFile | None:
+        return self.files.get(f'events/{self.events}')
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            'name': self.path.name, 'rows': self.n_rows, 'schema_version': self.schema_version,
+            'n_events': self.n_events, 'events': self.events, 'trajectories': list(self.trajectories),
+            'replaces': list(self.replaces),
+        }  # fmt: skip
+
+
+def part_from_json(root: Path, values: Mapping[str, Any], files: Mapping[str, LoggedFile]) -> PartInfo:
+    """A part as an entry of the log describes it."""
+    return PartInfo(
+        path=root / 'episodes' / values['name'],
+        n_rows=int(values['rows']),
+        schema_version=int(values['schema_version']),
+        n_events=int(values['n_events']),
+        events=str(values['events']),
+        trajectories=tuple(values['trajectories']),
+        replaces=tuple(values['replaces']),
+        files=files,
+    )
 
 
 def file_hash(path: Path) -> str:
-    """32 hex digits over a file's bytes."""
+    """64 hex digits over a file's bytes."""
     with path.open('rb') as stream:
-        return hashlib.file_digest(stream, 'sha256').hexdigest()[:32]
+        return hashlib.file_digest(stream, 'sha256').hexdigest()
 
 
-def write_part(root: Path, folder: str, write: Callable[[Path], None]) -> str:
-    """Let `write` make a file, then put it into `root/folder` under its hashed name, durably. Gives the name."""
-    pending = root / PENDING
-    pending.mkdir(exist_ok=True)
-    draft = pending / f'{uuid.uuid4().hex}.parquet'
-    try:
-        write(draft)
-        with draft.open('rb') as stream:
-            os.fsync(stream.fileno())
-            digest = hashlib.file_digest(stream, 'sha256').hexdigest()[:32]
-        name = f'{time.time_ns():016x}-{digest}.parquet'
-        (root / folder).mkdir(exist_ok=True)  # copies made by git or an archive may lack empty folders
-        os.rename(draft, root / folder / name)
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_folder(root / folder)
-    return name
+def part_name(draft: Draft, time_ns: int) -> str:
+    """The name of a part: when it was written, so that names sort by it, and the hash of its bytes."""
+    return f'{time_ns:016x}-{draft.sha256[:32]}.parquet'
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def logged_part(name: str, draft: Draft) -> LoggedFile:
+    """What the log keeps of a part: its digest and, of a large one, the digests of its column chunks and footer."""
+    chunks = chunk_digests(draft.path) if draft.n_bytes > SMALL_BYTES else ()
+    return LoggedFile(name=name, sha256=draft.sha256, n_bytes=draft.n_bytes, chunks=chunks)
 
 
-def write_table(table: pa.Table, path: Path, *, metadata: Mapping[str, Any], row_group_size: int = 65536) -> None:
+def chunk_digests(path: Path) -> tuple[Chunk, ...]:
+    """Digests of every column chunk of a Parquet file, and of its footer (the last)."""
+    with _mapped(path) as view:
+        ranges = _chunk_ranges(pq.read_metadata(path))
+        spans = sorted({span for group in ranges for span in group.values()})
+        footer_start = len(view) - 8 - int.from_bytes(view[-8:-4], 'little')
+        spans.append((footer_start, len(view) - footer_start))
+        return tuple((a, n, hashlib.sha256(view[a : a + n]).hexdigest()[:CHUNK_HEX]) for a, n in spans)
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[memoryview]:
+    with path.open('rb') as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        view = memoryview(mapped)
+        try:
+            yield view
+        finally:
+            view.release()
+
+
+def _chunk_ranges(footer: pq.FileMetaData) -> list[dict[str, tuple[int, int]]]:
+    """For each row group, where each top-level column's bytes lie."""
+    groups = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        spans = {}
+        for index in range(group.num_columns):
+            column = group.column(index)
+            dictionary = column.dictionary_page_offset
+            start = column.data_page_offset if dictionary is None else min(dictionary, column.data_page_offset)
+            spans[column.path_in_schema.removesuffix('.list.element')] = (start, column.total_compressed_size)
+        groups.append(spans)
+    return groups
+
+
+def write_table(table: pa.Table, sink: IO[bytes], *, metadata: Mapping[str, Any], row_group_size: int = 65536) -> None:
     """Write one table with page checksums, and our metadata in its footer."""
     described = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
-    pq.write_table(described, path, **parquet_options(described.schema), row_group_size=row_group_size)
+    pq.write_table(described, sink, **parquet_options(described.schema), row_group_size=row_group_size)
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:
@@ -87,14 +139,14 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     Trajectories take LZ4: on split float bytes it is 2 % larger than zstd and twice as fast.
     """
     floats, dictionaries = [], []
-    has_lists = any(pa.types.is_list(field.type) for field in schema)
-    for field in schema:
-        if pa.types.is_floating(field.type):
-            floats.append(field.name)
-        elif pa.types.is_list(field.type) and pa.types.is_floating(field.type.value_type):
-            floats.append(f'{field.name}.list.element')
-        elif pa.types.is_dictionary(field.type):
-            dictionaries.append(field.name)
+    has_lists = any(pa.types.is_list(column.type) for column in schema)
+    for column in schema:
+        if pa.types.is_floating(column.type):
+            floats.append(column.name)
+        elif pa.types.is_list(column.type) and pa.types.is_floating(column.type.value_type):
+            floats.append(f'{column.name}.list.element')
+        elif pa.types.is_dictionary(column.type):
+            dictionaries.append(column.name)
     return {
         'compression': 'lz4' if has_lists else 'zstd',
         'use_dictionary': dictionaries or False,
@@ -104,44 +156,123 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
-def read_part_info(path: Path) -> PartInfo:
-    """The footer of an episodes part; a file that is not ours, or is damaged, is named."""
+@contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Whatever damaged bytes make the Parquet reader raise becomes a StoreError that names the file."""
     try:
-        footer = pq.read_metadata(path)
-    except FileNotFoundError:
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise StoreError(f'{path}: not a readable Parquet file ({error}); run: trialist store verify') from error
-    raw = (footer.metadata or {}).get(METADATA_KEY)
+        yield
+    except FileNotFoundError as error:
+        raise StoreError(f'{path}: missing, though the store names it; {ADVICE}') from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError, ValueError, OverflowError) as error:
+        raise StoreError(f'{path}: damaged or gone ({error}); {ADVICE}') from error
+
+
+def check_digest(path: Path, found: str, logged: LoggedFile | None) -> None:
+    """Raise StoreError if a file's digest is not what the log, or at least its own name, says."""
+    match = PART_NAME.match(path.name)
+    wanted = logged.sha256 if logged is not None else match['hash'] if match else found
+    if not found.startswith(wanted):
+        raise StoreError(f'{path}: damaged (its bytes are not what was written); {ADVICE}')
+
+
+def checked_source(path: Path, logged: LoggedFile | None) -> pa.NativeFile | str:
+    """Where the bytes of a part can be read from, after all of them were checked."""
+    with naming_damage(path):
+        if _checked_size(path, logged) <= SMALL_BYTES:
+            content = Folder(path.parent).read(path.name)
+            check_digest(path, hashlib.sha256(content).hexdigest(), logged)
+            return pa.BufferReader(content)
+        check_digest(path, file_hash(path), logged)
+        return str(path)
+
+
+def open_part(path: Path, logged: LoggedFile | None) -> pq.ParquetFile:
+    """Open a part after checking it: a small one whole, a large one for now only its footer (see `row_groups`)."""
+    with naming_damage(path):
+        if logged is None or not logged.chunks or _checked_size(path, logged) <= SMALL_BYTES:
+            return pq.ParquetFile(checked_source(path, logged), memory_map=True)
+        _check_spans(path, [logged.chunks[-1][:2]], logged)
+        return pq.ParquetFile(path, memory_map=True)
+
+
+def _checked_size(path: Path, logged: LoggedFile | None) -> int:
+    n_bytes = path.stat().st_size
+    if logged is not None and n_bytes != logged.n_bytes:
+        raise StoreError(f'{path}: damaged ({n_bytes} bytes of {logged.n_bytes}); {ADVICE}')
+    return n_bytes
+
+
+def _check_spans(path: Path, spans: Sequence[tuple[int, int]], logged: LoggedFile) -> None:
+    known = {(offset, length): digest for offset, length, digest in logged.chunks}
+    with _mapped(path) as view:
+        for offset, length in spans:
+            digest = hashlib.sha256(view[offset : offset + length]).hexdigest()[:CHUNK_HEX]
+            if known.get((offset, length)) != digest:
+                raise StoreError(f'{path}: damaged (bytes {offset} to {offset + length}); {ADVICE}')
+
+
+def row_groups(
+    path: Path, logged: LoggedFile | None, *, choose: Callable[[Sequence[str]], list[str]] | None = None,
+    wanted: Sequence[int] | None = None,
+) -> Iterator[pa.Table]:  # fmt: skip
+    """The row groups of a part, checked, one at a time; `choose` picks columns, `wanted` groups by number."""
+    file = open_part(path, logged)
+    with naming_damage(path):
+        columns = choose(file.schema_arrow.names) if choose is not None else None
+        is_chunked = logged is not None and bool(logged.chunks)
+        ranges = _chunk_ranges(file.metadata) if is_chunked else []
+        for group in range(file.num_row_groups) if wanted is None else wanted:
+            if is_chunked and logged is not None:
+                names = ranges[group].keys() if columns is None else columns
+                _check_spans(path, [ranges[group][name] for name in names], logged)
+            yield file.read_row_group(group, columns=columns, use_threads=file.metadata.num_rows > FEW_ROWS)
+        if file.num_row_groups == 0:
+            yield file.schema_arrow.empty_table()
+
+
+def read_companion(path: Path, logged: LoggedFile | None) -> pa.Table:
+    """One events part, whole; a missing or damaged file is named."""
+    return pa.concat_tables(list(row_groups(path, logged)))
+
+
+def part_metadata(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
+    """What we wrote into a part's footer; a file that is not ours is named."""
+    raw = (file.metadata.metadata or {}).get(METADATA_KEY)
     if raw is None:
         raise StoreError(f'{path}: a Parquet file, but not written by trialist; move it out of the store')
     try:
         values = json.loads(raw)
-        version = int(values['schema_version'])
+        int(values['schema_version'])
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f'{path}: its footer is damaged ({error}); run: trialist store verify') from error
-    return PartInfo(
-        path=path,
-        n_rows=footer.num_rows,
-        schema_version=version,
-        n_events=int(values.get('n_events', 0)),
-        events=str(values.get('events', '')),
-        trajectories=tuple(values.get('trajectories', ())),
-        replaces=tuple(values.get('replaces', ())),
-    )
+        raise StoreError(f'{path}: its footer is damaged ({error}); {ADVICE}') from error
+    return dict(values)
 
 
-def live_parts(root: Path) -> list[PartInfo]:
-    """The episodes parts that count, oldest first: those that no compaction has replaced."""
+def read_part_info(path: Path) -> PartInfo:
+    """The footer of an episodes part, for stores without a log; a file that is not ours, or is damaged, is named."""
+    try:
+        file = pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise StoreError(f'{path}: not a readable Parquet file ({error}); {ADVICE}') from error
+    with file:
+        values = part_metadata(file, path)
+        return PartInfo(
+            path=path,
+            n_rows=file.metadata.num_rows,
+            schema_version=int(values['schema_version']),
+            n_events=int(values.get('n_events', 0)),
+            events=str(values.get('events', '')),
+            trajectories=tuple(values.get('trajectories', ())),
+            replaces=tuple(values.get('replaces', ())),
+        )
+
+
+def listed_parts(root: Path, *, tries: int = 5) -> list[PartInfo]:
+    """Every episodes part in the folder; looked for again when one vanishes while a compaction tidies up."""
     if not (root / 'episodes').is_dir():
-        raise StoreError(f'{root / "episodes"}: the folder is gone; run: trialist store verify')
-    infos = _part_infos(root)
-    replaced = {name for info in infos for name in info.replaces}
-    return [info for info in infos if info.path.name not in replaced]
-
-
-def _part_infos(root: Path, *, tries: int = 5) -> list[PartInfo]:
-    """Every episodes part; looked for again when one vanishes while a compaction tidies up."""
+        raise StoreError(f'{root / "episodes"}: the folder is gone; {ADVICE}')
     for left in reversed(range(tries)):
         try:
             return [read_part_info(p) for p in sorted((root / 'episodes').iterdir()) if PART_NAME.match(p.name)]
@@ -149,52 +280,3 @@ def _part_infos(root: Path, *, tries: int = 5) -> list[PartInfo]:
             if not left:
                 raise StoreError(f'{root}: its parts change faster than they can be read ({error})') from error
     return []
-
-
-def read_companion(root: Path, folder: str, name: str) -> pa.Table:
-    """One events part, whole; a missing or damaged file is named."""
-    return pa.concat_tables(list(row_groups(root, folder, name)))
-
-
-@contextmanager
-def naming_damage(path: Path) -> Iterator[None]:
-    """Whatever damaged bytes make the Parquet reader raise becomes a StoreError that names the file."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
-        raise StoreError(f'{path}: damaged or gone ({error}); run: trialist store verify') from error
-
-
-def row_groups(
-    root: Path, folder: str, name: str, *, choose: Callable[[Sequence[str]], list[str]] | None = None
-) -> Iterator[pa.Table]:
-    """The row groups of an events or trajectories part, one at a time; `choose` picks columns from those there are."""
-    path = root / folder / name
-    try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        columns = choose(file.schema_arrow.names) if choose is not None else None
-        for group in range(file.num_row_groups):
-            yield file.read_row_group(group, columns=columns)
-        if file.num_row_groups == 0:
-            yield file.schema_arrow.empty_table()
-    except FileNotFoundError as error:
-        raise StoreError(f'{path}: missing, though an episodes part names it; run: trialist store verify') from error
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise StoreError(f'{path}: damaged ({error}); run: trialist store verify') from error
-
-
-def leftovers(root: Path, parts: Sequence[PartInfo]) -> Iterator[tuple[Path, str]]:
-    """Files that no reader looks at, and why: what killed writers and compactions left behind."""
-    replaced = {name for part in parts for name in part.replaces}
-    for part in parts:
-        if part.path.name in replaced:
-            yield part.path, 'already compacted into another part'
-    live = [part for part in parts if part.path.name not in replaced]
-    named = {'events': {p.events for p in live}, 'trajectories': {n for p in live for n in p.trajectories}}
-    for folder, names in named.items():
-        for path in sorted((root / folder).iterdir()) if (root / folder).is_dir() else ():
-            if PART_NAME.match(path.name) and path.name not in names:
-                yield path, 'no live episodes part names it'
-    pending = root / PENDING
-    for draft in sorted(pending.iterdir()) if pending.is_dir() else ():
-        yield draft, 'a part that a writer began and never finished'

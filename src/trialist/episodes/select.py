@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from trialist.episodes.edit import Edits
 from trialist.episodes.episode import Episode, Outcome
 from trialist.episodes.event import Event
-from trialist.episodes.part import PartInfo, naming_damage
+from trialist.episodes.part import PartInfo, checked_source, naming_damage
 from trialist.episodes.schema import (
     EPISODE_FIELDS,
     EPISODE_MIGRATIONS,
@@ -33,20 +34,25 @@ from trialist.errors import InputError, RecordError, StoreError, UnknownName
 Key = tuple[str, int]
 Where = Mapping[str, Any]
 BATCH_ROWS = 8192
+SMALL_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows that do not count: (part number, key) pairs. Empty for nearly every store."""
+    """The rows that do not count: (part number, key) pairs, and keys that one part has several times."""
 
     excluded: frozenset[tuple[int, Key]]
+    repeated: frozenset[tuple[int, Key]] = frozenset()
 
-    @classmethod
-    def everything(cls) -> Selection:
-        return cls(frozenset())
-
-    def keeps(self, part_number: int, key: Key) -> bool:
-        return not self.excluded or (part_number, key) not in self.excluded
+    def keeps(self, part_number: int, key: Key, *, shown: set[Key]) -> bool:
+        """Whether a row counts; `shown` are the repeated keys of this part that came before it."""
+        if self.excluded and (part_number, key) in self.excluded:
+            return False
+        if self.repeated and (part_number, key) in self.repeated:
+            if key in shown:
+                return False
+            shown.add(key)
+        return True
 
 
 def check_where(where: Where | None) -> None:
@@ -62,26 +68,31 @@ def check_where(where: Where | None) -> None:
             raise InputError(f'a filter wants {name} as {field.type}, found {wanted!r} ({error})') from error
 
 
-def select_attempts(parts: Sequence[PartInfo], edits: Edits) -> Selection:
+def select_attempts(parts: Sequence[PartInfo], edits: Edits, *, every: bool = False) -> Selection:
     """Of several rows with one id, the one that counts is the first valid attempt, or else the last attempt.
 
-    That a later, luckier attempt can't replace a valid one is the point: a rerun is for a broken rig.
+    That a later, luckier attempt can't replace a valid one is the point: a rerun is for a broken rig. `every` takes all
+    attempts; a row that stands in the tables twice, because two stores that had it were merged, is taken once anyway.
     """
     excluded: set[tuple[int, Key]] = set()
+    repeated: set[tuple[int, Key]] = set()
     for rows in _repeated_ids(parts).values():
         kept: dict[Key, int] = {}
         for part_number, key, _ in rows:
-            if key in kept:
-                excluded.add((part_number, key))
-            else:
+            if key not in kept:
                 kept[key] = part_number
-        outcomes = {key: outcome for _, key, outcome in reversed(rows)}
-        counted = _counted(outcomes, edits)
-        excluded.update((part_number, key) for key, part_number in kept.items() if key != counted)
-    return Selection(frozenset(excluded))
+            elif kept[key] == part_number:
+                repeated.add((part_number, key))
+            else:
+                excluded.add((part_number, key))
+        if not every:
+            counted = counted_attempt({key: outcome for _, key, outcome in reversed(rows)}, edits)
+            excluded.update((part_number, key) for key, part_number in kept.items() if key != counted)
+    return Selection(frozenset(excluded), frozenset(repeated))
 
 
-def _counted(outcomes: Mapping[Key, str], edits: Edits) -> Key:
+def counted_attempt(outcomes: Mapping[Key, str], edits: Edits) -> Key:
+    """Of the attempts of one episode, given with their recorded outcomes, the one that counts."""
     keys = sorted(outcomes, key=lambda key: key[1])
     present = [key for key in keys if not edits.is_dropped(*key)] or keys
     for key in present:
@@ -102,7 +113,7 @@ def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, s
     hashes = []
     for part in parts:
         with naming_damage(part.path):
-            hashes.append(id_hashes(_scan(part, columns=['episode_id']).to_table()['episode_id']))
+            hashes.append(id_hashes(_column_table(part, ['episode_id'])['episode_id']))
     every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
     repeated = np.unique(every[1:][every[1:] == every[:-1]])
     found: dict[str, list[tuple[int, Key, str]]] = {}
@@ -110,7 +121,7 @@ def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, s
         rows = np.flatnonzero(np.isin(hashes[number], repeated)) if len(repeated) else ()
         if len(rows) == 0:
             continue
-        table = _scan(part, columns=['episode_id', 'attempt', 'outcome']).to_table().take(rows)
+        table = _column_table(part, ['episode_id', 'attempt', 'outcome']).take(rows)
         columns = [column_values(table[name]) for name in ('episode_id', 'attempt', 'outcome')]
         for episode_id, attempt, outcome in zip(*columns, strict=True):
             found.setdefault(episode_id, []).append((number, (episode_id, attempt), outcome))
@@ -147,14 +158,13 @@ def read_part_episodes(
         expression = expression | ds.field('episode_id').isin(list(edits.by_episode))
     start = 0
     try:
-        for batch in _scan(part, expression=expression).to_batches():
-            table = pa.Table.from_batches([batch])
-            table = migrate(table, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
+        for rows in _tables(part, expression=expression):
+            table = migrate(rows, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
             for episode in episodes_from_arrow(table, events):
                 edited = edits.apply(opened.apply(episode) if opened is not None else episode)
                 if where is None or _matches(edited, where):
                     yield edited
-            start += batch.num_rows
+            start += rows.num_rows
     except RecordError as error:
         among = ' (among the filtered rows)' if where is not None else ''
         raise StoreError(f'{part.path} after row {start}{among}: {error}') from error
@@ -162,17 +172,27 @@ def read_part_episodes(
         raise StoreError(f'{part.path}: damaged or gone ({error}); run: trialist store verify') from error
 
 
-def _scan(part: PartInfo, *, columns: list[str] | None = None, expression: Any = None) -> ds.Scanner:
-    """A bounded-memory scanner; older schemas are read whole and filtered after migration."""
-    format_ = ds.ParquetFileFormat(
-        default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-    )
-    source = ds.dataset(part.path, format=format_)
+def _tables(part: PartInfo, *, columns: list[str] | None = None, expression: Any = None) -> Iterator[pa.Table]:
+    """The rows of a part whose bytes were checked, in bounded memory; older schemas are filtered after migration."""
+    source = checked_source(part.path, part.logged)
     if part.schema_version < SCHEMA_VERSION:
         expression = None
-    return source.scanner(
-        columns=columns, filter=expression, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1
+    if part.n_rows <= SMALL_ROWS:
+        # Starting a scan takes longer than reading a small part does.
+        table = pq.ParquetFile(source).read(columns=columns, use_threads=False)
+        yield table if expression is None else table.filter(expression)
+        return
+    scanner = (
+        ds.ParquetFileFormat()
+        .make_fragment(source)
+        .scanner(columns=columns, filter=expression, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1)
     )
+    for batch in scanner.to_batches():
+        yield pa.Table.from_batches([batch])
+
+
+def _column_table(part: PartInfo, columns: list[str]) -> pa.Table:
+    return pa.concat_tables(_tables(part, columns=columns))
 
 
 def _values(wanted: Any) -> list[Any]:

@@ -1,44 +1,62 @@
 """The store: a folder that many processes may write to and any number may read.
 
     trial.json        what this store is, and the plan it follows
-    episodes/         parts of the episode table; a part that is there is whole, and so are its companions
+    log/              the commit log: what was added, by whom, and the digest of every file; edits, looks and closings
+    episodes/         parts of the episode table
     events/           parts of the event table
     trajectories/     parts with one row an episode
     provenance/       where episodes came from, one JSON file for each distinct origin
-    media/            videos and depth files
-    edits.jsonl       the append-only overlay
-    unblinding/       for each closed trial, which policy each code stood for
+    media/            videos, depth files, texts of faults
+    quarantine/       what a repair set aside
 
-Writing never touches what is there. Reading applies the edits and picks the one attempt of an episode that counts.
+Writing never touches what is there, and counts once it is logged. Reading checks what it reads against the log, applies
+the edits, and picks the one attempt of an episode that counts.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime as dt
+import hashlib
 import json
-import os
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from trialist.episodes.blinded import (
+    blinded_episode,
+    blinded_provenance,
+    blinded_trajectory,
+    check_blinded_where,
+    is_blinded_plan,
+)
 from trialist.episodes.column import columns_for, trajectories_from_arrow, trajectories_to_arrow
-from trialist.episodes.edit import Edit, EditOperation, Edits, check_edit, now, read_edits, write_edit
+from trialist.episodes.commit import Commit, commit, log_entry
+from trialist.episodes.edit import Edit, EditOperation, Edits, check_edit, now
+from trialist.episodes.entry import Entry, EntryKind, LoggedFile
 from trialist.episodes.episode import Episode
 from trialist.episodes.event import enum_member
+from trialist.episodes.finding import Finding, FindingKind
+from trialist.episodes.folder import PENDING, Folder
+from trialist.episodes.ledger import Ledger, Look, read_ledger
+from trialist.episodes.log import LOG, add_entry, is_logged, read_log
 from trialist.episodes.part import (
+    ADVICE,
     PartInfo,
-    live_parts,
     naming_damage,
+    open_part,
+    part_metadata,
     read_companion,
     row_groups,
-    sync_folder,
-    write_part,
     write_table,
 )
 from trialist.episodes.provenance import Provenance, provenance_from_json
@@ -50,16 +68,18 @@ from trialist.episodes.schema import (
     events_to_arrow,
     migrate,
 )
-from trialist.episodes.select import Selection, Where, check_where, read_part_episodes, select_attempts
+from trialist.episodes.sealed import with_sealed
+from trialist.episodes.select import Where, check_where, counted_attempt, read_part_episodes, select_attempts
 from trialist.episodes.trajectory import Trajectory
 from trialist.episodes.unblinding import Unblindings, read_unblindings
-from trialist.errors import InputError, StoreError, TrialistError
+from trialist.errors import InputError, RecordError, StoreError, TrialistError, WriteError
 
 FORMAT = 'trialist-store'
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
 TRAJECTORY_ROW_GROUP = 256
 TRAJECTORIES_A_PART = 512
 WRITER_THREADS = 4
+MOST_OPENED = 64
 
 Key = tuple[str, int]
 
@@ -76,6 +96,7 @@ class TrialInfo:
     plan: str = ''  # the plan's text, as declared
     schema_version: int = SCHEMA_VERSION
     format: str = FORMAT
+    is_logged: bool = False  # a commit log was begun with the store: without one, everything may be missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +105,10 @@ class Store:
 
     path: Path
     trial: TrialInfo
+    skip_damaged: bool = False  # leave out what is damaged, and say so in `missing`, instead of raising
+    skipped: list[Finding] = field(default_factory=list, compare=False, repr=False)
+    is_view: bool = False  # while its trial is blinded and open, show only what may be seen then
+    board: str = ''  # who looks at an open trial by arm, as its board
 
     @classmethod
     def create(
@@ -95,8 +120,9 @@ class Store:
             raise StoreError(f'{root}: a file; wanted a folder for the store')
         if root.exists() and not (root / 'trial.json').exists() and any(map(_is_foreign, root.iterdir())):
             raise StoreError(f'{root}: not empty and not a store; give an empty or new folder')
-        for folder in FOLDERS:
-            (root / folder).mkdir(parents=True, exist_ok=True)
+        folder = Folder(root)
+        for name in FOLDERS:
+            folder.make(name)
         trial = TrialInfo(
             store_id=uuid.uuid4().hex,
             created_at=dt.datetime.now(dt.UTC).isoformat(timespec='seconds'),
@@ -104,8 +130,10 @@ class Store:
             title=title,
             plan_hash=plan_hash,
             plan=plan,
+            is_logged=True,
         )
-        _write_once(root / 'trial.json', json.dumps(dataclasses.asdict(trial), indent=1))
+        if not (root / 'trial.json').exists():
+            folder.create('trial.json', begin_log(root, trial).encode())
         store = cls.open(root)
         if (store.trial.trial_id, store.trial.plan_hash) != (trial_id, plan_hash):
             found = store.trial.trial_id or store.trial.plan_hash
@@ -113,17 +141,20 @@ class Store:
         return store
 
     @classmethod
-    def open(cls, path: Path | str) -> Store:
-        """Open a store that exists."""
+    def open(cls, path: Path | str, *, skip_damaged: bool = False) -> Store:
+        """Open a store that exists; `skip_damaged` reads what can be read, and names the rest in `missing`."""
         root = Path(path)
-        return cls(root, _read_trial(root))
+        return cls(root, _read_trial(root), skip_damaged)
 
     # --- writing
 
-    def append(self, episodes: Iterable[Episode], *, trajectories: Mapping[Key, Trajectory] | None = None) -> None:
+    def append(
+        self, episodes: Iterable[Episode], *, trajectories: Mapping[Key, Trajectory] | None = None,
+        media: Mapping[str, bytes | Path] | None = None, by: str = '',
+    ) -> None:  # fmt: skip
         """Add episodes durably: when this returns they are all there; if it does not, none is.
 
-        `trajectories` holds them by `episode.key`.
+        `trajectories` holds them by `episode.key`; `media` files by their name in media/.
         """
         batch = list(episodes)
         given = dict(trajectories or {})
@@ -132,69 +163,123 @@ class Store:
         _check_batch(batch, given)
         keyed = [(e.key, given[e.key]) for e in batch if e.key in given]
         chunks = [keyed[i : i + TRAJECTORIES_A_PART] for i in range(0, len(keyed), TRAJECTORIES_A_PART)]
-        with ThreadPoolExecutor(max_workers=WRITER_THREADS) as pool:
-            names = list(pool.map(self.write_trajectories, chunks))
-        self.write_episodes(episodes_to_arrow(batch), events_to_arrow(batch), trajectories=names)
-
-    def write_trajectories(self, keyed: Sequence[tuple[Key, Trajectory]]) -> str:
-        """Put trajectories into the store; nobody sees them until an episodes part names them."""
-        table = trajectories_to_arrow([key for key, _ in keyed], [trajectory for _, trajectory in keyed])
-        meta = {'schema_version': SCHEMA_VERSION}
-        return write_part(
-            self.path,
-            'trajectories',
-            lambda p: write_table(table, p, metadata=meta, row_group_size=TRAJECTORY_ROW_GROUP),
-        )
-
-    def write_episodes(
-        self, episodes: pa.Table, events: pa.Table, *, trajectories: Sequence[str] = (), replaces: Sequence[str] = ()
-    ) -> str:
-        """The commit: the events part first, then the episodes part that names its companions."""
-        version = {'schema_version': SCHEMA_VERSION}
-        events_name = ''
-        if events.num_rows:
-            events_name = write_part(self.path, 'events', lambda p: write_table(events, p, metadata=version))
-        meta = {
-            **version,
-            'n_events': events.num_rows,
-            'events': events_name,
-            'trajectories': list(trajectories),
-            'replaces': list(replaces),
-        }
-        return write_part(self.path, 'episodes', lambda p: write_table(episodes, p, metadata=meta))
+        tables = episodes_to_arrow(batch), events_to_arrow(batch)
+        with commit(self.path) as under_way:
+            under_way.announce(f'media/{check_media_name(name)}' for name in media or {})
+            for name, content in (media or {}).items():
+                under_way.add_file(f'media/{name}', content)
+            names = write_trajectories(under_way, chunks)
+            place = {key: number for number, chunk in enumerate(chunks, start=1) for key, _ in chunk}
+            index = [place.get(e.key, 0) for e in batch] if keyed else []
+            part = write_episodes(self.path, under_way, *tables, trajectories=names, index=index)
+            under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]}, by=by)
 
     def write_provenance(self, provenance: Provenance) -> str:
         """Keep a provenance once, and give its id for `Episode.provenance_id`."""
         identity = provenance.provenance_id
-        _write_once(self.path / 'provenance' / f'{identity}.json', json.dumps(provenance.as_json(), indent=1))
+        name = f'provenance/{identity}.json'
+        if self.ledger().file(name) is None:
+            content = json.dumps(provenance.as_json(), indent=1).encode() + b'\n'
+            with commit(self.path) as under_way:
+                under_way.add_file(name, content)
+                under_way.finish(EntryKind.PROVENANCE)
         return identity
+
+    def add_media(self, name: str, content: bytes | Path, *, by: str = '') -> Path:
+        """Keep a file under `name` in media/, logged with its digest; the same again is fine, other content is not."""
+        target = f'media/{check_media_name(name)}'
+        with commit(self.path) as under_way:
+            under_way.announce([target])
+            under_way.add_file(target, content)
+            if self.ledger().file(target) is None:
+                under_way.finish(EntryKind.MEDIA, by=by)
+        return self.path / target
 
     def edit(
         self, episode_id: str, operation: EditOperation | str, *, by: str, why: str, attempt: int | None = None,
         field: str = '', value: Any = None,
     ) -> Edit:  # fmt: skip
-        """Append one edit to the overlay, after checking that it names an episode and leaves it valid."""
+        """Log one edit of one attempt, after checking that it leaves the episode valid.
+
+        Without `attempt` it is about the attempt that counts now; `undrop` about the one that was dropped last.
+        """
         chosen = enum_member(EditOperation, operation, 'operation')
+        recorded = {e.attempt: e for e in self._recorded_with(episode_id)}
+        if not recorded or (attempt is not None and attempt not in recorded):
+            which = f' attempt {attempt}' if attempt is not None else ''
+            raise InputError(f'{self.path}: no episode {episode_id}{which}; `trialist store ls` lists them')
+        if attempt is None:
+            attempt = self._meant_attempt(chosen, list(recorded.values()))
         edit = Edit(
             episode_id=episode_id, operation=chosen, by=by, why=why, at=now(), attempt=attempt, field=field, value=value
         )
-        edits = read_edits(self.path / 'edits.jsonl')
-        found = [e for e in self._recorded_with(episode_id) if edit.concerns(*e.key)]
-        if not found:
-            which = f' attempt {attempt}' if attempt is not None else ''
-            raise InputError(f'{self.path}: no episode {episode_id}{which}; `trialist store ls` lists them')
         if field == 'provenance_id' and value and not (self.path / 'provenance' / f'{value}.json').is_file():
             raise InputError(f'{self.path}: no provenance {value!r} in provenance/')
-        for episode in found:
-            check_edit(edit, episode, before=edits)
-        write_edit(self.path / 'edits.jsonl', edit)
+        check_edit(edit, recorded[attempt], before=self.ledger().edits)
+        log_entry(self.path, EntryKind.EDIT, by=by, body={'edits': [edit.as_json()]})
         return edit
+
+    def _meant_attempt(self, operation: EditOperation, recorded: Sequence[Episode]) -> int:
+        edits = self.edits()
+        dropped = [
+            e.attempt
+            for e in edits.by_episode.get(recorded[0].episode_id, ())
+            if e.operation is EditOperation.DROP and e.attempt is not None and edits.is_dropped(e.episode_id, e.attempt)
+        ]
+        if operation is EditOperation.UNDROP and dropped:
+            return dropped[-1]
+        return counted_attempt({e.key: e.outcome.value for e in recorded}, edits)[1]
+
+    def log_look(
+        self, verb: str, *, by: str = '', options: Mapping[str, Any] | None = None, seen: str = '', role: str = ''
+    ) -> bool:
+        """Put on record that somebody looked at results, and at what; False where the store can't be written to."""
+        body = {'verb': verb, 'options': dict(options or {}), 'seen': seen, 'role': role}
+        try:
+            log_entry(self.path, EntryKind.LOOK, by=by, body=body)
+        except WriteError:
+            return False
+        except StoreError:
+            if self.ledger().is_logged:
+                raise
+            return False  # a store of an older version
+        return True
+
+    def log(self, kind: EntryKind, *, by: str = '', body: Mapping[str, Any] | None = None) -> Entry:
+        """Log something else: that a run began or ended, what was interrupted."""
+        return log_entry(self.path, kind, by=by, body=body)
 
     # --- reading
 
+    def ledger(self) -> Ledger:
+        """What the commit log says is in the store."""
+        ledger = read_ledger(self.path)
+        if self.trial.is_logged and not ledger.is_logged and not self.skip_damaged:
+            raise StoreError(f'{self.path / LOG}: the commit log is gone; run: trialist store verify')
+        damage = [f for f in ledger.damage if f.is_loss] if ledger.damage and not self.skip_damaged else []
+        if damage:
+            raise StoreError(f'{damage[0].path}: {damage[0].detail}; {ADVICE}')
+        return ledger
+
+    @property
+    def is_blinded(self) -> bool:
+        """Whether this is a view of a trial that is blinded and still open."""
+        return self.is_view and is_blinded_plan(self.trial) and self.trial.trial_id not in self.unblindings().by_trial
+
+    def head(self) -> str:
+        """The id of the last entry of the log, which stands for all before it; '' in a store without a log.
+
+        Joined by + where writers have worked side by side and nobody has since.
+        """
+        return '+'.join(read_log(self.path).heads())
+
+    def looks(self) -> tuple[Look, ...]:
+        """Every look at results that is on record, in order."""
+        return self.ledger().looks
+
     def edits(self) -> Edits:
         """The overlay as it stands."""
-        return Edits.of(read_edits(self.path / 'edits.jsonl'))
+        return Edits.of(self.ledger().edits)
 
     def unblindings(self) -> Unblindings:
         """The openings of the closed trials in this store."""
@@ -202,7 +287,17 @@ class Store:
 
     def parts(self) -> list[PartInfo]:
         """The episodes parts that count, oldest first."""
-        return live_parts(self.path)
+        return list(self.ledger().parts)
+
+    def missing(self) -> tuple[Finding, ...]:
+        """What was recorded and can't be had, as far as a glance at the files tells, and what this reader skipped.
+
+        Empty for a sound store. `trialist store verify` looks at every byte.
+        """
+        from trialist.episodes.missing import glance
+
+        known = glance(self.path, self.trial)
+        return (*known, *(f for f in dict.fromkeys(self.skipped) if f.path not in {k.path for k in known}))
 
     def episodes(
         self, *, where: Where | None = None, attempts: str = 'counted', dropped: bool = False, events: bool = True
@@ -224,38 +319,94 @@ class Store:
         self, *, where: Where | None = None, signals: Sequence[str] | None = None
     ) -> Iterator[tuple[Episode, Trajectory]]:
         """Stream the counted episodes that have a trajectory, with it; `signals` limits what is read."""
+        is_blinded = self.is_blinded
         wanted: dict[str, dict[Key, Episode]] = {}
+        files: Mapping[str, LoggedFile] = {}
         for part, episode in self._stream(where, attempts='counted', dropped=False, events=True):
+            files = part.files
             for name in part.trajectories:
                 wanted.setdefault(name, {})[episode.key] = episode
         for name, episodes in wanted.items():
-            for key, trajectory in self._trajectories_in(name, signals):
+            for key, trajectory in self._trajectories_in(name, files.get(f'trajectories/{name}'), signals):
                 if key in episodes:
-                    yield episodes[key], trajectory
+                    yield episodes[key], self._shown(trajectory, key, is_blinded=is_blinded)
 
     def trajectory(self, episode: Episode, *, signals: Sequence[str] | None = None) -> Trajectory | None:
         """The trajectory of one episode, or None if none was recorded."""
         for part in self.parts():
-            for name in part.trajectories:
-                keys = pa.concat_tables(
-                    list(row_groups(self.path, 'trajectories', name, choose=_key_columns))
-                ).to_pydict()
-                if episode.key in zip(keys['episode_id'], keys['attempt'], strict=True):
-                    return next(t for key, t in self._trajectories_in(name, signals) if key == episode.key)
+            for name in self._candidates(part, episode.key) if part.trajectories else ():
+                try:
+                    found = self._one_trajectory(name, part.files.get(f'trajectories/{name}'), episode.key, signals)
+                except StoreError as error:
+                    self._skip(error, self.path / 'trajectories' / name)
+                    continue
+                if found is not None:
+                    return self._shown(found, episode.key, is_blinded=self.is_blinded)
         return None
 
-    def _trajectories_in(self, name: str, signals: Sequence[str] | None) -> Iterator[tuple[Key, Trajectory]]:
+    def _shown(self, trajectory: Trajectory, key: Key, *, is_blinded: bool) -> Trajectory:
+        """A trajectory with what was sealed while its trial was open, or without what may not be seen."""
+        return blinded_trajectory(trajectory) if is_blinded else with_sealed(self, trajectory, key)
+
+    def _candidates(self, part: PartInfo, key: Key) -> Sequence[str]:
+        """The trajectories parts in which an episode's row may be: one where the part has an index."""
+        file = open_part(part.path, part.logged)
+        with naming_damage(part.path):
+            table = file.read(columns=['episode_id', 'attempt'])
+            matching = np.flatnonzero(pc.equal(table['episode_id'], key[0]).to_numpy()).tolist()
+            rows = [r for r in matching if table['attempt'][r].as_py() == key[1]]
+            values = part_metadata(file, part.path)
+        if not rows:
+            return ()
+        if 'index' not in values:
+            return part.trajectories
+        names, numbers = values['trajectories'], decode_index(values['index'])
+        chosen = [names[numbers[r] - 1] for r in rows if numbers[r]]
+        return [name for name in chosen if name in part.trajectories]
+
+    def _one_trajectory(
+        self, name: str, logged: LoggedFile | None, key: Key, signals: Sequence[str] | None
+    ) -> Trajectory | None:
+        path = self.path / 'trajectories' / name
+        for group, keys in enumerate(row_groups(path, logged, choose=_key_columns)):
+            columns = keys['episode_id'].to_pylist(), keys['attempt'].to_pylist()
+            found = [row for row, pair in enumerate(zip(*columns, strict=True)) if pair == key]
+            if found:
+                choose = (lambda available: columns_for(signals, available)) if signals is not None else None
+                (table,) = row_groups(path, logged, choose=choose, wanted=[group])
+                return next(t for _, t in trajectories_from_arrow(table.slice(found[0], 1)))
+        return None
+
+    def _trajectories_in(
+        self, name: str, logged: LoggedFile | None, signals: Sequence[str] | None
+    ) -> Iterator[tuple[Key, Trajectory]]:
         choose = (lambda available: columns_for(signals, available)) if signals is not None else None
-        for table in row_groups(self.path, 'trajectories', name, choose=choose):
-            yield from trajectories_from_arrow(table)
+        path = self.path / 'trajectories' / name
+        try:
+            for table in row_groups(path, logged, choose=choose):
+                yield from trajectories_from_arrow(table)
+        except StoreError as error:
+            self._skip(error, path)
+
+    def _skip(self, error: StoreError, path: Path) -> None:
+        """Raise, or note what is left out."""
+        if not self.skip_damaged:
+            raise error
+        self.skipped.append(Finding(FindingKind.DAMAGED, path, str(error).removeprefix(f'{path}: ')))
 
     def provenance(self, provenance_id: str) -> Provenance:
         """The origin that an episode's `provenance_id` names."""
-        path = self.path / 'provenance' / f'{provenance_id}.json'
+        name = f'provenance/{provenance_id}.json'
+        path = self.path / name
         if not path.exists():
             raise StoreError(f'{path}: missing; an episode names this provenance; run: trialist store verify')
         try:
-            return provenance_from_json(json.loads(path.read_text(encoding='utf-8')), where=str(path))
+            content = path.read_bytes()
+            logged = self.ledger().file(name)
+            if logged is not None and hashlib.sha256(content).hexdigest() != logged.sha256:
+                raise StoreError(f'{path}: damaged (its bytes are not what was written); run: trialist store verify')
+            found = provenance_from_json(json.loads(content), where=str(path))
+            return blinded_provenance(found) if self.is_blinded else found
         except (ValueError, TypeError, AttributeError) as error:
             if isinstance(error, TrialistError):
                 raise
@@ -267,13 +418,34 @@ class Store:
         if attempts not in ('counted', 'all'):
             raise InputError(f"attempts is {attempts!r}, wanted 'counted' or 'all'")
         check_where(where)
+        is_blinded = self.is_blinded
+        if is_blinded:
+            check_blinded_where(where, board=bool(self.board))
         parts, edits, unblindings = self.parts(), self.edits(), self.unblindings()
-        selection = select_attempts(parts, edits) if attempts == 'counted' else Selection.everything()
+        if self.skip_damaged:
+            parts = [part for part in parts if self._is_readable(part)]
+        selection = select_attempts(parts, edits, every=attempts == 'all')
         for number, part in enumerate(parts):
+            shown: set[Key] = set()
             event_rows = self._events_of(part) if events else {}
             for episode in read_part_episodes(part, event_rows, edits=edits, where=where, unblindings=unblindings):
-                if selection.keeps(number, episode.key) and (dropped or not edits.is_dropped(*episode.key)):
-                    yield part, episode
+                if selection.keeps(number, episode.key, shown=shown) and (
+                    dropped or not edits.is_dropped(*episode.key)
+                ):
+                    yield part, blinded_episode(episode, board=bool(self.board)) if is_blinded else episode
+
+    def _is_readable(self, part: PartInfo) -> bool:
+        """Whether a part and its events can be read whole; an episode without its events would be scored wrongly."""
+        for folder, path in (('events', self.path / 'events' / part.events), ('episodes', part.path)):
+            try:
+                if folder == 'events':
+                    self._events_of(part)
+                else:
+                    sum(1 for _ in self.recorded(part))
+            except (StoreError, RecordError) as error:
+                self._skip(StoreError(f'{error} ({part.n_rows} episodes)'), path)
+                return False
+        return True
 
     def recorded(self, part: PartInfo) -> Iterator[Episode]:
         """The episodes of one part as they were recorded: every attempt, no edits."""
@@ -283,28 +455,141 @@ class Store:
         if not part.events:
             return {}
         path = self.path / 'events' / part.events
-        table = read_companion(self.path, 'events', part.events)
+        table = read_companion(path, part.logged_events)
         with naming_damage(path):
             return events_by_episode(migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=str(path)))
 
     def _recorded_with(self, episode_id: str) -> list[Episode]:
         where = {'episode_id': episode_id}
         none = Edits({})
-        return [e for p in self.parts() for e in read_part_episodes(p, self._events_of(p), edits=none, where=where)]
+        parts = [p for p in self.parts() if not self.skip_damaged or self._is_readable(p)]
+        return [e for p in parts for e in read_part_episodes(p, self._events_of(p), edits=none, where=where)]
+
+
+def write_trajectories(under_way: Commit, chunks: Sequence[Sequence[tuple[Key, Trajectory]]]) -> list[str]:
+    """Put trajectories into the store; nobody sees them until an episodes part names them."""
+
+    def write(keyed: Sequence[tuple[Key, Trajectory]]) -> str:
+        table = trajectories_to_arrow([key for key, _ in keyed], [trajectory for _, trajectory in keyed])
+        meta = {'schema_version': SCHEMA_VERSION}
+        return under_way.add_part(
+            'trajectories', lambda sink: write_table(table, sink, metadata=meta, row_group_size=TRAJECTORY_ROW_GROUP)
+        )
+
+    if len(chunks) <= 1:
+        return [write(chunk) for chunk in chunks]
+    with ThreadPoolExecutor(max_workers=WRITER_THREADS) as pool:
+        return list(pool.map(write, chunks))
+
+
+def write_episodes(
+    root: Path, under_way: Commit, episodes: pa.Table, events: pa.Table, *, trajectories: Sequence[str] = (),
+    replaces: Sequence[str] = (), index: Sequence[int] = (),
+) -> PartInfo:  # fmt: skip
+    """The events part and the episodes part that names its companions; `index`: row -> trajectories part, from 1."""
+    version = {'schema_version': SCHEMA_VERSION}
+    events_name = ''
+    if events.num_rows:
+        events_name = under_way.add_part('events', lambda sink: write_table(events, sink, metadata=version))
+    meta = {
+        **version,
+        'n_events': events.num_rows,
+        'events': events_name,
+        'trajectories': list(trajectories),
+        'replaces': list(replaces),
+        **({'index': encode_index(index)} if index else {}),
+    }
+    name = under_way.add_part('episodes', lambda sink: write_table(episodes, sink, metadata=meta))
+    return PartInfo(
+        path=root / 'episodes' / name,
+        n_rows=episodes.num_rows,
+        schema_version=SCHEMA_VERSION,
+        n_events=events.num_rows,
+        events=events_name,
+        trajectories=tuple(trajectories),
+        replaces=tuple(replaces),
+    )
+
+
+def encode_index(numbers: Sequence[int]) -> str:
+    """Numbers of parts as text: a few bytes for thousands of rows, because neighbours share a part."""
+    return base64.b85encode(zlib.compress(np.asarray(numbers, '<u4').tobytes())).decode()
+
+
+def decode_index(text: str) -> list[int]:
+    """The inverse of `encode_index`."""
+    numbers: list[int] = np.frombuffer(zlib.decompress(base64.b85decode(text)), '<u4').tolist()
+    return numbers
+
+
+def begin_log(root: Path, trial: TrialInfo) -> str:
+    """The first entry of a new store's log, which holds its whole description; the text of trial.json.
+
+    A creation that was killed in between left the entry: then the store is the one that was begun.
+    """
+    begun = list(read_ledger(root).trials.values()) if is_logged(root) else []
+    if begun:
+        return begun[0]
+    text = json.dumps(dataclasses.asdict(trial), indent=1) + '\n'
+    add_entry(root, EntryKind.CREATE, body={'trial': {'store_id': trial.store_id, 'text': text}})
+    return text
+
+
+def check_media_name(name: str) -> str:
+    """A name in media/, with forward slashes, that stays inside it."""
+    parts = name.split('/')
+    if not name or any(part in ('', '.', '..') for part in parts) or '\\' in name or '\0' in name:
+        raise InputError(f'{name!r}: wanted the name of a file in media/, such as a/wrist.mp4')
+    return name
 
 
 def _key_columns(available: Sequence[str]) -> list[str]:
     return ['episode_id', 'attempt']
 
 
-def read_store(path: Path | str) -> Store:
-    """Open a store for reading."""
-    return Store.open(path)
+def read_store(path: Path | str, *, skip_damaged: bool | None = None) -> Store:
+    """Open a store for reading; `skip_damaged` reads what can be read, and names the rest in `missing`."""
+    skips = _reading.skip_damaged if skip_damaged is None else skip_damaged
+    store = dataclasses.replace(Store.open(path, skip_damaged=skips), is_view=True, board=_reading.board)
+    is_first = store.path not in {s.path for s in _reading.opened if s.board == store.board}
+    wants_log = bool(store.board) and is_first and store.is_blinded
+    if wants_log and not store.log_look(_reading.verb, by=store.board, role='board', seen='an open trial, by arm'):
+        raise StoreError(f'{store.path}: a look of the board is logged, and this store can not be written to')
+    _reading.opened.append(store)
+    del _reading.opened[:-MOST_OPENED]
+    return store
+
+
+@dataclass(slots=True)
+class _Reading:
+    """How this process reads stores, and which it has read: for the command line, which says what they lack."""
+
+    skip_damaged: bool = False
+    board: str = ''
+    verb: str = 'read'
+    opened: list[Store] = field(default_factory=list)
+
+
+_reading = _Reading()
+
+
+def read_as(*, skip_damaged: bool, board: str, verb: str) -> None:
+    """How `read_store` reads from now on: leaving out what is damaged, and open trials by arm for a named board."""
+    _reading.skip_damaged, _reading.board, _reading.verb = skip_damaged, board, verb
+    _reading.opened.clear()
+
+
+def opened_stores() -> list[Store]:
+    """The stores that `read_store` opened last, each once, with all that was skipped in them."""
+    found: dict[Path, Store] = {}
+    for store in _reading.opened:
+        found.setdefault(store.path, store).skipped.extend(store.skipped if store is not found[store.path] else ())
+    return list(found.values())
 
 
 def _is_foreign(path: Path) -> bool:
     """Whether a file in a folder without a trial.json was there before us; a killed creation leaves only its draft."""
-    return path.name not in FOLDERS and not path.name.startswith('.trial.json.')
+    return path.name not in (*FOLDERS, LOG, PENDING) and not path.name.startswith('.trial.json.')
 
 
 def _check_batch(batch: Sequence[Episode], trajectories: Mapping[Key, Trajectory]) -> None:
@@ -318,25 +603,6 @@ def _check_batch(batch: Sequence[Episode], trajectories: Mapping[Key, Trajectory
     orphans = set(trajectories) - set(keys)
     if orphans:
         raise InputError(f'a trajectory is keyed {min(orphans)}, which is none of the {len(keys)} episodes given')
-
-
-def _write_once(path: Path, text: str) -> None:
-    """Write a file unless it exists, whole or not at all, also when several processes try."""
-    if path.exists():
-        return
-    draft = path.with_name(f'.{path.name}.{uuid.uuid4().hex}')
-    try:
-        with draft.open('w', encoding='utf-8') as stream:
-            stream.write(text + '\n')
-            stream.flush()
-            os.fsync(stream.fileno())
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            return
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_folder(path.parent)
 
 
 def _read_trial(root: Path) -> TrialInfo:

@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-import enum
+import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from trialist.episodes.column import trajectories_from_arrow
-from trialist.episodes.edit import Edits, parse_edit
+from trialist.episodes.commit import announced
+from trialist.episodes.edit import Edits, listed_edits
 from trialist.episodes.episode import Episode, Outcome
-from trialist.episodes.part import PART_NAME, PENDING, PartInfo, file_hash, leftovers, read_part_info, row_groups
+from trialist.episodes.finding import Finding, FindingKind
+from trialist.episodes.folder import PENDING, Folder
+from trialist.episodes.ledger import EDITS, Ledger, read_ledger
+from trialist.episodes.log import LOG, read_log
+from trialist.episodes.missing import known_losses, what_it_held
+from trialist.episodes.part import PART_NAME, PartInfo, file_hash, read_companion, row_groups
 from trialist.episodes.provenance import provenance_from_json
+from trialist.episodes.repair import QUARANTINE
 from trialist.episodes.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
 from trialist.episodes.select import read_part_episodes
 from trialist.episodes.store import FOLDERS, Store
 from trialist.episodes.trajectory import check_trajectory
 from trialist.episodes.unblinding import FOLDER as UNBLINDING
+from trialist.episodes.unblinding import all_unblindings, check_unblinding
 from trialist.errors import RecordError, StoreError, TrialistError
 
+__all__ = ['Finding', 'FindingKind', 'Verification', 'verify_store']
+
 Key = tuple[str, int]
-
-
-class FindingKind(enum.StrEnum):
-    DAMAGED = 'damaged'  # bytes that are not what was written
-    MISSING = 'missing'  # a file that another names
-    FOREIGN = 'foreign'  # a file that trialist did not write
-    SCHEMA = 'schema'  # another schema version
-    RECORD = 'record'  # a row that breaks the record's rules
-    CLASH = 'clash'  # one id and attempt, two contents; or two valid attempts
-    EDIT = 'edit'  # an edit that can't be read or applied
-    LEFTOVER = 'leftover'  # harmless: what a killed writer or compaction left behind
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is not as it should be, and the file it is in."""
-
-    kind: FindingKind
-    path: Path
-    detail: str
-
-    @property
-    def is_damage(self) -> bool:
-        return self.kind is not FindingKind.LEFTOVER
+LOCK_NAME = re.compile(r'^\.(lock|write\.lock|run(\..*)?\.lock)$')
+BEGUN = 'begun'
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,115 +47,198 @@ class Verification:
     n_episodes: int
     n_events: int
     n_trajectories: int
+    head: str = ''
 
     @property
     def is_clean(self) -> bool:
-        """Nothing damaged; leftovers of killed writers are no damage."""
+        """Nothing damaged; leftovers of killed writers are no damage, and what a repair set aside is known."""
         return not any(f.is_damage for f in self.findings)
 
 
-def verify_store(path: Path | str) -> Verification:
-    """Check every file of a store: names against bytes, companions, rows, ids, edits, provenance."""
+def verify_store(path: Path | str, *, head: str = '') -> Verification:
+    """Check every file of a store against its log: names, bytes, companions, rows, ids, edits, closings, provenance.
+
+    `head` is one that somebody noted earlier: it must still be part of the log.
+    """
     root = Path(path)
-    findings: list[Finding] = []
     store = Store.open(root)
-    findings += _missing_folders(root)
-    parts: list[PartInfo] = []
-    for found in _part_files(root, 'episodes', findings):
-        try:
-            parts.append(read_part_info(found))
-        except StoreError as error:
-            kind = FindingKind.FOREIGN if 'not written by trialist' in str(error) else FindingKind.DAMAGED
-            findings.append(Finding(kind, found, str(error).partition(': ')[2]))
-    replaced = {name for part in parts for name in part.replaces}
-    counts = _check_parts(store, [part for part in parts if part.path.name not in replaced], findings)
-    findings += _check_edits(store)
-    findings += _check_unblindings(store)
-    findings += [Finding(FindingKind.LEFTOVER, path, why) for path, why in leftovers(root, parts)]
-    return Verification(tuple(findings), *counts)
+    findings: list[Finding] = _missing_folders(root)
+    ledger = _ledger_of(store, findings)
+    findings += _check_head(root, head)
+    bad = _check_files(store, ledger, findings)
+    counts = _check_parts(store, ledger, bad, findings)
+    findings += _check_edits(store, ledger)
+    findings += _check_unblindings(store, ledger)
+    findings += known_losses(root, ledger)
+    return Verification(tuple(dict.fromkeys(findings)), *counts, store.head() if ledger.is_logged else '')
+
+
+def _ledger_of(store: Store, findings: list[Finding]) -> Ledger:
+    root = store.path
+    try:
+        ledger = read_ledger(root, fresh=True)
+    except StoreError as error:
+        findings.append(_from_error(error, root))
+        return Ledger(is_logged=False, parts=())
+    if ledger.is_logged:
+        findings += ledger.damage
+    elif store.trial.is_logged:
+        findings.append(Finding(FindingKind.MISSING, root / LOG, 'the commit log is gone: anything may be missing'))
+    else:
+        detail = 'a store of an older version, without a commit log: what is missing can not be known'
+        findings.append(Finding(FindingKind.UNLOGGED, root, f'{detail}; give it one with: trialist store adopt'))
+    return ledger
+
+
+def _from_error(error: StoreError, root: Path) -> Finding:
+    where, _, detail = str(error).partition(': ')
+    kind = FindingKind.FOREIGN if 'not written by trialist' in detail else FindingKind.DAMAGED
+    return Finding(kind, Path(where) if where.startswith(str(root)) else root, detail or str(error))
+
+
+def _check_head(root: Path, head: str) -> Iterator[Finding]:
+    """A noted head, or the start of one, must be an entry that is still there."""
+    if not head:
+        return
+    known = read_log(root, fresh=True).entries
+    for noted in head.split('+'):
+        if not any(name.startswith(noted) for name in known):
+            detail = f'no entry {noted[:12]} in the log: what was logged up to it is not all there'
+            yield Finding(FindingKind.MISSING, root / LOG, detail)
 
 
 def _missing_folders(root: Path) -> list[Finding]:
     gone = [name for name in FOLDERS if not (root / name).is_dir()]
-    known = {*FOLDERS, 'trial.json', 'edits.jsonl', PENDING, '.lock', UNBLINDING}
-    passing = ('.trial.json', '.run.')  # drafts and locks
-    foreign = [p for p in sorted(root.iterdir()) if p.name not in known and not p.name.startswith(passing)]
-    return [Finding(FindingKind.MISSING, root / name, 'a folder of the store is gone') for name in gone] + [
-        Finding(FindingKind.FOREIGN, p, 'not part of a store') for p in foreign
-    ]
+    return [Finding(FindingKind.MISSING, root / name, 'a folder of the store is gone') for name in gone]
 
 
-def _part_files(root: Path, folder: str, findings: list[Finding]) -> Iterator[Path]:
-    """The part files of one folder whose bytes fit their name; everything else becomes a finding."""
-    if not (root / folder).is_dir():
-        return
-    for path in sorted((root / folder).iterdir()):
+def _check_files(store: Store, ledger: Ledger, findings: list[Finding]) -> set[str]:
+    """Every file's bytes against the log (or, without one, its name); the names of those that can't be trusted."""
+    root, bad = store.path, set()
+    found = [name for name in Folder(root).files() if not name.startswith((f'{LOG}/', f'{QUARANTINE}/'))]
+    for name in found:
+        finding = _check_file(store, ledger, name)
+        if finding is not None:
+            findings.append(finding)
+            bad.add(name)
+    for name in sorted(ledger.wanted() - set(found)):
+        findings.append(Finding(FindingKind.MISSING, root / name, what_it_held(ledger, name)))
+        bad.add(name)
+    return bad
+
+
+def _check_file(store: Store, ledger: Ledger, name: str) -> Finding | None:
+    path, logged = store.path / name, ledger.file(name)
+    folder, _, file = name.rpartition('/')
+    if name == 'trial.json':
+        return _check_trial(store, ledger)
+    if LOCK_NAME.match(name) or folder == BEGUN:
+        empty = path.stat().st_size == 0
+        return None if empty else Finding(FindingKind.FOREIGN, path, 'a mark that should be empty is not')
+    if folder == PENDING or file.startswith('.'):
+        return Finding(FindingKind.LEFTOVER, path, 'something that a writer began and never finished')
+    if not ledger.is_logged:
+        return _check_unlogged(path, folder, name)
+    if logged is None:
+        if name in announced(store.path) or _is_own_origin(store.path, name):
+            return Finding(FindingKind.LEFTOVER, path, 'a writer was stopped before it could log it; it does not count')
+        if PART_NAME.match(file) and folder in ('episodes', 'events', 'trajectories'):
+            return Finding(FindingKind.LEFTOVER, path, 'no entry of the log names it; it does not count')
+        return Finding(FindingKind.FOREIGN, path, 'the log does not know it')
+    if path.stat().st_size != logged.n_bytes or file_hash(path) != logged.sha256:
+        return Finding(FindingKind.DAMAGED, path, f'its bytes are not what was written; {what_it_held(ledger, name)}')
+    if name in ledger.retired:
+        return Finding(FindingKind.LEFTOVER, path, 'already compacted into another part')
+    return None
+
+
+def _is_own_origin(root: Path, name: str) -> bool:
+    """Whether a file is a provenance whose content fits its name: it can't claim anything that it is not."""
+    folder, _, file = name.rpartition('/')
+    if folder != 'provenance':
+        return False
+    try:
+        content = json.loads((root / name).read_bytes())
+        return f'{provenance_from_json(content, where=name).provenance_id}.json' == file
+    except (ValueError, TypeError, AttributeError, TrialistError):
+        return False
+
+
+def _check_trial(store: Store, ledger: Ledger) -> Finding | None:
+    path = store.path / 'trial.json'
+    if not ledger.is_logged or ledger.trials.get(store.trial.store_id, '').encode() == path.read_bytes():
+        return None
+    return Finding(FindingKind.DAMAGED, path, 'it is not what the log says it was; trialist store repair restores it')
+
+
+def _check_unlogged(path: Path, folder: str, name: str) -> Finding | None:
+    """A file of a store without a log: parts carry their hash in their name, and some names are known."""
+    if folder in ('episodes', 'events', 'trajectories'):
         match = PART_NAME.match(path.name)
         if match is None:
-            findings.append(Finding(FindingKind.FOREIGN, path, f'not a part file; nothing else belongs in {folder}/'))
-        elif file_hash(path) != match['hash']:
-            findings.append(Finding(FindingKind.DAMAGED, path, f'its bytes do not fit its name{_what_is_lost(path)}'))
-        else:
-            yield path
+            return Finding(FindingKind.FOREIGN, path, f'not a part file; nothing else belongs in {folder}/')
+        if not file_hash(path).startswith(match['hash']):
+            return Finding(FindingKind.DAMAGED, path, 'its bytes do not fit its name')
+    elif folder.partition('/')[0] not in ('media', 'provenance', UNBLINDING) and name != EDITS:
+        return Finding(FindingKind.FOREIGN, path, 'not part of a store')
+    return None
 
 
-def _what_is_lost(path: Path) -> str:
-    try:
-        rows = pq.read_metadata(path).num_rows
-    except (pa.ArrowException, OSError, UnicodeDecodeError):
-        return f' and its footer is unreadable ({path.stat().st_size} bytes)'
-    return f'; its footer names {rows} rows'
-
-
-def _check_parts(store: Store, parts: list[PartInfo], findings: list[Finding]) -> tuple[int, int, int]:
-    good = {folder: set(_part_files(store.path, folder, findings)) for folder in ('events', 'trajectories')}
+def _check_parts(store: Store, ledger: Ledger, bad: set[str], findings: list[Finding]) -> tuple[int, int, int]:
     seen: dict[Key, tuple[Path, str]] = {}
     valid_attempts: dict[str, list[tuple[Key, Path]]] = {}
     n_episodes = n_events = n_trajectories = 0
-    edits = _readable_edits(store)
+    edits = Edits.of(ledger.edits)
     origins: dict[str, str | None] = {}
-    for part in parts:
+    for part in ledger.parts:
+        if f'episodes/{part.path.name}' in bad:
+            continue
         if part.schema_version > SCHEMA_VERSION:
             detail = f'schema version {part.schema_version}, this trialist reads up to {SCHEMA_VERSION}'
             findings.append(Finding(FindingKind.SCHEMA, part.path, detail))
             continue
-        events = _check_events(store, part, good['events'], findings)
+        events = _check_events(store, ledger, part, bad, findings)
         n_events += part.n_events if events is not None else 0
         try:
             for episode in read_part_episodes(part, events or {}, edits=Edits({}), where=None):
                 n_episodes += 1
-                _check_key(part, episode.key, repr(episode), seen, findings)
-                if _is_valid(store, edits, episode, findings) and not edits.is_dropped(*episode.key):
+                if events is not None:
+                    _check_key(part, episode.key, repr(episode), seen, findings)
+                if edits.apply(episode).is_valid and not edits.is_dropped(*episode.key):
                     valid_attempts.setdefault(episode.episode_id, []).append((episode.key, part.path))
-                _check_origin(store, part, episode.provenance_id, origins, findings)
+                findings += _set_aside(store, edits, episode)
+                _check_origin(store, part, episode.provenance_id, origins, bad, findings)
         except StoreError as error:
             kind = FindingKind.SCHEMA if 'schema version' in str(error) else FindingKind.RECORD
             findings.append(Finding(kind, part.path, str(error).removeprefix(str(part.path)).lstrip(': ')))
-        n_trajectories += _check_trajectories(store, part, good['trajectories'], findings)
+        n_trajectories += _check_trajectories(store, ledger, part, bad, findings)
     findings += _double_counts(valid_attempts)
     return n_episodes, n_events, n_trajectories
 
 
-def _is_valid(store: Store, edits: Edits, episode: Episode, findings: list[Finding]) -> bool:
-    try:
-        return edits.apply(episode).is_valid
-    except StoreError as error:
-        findings.append(Finding(FindingKind.EDIT, store.path / 'edits.jsonl', str(error)))
-        return episode.is_valid
+def _set_aside(store: Store, edits: Edits, episode: Episode) -> Iterator[Finding]:
+    if episode.episode_id not in edits.by_episode:
+        return
+    for edit, error in edits.set_aside(episode):
+        told = f'{edit.field}={edit.value!r} by {edit.by} at {edit.at}'
+        detail = f'episode {episode.episode_id} attempt {episode.attempt}: {told} is set aside: {error}'
+        yield Finding(FindingKind.EDIT, store.path / LOG, detail)
 
 
-def _check_events(store: Store, part: PartInfo, good: set[Path], findings: list[Finding]) -> Any:
+def _check_events(
+    store: Store, ledger: Ledger, part: PartInfo, bad: set[str], findings: list[Finding]
+) -> Any:  # fmt: skip
     if not part.events:
         return {}
-    path = store.path / 'events' / part.events
-    if not path.exists():
+    name = f'events/{part.events}'
+    path = store.path / name
+    if not path.exists() and not ledger.is_logged:
         findings.append(Finding(FindingKind.MISSING, path, f'{part.path.name} names it for its {part.n_events} events'))
+    if name in bad or not path.exists():
         return None
-    if path not in good:
-        return None  # already found damaged
     try:
-        table = migrate(pq.read_table(path), part.schema_version, migrations=EVENT_MIGRATIONS, where=str(path))
-        return events_by_episode(table)
+        table = read_companion(path, ledger.file(name))
+        return events_by_episode(migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=str(path)))
     except (RecordError, KeyError, pa.ArrowException, UnicodeDecodeError) as error:
         findings.append(Finding(FindingKind.RECORD, path, str(error)))
     except StoreError as error:
@@ -187,8 +258,6 @@ def _check_key(
 
 
 def _digest(content: str) -> str:
-    import hashlib
-
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -202,9 +271,9 @@ def _double_counts(valid_attempts: dict[str, list[tuple[Key, Path]]]) -> Iterato
 
 
 def _check_origin(
-    store: Store, part: PartInfo, identity: str, origins: dict[str, str | None], findings: list[Finding]
+    store: Store, part: PartInfo, identity: str, origins: dict[str, str | None], bad: set[str], findings: list[Finding]
 ) -> None:
-    if not identity or identity in origins:
+    if not identity or identity in origins or f'provenance/{identity}.json' in bad:
         return
     path = store.path / 'provenance' / f'{identity}.json'
     origins[identity] = None
@@ -219,62 +288,54 @@ def _check_origin(
         findings.append(Finding(FindingKind.DAMAGED, path, str(error)))
 
 
-def _check_trajectories(store: Store, part: PartInfo, good: set[Path], findings: list[Finding]) -> int:
+def _check_trajectories(store: Store, ledger: Ledger, part: PartInfo, bad: set[str], findings: list[Finding]) -> int:
     count = 0
-    for name in part.trajectories:
-        path = store.path / 'trajectories' / name
-        if not path.exists():
+    for file in part.trajectories:
+        name = f'trajectories/{file}'
+        path = store.path / name
+        if not path.exists() and not ledger.is_logged:
             findings.append(Finding(FindingKind.MISSING, path, f'{part.path.name} names it'))
-        elif path in good:
-            for group, table in enumerate(row_groups(store.path, 'trajectories', name)):
-                try:
-                    for _, trajectory in trajectories_from_arrow(table):
-                        check_trajectory(trajectory)
-                        count += 1
-                except (RecordError, KeyError) as error:
-                    findings.append(Finding(FindingKind.RECORD, path, f'row group {group}: {error}'))
+        if name in bad or not path.exists():
+            continue
+        for group, table in enumerate(row_groups(path, ledger.file(name))):
+            try:
+                for _, trajectory in trajectories_from_arrow(table):
+                    check_trajectory(trajectory)
+                    count += 1
+            except (RecordError, KeyError) as error:
+                findings.append(Finding(FindingKind.RECORD, path, f'row group {group}: {error}'))
     return count
 
 
-def _readable_edits(store: Store) -> Edits:
-    try:
-        return store.edits()
-    except StoreError:
-        return Edits({})
-
-
-def _check_unblindings(store: Store) -> Iterator[Finding]:
+def _check_unblindings(store: Store, ledger: Ledger) -> Iterator[Finding]:
     folder = store.path / UNBLINDING
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.suffix != '.json':
-            kind = FindingKind.LEFTOVER if path.name.startswith('.') else FindingKind.FOREIGN
-            yield Finding(kind, path, 'not an unblinding record')
     try:
-        for trial_id in store.unblindings().by_trial:
-            if not (folder / f'{trial_id}.json').exists():
-                yield Finding(FindingKind.RECORD, folder, f'the record of trial {trial_id} is under another name')
+        records = all_unblindings(store.path, ledger)
     except StoreError as error:
-        where, _, detail = str(error).partition(': ')
-        yield Finding(FindingKind.DAMAGED, Path(where), detail)
+        yield _from_error(error, store.path)
+        return
+    first: dict[str, dict[str, str]] = {}
+    for record in records:
+        wrong = check_unblinding(record)
+        if wrong:
+            detail = f'the closing of trial {record.trial_id} by {record.by}: {wrong}'
+            yield Finding(FindingKind.RECORD, store.path / LOG, detail)
+        if first.setdefault(record.trial_id, dict(record.policies)) != dict(record.policies):
+            yield Finding(FindingKind.CLASH, store.path / LOG, f'trial {record.trial_id} was closed twice, differently')
+    if folder.is_dir():
+        for path in sorted(folder.glob('*.json')):
+            if path.stem not in first:
+                yield Finding(FindingKind.RECORD, path, 'the record of a trial is under another name')
 
 
-def _check_edits(store: Store) -> Iterator[Finding]:
-    path = store.path / 'edits.jsonl'
-    if not path.exists():
+def _check_edits(store: Store, ledger: Ledger) -> Iterator[Finding]:
+    """The log of edits of an older version, line by line."""
+    path = store.path / EDITS
+    if not path.exists() or ledger.is_logged:
         return
-    try:
-        content = path.read_bytes().decode('utf-8')
-    except UnicodeDecodeError as error:
-        yield Finding(FindingKind.EDIT, path, f'not UTF-8 text (byte {error.start}); no edit can be read')
-        return
-    lines = content.removesuffix('\n').split('\n')
-    if content and not content.endswith('\n'):
-        yield Finding(
-            FindingKind.LEFTOVER, path, f'line {len(lines)} was cut off while being written; it never counted'
-        )
-        lines = lines[:-1]
-    for number, line in enumerate(lines if content else (), start=1):
-        try:
-            parse_edit(line, where=f'line {number}')
-        except StoreError as error:
-            yield Finding(FindingKind.EDIT, path, str(error))
+    content = path.read_bytes()
+    if content and not content.endswith(b'\n'):
+        yield Finding(FindingKind.LEFTOVER, path, 'its last line was cut off while being written; it never counted')
+    for edit in listed_edits(path):
+        if isinstance(edit, StoreError):
+            yield Finding(FindingKind.EDIT, path, str(edit).removeprefix(f'{path} '))

@@ -51,6 +51,6 @@ def ask_now(session: Session, observation: Observation) -> Answer:
     started = time.perf_counter()
     try:
         chunk = session.act(observation)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Answer(None, error, time.perf_counter() - started)
     return Answer(chunk, None, time.perf_counter() - started)

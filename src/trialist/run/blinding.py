@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trialist.episodes.unblinding import arm_codes
 from trialist.errors import InputError
-from trialist.run.plan import TrialPlan
+from trialist.run.plan import PolicyEntry, TrialPlan
 
-CODE_DIGITS = 4
 SHORTEST_TERM = 3
 PLAIN_WORDS = frozenset({'trialist', 'testing', 'policy', 'policies', 'model', 'models', 'src'})  # they tell nothing
 
@@ -31,6 +31,7 @@ class Blinding:
     codes: Mapping[str, str]  # policy -> code
     key: bytes
     terms: Mapping[str, str]  # word -> what stands for it
+    public: str = ''  # of a sealed trial: closes what only the statistician may read
 
     def scrub(self, text: str) -> str:
         """`text` with every telling word replaced."""
@@ -47,33 +48,32 @@ class Blinding:
         return seal(self.key, text, nonce=nonce)
 
 
-def blinding_of(plan: TrialPlan) -> Blinding:
-    """The codes of a plan; with blinding off, every policy is its own code."""
+def blinding_of(plan: TrialPlan, arms: Mapping[str, PolicyEntry] | None = None) -> Blinding:
+    """The codes of a plan; with blinding off, every policy is its own code.
+
+    Of an operator's plan they are the names of its policies, and `arms` says what is behind them.
+    """
     key = hmac.digest(plan.as_json().encode(), b'trialist blinding', 'sha256')
     if not plan.blinding.enabled:
         return Blinding({name: name for name in plan.policies}, key, {})
-    codes = _codes(sorted(plan.policies), key)
-    terms: dict[str, str] = {}
-    said = {name: set(_words(plan, name)) for name in plan.policies}
-    common = set.intersection(*said.values())  # what all arms share tells nobody apart
-    for words in said.values():
-        terms.update(dict.fromkeys(words - common, '[policy]'))
-    terms.update(codes)
-    blinding = Blinding(codes, key, terms)
-    _check_open_names(plan, blinding)
+    if plan.blinding.is_sealed:
+        # Its policies are codes; what would tell them apart is in the entries behind them.
+        behind = arms or {}
+        return Blinding({c: c for c in plan.policies}, key, _telling(behind), public=plan.blinding.public_key)
+    codes = arm_codes(sorted(plan.policies), key)
+    blinding = Blinding(codes, key, {**_telling(plan.policies), **codes})
+    check_open_names(plan, blinding)
     return blinding
 
 
-def _codes(names: list[str], key: bytes) -> dict[str, str]:
-    digests = {name: hmac.digest(key, name.encode(), 'sha256').hex() for name in names}
-    digits = CODE_DIGITS
-    while len({d[:digits] for d in digests.values()}) < len(names):
-        digits += 1
-    return {name: f'arm-{digests[name][:digits]}' for name in names}
+def _telling(entries: Mapping[str, PolicyEntry]) -> dict[str, str]:
+    """The words that would tell arms apart; what all of them share tells nobody apart."""
+    said = {name: set(_words(entry)) for name, entry in entries.items()}
+    common = set.intersection(*said.values()) if said else set()
+    return {word: '[policy]' for words in said.values() for word in words - common}
 
 
-def _words(plan: TrialPlan, name: str) -> Iterator[str]:
-    entry = plan.policies[name]
+def _words(entry: PolicyEntry) -> Iterator[str]:
     yield entry.use
     parts = re.split(r'[:.]', entry.use)
     yield from (part for part in parts if len(part) >= SHORTEST_TERM and part.lower() not in PLAIN_WORDS)
@@ -91,7 +91,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _check_open_names(plan: TrialPlan, blinding: Blinding) -> None:
+def check_open_names(plan: TrialPlan, blinding: Blinding) -> None:
     shown = [('task', t.name) for t in plan.tasks] + [('stratum', s.name) for s in plan.strata]
     shown += [('task instruction', t.instruction) for t in plan.tasks]
     shown += [('condition', c.name) for c in plan.conditions] + [('benchmark', plan.benchmark), ('host', plan.host.use)]
@@ -111,7 +111,7 @@ def _check_open_names(plan: TrialPlan, blinding: Blinding) -> None:
 def blinded_plan(plan: TrialPlan, blinding: Blinding) -> str:
     """The plan as the store shows it while the trial is open: codes for policies, and nothing else about them."""
     values = json.loads(plan.as_json())
-    if plan.blinding.enabled:
+    if plan.blinding.enabled and not plan.blinding.is_sealed:
         values['policies'] = {code: {} for code in sorted(blinding.codes.values())}
         values['reference'] = ''
         values['title'] = blinding.hide(plan.title)
@@ -127,7 +127,7 @@ def derived_seed(key: bytes, *parts: str | int, bits: int = 31) -> int:
 
 def seal(key: bytes, text: str, *, nonce: str) -> str:
     """`text` under a key stream of SHA-256 in counter mode: hidden from a casual look, opened by `unseal`."""
-    packed = zlib.compress(text.encode())
+    packed = zlib.compress(text.encode('utf-8', 'backslashreplace'))
     return base64.b85encode(_mask(packed, key, nonce)).decode()
 
 

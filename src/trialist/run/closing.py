@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from trialist.episodes import Outcome, Store, Unblinding, read_store
-from trialist.episodes.maintain import compact_store
-from trialist.episodes.unblinding import write_unblinding
+from trialist.episodes.unblinding import sign, write_unblinding
 from trialist.errors import InputError, StoreError
+from trialist.run.begun import interrupted_counts
 from trialist.run.blinding import blinding_of
-from trialist.run.engine import trial_state
-from trialist.run.fault_text import unseal_faults
+from trialist.run.engine import sole_runner, trial_state
 from trialist.run.plan import TrialPlan
+from trialist.run.sealing import Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,21 @@ class ArmCount:
     n_invalid: int  # attempts, all of them
     n_given_up: int  # slots without a valid attempt
     n_missing: int  # slots never run
+    n_interrupted: int = 0  # attempts that were begun and never finished: a killed run, a crashed machine
 
 
-def close_trial(plan: TrialPlan, store: Path | str, *, by: str, why: str = '', early: bool = False) -> list[ArmCount]:
-    """Unblind a finished trial and give what each arm holds; `early` closes an unfinished one, and wants a reason."""
+def close_trial(
+    plan: TrialPlan, store: Path | str, *, by: str, why: str = '', early: bool = False,
+    allocation: Allocation | None = None,
+) -> list[ArmCount]:  # fmt: skip
+    """Unblind a finished trial and give what each arm holds; `early` closes an unfinished one, and wants a reason.
+
+    A sealed trial (its plan is the operator's) is closed with the statistician's allocation.
+    """
+    if plan.blinding.is_sealed and allocation is None:
+        raise InputError('this trial was sealed: it is opened with the allocation that the statistician keeps')
+    if allocation is not None and allocation.operator_plan.hash != plan.hash:
+        raise InputError('this allocation is of another trial')
     if not by:
         raise InputError('closing a trial is on record: say by whom')
     opened = read_store(store)
@@ -39,6 +51,21 @@ def close_trial(plan: TrialPlan, store: Path | str, *, by: str, why: str = '', e
     earlier = opened.unblindings().by_trial.get(plan.hash)
     if earlier is not None:
         raise StoreError(f'{opened.path}: this trial was closed by {earlier.by} at {earlier.at}; it closes once')
+    with sole_runner(opened.path, None):
+        _close(plan, opened, by=by, why=why, early=early, allocation=allocation)
+    return arm_counts(plan, opened, names=names_of(plan, allocation))
+
+
+def names_of(plan: TrialPlan, allocation: Allocation | None) -> dict[str, str]:
+    """The policy behind each code."""
+    codes = allocation.codes if allocation is not None else blinding_of(plan).codes
+    return {code: name for name, code in codes.items()}
+
+
+def _close(
+    plan: TrialPlan, opened: Store, *, by: str, why: str, early: bool, allocation: Allocation | None
+) -> None:  # fmt: skip
+    """Under the lock of the run: nobody is adding episodes. One entry of the log closes the trial, or nothing does."""
     state = trial_state(plan, opened)
     if not state.is_complete and not (early and why):
         left = state.n_total - state.n_valid - state.n_given_up
@@ -46,47 +73,53 @@ def close_trial(plan: TrialPlan, store: Path | str, *, by: str, why: str = '', e
             f'{left} of {state.n_total} episodes are still to be run; run them, or close early and say why '
             '(--early --why "...")'
         )
-    blinding = blinding_of(plan)
+    names = names_of(plan, allocation)
+    whole = allocation.plan if allocation is not None else plan
     record = Unblinding(
         trial_id=plan.hash,
         by=by,
         at=dt.datetime.now(dt.UTC).isoformat(timespec='seconds'),
-        why=why,
-        policies={code: name for name, code in blinding.codes.items()},
-        reference=blinding.codes.get(plan.reference, ''),
-        plan=plan.as_json(),
-        key=blinding.key.hex(),
+        why=why or 'complete: nothing is left to run',
+        policies=names,
+        reference={name: code for code, name in names.items()}.get(whole.reference, ''),
+        plan=whole.as_json(),
+        key=(allocation.secret if allocation is not None else blinding_of(plan).key).hex(),
+        operator_plan=plan.as_json() if allocation is not None else '',
     )
-    write_unblinding(opened.path, record)
-    unseal_faults(opened.path, blinding.key)
-    compact_store(opened.path, stale_after_s=0)  # a closed trial has no readers that began before it
-    return arm_counts(plan, opened)
+    write_unblinding(opened.path, sign(record))
 
 
-def arm_counts(plan: TrialPlan, store: Store) -> list[ArmCount]:
+def arm_counts(plan: TrialPlan, store: Store, *, names: Mapping[str, str] | None = None) -> list[ArmCount]:
     """Valid, invalid, given-up and missing episodes of each arm; unequal INVALID shares deserve a question."""
-    codes = blinding_of(plan).codes
+    known = dict(names or names_of(plan, None))  # code -> policy
+    codes = {name: code for code, name in known.items()}
     planned = plan.episodes_in_a_cell() * plan.repeats * len(plan.cells())
-    valid: dict[str, set[str]] = {name: set() for name in plan.policies}
-    seen: dict[str, set[str]] = {name: set() for name in plan.policies}
-    invalid = dict.fromkeys(plan.policies, 0)
-    names = {code: name for name, code in codes.items()} | {name: name for name in plan.policies}
+    valid: dict[str, set[str]] = {code: set() for code in known}
+    seen: dict[str, set[str]] = {code: set() for code in known}
+    interrupted, invalid = interrupted_counts(store), dict.fromkeys(known, 0)
+    reference = _reference(plan, store)
     for episode in store.episodes(attempts='all', events=False, where={'trial_id': plan.hash}):
-        name = names[episode.policy]
-        seen[name].add(episode.episode_id)
+        code = codes.get(episode.policy, episode.policy)
+        seen[code].add(episode.episode_id)
         if episode.outcome is Outcome.INVALID:
-            invalid[name] += 1
+            invalid[code] += 1
         else:
-            valid[name].add(episode.episode_id)
+            valid[code].add(episode.episode_id)
     return [
         ArmCount(
-            code=codes[name],
+            code=code,
             policy=name,
-            is_reference=name == plan.reference,
-            n_valid=len(valid[name]),
-            n_invalid=invalid[name],
-            n_given_up=len(seen[name] - valid[name]),
-            n_missing=planned - len(seen[name]),
+            is_reference=name == reference,
+            n_valid=len(valid[code]),
+            n_invalid=invalid[code],
+            n_given_up=len(seen[code] - valid[code]),
+            n_missing=planned - len(seen[code]),
+            n_interrupted=interrupted[code],
         )
-        for name in sorted(plan.policies)
+        for code, name in sorted(known.items(), key=lambda item: item[1])
     ]
+
+
+def _reference(plan: TrialPlan, store: Store) -> str:
+    opened = store.unblindings().by_trial.get(plan.hash)
+    return opened.policies.get(opened.reference, '') if opened is not None else plan.reference

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import typing
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trialist.catalog import Catalog
@@ -44,7 +45,7 @@ POLICIES = Catalog(
 
 def open_host(entry: HostEntry) -> Host:
     """Make the host that a plan names."""
-    made = _make(HOSTS, entry.use, entry.options)
+    made = _make(HOSTS, entry.use, entry.options, methods=('reset', 'step', 'outcome'))
     if not isinstance(made, Host):
         raise InputError(f'host {entry.use} has not all of spec, reset, step and outcome')
     return made
@@ -52,20 +53,42 @@ def open_host(entry: HostEntry) -> Host:
 
 def open_policy(entry: PolicyEntry) -> Policy:
     """Make the policy that a plan names."""
-    made = _make(POLICIES, entry.use, entry.options)
+    made = _make(POLICIES, entry.use, entry.options, methods=('start',))
     if not isinstance(made, Policy):
         raise InputError(f'policy {entry.use} has not both of spec and start')
     return made
 
 
-def _make(catalog: Catalog, use: str, options: Mapping[str, Any]) -> object:
+def _make(catalog: Catalog, use: str, options: Mapping[str, Any], *, methods: Sequence[str]) -> object:
     maker = catalog.load(use)
     if not callable(maker):
         raise InputError(f'{catalog.kind} {use} is a {type(maker).__name__}, wanted a class or function that makes one')
+    check_maker(catalog.kind, use, maker, methods=methods)
     try:
         return maker(**options)
     except TypeError as error:
         raise InputError(f'{catalog.kind} {use} does not take these options: {error}') from error
+
+
+def check_maker(kind: str, use: str, maker: object, *, methods: Sequence[str]) -> None:
+    """Refuse to call what is not known to make a host or a policy: a plan is data, and must not run what it likes.
+
+    A class must have the methods; a function must say in its return annotation that it gives something that has.
+    """
+    made = maker if isinstance(maker, type) else _annotated_result(maker)
+    if made is None or not all(callable(getattr(made, name, None)) for name in methods):
+        wanted = ' and '.join(methods)
+        raise InputError(
+            f'{kind} {use}: not known to be a {kind}, so it is not called; wanted a class with {wanted}, or a function '
+            f'with a return annotation that has'
+        )
+
+
+def _annotated_result(maker: object) -> object:
+    try:
+        return typing.get_type_hints(maker).get('return')
+    except (TypeError, NameError, AttributeError):
+        return None
 
 
 def check_host_fits(plan: TrialPlan, host: Host) -> None:
@@ -98,12 +121,11 @@ def check_condition_fits(entry: ConditionEntry, host: Host) -> AppliedCondition:
     return AppliedCondition.of(setup, host)
 
 
-def check_policy_fits(plan: TrialPlan, host: Host, policy: Policy, *, name: str, shown: str) -> None:
+def check_policy_fits(host: Host, policy: Policy, *, execute: int | None, shown: str) -> None:
     """Raise InputError, naming both sides, if a policy and the host do not fit; `shown` is the name to say."""
     if isinstance(policy, FittedPolicy):
         policy.fit(host.spec)
     check_conventions(host.spec, policy.spec, policy_name=shown)
-    execute = plan.policies[name].execute
     if execute is not None and execute > policy.spec.chunk_length:
         raise InputError(
             f'policy {shown}: execute is {execute}, more than the {policy.spec.chunk_length} actions of its chunks'

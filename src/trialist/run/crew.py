@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -13,24 +14,27 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import BinaryIO
 
-from trialist.errors import InputError, SetupError
+from trialist.errors import InputError, SetupError, WriteError
 from trialist.run.fault import Fault, FaultKind
 from trialist.run.phase import Phase, PhaseBoard
 from trialist.run.plan import WatchdogOptions
 from trialist.run.schedule import Task
 from trialist.run.station import Finished
 from trialist.run.worker import Errand, Refused
+from trialist.run.worker_mark import WorkerMark
 
 POLL_S = 0.05
 STORE_LIMIT_S = 300.0
 STOP_S = 10.0
+HANG_UP_S = 1.0
+START_TRIES = 3
 TRACE_S = 1.0
 
 
 class Worker:
     """One worker process and what it is at."""
 
-    def __init__(self, errand: Errand, *, lock_fd: int, log: Path | None) -> None:
+    def __init__(self, errand: Errand, *, log: Path | None) -> None:
         self.board = PhaseBoard.create()
         self.board.enter(Phase.START)
         self.task: Task | None = None
@@ -39,11 +43,11 @@ class Worker:
         ours, theirs = Pipe()
         self.connection: Connection = ours
         self._trace = tempfile.TemporaryFile()  # noqa: SIM115 - where the worker writes what it is at, when asked
-        inherited = (theirs.fileno(), self.board.file.fileno(), self._trace.fileno(), lock_fd)
+        inherited = (theirs.fileno(), self.board.file.fileno(), self._trace.fileno())
         output: BinaryIO | int = subprocess.DEVNULL if log is None else log.open('ab')
         try:
             self.process = subprocess.Popen(
-                [sys.executable, '-c', _script(errand.import_path), *map(str, inherited[:3])],
+                [sys.executable, '-c', _script(errand.import_path), *map(str, inherited)],
                 pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -53,11 +57,14 @@ class Worker:
             theirs.close()
             if not isinstance(output, int):
                 output.close()
-        self.connection.send(errand)
+        self.mark = WorkerMark.of(errand.store, self.process.pid)
+        with contextlib.suppress(OSError):  # it ended at once: that shows when it is listened to
+            self.connection.send(errand)
 
     def give(self, task: Task) -> None:
         self.task = task
-        self.connection.send((task.slot.number, task.attempt))
+        with contextlib.suppress(OSError):
+            self.connection.send((task.slot.number, task.attempt))
 
     def overdue(self, limits: WatchdogOptions) -> Fault | None:
         """The fault to record if the worker has been in one call for too long."""
@@ -81,10 +88,20 @@ class Worker:
         self._trace.seek(0)
         return self._trace.read().decode(errors='replace')
 
+    def end(self) -> str:
+        """How the process ended; one that only hung up is ended now."""
+        try:
+            return f'ended with {_describe(self.process.wait(timeout=HANG_UP_S))}'
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return 'closed its connection and went on'
+
     def kill(self) -> float:
         """End the process now; how far its episode had come, in seconds of the episode."""
         self.process.kill()
         self.process.wait()
+        self.mark.remove()
         episode_s = self.board.read()[2]
         self.connection.close()
         self.board.close()
@@ -104,15 +121,16 @@ class Worker:
 class Crew:
     """Several workers on one errand."""
 
-    def __init__(self, errand: Errand, *, size: int, limits: WatchdogOptions, lock_fd: int, log: Path | None) -> None:
-        self._errand, self._limits, self._lock_fd, self._log = errand, limits, lock_fd, log
+    def __init__(self, errand: Errand, *, size: int, limits: WatchdogOptions, log: Path | None) -> None:
+        self._errand, self._limits, self._log = errand, limits, log
+        self._failed_starts = 0
         self.workers: list[Worker] = []
         for _ in range(size):
             self.hire()
 
     def hire(self) -> None:
         """Start one more worker."""
-        self.workers.append(Worker(self._errand, lock_fd=self._lock_fd, log=self._log))
+        self.workers.append(Worker(self._errand, log=self._log))
 
     def idle(self) -> list[Worker]:
         return [w for w in self.workers if w.is_ready and w.task is None]
@@ -125,15 +143,16 @@ class Crew:
             worker = by_connection[connection]  # type: ignore[index]  # wait gives back what it was given
             try:
                 message = worker.connection.recv()
-            except (EOFError, ConnectionResetError):
+            except (EOFError, OSError):
                 worker.is_gone = True
                 continue
             if isinstance(message, Refused):
-                raise InputError(message.message)
+                raise WriteError(message.message) if message.is_disk else InputError(message.message)
             if isinstance(message, Finished):
                 said.append((worker, message))
             else:
                 worker.is_ready = True
+                self._failed_starts = 0
         return said
 
     def losses(self) -> list[tuple[Worker, Fault]]:
@@ -142,12 +161,13 @@ class Crew:
         for worker in self.workers:
             if not worker.is_gone and worker.connection.poll():
                 continue  # what it still said comes first
+            # A process may end while a child of its own keeps the connection open.
+            worker.is_gone = worker.is_gone or worker.process.poll() is not None
             fault = worker.overdue(self._limits)
             if fault is not None and not worker.is_gone:
                 fault = dataclasses.replace(fault, text=f'{fault.reason}\n{worker.stack()}')
             if worker.is_gone:
-                code = worker.process.wait()
-                fault = Fault(FaultKind.WORKER_DEATH, f'the process ended with {_describe(code)}')
+                fault = Fault(FaultKind.WORKER_DEATH, f'the process {worker.end()}')
             if fault is not None:
                 lost.append((worker, fault))
         return lost
@@ -158,10 +178,12 @@ class Crew:
         self.workers.remove(worker)
         episode_s = worker.kill()
         if not was_ready:
-            raise SetupError(
-                'a worker ended before host and policies were open; run `trialist plan TRIAL.toml --check`, or give '
-                'run a --worker-log to see what it printed'
-            )
+            self._failed_starts += 1
+            if self._failed_starts >= START_TRIES:
+                raise SetupError(
+                    f'workers ended {START_TRIES} times in a row before host and policies were open; run `trialist '
+                    'plan TRIAL.toml --check`, or give run a --worker-log to see what they printed'
+                )
         return episode_s
 
     def close(self) -> None:

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
-import io
+import hashlib
 import json
 import os
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trialist.episodes import Outcome, Store, collect_provenance, read_store
+from trialist.episodes.entry import EntryKind
+from trialist.episodes.folder import held_lock
 from trialist.episodes.maintain import compact_store
-from trialist.errors import InputError, StoreError, TrialistError, UnknownName
+from trialist.errors import InputError, StoreError, TrialistError, UnknownName, WriteError
+from trialist.run.begun import log_interrupted, mark_begun, mark_ended
 from trialist.run.blinding import Blinding, blinded_plan
 from trialist.run.crew import Crew
 from trialist.run.plan import StoppingRule, StoppingScore, TrialPlan
 from trialist.run.progress import Report, Tally, TrialProgress
 from trialist.run.rotation import Slot, trial_slots
 from trialist.run.schedule import Attempted, Schedule, Task, look_edges
+from trialist.run.sealing import read_arms
 from trialist.run.station import Context, Finished, Station
 from trialist.run.stopping import Stop, decide_stop, stopping_score
 from trialist.run.worker import Errand
+from trialist.run.worker_mark import await_old_workers
 
 LOCK_WAIT_S = 10.0
 MANY_PARTS = 256
@@ -42,6 +45,9 @@ class TrialRun:
     n_total: int
     n_given_up: int  # slots whose every attempt was INVALID
     stop: Stop | None
+    n_interrupted: int = 0  # attempts of earlier runs that were begun and never finished
+    head_before: str = ''  # of the commit log, when this call began and when it ended: to be noted
+    head: str = ''
 
     @property
     def is_complete(self) -> bool:
@@ -60,21 +66,28 @@ def run_trial(
     stop_after: int | None = None,
     report: Report | None = None,
     worker_log: Path | None = None,
+    told: Callable[[str], None] | None = None,
+    arms: Path | None = None,
 ) -> TrialRun:
     """Run what is left of a trial into its store; results do not depend on `workers`.
 
     workers: processes, each with its own host and policies, watched and replaced when they hang or die; 0 runs inside
     this process, unwatched. fixture, session: only these slots. stop_after: at most so many episodes in this call.
-    worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for.
+    worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for. told: called
+    with the head of the commit log before the first episode, for somebody to note. arms: for an operator's plan, the
+    file that says how to reach its codes.
     """
     if workers < 0:
         raise InputError(f'workers is {workers}, wanted >= 0')
     if plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
         raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
-    context = Context.of(plan, operator=operator)
+    behind = read_arms(plan, arms) if arms is not None else None
+    context = Context.of(plan, operator=operator, arms=behind)
     slots = _chosen(trial_slots(plan), fixture=fixture, session=session)
     opened = open_trial_store(context, store)
-    with _sole_runner(opened.path, fixture) as lock_fd:
+    with sole_runner(opened.path, fixture):
+        if fixture is None:
+            await_old_workers(opened.path)
         if plan.hash in opened.unblindings().by_trial:
             raise StoreError(f'{opened.path}: this trial is closed; nothing can be added to it')
         if len(opened.parts()) > MANY_PARTS:
@@ -84,12 +97,27 @@ def run_trial(
         )
         context = dataclasses.replace(context, provenance_id=opened.write_provenance(provenance))
         run = _Run(context, opened, slots, limit=stop_after, report=report)
+        head_before = opened.head()
+        if told is not None:
+            told(head_before)
+        n_interrupted = log_interrupted(opened, run.arms(), by=operator)
         if not run.is_over:
-            if workers == 0:
-                run.alone()
-            else:
-                run.with_workers(workers, lock_fd=lock_fd, log=worker_log)
-        return run.result()
+            _logged_run(run, opened, workers=workers, log=worker_log, by=operator, arms=arms)
+        result = run.result()
+        return dataclasses.replace(result, n_interrupted=n_interrupted, head_before=head_before, head=opened.head())
+
+
+def _logged_run(run: _Run, store: Store, *, workers: int, log: Path | None, by: str, arms: Path | None) -> None:
+    """Run what is left; that it began and how it ended is on record."""
+    store.log(EntryKind.RUN, by=by, body={'event': 'begin', 'workers': workers})
+    try:
+        if workers == 0:
+            run.alone()
+        else:
+            run.with_workers(workers, log=log, arms=arms)
+    finally:
+        with contextlib.suppress(WriteError):  # whatever went wrong before says more
+            store.log(EntryKind.RUN, by=by, body={'event': 'end', 'episodes': run.result().n_run})
 
 
 def trial_state(plan: TrialPlan, store: Store) -> TrialRun:
@@ -134,28 +162,17 @@ def _chosen(slots: Sequence[Slot], *, fixture: str | None, session: str | None) 
 
 
 @contextlib.contextmanager
-def _sole_runner(root: Path, fixture: str | None) -> Iterator[int]:
-    """Hold the right to run: alone, or alone on one fixture. Workers inherit it, so it outlives a killed parent."""
-    with (root / '.run.lock').open('w') as whole, contextlib.ExitStack() as stack:
-        _lock(whole, fcntl.LOCK_EX if fixture is None else fcntl.LOCK_SH, root)
-        if fixture is None:
-            yield whole.fileno()
-        else:
-            part = stack.enter_context((root / f'.run.{fixture}.lock').open('w'))
-            _lock(part, fcntl.LOCK_EX, root)
-            yield part.fileno()
-
-
-def _lock(stream: io.TextIOBase, kind: int, root: Path) -> None:
-    deadline = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(stream, kind | fcntl.LOCK_NB)
-            return
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise StoreError(f'{root}: another run of this trial is under way; wait for it to end') from error
-            time.sleep(0.02)
+def sole_runner(root: Path, fixture: str | None) -> Iterator[None]:
+    """Hold the right to run or to close: alone, or alone on one fixture."""
+    busy = 'another run of this trial is under way; wait for it to end'
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            held_lock(root, '.run.lock', shared=fixture is not None, wait_s=LOCK_WAIT_S, busy=busy)
+        )  # fmt: skip
+        if fixture is not None:
+            part = hashlib.sha256(fixture.encode()).hexdigest()[:12]  # a fixture's name may hold any character
+            stack.enter_context(held_lock(root, f'.run.{part}.lock', wait_s=LOCK_WAIT_S, busy=busy))
+        yield
 
 
 class _Run:
@@ -183,15 +200,23 @@ class _Run:
         self._look()
 
     def _read_done(self) -> dict[int, Attempted]:
+        """What the store has of each slot. A dropped or invalidated attempt is taken, and is no fault of the rig."""
         done: dict[int, Attempted] = {}
-        for episode in self._store.episodes(attempts='all', events=False, where={'trial_id': self._context.trial_id}):
+        edits = self._store.edits()
+        where = {'trial_id': self._context.trial_id}
+        for episode in self._store.episodes(attempts='all', dropped=True, events=False, where=where):
             slot = self._ids.get(episode.episode_id)
             if slot is None:
                 continue
             before = done.get(slot.number, Attempted(0, False))
-            is_valid = before.is_valid or episode.is_valid
-            done[slot.number] = Attempted(max(before.n_attempts, episode.attempt + 1), is_valid)
-            if episode.is_valid:
+            taken_back = edits.is_dropped(*episode.key) or edits.sets(*episode.key, 'outcome')
+            is_valid = episode.is_valid and not edits.is_dropped(*episode.key)
+            done[slot.number] = Attempted(
+                max(before.n_attempts, episode.attempt + 1),
+                before.is_valid or is_valid,
+                before.n_faults + (not episode.is_valid and not taken_back),
+            )
+            if is_valid and slot.number not in self._successes:
                 self._successes[slot.number] = episode.outcome is Outcome.SUCCESS
         return done
 
@@ -229,7 +254,7 @@ class _Run:
         finally:
             station.close()
 
-    def with_workers(self, workers: int, *, lock_fd: int, log: Path | None) -> None:
+    def with_workers(self, workers: int, *, log: Path | None, arms: Path | None) -> None:
         """Run everything in worker processes."""
         errand = Errand(
             plan=self._context.plan.as_json(),
@@ -237,9 +262,10 @@ class _Run:
             provenance_id=self._context.provenance_id,
             operator=self._context.operator,
             import_path=tuple(p or os.getcwd() for p in sys.path),
+            arms=arms.resolve() if arms is not None else None,
         )
         limits = self._context.plan.watchdog
-        with Crew(errand, size=workers, limits=limits, lock_fd=lock_fd, log=log) as crew:
+        with Crew(errand, size=workers, limits=limits, log=log) as crew:
             while not self._is_spent:
                 for worker in crew.idle():
                     if (task := self._next_task()) is not None:
@@ -285,11 +311,21 @@ class _Run:
         if self._stop is not None or (self._limit is not None and self._n_given >= self._limit):
             return None
         task = self._schedule.next()
-        self._n_given += task is not None
+        if task is not None:
+            self._n_given += 1
+            mark_begun(self._store, self._key(task))
         return task
+
+    def _key(self, task: Task) -> tuple[str, int]:
+        return self._context.planned(task.slot, task.attempt).key
+
+    def arms(self) -> dict[str, str]:
+        """Episode id -> code of its arm, for every slot of this call."""
+        return {episode_id: self._codes[slot.policy] for episode_id, slot in self._ids.items()}
 
     def _take(self, task: Task, outcome: Outcome) -> None:
         self._n_run += 1
+        mark_ended(self._store, self._key(task))
         self._schedule.settle(task.slot.number, outcome)
         if outcome is not Outcome.INVALID:
             self._successes[task.slot.number] = outcome is Outcome.SUCCESS

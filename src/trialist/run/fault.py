@@ -11,6 +11,8 @@ from trialist.episodes import Outcome
 from trialist.errors import AnswerError, NoAnswer, RigError
 from trialist.run.plan import FaultOptions, FaultOutcome
 
+LONGEST_TEXT = 100_000
+
 
 class FaultKind(enum.StrEnum):
     HOST_CRASH = 'host crash'
@@ -37,6 +39,10 @@ class Fault:
     kind: FaultKind
     summary: str
     text: str = ''
+
+    def __post_init__(self) -> None:
+        for name in ('summary', 'text'):
+            object.__setattr__(self, name, storable_text(getattr(self, name)))
 
     @property
     def reason(self) -> str:
@@ -69,7 +75,7 @@ def crash(kind: FaultKind, error: BaseException, *, step: int) -> EpisodeStop:
     known = type(error).__name__ if hasattr(builtins, type(error).__name__) else 'an exception'
     summary = f'{known} at step {step}'
     if not kind.is_the_policys:
-        summary = f'{type(error).__name__} at step {step}: {error}'
+        summary = f'{type(error).__name__} at step {step}: {message_of(error)}'
     return EpisodeStop(Fault(kind, summary, ''.join(traceback.format_exception(error))))
 
 
@@ -93,3 +99,17 @@ def policy_fault(error: BaseException, *, step: int) -> EpisodeStop:
         FaultKind.POLICY_ANSWER: 'an answer that is none',
     }
     return EpisodeStop(Fault(kind, f'{told[kind]} at step {step}', ''.join(traceback.format_exception(error))))
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says, if it can say it."""
+    try:
+        return str(error)
+    except Exception:
+        return '(its message can not be read)'
+
+
+def storable_text(text: str) -> str:
+    """`text` with halves of characters, which no file can hold, spelled out; cut at a length that says enough."""
+    whole = text.encode('utf-8', 'backslashreplace').decode('utf-8')
+    return whole if len(whole) <= LONGEST_TEXT else f'{whole[:LONGEST_TEXT]} ... (cut)'

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Iterator
+import zlib
 from pathlib import Path
 
 from trialist.episodes import Episode, Store
+from trialist.episodes.envelope import close_envelope, open_envelope
 from trialist.errors import InputError
 from trialist.run.blinding import Blinding, blinding_of, unseal
-from trialist.run.fault import Fault
+from trialist.run.fault import Fault, FaultKind
 from trialist.run.plan import TrialPlan
 
 FOLDER = Path('media') / 'faults'
 Key = tuple[str, int]
+PADDED_BYTES = 1 << 14
 
 
-def write_fault(root: Path, key: Key, fault: Fault, *, blinding: Blinding) -> None:
-    """Keep a fault's text: the host's for everyone to read, without names; the policy's sealed while blinded."""
+def fault_file(key: Key, fault: Fault, *, blinding: Blinding) -> dict[str, bytes]:
+    """A fault's text as a file of media/: the host's for everyone to read, without names; the policy's sealed."""
     name = _name(key)
+    if blinding.public and fault.kind is not FaultKind.HOST_CRASH:
+        label = f'faults/{name}.envelope'
+        text = zlib.compress(f'{fault.reason}\n{fault.text}'.encode('utf-8', 'backslashreplace'))
+        padded = text + bytes(-len(text) % PADDED_BYTES)  # how long an error text is would tell arms apart
+        return {label: close_envelope(blinding.public, padded, label=label)}
     if blinding.terms and fault.kind.is_the_policys:
-        _write(root / FOLDER / f'{name}.sealed', blinding.seal(fault.text, nonce=name))
-    else:
-        _write(root / FOLDER / f'{name}.txt', blinding.scrub(fault.text))
+        return {f'faults/{name}.sealed': blinding.seal(fault.text, nonce=name).encode()}
+    return {f'faults/{name}.txt': blinding.scrub(fault.text).encode('utf-8', 'backslashreplace')}
 
 
 def read_fault(store: Store, episode: Episode, *, plan: TrialPlan | None = None) -> str | None:
@@ -35,6 +39,9 @@ def read_fault(store: Store, episode: Episode, *, plan: TrialPlan | None = None)
     plain, sealed = (store.path / FOLDER / f'{name}{suffix}' for suffix in ('.txt', '.sealed'))
     if plain.exists():
         return plain.read_text(encoding='utf-8')
+    label = f'faults/{name}.envelope'
+    if (store.path / 'media' / label).exists():
+        return _opened(store, episode, label)
     if not sealed.exists():
         return None
     opened = store.unblindings().by_trial.get(episode.trial_id)
@@ -47,26 +54,14 @@ def read_fault(store: Store, episode: Episode, *, plan: TrialPlan | None = None)
     return unseal(key, sealed.read_text(encoding='utf-8'), nonce=name)
 
 
-def unseal_faults(root: Path, key: bytes) -> int:
-    """Write every sealed text out in the open; how many there were."""
-    count = 0
-    for sealed in _sealed(root):
-        text = unseal(key, sealed.read_text(encoding='utf-8'), nonce=sealed.stem)
-        _write(sealed.with_suffix('.txt'), text)
-        count += 1
-    return count
-
-
-def _sealed(root: Path) -> Iterator[Path]:
-    yield from sorted((root / FOLDER).glob('*.sealed'))
+def _opened(store: Store, episode: Episode, label: str) -> str:
+    closing = store.unblindings().by_trial.get(episode.trial_id)
+    if closing is None:
+        raise InputError(f'{label} is sealed until the trial is closed; only the statistician can open it')
+    envelope = (store.path / 'media' / label).read_bytes()
+    content = open_envelope(bytes.fromhex(closing.key), envelope, label=label)
+    return zlib.decompressobj().decompress(content).decode('utf-8')
 
 
 def _name(key: Key) -> str:
     return f'{key[0]}-{key[1]}'
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f'.{uuid.uuid4().hex}')
-    draft.write_text(text, encoding='utf-8')
-    os.replace(draft, path)

@@ -5,17 +5,18 @@ An episode with cap T takes at most floor(T * rate) actions. The outcome is the 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.episodes import Outcome, Scene, Trajectory
+from trialist.episodes import Event, Outcome, Scene, Trajectory
 from trialist.episodes.episode import ParameterValue
 from trialist.errors import InputError
 from trialist.run.asking import Answer, Asker, ask_now
@@ -122,6 +123,7 @@ class ControlLoop:
         self._outcome: Outcome | None = None
         self._started_at: dt.datetime | None = None
         self._started_s = self._next_tick_s = 0.0
+        self._clock: list[tuple[float, float]] = []  # the host's time after each step, and the loop's
         self._elapsed_s = 0.0
         self._was_reset = False
         self.n_steps = 0
@@ -151,7 +153,7 @@ class ControlLoop:
         self._board.enter(Phase.POLICY, self._elapsed_s)
         try:
             self._session = self._policy.start(setup, seed=self._order.policy_seed)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise policy_fault(error, step=0) from error
         self._outcome = self._call_host(host.outcome)
         self.is_open = self._outcome is None and self._most_steps > 0
@@ -159,6 +161,7 @@ class ControlLoop:
             self._asker = Asker(self._session)
             self._started_at = dt.datetime.now(dt.UTC)
             self._started_s = self._next_tick_s = time.monotonic()
+            self._clock = [(self._observation.t_s, 0.0)]
 
     def run_chunk(self) -> None:
         """One question, the wait for its answer, and the first k of its h actions."""
@@ -180,6 +183,13 @@ class ControlLoop:
                 report = self._call_host(self._host.report)
             except EpisodeStop as stop:
                 fault = stop.fault
+        if self._is_wall:
+            report = dataclasses.replace(report, events=on_one_clock(report.events, self._clock))
+        trajectory = None
+        try:
+            trajectory = self._recorder.trajectory() if self._recorder is not None else None
+        except Exception as error:
+            fault = fault or crash(FaultKind.HOST_ANSWER, error, step=self.n_steps).fault
         outcome = None if fault is not None else (self._outcome or Outcome.TIMEOUT)
         return Rollout(
             outcome=outcome,
@@ -187,7 +197,7 @@ class ControlLoop:
             n_steps=self.n_steps,
             duration_s=self._elapsed_s,
             report=report,
-            trajectory=self._recorder.trajectory() if self._recorder is not None else None,
+            trajectory=trajectory,
             started_at=self._started_at,
             condition_parameters=self._applied.parameters,
             applied_by=self._applied.account,
@@ -256,15 +266,32 @@ class ControlLoop:
         if limit_s is not None and answer.elapsed_s > limit_s:
             summary = f'an answer at step {self.n_steps} took longer than the deadline of {limit_s:g} s'
             raise EpisodeStop(Fault(FaultKind.POLICY_LATE, summary, f'it took {answer.elapsed_s:.3f} s'))
-        actions = np.asarray(getattr(answer.chunk, 'actions', answer.chunk))
+        actions, _ = self._read_answer(answer)
         if actions.shape != self._chunk_shape or actions.dtype.kind not in 'fiu':
             found = f'{actions.shape} of {actions.dtype}'
             summary = f'actions at step {self.n_steps} are {found}, declared {self._chunk_shape}'
             raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
-        if not np.isfinite(actions).all():
+        with np.errstate(over='ignore'):
+            numbers: FloatArray = actions.astype(float, copy=False)
+        if not np.isfinite(numbers).all():
             summary = f'actions at step {self.n_steps} are not finite'
             raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
-        return actions.astype(float, copy=False), self._charge(answer)
+        return numbers, self._charge(answer)
+
+    def _read_answer(self, answer: Answer) -> tuple[NDArray[Any], float | None]:
+        """The actions and the inference time of an answer; what can't be read as such is the policy's fault."""
+        try:
+            actions = np.asarray(getattr(answer.chunk, 'actions', answer.chunk))
+            inference_s = getattr(answer.chunk, 'inference_s', None)
+            if inference_s is not None:
+                inference_s = float(inference_s)
+                if not (math.isfinite(inference_s) and inference_s >= 0):
+                    raise ValueError(f'inference_s is {inference_s}, wanted a finite number >= 0')
+        except Exception as error:
+            stop = crash(FaultKind.POLICY_ANSWER, error, step=self.n_steps)
+            summary = f'the answer at step {self.n_steps} can not be read as actions and a time'
+            raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary, stop.fault.text)) from error
+        return actions, inference_s
 
     def _charge(self, answer: Answer) -> Delay | None:
         """What an answer costs: as the plan says, and what the condition adds to it; None where nothing is charged."""
@@ -277,7 +304,7 @@ class ControlLoop:
         delay = charged_delay(
             options,
             elapsed_s=answer.elapsed_s,
-            inference_s=answer.chunk.inference_s if answer.chunk is not None else None,
+            inference_s=self._read_answer(answer)[1],
             transport_s=self._spec.transport_latency_s,
             rng=self._rng,
         )
@@ -304,7 +331,7 @@ class ControlLoop:
         try:
             observation = self._host.step(sent)
             outcome = self._host.outcome()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise crash(FaultKind.HOST_CRASH, error, step=self.n_steps) from error
         if self._observation.state.tobytes() != self._seen_state:
             raise self._changed('state')
@@ -315,10 +342,18 @@ class ControlLoop:
         self._outcome = outcome
         self.n_steps += 1
         self._elapsed_s = time.monotonic() - self._started_s if self._is_wall else self.n_steps * self._dt_s
+        if self._is_wall:
+            self._clock.append((self._observation.t_s, self._elapsed_s))
         if self._recorder is not None:
-            signals = self._signals()
-            self._recorder.record(self._elapsed_s, self._observation, raw=raw, sent=sent, delay=delay, signals=signals)
+            self._record(self._recorder, raw=raw, sent=sent, delay=delay)
         self.is_open = outcome is None and self.n_steps < self._most_steps
+
+    def _record(self, recorder: Recorder, *, raw: Action | None, sent: Action, delay: Delay | None) -> None:
+        signals = self._signals()
+        try:
+            recorder.record(self._elapsed_s, self._observation, raw=raw, sent=sent, delay=delay, signals=signals)
+        except Exception as error:  # signals that change their shape or are no numbers
+            raise crash(FaultKind.HOST_ANSWER, error, step=self.n_steps) from error
 
     def _signals(self) -> Mapping[str, Any] | None:
         if self._measured is None:
@@ -369,7 +404,7 @@ class ControlLoop:
         self._board.enter(Phase.HOST, self._elapsed_s)
         try:
             return call()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise crash(FaultKind.HOST_CRASH, error, step=self.n_steps) from error
 
     # --- small things
@@ -403,6 +438,19 @@ class ControlLoop:
             except Exception:
                 # The episode is over and judged; the policy's trouble in letting go shows in its next episode.
                 self._session = None
+
+
+def on_one_clock(events: tuple[Event, ...], clock: Sequence[tuple[float, float]]) -> tuple[Event, ...]:
+    """A host's events in the loop's time: the host counts from its reset by its own clock, the loop from its start.
+
+    Between two steps time runs evenly; nothing lies before the first or after the last.
+    """
+    if not events or not clock:
+        return events
+    host_s, loop_s = np.array(clock).T
+    if np.any(np.diff(host_s) < 0):  # no clock at all: keep what it says, within the episode
+        return tuple(dataclasses.replace(e, t_s=min(max(e.t_s, 0.0), float(loop_s[-1]))) for e in events)
+    return tuple(dataclasses.replace(e, t_s=float(np.interp(e.t_s, host_s, loop_s))) for e in events)
 
 
 def idle_action(host: Host, last_sent: Action | None) -> Action:

@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,11 +22,15 @@ from trialist.errors import InputError, UnknownName
 from trialist.planning.analysis_plan import AnalysisPlan
 
 HASH_HEX_DIGITS = 32
+MOST_EPISODES = 1_000_000
+LONGEST_CAP_S = 7 * 86_400.0
+MOST_PLAN_BYTES = 4 << 20
 LATER_KEYS = (
     'severity',
     'kinds',
     'paraphraser',
     'scene',
+    'checkpoints',
 )  # left out of the canonical JSON when not given: older plans keep their hash
 
 
@@ -89,8 +94,12 @@ class PolicyEntry:
     options: Mapping[str, Any] = field(default_factory=dict)
     execute: int | None = None
     card: Mapping[str, Any] = field(default_factory=dict)
+    checkpoints: Mapping[str, str] = field(default_factory=dict)  # file or folder -> its SHA-256, checked while running
 
     def __post_init__(self) -> None:
+        for path, digest in self.checkpoints.items():
+            if not re.fullmatch('[0-9a-f]{64}', digest):
+                raise InputError(f'checkpoints: {path} has {digest!r}, wanted a SHA-256 of 64 hex digits')
         if self.execute is not None and self.execute < 1:
             raise InputError(f'execute is {self.execute}, wanted >= 1')
         known = [f.name for f in dataclasses.fields(PolicyCard) if f.name != 'policy']
@@ -306,6 +315,14 @@ class RecordingOptions:
 class BlindingOptions:
     enabled: bool = True
     secret: str = ''  # makes codes and hash unguessable even for one who guesses the rest of the plan
+    # Of an operator's plan, made by `trialist seal`: its policies are codes, and nothing here leads back to names.
+    commitment: str = ''  # binds it to the statistician's secret and whole plan
+    arms: str = ''  # SHA-256 of the file that says how to reach each code
+    public_key: str = ''  # closes what only the statistician may read
+
+    @property
+    def is_sealed(self) -> bool:
+        return bool(self.commitment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,12 +385,15 @@ class TrialPlan:
     def as_json(self) -> str:
         """The whole plan, defaults filled in, as canonical JSON."""
         values = dataclasses.asdict(self)
-        for entry in (*values['conditions'], *values['tasks']):
+        for entry in (*values['conditions'], *values['tasks'], *values['policies'].values()):
             for name in LATER_KEYS:
                 if name in entry and not entry[name]:
                     del entry[name]
         if values['analysis'] is None:
             del values['analysis']  # plans without one keep the hash they had
+        for name in ('commitment', 'arms', 'public_key'):
+            if not values['blinding'][name]:
+                del values['blinding'][name]
         return json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
 
     def cells(self) -> tuple[Cell, ...]:
@@ -426,6 +446,7 @@ def check_plan(plan: TrialPlan) -> None:
     if plan.seed < 0:
         raise InputError(f'seed is {plan.seed}, wanted >= 0')
     _check_amounts(plan)
+    _check_size(plan)
     declared: list[tuple[str, list[str]]] = [
         ('task', [t.name for t in plan.tasks]),
         ('stratum', [s.name for s in plan.strata]),
@@ -445,6 +466,28 @@ def check_plan(plan: TrialPlan) -> None:
     shortest = min((cell.time_cap_s for cell in plan.cells()), default=0.0)
     if plan.stopping.tau_s is not None and plan.stopping.tau_s > shortest:
         raise InputError(f'stopping.tau_s is {plan.stopping.tau_s:g}, wanted at most the shortest cap, {shortest:g} s')
+
+
+def _check_size(plan: TrialPlan) -> None:
+    """Refuse what could not be held, before anything is made of it."""
+    amounts = {
+        'episodes_per_cell': (plan.episodes_per_cell or 0, MOST_EPISODES),
+        'repeats': (plan.repeats, MOST_EPISODES),
+        'faults.attempts': (plan.faults.attempts, 100),
+        'rotation.sessions': (plan.rotation.sessions, 10_000),
+        'rotation.max_rounds_per_block': (plan.rotation.max_rounds_per_block, 10_000),
+        'seed': (plan.seed, 2**63 - 1),
+        'combinations of nuisance levels': (math.prod(len(levels) for levels in plan.nuisance.values()), 10_000),
+        'the time cap in seconds': (plan.time_cap_s or plan.time_cap_per_item_s or 0, LONGEST_CAP_S),
+        'items': (max([t.items or 0 for t in plan.tasks] + [s.items or 0 for s in plan.strata]), 10_000),
+    }
+    rungs = sum(len(c.rungs()) for c in plan.conditions) or 1
+    cells = len(plan.tasks) * max(len(plan.strata), 1) * rungs
+    amounts['cells'] = cells, 100_000
+    amounts['episodes'] = cells * (plan.episodes_per_cell or 1) * plan.repeats * len(plan.policies), MOST_EPISODES
+    for name, (found, most) in amounts.items():
+        if found > most:
+            raise InputError(f'{name}: {found}, wanted at most {most}')
 
 
 def _condition_name(entry: ConditionEntry) -> str:
@@ -470,13 +513,22 @@ def read_plan(path: Path | str) -> TrialPlan:
     """The plan declared in a ``trial.toml``; every mistake names the file and the key."""
     file = Path(path)
     try:
-        with file.open('rb') as stream:
-            values = tomllib.load(stream)
+        if file.stat().st_size > MOST_PLAN_BYTES:
+            raise InputError(f'{file}: {file.stat().st_size} bytes, wanted a plan of at most {MOST_PLAN_BYTES}')
+        text = file.read_text(encoding='utf-8')
+        values = _without_none(json.loads(text)) if file.suffix == '.json' else tomllib.loads(text)
     except FileNotFoundError as error:
         raise InputError(f'{file}: no such file; wanted a trial.toml') from error
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f'{file}: not TOML ({error})') from error
-    return read_table(TrialPlan, values, where=str(file))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of thousands of digits
+        raise InputError(f'{file}: not {"JSON" if file.suffix == ".json" else "TOML"} ({error})') from error
+    except IsADirectoryError as error:
+        raise InputError(f'{file}: a folder; wanted a trial.toml') from error
+    try:
+        return read_table(TrialPlan, values, where=str(file))
+    except (RecursionError, OverflowError) as error:
+        raise InputError(f'{file}: nested too deeply, or a number too large ({error})') from error
 
 
 def plan_from_json(text: str) -> TrialPlan:

@@ -17,6 +17,7 @@ from trialist.run.latency import Delay
 from trialist.run.plan import RecordingOptions
 from trialist.run.seam import Action, Observation
 
+FIRST_ROWS = 4096
 STATE = 'observation_state'
 BOOLEAN = ('gripper_contact', 'done')
 
@@ -32,7 +33,7 @@ class Recorder:
         self, spec: HostSpec, options: RecordingOptions, *, most_steps: int, with_latency: bool, scene: Scene | None
     ) -> None:
         self._options = options
-        self._capacity = max(most_steps, 1)
+        self._capacity = min(max(most_steps, 1), FIRST_ROWS)  # a long cap is no reason to take its memory
         self._columns: dict[str, NDArray[Any]] = {}
         self._hashes: dict[str, NDArray[np.uint64]] = {}
         self._contacts: list[list[tuple[str, str, float]]] = []
@@ -53,6 +54,8 @@ class Recorder:
         signals: Mapping[str, Any] | None,
     ) -> None:  # fmt: skip
         """Add one row."""
+        if self._rows == self._capacity:
+            self._grow()
         self._put('time_s', time_s)
         self._put('action_raw', self._missing if raw is None else raw)
         self._put('action_processed', sent)
@@ -69,6 +72,13 @@ class Recorder:
         if signals:
             self._put_signals(signals)
         self._rows += 1
+
+    def _grow(self) -> None:
+        """Twice the room."""
+        for columns in (self._columns, self._hashes):
+            for name, column in columns.items():
+                columns[name] = np.concatenate([column, np.full_like(column, _blank(column.dtype))])
+        self._capacity *= 2
 
     def trajectory(self) -> Trajectory | None:
         """The rows so far as a trajectory; None before the first."""
@@ -100,8 +110,8 @@ class Recorder:
             return
         column = self._columns.get(name)
         if column is None:
-            kind: type = bool if name in BOOLEAN else float
-            column = np.full((self._capacity, *np.shape(value)), kind(0) if kind is bool else np.nan, dtype=kind)
+            kind = np.dtype(bool if name in BOOLEAN else float)
+            column = np.full((self._capacity, *np.shape(value)), _blank(kind), dtype=kind)
             self._columns[name] = column
         column[self._rows] = value
 
@@ -135,3 +145,7 @@ class Recorder:
         if camera not in self._hashes:
             self._hashes[camera] = np.zeros(self._capacity, dtype=np.uint64)
         self._hashes[camera][self._rows] = int.from_bytes(digest)
+
+
+def _blank(kind: np.dtype[Any]) -> float:
+    return float('nan') if kind.kind == 'f' else 0

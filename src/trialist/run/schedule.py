@@ -13,8 +13,9 @@ from trialist.run.rotation import Slot
 class Attempted:
     """What the store has of one slot."""
 
-    n_attempts: int
+    n_attempts: int  # the number of the next one
     is_valid: bool
+    n_faults: int = 0  # attempts that a fault ended; what an edit took back is not one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,10 @@ class Schedule:
         self._attempts = attempts
         self._looks = sorted(looks)
         self._under_way: dict[int, Task] = {}
+        self._faults = {number: d.n_faults for number, d in done.items()}
         self.n_total = len(slots)
         self.n_valid = sum(1 for d in done.values() if d.is_valid)
-        self._given_up = {n for n, d in done.items() if not d.is_valid and d.n_attempts >= attempts}
+        self._given_up = {n for n, d in done.items() if not d.is_valid and d.n_faults >= attempts}
         self._waiting = [
             Task(slot, done[slot.number].n_attempts if slot.number in done else 0)
             for slot in slots
@@ -71,9 +73,11 @@ class Schedule:
         task = self._under_way.pop(number)
         if outcome is not Outcome.INVALID:
             self.n_valid += 1
-        elif task.attempt + 1 >= self._attempts:
-            self._given_up.add(number)
         else:
+            self._faults[number] = self._faults.get(number, 0) + 1
+            if self._faults[number] >= self._attempts:
+                self._given_up.add(number)
+                return
             again = Task(task.slot, task.attempt + 1)
             later = (i for i, other in enumerate(self._waiting) if _is_later_block(other.slot, task.slot))
             self._waiting.insert(next(later, len(self._waiting)), again)

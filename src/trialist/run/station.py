@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trialist.conditions import is_drawable
 from trialist.episodes import Episode, Outcome, Store, Trajectory
+from trialist.episodes.blinded import coarse_reason
 from trialist.episodes.episode import ParameterValue
+from trialist.episodes.schema import episodes_to_arrow, events_to_arrow
+from trialist.episodes.sealed import seal_trajectory
 from trialist.errors import InputError, RecordError, TrialistError
 from trialist.run.blinding import Blinding, blinding_of, derived_seed
+from trialist.run.checkpoint import CheckpointGuard
 from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
 from trialist.run.condition import draw_entry, severity_of
 from trialist.run.fault import Fault, FaultKind, crash, policy_fault
-from trialist.run.fault_text import write_fault
+from trialist.run.fault_text import fault_file
 from trialist.run.loop import Order, Rollout, run_episode
 from trialist.run.phase import NoBoard, Phase, PhaseBoard
-from trialist.run.plan import ConditionEntry, TrialPlan
+from trialist.run.plan import ConditionEntry, PolicyEntry, TrialPlan
 from trialist.run.rotation import Slot
 from trialist.run.seam import ClosableHost, ClosablePolicy, Host, HostReport, Policy, Setup
 
@@ -33,10 +37,22 @@ class Context:
     trial_id: str
     provenance_id: str = ''
     operator: str = ''
+    arms: Mapping[str, PolicyEntry] = field(default_factory=dict)  # of an operator's plan: how to open each code
 
     @classmethod
-    def of(cls, plan: TrialPlan, *, provenance_id: str = '', operator: str = '') -> Context:
-        return cls(plan, blinding_of(plan), plan.hash, provenance_id, operator)
+    def of(
+        cls, plan: TrialPlan, *, provenance_id: str = '', operator: str = '',
+        arms: Mapping[str, PolicyEntry] | None = None,
+    ) -> Context:  # fmt: skip
+        return cls(plan, blinding_of(plan, arms), plan.hash, provenance_id, operator, arms or {})
+
+    def entry(self, name: str) -> PolicyEntry:
+        """How to open a policy: as the plan says or, of an operator's plan, as the arms do."""
+        if not self.plan.blinding.is_sealed:
+            return self.plan.policies[name]
+        if name not in self.arms:
+            raise InputError("this is an operator's plan: give the file that says how to reach its codes (--arms)")
+        return self.arms[name]
 
     def planned(self, slot: Slot, attempt: int = 0) -> Episode:
         """The episode of a slot as far as it is known beforehand; its outcome is not, and stands as INVALID."""
@@ -73,10 +89,16 @@ class Context:
         return self.planned(slot, attempt).replace(
             outcome=outcome,
             duration_s=duration_s,
-            reason=self.blinding.scrub(fault.reason) if fault.kind in FOREIGN_WORDS else fault.reason,
+            reason=self._reason(fault),
             is_unrecoverable=True if failed else None,
             success=False if failed else None,
         )
+
+    def _reason(self, fault: Fault) -> str:
+        """What the record says while it is open; of a sealed trial only whose fault it was."""
+        if self.blinding.public:
+            return coarse_reason(fault.reason)
+        return self.blinding.scrub(fault.reason) if fault.kind in FOREIGN_WORDS else fault.reason
 
     def finished(self, slot: Slot, attempt: int, rollout: Rollout) -> tuple[Episode, Fault | None]:
         """The episode of a rollout; an account by the host that breaks the record's rules is the host's fault."""
@@ -84,7 +106,9 @@ class Context:
         try:
             if fault is not None:
                 episode = self.faulty(slot, attempt, fault, duration_s=rollout.duration_s)
-                return (_with_report(episode, rollout.report) if episode.is_valid else episode), fault
+                told_by_host = _with_report(episode, rollout.report) if episode.is_valid else episode
+                check_storable(told_by_host)
+                return told_by_host, fault
             planned = self.planned(slot, attempt)
             episode = planned.replace(
                 condition_parameters=_known(rollout.condition_parameters, planned.condition_parameters),
@@ -96,7 +120,9 @@ class Context:
                 success=rollout.report.success,
                 reason=self.blinding.scrub(rollout.report.reason),
             )
-            return _with_report(episode, rollout.report), None
+            told_by_host = _with_report(episode, rollout.report)
+            check_storable(told_by_host)
+            return told_by_host, None
         except RecordError as error:
             told = Fault(FaultKind.HOST_ANSWER, f'its report breaks the rules of the record: {error}')
             return self.faulty(slot, attempt, told, duration_s=rollout.duration_s), told
@@ -104,10 +130,20 @@ class Context:
     def commit(
         self, store: Store, episode: Episode, *, fault: Fault | None, trajectory: Trajectory | None = None
     ) -> None:
-        """Put one episode into the store, the text of its fault first."""
-        if fault is not None and fault.text:
-            write_fault(store.path, episode.key, fault, blinding=self.blinding)
-        store.append([episode], trajectories={episode.key: trajectory} if trajectory is not None else None)
+        """Put one episode into the store, with the text of its fault."""
+        wants_text = fault is not None and bool(fault.text or self.blinding.public)
+        media = fault_file(episode.key, fault, blinding=self.blinding) if fault is not None and wants_text else {}
+        if self.blinding.public and trajectory is not None:
+            trajectory, sealed = seal_trajectory(trajectory, episode.key, public=self.blinding.public)
+            media.update(sealed)
+        trajectories = {episode.key: trajectory} if trajectory is not None else None
+        store.append([episode], trajectories=trajectories, media=media, by=self.operator)
+
+
+def check_storable(episode: Episode) -> None:
+    """Raise RecordError if a table can't hold an episode: half a character, a count that is too large."""
+    episodes_to_arrow([episode])
+    events_to_arrow([episode])
 
 
 def _declared(entry: ConditionEntry) -> Mapping[str, ParameterValue]:
@@ -159,6 +195,12 @@ class Station:
         self._board = board or NoBoard()
         self._host: Host | None = None
         self._policies: dict[str, Policy] = {}
+        codes = context.blinding.codes
+        self._guards = {
+            name: CheckpointGuard(entry.checkpoints, shown=codes[name])
+            for name in codes
+            if (entry := context.entry(name)).checkpoints
+        }
 
     def check(self) -> None:
         """Open everything and check that it fits together, before the first episode."""
@@ -166,6 +208,8 @@ class Station:
         self._board.enter(Phase.START)
         check_host_fits(context.plan, self._open_host())
         for name, code in context.blinding.codes.items():
+            if name in self._guards:
+                self._guards[name].check()
             try:
                 self._open_policy(name)
             except TrialistError:
@@ -175,7 +219,10 @@ class Station:
 
     def run(self, slot: Slot, attempt: int) -> Finished:
         """Run one slot and store its episode."""
-        rollout = self._rollout(slot, attempt)
+        if slot.policy in self._guards:
+            self._board.enter(Phase.START)
+            self._guards[slot.policy].check()
+        rollout = self._rollout(slot)
         episode, fault = self._context.finished(slot, attempt, rollout)
         self._board.enter(Phase.STORE)
         self._context.commit(self._store, episode, fault=fault, trajectory=rollout.trajectory)
@@ -186,7 +233,7 @@ class Station:
         self._board.enter(Phase.IDLE)
         return Finished(slot.number, attempt, episode.outcome, is_poisoned)
 
-    def _rollout(self, slot: Slot, attempt: int) -> Rollout:
+    def _rollout(self, slot: Slot) -> Rollout:
         plan = self._context.plan
         self._board.enter(Phase.START)
         try:
@@ -200,10 +247,10 @@ class Station:
         episode_id = self._context.planned(slot).episode_id
         order = Order(
             time_cap_s=slot.cell.time_cap_s,
-            policy_seed=derived_seed(self._context.blinding.key, 'policy', episode_id, attempt),
+            policy_seed=derived_seed(self._context.blinding.key, 'policy', episode_id),  # the same for every attempt
             loop=plan.loop,
             recording=plan.recording,
-            execute=plan.policies[slot.policy].execute,
+            execute=self._context.entry(slot.policy).execute,
             policy_limit_s=plan.watchdog.policy_s,
         )
         return run_episode(host, policy, setup_of(slot), order=order, board=self._board)
@@ -215,9 +262,9 @@ class Station:
 
     def _open_policy(self, name: str) -> Policy:
         if name not in self._policies:
-            plan, codes = self._context.plan, self._context.blinding.codes
-            policy = open_policy(plan.policies[name])
-            check_policy_fits(plan, self._open_host(), policy, name=name, shown=codes[name])
+            entry, code = self._context.entry(name), self._context.blinding.codes[name]
+            policy = open_policy(entry)
+            check_policy_fits(self._open_host(), policy, execute=entry.execute, shown=code)
             self._policies[name] = policy
         return self._policies[name]
 

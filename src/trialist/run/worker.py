@@ -1,7 +1,7 @@
 """A worker process: one station that runs the slots it is told, and ends when its parent does.
 
-Started by `trialist.run.crew` with four inherited file descriptors: the connection to the parent, the phase
-board, a file for its stack when it hangs, and the run's lock, which is thereby held until the last worker is gone.
+Started by `trialist.run.crew` with three inherited file descriptors: the connection to the parent, the phase
+board, and a file for its stack when it hangs.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ class Errand:
     provenance_id: str
     operator: str
     import_path: tuple[str, ...]
+    arms: Path | None = None  # of an operator's plan
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The worker can not start: the message, without policies' names."""
+    """The worker can not start or go on: the message, without policies' names."""
 
     message: str
+    is_disk: bool = False  # the store could not be written to: nothing is wrong with the plan
 
 
 def main() -> None:
@@ -44,19 +46,22 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the parent, who ends us
     _leave_with_parent(os.getppid())
     from trialist.episodes import Store
+    from trialist.errors import TrialistError, WriteError
     from trialist.run.phase import Phase, PhaseBoard
     from trialist.run.plan import plan_from_json
     from trialist.run.rotation import trial_slots
+    from trialist.run.sealing import read_arms
     from trialist.run.station import Context, Station
 
     board = PhaseBoard(os.fdopen(board_fd, 'r+b'))
     board.enter(Phase.START)
     plan = plan_from_json(errand.plan)
-    context = Context.of(plan, provenance_id=errand.provenance_id, operator=errand.operator)
+    arms = read_arms(plan, errand.arms) if errand.arms is not None else None
+    context = Context.of(plan, provenance_id=errand.provenance_id, operator=errand.operator, arms=arms)
     station = Station(context, Store.open(errand.store), board=board)
     try:
         station.check()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         connection.send(Refused(context.blinding.scrub(str(error))))
         return
     board.enter(Phase.IDLE)
@@ -65,11 +70,15 @@ def main() -> None:
     try:
         while (told := connection.recv()) is not None:
             number, attempt = told
-            finished = station.run(slots[number], attempt)
+            try:
+                finished = station.run(slots[number], attempt)
+            except TrialistError as error:
+                connection.send(Refused(context.blinding.scrub(str(error)), isinstance(error, WriteError)))
+                os._exit(1)
             connection.send(finished)
             if finished.is_poisoned:
                 os._exit(0)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
+    except (EOFError, OSError):  # the parent is gone, or something closed our descriptors
         os._exit(1)
     station.close()
 

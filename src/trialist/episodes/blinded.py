@@ -1,0 +1,79 @@
+"""What may be seen of a blinded trial while it is open: no arm, and nothing that would tell one arm from another.
+
+Behaviour, duration and outcome are what an operator stands beside and necessarily sees; they stay. Latencies, raw
+answers, texts of errors and the make of the machine are withheld. Verbs read stores through this view, so that none of
+them has to think of it. A named board sees codes, and that it looked is on record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from trialist.episodes.episode import Episode
+from trialist.episodes.provenance import Provenance
+from trialist.episodes.trajectory import Trajectory, trusted_trajectory
+from trialist.errors import InputError
+
+if TYPE_CHECKING:
+    from trialist.episodes.select import Where
+    from trialist.episodes.store import TrialInfo
+
+ALL_ARMS = 'blinded'  # stands for every arm
+WITHHELD_COLUMNS = (
+    'network_latency_s', 'inference_latency_s', 'transport_latency_s', 'action_raw', 'action_predicted',
+)  # fmt: skip
+WITHHELD_PROVENANCE = (
+    'command', 'config', 'checkpoint', 'code_revision', 'gpu', 'driver', 'cuda', 'torch', 'cpu', 'operating_system',
+    'wrappers', 'normalization', 'action_postprocessing', 'environment_id',
+)  # fmt: skip
+FAULT_WORDS = re.compile(r'^(policy|host|worker) (crash|hang|answer|late|death|fault)\b')
+
+
+def is_blinded_plan(trial: TrialInfo) -> bool:
+    """Whether a store was made under a plan with blinding."""
+    if not trial.plan:
+        return False
+    try:
+        return bool(json.loads(trial.plan)['blinding']['enabled'])
+    except (ValueError, KeyError, TypeError):
+        return False  # a plan that is not the runner's says nothing about codes
+
+
+def blinded_episode(episode: Episode, *, board: bool) -> Episode:
+    """An episode as it may be seen: coarse reasons, and no arm unless for the board."""
+    changes: dict[str, Any] = {'reason': coarse_reason(episode.reason)}
+    if not board:
+        # The order of slots by arm could be worked out from the id and the block.
+        changes |= {'policy': ALL_ARMS, 'is_reference': False}
+    return episode.replace(**changes)
+
+
+def coarse_reason(reason: str) -> str:
+    """Whose fault it was; how it showed would tell arms apart."""
+    match = FAULT_WORDS.match(reason)
+    return f'{match[1]} fault' if match else reason
+
+
+def blinded_trajectory(trajectory: Trajectory) -> Trajectory:
+    """A trajectory without latencies and raw answers."""
+    values = {f.name: getattr(trajectory, f.name) for f in dataclasses.fields(trajectory)}
+    return trusted_trajectory(**{**values, **dict.fromkeys(WITHHELD_COLUMNS)})
+
+
+def blinded_provenance(provenance: Provenance) -> Provenance:
+    """A provenance without what differs between the machines that arms run on."""
+    withheld: dict[str, Any] = dict.fromkeys(WITHHELD_PROVENANCE, '')
+    return dataclasses.replace(provenance, **withheld, packages={}, render_flags={}, policy_cards=())
+
+
+def check_blinded_where(where: Where | None, *, board: bool) -> None:
+    """Refuse to pick out an arm of an open trial."""
+    told = {'policy', 'is_reference', 'reason', 'provenance_id'} & set(where or {})
+    if told and not board:
+        raise InputError(
+            f'the trial is blinded and open: episodes can not be picked by {min(told)}; close it first, or look as the '
+            'board with: trialist --board NAME ...'
+        )
