@@ -140,8 +140,7 @@ def test_the_written_rule_decides_what_counts(
     tmp_path: Path, fault: str, actions: object, kind: str, outcome: str
 ) -> None:
     """The plan holds policies to their own faults; a broken way to them stays INVALID."""
-    from trialist.run.declaration import read_table
-
+    from trialist.declaration import read_table
     from trialist.episodes import Store
     from trialist.run import TrialPlan, run_trial
     from trialist.testing.faulty_server import FaultyWebSocket

@@ -20,6 +20,7 @@ from trialist.analysis.detail import Detail
 from trialist.analysis.endings import policy_incidences
 from trialist.analysis.endpoint_pairs import Comparisons
 from trialist.analysis.frame import Frame, build_frame
+from trialist.analysis.look import InterimLooks, interim_looks
 from trialist.analysis.media import Film, Placement, find_films, find_placements
 from trialist.analysis.pairs import TimeComparison
 from trialist.analysis.planning import Planning
@@ -385,6 +386,16 @@ class Analysis:
     # --- provenance
 
     @cached_property
+    def looks(self) -> InterimLooks:
+        """Looks at the results of the trial before it was closed, this one included where it is open."""
+        return interim_looks(self.selection)
+
+    @property
+    def head(self) -> str:
+        """The head of the store's commit log, which stands for everything in it; empty without one."""
+        return '' if self.selection.store is None else self.selection.store.head()
+
+    @cached_property
     def provenance(self) -> tuple[tuple[Provenance, int], ...]:
         """Each origin of the episodes, and how many it has."""
         store = self.selection.store
@@ -414,7 +425,8 @@ class Analysis:
             over = f' over {n} pairs' if n > 1 else ''
             pairs = f'; level {plan.level:g}, {plan.correction.value}{over}'
         used = f'primary endpoint {claims}{tau}{pairs}; {plan.resamples} resamples, seed {plan.seed}'
-        return f'Analysis: {self.declared.standing}{self._selected}. Used: {used}.'
+        looked = f' {self.looks.sentence}' if self.looks.sentence else ''
+        return f'Analysis: {self.declared.standing}{self._selected}. Used: {used}.{looked}'
 
     @property
     def _selected(self) -> str:

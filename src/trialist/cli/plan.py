@@ -42,6 +42,7 @@ def plan(
     from trialist.show.table import Column, table
 
     declared = read_plan(trial)
+    check_stopping(declared)
     size = summarize_plan(declared)
     rows = [
         [c.task.name, c.stratum.name or None, _condition(c.condition), size.episodes_per_cell, c.items, c.time_cap_s]
@@ -51,7 +52,7 @@ def plan(
         'task',
         'stratum',
         'condition',
-        'episodes a policy',
+        'episodes per policy',
         'items',
         Column('time cap (s)', 'g'),
     ]
@@ -93,16 +94,51 @@ def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
         ['plan hash', declared.hash],
         ['policies', size.n_policies],
         ['episodes', size.n_episodes],
-        ['episodes a policy', size.episodes_per_policy],
+        ['episodes per policy', size.episodes_per_policy],
         ['takes at most', _duration(size.longest_s)],
-        ['95 % interval of a success rate, a policy in a cell', f'at most +-{size.half_width_per_cell:.3f}'],
-        ['95 % interval of a success rate, a policy over all cells', f'at most +-{size.half_width_per_policy:.3f}'],
+        ['95 % interval of a success rate, per policy and cell', f'at most +-{size.half_width_per_cell:.3f}'],
+        ['95 % interval of a success rate, per policy over all cells', f'at most +-{size.half_width_per_policy:.3f}'],
         [
             f'difference of two policies seen with power 0.8 ({size.resolvable_basis})',
             'none at this size' if difference is None else f'{difference:.3f}',
         ],
         ['stopping rule', declared.stopping.rule.value],
+        *_analysis_rows(declared),
     ]
+
+
+def _analysis_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
+    """What is declared to be analysed, and the fewest episodes at which any winner could be named."""
+    from trialist.planning import AnalysisPlan, EndpointName
+    from trialist.stats import fewest_units
+
+    analysis = declared.analysis or AnalysisPlan()
+    primary = analysis.primary or (EndpointName.TIME,)
+    reference = analysis.reference or declared.reference
+    compared = sum(name != reference for name in analysis.policies or declared.policies)
+    n_tests = max(1, compared * (compared - 1) // 2 * len(primary))
+    fewest = fewest_units(n_tests, alpha=analysis.alpha)
+    told = ', '.join(e.value for e in primary) if declared.analysis else 'none declared: time, by the written defaults'
+    return [
+        ['primary endpoint', told],
+        [f'fewest start states per policy at which any winner could be named ({n_tests} tests)', fewest],
+    ]
+
+
+def check_stopping(declared: TrialPlan) -> None:
+    """Refuse a sequential plan whose horizon cannot show its own smallest difference."""
+    from trialist.errors import InputError
+    from trialist.planning.horizon import check_horizon
+    from trialist.run.plan import StoppingRule
+
+    stopping = declared.stopping
+    if stopping.rule is StoppingRule.NONE or stopping.smallest_difference is None:
+        return
+    found = check_horizon(
+        declared.episodes_in_a_cell() * declared.repeats, stopping.smallest_difference, alpha=stopping.alpha
+    )
+    if found.is_refused:
+        raise InputError(f'stopping: {found}; plan more episodes, or a larger smallest_difference')
 
 
 def _duration(seconds: float) -> str:

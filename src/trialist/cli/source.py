@@ -60,7 +60,25 @@ def open_analysis(store: Path, where: list[str] | None = None, **changes: Any) -
     from trialist.analysis import analyse
     from trialist.cli.progress import analysis_progress
 
-    return analyse(store, where=parse_where(where) or None, advance=analysis_progress(), **named_changes(**changes))
+    opened = analyse(store, where=parse_where(where) or None, advance=analysis_progress(), **named_changes(**changes))
+    log_look(opened)
+    return opened
+
+
+def log_look(analysis: Analysis) -> None:
+    """Put a look at an open trial on record; a store that cannot be written to still answers, and says so."""
+    import getpass
+    import sys
+
+    from trialist.analysis.look import interim_looks
+
+    store = analysis.selection.store
+    if store is None or not interim_looks(analysis.selection).is_open:
+        return
+    changed = {name: str(getattr(analysis.plan, name)) for name in analysis.declared.changed}
+    seen = ', '.join(e.value for e in analysis.primary)
+    if not store.log_look(' '.join(sys.argv[1:2]), by=getpass.getuser(), options=changed, seen=seen):
+        typer.echo('This look could not be written to the log of the trial: it is unlogged.', err=True)
 
 
 def named_changes(

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trialist.declaration import read_table
 from trialist.errors import InputError
 from trialist.policies.picture import ImageEntry
 from trialist.policies.statistic import StatisticEntry
 from trialist.run import ActionConvention, Gripper, Rotation
-from trialist.run.declaration import read_table
 
 MAX_CHUNK = 10_000
 

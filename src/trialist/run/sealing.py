@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trialist.declaration import read_table
 from trialist.episodes.envelope import public_key
 from trialist.episodes.unblinding import arm_codes, commitment
 from trialist.errors import InputError
 from trialist.run.blinding import Blinding, blinding_of, check_open_names
-from trialist.run.declaration import read_table
 from trialist.run.plan import BlindingOptions, PolicyEntry, TrialPlan, plan_from_json
 
 SECRET_BYTES = 32

@@ -107,6 +107,7 @@ def provenance_section(analysis: Analysis) -> Section:
     blocks: list[Block] = []
     facts: list[tuple[Cell, ...]] = [
         ('trial', trial.title or trial.trial_id or None), ('store', analysis.source), ('created', trial.created_at),
+        ('head of the commit log', analysis.head or None),
         ('plan hash', trial.plan_hash or None), ('analysis', analysis.declared.standing),
         ('analysis hash', analysis.plan.hash),
         ('closed', '; '.join(_opening(o) for o in analysis.quality.openings) or None),
