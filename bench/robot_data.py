@@ -123,11 +123,11 @@ def run() -> list[Result]:
         root, small = Path(folder) / 'large', Path(folder) / 'small'
         size = write_dataset(root, EPISODES)
         write_dataset(small, EPISODES // 4)
-        plain_s, _, frames = measured(PLAIN, root)
+        plain_s, _, _ = measured(PLAIN, root)
         read_s, _, _ = measured(OURS, root)
         store_s, store_mb, _ = measured(STORE, root)
         quarter_s, quarter_mb, _ = measured(STORE, small)
-    work = f'{EPISODES} episodes, {frames:,} frames, {size / 1e6:.0f} MB of Parquet'
+    work = f'{EPISODES} episodes, {EPISODES * FRAMES:,} frames, {size / 1e6:.0f} MB of Parquet'
     written = f'{work}; read, checked, hashed and written to a store'
     peer, target = 'plain pyarrow read', 1 / 1.5
     told = f'{work}; peak resident memory {store_mb:.0f} MB, of a quarter of the episodes {quarter_mb:.0f} MB'
