@@ -84,11 +84,13 @@ class Recorder:
     benchmark: str = ''
     _defaults: dict[str, Any] = field(default_factory=dict)
     _seen: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _trial_id: str = ''
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.options.defaults if name not in SETTABLE]
         if unknown:
             raise UnknownName(f'field to set for {self.kind}', unknown[0], SETTABLE)
+        self._trial_id = f'import:{self.options.source_name(self.source)}'
         self._defaults = {name: parse_field(name, value) for name, value in self.options.defaults.items()}
 
     @property
@@ -139,7 +141,7 @@ class Recorder:
                 f'{self.source}: {self.kind} does not say which policy drove the robot; wanted --set policy=NAME'
             )
         values: dict[str, Any] = {
-            'trial_id': f'import:{self.options.source_name(self.source)}',
+            'trial_id': self._trial_id,
             'benchmark': self.benchmark,
             'task': rollout.task,
             'instruction': rollout.instruction,
