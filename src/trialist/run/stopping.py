@@ -56,13 +56,8 @@ def decide_stop(plan: TrialPlan, slots: Sequence[Slot], scores: Mapping[int, flo
     decisions = [_decision(plan, slots, scores, pair=pair, alpha=alpha) for pair in pairs]
     if any(decision is None or decision == Decision.CONTINUE for decision in decisions):
         return None
-    kinds = sorted(
-        {
-            'going on would hardly show the smallest difference' if d == Decision.FUTILE else 'a difference'
-            for d in decisions
-            if d
-        }
-    )
+    futile = 'going on would hardly show the smallest difference'
+    kinds = sorted({futile if d == Decision.FUTILE else 'a difference' for d in decisions if d})
     return Stop(len(slots), f'every comparison is decided after {len(slots)} slots: {", ".join(kinds)}')
 
 
