@@ -88,7 +88,7 @@ def test_leaderboard_prints_shares_coverage_and_reasons(tmp_path: Path, shared: 
     file = shared('data', 'leaderboard', 'leaderboard.json')
     claims, pies = tmp_path / 'claims.csv', tmp_path / 'pies.png'
     said = run(f'audit leaderboard {file} -b simplerenv -b robocasa --csv {claims} --figure {pies} --set-aside')
-    for words in ('Shares of judged claims', 'Coverage', 'can not be reproduced', 'could not be judged', 'Set aside'):
+    for words in ('Shares of judged claims', 'Coverage', 'cannot be reproduced', 'could not be judged', 'Set aside'):
         assert words in said
     rows = list(csv.DictReader(io.StringIO(claims.read_text())))
     assert all(row['class'] or row['set aside'] for row in rows)
@@ -97,7 +97,7 @@ def test_leaderboard_prints_shares_coverage_and_reasons(tmp_path: Path, shared: 
 
 
 def test_leaderboard_mistakes_are_told(tmp_path: Path) -> None:
-    fails(f'audit leaderboard {tmp_path / "none.json"}', InputError, 'can not be read')
+    fails(f'audit leaderboard {tmp_path / "none.json"}', InputError, 'cannot be read')
     board = tmp_path / 'board.json'
     board.write_text('{"results": []}')
     fails(f'audit leaderboard {board}', NotEstimable, 'no entries')

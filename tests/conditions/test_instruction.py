@@ -161,7 +161,7 @@ def test_an_endpoint_that_is_not_there_or_says_nonsense_is_a_fault_and_nothing_o
         asking('http://127.0.0.1:9', tmp_path / 'c').paraphrase(SAY, severity=1, seed=0)
     with pytest.raises(InputError, match='http://'):
         asking('file:///etc', tmp_path / 'c')
-    monkeypatch.setattr(Endpoint, 'answers', 'I can not do that')
+    monkeypatch.setattr(Endpoint, 'answers', 'I cannot do that')
     with pytest.raises(RigError, match='wanted a list of strings'):
         asking(endpoint, tmp_path / 'c').paraphrase(SAY, severity=1, seed=0)
     monkeypatch.setattr(Endpoint, 'status', 500)

@@ -55,7 +55,7 @@ def test_an_edit_with_half_a_character_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize('name', ['is_reference', 'repeat', 'condition', 'duration_s', 'outcome', 'task'])
 def test_a_required_field_can_not_be_taken_away(tmp_path: Path, name: str) -> None:
     store = stored(tmp_path / 's', episode())
-    with pytest.raises(InputError, match=f'{name} can not be taken away'):
+    with pytest.raises(InputError, match=f'{name} cannot be taken away'):
         store.edit('one', 'set', by='me', why='x', field=name, value=None)
 
 

@@ -69,7 +69,7 @@ def test_half_a_character_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match='half of a character'):
         from_table(written(tmp_path, line, 'rollouts.jsonl'))
     given = Episode(policy='a', task='t', outcome=Outcome.SUCCESS, duration_s=3.0, reason='b\ud800')
-    with pytest.raises(RecordError, match='reason can not be stored'):
+    with pytest.raises(RecordError, match='reason cannot be stored'):
         Store.create(tmp_path / 'store').append([given])
 
 
@@ -88,7 +88,7 @@ def test_a_file_that_breaks_its_reader_is_named(tmp_path: Path, text: str, name:
 
 def test_a_folder_is_no_table(tmp_path: Path) -> None:
     (tmp_path / 'x.csv').mkdir()
-    with pytest.raises(InputError, match='can not be read'):
+    with pytest.raises(InputError, match='cannot be read'):
         from_table(tmp_path / 'x.csv')
 
 
@@ -105,7 +105,7 @@ def test_one_placement_time_needs_no_list(tmp_path: Path) -> None:
 
 
 def test_times_can_not_be_set_for_every_row(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match='placement_times_s can not be the same'):
+    with pytest.raises(InputError, match='placement_times_s cannot be the same'):
         from_table(written(tmp_path, f'{HEAD}\na,t,1,3\n'), defaults={'placement_times_s': '1'})
 
 

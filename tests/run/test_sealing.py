@@ -128,7 +128,7 @@ def test_verbs_show_no_arm_of_an_open_trial_but_to_a_board_on_record(plan: Trial
     sealed, store = sealed_run(plan, tmp_path)
     view = read_store(store.path)
     assert {e.policy for e in view.episodes()} == {ALL_ARMS}
-    with pytest.raises(InputError, match='can not be picked by policy'):
+    with pytest.raises(InputError, match='cannot be picked by policy'):
         list(view.episodes(where={'policy': next(iter(sealed.codes.values()))}))
     assert view.provenance(next(view.episodes()).provenance_id).cpu == ''
     listed = trialist('store', 'ls', store.path, '--all')

@@ -81,7 +81,7 @@ def ranking_block(policies: tuple[str, ...]) -> TableBlock:
         'Ranking by speed',
         ['policy', Column('units per hour', '.1f'), Column('low', '.1f'), Column('high', '.1f'), 'letters', 'episodes'],
         rows,
-        note='Policies that share a letter are not told apart.',
+        note='Policies that share a letter are not significantly different.',
     )
     return TableBlock(
         'ranking',
@@ -223,7 +223,7 @@ GLOSSARY = {
         'Units per hour', 'Operations that one robot would finish in an hour of work.', '3600 / E[T]', 'phail'
     ),
     'success': Definition('Success rate', 'Share of valid episodes that reached the goal within the horizon.', 'k / n'),
-    'letters': Definition('Letters', 'Two policies that share a letter are not told apart at this level.', '', 'phail'),
+    'letters': Definition('Letters', 'Policies sharing a letter are not significantly different.', '', 'phail'),
 }
 
 

@@ -83,7 +83,7 @@ def test_intervals_against_a_reference_cover_the_truth_over_2000_trials(kind: st
     else:
         world = clustered_world(rng, n_episodes, n_huge=20_000)
     found = coverage(world, rng, n_trials=2000, n_resamples=1000)
-    print(f'{kind}, {n_episodes} episodes a cell, truth {world[0]}: {found}')
+    print(f'{kind}, {n_episodes} episodes per cell, truth {world[0]}: {found}')
     least = {'hrt': 0.92, 'auc': 0.92}
     if kind == 'clustered':
         # The AUC against a much faster reference hangs on a few fast episodes.

@@ -45,7 +45,7 @@ def cell(times: list[float], observed: list[bool]) -> Operations:
 
 
 def test_the_generator_is_shaped_like_the_published_cohort(found: dict[str, Cohort]) -> None:
-    """4 policies and a reference, 4 objects, 32-46 episodes a cell, about 4.4 placements, ghosts, timeouts."""
+    """4 policies and a reference, 4 objects, 32-46 episodes per cell, about 4.4 placements, ghosts, timeouts."""
     assert list(found) == ['human', 'act', 'groot', 'openpi', 'smolvla']
     for name in ('act', 'groot', 'openpi'):
         cohort = found[name]

@@ -115,7 +115,7 @@ def test_pairs_are_swapped_within_scenes_and_unmatched_episodes_are_counted() ->
     assert paired.n_episodes[0] == paired.n_episodes[1]
     assert paired.n_unmatched == abs(len(first) - len(second)) or paired.n_unmatched > 0
     assert paired.p_value < 0.05
-    with pytest.raises(InputError, match='scenes can not be matched'):
+    with pytest.raises(InputError, match='scenes cannot be matched'):
         macro_ks(
             {'x': cell([1, 2])}, {'x': cell([1, 2])}, n_resamples=9, rng=np.random.default_rng(0), method='paired_swap'
         )

@@ -54,7 +54,8 @@ class ActionComparison:
             return f'{a} and {b} differ (p = {self.p_value:.3g}); which is better is not resolved.'
         is_more = self.n_for_power is not None and self.n_for_power > self.n_episodes
         need = f' About {self.n_for_power} episodes would resolve them.' if is_more else ''
-        return f'{a} and {b} are not told apart on {self.n_episodes} episodes (p = {self.p_value:.3g}).{need}'
+        said = f'not significantly different on {self.n_episodes} episodes (p = {self.p_value:.3g})'
+        return f'{a} and {b} are {said}.{need}'
 
 
 def compare_actions(

@@ -222,7 +222,7 @@ def _paired_counts(calibration: tuple[int, int], altered: tuple[int, int], disco
     lost, odd = divmod(discordant + x - y, 2)
     if n != m or odd or not abs(x - y) <= discordant <= min(x + y, 2 * n - x - y):
         raise InputError(
-            f'{x}/{n} and {y}/{m} can not differ on {discordant} shared sequences; wanted equal n and a number of the '
+            f'{x}/{n} and {y}/{m} cannot differ on {discordant} shared sequences; wanted equal n and a number of the '
             f'parity of {abs(x - y)} between {abs(x - y)} and {min(x + y, n + m - x - y)}'
         )
     differences = np.repeat([1, -1, 0], [lost, discordant - lost, n - discordant])

@@ -90,7 +90,7 @@ def read_leaderboard(path: Path | str) -> Leaderboard:
     try:
         document = json.loads(source.read_text(encoding='utf-8'), parse_float=Decimal)
     except OSError as error:
-        raise InputError(f'{source}: can not be read ({error.strerror}); wanted a vla-eval leaderboard file') from error
+        raise InputError(f'{source}: cannot be read ({error.strerror}); wanted a vla-eval leaderboard file') from error
     except json.JSONDecodeError as error:
         raise InputError(f'{source} line {error.lineno}: not JSON ({error.msg})') from error
     rows = document.get('results') if isinstance(document, dict) else document

@@ -408,7 +408,7 @@ def _draw_occlusion(rng: np.random.Generator, stratum: str, instance: int, items
         items={'hidden_block': item, 'seen_block': item},
         spots={'hidden_block': hidden, 'seen_block': seen},
         goals={'hidden_block': _on_stage(mark, item)},
-        instruction=f'put the {color} block that the front camera can not see on the white square',
+        instruction=f'put the {color} block that the front camera cannot see on the white square',
         stratum=stratum,
         fixtures=(screen, _mark(mark)),
         region=Region((0.50, 0.14), (0.32, 0.22)),

@@ -131,12 +131,12 @@ def main() -> None:
         finally:
             _tell_missing()
     except TrialistError as error:
-        typer.secho(plain(f'{type(error).__name__}: {error}'), fg='red', err=True)
+        typer.secho(plain(f'Error: {error}'), fg='red', err=True)
         sys.exit(2)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
         if error.filename is None:
             raise
-        typer.secho(plain(f'{type(error).__name__}: {error.filename}: {error.strerror}'), fg='red', err=True)
+        typer.secho(plain(f'Error: {error.filename}: {error.strerror}'), fg='red', err=True)
         sys.exit(2)

@@ -25,7 +25,7 @@ def seal(
     from trialist.run.sealing import seal_trial
 
     sealed = seal_trial(read_plan(trial), output)
-    typer.echo(f'{output / "allocation.json"}: for the statistician alone; without it the trial can not be opened')
+    typer.echo(f'{output / "allocation.json"}: for the statistician alone; without it the trial cannot be opened')
     typer.echo(f'{output / "arms.json"}: for the machine that runs the trial; its options may tell who is who')
     typer.echo(f'{output / "operator.json"}: for the operator')
     typer.echo(f'trial {sealed.operator_plan.hash}, arms {", ".join(sorted(sealed.codes.values()))}')

@@ -74,6 +74,6 @@ def check_blinded_where(where: Where | None, *, board: bool) -> None:
     told = {'policy', 'is_reference', 'reason', 'provenance_id'} & set(where or {})
     if told and not board:
         raise InputError(
-            f'the trial is blinded and open: episodes can not be picked by {min(told)}; close it first, or look as the '
+            f'the trial is blinded and open: episodes cannot be picked by {min(told)}; close it first, or look as the '
             'board with: trialist --board NAME ...'
         )

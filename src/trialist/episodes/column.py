@@ -109,7 +109,7 @@ def _list_arrays(values: Sequence[NDArray[Any] | None]) -> list[Any]:
     dtype = np.result_type(*{v.dtype for v in present})
     code = {'f': 'f4' if dtype.itemsize <= 4 else 'f8', 'b': 'b1', 'u': 'u8', 'i': 'i8'}.get(dtype.kind)
     if code is None:
-        raise StoreError(f'a trajectory column of type {dtype} can not be stored; wanted numbers or booleans')
+        raise StoreError(f'a trajectory column of type {dtype} cannot be stored; wanted numbers or booleans')
     ends = np.cumsum([0 if v is None else len(v) for v in values])
     # Episode by episode, so that each transposition happens in cache.
     rows = np.empty((1 if present[0].ndim == 1 else present[0].shape[1], int(ends[-1])), dtype=code)

@@ -126,11 +126,11 @@ def check_edit(edit: Edit, episode: Episode, *, before: Sequence[Edit] = ()) -> 
         return
     known = sorted(set(Episode.__dataclass_fields__) - set(IDENTITY_FIELDS))
     if edit.field in IDENTITY_FIELDS:
-        raise InputError(f'{edit.field} is part of the identity and can not be edited; drop the episode instead')
+        raise InputError(f'{edit.field} is part of the identity and cannot be edited; drop the episode instead')
     if edit.field not in known:
         raise UnknownName('field of an episode', edit.field, known)
     if edit.value in (None, '') and edit.field in REQUIRED_FIELDS:
-        raise InputError(f'{edit.episode_id}: {edit.field} can not be taken away; wanted a value')
+        raise InputError(f'{edit.episode_id}: {edit.field} cannot be taken away; wanted a value')
     aside = [(e, error) for e, error in Edits.of([*before, edit]).set_aside(episode) if e is edit]
     if aside:
         raise InputError(f'{edit.episode_id}: setting {edit.field} to {edit.value!r}: {aside[0][1]}') from aside[0][1]
@@ -141,7 +141,7 @@ def _plain(value: object) -> object:
         return value.isoformat()
     if isinstance(value, Mapping):
         return dict(value)
-    raise InputError(f'{value!r} can not be written to the log of edits')
+    raise InputError(f'{value!r} cannot be written to the log of edits')
 
 
 def read_edits(path: Path) -> list[Edit]:

@@ -110,7 +110,7 @@ def new_entry(
     try:
         entry.line()
     except (ValueError, TypeError) as error:
-        raise InputError(f'{kind} can not be written to the commit log: {error}') from error
+        raise InputError(f'{kind} cannot be written to the commit log: {error}') from error
     return entry
 
 

@@ -220,7 +220,7 @@ class Folder:
             raise
         except OSError as error:
             told = error.strerror or error
-            raise StoreError(f'{self.root / name}: can not be read ({told}); check the disk and repeat') from error
+            raise StoreError(f'{self.root / name}: cannot be read ({told}); check the disk and repeat') from error
 
     def remove(self, name: str) -> None:
         """Remove a file; fine if it is gone."""
@@ -255,7 +255,7 @@ def naming_trouble(path: Path) -> Iterator[None]:
             todo = 'give a store that may be written to'
         else:
             todo = 'check the disk and repeat the command; what was acknowledged before is safe'
-        raise WriteError(f'{path}: can not be written ({error.strerror or error}); {todo}', error.errno) from error
+        raise WriteError(f'{path}: cannot be written ({error.strerror or error}); {todo}', error.errno) from error
 
 
 @contextlib.contextmanager

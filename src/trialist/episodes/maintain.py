@@ -302,7 +302,7 @@ def merge_stores(target: Path | str, source: Path | str) -> Merge:
     into, other = Store.open(target), Store.open(source)
     check_logged(into.path)
     if into.path.resolve() == other.path.resolve():
-        raise StoreError(f'{into.path}: a store can not be merged into itself')
+        raise StoreError(f'{into.path}: a store cannot be merged into itself')
     shared, theirs = _shared_episodes(into, other)
     ledger = other.ledger()
     lines = _log_lines(other, ledger)

@@ -72,7 +72,7 @@ def _settled_ledger(root: Path) -> Ledger:
     """The ledger, read again where the disk stumbled: what can be read at the third try is not damaged."""
     for _ in range(TRIES - 1):
         ledger = read_ledger(root, fresh=True)
-        if not any('can not be read' in finding.detail for finding in ledger.damage):
+        if not any('cannot be read' in finding.detail for finding in ledger.damage):
             return ledger
     return read_ledger(root, fresh=True)
 

@@ -109,7 +109,7 @@ def _table(columns: Mapping[str, list[Any]], schema: pa.Schema) -> pa.Table:
         try:
             arrays.append(pa.array(columns[field.name], type=field.type))
         except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
-            raise RecordError(f'{field.name} can not be stored as {field.type}: {error}') from error
+            raise RecordError(f'{field.name} cannot be stored as {field.type}: {error}') from error
     return pa.table(arrays, schema=schema)
 
 

@@ -554,7 +554,7 @@ def read_store(path: Path | str, *, skip_damaged: bool | None = None) -> Store:
     is_first = store.path not in {s.path for s in _reading.opened if s.board == store.board}
     wants_log = bool(store.board) and is_first and store.is_blinded
     if wants_log and not store.log_look(_reading.verb, by=store.board, role='board', seen='an open trial, by arm'):
-        raise StoreError(f'{store.path}: a look of the board is logged, and this store can not be written to')
+        raise StoreError(f'{store.path}: a look of the board is logged, and this store cannot be written to')
     _reading.opened.append(store)
     del _reading.opened[:-MOST_OPENED]
     return store

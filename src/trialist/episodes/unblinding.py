@@ -100,7 +100,7 @@ def check_unblinding(unblinding: Unblinding) -> str:
         is_blinded = bool(plan['blinding']['enabled'])
         codes = arm_codes(sorted(plan['policies']), key) if is_blinded else {name: name for name in plan['policies']}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return f'its plan or key can not be read ({error})'
+        return f'its plan or key cannot be read ({error})'
     if {code: name for name, code in codes.items()} != dict(unblinding.policies):
         return 'its codes do not follow from the plan and the key'
     if codes.get(plan.get('reference', ''), '') != unblinding.reference:

@@ -85,7 +85,7 @@ def _ledger_of(store: Store, findings: list[Finding]) -> Ledger:
     elif store.trial.is_logged:
         findings.append(Finding(FindingKind.MISSING, root / LOG, 'the commit log is gone: anything may be missing'))
     else:
-        detail = 'a store of an older version, without a commit log: what is missing can not be known'
+        detail = 'a store of an older version, without a commit log: what is missing cannot be known'
         findings.append(Finding(FindingKind.UNLOGGED, root, f'{detail}; give it one with: trialist store adopt'))
     return ledger
 

@@ -9,7 +9,7 @@ MOST_FILES = 100_000
 
 
 def head_of(path: Path) -> bytes:
-    """The first bytes of a file; none where it can not be read."""
+    """The first bytes of a file; none where it cannot be read."""
     try:
         with path.open('rb') as stream:
             return stream.read(HEAD_BYTES)
@@ -18,7 +18,7 @@ def head_of(path: Path) -> bytes:
 
 
 def listed(folder: Path) -> list[Path]:
-    """What lies in a folder, by name, without hidden entries; nothing where it can not be read."""
+    """What lies in a folder, by name, without hidden entries; nothing where it cannot be read."""
     try:
         return sorted(p for p in folder.iterdir() if not p.name.startswith('.'))[:MOST_FILES]
     except OSError:

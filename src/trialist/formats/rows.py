@@ -46,7 +46,7 @@ def open_rows(path: Path, options: ImportOptions | None = None, *, known: Callab
     if suffix not in SUFFIXES:
         raise InputError(f'{path}: wanted a table ending in {", ".join(SUFFIXES)}, found {path.suffix!r}')
     if not stat.S_ISREG(path.stat().st_mode):
-        raise InputError(f'{path}: can not be read (not a regular file); wanted a file with a table')
+        raise InputError(f'{path}: cannot be read (not a regular file); wanted a file with a table')
     usual = known or (lambda name: False)
     if suffix == '.parquet':
         return _open_parquet(path)

@@ -166,7 +166,7 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
 
 def _parse_default(name: str, value: str) -> Any:
     if check_field(name) in TIME_LISTS:
-        raise InputError(f'{name} can not be the same for every row; wanted a column, --map {name}=COLUMN')
+        raise InputError(f'{name} cannot be the same for every row; wanted a column, --map {name}=COLUMN')
     return converter(name, ColumnMap({name: ''}), False)(value)
 
 

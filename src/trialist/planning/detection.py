@@ -90,9 +90,9 @@ def detection_rate(
     method: NullMethod | str = NullMethod.PERMUTATION, rule: PValueRule | str = PValueRule.PLUS_ONE,
     missing: str = 'refuse', threads: int | None = None, on_row: Callable[[int, int], None] | None = None,
 ) -> DetectionStudy:  # fmt: skip
-    """How often each test rejects, for every pair and every N of episodes a cell.
+    """How often each test rejects, for every pair and every N of episodes per cell.
 
-    `policies` maps policy -> stratum -> Operations (a pilot: each trial draws N of its episodes a cell with
+    `policies` maps policy -> stratum -> Operations (a pilot: each trial draws N of its episodes per cell with
     replacement) or AssumedCell (no pilot: episodes are drawn from the assumed curves). Metrics are 'ks', 'rmst_s' and
     'chance_<t>s' for any t; RMST is up to tau_s and KS looks no further. Each trial tests all metrics on the same
     resamples, macro-averaged over strata. The same seed gives the same study, whatever the number of threads.

@@ -1,4 +1,4 @@
-"""Power of the macro-KS test, and the episodes a cell that a resolved comparison needs (PhAIL, Appendix H)."""
+"""Power of the macro-KS test, and the episodes per cell that a resolved comparison needs (PhAIL, Appendix H)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _count(n: float) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BridgePower:
-    """Power against episodes a cell, by the bridge model."""
+    """Power against episodes per cell, by the bridge model."""
 
     per_cell: IntArray  # (k,)
     power: FloatArray  # (k,)

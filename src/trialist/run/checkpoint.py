@@ -28,7 +28,7 @@ class CheckpointGuard:
                     continue
                 found = checkpoint_digest(Path(name))
             except OSError as error:
-                raise InputError(f'{what} can not be read ({error.strerror}); put it where the plan says') from error
+                raise InputError(f'{what} cannot be read ({error.strerror}); put it where the plan says') from error
             if found != digest:
                 raise InputError(
                     f'{what} has SHA-256 {found[:12]}..., the plan declares {digest[:12]}...; nothing is run with it. '

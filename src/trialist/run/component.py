@@ -92,7 +92,7 @@ def _annotated_result(maker: object) -> object:
 
 
 def check_host_fits(plan: TrialPlan, host: Host) -> None:
-    """Raise InputError if the host can not do what the plan asks of it."""
+    """Raise InputError if the host cannot do what the plan asks of it."""
     spec = host.spec
     waits = plan.loop.clock is Clock.WALL or plan.loop.latency.mode is not LatencyMode.NONE
     for entry in plan.conditions:
@@ -101,7 +101,7 @@ def check_host_fits(plan: TrialPlan, host: Host) -> None:
             waits = waits or applied.is_late
     if waits and spec.action.target is not Target.DELTA and not isinstance(host, HoldingHost):
         raise InputError(
-            f'host {spec.name} takes absolute targets and has no hold(), so it can not be held while a policy thinks; '
+            f'host {spec.name} takes absolute targets and has no hold(), so it cannot be held while a policy thinks; '
             'give it hold(), or run with latency mode none in virtual time'
         )
     start: Action | None = None

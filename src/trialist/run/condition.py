@@ -93,7 +93,7 @@ class AppliedCondition:
         application = share_out(condition, spec.conditions, has_frames=bool(spec.images), charges_latency=True)
         needs_host = bool(application.by_host) or (name != NOMINAL and not is_ours)
         if needs_host and not isinstance(host, PreparedHost):
-            raise InputError(f'host {spec.name} has no prepare(), so it can not bring about condition {name}')
+            raise InputError(f'host {spec.name} has no prepare(), so it cannot bring about condition {name}')
         return cls(name, given, condition, application)
 
     @property

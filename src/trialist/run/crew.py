@@ -136,7 +136,7 @@ class Crew:
         return [w for w in self.workers if w.is_ready and w.task is None]
 
     def listen(self) -> list[tuple[Worker, Finished]]:
-        """What workers have to say now, after a short wait; one that can not start ends the run."""
+        """What workers have to say now, after a short wait; one that cannot start ends the run."""
         by_connection = {w.connection: w for w in self.workers if not w.is_gone}
         said: list[tuple[Worker, Finished]] = []
         for connection in wait(list(by_connection), timeout=POLL_S):

@@ -144,7 +144,7 @@ def _differences(stored: str, ours: str) -> str:
     try:
         theirs, mine = json.loads(stored), json.loads(ours)
     except json.JSONDecodeError:
-        return 'which this version can not read'
+        return 'which this version cannot read'
     changed = sorted(k for k in {*theirs, *mine} if theirs.get(k) != mine.get(k) and k != 'policies')
     if changed:
         return f'changed: {", ".join(changed)}'

@@ -106,7 +106,7 @@ def message_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:
-        return '(its message can not be read)'
+        return '(its message cannot be read)'
 
 
 def storable_text(text: str) -> str:

@@ -289,7 +289,7 @@ class ControlLoop:
                     raise ValueError(f'inference_s is {inference_s}, wanted a finite number >= 0')
         except Exception as error:
             stop = crash(FaultKind.POLICY_ANSWER, error, step=self.n_steps)
-            summary = f'the answer at step {self.n_steps} can not be read as actions and a time'
+            summary = f'the answer at step {self.n_steps} cannot be read as actions and a time'
             raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary, stop.fault.text)) from error
         return actions, inference_s
 
@@ -458,7 +458,7 @@ def idle_action(host: Host, last_sent: Action | None) -> Action:
     convention = host.spec.action
     if convention.target is not Target.DELTA:
         raise InputError(
-            f'host {host.spec.name} takes absolute targets and has no hold(), so it can not be held while a policy '
+            f'host {host.spec.name} takes absolute targets and has no hold(), so it cannot be held while a policy '
             'thinks; give it hold(), or run with latency mode none in virtual time'
         )
     action = np.zeros(convention.width)
@@ -468,7 +468,7 @@ def idle_action(host: Host, last_sent: Action | None) -> Action:
 
 
 def _read_only(observation: Observation) -> Observation:
-    """The observation with its arrays protected, so that a policy can not write into the host's memory."""
+    """The observation with its arrays protected, so that a policy cannot write into the host's memory."""
     return Observation(
         observation.t_s,
         _locked(observation.state),

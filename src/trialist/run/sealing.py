@@ -127,4 +127,4 @@ def _read(path: Path | str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise InputError(f'{path}: can not be read ({error.strerror})') from error
+        raise InputError(f'{path}: cannot be read ({error.strerror})') from error

@@ -30,7 +30,7 @@ class Errand:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The worker can not start or go on: the message, without policies' names."""
+    """The worker cannot start or go on: the message, without policies' names."""
 
     message: str
     is_disk: bool = False  # the store could not be written to: nothing is wrong with the plan

@@ -12,7 +12,7 @@ from trialist.show.table import Cell, Column, Table, table
 PAPER_DIFFERENCES = (
     'Not the data of the paper: these entries come from a public leaderboard file, curated by a language model, '
     'without episode counts or intervals; a baseline is a row that the file has for the same paper. The paper took its '
-    'baselines from the papers themselves, and pools three LIBERO suites that it does not name. Its shares can not be '
+    'baselines from the papers themselves, and pools three LIBERO suites that it does not name. Its shares cannot be '
     'reproduced from this file.'
 )
 

@@ -10,7 +10,7 @@ from trialist.show.table import Cell, Table, table
 
 CONTROL_NOTES = {
     Control.MISSING: (
-        'Control missing: without a same-machine repeat, a divergence can not be laid to the change of hardware.'
+        'Control missing: without a same-machine repeat, a divergence cannot be laid to the change of hardware.'
     ),
     Control.IDENTICAL: 'Control: the same-machine repeat is bitwise identical in all that was recorded.',
 }

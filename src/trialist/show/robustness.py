@@ -23,7 +23,7 @@ UNSEEN = (
 
 
 def split_table(rows: Sequence[ConditionRow], *, by: str = 'condition', title: str = '') -> Table:
-    """The layout of Tables 1 to 3: a line a policy (`by='policy'`) or a condition, three columns a split, the total."""
+    """The layout of Tables 1 to 3: one line per policy (`by='policy'`) or condition, three columns per split."""
     splits = list(dict.fromkeys(s.split for row in rows for s in row.summary.splits))
     columns: list[str | Column] = ['policy', 'condition'] if by == 'both' else [by]
     for name in splits:

@@ -74,7 +74,7 @@ def spatial(request: ShowRequest) -> list[Table]:
 
 @apart
 def splits_by_policy(request: ShowRequest) -> list[Table]:
-    """SR, IoU and translation error of every split, a line a policy: under the nominal condition if it was run."""
+    """SR, IoU and translation error of every split, one line per policy: under the nominal condition if it was run."""
     rows = requested_rows(request)
     nominal = [r for r in rows if r.condition == requested_part(request).baseline]
     shown = nominal or rows
@@ -87,7 +87,7 @@ def splits_by_policy(request: ShowRequest) -> list[Table]:
 
 @apart
 def splits_by_condition(request: ShowRequest) -> list[Table]:
-    """SR, IoU and translation error of every split, a line a condition, one table a policy."""
+    """SR, IoU and translation error of every split, one line per condition, one table per policy."""
     rows = requested_rows(request)
     return [
         split_table([r for r in rows if r.policy == name], by='condition', title=f'Placement, policy {name}')

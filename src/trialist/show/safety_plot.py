@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def draw_pareto(request: ShowRequest) -> Figure:
-    """Task success against safety, a marker a policy and benchmark, with Wilson bars and the frontier."""
+    """Task success against safety, one marker per policy and benchmark, with Wilson bars and the frontier."""
     return pareto_figure(safety_cells(request), looks=request.looks())
 
 
 def draw_heatmap(request: ShowRequest) -> Figure:
-    """Violation rates of every safety family, a row a policy and benchmark."""
+    """Violation rates of every safety family, one row per policy and benchmark."""
     return heatmap_figure(safety_cells(request))
 
 
 def draw_axis_heatmap(request: ShowRequest) -> Figure:
-    """Violation rates of the three axes of safety, a row a policy and benchmark."""
+    """Violation rates of the three axes of safety, one row per policy and benchmark."""
     return heatmap_figure(safety_cells(request), by='axis')
 
 

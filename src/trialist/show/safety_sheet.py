@@ -32,7 +32,7 @@ def quadruple(request: ShowRequest) -> list[Table]:
 
 
 def suites(request: ShowRequest) -> list[Table]:
-    """SR, Safety and SBU of every suite side by side, a line a policy, with the means and VSI."""
+    """SR, Safety and SBU of every suite side by side, one line per policy, with the means and VSI."""
     summary = requested_summary(request)
     main = [c for c in summary.cells if not c.is_auxiliary]
     names = sorted({c.benchmark for c in main})

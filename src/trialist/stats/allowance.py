@@ -33,7 +33,7 @@ ENDLESS = 1e12  # degrees of freedom from which t is normal
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MacroArm:
-    """One policy's means of a bounded quantity, one a stratum, and the units behind each.
+    """One policy's means of a bounded quantity, one per stratum, and the units behind each.
 
     `is_linked` says that units reach over several strata (sessions, operators): one unseen then moves them all.
     """

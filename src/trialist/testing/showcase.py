@@ -89,7 +89,7 @@ def make_showcase(folder: Path) -> Showcase:
 
 
 def trial_episodes() -> list[Episode]:
-    """A trial of four policies against a human reference, about twenty episodes a cell."""
+    """A trial of four policies against a human reference, about twenty episodes per cell."""
     profiles = [_smaller(p) for p in PAPER_LIKE]
     return paper_like_cohort(np.random.default_rng(11), profiles=profiles)
 

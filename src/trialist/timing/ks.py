@@ -141,7 +141,7 @@ def _starts(scenes: tuple[Hashable, ...] | None) -> tuple[Hashable, ...] | None:
 def _scene_places(scenes: tuple[Hashable, ...] | None, stratum: str) -> dict[object, int]:
     if scenes is None or None in scenes:
         raise InputError(
-            f'stratum {stratum}: some episodes have neither seed nor instance, so scenes can not be matched'
+            f'stratum {stratum}: some episodes have neither seed nor instance, so scenes cannot be matched'
         )
     places: dict[object, int] = {}
     for place, scene in enumerate(scenes):

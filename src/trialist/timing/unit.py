@@ -132,7 +132,7 @@ def _told_apart(part: UnitMeans) -> list[Hashable]:
 def arm_means(
     cells: Mapping[str, Operations], tau_s: float | Mapping[str, float], endpoint: Endpoint = Endpoint.RMST
 ) -> ArmMeans:
-    """Each stratum's endpoint; `tau_s` is one number, or one a stratum."""
+    """Each stratum's endpoint; `tau_s` is one number, or one per stratum."""
     if not cells:
         raise InputError('no stratum was given: there is no mean of nothing')
     units = {cell.unit for cell in cells.values()}

@@ -1,6 +1,6 @@
 """The Brownian-bridge model of the macro-KS statistic (PhAIL, Appendix H).
 
-In a stratum with N episodes a policy, sqrt(N) (Fa - Fb) is about a Gaussian process around sqrt(N) times the true
+In a stratum with N episodes per policy, sqrt(N) (Fa - Fb) is about a Gaussian process around sqrt(N) times the true
 difference (the drift). The process is taken as two Brownian bridges, each run on its own curve's clock and scaled by
 sqrt(D / m): m operations an episode, D the design effect. Its law does not depend on N, so that one set of simulated
 bridges serves every N: only the drift is scaled.
@@ -162,7 +162,7 @@ class Bridges:
         return _mean_of([sup_shifted(z, scale * drift) for z, drift in zip(self.noise, self.drifts, strict=True)])
 
     def power(self, n: float, *, shrink: float, alpha: float, critical: float | None = None) -> float:
-        """The chance that the test rejects at `alpha` with N episodes a cell."""
+        """The chance that the test rejects at `alpha` with N episodes per cell."""
         edge = self.critical(shrink, alpha=alpha, n=n) if critical is None else critical
         return float(np.mean(self.statistics(n, shrink=shrink) > edge))
 
