@@ -113,7 +113,7 @@ def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, s
     hashes = []
     for part in parts:
         with naming_damage(part.path):
-            hashes.append(_id_hashes(_column_table(part, ['episode_id'])['episode_id']))
+            hashes.append(id_hashes(_column_table(part, ['episode_id'])['episode_id']))
     every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
     repeated = np.unique(every[1:][every[1:] == every[:-1]])
     found: dict[str, list[tuple[int, Key, str]]] = {}
@@ -128,7 +128,7 @@ def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, s
     return {episode_id: rows for episode_id, rows in found.items() if len(rows) > 1}
 
 
-def _id_hashes(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
+def id_hashes(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
     """A 64-bit hash of each id: FNV-1a over its UTF-8 bytes, all ids of one length at once."""
     lengths = pc.binary_length(ids).to_numpy()
     hashes = np.full(len(ids), 0xCBF29CE484222325, np.uint64)
