@@ -114,7 +114,7 @@ def _check(declared: TrialPlan) -> None:
     check_host_fits(declared, host)
     for name, entry in declared.policies.items():
         policy = open_policy(entry)
-        check_policy_fits(host, policy, execute=entry.execute, shown=name)
+        check_policy_fits(declared, host, policy, name=name, shown=name)
         if isinstance(policy, ClosablePolicy):
             policy.close()
     if isinstance(host, ClosableHost):
