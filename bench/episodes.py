@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -125,6 +126,53 @@ def trajectory_results(folder: Path) -> list[Result]:
     ]
 
 
+def check_results(folder: Path) -> list[Result]:
+    """The price of checking what is read against the digests of the commit log; reads are warm."""
+    from trialist.episodes import part as part_module
+
+    store = Store.open(folder / 'paths')
+
+    def read(signals: list[str] | None) -> int:
+        return sum(t.n_steps for _, t in store.trajectories(signals=signals))
+
+    def unchecked(signals: list[str] | None) -> int:
+        with (
+            mock.patch.object(part_module, 'check_digest', return_value=None),
+            mock.patch.object(part_module, '_check_spans', return_value=None),
+            mock.patch.object(part_module, 'file_hash', return_value=''),
+        ):
+            return read(signals)
+
+    results = []
+    for name, signals in (('all columns', None), ('one signal of six', ['ee_pose'])):
+        read(signals)
+        ours, peer = seconds(lambda s=signals: read(s), repeats=5), seconds(lambda s=signals: unchecked(s), repeats=5)
+        results.append(
+            against(f'episodes/checked read, {name}', ours_s=ours, peer='the same read unchecked', peer_s=peer,
+                    target=0.7, work=f'{PATHS:,} trajectories of {STEPS} steps, {COLUMNS} columns')
+        )  # fmt: skip
+    return results
+
+
+def index_results(folder: Path) -> list[Result]:
+    """One trajectory out of 100,000 against reading one part of 512."""
+    store = Store.create(folder / 'many')
+    short = Trajectory(time_s=np.arange(100.0), ee_pose=np.random.default_rng(0).normal(size=(100, 7)))
+    for first in range(0, EPISODES, 10_000):
+        batch = [e.replace(events=()) for e in make_episodes(10_000, first=9_000_000 + first)]
+        store.append(batch, trajectories={e.key: short for e in batch})
+    wanted = batch[7_777]
+    name = store.parts()[0].trajectories[0]
+    logged = store.ledger().file(f'trajectories/{name}')
+    one = seconds(lambda: store.trajectory(wanted), repeats=5)
+    part = seconds(lambda: sum(1 for _ in store._trajectories_in(name, logged, None)), repeats=5)
+    work = f'{EPISODES:,} trajectories in {len(store.parts())} episodes parts; target: at most 3 times one part'
+    return [
+        against('episodes/one trajectory of many', ours_s=one, peer='reading one part of 512', peer_s=part,
+                target=1 / 3, work=work)
+    ]  # fmt: skip
+
+
 PEAK_MEMORY = """
 import resource, sys
 from trialist.episodes import read_store
@@ -155,4 +203,5 @@ def memory_results(folder: Path) -> list[Result]:
 def run() -> list[Result]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        return [*table_results(folder), *trajectory_results(folder), *memory_results(folder)]
+        return [*table_results(folder), *trajectory_results(folder), *check_results(folder), *index_results(folder),
+                *memory_results(folder)]  # fmt: skip

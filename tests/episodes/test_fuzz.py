@@ -66,7 +66,7 @@ def mutated(content: bytes, mutations: list[tuple[float, str, bytes]]) -> bytes:
     return content
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(share=st.floats(0, 0.9999), mutations=MUTATIONS)
 def test_any_file_with_any_mutation_is_refused_or_harmless_and_can_be_repaired(
     base: Path, tmp_path_factory: pytest.TempPathFactory, share: float, mutations: list[tuple[float, str, bytes]]

@@ -174,14 +174,14 @@ def run_history(folder: Path, *, seed: int, steps: int) -> None:
         raise AssertionError(f'seed {seed}: {", ".join(told)}') from error
 
 
-@pytest.mark.parametrize('seed', range(4))
+@pytest.mark.parametrize('seed', range(2))
 def test_a_random_history_agrees_with_the_model(tmp_path: Path, seed: int) -> None:
     with replaced_disk(QuickDisk()):
         run_history(tmp_path, seed=seed, steps=40)
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize('seed', range(100, 120))
+@pytest.mark.parametrize('seed', range(100, 114))
 def test_a_long_random_history_agrees_with_the_model(tmp_path: Path, seed: int) -> None:
     with replaced_disk(QuickDisk()):
         run_history(tmp_path, seed=seed, steps=150)

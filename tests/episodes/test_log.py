@@ -374,3 +374,27 @@ def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:
     with held_lock(store.path, '.run.lock', busy='busy'):
         os.write(done[1], b'x')
     os.waitpid(child, 0)
+
+
+def test_a_compaction_beside_a_writer_takes_nothing_from_it(tmp_path: Path) -> None:
+    """A sweep used to remove what a live writer had not yet committed."""
+    from trialist.episodes.commit import commit
+    from trialist.episodes.entry import EntryKind
+    from trialist.episodes.schema import episodes_to_arrow, events_to_arrow
+    from trialist.episodes.store import write_episodes
+
+    store = Store.create(tmp_path / 's')
+    for seed in range(3):
+        store.append([episode(seed)])
+    with commit(store.path) as under_way:
+        batch = [episode(7)]
+        under_way.announce(['media/a.mp4'])
+        under_way.add_file('media/a.mp4', b'film')
+        part = write_episodes(store.path, under_way, episodes_to_arrow(batch), events_to_arrow(batch))
+        compact_store(store.path, stale_after_s=0)
+        assert part.path.exists()
+        under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]})
+    assert {e.seed for e in store.episodes()} == {0, 1, 2, 7}
+    assert [f for f in verify_store(store.path).findings if f.is_damage] == []
+    compact_store(store.path, stale_after_s=0)
+    assert verify_store(store.path).findings == ()

@@ -15,12 +15,11 @@ from tests.run.plans import FAST, SLOW, make_plan
 from trialist.episodes import Event, EventKind, Outcome, Store
 from trialist.episodes.folder import replaced_disk
 from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, WriteError
+from trialist.errors import InputError, StoreError, WriteError
 from trialist.run import close_trial, run_trial
 from trialist.run.begun import mark_begun
 from trialist.run.checkpoint import checkpoint_digest
 from trialist.run.closing import arm_counts
-from trialist.run.convention import PolicySpec
 from trialist.run.fault import FaultKind
 from trialist.run.loop import Order, on_one_clock, run_episode
 from trialist.run.plan import Clock, LatencyMode, LatencyOptions, LoopOptions, read_plan
@@ -292,5 +291,20 @@ def test_an_attempt_that_was_begun_and_never_finished_is_on_record_by_arm(tmp_pa
     assert verify_store(store.path).is_clean
 
 
-def test_policy_specs_are_there() -> None:
-    assert isinstance(SeekPolicy().spec, PolicySpec)
+def test_a_trial_can_not_be_closed_while_it_runs_and_is_closed_or_not_whatever_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan()
+    monkeypatch.setattr('trialist.run.engine.LOCK_WAIT_S', 0.05)
+    tried: list[str] = []
+
+    def close_meanwhile(progress: object) -> None:
+        with pytest.raises(StoreError, match='another run of this trial is under way'):
+            close_trial(plan, tmp_path / 's', by='kim', early=True, why='impatient')
+        tried.append('x')
+
+    run_trial(plan, tmp_path / 's', workers=0, report=close_meanwhile)
+    assert len(tried) == 8
+    assert not Store.open(tmp_path / 's').unblindings().by_trial
+    close_trial(plan, tmp_path / 's', by='kim')
+    assert verify_store(tmp_path / 's').findings == ()

@@ -198,7 +198,7 @@ def chance_of(features: dict[tuple[str, int], dict[str, float]], labels: dict[tu
     """The most that the best guess reaches when labels are shuffled: with many features, luck alone goes far."""
     rng = np.random.default_rng(0)
     keys, values = list(labels), np.array(list(labels.values()))
-    guesses = [best_guess(features, dict(zip(keys, rng.permutation(values).tolist(), strict=True))) for _ in range(100)]
+    guesses = [best_guess(features, dict(zip(keys, rng.permutation(values).tolist(), strict=True))) for _ in range(50)]
     return max(guesses)
 
 

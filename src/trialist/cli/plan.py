@@ -156,7 +156,7 @@ def _check(declared: TrialPlan) -> None:
     for name, entry in declared.policies.items():
         policy = open_policy(entry)
         with shown_waiting(show_waiting):
-            check_policy_fits(host, policy, execute=entry.execute, shown=name)
+            check_policy_fits(declared, host, policy, name=name, shown=name)
         if isinstance(policy, ClosablePolicy):
             policy.close()
     if isinstance(host, ClosableHost):

@@ -154,7 +154,7 @@ def _opened(trial: Path, name: str) -> tuple[TrialPlan, Host, Policy]:
     try:
         with shown_waiting(show_waiting):
             policy = open_policy(plan.policies[name])
-            check_policy_fits(host, policy, execute=plan.policies[name].execute, shown=name)
+            check_policy_fits(plan, host, policy, name=name, shown=name)
     except BaseException:
         _let_go(policy, host)
         raise

@@ -68,7 +68,8 @@ def run(
     if done.stop is not None:
         typer.echo(f'stopped by the rule: {done.stop.reason}')
     if done.is_complete and fixture is None and session is None:
-        typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME')
+        key = ' --allocation allocation.json' if blinding.is_sealed else ''
+        typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME{key}')
 
 
 def _tell_head(head: str) -> None:

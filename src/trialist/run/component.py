@@ -121,11 +121,17 @@ def check_condition_fits(entry: ConditionEntry, host: Host) -> AppliedCondition:
     return AppliedCondition.of(setup, host)
 
 
-def check_policy_fits(host: Host, policy: Policy, *, execute: int | None, shown: str) -> None:
-    """Raise InputError, naming both sides, if a policy and the host do not fit; `shown` is the name to say."""
+def check_policy_fits(
+    plan: TrialPlan, host: Host, policy: Policy, *, name: str, shown: str, entry: PolicyEntry | None = None
+) -> None:
+    """Raise InputError, naming both sides, if a policy and the host do not fit; `shown` is the name to say.
+
+    `entry` is what is behind a code of an operator's plan.
+    """
     if isinstance(policy, FittedPolicy):
         policy.fit(host.spec)
     check_conventions(host.spec, policy.spec, policy_name=shown)
+    execute = (entry or plan.policies[name]).execute
     if execute is not None and execute > policy.spec.chunk_length:
         raise InputError(
             f'policy {shown}: execute is {execute}, more than the {policy.spec.chunk_length} actions of its chunks'

@@ -262,9 +262,9 @@ class Station:
 
     def _open_policy(self, name: str) -> Policy:
         if name not in self._policies:
-            entry, code = self._context.entry(name), self._context.blinding.codes[name]
+            plan, entry, code = self._context.plan, self._context.entry(name), self._context.blinding.codes[name]
             policy = open_policy(entry)
-            check_policy_fits(self._open_host(), policy, execute=entry.execute, shown=code)
+            check_policy_fits(plan, self._open_host(), policy, name=name, shown=code, entry=entry)
             self._policies[name] = policy
         return self._policies[name]
 
