@@ -19,9 +19,9 @@ FAST, SLOW = 'hasty', 'careful'
 
 def demo(
     to: Annotated[Path, typer.Option('--to', help='Where to put plan, store and figures; made new.')] = Path('demo'),
-    episodes: Annotated[int, typer.Option(help='Episodes of each policy with each of the four object types.')] = 5,
+    episodes: Annotated[int, typer.Option(help='Episodes of each policy with each of the four object types.')] = 6,
     workers: Annotated[int, typer.Option(help='Processes.')] = 2,
-    seed: Annotated[int, typer.Option(help='Another seed draws other scenes and another order.')] = 1,
+    seed: Annotated[int, typer.Option(help='Another seed draws other scenes and another order.')] = 2026,
 ) -> None:
     """Run a blinded trial of four scripted policies and a scripted reference, close it, score it, and say what holds.
 
@@ -58,8 +58,8 @@ def prepare(to: Path, *, episodes: int, seed: int) -> Path:
     to.mkdir(parents=True)
     (to / MARK).touch()
     text = (resources.files('trialist.cell') / 'demo.toml').read_text(encoding='utf-8')
-    text = text.replace('episodes_per_cell = 5', f'episodes_per_cell = {episodes}')
-    text = text.replace('\nseed = 1\n', f'\nseed = {seed}\n')
+    text = text.replace('episodes_per_cell = 6', f'episodes_per_cell = {episodes}')
+    text = text.replace('\nseed = 2026\n', f'\nseed = {seed}\n')
     trial = to / 'trial.toml'
     trial.write_text(text, encoding='utf-8')
     return trial
