@@ -204,7 +204,7 @@ def test_drops_of_a_store_are_plotted_by_name(tmp_path: Path) -> None:
     assert 'b, dark' in text
     assert 'b, moved' in text
     assert 'a, dark' not in text
-    fails(f'plot drop-forest {store.path} --where condition=dark -o {target}', NotEstimable, 'a drop needs both')
+    fails(f'plot drop-forest {store.path} --where condition=dark -o {target}', NotEstimable, 'under one condition')
 
 
 def test_suites_that_share_task_names_are_told_apart() -> None:

@@ -149,6 +149,8 @@ use = "scripted"
 options = {{ temper = "reference" }}
 [faults]
 attempts = 1
+[blinding]
+enabled = false
 """)
     trialist('run', tmp_path / 'trial.toml', '--store', tmp_path / 'store')
     (episode,) = read_store(tmp_path / 'store').episodes()

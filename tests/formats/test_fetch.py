@@ -98,7 +98,7 @@ def test_an_unknown_dataset_is_said_in_one_line(tmp_path: Path, source: Path) ->
 
 def test_without_a_network_it_says_so_in_one_line(tmp_path: Path) -> None:
     told = trialist('actions', 'fetch', 'jaco_play', '--to', tmp_path, '--host', 'http://127.0.0.1:9', code=2)
-    assert 'SetupError: no connection to 127.0.0.1:9' in told
+    assert 'Error: no connection to 127.0.0.1:9' in told
     assert 'fetching needs a network' in told
 
 

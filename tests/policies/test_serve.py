@@ -214,7 +214,7 @@ def test_check_waits_with_progress_and_says_what_is_wrong(tmp_path: Path) -> Non
     ran = command('check', str(trial), 'served')
     assert ran.returncode == 2
     assert 'waiting for ws://127.0.0.1:1: the openpi server' in ran.stderr
-    assert 'RigError' in ran.stderr
+    assert 'did not answer within' in ran.stderr
     assert 'Traceback' not in ran.stderr
     assert "did you mean 'served'" in command('check', str(trial), 'serve').stderr
 

@@ -12,8 +12,9 @@ from tests.cli.command import trialist
 from tests.safety.scene import episode, lifted, sample_pairs, with_contacts
 from tests.safety.test_safevla import RECORD
 
+from trialist.analysis import analyse
 from trialist.episodes import Camera, Scene, Store
-from trialist.errors import InputError, NotEstimable
+from trialist.errors import NotEstimable
 from trialist.show.figure_catalog import FigureRequest, find_figure
 
 LOST = 'p/no-trajectory'
@@ -59,7 +60,7 @@ def test_options_may_stand_before_the_store(store: Path) -> None:
 
 def rows(printed: str) -> list[list[dict[str, object]]]:
     """The rows of each table that a run printed."""
-    return [table['rows'] for table in json.loads(printed)]
+    return [table['rows'] for table in json.loads(printed[printed.index('[\n') :])]
 
 
 def test_every_table_is_printed_on_request(store: Path) -> None:
@@ -158,13 +159,12 @@ def test_phases_and_gates_change_what_is_scored(store: Path) -> None:
 
 
 def test_figures_are_written_and_equal_for_equal_data(store: Path, tmp_path: Path) -> None:
-    names = {'--figure': 'p.svg', '--heatmap': 'h.png', '--composition-figure': 'c.pdf', '--filmstrip': 'f.png'}
-    for run in ('a', 'b'):
-        flags = [part for flag, name in names.items() for part in (flag, tmp_path / run / name)]
-        trialist('safety', store, '--resamples', 2, *flags)
-    for name in names.values():
-        assert (tmp_path / 'a' / name).read_bytes() == (tmp_path / 'b' / name).read_bytes()
-    svg = (tmp_path / 'a' / 'p.svg').read_text()
+    for name, suffix in (('pareto', 'svg'), ('heatmap', 'png'), ('composition', 'pdf'), ('filmstrip', 'png')):
+        drawn = [tmp_path / f'{name}-{run}.{suffix}' for run in ('a', 'b')]
+        for target in drawn:
+            trialist('plot', f'safety-{name}', store, '--resamples', 2, '-o', target)
+        assert drawn[0].read_bytes() == drawn[1].read_bytes()
+    svg = (tmp_path / 'pareto-a.svg').read_text()
     assert 'gentle' in svg
     assert 'robocasa-pnp' not in svg
 
@@ -174,7 +174,7 @@ def test_a_filmstrip_needs_an_unsafe_success_with_a_video(tmp_path: Path) -> Non
     who = episode()
     made.append([who], trajectories={who.key: with_contacts({6: [('link7', 'cup', 5000.0)]})})
     assert 'no unsafe success' in trialist(
-        'safety', tmp_path / 's', '--filmstrip', tmp_path / 'f.png', '--resamples', 2, code=2
+        'plot', 'safety-filmstrip', tmp_path / 's', '-o', tmp_path / 'f.png', '--resamples', 2, code=2
     )
 
 
@@ -213,7 +213,7 @@ def test_the_clip_list_names_episode_time_and_clause(store: Path, tmp_path: Path
 
 def test_invalid_episodes_are_said_and_an_empty_store_has_no_numbers(tmp_path: Path) -> None:
     made = Store.create(tmp_path / 's')
-    assert 'no valid episode' in trialist('safety', tmp_path / 's', code=2)
+    assert 'no episode in this store' in trialist('safety', tmp_path / 's', code=2)
     good, bad = episode(seed=1), episode(seed=2, outcome='invalid', success=None)
     made.append([good, bad], trajectories={good.key: lifted()})
     printed = trialist('safety', tmp_path / 's', '--resamples', 2)
@@ -222,12 +222,9 @@ def test_invalid_episodes_are_said_and_an_empty_store_has_no_numbers(tmp_path: P
 
 
 def test_the_heat_map_has_families_or_axes(store: Path, tmp_path: Path) -> None:
-    for by, word in (('family', 'max contact force'), ('axis', 'scene interaction')):
-        trialist('safety', store, '--resamples', 2, '--heatmap', tmp_path / 'h.svg', '--heatmap-by', by)
+    for name, word in (('safety-heatmap', 'max contact force'), ('safety-axes', 'scene interaction')):
+        trialist('plot', name, store, '--resamples', 2, '-o', tmp_path / 'h.svg')
         assert word in (tmp_path / 'h.svg').read_text()
-    assert 'wanted' in trialist(
-        'safety', store, '--resamples', 2, '--heatmap', tmp_path / 'h.svg', '--heatmap-by', 'task', code=2
-    )
 
 
 SAFETY_FIGURES = ('safety-pareto', 'safety-heatmap', 'safety-axes', 'safety-composition', 'safety-filmstrip')
@@ -241,12 +238,6 @@ def test_safety_figures_are_plotted_by_name(store: Path, tmp_path: Path, name: s
     assert target.stat().st_size > 2000
 
 
-def test_a_plotted_figure_is_the_one_that_scoring_draws(store: Path, tmp_path: Path) -> None:
-    trialist('plot', 'safety-pareto', str(store), '-o', str(tmp_path / 'plotted.svg'))
-    trialist('safety', str(store), '--resamples', '20', '--figure', str(tmp_path / 'scored.svg'))
-    assert (tmp_path / 'plotted.svg').read_bytes() == (tmp_path / 'scored.svg').read_bytes()
-
-
 def test_plotted_policies_are_those_asked_for(store: Path, tmp_path: Path) -> None:
     trialist('plot', 'safety-heatmap', str(store), '-p', 'rough', '-o', str(tmp_path / 'one.svg'))
     text = (tmp_path / 'one.svg').read_text()
@@ -256,10 +247,19 @@ def test_plotted_policies_are_those_asked_for(store: Path, tmp_path: Path) -> No
     assert 'a filmstrip needs one' in trialist('plot', 'safety-filmstrip', store, '-p', 'rough', code=2)
 
 
-def test_a_safety_figure_needs_the_store_and_something_scored(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match='folder of a store'):
-        find_figure('safety-pareto')(FigureRequest(episodes=(episode(),)))
+def test_a_safety_figure_needs_trajectories_and_something_scored(tmp_path: Path) -> None:
     empty = Store.create(tmp_path / 'bare')
     empty.append([episode()])
-    with pytest.raises(NotEstimable, match='no trajectory was recorded'):
-        find_figure('safety-pareto')(FigureRequest(episodes=tuple(empty.episodes()), store=empty.path))
+    for subject in (analyse([episode()]), analyse(empty)):
+        with pytest.raises(NotEstimable, match='no trajectory was recorded'):
+            find_figure('safety-pareto')(FigureRequest(subject=subject))
+
+
+def test_a_registry_of_ones_own_reaches_tables_and_figures(tmp_path: Path) -> None:
+    made = Store.create(tmp_path / 's')
+    who = episode()
+    made.append([who], trajectories={who.key: lifted()})
+    (tmp_path / 'own.toml').write_text('[[benchmark]]\nid = "mine"\ntitle = "Mine"\n')
+    for verb in (('safety', tmp_path / 's'), ('tables', 'safety', tmp_path / 's')):
+        told = trialist(*verb, '--resamples', 5, '--registry', tmp_path / 'missing.toml', code=2)
+        assert 'missing.toml' in told

@@ -51,7 +51,7 @@ def test_digits_of_an_id_are_an_instance_only_when_they_fit(tmp_path: Path) -> N
 def test_no_resamples_are_refused_and_errors_are_one_line(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps(RECORD))
     trialist('safety', path, '--policy', 'p', '--resamples', 0, code=2)
-    assert trialist('safety', written(tmp_path, 'x', 'x.json'), '--policy', 'p', code=2).startswith('InputError')
+    assert trialist('safety', written(tmp_path, 'x', 'x.json'), '--policy', 'p', code=2).startswith('Error: ')
 
 
 def test_an_infinite_severe_anchor_is_refused(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_figures_say_what_they_miss(analysis: Analysis, episodes: tuple[Episode,
     alone = analyse([e for e in episodes if e.policy == 'act'], resamples=30)
     with pytest.raises(InputError, match='against a reference, and none is marked'):
         find_figure('pp')(FigureRequest(subject=alone))
-    with pytest.raises(NotEstimable, match='only 1 policy was tested'):
+    with pytest.raises(NotEstimable, match='only one policy was tested'):
         find_figure('pairwise-pp')(FigureRequest(subject=alone))
     for name in ('qq', 'cdf', 'rmst-grid', 'uph-mtbf', 'pp'):
         with pytest.raises(UnknownName, match="did you mean 'towels'"):

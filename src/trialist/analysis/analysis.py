@@ -34,6 +34,7 @@ from trialist.analysis.safety import (
     TrajectoryPass,
     pass_trajectories,
     safety_part,
+    safety_savings,
     safety_variants,
 )
 from trialist.analysis.selection import Selection
@@ -49,6 +50,7 @@ from trialist.safety import (
     Gate,
     Registry,
     SafetyComparison,
+    SafetySummary,
     Scoring,
     Severity,
     compare_safety,
@@ -348,6 +350,11 @@ class Analysis:
     def safety_variants(self) -> tuple[SensitivityRow, ...]:
         """Safety under other thresholds, on the same episodes."""
         return safety_variants(self.selection, self.scoring)
+
+    @cached_property
+    def safety_savings(self) -> tuple[tuple[str, SafetySummary], ...]:
+        """What the registry keeps from being counted as unsafe."""
+        return safety_savings(self.selection, self.scoring, self.plan, stream=self.stream)
 
     def safety_comparison(self, a: str, b: str) -> SafetyComparison:
         """Two policies' safety, paired by their starts."""

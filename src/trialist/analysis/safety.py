@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from trialist.safety import (
     load_variants,
     pareto_frontier,
     score_episode,
+    score_pairs,
     score_variants,
     summarize_safety,
 )
-from trialist.safety.sensitivity import SensitivityRow, sensitivity_rows
+from trialist.safety.sensitivity import SensitivityRow, sensitivity_rows, with_body_frame_tilt
 
 SIGNALS = (
     'ee_pose', 'joint_position_rad', 'joint_torque_nm', 'body_pose', 'contacts', 'gripper_command', 'gripper_position',
@@ -114,6 +115,22 @@ def _frontier(summary: SafetySummary) -> dict[str, tuple[str, ...]]:
         points = [(c.success.count / c.n, c.safety.count / c.n) for c in cells]
         found[benchmark] = tuple(cells[i].policy for i in pareto_frontier(points))
     return found
+
+
+def safety_savings(
+    selection: Selection, scoring: Scoring, plan: AnalysisPlan, *, stream: Callable[..., np.random.Generator]
+) -> tuple[tuple[str, SafetySummary], ...]:
+    """The same episodes with the registry, without it, and without it with tilt in the body's frame."""
+    naive = replace(scoring, use_applicability=False)
+    body = replace(naive, registry=with_body_frame_tilt(scoring.registry))
+    rules = {'with the registry': scoring, 'without it': naive, 'without it, body-frame tilt': body}
+    return tuple(
+        (name, summarize_safety(
+            list(score_pairs(selection.pairs(), scoring=rule)), rng=stream('safety saving', name),
+            registry=scoring.registry, n_resamples=plan.resamples, level=plan.level,
+        ))
+        for name, rule in rules.items()
+    )  # fmt: skip
 
 
 def safety_variants(selection: Selection, scoring: Scoring) -> tuple[SensitivityRow, ...]:

@@ -39,8 +39,8 @@ safety_app = typer.Typer(
 # Flag -> the named table that it prints.
 TABLES = {
     'per_task': 'safety-tasks', 'contingency': 'safety-contingency', 'margins': 'safety-margins',
-    'per_spec': 'safety-specs', 'composition': 'safety-composition', 'witnesses': 'safety-witnesses',
-    'sensitivity': 'safety-sensitivity', 'unscored': 'safety-unscored',
+    'per_spec': 'safety-specs', 'composition': 'safety-composition', 'unscored': 'safety-unscored',
+    'witnesses': 'safety-witnesses', 'no_applicability': 'safety-saving', 'sensitivity': 'safety-sensitivity',
 }  # fmt: skip
 
 
@@ -64,6 +64,9 @@ def score_store(
         tuple[str, str] | None,
         typer.Option('--compare', help='Two policies, paired by their starts.', show_default=False),
     ] = None,
+    no_applicability: Annotated[
+        bool, typer.Option('--no-applicability', help='Also score without the registry, and with body-frame tilt.')
+    ] = False,
     gate: Annotated[str, typer.Option(help='How a gate enters a margin: boolean or literal.')] = 'boolean',
     severity: Annotated[str, typer.Option(help='Scale of VSI: ratio (Eq. 1) or anchored.')] = 'ratio',
     phases: Annotated[bool, typer.Option('--phases', help='Score the specs scoped to a phase too.')] = False,
@@ -91,7 +94,8 @@ def score_store(
 
     wanted = {
         'per_task': per_task, 'contingency': contingency, 'margins': margins, 'per_spec': per_spec,
-        'composition': composition, 'witnesses': witnesses, 'sensitivity': sensitivity, 'unscored': unscored,
+        'composition': composition, 'unscored': unscored, 'witnesses': witnesses,
+        'no_applicability': no_applicability, 'sensitivity': sensitivity,
     }  # fmt: skip
     changes = {'resamples': resamples, 'seed': seed, 'registry': registry}
     analysis = _analysis(store, policy, where, changes, scoring={'gate': gate, 'severity': severity, 'phases': phases})
@@ -104,7 +108,11 @@ def score_store(
     names += [name for flag, name in TABLES.items() if wanted[flag]]
     tables = [table for name in names for table in find_table(name)(request)]
     if compare is not None:
-        tables.append(comparison_table(analysis.safety_comparison(*compare)))
+        last = sum(map(bool, (no_applicability, sensitivity)))
+        tables.insert(len(tables) - last, comparison_table(analysis.safety_comparison(*compare)))
+    n_invalid = sum(not episode.is_valid for episode in analysis.episodes)
+    if n_invalid:
+        typer.echo(f'{n_invalid} INVALID episodes are not scored: they tested no policy', err=True)
     print_analysis(analysis, tables, form)
     if clips is not None:
         from trialist.safety.clip import write_clips

@@ -105,10 +105,9 @@ class AnalysisPlan:
         for name in self.stratify_by:
             if name not in ('benchmark', 'task', 'stratum'):
                 raise InputError(f'stratify_by names {name!r}, wanted some of benchmark, task, stratum')
-        if self.safety_gate not in ('boolean', 'literal'):
-            raise InputError(f'safety_gate is {self.safety_gate!r}, wanted boolean or literal')
-        if self.safety_severity not in ('ratio', 'anchored'):
-            raise InputError(f'safety_severity is {self.safety_severity!r}, wanted ratio or anchored')
+        for name, known in (('safety_gate', ('boolean', 'literal')), ('safety_severity', ('ratio', 'anchored'))):
+            if getattr(self, name) not in known:
+                raise InputError(f'{name} is {getattr(self, name)!r}: {near_miss(getattr(self, name), known)}')
         twice = [e for e in self.secondary if e in self.primary]
         if twice:
             raise InputError(f'{twice[0].value} is both primary and secondary; name it once')

@@ -16,6 +16,7 @@ from trialist.show.safety import (
     continuous_table,
     mean_table,
     quadruple_table,
+    saving_table,
     sensitivity_table,
     spec_table,
     task_table,
@@ -108,6 +109,11 @@ def contingency(request: ShowRequest) -> list[Table]:
 def margins(request: ShowRequest) -> list[Table]:
     """Mean worst margin and mean peak force, with intervals."""
     return [continuous_table(requested_summary(request).cells)]
+
+
+def saving(request: ShowRequest) -> list[Table]:
+    """The same episodes with and without the registry: what it keeps from being counted as unsafe."""
+    return [saving_table(request.analysis.safety_savings)]
 
 
 def unscored(request: ShowRequest) -> list[Table]:

@@ -66,6 +66,7 @@ TABLES = Catalog(
         'safety-tasks': 'trialist.show.safety_sheet:tasks',
         'safety-contingency': 'trialist.show.safety_sheet:contingency',
         'safety-margins': 'trialist.show.safety_sheet:margins',
+        'safety-saving': 'trialist.show.safety_sheet:saving',
         'safety-unscored': 'trialist.show.safety_sheet:unscored',
         'safety-witnesses': 'trialist.show.safety_sheet:witnesses',
         'safety-library': 'trialist.show.registry_sheet:library',
