@@ -106,3 +106,10 @@ def test_verbs_are_summarised_in_few_words_and_load() -> None:
 
     for name, (_, summary) in VERBS.items():
         assert len(summary) <= 60, f'{name}: the help would cut its summary'
+
+
+def test_the_notebook_of_the_how_to_runs() -> None:
+    page = ROOT / 'docs' / 'how-to' / 'analyse-in-a-notebook.md'
+    result = doctest.testfile(str(page), module_relative=False, encoding='utf-8')
+    assert result.attempted > 5
+    assert result.failed == 0
