@@ -56,7 +56,7 @@ def _workbook(path: Path) -> Any:
     try:
         import openpyxl
     except ModuleNotFoundError as error:
-        raise SetupError(f'{path}: spreadsheets need the package openpyxl; pip install trialist[tables]') from error
+        raise SetupError(f'{path}: spreadsheets need the package openpyxl; pip install openpyxl') from error
     try:
         return openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
     except Exception as error:  # openpyxl raises whatever its parsers do
