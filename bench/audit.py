@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import numpy as np
+from tests.audit.dynamic_program import add_task, task_maxima
 
 from bench.measure import Result, against, seconds
 from trialist.audit import audit_leaderboard, cutoffs, read_leaderboard
-from trialist.audit.dynamic_program import add_task, task_maxima
 from trialist.audit.envelope import scaled_q_high
 from trialist.audit.window import windowed_q_high
 

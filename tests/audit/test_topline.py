@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.audit.dynamic_program import dynamic_program, task_maximum
 
 from trialist.audit import find_benchmark, topline
-from trialist.audit.dynamic_program import dynamic_program, task_maximum
 from trialist.audit.envelope import relaxed_q_high, scaled_q_high, scaled_q_low
 from trialist.audit.realize import realize
 from trialist.audit.threshold import check_alpha, exact, threshold
