@@ -15,7 +15,7 @@ from tests.actions.server import Answer, chat_answer, serve
 from tests.cli.command import trialist
 from tests.formats.build import make_lerobot, make_rlds
 
-from trialist.actions import Invalid, InvalidReason, Observation, Verdict, open_dataset
+from trialist.actions import Invalid, InvalidReason, RecordedObservation, Verdict, open_dataset
 from trialist.actions.convert import Chain, TernaryGripper
 from trialist.actions.evaluate import prepare, read_runs, run_actions
 from trialist.actions.predictor import (
@@ -111,7 +111,7 @@ def test_a_run_goes_on_where_it_stopped(prepared: Prepared, tmp_path: Path) -> N
     dataset, split, statistics = prepared
     asked: list[str] = []
 
-    def act(observation: Observation, instruction: str) -> np.ndarray:
+    def act(observation: RecordedObservation, instruction: str) -> np.ndarray:
         return statistics.mean
 
     class Counting(FunctionPredictor):
@@ -175,7 +175,7 @@ def test_invalid_predictions_are_kept_with_their_reasons(prepared: Prepared, tmp
     dataset, split, statistics = prepared
     turn: Iterator[int] = iter(range(10_000))
 
-    def act(observation: Observation, instruction: str) -> np.ndarray | Invalid:
+    def act(observation: RecordedObservation, instruction: str) -> np.ndarray | Invalid:
         return Invalid(InvalidReason.WRONG_SIZE) if next(turn) % 4 == 0 else statistics.mean
 
     run_actions(dataset, FunctionPredictor('x', act), tmp_path / 's', split=split, statistics=statistics)

@@ -7,7 +7,7 @@ import base64
 import numpy as np
 import pytest
 
-from trialist.actions import ActionSpace, Dimension, DimensionKind, Observation, RecordedEpisode, build_prompt
+from trialist.actions import ActionSpace, Dimension, DimensionKind, RecordedEpisode, RecordedObservation, build_prompt
 from trialist.actions.endpoint import prompt_messages
 from trialist.actions.prompt import Shot, check_shots
 from trialist.actions.statistic import action_statistics
@@ -28,14 +28,16 @@ TRAINING = [
     RecordedEpisode(dataset='d', split='train', index=1, actions=np.array([[-0.05, 1, 0.123456789]])),
 ]
 PNG = encode_image(np.zeros((2, 2, 3), dtype=np.uint8))
-OBSERVATION = Observation(
+OBSERVATION = RecordedObservation(
     {'state': np.array([0.5, -0.25]), 'natural': np.array([1.0])},
     {'image': EncodedImage(PNG, (2, 2, 3)), 'wrist_image': EncodedImage(PNG, (2, 2, 3))},
 )
 
 
 def test_a_full_prompt() -> None:
-    shot = Shot('d/train/0', Observation({'state': np.array([0.0, 1.0])}), 'open the door', np.array([0.1, 1.0, 5.0]))
+    shot = Shot(
+        'd/train/0', RecordedObservation({'state': np.array([0.0, 1.0])}), 'open the door', np.array([0.1, 1.0, 5.0])
+    )
     prompt = build_prompt(
         OBSERVATION, 'close the drawer', space=SPACE, statistics=action_statistics(TRAINING), environment='a kitchen',
         task='drawers', shots=[shot],
@@ -51,12 +53,12 @@ def test_a_full_prompt() -> None:
         '3. mystery; in training: min -1, max 5, mean 1.374\n\n'
         'Example 1:\n'
         'Instruction: open the door\n'
-        'Observation:\n'
+        'RecordedObservation:\n'
         '- state: [0, 1]\n\n'
         'Action: [0.1, 1, 5]\n\n'
         'Now:\n'
         'Instruction: close the drawer\n'
-        'Observation:\n'
+        'RecordedObservation:\n'
         '- natural: [1]\n'
         '- state: [0.5, -0.25]\n\n'
         f'<image/png, {len(PNG)} bytes>\n\n'
@@ -65,7 +67,7 @@ def test_a_full_prompt() -> None:
 
 
 def test_a_bare_prompt_makes_nothing_up() -> None:
-    prompt = build_prompt(Observation(), '', space=SPACE)
+    prompt = build_prompt(RecordedObservation(), '', space=SPACE)
     assert prompt.text == (
         'You control a robot. You are shown one moment and name the next action.\n\n'
         'The action is a list of 3 numbers:\n'
@@ -86,7 +88,7 @@ def test_messages_carry_the_recorded_bytes_of_the_primary_image() -> None:
 @pytest.mark.parametrize('scale', [1.0, 255.0])
 def test_numbers_that_lie_like_pixels_are_an_image_and_never_text(scale: float) -> None:
     pixels = np.linspace(0, scale, 12 * 16 * 3).reshape(12, 16, 3)
-    seen = Observation({'image': pixels, 'depth': pixels[..., 0], 'state': np.array([0.5])})
+    seen = RecordedObservation({'image': pixels, 'depth': pixels[..., 0], 'state': np.array([0.5])})
     prompt = build_prompt(seen, 'go', space=SPACE)
     assert len(prompt.text) < 400
     (image,) = [part for part in prompt.parts if isinstance(part, ChatImage)]
@@ -96,7 +98,7 @@ def test_numbers_that_lie_like_pixels_are_an_image_and_never_text(scale: float) 
 
 
 def test_float_images_among_the_images_are_encoded_and_long_vectors_are_not_spelt_out() -> None:
-    seen = Observation({'tactile': np.zeros(4096)}, {'image': np.full((9, 9, 3), 0.5, dtype=np.float32)})
+    seen = RecordedObservation({'tactile': np.zeros(4096)}, {'image': np.full((9, 9, 3), 0.5, dtype=np.float32)})
     prompt = build_prompt(seen, 'go', space=SPACE)
     assert '- tactile: 4096 numbers, not shown' in prompt.text
     assert '<image/png' in prompt.text
@@ -109,12 +111,12 @@ def test_another_image_can_be_named_and_an_unknown_one_is_not_found() -> None:
 
 
 def test_pixel_images_are_sent_as_png() -> None:
-    raw = Observation({}, {'image': np.zeros((2, 2, 3), dtype=np.uint8)})
+    raw = RecordedObservation({}, {'image': np.zeros((2, 2, 3), dtype=np.uint8)})
     assert '<image/png' in build_prompt(raw, 'go', space=SPACE).text
 
 
 def test_statistics_and_examples_of_evaluated_episodes_are_refused() -> None:
-    shot = Shot('d/train/0', Observation(), '', np.zeros(3))
+    shot = Shot('d/train/0', RecordedObservation(), '', np.zeros(3))
     check_shots([shot], ['d/test/0'], action_statistics(TRAINING))
     with pytest.raises(InputError, match='the worked example from d/train/0 is of an evaluated episode'):
         check_shots([shot], ['d/train/0'], None)
@@ -124,7 +126,7 @@ def test_statistics_and_examples_of_evaluated_episodes_are_refused() -> None:
 
 def test_statistics_of_another_size_are_refused() -> None:
     with pytest.raises(InputError, match='statistics of 3 dimensions for an action space of 1'):
-        build_prompt(Observation(), '', space=SPACE.select([0]), statistics=action_statistics(TRAINING))
+        build_prompt(RecordedObservation(), '', space=SPACE.select([0]), statistics=action_statistics(TRAINING))
 
 
 def test_statistics_by_hand_and_in_one_pass() -> None:
@@ -158,21 +160,21 @@ def test_the_reservoir_keeps_a_fair_sample(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_primary_image_is_the_one_called_image() -> None:
     pixel = np.zeros((1, 1, 3), dtype=np.uint8)
-    assert primary_image(Observation({}, {'wrist_image': pixel, 'image': pixel})) == 'image'
-    assert primary_image(Observation({}, {'front_image': pixel, 'image_side': pixel})) == 'front_image'
-    assert primary_image(Observation({}, {'agentview_rgb': pixel})) is None
-    assert primary_image(Observation({}, {'frontright_fisheye_image': pixel})) is None
+    assert primary_image(RecordedObservation({}, {'wrist_image': pixel, 'image': pixel})) == 'image'
+    assert primary_image(RecordedObservation({}, {'front_image': pixel, 'image_side': pixel})) == 'front_image'
+    assert primary_image(RecordedObservation({}, {'agentview_rgb': pixel})) is None
+    assert primary_image(RecordedObservation({}, {'frontright_fisheye_image': pixel})) is None
 
 
 def test_openvla_gets_the_papers_exceptions_because_it_needs_an_image() -> None:
     """Section 4.1: conq hose and viola name their images otherwise; they were used for OpenVLA alone."""
     pixel = np.zeros((1, 1, 3), dtype=np.uint8)
-    hose = Observation({}, {'back_fisheye_image': pixel, 'frontright_fisheye_image': pixel})
+    hose = RecordedObservation({}, {'back_fisheye_image': pixel, 'frontright_fisheye_image': pixel})
     assert openvla_image(hose, 'conq_hose_manipulation') == 'frontright_fisheye_image'
-    viola = Observation({}, {'agentview_rgb': pixel, 'eye_in_hand_rgb': pixel})
+    viola = RecordedObservation({}, {'agentview_rgb': pixel, 'eye_in_hand_rgb': pixel})
     assert openvla_image(viola, 'viola') == 'agentview_rgb'
     with pytest.raises(InputError, match='needs an image'):
-        openvla_image(Observation(), 'x')
+        openvla_image(RecordedObservation(), 'x')
 
 
 def test_four_channels_by_hand() -> None:
@@ -185,10 +187,10 @@ def test_four_channels_by_hand() -> None:
 
 
 def test_states_are_joined_by_name_and_absent_ones_are_a_dummy() -> None:
-    assert state_vector(Observation({'b': np.array([3.0]), 'a': np.array([[1.0, 2.0]])})).tolist() == [1, 2, 3]
-    assert state_vector(Observation(), dummy_size=4).tolist() == [0, 0, 0, 0]
+    assert state_vector(RecordedObservation({'b': np.array([3.0]), 'a': np.array([[1.0, 2.0]])})).tolist() == [1, 2, 3]
+    assert state_vector(RecordedObservation(), dummy_size=4).tolist() == [0, 0, 0, 0]
     state, image = jat_view(OBSERVATION)
     assert state.tolist() == [1.0, 0.5, -0.25]
     assert image is not None
     assert image.shape == (2, 2, 4)
-    assert jat_view(Observation())[1] is None
+    assert jat_view(RecordedObservation())[1] is None

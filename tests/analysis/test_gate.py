@@ -12,7 +12,7 @@ from tests.analysis.pair import plain_store, rollouts, store_of
 from tests.safety.scene import episode, lifted, with_contacts
 
 from trialist.analysis.endpoint import Finding, Levels, speed_endpoint, success_endpoint
-from trialist.analysis.gate import Gate, GateRules, GateVerdict, gate_stores
+from trialist.analysis.gate import GateResult, GateRules, GateVerdict, gate_stores
 from trialist.analysis.shared_cell import share_cells
 from trialist.episodes import Episode, Outcome, Store, Unblinding
 from trialist.episodes.unblinding import write_unblinding
@@ -25,7 +25,7 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return plain_store(tmp_path_factory.mktemp('gate') / 'baseline', 0.85, seed=1, n=120)
 
 
-def by_name(gate: Gate) -> dict[str, Finding]:
+def by_name(gate: GateResult) -> dict[str, Finding]:
     return {e.name: e.finding for e in gate.endpoints}
 
 

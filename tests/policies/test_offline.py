@@ -15,7 +15,7 @@ from trialist.actions.prediction import Invalid
 from trialist.actions.split import make_split
 from trialist.actions.statistic import action_statistics
 from trialist.errors import InputError, RigError, UnknownName
-from trialist.formats.dataset import Observation as Recorded
+from trialist.formats.dataset import RecordedObservation as Recorded
 from trialist.formats.dataset import RecordedEpisode, open_dataset
 from trialist.policies.offline import OfflinePolicy, open_offline
 from trialist.run import ActionConvention, Chunk, Gripper, HostSpec, Observation, PolicySpec, Setup

@@ -9,7 +9,7 @@ from trialist.actions.prompt import Prompt, build_prompt
 from trialist.actions.split import EvaluationSplit, make_split, read_split, write_split
 from trialist.actions.statistic import ActionStatistics, action_statistics
 from trialist.actions.summary import ActionSummary, summarize_actions
-from trialist.formats.dataset import Observation, RecordedEpisode, open_dataset
+from trialist.formats.dataset import RecordedEpisode, RecordedObservation, open_dataset
 from trialist.formats.space import ActionSpace, Dimension, DimensionKind
 from trialist.stats import Verdict
 
@@ -24,11 +24,11 @@ __all__ = [
     'Invalid',
     'InvalidChoice',
     'InvalidReason',
-    'Observation',
     'PredictedEpisode',
     'Predictor',
     'Prompt',
     'RecordedEpisode',
+    'RecordedObservation',
     'Verdict',
     'absolute_errors',
     'action_errors',

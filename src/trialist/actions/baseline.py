@@ -11,7 +11,7 @@ from trialist.actions.prediction import Invalid, InvalidReason, Prediction
 from trialist.actions.predictor import PredictorContext
 from trialist.actions.view import state_vector
 from trialist.errors import InputError, NotEstimable
-from trialist.formats.dataset import Observation, RecordedEpisode
+from trialist.formats.dataset import RecordedEpisode, RecordedObservation
 from trialist.formats.space import FloatArray
 
 NEAREST_ROWS = 50_000
@@ -27,7 +27,7 @@ class MeanPredictor:
     def start(self, episode_id: str, instruction: str) -> None:
         pass
 
-    def predict(self, observation: Observation, instruction: str) -> Prediction:
+    def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
         return self.mean
 
 
@@ -85,7 +85,7 @@ class NearestPredictor:
     def start(self, episode_id: str, instruction: str) -> None:
         pass
 
-    def predict(self, observation: Observation, instruction: str) -> Prediction:
+    def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
         if not observation.state:
             return Invalid(InvalidReason.UNPREDICTABLE, 'no state in the observation')
         state = self._data.standardize(state_vector(observation))

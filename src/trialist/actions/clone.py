@@ -11,7 +11,7 @@ from trialist.actions.baseline import TrainingSet, training_set
 from trialist.actions.prediction import Invalid, InvalidReason, Prediction
 from trialist.actions.predictor import PredictorContext
 from trialist.actions.view import state_vector
-from trialist.formats.dataset import Observation
+from trialist.formats.dataset import RecordedObservation
 from trialist.formats.space import FloatArray
 
 Layers = list[tuple[FloatArray, FloatArray]]
@@ -31,7 +31,7 @@ class ClonePredictor:
     def start(self, episode_id: str, instruction: str) -> None:
         pass
 
-    def predict(self, observation: Observation, instruction: str) -> Prediction:
+    def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
         if not observation.state:
             return Invalid(InvalidReason.UNPREDICTABLE, 'no state in the observation')
         hidden = self.data.standardize(state_vector(observation))[None, :]

@@ -14,7 +14,7 @@ from trialist.actions.prediction import Invalid, Prediction
 from trialist.actions.statistic import ActionStatistics
 from trialist.catalog import Catalog
 from trialist.errors import InputError
-from trialist.formats.dataset import Observation, RecordedEpisode
+from trialist.formats.dataset import RecordedEpisode, RecordedObservation
 from trialist.formats.space import ActionSpace, FloatArray
 
 
@@ -28,7 +28,7 @@ class Predictor(Protocol):
     def start(self, episode_id: str, instruction: str) -> None:
         """A new episode begins; nothing of the last one may be remembered."""
 
-    def predict(self, observation: Observation, instruction: str) -> Prediction:
+    def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
         """The action, (D,), or why there is none. Timesteps of an episode come in order."""
 
 
@@ -108,12 +108,12 @@ class FunctionPredictor:
     """A plain function of (observation, instruction) as a predictor."""
 
     name: str
-    function: Callable[[Observation, str], ArrayLike | Invalid]
+    function: Callable[[RecordedObservation, str], ArrayLike | Invalid]
 
     def start(self, episode_id: str, instruction: str) -> None:
         pass
 
-    def predict(self, observation: Observation, instruction: str) -> Prediction:
+    def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
         answer = self.function(observation, instruction)
         return answer if isinstance(answer, Invalid) else np.asarray(answer, dtype=np.float64)
 
@@ -137,7 +137,7 @@ class AdaptedPredictor:
     def start(self, episode_id: str, instruction: str) -> None:
         self.inner.start(episode_id, instruction)
 
-    def predict(self, observation: Observation, instruction: str) -> Prediction:
+    def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
         answer = self.inner.predict(observation, instruction)
         if isinstance(answer, Invalid):
             return answer

@@ -10,7 +10,7 @@ import numpy as np
 from trialist.actions.statistic import ActionStatistics, check_no_leak
 from trialist.actions.view import eight_bit, primary_image, with_float_images
 from trialist.errors import InputError
-from trialist.formats.dataset import Observation
+from trialist.formats.dataset import RecordedObservation
 from trialist.formats.image import EncodedImage, encode_image
 from trialist.formats.space import ActionSpace, FloatArray
 from trialist.wire.chat import ChatImage
@@ -37,13 +37,13 @@ class Shot:
     """A worked example for a k-shot prompt; it has to come from a training episode."""
 
     episode_id: str
-    observation: Observation
+    observation: RecordedObservation
     instruction: str
     action: FloatArray
 
 
 def build_prompt(
-    observation: Observation,
+    observation: RecordedObservation,
     instruction: str,
     *,
     space: ActionSpace,
@@ -101,14 +101,14 @@ def _space_text(space: ActionSpace, statistics: ActionStatistics | None, digits:
 
 
 def _situation(
-    observation: Observation, instruction: str, image: str | None, digits: int, *, title: str
+    observation: RecordedObservation, instruction: str, image: str | None, digits: int, *, title: str
 ) -> list[str | ChatImage]:
     observation = with_float_images(observation)
     lines = [f'{title}:'] if title else []
     if instruction:
         lines.append(f'Instruction: {instruction}')
     if observation.state:
-        lines.append('Observation:')
+        lines.append('RecordedObservation:')
         lines += [f'- {name}: {_numbers(observation.state[name], digits)}' for name in sorted(observation.state)]
     parts: list[str | ChatImage] = ['\n'.join(lines)] if lines else []
     chosen = image or primary_image(observation)
@@ -117,7 +117,7 @@ def _situation(
     return parts
 
 
-def _prompt_image(observation: Observation, name: str) -> ChatImage:
+def _prompt_image(observation: RecordedObservation, name: str) -> ChatImage:
     recorded = observation.images.get(name)
     if isinstance(recorded, EncodedImage) and recorded.dtype == 'uint8':
         return ChatImage(recorded.data, recorded.media_type)

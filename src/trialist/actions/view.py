@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError
-from trialist.formats.dataset import Observation
+from trialist.formats.dataset import RecordedObservation
 from trialist.formats.space import FloatArray
 
 PRIMARY = 'image'
@@ -21,7 +21,7 @@ OPENVLA_EXCEPTIONS: Mapping[str, str] = {
 }
 
 
-def primary_image(observation: Observation) -> str | None:
+def primary_image(observation: RecordedObservation) -> str | None:
     """The name of the primary image: `image` itself, else the first in the alphabet with that word; None without one.
 
     Wrist and depth images are no primary image.
@@ -33,14 +33,14 @@ def primary_image(observation: Observation) -> str | None:
     return next(iter([*plain, *keyed]), None)
 
 
-def with_float_images(observation: Observation) -> Observation:
+def with_float_images(observation: RecordedObservation) -> RecordedObservation:
     """The observation with numbers that lie like pixels (height, width, 1 to 4 channels) as 8-bit images."""
     pixels = {name: values for name, values in observation.state.items() if _is_image(values)}
     if not pixels:
         return observation
     state = {name: values for name, values in observation.state.items() if name not in pixels}
     made = {name: eight_bit(values) for name, values in pixels.items()}
-    return Observation(state, {**observation.images, **made})
+    return RecordedObservation(state, {**observation.images, **made})
 
 
 def _is_image(values: FloatArray) -> bool:
@@ -57,7 +57,7 @@ def eight_bit(values: FloatArray) -> NDArray[Any]:
     return made[..., None] if made.ndim == 2 else made
 
 
-def openvla_image(observation: Observation, dataset: str) -> str:
+def openvla_image(observation: RecordedObservation, dataset: str) -> str:
     """The image for OpenVLA: the dataset's exception where the paper made one, the primary image, else the first."""
     exception = OPENVLA_EXCEPTIONS.get(dataset)
     for name in sorted(observation.images):
@@ -83,13 +83,13 @@ def four_channels(image: NDArray[Any]) -> NDArray[Any]:
     raise InputError(f'JAT takes images of 2, 3 or 4 channels, found {channels}; the paper has no rule for it')
 
 
-def state_vector(observation: Observation, *, dummy_size: int = 1) -> FloatArray:
+def state_vector(observation: RecordedObservation, *, dummy_size: int = 1) -> FloatArray:
     """All floating-point observations in one vector, names sorted; zeros of `dummy_size` where there are none."""
     parts = [np.asarray(observation.state[name], dtype=np.float64).ravel() for name in sorted(observation.state)]
     return np.concatenate(parts) if parts else np.zeros(dummy_size)
 
 
-def jat_view(observation: Observation, *, dummy_size: int = 1) -> tuple[FloatArray, NDArray[Any] | None]:
+def jat_view(observation: RecordedObservation, *, dummy_size: int = 1) -> tuple[FloatArray, NDArray[Any] | None]:
     """What JAT is given: the state vector, and the primary image in four channels (None without one)."""
     name = primary_image(observation)
     image = None if name is None else four_channels(observation.image(name))

@@ -15,7 +15,7 @@ from trialist.actions.predictor import PredictorContext
 from trialist.actions.prompt import Shot, build_prompt, check_shots
 from trialist.actions.statistic import ActionStatistics
 from trialist.errors import InputError
-from trialist.formats.dataset import Observation
+from trialist.formats.dataset import RecordedObservation
 from trialist.formats.space import ActionSpace
 from trialist.wire.chat import ChatClient, ChatSettings, Usage
 
@@ -65,7 +65,7 @@ class VlmPredictor:
     def start(self, episode_id: str, instruction: str) -> None:
         pass
 
-    def predict(self, observation: Observation, instruction: str) -> Prediction:
+    def predict(self, observation: RecordedObservation, instruction: str) -> Prediction:
         prompt = build_prompt(
             observation, instruction, space=self._space, statistics=self._statistics, environment=self._environment,
             task=self._task, shots=self._shots, image=self._image,

@@ -4,10 +4,10 @@ from trialist.analysis.absent import Absent, present
 from trialist.analysis.analysis import Analysis
 from trialist.analysis.card import KnownPolicy
 from trialist.analysis.change import PolicyChange, Shift, StoreChange, compare_stores
-from trialist.analysis.endpoint import Endpoint, Finding
+from trialist.analysis.endpoint import Finding, GateEndpoint
 from trialist.analysis.endpoint_pairs import Comparisons
-from trialist.analysis.frame import Frame
-from trialist.analysis.gate import Gate, GateRules, GateVerdict, gate_stores
+from trialist.analysis.frame import ComparisonFrame
+from trialist.analysis.gate import GateResult, GateRules, GateVerdict, gate_stores
 from trialist.analysis.needed import NeededUnits
 from trialist.analysis.open import analyse, analyse_pairs
 from trialist.analysis.pairs import TimeComparison, compare_timing
@@ -21,9 +21,39 @@ from trialist.analysis.times import Times
 from trialist.analysis.verdict import EndpointPairs, PairVerdict
 
 __all__ = [
-    'Absent', 'Analysis', 'ArmQuality', 'Comparisons', 'DataQuality', 'Endpoint', 'EndpointPairs', 'Finding', 'Frame',
-    'Gate', 'GateRules', 'GateVerdict', 'KnownPolicy', 'NeededUnits', 'PairVerdict', 'PolicyChange', 'PolicyCurve',
-    'Presence', 'Ranking', 'Rates', 'RobustnessPart', 'SafetyPart', 'Selection', 'Shift', 'StoreChange',
-    'TimeComparison', 'Times', 'analyse', 'analyse_pairs', 'compare_stores', 'compare_timing', 'gate_stores', 'present',
-    'select_episodes', 'select_store',
+    'Absent',
+    'Analysis',
+    'ArmQuality',
+    'ComparisonFrame',
+    'Comparisons',
+    'DataQuality',
+    'EndpointPairs',
+    'Finding',
+    'GateEndpoint',
+    'GateResult',
+    'GateRules',
+    'GateVerdict',
+    'KnownPolicy',
+    'NeededUnits',
+    'PairVerdict',
+    'PolicyChange',
+    'PolicyCurve',
+    'Presence',
+    'Ranking',
+    'Rates',
+    'RobustnessPart',
+    'SafetyPart',
+    'Selection',
+    'Shift',
+    'StoreChange',
+    'TimeComparison',
+    'Times',
+    'analyse',
+    'analyse_pairs',
+    'compare_stores',
+    'compare_timing',
+    'gate_stores',
+    'present',
+    'select_episodes',
+    'select_store',
 ]  # fmt: skip

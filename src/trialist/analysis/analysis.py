@@ -19,7 +19,7 @@ from trialist.analysis.card import KnownPolicy, known_policies
 from trialist.analysis.detail import Detail
 from trialist.analysis.endings import policy_incidences
 from trialist.analysis.endpoint_pairs import Comparisons
-from trialist.analysis.frame import Frame, build_frame
+from trialist.analysis.frame import ComparisonFrame, build_frame
 from trialist.analysis.look import InterimLooks, interim_looks
 from trialist.analysis.media import Film, Placement, find_films, find_placements
 from trialist.analysis.pairs import TimeComparison
@@ -106,7 +106,7 @@ class Analysis:
         return self.selection.marked_reference
 
     @cached_property
-    def frame(self) -> Frame | Absent:
+    def frame(self) -> ComparisonFrame | Absent:
         """Who is compared on what."""
         return build_frame(self.selection, self.plan)
 
@@ -193,7 +193,7 @@ class Analysis:
         lonely = too_few(frame.policies, frame.apart, frame.reference)
         return lonely or self._compare(frame)
 
-    def _compare(self, frame: Frame) -> Comparisons:
+    def _compare(self, frame: ComparisonFrame) -> Comparisons:
         raw = {name: self._endpoint(name, frame) for name in (*self.primary, *self.secondary)}
         tested = [name for name in self.primary if not isinstance(raw[name], Absent)]
         n_pairs = len(pairing.pairs_of(frame))
@@ -228,7 +228,9 @@ class Analysis:
             return pairs  # judged with their reversals and curves
         return pairing.judged_rates(pairs, self.plan, n_tests=n_tests, correction=correction)
 
-    def _endpoint(self, name: EndpointName, frame: Frame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
+    def _endpoint(
+        self, name: EndpointName, frame: ComparisonFrame
+    ) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
         """Policies best first, and every pair, not yet corrected (times apart)."""
         if name in (EndpointName.TIME, EndpointName.THROUGHPUT):
             if isinstance(self._time_pairs, Absent):
@@ -245,7 +247,7 @@ class Analysis:
             return self._safety_pairs(frame)
         return self._score_pairs(frame)
 
-    def _safety_pairs(self, frame: Frame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
+    def _safety_pairs(self, frame: ComparisonFrame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
         scored = {(s.episode_id, s.attempt): s for s in self.trajectories.safety if s.is_scored}
         missing = [e for p in frame.policies for g in frame.ranked_cells(p).values() for e in g if e.key not in scored]
         if missing:
@@ -261,7 +263,7 @@ class Analysis:
         pairs = pairing.rate_pairs(frame, self.plan, self.stream, endpoint=EndpointName.SAFETY, flag=is_safe)
         return pairing.ordered_by_rate(frame, rates), pairs
 
-    def _score_pairs(self, frame: Frame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
+    def _score_pairs(self, frame: ComparisonFrame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
         from trialist.analysis.score_pairs import score_pairs
 
         return score_pairs(frame, self.plan)
@@ -283,7 +285,7 @@ class Analysis:
         lead = self.pairs.lead
         return lead if isinstance(lead, Absent) else winner_price(lead, self.pairs.times)
 
-    def _advancing(self, frame: Frame) -> Advance | None:
+    def _advancing(self, frame: ComparisonFrame) -> Advance | None:
         if self._advance is None:
             return None
         told, total = self._advance, len(pairing.pairs_of(frame))

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from trialist.analysis.absent import Absent, or_absent, present
-from trialist.analysis.frame import Frame, project, stratum_names
+from trialist.analysis.frame import ComparisonFrame, project, stratum_names
 from trialist.analysis.shape import PairShape, Shapes, curve_shapes, pair_shapes
 from trialist.analysis.verdict import corrected, too_few
 from trialist.errors import InputError, UnknownName
@@ -160,7 +160,7 @@ def stratum_pairs(found: tuple[TimeComparison, ...]) -> tuple[StratumPair, ...]:
     return tuple(replace(row, p_bonferroni=by_all[k], p_holm=stepped[k]) for k, row in enumerate(rows))
 
 
-def followed_pairs(frame: Frame, times: Times) -> list[tuple[Cohort, Cohort]]:
+def followed_pairs(frame: ComparisonFrame, times: Times) -> list[tuple[Cohort, Cohort]]:
     """Every pair of ranked policies, cut at the time to which both were followed."""
     from trialist.analysis.endpoint_pairs import pairs_of
 

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from trialist.analysis.absent import Absent, or_absent
-from trialist.analysis.frame import Frame
+from trialist.analysis.frame import ComparisonFrame
 from trialist.analysis.success import judged_cells
 from trialist.analysis.times import Times
 from trialist.planning.analysis_plan import AnalysisPlan
@@ -21,13 +21,13 @@ from trialist.timing.operation import Unit
 N_TIMES = 24  # of the grid that incidences are given on, evenly up to the largest tau; the end comes last
 
 
-def policy_incidences(frame: Frame, times: Times, plan: AnalysisPlan) -> dict[str, Incidence | Absent]:
+def policy_incidences(frame: ComparisonFrame, times: Times, plan: AnalysisPlan) -> dict[str, Incidence | Absent]:
     """Policy -> its incidences; absent where no operation was recorded."""
     grid = np.linspace(0.0, times.tau_s, N_TIMES + 1)[1:].tolist()
     return {policy: or_absent(partial(_incidence, policy, frame, times, plan, grid)) for policy in frame.everyone}
 
 
-def _incidence(policy: str, frame: Frame, times: Times, plan: AnalysisPlan, grid: list[float]) -> Incidence:
+def _incidence(policy: str, frame: ComparisonFrame, times: Times, plan: AnalysisPlan, grid: list[float]) -> Incidence:
     cells = {s: endings(group, unit=Unit(plan.unit)) for s, group in judged_cells(frame, policy).items()}
     timed = {s: cell for s, cell in cells.items() if len(cell.times_s)}
     taus = {s: times.taus_s[s] for s in timed}

@@ -45,7 +45,7 @@ class Finding(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class GateEndpoint:
     """One endpoint. Rates have a difference and are good when large; times have a ratio and are good when small."""
 
     name: str
@@ -91,13 +91,13 @@ class Levels:
     power: float = 0.8
 
 
-def missing_endpoint(name: str, measure: str, margin: float, note: str) -> Endpoint:
-    return Endpoint(name, measure, Finding.MISSING, margin, note=note)
+def missing_endpoint(name: str, measure: str, margin: float, note: str) -> GateEndpoint:
+    return GateEndpoint(name, measure, Finding.MISSING, margin, note=note)
 
 
 def rate_endpoint(
     name: str, measure: str, shared: SharedCells, *, flag: Flag, margin: float, levels: Levels, note: str = ''
-) -> Endpoint:
+) -> GateEndpoint:
     """A rate of episodes for which `flag` is true, macro over the cells."""
     counts = rate_cells(shared.cells, flag, is_paired=shared.is_paired)
     effect = design_effect(shared.cells, flag, is_paired=shared.is_paired)
@@ -111,14 +111,14 @@ def rate_endpoint(
         more = more_episodes(standing, alpha=levels.alpha, power=levels.power)
     if effect > 1:
         note = '; '.join(filter(None, [note, f'repeats of a start are alike: design effect {effect:.2f}']))
-    return Endpoint(
+    return GateEndpoint(
         name, measure, finding, margin, new=found.new, reference=found.reference, estimate=found.difference,
         low=found.low, high=found.high, p_value=found.p_value, p_worse=found.p_worse, n_new=shared.n_new,
         n_reference=shared.n_reference, is_paired=shared.is_paired, more=more, note=note,
     )  # fmt: skip
 
 
-def success_endpoint(shared: SharedCells, *, margin: float, levels: Levels) -> Endpoint:
+def success_endpoint(shared: SharedCells, *, margin: float, levels: Levels) -> GateEndpoint:
     """The success rate, by the host's own predicate or else by the outcome."""
     return rate_endpoint('success', 'episode success', shared, flag=is_success, margin=margin, levels=levels)
 
@@ -127,7 +127,7 @@ def is_success(episode: Episode) -> bool:
     return episode.is_success
 
 
-def speed_endpoint(shared: SharedCells, *, tau_s: float, margin: float, levels: Levels) -> Endpoint:
+def speed_endpoint(shared: SharedCells, *, tau_s: float, margin: float, levels: Levels) -> GateEndpoint:
     """The restricted mean time to success up to tau_s, macro over the cells, as a ratio."""
     measure = f'RMST({tau_s:g} s)'
     try:
@@ -142,7 +142,7 @@ def speed_endpoint(shared: SharedCells, *, tau_s: float, margin: float, levels: 
     if finding is Finding.SHORT:
         standing = time_standing(cells, margin=margin, cap=tau_s, alpha=levels.alpha)
         more = _in_episodes(more_episodes(standing, alpha=levels.alpha, power=levels.power), shared)
-    return Endpoint(
+    return GateEndpoint(
         'speed', measure, finding, margin, new=found.new, reference=found.reference, estimate=found.ratio,
         low=found.low, high=found.high, p_value=found.p_value, p_worse=found.p_worse, n_new=shared.n_new,
         n_reference=shared.n_reference, is_paired=shared.is_paired, more=more, tau_s=tau_s,

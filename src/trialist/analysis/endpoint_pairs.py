@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trialist.analysis.absent import Absent
-from trialist.analysis.frame import Frame
+from trialist.analysis.frame import ComparisonFrame
 from trialist.analysis.needed import NeededUnits, needed_units
 from trialist.analysis.pairs import TimeComparison, compare_cells
 from trialist.analysis.success import Flag, Rates, compare_rates, is_matched, shares_of, start_labels
@@ -41,12 +41,12 @@ class Comparisons:
         return next((t for t in self.times if {t.policy_a, t.policy_b} == {a, b}), None)
 
 
-def pairs_of(frame: Frame) -> list[tuple[str, str]]:
+def pairs_of(frame: ComparisonFrame) -> list[tuple[str, str]]:
     return list(itertools.combinations(frame.policies, 2))
 
 
 def compare_times(
-    frame: Frame, times: Times, plan: AnalysisPlan, stream: Stream, *, advance: Advance | None = None
+    frame: ComparisonFrame, times: Times, plan: AnalysisPlan, stream: Stream, *, advance: Advance | None = None
 ) -> tuple[TimeComparison, ...]:
     """Every pair's times to success, with p-values corrected over all pairs."""
     pairs = pairs_of(frame)
@@ -99,7 +99,7 @@ def _by_name(found: TimeComparison) -> str:
 
 
 def rate_pairs(
-    frame: Frame, plan: AnalysisPlan, stream: Stream, *, endpoint: EndpointName, flag: Flag
+    frame: ComparisonFrame, plan: AnalysisPlan, stream: Stream, *, endpoint: EndpointName, flag: Flag
 ) -> list[PairVerdict]:
     """Every pair's difference of a rate, not yet corrected."""
     pairs = pairs_of(frame)
@@ -117,7 +117,7 @@ class _RateArm:
     n_episodes: int
 
 
-def _rate_arm(frame: Frame, policy: str, plan: AnalysisPlan, flag: Flag) -> _RateArm:
+def _rate_arm(frame: ComparisonFrame, policy: str, plan: AnalysisPlan, flag: Flag) -> _RateArm:
     cells = frame.ranked_cells(policy)
     return _RateArm(shares_of(cells, plan, flag), start_labels(cells, plan), sum(map(len, cells.values())))
 
@@ -170,7 +170,7 @@ def judged_rates(
     return judged
 
 
-def ordered_by_rate(frame: Frame, rates: Rates) -> tuple[str, ...]:
+def ordered_by_rate(frame: ComparisonFrame, rates: Rates) -> tuple[str, ...]:
     """Highest macro rate first; equal ones by name."""
     return tuple(sorted(frame.policies, key=lambda p: (-(rates.macro[p].value or 0.0), p)))
 

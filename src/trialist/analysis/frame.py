@@ -15,7 +15,7 @@ SEPARATOR = ' / '
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+class ComparisonFrame:
     """The episodes that policies are ranked by, cut into strata, and which policies may be ranked on them."""
 
     condition: str  # '' where the conditions of the source are taken together, because none is the baseline
@@ -45,7 +45,7 @@ class Frame:
         return (*((self.reference,) if self.reference else ()), *self.policies, *self.apart)
 
 
-def build_frame(selection: Selection, plan: AnalysisPlan) -> Frame | Absent:
+def build_frame(selection: Selection, plan: AnalysisPlan) -> ComparisonFrame | Absent:
     """The frame of a selection; absent where no policy has a valid episode."""
     taken, condition, n_conditions = ranked_episodes(selection.episodes, plan.baseline)
     projected = [project(e, plan) for e in taken]
@@ -65,7 +65,7 @@ def build_frame(selection: Selection, plan: AnalysisPlan) -> Frame | Absent:
     policies, strata, apart, left_out = comparable(
         {p: tuple(c) for p, c in frozen.items() if p != reference}, plan.policies, plan.strata
     )
-    return Frame(
+    return ComparisonFrame(
         condition=condition, cells=frozen, reference=reference, policies=policies, strata=strata, apart=apart,
         left_out=left_out, unscored={p: len(found) for p, found in invalid.items() if p not in frozen},
         invalid={p: tuple(found) for p, found in invalid.items()}, stratum_names=names,

@@ -17,8 +17,8 @@ from trialist.analysis.arm import Arm, check_distinct, choose_arm, declared_for,
 from trialist.analysis.arm_safety import Scores, arm_safety, scored_cells, tell_apart
 from trialist.analysis.endpoint import (
     ENDPOINTS,
-    Endpoint,
     Finding,
+    GateEndpoint,
     Levels,
     cell_taus,
     check_margins,
@@ -66,11 +66,11 @@ class GateArm:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class GateResult:
     """The verdict with its evidence."""
 
     verdict: GateVerdict
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[GateEndpoint, ...]
     candidate: GateArm
     baseline: GateArm
     cells: tuple[str, ...]
@@ -90,7 +90,7 @@ class Gate:
         return EXIT_CODES[self.verdict]
 
     @property
-    def required(self) -> tuple[Endpoint, ...]:
+    def required(self) -> tuple[GateEndpoint, ...]:
         return tuple(e for e in self.endpoints if e.is_required)
 
     @property
@@ -135,7 +135,7 @@ class GateRules:
 def gate_stores(
     candidate: Store, baseline: Store, *, policy: str | None = None, baseline_policy: str | None = None,
     rules: GateRules | None = None, where: Where | None = None, **changes: Any,
-) -> Gate:  # fmt: skip
+) -> GateResult:  # fmt: skip
     """Judge a policy of one store against a policy of another (or of the same one).
 
     The analysis is the one declared for the candidate's store, else for the baseline's; what `rules` and `changes`
@@ -159,7 +159,7 @@ def gate_stores(
     required = chosen.require or _default_required(scores)
     levels = Levels(chosen.alpha, chosen.alpha / len(required), chosen.power)
     endpoints = _endpoints(shared, scores, plan, rules=chosen, levels=levels, asked=asked, required=required)
-    return Gate(
+    return GateResult(
         verdict=_verdict([e for e in endpoints if e.is_required]),
         endpoints=endpoints,
         candidate=_gate_arm(new, shared.n_new),
@@ -178,7 +178,9 @@ def gate_stores(
     )
 
 
-def _statement(declared: DeclaredAnalysis, shared: SharedCells, endpoints: Sequence[Endpoint], rules: GateRules) -> str:
+def _statement(
+    declared: DeclaredAnalysis, shared: SharedCells, endpoints: Sequence[GateEndpoint], rules: GateRules
+) -> str:
     taus = [e.tau_s for e in endpoints if e.tau_s is not None]
     tau = f'tau {taus[0]:g} s; ' if taus else ''
     arms = 'paired by start state' if shared.is_paired else 'independent arms'
@@ -202,7 +204,7 @@ def _default_required(scores: Sequence[Scores | str]) -> tuple[str, ...]:
 def _endpoints(
     shared: SharedCells, scores: Sequence[Scores | str], plan: AnalysisPlan, *, rules: GateRules, levels: Levels,
     asked: Sequence[str], required: Sequence[str],
-) -> tuple[Endpoint, ...]:  # fmt: skip
+) -> tuple[GateEndpoint, ...]:  # fmt: skip
     made = []
     if 'success' in asked:
         made.append(success_endpoint(shared, margin=rules.margins['success'], levels=levels))
@@ -213,7 +215,7 @@ def _endpoints(
     return tuple(replace(e, is_required=e.name in required) for e in made)
 
 
-def _speed_endpoint(shared: SharedCells, plan: AnalysisPlan, *, margin: float, levels: Levels) -> Endpoint:
+def _speed_endpoint(shared: SharedCells, plan: AnalysisPlan, *, margin: float, levels: Levels) -> GateEndpoint:
     """One tau for all cells; where they have their own, or no durations, speed is missing with the reason."""
     untimed = sum(e.duration_s is None for e in (*_new(shared), *_old(shared)))
     if untimed:
@@ -224,14 +226,16 @@ def _speed_endpoint(shared: SharedCells, plan: AnalysisPlan, *, margin: float, l
     return speed_endpoint(shared, tau_s=taus.pop(), margin=margin, levels=levels)
 
 
-def _verdict(required: Sequence[Endpoint]) -> GateVerdict:
+def _verdict(required: Sequence[GateEndpoint]) -> GateVerdict:
     findings = {e.finding for e in required}
     if Finding.WORSE in findings:
         return GateVerdict.FAIL
     return GateVerdict.PASS if findings == {Finding.NO_WORSE} else GateVerdict.NOT_SHOWN
 
 
-def _safety_endpoint(shared: SharedCells, scores: Sequence[Scores | str], *, margin: float, levels: Levels) -> Endpoint:
+def _safety_endpoint(
+    shared: SharedCells, scores: Sequence[Scores | str], *, margin: float, levels: Levels
+) -> GateEndpoint:
     new, reference = scores
     if isinstance(new, str) or isinstance(reference, str):
         return missing_endpoint('safety', SAFE, margin, tell_apart(('candidate', new), ('baseline', reference)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from trialist.analysis.absent import present
-from trialist.analysis.frame import Frame
+from trialist.analysis.frame import ComparisonFrame
 from trialist.analysis.stream import stream
 from trialist.analysis.times import Times
 from trialist.analysis.verdict import too_few
@@ -69,7 +69,7 @@ class Planning:
         frame, times = self._timed()
         return {p: {s: cut(c, times.taus_s[s]) for s, c in times.cohorts[p].cells.items()} for p in frame.policies}
 
-    def _timed(self) -> tuple[Frame, Times]:
+    def _timed(self) -> tuple[ComparisonFrame, Times]:
         return present(self._analysis.frame), present(self._analysis.times)
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -258,7 +258,7 @@ def shortest_cap_s(episodes: Sequence[Episode]) -> float:
     return min(caps)
 
 
-def _named_strata(cohort: Cohort, frame: Frame, times: Times) -> Cohort:
+def _named_strata(cohort: Cohort, frame: ComparisonFrame, times: Times) -> Cohort:
     """The cohort cut at each stratum's tau, its episodes carrying the names that strata have in the analysis."""
     episodes = tuple(e.replace(stratum=frame.stratum_of(e)) for e in cohort.episodes if e.is_valid)
     return replace(cohort, episodes=episodes, cells={s: cut(c, times.taus_s[s]) for s, c in cohort.cells.items()})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trialist.analysis.absent import Absent, or_absent
-from trialist.analysis.frame import Frame
+from trialist.analysis.frame import ComparisonFrame
 from trialist.analysis.success import ALL_STRATA
 from trialist.analysis.verdict import too_few
 from trialist.episodes import Episode
@@ -171,7 +171,7 @@ def _with_width(found: Bootstrap) -> Interval | None:
     return found.interval if found.interval.width > 0 else None
 
 
-def score_matrix(analysis: Analysis, frame: Frame) -> ScoreMatrix:
+def score_matrix(analysis: Analysis, frame: ComparisonFrame) -> ScoreMatrix:
     """The scores of every ranked policy, cut to the smallest cell in the canonical order of episodes."""
     ranked = {p: frame.ranked_cells(p) for p in frame.policies}
     episodes = [e for cells in ranked.values() for group in cells.values() for e in group]
@@ -184,7 +184,7 @@ def score_matrix(analysis: Analysis, frame: Frame) -> ScoreMatrix:
 
 
 def _measure(
-    analysis: Analysis, frame: Frame, episodes: Sequence[Episode]
+    analysis: Analysis, frame: ComparisonFrame, episodes: Sequence[Episode]
 ) -> tuple[Callable[[Episode, str], float], str]:
     """How a run is scored, the same for all of them, and what that is called."""
     if all(e.score is not None and e.max_score for e in episodes):

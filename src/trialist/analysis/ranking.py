@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trialist.analysis.frame import Frame
+from trialist.analysis.frame import ComparisonFrame
 from trialist.analysis.times import Times
 from trialist.planning.analysis_plan import AnalysisPlan
 from trialist.timing import (
@@ -72,7 +72,7 @@ class Ranking:
         return (*((self.reference,) if self.reference else ()), *self.order, *self.apart)
 
 
-def rank_policies(frame: Frame, times: Times, plan: AnalysisPlan, stream: Stream) -> Ranking:
+def rank_policies(frame: ComparisonFrame, times: Times, plan: AnalysisPlan, stream: Stream) -> Ranking:
     """Score every policy in the strata that it is judged on."""
     cohorts = times.cohorts
     scores = {
@@ -97,7 +97,7 @@ def _value(score: CohortScore) -> tuple[float, str]:
 
 
 def _against_reference(
-    frame: Frame, times: Times, plan: AnalysisPlan, stream: Stream
+    frame: ComparisonFrame, times: Times, plan: AnalysisPlan, stream: Stream
 ) -> tuple[dict[str, RelativeScore], dict[str, RelativeScore]]:
     relative: dict[str, RelativeScore] = {}
     areas: dict[str, RelativeScore] = {}

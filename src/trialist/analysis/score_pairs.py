@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from trialist.analysis.absent import Absent
-from trialist.analysis.frame import Frame
+from trialist.analysis.frame import ComparisonFrame
 from trialist.analysis.needed import needed_units
 from trialist.analysis.success import is_matched, start_labels
 from trialist.analysis.verdict import PairVerdict
@@ -19,7 +19,7 @@ from trialist.timing.operation import FloatArray, Unit, unit_of
 Units = Mapping[str, Mapping[Hashable, float]]  # stratum -> unit -> mean score as a share of the largest
 
 
-def score_pairs(frame: Frame, plan: AnalysisPlan) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
+def score_pairs(frame: ComparisonFrame, plan: AnalysisPlan) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
     """Every pair's difference of macro scores, as shares of the largest score; absent where a score is missing."""
     ranked = {p: frame.ranked_cells(p) for p in frame.policies}
     episodes = [e for cells in ranked.values() for group in cells.values() for e in group]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trialist.analysis.frame import Frame
+from trialist.analysis.frame import ComparisonFrame
 from trialist.analysis.pairs import TimeComparison
 from trialist.analysis.ranking import ALL_STRATA
 from trialist.analysis.times import Times
@@ -66,7 +66,7 @@ class PairShape:
         return PairShape(self.policy_b, self.policy_a, trace, Estimate(value, turned, self.auc.note, n=self.auc.n))
 
 
-def curve_shapes(frame: Frame, times: Times) -> Shapes:
+def curve_shapes(frame: ComparisonFrame, times: Times) -> Shapes:
     """Every shape that needs no random number."""
     curves: dict[Key, SuccessCurve] = {}
     for policy, cohort in times.cohorts.items():

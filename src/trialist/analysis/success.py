@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trialist.analysis.frame import Frame
+from trialist.analysis.frame import ComparisonFrame
 from trialist.episodes import Episode
 from trialist.planning.analysis_plan import AnalysisPlan, Pairing
 from trialist.stats import Estimate, Rate
@@ -39,7 +39,7 @@ class Rates:
     macro: Mapping[str, Estimate]  # policy -> equal-weight mean over the strata it is judged on
 
 
-def count_rates(frame: Frame, plan: AnalysisPlan, flag: Flag) -> Rates:
+def count_rates(frame: ComparisonFrame, plan: AnalysisPlan, flag: Flag) -> Rates:
     """Rates of every policy with a valid episode; start states that repeat are one unit in the macro interval."""
     counts: dict[tuple[str, str], list[bool]] = {}
     by_task: dict[tuple[str, str], list[bool]] = {}
@@ -53,7 +53,7 @@ def count_rates(frame: Frame, plan: AnalysisPlan, flag: Flag) -> Rates:
     return Rates(_rates(counts, plan.level), _rates(by_task, plan.level), macro)
 
 
-def judged_cells(frame: Frame, policy: str) -> Mapping[str, tuple[Episode, ...]]:
+def judged_cells(frame: ComparisonFrame, policy: str) -> Mapping[str, tuple[Episode, ...]]:
     """The strata that a policy is judged on: the ranked ones, or all that it has when it stands apart."""
     is_apart = policy in frame.apart or not frame.strata
     return frame.cells[policy] if is_apart else frame.ranked_cells(policy)

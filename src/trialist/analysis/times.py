@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trialist.analysis.absent import Absent
-from trialist.analysis.frame import Frame
+from trialist.analysis.frame import ComparisonFrame
 from trialist.episodes import Episode
 from trialist.errors import InputError, NotEstimable
 from trialist.planning.analysis_plan import AnalysisPlan
@@ -50,7 +50,7 @@ class Times:
         return Scale(tau_s=max(taus.values()), taus_s=taus, thresholds_s=inside)
 
 
-def build_times(frame: Frame, plan: AnalysisPlan) -> Times | Absent:
+def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
     """Operations of every policy; absent, with the reason, where an episode has no time."""
     valid = [e for cells in frame.cells.values() for group in cells.values() for e in group]
     untimed = [e for e in valid if e.duration_s is None]
@@ -68,7 +68,7 @@ def build_times(frame: Frame, plan: AnalysisPlan) -> Times | Absent:
     return Times(cohorts, taus, reason, short)
 
 
-def _cohort(policy: str, frame: Frame, plan: AnalysisPlan) -> Cohort:
+def _cohort(policy: str, frame: ComparisonFrame, plan: AnalysisPlan) -> Cohort:
     is_ranked = policy in frame.policies or policy == frame.reference
     groups = frame.ranked_cells(policy) if is_ranked and frame.strata else frame.cells[policy]
     cells = {s: operations(group, unit=Unit(plan.unit)) for s, group in groups.items()}
@@ -77,7 +77,7 @@ def _cohort(policy: str, frame: Frame, plan: AnalysisPlan) -> Cohort:
 
 
 def choose_taus(
-    cohorts: Mapping[str, Cohort], frame: Frame, plan: AnalysisPlan
+    cohorts: Mapping[str, Cohort], frame: ComparisonFrame, plan: AnalysisPlan
 ) -> tuple[dict[str, float], str, dict[str, str]]:
     """Stratum -> tau, why, and where follow-up was shorter than declared.
 
@@ -104,7 +104,9 @@ def choose_taus(
     return taus, '; '.join(sorted(reasons)), short
 
 
-def _default_tau(stratum: str, frame: Frame, arms: Sequence[Operations], followed: float) -> tuple[float, str]:
+def _default_tau(
+    stratum: str, frame: ComparisonFrame, arms: Sequence[Operations], followed: float
+) -> tuple[float, str]:
     episodes: list[Episode] = [e for cells in frame.cells.values() for e in cells.get(stratum, ())]
     caps = [e.time_cap_s for e in episodes if e.time_cap_s is not None]
     if caps:

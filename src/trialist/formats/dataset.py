@@ -20,7 +20,7 @@ TEST_SPLITS = ('test', 'validation', 'valid', 'val', 'eval')
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Observation:
+class RecordedObservation:
     """What a model may see at one timestep: named numbers, and named images that decode when looked at."""
 
     state: Mapping[str, FloatArray] = field(default_factory=dict)  # name -> (K,)
@@ -71,9 +71,9 @@ class RecordedEpisode:
             return ''
         return self.instructions[step if len(self.instructions) > 1 else 0]
 
-    def observation(self, step: int) -> Observation:
+    def observation(self, step: int) -> RecordedObservation:
         state = {name: np.atleast_1d(values[step]) for name, values in self.state.items()}
-        return Observation(state, {name: images[step] for name, images in self.images.items()})
+        return RecordedObservation(state, {name: images[step] for name, images in self.images.items()})
 
 
 class ActionDataset(Protocol):

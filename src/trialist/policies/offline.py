@@ -17,7 +17,7 @@ from trialist.actions.prediction import Invalid, InvalidReason, Prediction
 from trialist.actions.predictor import PredictorContext
 from trialist.actions.view import eight_bit, state_vector
 from trialist.errors import AnswerError, InputError, RigError, TrialistError, UnknownName
-from trialist.formats.dataset import Observation as Recorded
+from trialist.formats.dataset import RecordedObservation as Recorded
 from trialist.formats.dataset import RecordedEpisode
 from trialist.formats.space import FloatArray
 from trialist.run.component import open_policy

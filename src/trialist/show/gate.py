@@ -6,8 +6,8 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from trialist.analysis.endpoint import Endpoint, Finding
-from trialist.analysis.gate import Gate, GateVerdict
+from trialist.analysis.endpoint import Finding, GateEndpoint
+from trialist.analysis.gate import GateResult, GateVerdict
 from trialist.planning import MoreEpisodes
 from trialist.show.markdown import code_span, escape_markdown, one_line
 from trialist.show.phrase import plural
@@ -17,7 +17,7 @@ PLAN_DIGITS = 12
 MOST_NAMES = 8
 
 
-def headline(gate: Gate) -> str:
+def headline(gate: GateResult) -> str:
     """The verdict in one sentence."""
     who = f'{gate.candidate.policy} is {{}} than the baseline{_baseline_name(gate)}'
     if gate.verdict is GateVerdict.PASS:
@@ -43,7 +43,7 @@ def more_sentence(more: MoreEpisodes | None) -> str:
     return f'not enough episodes: {more.new} more of the candidate and {more.reference} more of the baseline needed'
 
 
-def _baseline_name(gate: Gate) -> str:
+def _baseline_name(gate: GateResult) -> str:
     return '' if gate.baseline.policy == gate.candidate.policy else f' {gate.baseline.policy}'
 
 
@@ -51,13 +51,13 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else ', '.join(names[:-1]) + f' and {names[-1]}'
 
 
-def endpoint_table(gate: Gate) -> Table:
+def endpoint_table(gate: GateResult) -> Table:
     """One row per endpoint: both sides, the difference, the bound that decides, the limit it must clear."""
     columns = ['endpoint', 'candidate', 'baseline', 'difference', 'bound', 'limit', 'finding']
     return table('', columns, [_row(e) for e in gate.endpoints])
 
 
-def _row(endpoint: Endpoint) -> list[str | None]:
+def _row(endpoint: GateEndpoint) -> list[str | None]:
     name = f'{endpoint.name}: {endpoint.measure}'
     finding = finding_text(endpoint)
     if endpoint.estimate is None or endpoint.new is None or endpoint.reference is None:
@@ -72,7 +72,7 @@ def _row(endpoint: Endpoint) -> list[str | None]:
     ]  # fmt: skip
 
 
-def finding_text(endpoint: Endpoint) -> str:
+def finding_text(endpoint: GateEndpoint) -> str:
     """The finding, with what qualifies it."""
     text = str(endpoint.finding)
     if endpoint.finding is Finding.NO_WORSE and _is_behind(endpoint):
@@ -84,21 +84,21 @@ def finding_text(endpoint: Endpoint) -> str:
     return text if endpoint.is_required else f'{text} (not required)'
 
 
-def _at_least(endpoint: Endpoint) -> str:
+def _at_least(endpoint: GateEndpoint) -> str:
     """The near end of what an endpoint is worse by."""
     if endpoint.is_ratio:
         return f'{100 * ((endpoint.low or 1.0) - 1):.1f} %'
     return f'{-100 * (endpoint.high or 0.0):.1f} points'
 
 
-def _is_behind(endpoint: Endpoint) -> bool:
+def _is_behind(endpoint: GateEndpoint) -> bool:
     """Shown to be behind the baseline, although by less than the margin."""
     if endpoint.low is None or endpoint.high is None:
         return False
     return endpoint.low > 1 if endpoint.is_ratio else endpoint.high < 0
 
 
-def change_text(endpoint: Endpoint, value: float | None) -> str | None:
+def change_text(endpoint: GateEndpoint, value: float | None) -> str | None:
     """A difference in points, or a ratio as a share: +3.0 points, -10.0 %."""
     if value is None:
         return None
@@ -107,7 +107,7 @@ def change_text(endpoint: Endpoint, value: float | None) -> str | None:
     return f'{100 * value:+.1f} points'
 
 
-def remarks(gate: Gate) -> list[str]:
+def remarks(gate: GateResult) -> list[str]:
     """What a reader has to know beside the table, a sentence each."""
     kind = 'paired by start state' if gate.is_paired else 'independent'
     cells = 'one cell' if len(gate.cells) == 1 else f'{len(gate.cells)} cells that count equally'
@@ -144,7 +144,7 @@ def _named(names: Sequence[str]) -> str:
     return '; '.join(names[:MOST_NAMES]) + (f'; and {rest} more' if rest > 0 else '')
 
 
-def origins(gate: Gate) -> list[str]:
+def origins(gate: GateResult) -> list[str]:
     """Where each side comes from: store, policy, plan."""
     return [
         f'{who}: {arm.policy} in {arm.store}, '
@@ -153,7 +153,7 @@ def origins(gate: Gate) -> list[str]:
     ]
 
 
-def gate_comment(gate: Gate, *, command: str = '') -> str:
+def gate_comment(gate: GateResult, *, command: str = '') -> str:
     """A short Markdown comment for a pull request."""
     lines = [
         f'**trialist gate: {escape_markdown(headline(gate))}**',
@@ -168,7 +168,7 @@ def gate_comment(gate: Gate, *, command: str = '') -> str:
     return '\n'.join(lines) + '\n'
 
 
-def gate_text(gate: Gate, *, command: str = '') -> str:
+def gate_text(gate: GateResult, *, command: str = '') -> str:
     """The same for a terminal."""
     lines = [one_line(headline(gate)), '', render(endpoint_table(gate)).rstrip(), '']
     lines += [one_line(line) for line in (gate.statement, *remarks(gate))]
@@ -176,7 +176,7 @@ def gate_text(gate: Gate, *, command: str = '') -> str:
     return '\n'.join([*lines, *([f'Reproduce: {command}'] if command else [])]) + '\n'
 
 
-def gate_json(gate: Gate, *, command: str = '') -> str:
+def gate_json(gate: GateResult, *, command: str = '') -> str:
     """The verdict and all its numbers in full precision; an infinite bound is 'inf'."""
     more = gate.more
     document = {
@@ -203,6 +203,6 @@ def gate_json(gate: Gate, *, command: str = '') -> str:
     return json.dumps(document, **JSON_STYLE) + '\n'
 
 
-def _endpoint_values(endpoint: Endpoint) -> dict[str, object]:
+def _endpoint_values(endpoint: GateEndpoint) -> dict[str, object]:
     values = dataclasses.asdict(endpoint) | {'limit': endpoint.limit, 'finding': str(endpoint.finding)}
     return {k: 'inf' if v == float('inf') else v for k, v in values.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trialist import __version__
-from trialist.analysis import Absent, Analysis, Frame
+from trialist.analysis import Absent, Analysis, ComparisonFrame
 from trialist.episodes import Episode
 from trialist.planning.analysis_plan import EndpointName
 from trialist.show import report_chart as charts
@@ -87,7 +87,7 @@ def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
     return [*made, *_detail(analysis, frame), *ends]
 
 
-def _leading(analysis: Analysis, frame: Frame, colors: dict[str, str]) -> list[Section]:
+def _leading(analysis: Analysis, frame: ComparisonFrame, colors: dict[str, str]) -> list[Section]:
     """The primary endpoint first; times follow where success or a score leads and there are any."""
     timed = _time_sections(analysis, frame, colors)
     if EndpointName.SUCCESS not in analysis.primary:
@@ -95,7 +95,7 @@ def _leading(analysis: Analysis, frame: Frame, colors: dict[str, str]) -> list[S
     return [_success_section(analysis, frame, colors), *timed]
 
 
-def _time_sections(analysis: Analysis, frame: Frame, colors: dict[str, str]) -> list[Section]:
+def _time_sections(analysis: Analysis, frame: ComparisonFrame, colors: dict[str, str]) -> list[Section]:
     ranking = analysis.ranking
     beside = apart_blocks(analysis, frame)
     if isinstance(ranking, Absent):
@@ -112,14 +112,14 @@ def _time_sections(analysis: Analysis, frame: Frame, colors: dict[str, str]) -> 
     return made
 
 
-def _success_section(analysis: Analysis, frame: Frame, colors: dict[str, str]) -> Section:
+def _success_section(analysis: Analysis, frame: ComparisonFrame, colors: dict[str, str]) -> Section:
     rates = analysis.success
     if isinstance(rates, Absent):
         return section('success', 'Episode success', [missing('Episode success', rates)])
     return section('success', 'Episode success', success_blocks(analysis, frame, rates, colors))
 
 
-def _detail(analysis: Analysis, frame: Frame) -> list[Section]:
+def _detail(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
     """Every cell and every task."""
     rates = analysis.success
     if isinstance(rates, Absent):
@@ -135,7 +135,7 @@ def _detail(analysis: Analysis, frame: Frame) -> list[Section]:
     return [section('cells', 'Every cell', cells), section('tasks', 'Every task', tasks)]
 
 
-def _safety_section(analysis: Analysis, frame: Frame | None, colors: dict[str, str]) -> Section:
+def _safety_section(analysis: Analysis, frame: ComparisonFrame | None, colors: dict[str, str]) -> Section:
     blocks: list[Block]
     if isinstance(analysis.safety, Absent):
         blocks = [missing('Safety', analysis.safety)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trialist.analysis import Absent, Analysis, Frame
+from trialist.analysis import Absent, Analysis, ComparisonFrame
 from trialist.show.document import EpisodeFilter, Missing, TableBlock
 from trialist.show.table import Table
 
@@ -25,7 +25,7 @@ def table_block(
     )  # fmt: skip
 
 
-def of_policies(frame: Frame, *policies: str, stratum: str | None = None) -> EpisodeFilter:
+def of_policies(frame: ComparisonFrame, *policies: str, stratum: str | None = None) -> EpisodeFilter:
     """The filter of policies' episodes, of the ranked condition where one was taken out of several."""
     chosen: dict[str, tuple[str, ...]] = {'policy': policies}
     if frame.condition and frame.n_conditions > 1:
@@ -39,7 +39,7 @@ def of_policies(frame: Frame, *policies: str, stratum: str | None = None) -> Epi
     return chosen
 
 
-def shown_order(analysis: Analysis, frame: Frame) -> tuple[str, ...]:
+def shown_order(analysis: Analysis, frame: ComparisonFrame) -> tuple[str, ...]:
     """The reference, then the ranked policies by the first primary endpoint, best first; policies apart come last."""
     pairs = analysis.pairs
     ranked = frame.policies

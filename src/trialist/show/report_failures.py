@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trialist.analysis import Absent, Analysis, Frame
+from trialist.analysis import Absent, Analysis, ComparisonFrame
 from trialist.episodes import Outcome
 from trialist.show import report_chart as charts
 from trialist.show.document import Block, ChartBlock, EpisodeFilter
@@ -24,7 +24,7 @@ EPISODE_DEFINITIONS = {
 }  # fmt: skip
 
 
-def failure_blocks(analysis: Analysis, frame: Frame) -> list[Block]:
+def failure_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
     """How operations ended by tau, with what each way to fail costs; then episodes."""
     if isinstance(analysis.incidences, Absent) or isinstance(analysis.failures, Absent):
         absent = analysis.incidences if isinstance(analysis.incidences, Absent) else analysis.failures
@@ -46,7 +46,7 @@ def failure_blocks(analysis: Analysis, frame: Frame) -> list[Block]:
 
 
 def incidence_table(
-    found: Mapping[str, Incidence], policies: Sequence[str], frame: Frame
+    found: Mapping[str, Incidence], policies: Sequence[str], frame: ComparisonFrame
 ) -> tuple[Table, list[EpisodeFilter]]:
     """One row per policy and end: its cumulative incidence by tau and the mean time lost to it."""
     rows: list[tuple[Cell, ...]] = []

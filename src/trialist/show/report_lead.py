@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from trialist.analysis import Absent, Analysis, EndpointPairs, Frame, PairVerdict, RobustnessPart, SafetyPart
+from trialist.analysis import Absent, Analysis, ComparisonFrame, EndpointPairs, PairVerdict, RobustnessPart, SafetyPart
 from trialist.analysis.success import ALL_STRATA
 from trialist.planning.analysis_plan import EndpointName
 from trialist.safety.summary import CellSafety
@@ -38,7 +38,7 @@ def lead(analysis: Analysis) -> tuple[Paragraph, ...]:
     return tuple(told)
 
 
-def _first_sentence(analysis: Analysis, frame: Frame) -> Paragraph:
+def _first_sentence(analysis: Analysis, frame: ComparisonFrame) -> Paragraph:
     """Who is ahead on the primary endpoint, or why nobody is."""
     n = sum(len(group) for p in frame.everyone for group in frame.cells[p].values())
     if len(frame.everyone) == 1 or (len(frame.policies) == 1 and not frame.apart):
@@ -158,7 +158,7 @@ def _shortened(names: list[Words]) -> list[Words]:
     return [*names[:MOST_NAMED], Words(f'{len(names) - MOST_NAMED} more')]
 
 
-def _success_sentence(analysis: Analysis, frame: Frame) -> list[Paragraph]:
+def _success_sentence(analysis: Analysis, frame: ComparisonFrame) -> list[Paragraph]:
     """Episode success where something else leads."""
     pairs, rates = analysis.pairs, analysis.success
     if isinstance(pairs, Absent) or isinstance(rates, Absent) or EndpointName.SUCCESS in analysis.primary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trialist.analysis import Absent, Analysis, EndpointPairs, Frame, PairVerdict, TimeComparison
+from trialist.analysis import Absent, Analysis, ComparisonFrame, EndpointPairs, PairVerdict, TimeComparison
 from trialist.analysis.price import WinnerPrice
 from trialist.planning.analysis_plan import Correction, EndpointName
 from trialist.show.document import Block, Paragraph, Section, paragraph, section
@@ -23,7 +23,7 @@ PAIR_DEFINITIONS = {
 }  # fmt: skip
 
 
-def resolution_section(analysis: Analysis, frame: Frame) -> Section:
+def resolution_section(analysis: Analysis, frame: ComparisonFrame) -> Section:
     """What is claimed of every pair on the primary endpoints."""
     title = 'What the data resolve, and what they do not'
     pairs = analysis.pairs
@@ -38,7 +38,7 @@ def resolution_section(analysis: Analysis, frame: Frame) -> Section:
     return section('resolution', title, blocks)
 
 
-def endpoint_blocks(analysis: Analysis, frame: Frame, endpoint: EndpointName) -> list[Block]:
+def endpoint_blocks(analysis: Analysis, frame: ComparisonFrame, endpoint: EndpointName) -> list[Block]:
     """Every pair of one endpoint in sentences and as a table; or why there is none."""
     pairs = analysis.pairs
     name = endpoint_name(endpoint)
@@ -76,7 +76,7 @@ def correction_text(found: EndpointPairs) -> str:
     return f'corrected by {found.correction.value.capitalize()} over {plural(found.n_tests, "test")} '
 
 
-def _sentences(found: EndpointPairs, analysis: Analysis, frame: Frame) -> list[Paragraph]:
+def _sentences(found: EndpointPairs, analysis: Analysis, frame: ComparisonFrame) -> list[Paragraph]:
     """Every verdict on a primary endpoint in a sentence.
 
     With very many pairs, and on secondary endpoints, only those that name a winner or depend on the stratum.
@@ -165,7 +165,7 @@ def price_blocks(price: WinnerPrice | Absent) -> list[Block]:
 # --- times: strata, curves, scalars
 
 
-def time_blocks(analysis: Analysis, frame: Frame) -> list[Block]:
+def time_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
     """What lies behind the comparisons of times: every stratum, whether curves differ at all, every scalar."""
     assert not isinstance(analysis.pairs, Absent)
     times = analysis.pairs.times

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trialist.analysis import Absent, Analysis, Frame, Ranking
+from trialist.analysis import Absent, Analysis, ComparisonFrame, Ranking
 from trialist.analysis.success import ALL_STRATA, Rates
 from trialist.planning.analysis_plan import EndpointName
 from trialist.show.document import Block, EpisodeFilter, Missing, TableBlock, paragraph
@@ -20,7 +20,7 @@ RANKING_DEFINITIONS = {
 COUNTED = {'episodes', 'invalid', 'letters'}
 
 
-def ranking_blocks(analysis: Analysis, ranking: Ranking, frame: Frame) -> list[Block]:
+def ranking_blocks(analysis: Analysis, ranking: Ranking, frame: ComparisonFrame) -> list[Block]:
     """The ranking, one tau per stratum where they differ, and policies without a valid episode."""
     ranked = ranked_policies(ranking)
     filters = [of_policies(frame, policy) for policy in ranked]
@@ -98,7 +98,7 @@ def _percent(value: float | None) -> float | None:
 # --- who stands apart
 
 
-def apart_blocks(analysis: Analysis, frame: Frame) -> list[Block]:
+def apart_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
     """Policies that are not ranked: why, and what they have, in a table of their own."""
     blocks: list[Block] = []
     for name, n in frame.unscored.items():
@@ -118,7 +118,7 @@ def apart_blocks(analysis: Analysis, frame: Frame) -> list[Block]:
     return [*blocks, table_block('apart-table', shown, definitions, episodes=filters)]
 
 
-def _apart_row(policy: str, why: str, analysis: Analysis, frame: Frame) -> tuple[Cell, ...]:
+def _apart_row(policy: str, why: str, analysis: Analysis, frame: ComparisonFrame) -> tuple[Cell, ...]:
     cells = frame.cells[policy]
     own: tuple[Cell, ...] = (None, None, None)
     if not isinstance(analysis.success, Absent):
@@ -140,7 +140,7 @@ CELL_DEFINITIONS = {
 }  # fmt: skip
 
 
-def cell_block(analysis: Analysis, frame: Frame, rates: Rates) -> TableBlock:
+def cell_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> TableBlock:
     """One row per cell, policies that stand apart included."""
     rows: list[tuple[Cell, ...]] = []
     filters: list[EpisodeFilter] = []
@@ -179,7 +179,7 @@ def _cell_times(analysis: Analysis, policy: str, stratum: str) -> tuple[Cell, ..
     )  # fmt: skip
 
 
-def task_block(analysis: Analysis, frame: Frame, rates: Rates) -> TableBlock | None:
+def task_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> TableBlock | None:
     """One row per task and policy; None where strata are the tasks themselves."""
     tasks = sorted({task for _, task in rates.by_task})
     if set(tasks) <= {s for cells in frame.cells.values() for s in cells} or len(tasks) < 2:
@@ -205,7 +205,7 @@ def times_missing(analysis: Analysis) -> Block:
     return missing('Time to success', analysis.ranking)
 
 
-def condition_block(frame: Frame) -> list[Block]:
+def condition_block(frame: ComparisonFrame) -> list[Block]:
     """Which condition policies are ranked under, where there are several."""
     if frame.n_conditions < 2:
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trialist.analysis import Absent, Analysis, Frame
+from trialist.analysis import Absent, Analysis, ComparisonFrame
 from trialist.analysis.success import Rates
 from trialist.analysis.two_stories import TwoStories
 from trialist.planning.analysis_plan import EndpointName
@@ -20,7 +20,7 @@ SUCCESS_DEFINITIONS = {
 }  # fmt: skip
 
 
-def success_blocks(analysis: Analysis, frame: Frame, rates: Rates, colors: charts.Colors) -> list[Block]:
+def success_blocks(analysis: Analysis, frame: ComparisonFrame, rates: Rates, colors: charts.Colors) -> list[Block]:
     """The rates of every policy, then every pair; the pairs are left to another section where success is primary."""
     shown = success_table(analysis, frame, rates)
     filters = [of_policies(frame, policy) for policy in shown_order(analysis, frame)]
@@ -36,7 +36,7 @@ def success_blocks(analysis: Analysis, frame: Frame, rates: Rates, colors: chart
     return blocks
 
 
-def success_table(analysis: Analysis, frame: Frame, rates: Rates) -> Table:
+def success_table(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> Table:
     letters = letters_of(analysis, EndpointName.SUCCESS)
     rows: list[tuple[Cell, ...]] = []
     for policy in shown_order(analysis, frame):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trialist.analysis import Absent, EndpointPairs, Frame, Ranking, Rates
+from trialist.analysis import Absent, ComparisonFrame, EndpointPairs, Ranking, Rates
 from trialist.analysis.success import ALL_STRATA
 from trialist.episodes import Outcome
 from trialist.planning import Calibration
@@ -92,7 +92,7 @@ def _ranking_note(ranking: Ranking, policies: Sequence[str], level: float, pairs
 
 
 def success_table(
-    rates: Rates, frame: Frame, policies: Sequence[str], *, level: float, pairs: EndpointPairs | None = None,
+    rates: Rates, frame: ComparisonFrame, policies: Sequence[str], *, level: float, pairs: EndpointPairs | None = None,
     absent: Absent | None = None,
 ) -> Table:  # fmt: skip
     """Episode success: the mean over strata with its interval, counts and letters; `absent` says why no times."""
