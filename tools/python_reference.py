@@ -51,7 +51,7 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'topline', 'paired_significance', 'drop', 'compare_traces', 'citation_counts', 'compare_outcomes',
         'read_outcomes',
     ),
-    'trialist.conditions': ('Frame', 'condition_parameters', 'draw_condition', 'severity_ladder'),
+    'trialist.conditions': ('CameraFrame', 'condition_parameters', 'draw_condition', 'severity_ladder'),
     'trialist.run': (
         'Host', 'Policy', 'TrialPlan', 'read_plan', 'run_trial', 'close_trial', 'check_host', 'check_policy',
     ),

@@ -12,12 +12,12 @@ from trialist.conditions import (
     CHAOS,
     KINDS,
     Background,
+    CameraFrame,
     Compound,
     Distractor,
     Effect,
     Exposure,
     Footprint,
-    Frame,
     FrameCondition,
     Instruction,
     Latency,
@@ -45,12 +45,12 @@ SAY = 'Pick up the red block and put it in the target place.'
 FRAMED = ('background', 'exposure+', 'exposure-', 'light', 'sensor_noise')
 
 
-def frame(camera: str = 'front') -> Frame:
+def frame(camera: str = 'front') -> CameraFrame:
     rng = np.random.default_rng(0)
     rgb = rng.integers(60, 120, (40, 60, 3), dtype=np.uint8)
     rgb[10:20, 10:30] = (200, 40, 35)
     pose = look_at((0.5, 0, 0.5), (0, 0, 0))
-    return Frame(camera, rgb, np.full((40, 60), 0.7), pinhole(60, 40), pose)
+    return CameraFrame(camera, rgb, np.full((40, 60), 0.7), pinhole(60, 40), pose)
 
 
 def change(name: str, severity: float, seed: int = 1) -> float:
@@ -298,7 +298,7 @@ def test_bad_names_severities_and_records_are_refused() -> None:
     with pytest.raises(InputError, match='must rise'):
         severity_ladder('light', (1.0, 0.5), seed=1)
     with pytest.raises(InputError, match='uint8'):
-        Frame('a', np.zeros((2, 2, 3)))
+        CameraFrame('a', np.zeros((2, 2, 3)))
 
 
 def test_instruction_conditions_record_both_wordings() -> None:

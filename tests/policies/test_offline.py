@@ -15,8 +15,8 @@ from trialist.actions.prediction import Invalid
 from trialist.actions.split import make_split
 from trialist.actions.statistic import action_statistics
 from trialist.errors import InputError, RigError, UnknownName
-from trialist.formats.dataset import RecordedObservation as Recorded
 from trialist.formats.dataset import RecordedEpisode, open_dataset
+from trialist.formats.dataset import RecordedObservation as Recorded
 from trialist.policies.offline import OfflinePolicy, open_offline
 from trialist.run import ActionConvention, Chunk, Gripper, HostSpec, Observation, PolicySpec, Setup
 from trialist.run.convention import ControlMode, Frame, Target

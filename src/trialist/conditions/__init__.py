@@ -13,10 +13,10 @@ from trialist.conditions.background import (
 from trialist.conditions.chaos import CHAOS, KINDS, draw_chaos, draw_condition, is_drawable, severity_ladder
 from trialist.conditions.condition import (
     NOMINAL,
+    CameraFrame,
     Compound,
     Condition,
     Effect,
-    Frame,
     FrameCondition,
     compose,
     condition_parameters,
@@ -37,6 +37,7 @@ __all__ = [
     'NOMINAL',
     'Application',
     'Background',
+    'CameraFrame',
     'Compound',
     'Condition',
     'Delay',
@@ -48,7 +49,6 @@ __all__ = [
     'EndpointParaphraser',
     'Exposure',
     'Footprint',
-    'Frame',
     'FrameCondition',
     'Instruction',
     'Latency',

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from trialist.conditions.condition import Condition, Frame, FrameCondition, parts_of
+from trialist.conditions.condition import CameraFrame, Condition, FrameCondition, parts_of
 from trialist.conditions.instruction import Instruction
 from trialist.conditions.physics import Latency
 from trialist.errors import InputError
@@ -48,7 +48,7 @@ class Application:
         parts += [(self.by_words, 'words'), (self.by_clock, 'clock')]
         return {part.kind: who for part, who in parts if part is not None}
 
-    def disturb(self, frames: Iterable[Frame], *, step: int) -> dict[str, Frame]:
+    def disturb(self, frames: Iterable[CameraFrame], *, step: int) -> dict[str, CameraFrame]:
         """Every frame disturbed, by camera."""
         disturbed = {}
         for frame in frames:
@@ -89,8 +89,8 @@ def share_out(
     return Application(tuple(by_host), tuple(by_frames), words, clock)
 
 
-def frames_of(images: Mapping[str, object]) -> list[Frame]:
+def frames_of(images: Mapping[str, object]) -> list[CameraFrame]:
     """Frames of plain images by camera, for hosts and datasets that have nothing else."""
     import numpy as np
 
-    return [Frame(camera, np.asarray(image)) for camera, image in images.items()]
+    return [CameraFrame(camera, np.asarray(image)) for camera, image in images.items()]

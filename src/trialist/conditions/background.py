@@ -13,9 +13,9 @@ import numpy as np
 from trialist.conditions.condition import (
     CONDITIONS,
     BoolArray,
+    CameraFrame,
     Effect,
     FloatArray,
-    Frame,
     SingleCondition,
     check_severity,
     generator,
@@ -65,7 +65,7 @@ class Background(SingleCondition):
             strength=s * float(rng.uniform(0.85, 1.0)),
         )
 
-    def disturb(self, frame: Frame, *, step: int) -> Frame:
+    def disturb(self, frame: CameraFrame, *, step: int) -> CameraFrame:
         if self.severity == 0:
             return frame
         mask = frame.background if frame.background is not None else rim_background(frame)
@@ -96,7 +96,7 @@ class Background(SingleCondition):
         return np.array([colorsys.hsv_to_rgb(h, self.saturation, VALUES[k % 2]) for k, h in enumerate(hues)])
 
 
-def rim_background(frame: Frame, *, slack: int = 36) -> BoolArray:
+def rim_background(frame: CameraFrame, *, slack: int = 36) -> BoolArray:
     """Pixels in the colours that most of the picture's rim has: a guess at the background, made without any model."""
     rgb = frame.rgb.astype(np.int64)
     rim = np.concatenate([rgb[0], rgb[-1], rgb[:, 0], rgb[:, -1]])
@@ -110,7 +110,7 @@ def rim_background(frame: Frame, *, slack: int = 36) -> BoolArray:
     return mask
 
 
-def table_background(frame: Frame, *, table_z_m: float, slack_m: float = 0.006) -> BoolArray:
+def table_background(frame: CameraFrame, *, table_z_m: float, slack_m: float = 0.006) -> BoolArray:
     """Pixels whose depth says that they are not above the table, or that have no depth; needs depth and calibration."""
     if frame.depth_m is None or frame.intrinsics_px is None or frame.world_from_camera is None:
         raise InputError(f'camera {frame.camera}: a table mask needs depth, intrinsics and pose; give a mask instead')

@@ -58,7 +58,7 @@ class Condition(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+class CameraFrame:
     """One camera's image, with depth and calibration where the host has them."""
 
     camera: str
@@ -83,7 +83,7 @@ class Frame:
 class FrameCondition(Condition, Protocol):
     """A condition that can be laid over any host's camera frames."""
 
-    def disturb(self, frame: Frame, *, step: int) -> Frame:
+    def disturb(self, frame: CameraFrame, *, step: int) -> CameraFrame:
         """The disturbed frame; the same seed, camera and step give the same noise."""
 
 
@@ -135,7 +135,7 @@ class Compound:
     def seed(self) -> int:
         return self.parts[0].seed
 
-    def disturb(self, frame: Frame, *, step: int) -> Frame:
+    def disturb(self, frame: CameraFrame, *, step: int) -> CameraFrame:
         """Every part that can be laid over frames, in order."""
         for part in self.parts:
             if isinstance(part, FrameCondition):

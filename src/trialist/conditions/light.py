@@ -11,9 +11,9 @@ import numpy as np
 
 from trialist.conditions.condition import (
     CONDITIONS,
+    CameraFrame,
     Effect,
     FloatArray,
-    Frame,
     SingleCondition,
     check_severity,
     generator,
@@ -85,7 +85,7 @@ class Light(SingleCondition):
             shadow=0.7 * s * float(rng.uniform(0.6, 1.0)),
         )
 
-    def disturb(self, frame: Frame, *, step: int) -> Frame:
+    def disturb(self, frame: CameraFrame, *, step: int) -> CameraFrame:
         if self.severity == 0:
             return frame
         height, width = frame.rgb.shape[:2]
@@ -122,7 +122,7 @@ class Exposure(SingleCondition):
         size = float(generator(name, seed).uniform(0.8, 1.0))
         return cls(severity=s, seed=seed, stops=(3.0 if over else -4.0) * s * size)
 
-    def disturb(self, frame: Frame, *, step: int) -> Frame:
+    def disturb(self, frame: CameraFrame, *, step: int) -> CameraFrame:
         if self.severity == 0:
             return frame
         return dataclasses.replace(frame, rgb=to_rgb(to_linear(frame.rgb) * np.float32(2.0**self.stops)))

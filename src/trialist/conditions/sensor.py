@@ -11,9 +11,9 @@ import numpy as np
 
 from trialist.conditions.condition import (
     CONDITIONS,
+    CameraFrame,
     Effect,
     FloatArray,
-    Frame,
     SingleCondition,
     check_severity,
     generator,
@@ -53,7 +53,7 @@ class SensorNoise(SingleCondition):
             drift_rad_per_step=math.radians(0.01) * s * size[4],
         )
 
-    def disturb(self, frame: Frame, *, step: int) -> Frame:
+    def disturb(self, frame: CameraFrame, *, step: int) -> CameraFrame:
         if self.severity == 0:
             return frame
         rng = generator('sensor_noise', self.seed, frame.camera, step)

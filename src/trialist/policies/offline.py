@@ -17,8 +17,8 @@ from trialist.actions.prediction import Invalid, InvalidReason, Prediction
 from trialist.actions.predictor import PredictorContext
 from trialist.actions.view import eight_bit, state_vector
 from trialist.errors import AnswerError, InputError, RigError, TrialistError, UnknownName
-from trialist.formats.dataset import RecordedObservation as Recorded
 from trialist.formats.dataset import RecordedEpisode
+from trialist.formats.dataset import RecordedObservation as Recorded
 from trialist.formats.space import FloatArray
 from trialist.run.component import open_policy
 from trialist.run.convention import HostSpec

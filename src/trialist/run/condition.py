@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from trialist.conditions import (
     NOMINAL,
     Application,
+    CameraFrame,
     Compound,
     Condition,
-    Frame,
     compose,
     condition_parameters,
     draw_condition,
@@ -166,7 +166,7 @@ def show_frames(application: Application, observation: Observation, *, step: int
         camera = observation.cameras.get(name)
         intrinsics = camera.intrinsics_px if camera is not None else None
         pose = camera.world_from_camera if camera is not None else None
-        frames.append(Frame(name, image, observation.depth_m.get(name), intrinsics, pose))
+        frames.append(CameraFrame(name, image, observation.depth_m.get(name), intrinsics, pose))
     seen = application.disturb(frames, step=step)
     cameras = {
         name: dataclasses.replace(camera, world_from_camera=pose)
