@@ -403,3 +403,12 @@ def test_the_public_evaluation_of_libero_is_ranked_on_what_is_comparable(shared:
     pair = present(found.pairs).endpoints[EndpointName.SUCCESS]
     assert not isinstance(pair, Absent)
     assert pair.pair('pi0-libero', 'oft-joint').is_paired
+
+
+def test_a_duration_that_no_trial_has_is_named_and_success_still_counts() -> None:
+    episodes = [e.replace(time_cap_s=None) for p in ('a', 'b') for e in rollouts(p, mean_s=5, fails=0.2, n=6)]
+    episodes[3] = episodes[3].replace(duration_s=1e300, outcome=Outcome.SUCCESS)
+    found = analyse(episodes, resamples=20)
+    assert isinstance(found.times, Absent)
+    assert 'lasted 1e+300 s, which no trial does' in found.times.reason
+    assert not isinstance(present(found.pairs).lead, Absent)

@@ -18,6 +18,7 @@ from trialist.timing.operation import Unit
 from trialist.timing.unit import followed_to
 
 THRESHOLDS_S = (30.0, 60.0)
+LONGEST_S = 1e9  # 30 years: beyond, squares of times overflow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +61,10 @@ def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
         if steps:
             remedy = f'{steps} of them have control steps: give the control rate when you import them'
         return Absent(f'{len(untimed)} of {len(valid)} valid episodes have no duration', remedy)
+    absurd = max(valid, key=lambda e: e.known_duration_s)
+    if absurd.known_duration_s > LONGEST_S:
+        told = f'episode {absurd.episode_id} ({absurd.policy}, {absurd.task}) lasted {absurd.known_duration_s:g} s'
+        return Absent(f'{told}, which no trial does', 'correct its duration_s')
     try:
         cohorts = {policy: _cohort(policy, frame, plan) for policy in frame.everyone}
         taus, reason, short = choose_taus(cohorts, frame, plan)
