@@ -52,7 +52,7 @@ RegistryOption = Annotated[
 ]
 
 
-def open_analysis(store: Path, where: list[str] | None = None, **changes: Any) -> Analysis:
+def open_analysis(store: Path, where: list[str] | None = None, *, is_look: bool = True, **changes: Any) -> Analysis:
     """The analysis of a store as declared, with what the command line changed marked; progress goes to stderr.
 
     On an open trial this is an interim look: it is said, and written to the trial's log where that can be written.
@@ -61,7 +61,8 @@ def open_analysis(store: Path, where: list[str] | None = None, **changes: Any) -
     from trialist.cli.progress import analysis_progress
 
     opened = analyse(store, where=parse_where(where) or None, advance=analysis_progress(), **named_changes(**changes))
-    log_look(opened)
+    if is_look:
+        log_look(opened)
     return opened
 
 

@@ -48,7 +48,7 @@ def watch(
     """
     import time
 
-    from trialist.cli.source import open_analysis
+    from trialist.cli.source import log_look, open_analysis
     from trialist.errors import InputError, NotEstimable, UnknownName
     from trialist.planning import WatchedScore
 
@@ -57,13 +57,14 @@ def watch(
     seen = -1
     while True:
         try:
-            analysis = open_analysis(store, where, alpha=alpha)
+            analysis = open_analysis(store, where, is_look=False, alpha=alpha)
             if len(analysis.episodes) != seen:
                 is_first, seen = seen < 0, len(analysis.episodes)
                 found = analysis.planning.watched(
                     score=score, tau_s=tau, paired=paired, strata=stratum, horizon=horizon,
                     smallest_difference=smallest,
                 )  # fmt: skip
+                log_look(analysis)  # once for every new state of the trial, not for every glance at the folder
                 tables = watched_tables(found, policy, analysis.every_policy, looks=looks)
                 # What was used is said once; after that only what is new.
                 print_analysis(analysis, tables, form) if is_first else print_tables(tables, form)
