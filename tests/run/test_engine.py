@@ -181,6 +181,18 @@ def test_a_broken_policy_makes_episodes_with_the_right_outcome_and_the_trial_goe
     assert verify_store(tmp_path / 's').is_clean
 
 
+def test_a_hang_inside_this_process_is_cut_by_its_alarm_clock(tmp_path: Path) -> None:
+    import signal
+
+    plan = faulty_plan('hang', episodes_per_cell=2, watchdog={'policy_s': 0.4, 'host_s': 1.5})
+    run = run_trial(plan, tmp_path / 's', workers=0)
+    assert run.is_complete
+    broken = [e for e in Store.open(tmp_path / 's').episodes(attempts='all') if e.reason]
+    assert {(e.outcome, e.reason) for e in broken} == {(Outcome.INVALID, 'policy silent: no answer in time at step 1')}
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ('fault', 'reason'),
     [

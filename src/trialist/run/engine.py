@@ -18,6 +18,7 @@ from trialist.episodes.entry import EntryKind
 from trialist.episodes.folder import held_lock
 from trialist.episodes.maintain import compact_store
 from trialist.errors import InputError, StoreError, TrialistError, UnknownName, WriteError
+from trialist.run.alarm import AlarmBoard
 from trialist.run.begun import log_interrupted, mark_begun, mark_ended
 from trialist.run.blinding import Blinding, blinded_plan
 from trialist.run.crew import Crew
@@ -236,8 +237,11 @@ class _Run:
         )
 
     def alone(self) -> None:
-        """Run everything in this process."""
-        station = Station(self._context, self._store)
+        """Run everything in this process, watched by its alarm clock."""
+        with AlarmBoard(self._context.plan.watchdog) as board:
+            self._alone(Station(self._context, self._store, board=board))
+
+    def _alone(self, station: Station) -> None:
         with _muted(self._context.plan.blinding.enabled):
             try:
                 station.check()
