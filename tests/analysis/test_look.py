@@ -34,6 +34,7 @@ def test_every_verb_on_an_open_trial_says_that_it_is_a_look_and_logs_it(tmp_path
     looks = read_store(store.path).looks()
     assert [look.verb for look in looks] == ['score', 'compare']
     assert looks[0].options == {'resamples': '20'}
+    assert looks[0].by  # who looked
 
 
 def test_a_declared_rule_is_named(tmp_path: Path) -> None:

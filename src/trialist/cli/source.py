@@ -68,7 +68,6 @@ def open_analysis(store: Path, where: list[str] | None = None, *, is_look: bool 
 
 def log_look(analysis: Analysis) -> None:
     """Put a look at an open trial on record; a store that cannot be written to still answers, and says so."""
-    import getpass
     import sys
 
     from trialist.analysis.look import interim_looks
@@ -78,7 +77,7 @@ def log_look(analysis: Analysis) -> None:
         return
     changed = {name: str(getattr(analysis.plan, name)) for name in analysis.declared.changed}
     seen = ', '.join(e.value for e in analysis.primary)
-    if not store.log_look(' '.join(sys.argv[1:2]), by=getpass.getuser(), options=changed, seen=seen):
+    if not store.log_look(' '.join(sys.argv[1:2]), options=changed, seen=seen):
         typer.echo('This look could not be written to the log of the trial: it is unlogged.', err=True)
 
 
