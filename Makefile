@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test test-peers setup check study grid crash bench generated lock sbom system peers clean
+.PHONY: demo test test-peers test-hosts test-platform setup check study grid crash bench generated lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -23,6 +23,14 @@ check: $(STAMP)
 test-peers: $(STAMP) peers
 	@$(BIN)/python tools/peer_environments.py lerobot > /dev/null
 	TRIALIST_ENVIRONMENTS=$${TRIALIST_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m peers
+
+# The benchmarks in their own environments, which are made where they are missing.
+test-hosts: $(STAMP) system
+	$(BIN)/python -m pytest -m hosts
+
+# Server, workers and clients as real processes, on SQLite and PostgreSQL, and in a browser.
+test-platform: $(STAMP) system
+	$(BIN)/python -m pytest -m platform
 
 study: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study

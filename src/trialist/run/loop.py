@@ -76,6 +76,7 @@ class Rollout:
     started_at: dt.datetime | None  # in wall-clock time only
     condition_parameters: Mapping[str, ParameterValue] | None = None  # as they were brought about; None: never begun
     applied_by: Mapping[str, str] = field(default_factory=dict)  # kind of condition -> world, frames, words or clock
+    media: Mapping[str, bytes] = field(default_factory=dict)  # films and views, by their names within the episode
 
 
 def run_episode(host: Host, policy: Policy, setup: Setup, *, order: Order, board: PhaseBoard | None = None) -> Rollout:

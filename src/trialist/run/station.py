@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -128,16 +129,38 @@ class Context:
             return self.faulty(slot, attempt, told, duration_s=rollout.duration_s), told
 
     def commit(
-        self, store: Store, episode: Episode, *, fault: Fault | None, trajectory: Trajectory | None = None
-    ) -> None:
-        """Put one episode into the store, with the text of its fault."""
+        self, store: Store, episode: Episode, *, fault: Fault | None, trajectory: Trajectory | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:  # fmt: skip
+        """Put one episode into the store, with the text of its fault and its files."""
         wants_text = fault is not None and bool(fault.text or self.blinding.public)
         media = fault_file(episode.key, fault, blinding=self.blinding) if fault is not None and wants_text else {}
+        media.update({f'{media_folder(episode)}/{name}': content for name, content in (files or {}).items()})
+        if files and trajectory is not None:
+            trajectory = _with_files(trajectory, media_folder(episode), files)
         if self.blinding.public and trajectory is not None:
             trajectory, sealed = seal_trajectory(trajectory, episode.key, public=self.blinding.public)
             media.update(sealed)
         trajectories = {episode.key: trajectory} if trajectory is not None else None
         store.append([episode], trajectories=trajectories, media=media, by=self.operator)
+
+
+def media_folder(episode: Episode) -> str:
+    """Where an episode's own files lie in media/."""
+    return f'episodes/{episode.episode_id}-{episode.attempt}'
+
+
+def _with_files(trajectory: Trajectory, folder: str, files: Mapping[str, bytes]) -> Trajectory:
+    """The trajectory with its cameras' files named as they lie in media/."""
+    cameras = tuple(
+        dataclasses.replace(
+            camera,
+            video=f'{folder}/{camera.video}' if camera.video in files else camera.video,
+            depth=f'{folder}/{camera.depth}' if camera.depth in files else camera.depth,
+        )
+        for camera in trajectory.scene.cameras
+    )
+    return dataclasses.replace(trajectory, scene=dataclasses.replace(trajectory.scene, cameras=cameras))
 
 
 def check_storable(episode: Episode) -> None:
@@ -225,7 +248,7 @@ class Station:
         rollout = self._rollout(slot)
         episode, fault = self._context.finished(slot, attempt, rollout)
         self._board.enter(Phase.STORE)
-        self._context.commit(self._store, episode, fault=fault, trajectory=rollout.trajectory)
+        self._context.commit(self._store, episode, fault=fault, trajectory=rollout.trajectory, files=rollout.media)
         is_poisoned = False
         if fault is not None:
             is_poisoned = fault.kind is FaultKind.POLICY_HANG
