@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from trialist.annotate import with_marks
 from trialist.episodes import Episode, Store, Trajectory, TrialInfo
 from trialist.episodes.select import Where
 from trialist.errors import InputError, NotEstimable
@@ -44,8 +45,12 @@ class Selection:
 
 
 def select_store(store: Store, *, where: Where | None = None) -> Selection:
-    """The counted episodes of a store that match; none at all is an error that says what was asked."""
-    episodes = _ordered(store.episodes(where=where or None))
+    """The counted episodes of a store that match; none at all is an error that says what was asked.
+
+    Placements that were timed only afterwards, by a reviewer or by a detector that agrees with the operator, are in it.
+    """
+    annotations = store.annotations()
+    episodes = _ordered(with_marks(e, annotations.get(e.key, ())) for e in store.episodes(where=where or None))
     if not episodes:
         raise NotEstimable(f'{store.path}: no episode {_asked(where)}')
     everyone = episodes if not where else tuple(store.episodes(events=False))

@@ -35,6 +35,7 @@ VERBS: dict[str, tuple[str, str]] = {
     'compare': ('trialist.cli.compare:compare', 'Compare two policies, or all pairs.'),
     'calibrate': ('trialist.cli.calibrate:calibrate', 'Check the test on your own data.'),
     'power': ('trialist.cli.power:power_app', 'How many rollouts, and what they can tell.'),
+    'annotate': ('trialist.cli.annotate:annotate_app', 'Time what happened, afterwards.'),
     'safety': ('trialist.cli.safety:safety_app', 'Was it safe while it succeeded?'),
     'robustness': ('trialist.cli.robustness:robustness', 'What a changed world costs each policy.'),
     'gate': ('trialist.cli.gate:gate', 'No worse than the baseline? An exit code says so.'),

@@ -1,5 +1,6 @@
 """The record: what happened, kept once, scored for ever."""
 
+from trialist.episodes.annotation import Annotation
 from trialist.episodes.edit import Edit, EditOperation, Edits
 from trialist.episodes.episode import Episode, Outcome
 from trialist.episodes.event import Event, EventKind, EventSource
@@ -9,6 +10,7 @@ from trialist.episodes.trajectory import Camera, Contacts, Scene, Trajectory, tr
 from trialist.episodes.unblinding import Unblinding
 
 __all__ = [
+    'Annotation',
     'Camera',
     'Contacts',
     'Edit',

@@ -24,6 +24,7 @@ class EntryKind(enum.StrEnum):
     PROVENANCE = 'provenance'
     MEDIA = 'media'
     EDIT = 'edit'
+    ANNOTATION = 'annotation'  # what a detector, a reviewer or a sensor says happened
     LOOK = 'look'  # somebody looked at results
     RUN = 'run'  # a run began or ended
     INTERRUPTED = 'interrupted'  # episodes that were begun and never finished

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trialist.episodes.annotation import Annotation, annotation_from_json
 from trialist.episodes.edit import Edit, edit_from_json, read_edits
 from trialist.episodes.entry import Entry, EntryKind, LoggedFile
 from trialist.episodes.finding import Finding, FindingKind
@@ -42,6 +43,7 @@ class Ledger:
     has_losses: bool = False  # a repair has set something aside, whether or not it has come back since
     mended: frozenset[str] = frozenset()  # log entries that a repair knows to be lost
     edits: tuple[Edit, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
     looks: tuple[Look, ...] = ()
     closings: tuple[Entry, ...] = ()
     entries: tuple[tuple[str, Entry], ...] = ()  # in order
@@ -80,6 +82,7 @@ def _summed(root: Path, log: Log) -> Ledger:
     files = {file.name: file for _, entry in order for file in entry.files}
     parts: dict[str, PartInfo] = {}
     edits: list[Edit] = []
+    annotations: list[Annotation] = []
     lost: dict[str, str] = {}
     mended: set[str] = set()
     damage = list(log.damage)
@@ -88,6 +91,8 @@ def _summed(root: Path, log: Log) -> Ledger:
             for values in entry.body.get('parts', ()):
                 parts[values['name']] = part_from_json(root, values, files)
             edits += [edit_from_json(v, where=f'entry {name[:12]}') for v in entry.body.get('edits', ())]
+            told = entry.body.get('annotations', ())
+            annotations += [annotation_from_json(v, where=f'entry {name[:12]}') for v in told]
             lost.update(entry.body.get('lost', {}))
             mended.update(entry.body.get('mended', ()))
         except (KeyError, TypeError, ValueError, StoreError) as error:
@@ -114,6 +119,7 @@ def _summed(root: Path, log: Log) -> Ledger:
         has_losses=bool(lost),
         mended=frozenset(mended),
         edits=tuple(edits),
+        annotations=tuple(annotations),
         looks=tuple(_look(entry) for _, entry in order if entry.kind is EntryKind.LOOK),
         closings=tuple(entry for _, entry in order if entry.kind is EntryKind.CLOSE),
         entries=tuple(order),

@@ -32,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trialist.episodes.annotation import Annotation, check_within
 from trialist.episodes.blinded import (
     blinded_episode,
     blinded_provenance,
@@ -229,6 +230,28 @@ class Store:
         if operation is EditOperation.UNDROP and dropped:
             return dropped[-1]
         return counted_attempt({e.key: e.outcome.value for e in recorded}, edits)[1]
+
+    def annotate(self, annotations: Iterable[Annotation], *, by: str = '') -> tuple[Annotation, ...]:
+        """Log accounts of what happened in episodes, all of them or none; nothing that is there changes."""
+        given = list(annotations)
+        wanted = {a.episode_id for a in given}
+        known = {e.key: e for e in self.episodes(attempts='all', dropped=True, events=False) if e.episode_id in wanted}
+        for annotation in given:
+            if annotation.key not in known:
+                which = f'{annotation.episode_id} attempt {annotation.attempt}'
+                raise InputError(f'{self.path}: no episode {which}; `trialist store ls` lists them')
+            check_within(annotation, known[annotation.key].duration_s)
+        logged = tuple(dataclasses.replace(a, at=now()) for a in given)
+        if logged:
+            log_entry(self.path, EntryKind.ANNOTATION, by=by, body={'annotations': [a.as_json() for a in logged]})
+        return logged
+
+    def annotations(self) -> dict[Key, tuple[Annotation, ...]]:
+        """Every annotation by the attempt it is about, in the order they were made."""
+        found: dict[Key, list[Annotation]] = {}
+        for annotation in self.ledger().annotations:
+            found.setdefault(annotation.key, []).append(annotation)
+        return {key: tuple(rows) for key, rows in found.items()}
 
     def log_look(
         self, verb: str, *, by: str = '', options: Mapping[str, Any] | None = None, seen: str = '', role: str = ''

@@ -1,0 +1,52 @@
+"""Settings in a file: zones, thresholds, and where a trained classifier lies."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+from trialist.annotate.calibrate import Settings
+from trialist.annotate.detector import DetectorOptions
+from trialist.annotate.learned import classifier_from_json
+from trialist.annotate.verdict import RuleOptions
+from trialist.annotate.zone import Zone, Zones, read_zones
+from trialist.declaration import read_table
+from trialist.errors import InputError, UnknownName
+
+TABLES = ('zones', 'detector', 'rules', 'classifier')
+
+
+def read_settings(path: Path) -> tuple[Zones | None, Settings]:
+    """Zones (if the file names any) and settings from TOML; a classifier's path is relative to the file."""
+    try:
+        values = tomllib.loads(path.read_text(encoding='utf-8'))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f'{path}: cannot be read as TOML ({error})') from error
+    for name in values:
+        if name not in TABLES:
+            raise UnknownName(f'table of {path.name}', name, TABLES)
+    zones = read_zones(values['zones'], where=str(path)) if 'zones' in values else None
+    classifier = None
+    if 'classifier' in values:
+        named = path.parent / str(values['classifier'])
+        try:
+            classifier = classifier_from_json(named.read_text(encoding='utf-8'), where=str(named))
+        except OSError as error:
+            raise InputError(f'{named}: cannot be read ({error.strerror})') from error
+    return zones, Settings(
+        detector=read_table(DetectorOptions, values.get('detector', {}), where=f'{path}: detector'),
+        rules=read_table(RuleOptions, values.get('rules', {}), where=f'{path}: rules'),
+        classifier=classifier,
+    )
+
+
+def settings_text(zones: Zones, settings: Settings, *, classifier: str = '') -> str:
+    """The file for these settings."""
+    lines = [f"classifier = '{classifier}'", ''] if classifier else []
+    for name in ('source', 'target'):
+        zone: Zone = getattr(zones, name)
+        lines += [f'[zones.{name}]', f'center_m = {list(zone.center_m)}', f'size_m = {list(zone.size_m)}', '']
+    for name, options in (('detector', settings.detector), ('rules', settings.rules)):
+        lines += [f'[{name}]', *(f'{key} = {value!r}' for key, value in dataclasses.asdict(options).items()), '']
+    return '\n'.join(lines)

@@ -1,0 +1,246 @@
+"""`trialist annotate`: when placements happened, found in telemetry, checked against the operator, reviewed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trialist.cli.output import FormatOption, print_table, print_tables
+from trialist.cli.source import SeedOption, StoreArgument, WhereOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trialist.annotate import Labelled, Settings, Zones
+    from trialist.episodes import Store
+
+annotate_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help='Time what happened in recorded episodes, and check who says so.'
+)
+SettingsOption = Annotated[
+    Path | None,
+    typer.Option('--settings', help='A TOML file with [zones], [detector] and [rules].', show_default=False),
+]
+ByOption = Annotated[str, typer.Option('--by', help='Who does this, for the log.')]
+
+
+@annotate_app.command('detect')
+def detect(
+    store: StoreArgument, settings: SettingsOption = None, where: WhereOption = None, by: ByOption = '',
+    form: FormatOption = 'text',
+) -> None:  # fmt: skip
+    """Find releases in the telemetry of every episode, and set the counts against the operator's.
+
+    Accounts go into the store's log beside what is there. Where the counts agree an episode is validated by itself; the
+    rest waits for review (`trialist annotate queue`).
+
+    Example: `trialist annotate detect runs/may --settings cell.toml`
+    """
+    from trialist.annotate import scan, statuses
+    from trialist.cli.store import parse_where
+    from trialist.episodes import read_store
+    from trialist.safety import store_pairs
+    from trialist.show.annotation import standing_table
+
+    opened, filters = read_store(store), parse_where(where) or None
+    zones, chosen = _settings(opened, settings)
+    episodes = tuple(opened.episodes(where=filters))
+    opened.annotate(scan(store_pairs(opened, where=filters, episodes=episodes), zones, chosen), by=by)
+    print_table(standing_table(statuses(episodes, opened.annotations())), form)
+
+
+@annotate_app.command('queue')
+def queue(store: StoreArgument, where: WhereOption = None, form: FormatOption = 'text') -> None:
+    """List the episodes that wait for a reviewer, and where all others stand.
+
+    Example: `trialist annotate queue runs/may`
+    """
+    from trialist.annotate import LabelStanding, statuses
+    from trialist.cli.store import parse_where
+    from trialist.episodes import read_store
+    from trialist.show.annotation import queue_table, standing_table
+
+    opened = read_store(store)
+    told = statuses(opened.episodes(where=parse_where(where) or None), opened.annotations())
+    waiting = [s for s in told if s.standing in (LabelStanding.WAITING, LabelStanding.NOT_SCANNED)]
+    print_tables([standing_table(told), queue_table(waiting)], form)
+
+
+@annotate_app.command('assess')
+def assess_store(
+    store: StoreArgument, settings: SettingsOption = None, where: WhereOption = None, form: FormatOption = 'text'
+) -> None:
+    """Set the detector against episodes whose placements are timed: precision, recall, timing error, by object.
+
+    Example: `trialist annotate assess runs/labelled`
+    """
+    from trialist.annotate import assess, assess_settings
+    from trialist.cli.store import parse_where
+    from trialist.episodes import read_store
+    from trialist.show.annotation import assessment_table
+
+    opened = read_store(store)
+    zones, chosen = _settings(opened, settings)
+    labelled = _labelled(opened, zones, parse_where(where) or None)
+    groups = sorted({e.episode.stratum or e.episode.task for e in labelled})
+    found = {
+        name: assess(assess_settings(chosen, [e for e in labelled if (e.episode.stratum or e.episode.task) == name]))
+        for name in groups
+    }
+    print_table(assessment_table({**found, 'all': assess(assess_settings(chosen, labelled))}, by='object'), form)
+
+
+@annotate_app.command('calibrate')
+def calibrate_store(
+    store: StoreArgument,
+    output: Annotated[Path, typer.Option('--output', '-o', help='Where the settings go (TOML).')],
+    settings: SettingsOption = None,
+    learn: Annotated[bool, typer.Option('--learn', help='Also train a small classifier, kept beside them.')] = False,
+    where: WhereOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Choose the detector's thresholds on episodes whose placements are timed.
+
+    The numbers printed for them are of episodes that they were not chosen on.
+
+    Example: `trialist annotate calibrate runs/labelled -o cell.toml`
+    """
+    from trialist.annotate import calibrate
+    from trialist.annotate.settings import settings_text
+    from trialist.cli.store import parse_where
+    from trialist.episodes import read_store
+    from trialist.show.annotation import assessment_table
+    from trialist.show.file import write_file
+
+    opened = read_store(store)
+    zones, begun = _settings(opened, settings)
+    found = calibrate(_labelled(opened, zones, parse_where(where) or None), start=begun, learn=learn)
+    kept = output.with_suffix('.classifier.json') if found.settings.classifier is not None else None
+    if kept is not None and found.settings.classifier is not None:
+        write_file(kept, found.settings.classifier.as_json())
+    write_file(output, settings_text(zones, found.settings, classifier=kept.name if kept else ''))
+    rows = {'before': found.before, 'calibrated, held out': found.held_out}
+    print_table(assessment_table(rows, by='settings'), form)
+    typer.echo(f'{output} written', err=True)
+
+
+@annotate_app.command('agreement')
+def agreement(store: StoreArgument, form: FormatOption = 'text') -> None:
+    """How far two reviewers agree, on the episodes that both have marked.
+
+    Example: `trialist annotate agreement runs/may`
+    """
+    from trialist.annotate import agreements
+    from trialist.episodes import read_store
+    from trialist.show.annotation import agreement_table
+
+    print_table(agreement_table(agreements(read_store(store).annotations())), form)
+
+
+@annotate_app.command('robustness')
+def robustness(
+    store: StoreArgument,
+    jitter: Annotated[
+        list[float] | None, typer.Option('--jitter', help='Seconds (sd) to move marks by, repeatable.')
+    ] = None,
+    trials: Annotated[int, typer.Option(help='Random movements for each jitter.')] = 20,
+    seed: SeedOption = None,
+    where: WhereOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Does the ranking rest on who timed the placements? On each stream of labels, and with inexact times.
+
+    Example: `trialist annotate robustness runs/may`
+    """
+    from trialist.analysis.labels import label_robustness
+    from trialist.cli.store import parse_where
+    from trialist.episodes import read_store
+    from trialist.show.annotation import label_tables
+
+    opened = read_store(store)
+    opened.log_look('annotate robustness', seen='time')
+    found = label_robustness(
+        opened, where=parse_where(where) or None, jitters_s=tuple(jitter or (0.1, 0.5, 1.0)), n_trials=trials,
+        seed=seed or 0,
+    )  # fmt: skip
+    print_tables(label_tables(found), form)
+    typer.echo(found.statement, err=form != 'text')
+
+
+@annotate_app.command('weights')
+def weights(
+    store: StoreArgument,
+    file: Annotated[Path, typer.Argument(help='CSV: episode_id, t_s, weight_kg.', show_default=False)],
+    item_kg: Annotated[float, typer.Option(help='What one item weighs.')],
+    by: ByOption = '',
+    form: FormatOption = 'text',
+) -> None:
+    """Take the readings of a scale under the target bin as events of source `sensor`.
+
+    Example: `trialist annotate weights runs/may scale.csv --item-kg 0.035`
+    """
+    from trialist.annotate import ScaleOptions, statuses, weigh
+    from trialist.annotate.weight import read_weights
+    from trialist.episodes import read_store
+    from trialist.errors import InputError
+    from trialist.show.annotation import standing_table
+
+    opened = read_store(store)
+    episodes = {e.episode_id: e for e in opened.episodes()}
+    options = ScaleOptions(item_kg=item_kg)
+    told = []
+    for name, (times_s, weights_kg) in read_weights(file).items():
+        if name not in episodes:
+            raise InputError(f'{file}: no episode {name} in {store}; `trialist store ls` lists them')
+        told.append(weigh(episodes[name], times_s, weights_kg, options))
+    opened.annotate(told, by=by)
+    print_table(standing_table(statuses(episodes.values(), opened.annotations())), form)
+
+
+def _settings(store: Store, path: Path | None) -> tuple[Zones, Settings]:
+    """Zones and settings: from a file, or those of the embedded cell for its own trials."""
+    import json
+
+    from trialist.annotate import Settings, Zones
+    from trialist.annotate.settings import read_settings
+    from trialist.errors import InputError
+
+    zones, chosen = read_settings(path) if path is not None else (None, Settings())
+    if zones is not None:
+        return zones, chosen
+    host = json.loads(store.trial.plan or '{}').get('host') or {}
+    if host.get('use') == 'tabletop':
+        from trialist.annotate import Zone
+        from trialist.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
+
+        source, target = (Zone(center_m=c, size_m=BIN_INNER_M) for c in (SOURCE_CENTER_M, TARGET_CENTER_M))
+        return Zones(source=source, target=target), chosen
+    raise InputError(
+        'where is the target? give --settings FILE with [zones.source] and [zones.target], each with center_m = [x, y] '
+        'and size_m = [x, y] in metres, as the tool positions are recorded'
+    )
+
+
+def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None) -> Sequence[Labelled]:
+    """The valid episodes whose placements are all timed, with telemetry."""
+    from trialist.annotate import Labelled, LabelStanding, read_telemetry, status_of, with_marks
+    from trialist.errors import NotEstimable
+
+    annotations = store.annotations()
+    found, missing = [], ''
+    for episode, trajectory in store.trajectories(where=where):
+        own = annotations.get(episode.key, ())
+        if not episode.is_valid or status_of(episode, own).standing not in (
+            LabelStanding.TIMED,
+            LabelStanding.REVIEWED,
+        ):
+            continue
+        try:
+            found.append(Labelled(with_marks(episode, own), read_telemetry(trajectory), zones))
+        except NotEstimable as error:
+            missing = str(error)
+    if not found:
+        raise NotEstimable(f'{store.path}: no episode has both timed placements and telemetry; {missing}'.rstrip('; '))
+    return found
