@@ -107,43 +107,40 @@ def _of_grip(
     """A slump if what was held was lost, else the release at the end; a grip that lasts to the end gives neither."""
     last = len(telemetry.time_s) if end is None else end
     opening = _smooth(telemetry.opening[start:last], telemetry.dt_s)
-    held = opening > options.closed_band
-    settled = _settled(opening, telemetry.dt_s, options)
-    slump = _slump(held, settled)
+    window = max(2, round(options.plateau_s / telemetry.dt_s))
+    slump = _slump(opening, window, options)
     if slump is not None:
-        grip = float(np.median(opening[:slump][settled[:slump]]))
+        grip = float(np.median(opening[slump // 2 : slump]))
         return [_candidate(telemetry, zones, options, ReleaseKind.SLUMP, start, start + slump, grip, True)]
     if end is None:
         return []
-    tail = max(1, round(options.plateau_s / telemetry.dt_s))
-    grip = float(np.median(opening[-tail:]))
-    return [_candidate(telemetry, zones, options, ReleaseKind.RELEASE, start, end, grip, bool(settled[-1]))]
+    late = opening[len(opening) // 2 :]  # closing is over; what was held was carried
+    drift = abs(np.median(late[: max(1, len(late) // 2)]) - np.median(late[len(late) // 2 :]))
+    has_plateau = len(opening) >= window and bool(drift <= options.plateau_band)
+    grip = float(np.median(late[len(late) // 2 :]))
+    return [_candidate(telemetry, zones, options, ReleaseKind.RELEASE, start, end, grip, has_plateau)]
 
 
 def _smooth(values: FloatArray, dt_s: float) -> FloatArray:
-    """A running median over a tenth of a second or so, which takes out single wild readings."""
-    half = max(1, round(0.05 / dt_s))
+    """A running median over about a fifth of a second: wild readings go, edges stay where they are."""
+    half = max(1, round(0.1 / dt_s))
     padded = np.pad(values, half, mode='edge')
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1))
 
 
-def _settled(opening: FloatArray, dt_s: float, options: DetectorOptions) -> NDArray[np.bool_]:
-    """Whether the measure has stayed within its band for the plateau's time, at each step."""
-    width = max(2, round(options.plateau_s / dt_s))
-    if len(opening) < width:
-        return np.zeros(len(opening), dtype=np.bool_)
-    windows = np.lib.stride_tricks.sliding_window_view(opening, width)
-    return np.concatenate([np.zeros(width - 1, dtype=np.bool_), np.ptp(windows, axis=1) <= options.plateau_band])
-
-
-def _slump(held: NDArray[np.bool_], settled: NDArray[np.bool_]) -> int | None:
-    """The step at which a settled, held grip fell into the closed band and stayed there; None if it never did."""
-    firm = np.flatnonzero(held & settled)
-    if not len(firm) or held[-1]:
+def _slump(opening: FloatArray, window: int, options: DetectorOptions) -> int | None:
+    """The step at which a grip that had come to rest fell into the closed band for good; None if it never did."""
+    held = opening > options.closed_band
+    if len(opening) < 2 * window or held[-window:].any() or not held.any():
         return None
-    fallen = np.flatnonzero(~held[firm[0] :])
-    last_held = int(np.flatnonzero(held)[-1])
-    return last_held + 1 if len(fallen) and last_held >= firm[0] else None
+    fallen = int(np.flatnonzero(held)[-1]) + 1
+    before = opening[:fallen]
+    if len(before) < window:
+        return None
+    windows = np.lib.stride_tricks.sliding_window_view(before, window)
+    drift = np.abs(np.median(windows[:, : window // 2], axis=1) - np.median(windows[:, window // 2 :], axis=1))
+    at_rest = (drift <= options.plateau_band) & (np.median(windows, axis=1) > options.closed_band)
+    return fallen if at_rest.any() else None
 
 
 def _candidate(
