@@ -1,0 +1,83 @@
+"""The page frame: headers, static files, escaping, and that nothing comes from elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from importlib import resources
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from trialist.web.frame import Pages, install_frame, static_url
+
+STATIC = resources.files('trialist.web').joinpath('static')
+
+
+def client(*, is_local: bool = True) -> TestClient:
+    app = FastAPI()
+    install_frame(app, is_local=is_local)
+
+    @app.get('/')
+    def home():
+        return Pages().page('error.html.j2', title='<b>bold</b>', message='a & b')
+
+    @app.post('/change')
+    def change():
+        return {}
+
+    return TestClient(app)
+
+
+def test_a_page_is_escaped_and_guarded() -> None:
+    answer = client().get('/')
+    assert '&lt;b&gt;bold&lt;/b&gt;' in answer.text
+    assert "script-src 'self'" in answer.headers['content-security-policy']
+    assert 'unsafe' not in answer.headers['content-security-policy']
+    assert answer.headers['cache-control'] == 'no-store'
+    assert not re.search(r'(src|href)="https?:', answer.text)
+    assert not re.search(r'<script>|style="| on\w+="', answer.text)
+
+
+def test_static_files_are_named_by_their_content() -> None:
+    answer = client().get(static_url('frame.css'))
+    assert answer.status_code == 200
+    assert 'immutable' in answer.headers['cache-control']
+    assert client().get('/static/../frame.py').status_code == 404
+
+
+@pytest.mark.parametrize(
+    ('headers', 'status'),
+    [
+        ({}, 200),
+        ({'origin': 'http://testserver', 'sec-fetch-site': 'same-origin'}, 200),
+        ({'origin': 'http://elsewhere.example'}, 403),
+        ({'sec-fetch-site': 'cross-site'}, 403),
+    ],
+)
+def test_another_site_changes_nothing(headers: dict[str, str], status: int) -> None:
+    assert client().post('/change', headers=headers).status_code == status
+
+
+def test_a_local_page_answers_to_this_machine_alone() -> None:
+    assert client().get('/', headers={'host': 'elsewhere.example'}).status_code == 421
+    assert client().get('/', headers={'host': 'localhost:8000'}).status_code == 200
+    assert client(is_local=False).get('/', headers={'host': 'lab.example'}).status_code == 200
+
+
+def test_vendored_files_are_those_of_the_table() -> None:
+    vendor = STATIC.joinpath('vendor')
+    rows = re.findall(r'^\| (\S+) \|.*\| ([0-9a-f]{64}) \|$', vendor.joinpath('README.md').read_text(), re.MULTILINE)
+    assert {name for name, _ in rows} == {f.name for f in vendor.iterdir() if f.name != 'README.md'}
+    for name, digest in rows:
+        assert hashlib.sha256(vendor.joinpath(name).read_bytes()).hexdigest() == digest, name
+
+
+def test_the_colours_are_those_of_the_report() -> None:
+    page = resources.files('trialist.show').joinpath('template')
+    report, dark = page.joinpath('page.css').read_text(), page.joinpath('dark.css').read_text()
+    frame = STATIC.joinpath('frame.css').read_text()
+    light = re.findall(r'--[\w-]+: [^;]+;', report.split('@media')[0])
+    assert light
+    assert all(colour in frame for colour in [*light, *re.findall(r'--[\w-]+: [^;]+;', dark)])
