@@ -37,9 +37,8 @@ def noisy(trajectory: Trajectory, sd: float, missing: float, rng: np.random.Gene
 def main() -> None:
     """Print the table."""
     recorded = [(e, t) for e, t in Store.open(sys.argv[1]).trajectories() if e.is_valid]
-    print(
-        '| noise | object | episodes | placements | precision | recall | bias s | median error s | 90 % within s | counts agree |'
-    )
+    columns = 'noise object episodes placements precision recall bias_s median_error_s 90_%_within_s counts_agree'
+    print('|', ' | '.join(name.replace('_', ' ') for name in columns.split()), '|')
     print('|---|---|---|---|---|---|---|---|---|---|')
     for name, (sd, missing) in NOISE.items():
         rng = np.random.default_rng(0)
