@@ -52,18 +52,23 @@ class Picture:
 
 def working_backend() -> str:
     """The first of EGL and OSMesa that can draw here, or what MUJOCO_GL asks for; SetupError if neither does."""
-    wanted = os.environ.get('MUJOCO_GL', '').lower().strip()
+    wanted = _wanted_backend()
     if wanted and wanted not in BACKENDS:
         raise SetupError(f'MUJOCO_GL is {wanted!r}; cameras need one of: {", ".join(BACKENDS)}, or leave it unset')
-    backend, trouble = _probed(wanted)
+    backend, trouble = _probed()
     if trouble:
         raise SetupError(trouble)
     return backend
 
 
+def _wanted_backend() -> str:
+    return os.environ.get('MUJOCO_GL', '').lower().strip()
+
+
 @functools.cache
-def _probed(wanted: str) -> tuple[str, str]:
+def _probed() -> tuple[str, str]:
     """The backend that works, or why none does. Asked once: without one every film would ask again."""
+    wanted = _wanted_backend()
     told = []
     for backend in (wanted,) if wanted else BACKENDS:
         probe = subprocess.run(
