@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import io
 import tempfile
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -48,7 +49,7 @@ def read_states(path: Path) -> FilmStates:
     try:
         with np.load(path, allow_pickle=False) as kept:
             return FilmStates(kept['steps'], kept['states'], str(kept['setup']))
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise StoreError(f'{path}: not readable as states of an episode ({error})') from error
 
 
