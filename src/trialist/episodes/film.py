@@ -47,7 +47,7 @@ class FilmStates:
 def read_states(path: Path) -> FilmStates:
     """The states of an episode's `states.npz`."""
     try:
-        with np.load(path, allow_pickle=False) as kept:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as kept:
             return FilmStates(kept['steps'], kept['states'], str(kept['setup']))
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise StoreError(f'{path}: not readable as states of an episode ({error})') from error
