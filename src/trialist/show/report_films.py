@@ -61,9 +61,9 @@ def _chosen(films: Sequence[Film], *, success: bool) -> list[Film]:
 def _chart(analysis: Analysis, films: Sequence[Film], panels: Sequence[Panel], *, n_filmed: int, n_valid: int) -> Chart:
     source = analysis.source
     note = (
-        f'{n_filmed} of {plural(n_valid, "valid episode")} have a film, in {source}/media; the links of this page lead '
-        f'there and hold as long as both stay where they are. `trialist store film {source} EPISODE --size 1280x960` '
-        'draws any of them again, larger.'
+        f'{n_filmed} of {plural(n_valid, "valid episode")} {"has" if n_filmed == 1 else "have"} a film, in '
+        f'{source}/media. The links lead there, and hold as long as page and store stay where they are. To draw one '
+        f'again, larger: trialist store film {source} EPISODE --size 1280x960'
     )
     alt = (
         f'For each policy {FRAMES} frames of the first episode that succeeded, and of the first that did not, from its '
@@ -98,8 +98,9 @@ def _strips(films: Sequence[Film], analysis: Analysis, *, folder: Path) -> str:
         )
         for place, number in enumerate(numbers):
             at = f'x="{place * FRAME_PX + 4}" y="{top + HEAD_PX + tall + FOOT_PX - 4:g}"'
-            parts.append(f'<text class="soft" {at}>{film.times_s[number]:.1f} s</text>')
-        parts.append('</g>')
+            parts.append(f'<text class="soft" {at}>{film.times_s[number]:.2f} s</text>')
+        cuts = ''.join(f'M{k * FRAME_PX} {top + HEAD_PX:g}v{tall:g}' for k in range(1, FRAMES))
+        parts.append(f'<path class="cut" d="{cuts}"/></g>')
         top += HEAD_PX + tall + FOOT_PX + GAP_PX
         height = top - GAP_PX
     box = f'0 0 {FRAMES * FRAME_PX} {height:g}'
@@ -109,12 +110,12 @@ def _strips(films: Sequence[Film], analysis: Analysis, *, folder: Path) -> str:
 def _head(film: Film, links: Sequence[Film], *, top: float, folder: Path) -> str:
     """The opening of a row: who, what, how it ended, and links in the words after it."""
     episode = film.episode
-    lasted = '' if episode.duration_s is None else f', {episode.duration_s:.1f} s'
+    lasted = '' if episode.duration_s is None else f', {episode.duration_s:.2f} s'
     told = f'{episode.policy}: {episode.stratum or episode.task}, {episode.outcome.value}{lasted}'
     condition = '' if episode.condition in ('', 'nominal') else f' ({episode.condition})'
     addresses = {f.camera.removeprefix('film_'): _address(f.path, folder) for f in links}
     linked = ''.join(
-        f'<a href="{escape(address)}"><tspan dx="12">{escape(camera)}</tspan></a>'
+        f'<a href="{escape(address)}"><tspan dx="12">{escape(camera)} film</tspan></a>'
         for camera, address in addresses.items()
     )
     return (
