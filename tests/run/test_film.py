@@ -19,11 +19,11 @@ from trialist.analysis.media import find_films, leading_films
 from trialist.episodes import Episode, Outcome, Store, Trajectory, trajectories_equal
 from trialist.episodes.film import STATES_FILE, FilmStates, film_times, read_states
 from trialist.errors import InputError, UnknownName
-from trialist.run import Order, TrialPlan, run_episode, run_trial
+from trialist.run import Order, TrialPlan, check_host, run_episode, run_trial
 from trialist.run.component import open_policy
 from trialist.run.film import film_obstacle, film_steps, thinned
-from trialist.run.plan import RecordingOptions, plan_from_json
-from trialist.run.seam import Setup
+from trialist.run.plan import FilmOptions, RecordingOptions, plan_from_json
+from trialist.run.seam import Footage, Setup
 
 BEFORE_FILMS = '1e1d34029861241e3ba2ece026417702'  # of make_plan() before plans knew of films
 
@@ -188,3 +188,16 @@ def test_kept_states_are_thinned_to_a_lower_rate_and_never_invented() -> None:
     assert slow.steps.tolist() == [0, 8, 16, 23]
     assert slow.states[:, 0].tolist() == [0, 2, 4, 6]
     assert thinned(states, control_rate_hz=20.0, rate_hz=20.0) is states
+
+
+class FlippedHost(DrawnHost):
+    """Height and width confused."""
+
+    def film(self, options: FilmOptions, *, states: FilmStates | None = None) -> Footage:
+        return super().film(dataclasses.replace(options, size_px=options.size_px[::-1]), states=states)
+
+
+def test_the_conformance_kit_looks_at_films() -> None:
+    check_host(DrawnHost(), task='reach', steps=5)
+    with pytest.raises(InputError, match=r'camera top gave 3 frames of .*64, 48, 3.*wanted 3 of \(48, 64, 3\)'):
+        check_host(FlippedHost(), task='reach', steps=5)
