@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 
 from trialist.analysis import Analysis
-from trialist.analysis.media import Film, leading_films
+from trialist.analysis.media import Film
 from trialist.errors import SetupError
 from trialist.show.chart.svg import escape
 from trialist.show.document import Block, Chart, ChartBlock, Missing, Panel
@@ -30,7 +30,7 @@ QUALITY = 78
 
 def film_blocks(analysis: Analysis, *, folder: Path) -> list[Block]:
     """Nothing where no episode was filmed; why not, where one was to be."""
-    leading = leading_films(analysis.films)
+    leading = analysis.leading_films
     valid = sum(e.is_valid for e in analysis.episodes)
     if not leading:
         why = sorted({e.labels['film'].removeprefix('none: ') for e in analysis.episodes if 'film' in e.labels})

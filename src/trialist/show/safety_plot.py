@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trialist.analysis import SafetyPart, present
-from trialist.analysis.media import leading_films
 from trialist.errors import NotEstimable
 from trialist.safety import CellSafety
 from trialist.show.request import ShowRequest
@@ -38,7 +37,7 @@ def draw_composition(request: ShowRequest) -> Figure:
 def draw_filmstrip(request: ShowRequest) -> Figure:
     """Start, violation and success of the most severe unsafe success that has a video."""
     part = requested_safety(request)
-    films = leading_films(request.analysis.films)
+    films = request.analysis.leading_films
     shown = request.shown(dict.fromkeys(s.policy for s in part.scores))
     unsafe = [s for s in part.scores if s.sbu and s.violations and s.policy in shown]
     filmed = [s for s in unsafe if (s.episode_id, s.attempt) in films]
