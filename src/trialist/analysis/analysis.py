@@ -21,7 +21,7 @@ from trialist.analysis.endings import policy_incidences
 from trialist.analysis.endpoint_pairs import Comparisons
 from trialist.analysis.frame import ComparisonFrame, build_frame
 from trialist.analysis.look import InterimLooks, interim_looks
-from trialist.analysis.media import Film, Placement, find_films, find_placements
+from trialist.analysis.media import Film, Placement, find_films, find_placements, leading_films
 from trialist.analysis.pairs import TimeComparison
 from trialist.analysis.planning import Planning
 from trialist.analysis.practice import Practice
@@ -367,8 +367,13 @@ class Analysis:
 
     @cached_property
     def films(self) -> tuple[Film, ...]:
-        """Every recorded film."""
+        """Every recorded film, of all cameras."""
         return find_films(self.selection)
+
+    @cached_property
+    def leading_films(self) -> dict[tuple[str, int], Film]:
+        """One film per episode, by its key: the one to look at."""
+        return leading_films(self.films)
 
     @cached_property
     def placements(self) -> tuple[Placement, ...] | Absent:

@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from trialist.episodes import Outcome
-from trialist.errors import InputError
+from trialist.errors import InputError, SetupError
 from trialist.run.convention import Target, check_conventions
 from trialist.run.fault import EpisodeStop
 from trialist.run.loop import Order, Rollout, idle_action, run_episode
-from trialist.run.plan import RecordingOptions
+from trialist.run.plan import FilmOptions, RecordingOptions
 from trialist.run.seam import (
     Action,
+    FilmingHost,
     FittedPolicy,
     HoldingHost,
     Host,
@@ -58,6 +59,32 @@ def check_host(
                 )
         if len(first) != len(again):
             raise InputError(f'host {host.spec.name}: two runs of seed {seed} ended after different numbers of steps')
+    if isinstance(host, FilmingHost):
+        within(lambda: _check_film(host), limit_s=limit_s)
+
+
+def _check_film(host: FilmingHost) -> None:
+    """The episode that was just driven, filmed; a host that cannot draw on this machine is not at fault."""
+    width_px, height_px = size_px = (64, 48)
+    try:
+        footage = host.film(FilmOptions(size_px=size_px))
+        taken = {shot.camera.name: list(shot.frames) for shot in footage.shots}
+    except SetupError:
+        return
+    steps = footage.states.steps
+    if steps[0] != 0 or np.any(np.diff(steps) <= 0) or len(footage.states.states) != len(steps):
+        raise InputError(
+            f'film(): {len(footage.states.states)} states at steps {steps}, wanted one each, rising from 0'
+        )
+    for camera, frames in taken.items():
+        if camera not in host.film_cameras:
+            raise InputError(f'film(): camera {camera} is not one of film_cameras {host.film_cameras}')
+        shapes = {(frame.shape, str(frame.dtype)) for frame in frames}
+        if len(frames) != len(steps) or shapes != {((height_px, width_px, 3), 'uint8')}:
+            raise InputError(
+                f'film(): camera {camera} gave {len(frames)} frames of {sorted(shapes)}, wanted {len(steps)} of '
+                f'{(height_px, width_px, 3)} uint8'
+            )
 
 
 class _Drive:

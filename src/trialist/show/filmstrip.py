@@ -51,7 +51,7 @@ def _strips(request: ShowRequest, *, success: bool) -> Figure:
 
 def _episodes(request: ShowRequest, *, success: bool) -> list[tuple[Episode, Path]]:
     """The first episode of each task and policy with this outcome and a film."""
-    films = request.analysis.films
+    films = request.analysis.leading_films.values()
     shown = request.shown(dict.fromkeys(f.episode.policy for f in films))
     found: dict[tuple[str, str], tuple[Episode, Path]] = {}
     for film in films:
