@@ -101,7 +101,7 @@ def test_both_back_ends_draw(backend: str) -> None:
 
 
 def test_no_back_end_is_a_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    module.working_backend.cache_clear()
+    module._probed.cache_clear()
     monkeypatch.delenv('MUJOCO_GL', raising=False)
     monkeypatch.setattr(module, '_PROBE', 'raise OSError("no {backend} here")')
     with pytest.raises(SetupError, match=r'neither works here.*no egl here.*no osmesa here.*libosmesa6'):
@@ -109,7 +109,7 @@ def test_no_back_end_is_a_clear_message(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv('MUJOCO_GL', 'vulkan')
     with pytest.raises(SetupError, match="MUJOCO_GL is 'vulkan'"):
         module.working_backend()
-    module.working_backend.cache_clear()
+    module._probed.cache_clear()
 
 
 def test_image_size_out_of_bounds_is_refused() -> None:

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trialist.analysis.absent import Absent
 from trialist.analysis.selection import Selection
-from trialist.episodes import Episode
+from trialist.episodes import Camera, Episode, Trajectory
 from trialist.errors import NotEstimable
 from trialist.geometry import Box, PlacementScore, recorded_placement, score_recorded_pose
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Film:
-    """An episode's first recorded video that is there."""
+    """One camera's film of an episode, with the control step and the time that each frame shows."""
 
     episode: Episode
     path: Path
+    name: str  # in the store's media/
+    camera: str
+    steps: NDArray[np.int64]  # (N,); 0 is the reset, and row k of the trajectory is the world after step k + 1
+    times_s: NDArray[np.floating[Any]]  # (N,), rising
+    is_sampled: bool  # filmed at a rate of its own; else there is one frame per row
+
+    def frame_at(self, time_s: float) -> int:
+        """The frame that is shown at a time: the last that is not later."""
+        return max(int(np.searchsorted(self.times_s, time_s + 1e-9, side='right')) - 1, 0)
+
+    def frame_of_step(self, step: int) -> int:
+        """The frame that is shown when a control step is done."""
+        return max(int(np.searchsorted(self.steps, step, side='right')) - 1, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,16 +49,35 @@ class Placement:
 
 
 def find_films(selection: Selection) -> tuple[Film, ...]:
-    """The film of every valid episode that has one."""
-    found = []
-    for episode, trajectory in selection.pairs():
-        if trajectory is None or selection.store is None or not episode.is_valid:
-            continue
-        video = next((camera.video for camera in trajectory.scene.cameras if camera.video), '')
-        path = selection.store.path / 'media' / video
-        if video and path.exists():
-            found.append(Film(episode, path))
-    return tuple(found)
+    """Every film that is there of every valid episode: all cameras, in the episodes' order."""
+    if selection.store is None:
+        return ()
+    found: dict[tuple[str, int], list[Film]] = {}
+    media = selection.store.path / 'media'
+    for episode, trajectory in selection.store.trajectories(where=selection.where, signals=()):
+        for camera in trajectory.scene.cameras if episode.is_valid else ():
+            if camera.video and (media / camera.video).exists():
+                film = _film(episode, trajectory, camera, path=media / camera.video)
+                found.setdefault(episode.key, []).append(film)
+    return tuple(film for episode in selection.episodes for film in found.get(episode.key, ()))
+
+
+def _film(episode: Episode, trajectory: Trajectory, camera: Camera, *, path: Path) -> Film:
+    rows = np.arange(1, trajectory.n_steps + 1)
+    steps = np.array(camera.video_steps or rows, dtype=np.int64)
+    rate_hz = trajectory.scene.control_rate_hz
+    is_sampled = bool(camera.video_steps)
+    times_s = steps / rate_hz if is_sampled and rate_hz else np.asarray(trajectory.time_s)
+    return Film(episode, path, camera.video, camera.name, steps, times_s, is_sampled)
+
+
+def leading_films(films: Iterable[Film]) -> dict[tuple[str, int], Film]:
+    """One film per episode, to be looked at: the overview, which is filmed last, or an import's first camera."""
+    leading: dict[tuple[str, int], Film] = {}
+    for film in films:
+        if film.is_sampled or film.episode.key not in leading:
+            leading[film.episode.key] = film
+    return leading
 
 
 def find_placements(selection: Selection) -> tuple[Placement, ...] | Absent:

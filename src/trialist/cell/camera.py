@@ -50,21 +50,34 @@ class Picture:
     calibration: Camera
 
 
-@functools.cache
 def working_backend() -> str:
     """The first of EGL and OSMesa that can draw here, or what MUJOCO_GL asks for; SetupError if neither does."""
-    wanted = os.environ.get('MUJOCO_GL', '').lower().strip()
+    wanted = _wanted_backend()
     if wanted and wanted not in BACKENDS:
         raise SetupError(f'MUJOCO_GL is {wanted!r}; cameras need one of: {", ".join(BACKENDS)}, or leave it unset')
+    backend, trouble = _probed()
+    if trouble:
+        raise SetupError(trouble)
+    return backend
+
+
+def _wanted_backend() -> str:
+    return os.environ.get('MUJOCO_GL', '').lower().strip()
+
+
+@functools.cache
+def _probed() -> tuple[str, str]:
+    """The backend that works, or why none does. Asked once: without one every film would ask again."""
+    wanted = _wanted_backend()
     told = []
     for backend in (wanted,) if wanted else BACKENDS:
         probe = subprocess.run(
             [sys.executable, '-c', _PROBE.format(backend=backend)], capture_output=True, text=True, timeout=60
         )
         if probe.returncode == 0:
-            return backend
+            return backend, ''
         told.append(f'{backend}: {(probe.stderr.strip().splitlines() or ["no message"])[-1]}')
-    raise SetupError(
+    return '', (
         'cameras need EGL or OSMesa to draw without a screen, and neither works here '
         f'({"; ".join(told)}); install libegl1 and libgl1-mesa-dri, or libosmesa6, or run without cameras'
     )
@@ -84,14 +97,16 @@ def _gl_context(width_px: int, height_px: int) -> Any:
 class Pictures:
     """The cameras of one cell; one off-screen buffer for all scenes, since making it takes longer than an episode.
 
-    It depends on a scene by its textures alone; those are handed over when they differ.
+    It depends on a scene by its textures alone; those are handed over when they differ. Shadows take ten times as long
+    as all else, and can be left out.
     """
 
-    def __init__(self, cameras: tuple[str, ...], *, height_px: int, width_px: int) -> None:
+    def __init__(self, cameras: tuple[str, ...], *, height_px: int, width_px: int, has_shadows: bool = True) -> None:
         if cameras and not (8 <= height_px <= 960 and 8 <= width_px <= 1280):
             raise InputError(f'image_size is {height_px} x {width_px}, wanted 8 x 8 to 960 x 1280 (height, width)')
         self.cameras = cameras
         self.height_px, self.width_px = height_px, width_px
+        self._has_shadows = has_shadows
         self._gl: Any = None
         self._context: Any = None
         self._model: Any = None
@@ -103,19 +118,30 @@ class Pictures:
         self._prepare(scene.model)
         pictures = {}
         for calibration in calibrations(scene, data, self):
-            camera = int(scene.model.camera(calibration.name).id)
             rgb = np.empty((self.height_px, self.width_px, 3), dtype=np.uint8)
             depth = np.empty((self.height_px, self.width_px), dtype=np.float32)
-            self._view.fixedcamid = camera
-            mujoco.mjv_updateScene(
-                scene.model, data, self._option, None, self._view, mujoco.mjtCatBit.mjCAT_ALL.value, self._scene
-            )
-            mujoco.mjr_render(self._rect, self._scene, self._context)
+            self._draw(scene, data, calibration.name)
             mujoco.mjr_readPixels(rgb, depth, self._rect, self._context)
             pictures[calibration.name] = Picture(
                 np.ascontiguousarray(rgb[::-1]), self._metres(depth[::-1], scene.model), calibration
             )
         return pictures
+
+    def frame(self, scene: Scene, data: Any, camera: str) -> NDArray[np.uint8]:
+        """One camera's RGB (H, W, 3), without depth."""
+        self._prepare(scene.model)
+        rgb = np.empty((self.height_px, self.width_px, 3), dtype=np.uint8)
+        self._draw(scene, data, camera)
+        load_mujoco().mjr_readPixels(rgb, None, self._rect, self._context)
+        return np.ascontiguousarray(rgb[::-1])
+
+    def _draw(self, scene: Scene, data: Any, camera: str) -> None:
+        mujoco = load_mujoco()
+        self._view.fixedcamid = int(scene.model.camera(camera).id)
+        mujoco.mjv_updateScene(
+            scene.model, data, self._option, None, self._view, mujoco.mjtCatBit.mjCAT_ALL.value, self._scene
+        )
+        mujoco.mjr_render(self._rect, self._scene, self._context)
 
     def _metres(self, buffer: DepthMap, model: Any) -> DepthMap:
         """From OpenGL's window depth (reversed: 1 near, 0 far) to metres along the axis."""
@@ -145,6 +171,7 @@ class Pictures:
         self._textures = textures
         self._rect = mujoco.MjrRect(0, 0, self.width_px, self.height_px)
         self._scene = mujoco.MjvScene(model, maxgeom=300)
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = self._has_shadows
         self._option = mujoco.MjvOption()
         self._view = mujoco.MjvCamera()
         self._view.type = mujoco.mjtCamera.mjCAMERA_FIXED
@@ -161,9 +188,11 @@ class Pictures:
         self._model = None
 
 
-def calibrations(scene: Scene, data: Any, pictures: Pictures) -> Iterator[Camera]:
+def calibrations(
+    scene: Scene, data: Any, pictures: Pictures, cameras: tuple[str, ...] | None = None
+) -> Iterator[Camera]:
     """Intrinsics and world-from-camera of each camera, as it stands now (the wrist camera moves)."""
-    for name in pictures.cameras:
+    for name in pictures.cameras if cameras is None else cameras:
         index = int(scene.model.camera(name).id)
         yield Camera(
             name=name,

@@ -15,6 +15,7 @@ from trialist import episodes
 from trialist.cell import panda, pose, state
 from trialist.cell.camera import Picture, Pictures, calibrations
 from trialist.cell.control import Controller
+from trialist.cell.film import FILM_CAMERAS, OVERVIEW, Filming, is_near
 from trialist.cell.item import ItemType
 from trialist.cell.load import Load
 from trialist.cell.measure import ROBOT_BODIES, Monitor, hardest_robot_contact_n, held_items
@@ -32,9 +33,12 @@ from trialist.cell.scene import (
 from trialist.cell.task import MAX_ITEMS, find_task
 from trialist.cell.world import KINDS, SEEN_ONLY, World
 from trialist.episodes import Outcome
+from trialist.episodes.film import FilmStates
 from trialist.errors import InputError, UnknownName
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
-from trialist.run.seam import Action, HostReport, Observation, Setup
+from trialist.run.film import film_steps
+from trialist.run.plan import FilmOptions
+from trialist.run.seam import Action, Footage, HostReport, Observation, Setup
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -99,6 +103,7 @@ class TabletopHost:
             raise InputError(f'stop_force_n is {stop_force_n}, wanted > 0')
         height, width = (int(v) for v in image_size)
         self._pictures = Pictures(tuple(cameras), height_px=height, width_px=width)
+        self._filming = Filming(('front' if not cameras else cameras[0], OVERVIEW))
         self._has_shadows = bool(shadows)
         self._camera_steps = _steps_a_picture(camera_rate_hz)
         self._stop_force_n = float(stop_force_n)
@@ -139,6 +144,7 @@ class TabletopHost:
             has_shadows=self._has_shadows,
         )
         self._start = start
+        self._states = [start.data.qpos.copy()]  # after the reset and after every step, for a film
         self._load = Load(world.disturbance, start.scene, start.data) if world.disturbance is not None else None
         self._controller = Controller(start.angles_rad, width=1.0)
         self._monitor = Monitor(start.scene, start.data)
@@ -172,6 +178,7 @@ class TabletopHost:
             observe()
         self._steps += 1
         self._judge()
+        self._states.append(data.qpos.copy())
         return self._observe()
 
     def outcome(self) -> Outcome | None:
@@ -237,8 +244,25 @@ class TabletopHost:
         start = self._begun()
         return self._pictures.take(start.scene, start.data)
 
+    @property
+    def film_cameras(self) -> tuple[str, ...]:
+        return FILM_CAMERAS
+
+    def film(self, options: FilmOptions, *, states: FilmStates | None = None) -> Footage:
+        """The episode drawn from its states, without shadows: the first camera and an overview unless others are named.
+
+        What lies over the frames that a policy is shown (noise, exposure) is not in a film, which shows the world.
+        """
+        if states is None:
+            steps = film_steps(self._steps, control_rate_hz=CONTROL_RATE_HZ, rate_hz=options.rate_hz)
+            states = FilmStates(steps, np.array([self._states[step] for step in steps]))
+        elif states.steps[0] == 0 and not is_near(states.states[0], self._states[0]):
+            raise InputError('the states do not begin where this reset does: another version, or another start')
+        return self._filming.footage(self._begun().scene, states, options)
+
     def close(self) -> None:
         self._pictures.close()
+        self._filming.close()
 
     # --- inside
 

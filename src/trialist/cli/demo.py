@@ -81,7 +81,7 @@ def report(to: Path, store: Path) -> None:
     print_table(ranking_table(analysis, present(analysis.ranking)))
     print_table(pair_table(present(pairs.lead), present(analysis.price)))
     print_table(quadruple_table(present(analysis.safety).summary))
-    write_document(trial_document(analysis), 'html', to / 'report.html')
+    write_document(trial_document(analysis, folder=to), 'html', to / 'report.html')
     typer.echo('\nWhat to take away\n')
     for number, sentence in enumerate(sentences(analysis), start=1):
         typer.echo(f'{number}. {sentence}')

@@ -74,7 +74,7 @@ def report(
     }  # fmt: skip
     if before is None:
         analysis = open_analysis(store, where, reference=reference, primary=primary, **changes)
-        document = trial_document(analysis, explorer_url=explorer)
+        document = trial_document(analysis, explorer_url=explorer, folder=(output or DEFAULT_PAGE).parent)
     else:
         if reference is not None or primary is not None or explorer:
             raise InputError(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+    from trialist.run.plan import RecordingOptions
     from trialist.run.progress import Report, TrialProgress
 
 StoreOption = Annotated[
@@ -54,6 +55,7 @@ def run(
             f'seal {trial} -o FOLDER), or add under [blinding]: secret = "{secrets.token_hex(16)}"'
         )
     folder = default_store(declared.hash) if store is None else store
+    _tell_no_films(declared.recording)
     with _shown_progress() as report:
         done = run_trial(
             declared, folder, workers=workers, operator=operator, fixture=fixture, session=session,
@@ -63,6 +65,7 @@ def run(
     typer.echo(f'head {done.head} (note it: trialist store verify --head tells later whether anything was changed)')
     if done.n_interrupted:
         typer.echo(f'{done.n_interrupted} attempts of earlier runs were begun and never finished; they are on record')
+    _tell_unfilmed(done.store)
     if done.n_given_up:
         typer.echo(f'{done.n_given_up} given up: every attempt was INVALID; `trialist store ls --all` says why')
     if done.stop is not None:
@@ -70,6 +73,29 @@ def run(
     if done.is_complete and fixture is None and session is None:
         key = ' --allocation allocation.json' if blinding.is_sealed else ''
         typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME{key}')
+
+
+def _tell_no_films(recording: RecordingOptions) -> None:
+    """That there will be no films, and why, before hours are run without them."""
+    from trialist.run.film import film_obstacle
+
+    if recording.filming is not None and recording.filming.draw and (why := film_obstacle()):
+        typer.echo(
+            f'no films: {why}. Hosts that can draw keep the states of their episodes, and `trialist store film` makes '
+            'films of them later',
+            err=True,
+        )
+
+
+def _tell_unfilmed(store: Path) -> None:
+    """Why episodes that were to be filmed have no film, each reason once."""
+    from collections import Counter
+
+    from trialist.episodes import read_store
+
+    labels = Counter(e.labels['film'] for e in read_store(store).episodes(events=False) if 'film' in e.labels)
+    for label, count in labels.most_common(3):
+        typer.echo(f'{count} episodes have no film ({label.removeprefix("none: ")})')
 
 
 def _tell_head(head: str) -> None:

@@ -314,3 +314,48 @@ def export(
 
     count = to_table(read_store(store).episodes(where=parse_where(where)), output)
     typer.echo(f'{output}: {count} episodes')
+
+
+@store_app.command('film')
+def film(
+    store: StorePath,
+    episodes: Annotated[
+        list[str] | None, typer.Argument(help='Ids, or their starts; all that --where leaves if none is given.')
+    ] = None,
+    to: Annotated[Path, typer.Option('--to', '-o', help='A folder for the films; made if need be.')] = Path('films'),
+    size: Annotated[str, typer.Option(help='Width and height in pixels.')] = '640x480',
+    rate_hz: Annotated[
+        float, typer.Option('--rate-hz', help='Frames per second, up to the rate at which states were kept.')
+    ] = 20.0,
+    cameras: Annotated[
+        list[str] | None, typer.Option('--camera', help="Repeat it for more; default: the policy's and an overview.")
+    ] = None,
+    where: WhereOption = None,
+) -> None:
+    """Film episodes again, at any size, from the states that were kept with them. The store stays as it is.
+
+    Example: `trialist store film runs/may 3f2a --size 1280x960 --camera front --to films`
+    """
+    import re
+
+    from trialist.episodes import read_store
+    from trialist.errors import InputError
+    from trialist.run.plan import FilmOptions
+    from trialist.run.refilm import filming_host, refilm
+
+    sides = re.fullmatch(r'(\d{1,5})x(\d{1,5})', size)
+    if sides is None:
+        raise InputError(f'--size is {size!r}, wanted width and height such as 640x480')
+    options = FilmOptions(cameras=tuple(cameras or ()), size_px=(int(sides[1]), int(sides[2])), rate_hz=rate_hz)
+    opened = read_store(store)
+    wanted = parse_where(where)
+    if episodes:
+        wanted['episode_id'] = [find_id(opened, start) for start in episodes]
+    chosen = list(opened.episodes(where=wanted, events=False))
+    if not chosen:
+        raise InputError(f'{store}: no episode to film; `trialist store ls` lists them')
+    to.mkdir(parents=True, exist_ok=True)
+    with filming_host(opened) as host:
+        for episode in chosen:
+            for made in refilm(opened, episode, host, to, options=options):
+                typer.echo(f'{made.path}: {made.n_frames} frames of camera {made.camera}')

@@ -312,6 +312,7 @@ def scene_to_json(trajectory: Trajectory) -> dict[str, Any]:
                 'height_px': c.height_px,
                 'video': c.video,
                 'depth': c.depth,
+                **({'video_steps': c.video_steps} if c.video_steps else {}),
             }
             for c in scene.cameras
         ],
@@ -334,6 +335,7 @@ def scene_from_json(values: Mapping[str, Any]) -> Scene:
                 **c,
                 'intrinsics_px': _unlisted(c['intrinsics_px']),
                 'world_from_camera': _unlisted(c['world_from_camera']),
+                'video_steps': tuple(c.get('video_steps', ())),
             }
         )
         for c in values['cameras']

@@ -77,6 +77,8 @@ class Camera:
     height_px: int
     video: str = ''  # relative to the store's media folder
     depth: str = ''
+    # The control step that each frame of `video` shows, 0 being the reset; empty where it has one frame per row.
+    video_steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,6 @@ for images, frames are encoded as H.264 at a quality where the loss is not seen.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.errors import InputError, SetupError
+from trialist.episodes.film import load_av
+from trialist.errors import InputError
 from trialist.formats.image import EncodedImage
 from trialist.formats.video import VideoFrame, VideoFrames
 
@@ -82,14 +82,6 @@ class FrameClip:
 
 
 Clip = VideoClip | FrameClip
-
-
-def load_av(why: str) -> Any:
-    """PyAV, or an error that says what needs it."""
-    try:
-        return importlib.import_module('av')
-    except ModuleNotFoundError as error:
-        raise SetupError(f'{why} needs PyAV: pip install "trialist[video]"') from error
 
 
 @contextmanager

@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from trialist.catalog import Catalog
-from trialist.episodes import Episode, Store, Trajectory
+from trialist.episodes import Camera, Episode, Store, Trajectory
 from trialist.episodes.select import Where
 from trialist.errors import InputError, SetupError
 from trialist.formats.imported import Ledger
@@ -112,6 +115,14 @@ def media_file(store: Store, name: str) -> Path | None:
     """A file of the store's media folder, or None where it is gone."""
     path = store.path / 'media' / name
     return path if name and path.exists() else None
+
+
+def frame_times(camera: Camera, trajectory: Trajectory) -> NDArray[np.floating[Any]]:
+    """When each frame of a camera's video is shown, in the trajectory's time; the reset is at 0."""
+    times_s = np.asarray(trajectory.time_s, dtype=float)
+    if not camera.video_steps:
+        return times_s
+    return np.append(0.0, times_s)[np.minimum(camera.video_steps, len(times_s))]
 
 
 def episode_facts(episode: Episode) -> dict[str, str]:

@@ -65,6 +65,7 @@ class _Survey:
     counts: dict[str, int] = field(default_factory=dict)
     cameras: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     camera_counts: dict[str, int] = field(default_factory=dict)
+    films: set[str] = field(default_factory=set)
     rates: list[float] = field(default_factory=list)
     extremes: dict[str, Extremes] = field(default_factory=dict)
     jitter_s: float = 0.0
@@ -78,7 +79,9 @@ class _Survey:
             if len(self.shapes[name]) == 1:
                 self.extremes.setdefault(name, Extremes()).add(flat)
         for camera in trajectory.scene.cameras:
-            if camera.video:
+            if camera.video_steps:
+                self.films.add(camera.name)
+            elif camera.video:
                 self.cameras.setdefault(camera.name, set()).add((camera.height_px, camera.width_px))
                 self.camera_counts[camera.name] = self.camera_counts.get(camera.name, 0) + 1
         rate = trajectory.scene.control_rate_hz or _rate(trajectory.time_s)
@@ -224,6 +227,8 @@ def _whole(rate_hz: float) -> float:
 
 def _cameras(survey: _Survey, ledger: Ledger) -> dict[str, tuple[int, int]]:
     cameras = {}
+    for name in sorted(survey.films):
+        ledger.drop(f'camera {name}', None, why='a film at a rate of its own; a LeRobotDataset has a frame per step')
     for name, sizes in survey.cameras.items():
         if survey.camera_counts[name] < survey.episodes:
             lacking = survey.episodes - survey.camera_counts[name]

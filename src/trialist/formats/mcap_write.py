@@ -20,16 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.episodes import Episode, Store, Trajectory
+from trialist.episodes import Camera, Episode, Store, Trajectory
 from trialist.episodes.column import recorded_signals, scene_to_json
+from trialist.episodes.film import load_av
 from trialist.errors import SetupError
-from trialist.formats.clip import load_av, opened_video, transcode
+from trialist.formats.clip import opened_video, transcode
 from trialist.formats.export import (
     Exported,
     ExportOptions,
     check_some,
     episode_facts,
     file_stem,
+    frame_times,
     fresh_target,
     media_file,
     recorded_rollouts,
@@ -110,7 +112,7 @@ def write_episode(store: Store, episode: Episode, trajectory: Trajectory, *, pat
                        'message': f'{event.kind} {event.name}'.strip(), 'file': '', 'line': 0}  # fmt: skip
             file.log('/events', 'foxglove.Log', message, event.t_s)
         for camera in trajectory.scene.cameras:
-            _write_camera(file, store, camera.name, camera.video, trajectory, ledger)
+            _write_camera(file, store, camera, trajectory, ledger)
         writer.finish()
 
 
@@ -160,13 +162,14 @@ def _transform(file: _File, child: str, pose: list[float], t_s: float) -> dict[s
     }  # fmt: skip
 
 
-def _write_camera(file: _File, store: Store, name: str, video: str, trajectory: Trajectory, ledger: Ledger) -> None:
+def _write_camera(file: _File, store: Store, camera: Camera, trajectory: Trajectory, ledger: Ledger) -> None:
+    name, video = camera.name, camera.video
     path = media_file(store, video)
     if path is None or path.is_dir():
         if video:
             ledger.drop(f'camera {name}', why='its video is gone, or not one file')
         return
-    times_s = np.asarray(trajectory.time_s).tolist()
+    times_s = frame_times(camera, trajectory).tolist()
     for step, data in enumerate(annex_b(path)):
         t_s = times_s[min(step, len(times_s) - 1)]
         message = {'timestamp': file.stamp(t_s), 'frame_id': name, 'format': 'h264',

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.episodes import Episode, Store, Trajectory
+from trialist.episodes import Camera, Episode, Store, Trajectory
 from trialist.episodes.column import recorded_signals
 from trialist.errors import SetupError
 from trialist.formats.export import (
@@ -81,7 +81,7 @@ def _write_episode(
             _write_signal(rerun, stream, name, np.asarray(values), steps, trajectory.n_steps, ledger)
         _write_contacts(rerun, stream, trajectory, steps)
         for camera in trajectory.scene.cameras:
-            _write_camera(rerun, stream, store, camera.name, camera.video, trajectory, steps, ledger)
+            _write_camera(rerun, stream, store, camera, trajectory, steps, ledger)
         for event in episode.events:
             stream.set_time('time', duration=event.t_s)
             stream.log('events', rerun.TextLog(f'{event.kind} {event.name}'.strip(), level='INFO'))
@@ -121,9 +121,9 @@ def _write_contacts(rerun: Any, stream: Any, trajectory: Trajectory, steps: list
 
 
 def _write_camera(
-    rerun: Any, stream: Any, store: Store, name: str, video: str, trajectory: Trajectory, steps: list[Any],
-    ledger: Ledger,
+    rerun: Any, stream: Any, store: Store, camera: Camera, trajectory: Trajectory, steps: list[Any], ledger: Ledger
 ) -> None:  # fmt: skip
+    name, video = camera.name, camera.video
     if not video:
         return
     path = media_file(store, video)
@@ -133,7 +133,9 @@ def _write_camera(
     asset = rerun.AssetVideo(path=path)
     stamps = np.asarray(asset.read_frame_timestamps_nanos())
     stream.log(f'cameras/{name}', asset, static=True)
-    shown = stamps[np.minimum(np.arange(trajectory.n_steps), len(stamps) - 1)]
+    rows = np.arange(trajectory.n_steps)
+    frames = np.searchsorted(camera.video_steps, rows + 1, side='right') - 1 if camera.video_steps else rows
+    shown = stamps[np.clip(frames, 0, len(stamps) - 1)]
     columns = rerun.VideoFrameReference.columns_nanos(shown)
     stream.send_columns(f'cameras/{name}', steps, columns)
     ledger.keep('camera videos')

@@ -10,6 +10,7 @@ from trialist.catalog import Catalog
 from trialist.errors import InputError, UnknownName
 from trialist.run.condition import AppliedCondition, draw_entry
 from trialist.run.convention import Target, check_conventions
+from trialist.run.film import check_filming
 from trialist.run.limit import Limiter
 from trialist.run.plan import Clock, ConditionEntry, HostEntry, LatencyMode, PolicyEntry, TrialPlan
 from trialist.run.seam import Action, FittedPolicy, HoldingHost, Host, Policy, Setup
@@ -110,6 +111,7 @@ def check_host_fits(plan: TrialPlan, host: Host) -> None:
 
         start = np.zeros(spec.action.width)
     Limiter(plan.loop.limits, spec.action, dt_s=1.0 / spec.control_rate_hz, start=start)
+    check_filming(plan.recording, host)
 
 
 def check_condition_fits(entry: ConditionEntry, host: Host) -> AppliedCondition:

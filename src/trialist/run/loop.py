@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from trialist.run.asking import Answer, Asker, ask_now
 from trialist.run.condition import AppliedCondition
 from trialist.run.convention import Target
 from trialist.run.fault import EpisodeStop, Fault, FaultKind, crash, policy_fault
+from trialist.run.film import Filmed, film_episode
 from trialist.run.latency import NO_DELAY, Delay, charged_delay
 from trialist.run.limit import Limiter
 from trialist.run.phase import NoBoard, Phase, PhaseBoard
@@ -58,7 +60,7 @@ class Order:
     time_cap_s: float
     policy_seed: int
     loop: LoopOptions = field(default_factory=LoopOptions)
-    recording: RecordingOptions = field(default_factory=RecordingOptions)
+    recording: RecordingOptions = field(default_factory=lambda: RecordingOptions(film=False))
     execute: int | None = None
     policy_limit_s: float = 60.0  # for questions asked in the background
 
@@ -77,6 +79,7 @@ class Rollout:
     condition_parameters: Mapping[str, ParameterValue] | None = None  # as they were brought about; None: never begun
     applied_by: Mapping[str, str] = field(default_factory=dict)  # kind of condition -> world, frames, words or clock
     media: Mapping[str, bytes] = field(default_factory=dict)  # films and views, by their names within the episode
+    film_note: str = ''  # why an episode that was to be filmed has no film
 
 
 def run_episode(host: Host, policy: Policy, setup: Setup, *, order: Order, board: PhaseBoard | None = None) -> Rollout:
@@ -192,17 +195,25 @@ class ControlLoop:
         except Exception as error:
             fault = fault or crash(FaultKind.HOST_ANSWER, error, step=self.n_steps).fault
         outcome = None if fault is not None else (self._outcome or Outcome.TIMEOUT)
+        filmed = self._film(trajectory)
         return Rollout(
             outcome=outcome,
             fault=fault,
             n_steps=self.n_steps,
             duration_s=self._elapsed_s,
             report=report,
-            trajectory=trajectory,
+            trajectory=filmed.trajectory,
             started_at=self._started_at,
             condition_parameters=self._applied.parameters,
             applied_by=self._applied.account,
+            media=filmed.media,
+            film_note=filmed.note,
         )
+
+    def _film(self, trajectory: Trajectory | None) -> Filmed:
+        setup = self._applied.host_setup(self._setup)
+        beat = partial(self._board.enter, Phase.HOST, self._elapsed_s)
+        return film_episode(self._host, setup, trajectory, options=self._order.recording.filming, beat=beat)
 
     # --- asking
 

@@ -18,7 +18,7 @@ from typing import Any
 from trialist.declaration import read_table
 from trialist.episodes.episode import ParameterValue
 from trialist.episodes.provenance import PolicyCard
-from trialist.errors import InputError, UnknownName
+from trialist.errors import InputError, UnknownName, near_miss
 from trialist.planning.analysis_plan import AnalysisPlan
 
 HASH_HEX_DIGITS = 32
@@ -305,10 +305,51 @@ class StoppingOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FilmOptions:
+    """How episodes are filmed: the cameras (the policy's and an overview unless named), their size and rate."""
+
+    cameras: tuple[str, ...] = ()
+    size_px: tuple[int, ...] = (160, 120)  # width, height
+    rate_hz: float = 5.0
+    draw: bool = True  # else only the states are kept
+
+    def __post_init__(self) -> None:
+        sides = self.size_px
+        if len(sides) != 2 or any(s % 2 or not 16 <= s <= most for s, most in zip(sides, (1280, 960), strict=True)):
+            raise InputError(
+                f'size_px is {list(sides)}, wanted even width and height such as [160, 120], at most [1280, 960]'
+            )
+        if not 0 < self.rate_hz <= 1000:
+            raise InputError(f'rate_hz is {self.rate_hz}, wanted frames per second above 0')
+        if len(set(self.cameras)) != len(self.cameras):
+            raise InputError(f'cameras are {list(self.cameras)}, wanted each once')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingOptions:
+    """What is kept of an episode. Hosts that can draw are filmed unless `film` is "off" (or false).
+
+    With "later" only the states are kept that films can be drawn from.
+    """
+
     trajectories: bool = True
     frame_hashes: bool = False
     simulator_state: bool = False
+    film: FilmOptions | bool | str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.film, str):
+            words: dict[str, FilmOptions | bool] = {'on': True, 'off': False, 'later': FilmOptions(draw=False)}
+            if self.film not in words:
+                raise InputError(f'film is {self.film!r}: {near_miss(self.film, words)}, or a table of its options')
+            object.__setattr__(self, 'film', words[self.film])
+
+    @property
+    def filming(self) -> FilmOptions | None:
+        """How to film, if at all. Without a trajectory there is nothing that a film could belong to."""
+        if self.film is False or not self.trajectories:
+            return None
+        return self.film if isinstance(self.film, FilmOptions) else FilmOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,6 +432,8 @@ class TrialPlan:
                     del entry[name]
         if values['analysis'] is None:
             del values['analysis']  # plans without one keep the hash they had
+        if values['recording']['film'] is None:
+            del values['recording']['film']
         for name in ('commitment', 'arms', 'public_key'):
             if not values['blinding'][name]:
                 del values['blinding'][name]

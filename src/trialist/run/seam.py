@@ -1,13 +1,13 @@
 """The seams: where an episode happens, and who acts in it.
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
-`PreparedHost`, `InstructingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost` or `ClosableHost`;
-nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
+`PreparedHost`, `InstructingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost`, `FilmingHost` or
+`ClosableHost`; nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from trialist.episodes import Event, Outcome, Scene
 from trialist.episodes.episode import ParameterValue
+from trialist.episodes.film import FilmStates
 from trialist.episodes.trajectory import Camera
 from trialist.run.convention import HostSpec, PolicySpec
+from trialist.run.plan import FilmOptions
 
 FloatArray = NDArray[np.floating[Any]]
 Action = FloatArray  # (A,), as the ActionConvention says
@@ -134,6 +136,36 @@ class DescribedHost(Protocol):
     """A host that can say what holds for the whole episode: roles of bodies, the target, cameras."""
 
     def scene(self) -> Scene: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shot:
+    """What one camera saw of an episode: a frame (H, W, 3) for each of the footage's steps, drawn when asked for."""
+
+    camera: Camera  # named as the host names it, calibrated at the film's size
+    frames: Iterable[NDArray[np.uint8]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footage:
+    """An episode as its host can draw it. The shots are taken one after the other, before anything else is asked."""
+
+    states: FilmStates
+    shots: tuple[Shot, ...]
+
+
+@runtime_checkable
+class FilmingHost(Protocol):
+    """A host that keeps the states of its episode and can draw them once it is over. Drawing changes no world."""
+
+    @property
+    def film_cameras(self) -> tuple[str, ...]:
+        """The cameras that it can film with."""
+
+    def film(self, options: FilmOptions, *, states: FilmStates | None = None) -> Footage:
+        """The episode since the last reset, at the steps of `run.film.film_steps`; or `states` kept of another episode
+        with the same start, whose steps are those to draw.
+        """
 
 
 @runtime_checkable

@@ -107,13 +107,14 @@ class Context:
         try:
             if fault is not None:
                 episode = self.faulty(slot, attempt, fault, duration_s=rollout.duration_s)
+                episode = episode.replace(labels={**episode.labels, **self._film_label(rollout)})
                 told_by_host = _with_report(episode, rollout.report) if episode.is_valid else episode
                 check_storable(told_by_host)
                 return told_by_host, fault
             planned = self.planned(slot, attempt)
             episode = planned.replace(
                 condition_parameters=_known(rollout.condition_parameters, planned.condition_parameters),
-                labels={**planned.labels, **_account(rollout)},
+                labels={**planned.labels, **_account(rollout), **self._film_label(rollout)},
                 outcome=rollout.outcome or Outcome.TIMEOUT,
                 duration_s=rollout.duration_s,
                 started_at=rollout.started_at,
@@ -127,6 +128,9 @@ class Context:
         except RecordError as error:
             told = Fault(FaultKind.HOST_ANSWER, f'its report breaks the rules of the record: {error}')
             return self.faulty(slot, attempt, told, duration_s=rollout.duration_s), told
+
+    def _film_label(self, rollout: Rollout) -> dict[str, str]:
+        return {'film': f'none: {self.blinding.scrub(rollout.film_note)}'} if rollout.film_note else {}
 
     def commit(
         self, store: Store, episode: Episode, *, fault: Fault | None, trajectory: Trajectory | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trialist.analysis.media import leading_films
 from trialist.episodes import Episode
 from trialist.errors import NotEstimable
 from trialist.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, new_figure
@@ -54,7 +55,7 @@ def _episodes(request: ShowRequest, *, success: bool) -> list[tuple[Episode, Pat
     films = request.analysis.films
     shown = request.shown(dict.fromkeys(f.episode.policy for f in films))
     found: dict[tuple[str, str], tuple[Episode, Path]] = {}
-    for film in films:
+    for film in leading_films(films).values():
         if film.episode.is_success is success and film.episode.policy in shown:
             found.setdefault((film.episode.task, film.episode.policy), (film.episode, film.path))
     return [found[key] for key in sorted(found)][:MOST_STRIPS]

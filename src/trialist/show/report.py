@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from trialist import __version__
 from trialist.analysis import Absent, Analysis, ComparisonFrame
@@ -24,6 +25,7 @@ from trialist.show.phrase import only_text, plural
 from trialist.show.policy_look import policy_colors
 from trialist.show.report_block import missing, shown_order
 from trialist.show.report_failures import failure_blocks
+from trialist.show.report_films import film_blocks
 from trialist.show.report_lead import lead
 from trialist.show.report_method import method_section, methods_works
 from trialist.show.report_pairs import endpoint_blocks, resolution_section
@@ -42,12 +44,15 @@ from trialist.show.report_success import success_blocks
 from trialist.show.table import Cell, Column, Table, table, without_empty
 
 
-def trial_document(analysis: Analysis, *, explorer_url: str = '') -> Document:
-    """The whole report. Numbers are those of the analysis; nothing is computed here."""
+def trial_document(analysis: Analysis, *, explorer_url: str = '', folder: Path | None = None) -> Document:
+    """The whole report. Numbers are those of the analysis; nothing is computed here.
+
+    `folder` is where the report will lie, so that it can link to films; here unless given.
+    """
     marked = analysis.marked_reference
     everyone = policy_colors(analysis.every_policy, reference=marked)
     colors = {arm.policy: everyone[arm.policy] for arm in analysis.quality.arms}
-    sections = _sections(analysis, colors)
+    sections = _with_films(_sections(analysis, colors), film_blocks(analysis, folder=folder or Path()))
     told = lead(analysis)
     known = glossary()
     definitions = known.of(used_definitions([*told, *(b for s in sections for b in s.blocks)]))
@@ -59,6 +64,12 @@ def trial_document(analysis: Analysis, *, explorer_url: str = '') -> Document:
         statement=analysis.statement, cautions=analysis.cautions,
         footer=f'trialist {__version__}. {analysis.statement}',
     )  # fmt: skip
+
+
+def _with_films(sections: list[Section], blocks: list[Block]) -> list[Section]:
+    """Films come before the quality of the data: what was seen, then how it was recorded."""
+    place = next(i for i, s in enumerate(sections) if s.key == 'quality')
+    return [*sections[:place], section('films', 'Films', blocks), *sections[place:]] if blocks else sections
 
 
 def _subtitle(analysis: Analysis) -> str:

@@ -51,5 +51,5 @@ def write_report(analysis: Analysis, path: Path) -> Path:
 
     form = choose_format(None, path)
     check_target(path)
-    write_file(path, render_document(trial_document(analysis), form))
+    write_file(path, render_document(trial_document(analysis, folder=path.parent), form))
     return path

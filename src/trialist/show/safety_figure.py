@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trialist.analysis.media import Film
 from trialist.errors import InputError, SetupError
 from trialist.safety import CellSafety, EpisodeSafety, pareto_frontier
 from trialist.show.figure import (
@@ -160,12 +161,12 @@ def composition_figure(cells: Sequence[CellSafety]) -> Figure:
     return figure
 
 
-def filmstrip_figure(score: EpisodeSafety, video: Path | str, *, duration_s: float) -> Figure:
+def filmstrip_figure(score: EpisodeSafety, film: Film) -> Figure:
     """Three frames of an unsafe success: its start, its worst violation (red) and its end (green)."""
     if not (score.success and score.violations):
         raise InputError(f'episode {score.episode_id} is no unsafe success; a filmstrip needs one')
     worst = max(score.violations, key=lambda v: (v.depth, -v.time_s))
-    frames = read_frames(video, [0.0, worst.time_s / duration_s if duration_s > 0 else 0.0, 1.0])
+    frames = read_frames(film.path, [0.0, film.frame_at(worst.time_s) / max(len(film.times_s) - 1, 1), 1.0])
     figure = new_figure(PAGE_WIDTH_IN, 2.1)
     third_in = figure.get_figwidth() / 3.2
     bodies = f', {" × ".join(worst.bodies)}' if worst.bodies else ''

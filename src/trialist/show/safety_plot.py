@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trialist.analysis import SafetyPart, present
+from trialist.analysis.media import leading_films
 from trialist.errors import NotEstimable
 from trialist.safety import CellSafety
 from trialist.show.request import ShowRequest
@@ -37,7 +38,7 @@ def draw_composition(request: ShowRequest) -> Figure:
 def draw_filmstrip(request: ShowRequest) -> Figure:
     """Start, violation and success of the most severe unsafe success that has a video."""
     part = requested_safety(request)
-    films = {f.episode.key: f for f in request.analysis.films}
+    films = leading_films(request.analysis.films)
     shown = request.shown(dict.fromkeys(s.policy for s in part.scores))
     unsafe = [s for s in part.scores if s.sbu and s.violations and s.policy in shown]
     filmed = [s for s in unsafe if (s.episode_id, s.attempt) in films]
@@ -45,7 +46,7 @@ def draw_filmstrip(request: ShowRequest) -> Figure:
         raise NotEstimable('no unsafe success of this store has a recorded video; a filmstrip needs one')
     worst = max(filmed, key=lambda s: (s.vsi or 0.0, s.episode_id))
     film = films[worst.episode_id, worst.attempt]
-    return filmstrip_figure(worst, film.path, duration_s=film.episode.known_duration_s)
+    return filmstrip_figure(worst, film)
 
 
 def requested_safety(request: ShowRequest) -> SafetyPart:

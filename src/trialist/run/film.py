@@ -1,0 +1,136 @@
+"""Filming an episode: drawn from the states its host kept, once the episode is over, so that no step waits for it.
+
+A film is a view of the record. Whatever goes wrong with it is noted, and changes neither outcome nor validity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trialist.episodes import Trajectory
+from trialist.episodes.film import STATES_FILE, FilmStates, encode_film, load_av
+from trialist.episodes.trajectory import Camera
+from trialist.errors import InputError, SetupError, TrialistError, UnknownName
+from trialist.run.fault import message_of, storable_text
+from trialist.run.plan import FilmOptions, RecordingOptions
+from trialist.run.seam import FilmingHost, Host, Setup
+
+LONGEST_NOTE = 300
+PREFIX = 'film_'  # a film has its own size, so it is a camera of its own in the record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filmed:
+    """The trajectory with its films as cameras, the files, and why there is no film where one was wanted."""
+
+    trajectory: Trajectory | None
+    media: Mapping[str, bytes] = field(default_factory=dict)
+    note: str = ''
+
+
+def film_episode(
+    host: Host, setup: Setup, trajectory: Trajectory | None, *, options: FilmOptions | None,
+    beat: Callable[[], None] = lambda: None,
+) -> Filmed:  # fmt: skip
+    """Film the episode that a host has just ended; `setup` is what the host was told, `beat` is called at every frame.
+
+    The states are kept also where no film could be made of them: it can be made later.
+    """
+    if options is None or not isinstance(host, FilmingHost):
+        return Filmed(trajectory)
+    if trajectory is None:
+        return Filmed(trajectory, note='no step was taken')
+    media: dict[str, bytes] = {}
+    try:
+        beat()
+        footage = host.film(options)
+        states = dataclasses.replace(footage.states, setup=_setup_to_json(setup))
+        media[STATES_FILE] = states.to_bytes()
+        if not options.draw:
+            return Filmed(trajectory, media)
+        steps = tuple(int(step) for step in states.steps)
+        load_av('filming')
+        cameras = []
+        for shot in footage.shots:
+            name = f'{PREFIX}{shot.camera.name}'
+            frames = _beating(shot.frames, beat)
+            media[f'{name}.mp4'] = encode_film(frames, steps, control_rate_hz=host.spec.control_rate_hz)
+            cameras.append(dataclasses.replace(shot.camera, name=name, video=f'{name}.mp4', video_steps=steps))
+    except (Exception, SystemExit) as error:
+        return Filmed(trajectory, _only_states(media), _told(error))
+    return Filmed(_with_cameras(trajectory, cameras), media)
+
+
+def film_steps(n_steps: int, *, control_rate_hz: float, rate_hz: float) -> NDArray[np.int64]:
+    """The control steps that a film shows: evenly at about its rate from the reset (0) on, and the last."""
+    every = max(control_rate_hz / rate_hz, 1.0)
+    even = np.floor(np.arange(int(n_steps / every) + 1) * every + 0.5).astype(np.int64)
+    return np.union1d(even[even <= n_steps], [n_steps]).astype(np.int64)
+
+
+def thinned(states: FilmStates, *, control_rate_hz: float, rate_hz: float) -> FilmStates:
+    """The kept states at a lower rate; where they were kept more rarely than that, all of them."""
+    wanted = film_steps(int(states.steps[-1]), control_rate_hz=control_rate_hz, rate_hz=rate_hz)
+    chosen = np.isin(states.steps, wanted)
+    chosen[[0, -1]] = True
+    is_coarse = np.isin(wanted, states.steps).mean() < 1
+    return states if is_coarse else FilmStates(states.steps[chosen], states.states[chosen], states.setup)
+
+
+def check_filming(recording: RecordingOptions, host: Host) -> None:
+    """Raise InputError if a plan asks for films that its host cannot make; by default hosts that cannot draw do not."""
+    options = recording.filming
+    if options is None or not recording.film:
+        return
+    if not isinstance(host, FilmingHost):
+        raise InputError(f'recording.film: host {host.spec.name} cannot draw; leave film out, or say film = "off"')
+    for camera in options.cameras:
+        if camera not in host.film_cameras:
+            raise UnknownName(f'camera that host {host.spec.name} films with', camera, host.film_cameras)
+
+
+@functools.cache
+def film_obstacle() -> str:
+    """Why no film can be encoded here, or ''."""
+    try:
+        load_av('filming')
+    except SetupError as error:
+        return str(error)
+    return ''
+
+
+def _setup_to_json(setup: Setup) -> str:
+    return json.dumps({f.name: getattr(setup, f.name) for f in dataclasses.fields(setup)}, default=dict, sort_keys=True)
+
+
+def setup_from_json(text: str) -> Setup:
+    """The set-up that states were kept with."""
+    return Setup(**json.loads(text))
+
+
+def _told(error: BaseException) -> str:
+    said = storable_text(message_of(error))[:LONGEST_NOTE]
+    return said if isinstance(error, TrialistError) else f'{type(error).__name__}: {said}'
+
+
+def _only_states(media: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {name: content for name, content in media.items() if name == STATES_FILE}
+
+
+def _beating(frames: Iterable[NDArray[Any]], beat: Callable[[], None]) -> Iterator[NDArray[Any]]:
+    for frame in frames:
+        beat()
+        yield frame
+
+
+def _with_cameras(trajectory: Trajectory, cameras: Iterable[Camera]) -> Trajectory:
+    scene = dataclasses.replace(trajectory.scene, cameras=(*trajectory.scene.cameras, *cameras))
+    return dataclasses.replace(trajectory, scene=scene)

@@ -1,0 +1,190 @@
+"""Filming in a run: by default, after the episode, and never to its harm."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cli.command import trialist
+from tests.run.drawn import DrawnHost
+from tests.run.plans import FAST, make_plan
+
+from trialist.analysis import select_store
+from trialist.analysis.media import find_films, leading_films
+from trialist.episodes import Episode, Outcome, Store, Trajectory, trajectories_equal
+from trialist.episodes.film import STATES_FILE, FilmStates, film_times, read_states
+from trialist.errors import InputError, UnknownName
+from trialist.run import Order, TrialPlan, run_episode, run_trial
+from trialist.run.component import open_policy
+from trialist.run.film import film_obstacle, film_steps, thinned
+from trialist.run.plan import RecordingOptions, plan_from_json
+from trialist.run.seam import Setup
+
+BEFORE_FILMS = '1e1d34029861241e3ba2ece026417702'  # of make_plan() before plans knew of films
+
+
+def filmed_plan(host: str = 'DrawnHost', **changes: object) -> TrialPlan:
+    return make_plan(host={'use': f'tests.run.drawn:{host}'}, episodes_per_cell=2, faults={'attempts': 1}, **changes)
+
+
+def run(plan: TrialPlan, store: Path) -> list[tuple[Episode, Trajectory | None]]:
+    run_trial(plan, store, workers=0)
+    opened = Store.open(store)
+    return [(e, opened.trajectory(e)) for e in sorted(opened.episodes(attempts='all'), key=lambda e: e.key)]
+
+
+@given(n=st.integers(0, 3000), control_hz=st.floats(1, 200), rate_hz=st.floats(0.1, 200))
+def test_a_film_begins_with_the_reset_ends_with_the_last_step_and_keeps_its_rate(
+    n: int, control_hz: float, rate_hz: float
+) -> None:
+    steps = film_steps(n, control_rate_hz=control_hz, rate_hz=rate_hz)
+    assert steps[0] == 0
+    assert steps[-1] == n
+    gaps = np.diff(steps)
+    every = max(control_hz / rate_hz, 1.0)
+    assert (gaps >= 1).all()
+    assert (gaps <= every + 1).all()
+    assert (gaps[:-1] >= every - 1).all()
+
+
+def test_plans_without_films_keep_their_hash_and_off_is_one_word() -> None:
+    plain = make_plan()
+    assert plain.hash == BEFORE_FILMS
+    assert plain.recording.filming is not None
+    assert plain.recording.filming.rate_hz == 5.0
+    words = [make_plan(recording={'film': word}) for word in ('off', False)]
+    assert words[0].hash == words[1].hash != plain.hash
+    assert words[0].recording.filming is None
+    later = make_plan(recording={'film': 'later'}).recording.filming
+    assert later is not None
+    assert not later.draw
+    table = make_plan(recording={'film': {'size_px': [320, 240], 'rate_hz': 10, 'cameras': ['top']}})
+    assert plan_from_json(table.as_json()).hash == table.hash
+    assert make_plan(recording={'trajectories': False}).recording.filming is None
+
+
+@pytest.mark.parametrize(
+    ('film', 'match'),
+    [
+        ('of', "film is 'of'.*off"),
+        ({'size_px': [161, 120]}, 'size_px is .161, 120., wanted even'),
+        ({'size_px': [160]}, 'size_px'),
+        ({'rate_hz': 0}, 'rate_hz is 0'),
+        ({'cameras': ['top', 'top']}, 'each once'),
+        ({'fps': 5}, "no key 'fps'"),
+    ],
+)
+def test_bad_film_options_are_named(film: object, match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        make_plan(recording={'film': film})
+
+
+def test_what_the_host_cannot_film_is_refused_before_the_first_episode(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match='point-mass cannot draw'):
+        run_trial(make_plan(recording={'film': 'on'}), tmp_path / 'a', workers=0)
+    with pytest.raises(UnknownName, match="'wide'"):
+        run_trial(filmed_plan(recording={'film': {'cameras': ['wid']}}), tmp_path / 'b', workers=0)
+
+
+def test_every_episode_is_filmed_with_exact_times(tmp_path: Path) -> None:
+    filmed = run(filmed_plan(), tmp_path / 'on')
+    assert len(filmed) == 4
+    for episode, trajectory in filmed:
+        assert trajectory is not None
+        assert [camera.name for camera in trajectory.scene.cameras] == ['film_top', 'film_wide']
+        assert 'film' not in episode.labels
+    films = find_films(select_store(Store.open(tmp_path / 'on')))
+    assert len(films) == 8
+    for film in films:
+        times_s = film_times(film.path)
+        assert np.array_equal(film.steps / 20.0, film.times_s)
+        np.testing.assert_allclose(times_s, film.times_s, rtol=0, atol=1e-12)
+        assert film.times_s[-1] == pytest.approx(film.episode.duration_s, abs=1e-12)
+        assert [film.frame_at(t) for t in film.times_s] == list(range(len(times_s)))
+        assert [film.frame_of_step(int(step)) for step in film.steps] == list(range(len(times_s)))
+    assert {film.camera for film in leading_films(films).values()} == {'film_wide'}
+
+
+def test_filming_leaves_every_other_bit_of_a_trajectory() -> None:
+    host, policy = DrawnHost(noise_m=0.002), open_policy(make_plan().policies[FAST])
+    orders = [
+        Order(time_cap_s=4.0, policy_seed=3, recording=RecordingOptions(film=film)) for film in (None, False, 'later')
+    ]
+    filmed, plain, later = (run_episode(host, policy, Setup(task='reach', seed=5), order=o) for o in orders)
+    assert set(filmed.media) == {'film_top.mp4', 'film_wide.mp4', STATES_FILE}
+    assert set(later.media) == {STATES_FILE}
+    assert plain.media == {}
+    assert filmed.trajectory is not None
+    assert plain.trajectory is not None
+    bare = dataclasses.replace(filmed.trajectory.scene, cameras=())
+    assert trajectories_equal(dataclasses.replace(filmed.trajectory, scene=bare), plain.trajectory)
+
+
+def test_a_faulty_episode_is_filmed_as_far_as_it_came(tmp_path: Path) -> None:
+    for episode, trajectory in run(filmed_plan('DyingHost'), tmp_path / 's'):
+        assert episode.outcome is Outcome.INVALID
+        assert trajectory is not None
+        film = trajectory.scene.cameras[0]
+        assert film.video_steps == (0, 4, 7)
+        assert film_times(tmp_path / 's' / 'media' / film.video).tolist() == [0.0, 0.2, 0.35]
+
+
+def test_trouble_with_a_film_is_noted_without_names_and_harms_nothing(tmp_path: Path) -> None:
+    for episode, trajectory in run(filmed_plan('TornHost'), tmp_path / 's'):
+        assert episode.is_valid
+        assert trajectory is not None
+        assert trajectory.scene.cameras == ()
+        assert episode.labels['film'].startswith('none: OSError: the lamp of ')
+        assert FAST not in episode.labels['film']
+        folder = tmp_path / 's' / 'media' / f'episodes/{episode.episode_id}-0'
+        assert [p.name for p in folder.iterdir()] == [STATES_FILE]
+
+
+def test_without_pyav_the_run_goes_on_says_so_and_keeps_the_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, 'av', None)
+    film_obstacle.cache_clear()
+    assert 'trialist[video]' in film_obstacle()
+    film_obstacle.cache_clear()
+    for episode, trajectory in run(filmed_plan(), tmp_path / 's'):
+        assert episode.is_valid
+        assert 'PyAV' in episode.labels['film']
+        assert trajectory is not None
+        states = read_states(tmp_path / 's' / 'media' / f'episodes/{episode.episode_id}-0' / STATES_FILE)
+        assert states.steps[-1] == trajectory.n_steps
+    monkeypatch.undo()
+    out = tmp_path / 'films'
+    trialist('store', 'film', tmp_path / 's', '--to', out, '--size', '320x240', '--camera', 'top')
+    assert len(list(out.glob('*-top.mp4'))) == 4
+
+
+def test_filming_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    recorded = run(filmed_plan(), tmp_path / 's')
+    trialist('store', 'film', tmp_path / 's', '--to', tmp_path / 'f', '--size', '160x120', '--rate-hz', '5')
+    for episode, trajectory in recorded:
+        assert trajectory is not None
+        for camera in trajectory.scene.cameras:
+            again = tmp_path / 'f' / f'{episode.episode_id}-0-{camera.name.removeprefix("film_")}.mp4'
+            assert again.read_bytes() == (tmp_path / 's' / 'media' / camera.video).read_bytes()
+
+
+def test_filming_again_says_what_it_lacks(tmp_path: Path) -> None:
+    run(filmed_plan(recording={'film': 'off'}), tmp_path / 's')
+    assert "film = 'off'" in trialist('store', 'film', tmp_path / 's', '--to', tmp_path / 'f', code=2)
+    assert 'wanted width and height' in trialist('store', 'film', tmp_path / 's', '--size', 'big', code=2)
+    run(make_plan(), tmp_path / 't')
+    assert 'cannot draw' in trialist('store', 'film', tmp_path / 't', '--to', tmp_path / 'f', code=2)
+
+
+def test_kept_states_are_thinned_to_a_lower_rate_and_never_invented() -> None:
+    states = FilmStates(np.array([0, 4, 8, 12, 16, 20, 23]), np.arange(7.0)[:, None])
+    slow = thinned(states, control_rate_hz=20.0, rate_hz=2.5)
+    assert slow.steps.tolist() == [0, 8, 16, 23]
+    assert slow.states[:, 0].tolist() == [0, 2, 4, 6]
+    assert thinned(states, control_rate_hz=20.0, rate_hz=20.0) is states
