@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trialist.analysis.media import films_of
 from trialist.annotate import with_marks
-from trialist.episodes import Episode, Store, Trajectory
+from trialist.episodes import Annotation, Episode, Store, Trajectory
 from trialist.errors import TrialistError
 from trialist.safety import Scoring, score_episode
 from trialist.safety.trace import margin_traces
@@ -21,9 +21,14 @@ DIGITS = 5
 AXES = ('x', 'y', 'z')
 
 
-def episode_data(store: Store, episode: Episode, *, scoring: Scoring | None = None) -> dict[str, Any]:
-    """Everything of one episode, as plain values; what was not recorded is absent and named in `missing`."""
-    annotations = store.annotations().get(episode.key, ())
+def episode_data(
+    store: Store, episode: Episode, *, annotations: Sequence[Annotation] | None = None, scoring: Scoring | None = None
+) -> dict[str, Any]:
+    """Everything of one episode, as plain values; what was not recorded is absent and named in `missing`.
+
+    `annotations` are the accounts that may be seen; all of them unless given.
+    """
+    annotations = store.annotations().get(episode.key, ()) if annotations is None else annotations
     marked = with_marks(episode, annotations)
     trajectory = store.trajectory(episode)
     told: dict[str, Any] = {

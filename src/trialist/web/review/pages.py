@@ -5,13 +5,14 @@ A reviewer who is blinded sees neither policies nor who else has marked what.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from trialist.annotate import LabelStanding, LabelStatus, status_of, statuses
+from trialist.annotate import LabelStanding, LabelStatus, status_of
 from trialist.episodes import Annotation, Episode, Event, EventKind, EventSource, Store
 from trialist.errors import InputError, TrialistError
 from trialist.web.explore.detail import episode_data
@@ -53,14 +54,24 @@ def create_review(store: Store, *, by: str, blinded: bool = True, everything: bo
             return JSONResponse({'error': str(error)}, status_code=400)
         return PAGES.page('error.html.j2', status=400, title='This cannot be shown', message=str(error))
 
+    def seen(key: tuple[str, int]) -> list[Annotation]:
+        """The accounts that this reviewer may know of."""
+        rows = store.annotations().get(key, ())
+        return [a for a in rows if not blinded or a.source is not EventSource.REVIEWER or a.by == by]
+
+    def status(episode_id: str, attempt: int) -> LabelStatus:
+        for episode in store.episodes(where={'episode_id': episode_id}):
+            if episode.attempt == attempt and episode.is_valid:
+                return status_of(episode, seen(episode.key))
+        raise InputError(f'no valid episode {episode_id} attempt {attempt} in {store.path.name}')
+
     def queue() -> list[LabelStatus]:
-        told = statuses(store.episodes(), store.annotations())
+        told = [status_of(e, seen(e.key)) for e in store.episodes() if e.is_valid]
         wanted = [s for s in told if everything or s.standing in (LabelStanding.WAITING, LabelStanding.NOT_SCANNED)]
         return sorted(wanted, key=lambda s: s.episode.episode_id)  # an order that tells nothing of policies
 
-    def is_done(status: LabelStatus) -> bool:
-        rows = store.annotations().get(status.episode.key, ())
-        return any(a.source is EventSource.REVIEWER and a.by == by for a in rows)
+    def is_done(one: LabelStatus) -> bool:
+        return any(a.source is EventSource.REVIEWER and a.by == by for a in seen(one.episode.key))
 
     @app.get('/')
     def listed() -> HTMLResponse:
@@ -73,31 +84,31 @@ def create_review(store: Store, *, by: str, blinded: bool = True, everything: bo
 
     @app.get('/review/{episode_id}/{attempt}')
     def one(episode_id: str, attempt: int) -> HTMLResponse:
-        status = _status(store, episode_id, attempt)
+        found = status(episode_id, attempt)
         left = [s for s in queue() if not is_done(s) and s.episode.key != (episode_id, attempt)]
         return PAGES.page(
-            'review_episode.html.j2', title=f'{status.episode.stratum or status.episode.task} · {episode_id[:10]}',
-            key=f'{episode_id}/{attempt}', why=status.why, placed=status.episode.items_placed,
+            'review_episode.html.j2', title=f'{found.episode.stratum or found.episode.task} · {episode_id[:10]}',
+            key=f'{episode_id}/{attempt}', why=found.why, placed=found.episode.items_placed,
             following='/review/{}/{}'.format(*left[0].episode.key) if left else '/', **common,
         )  # fmt: skip
 
     @app.get('/data/episode/{episode_id}/{attempt}')
     def data(episode_id: str, attempt: int) -> JSONResponse:
-        status = _status(store, episode_id, attempt)
-        told = episode_data(store, status.episode)
-        told['proposed'] = _proposed(store, status.episode, by=by)
+        found = status(episode_id, attempt)
+        accounts = seen(found.episode.key)
+        told = episode_data(store, found.episode, annotations=accounts)
+        told['proposed'] = _proposed(accounts, by=by)
         if blinded:
             told['facts'] = {k: v for k, v in told['facts'].items() if k not in HIDDEN_FACTS}
             told['lanes'] = [lane for lane in told['lanes'] if lane['title'] not in TELLING_LANES]
-            told['accounts'] = [a for a in told['accounts'] if a['source'] != 'reviewer']
         return JSONResponse(told)
 
     @app.post('/review/{episode_id}/{attempt}')
     def save(episode_id: str, attempt: int, given: GivenAccount) -> JSONResponse:
-        status = _status(store, episode_id, attempt)
-        account = _account(status.episode, given, by=by)
+        found = status(episode_id, attempt)
+        account = _account(found.episode, given, by=by)
         store.annotate([account], by=by)
-        again = status_of(status.episode, store.annotations()[status.episode.key])
+        again = status_of(found.episode, seen(found.episode.key))
         return JSONResponse({'standing': again.standing.value, 'why': again.why})
 
     @app.get('/media/{name:path}')
@@ -108,16 +119,8 @@ def create_review(store: Store, *, by: str, blinded: bool = True, everything: bo
     return app
 
 
-def _status(store: Store, episode_id: str, attempt: int) -> LabelStatus:
-    for episode in store.episodes(where={'episode_id': episode_id}):
-        if episode.attempt == attempt and episode.is_valid:
-            return status_of(episode, store.annotations().get(episode.key, ()))
-    raise InputError(f'no valid episode {episode_id} attempt {attempt} in {store.path.name}')
-
-
-def _proposed(store: Store, episode: Episode, *, by: str) -> list[dict[str, Any]]:
+def _proposed(rows: Sequence[Annotation], *, by: str) -> list[dict[str, Any]]:
     """The marks to begin with: this reviewer's own last account, else the detector's candidates."""
-    rows = store.annotations().get(episode.key, ())
     own = [a for a in rows if a.source is EventSource.REVIEWER and a.by == by]
     if own:
         return [
