@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trialist.analysis.absent import Absent
 from trialist.analysis.selection import Selection
-from trialist.episodes import Camera, Episode, Trajectory
+from trialist.episodes import Camera, Episode, Store, Trajectory
 from trialist.errors import NotEstimable
 from trialist.geometry import Box, PlacementScore, recorded_placement, score_recorded_pose
 
@@ -60,6 +60,13 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
                 film = _film(episode, trajectory, camera, path=media / camera.video)
                 found.setdefault(episode.key, []).append(film)
     return tuple(film for episode in selection.episodes for film in found.get(episode.key, ()))
+
+
+def films_of(store: Store, episode: Episode, trajectory: Trajectory) -> tuple[tuple[Film, Camera], ...]:
+    """The films of one episode that are there, with their cameras."""
+    media = store.path / 'media'
+    there = [c for c in trajectory.scene.cameras if c.video and (media / c.video).exists()]
+    return tuple((_film(episode, trajectory, c, path=media / c.video), c) for c in there)
 
 
 def _film(episode: Episode, trajectory: Trajectory, camera: Camera, *, path: Path) -> Film:

@@ -13,6 +13,8 @@ from trialist.cli.source import SeedOption, StoreArgument, WhereOption
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fastapi import FastAPI
+
     from trialist.annotate import Labelled, Settings, Zones
     from trialist.episodes import Store
 
@@ -244,3 +246,29 @@ def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None)
     if not found:
         raise NotEstimable(f'{store.path}: no episode has both timed placements and telemetry; {missing}'.rstrip('; '))
     return found
+
+
+@annotate_app.command('review')
+def review(
+    store: StoreArgument,
+    by: Annotated[str, typer.Option('--by', help='Who reviews; two names on the same episodes can be compared.')],
+    blinded: Annotated[bool, typer.Option(help='Show neither policies nor what others have marked.')] = True,
+    everything: Annotated[
+        bool, typer.Option('--everything', help='Offer every episode, not only those that wait.')
+    ] = False,
+    port: Annotated[int, typer.Option(help='Where to listen on this machine; 0: any free port.')] = 8766,
+    browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
+) -> None:
+    """Mark what the detector could not settle: film, timeline, telemetry, by keyboard.
+
+    Example: `trialist annotate review runs/may --by ann`
+    """
+    from trialist.cli.explore import open_pages
+    from trialist.episodes import read_store
+
+    def pages(opened: Store) -> FastAPI:
+        from trialist.web.review import create_review
+
+        return create_review(opened, by=by, blinded=blinded, everything=everything)
+
+    open_pages(lambda: pages(read_store(store)), title=f'review of {store}', port=port, browser=browser)

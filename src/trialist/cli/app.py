@@ -41,6 +41,7 @@ VERBS: dict[str, tuple[str, str]] = {
     'gate': ('trialist.cli.gate:gate', 'No worse than the baseline? An exit code says so.'),
     'audit': ('trialist.cli.audit:audit_app', 'Does the benchmark score mean anything?'),
     'actions': ('trialist.cli.actions:actions_app', 'Score models on recorded actions.'),
+    'explore': ('trialist.cli.explore:explore', 'Look at episodes in a browser, to the frame.'),
     'report': ('trialist.cli.report:report', 'Write one page with all that is known of a trial.'),
     'plot': ('trialist.cli.plot:plot', 'Draw a named figure from a store.'),
     'tables': ('trialist.cli.tables:tables', 'Print a named table from a store.'),

@@ -122,3 +122,12 @@ def serve_locally(app: FastAPI, *, port: int, host: str = '127.0.0.1') -> None:
     import uvicorn
 
     uvicorn.run(app, host=host, port=port, log_level='warning', timeout_graceful_shutdown=3)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return int(probe.getsockname()[1])

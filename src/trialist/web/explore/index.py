@@ -1,0 +1,119 @@
+"""The table of episodes: columns in memory, read once a state of the store, and filtered there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trialist.episodes import Episode, Store
+from trialist.errors import UnknownName
+
+FILTERS = ('policy', 'benchmark', 'task', 'stratum', 'condition', 'outcome', 'session', 'operator')
+PAGE_ROWS = 100
+MOST_CHOICES = 200
+SORTS = ('place', 'duration_s', 'items_placed', 'outcome', 'policy')
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpisodeIndex:
+    """Every counted episode: the columns that filters and the table need, as codes."""
+
+    keys: tuple[tuple[str, int], ...]
+    codes: Mapping[str, NDArray[np.int64]]  # filter -> (n,) place of its value in `values`
+    values: Mapping[str, tuple[str, ...]]
+    duration_s: NDArray[np.float64]  # NaN where absent
+    placed: NDArray[np.int64]  # -1 where absent
+    items: NDArray[np.int64]
+    success: NDArray[np.int8]  # -1 where absent
+    reasons: tuple[str, ...]
+    places: Mapping[tuple[str, int], int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def matching(self, wanted: Mapping[str, Sequence[str]]) -> NDArray[np.int64]:
+        """The rows that have one of the wanted values in every field asked for, in order."""
+        mask = np.ones(len(self), dtype=np.bool_)
+        for name, choices in wanted.items():
+            if name == 'episode_id':
+                found = [n for n, key in enumerate(self.keys) if key[0].startswith(tuple(choices))]
+                mask &= np.isin(np.arange(len(self)), found)
+                continue
+            if name not in self.codes:
+                raise UnknownName('filter', name, (*FILTERS, 'episode_id'))
+            known = {value: code for code, value in enumerate(self.values[name])}
+            mask &= np.isin(self.codes[name], [known[c] for c in choices if c in known])
+        return np.flatnonzero(mask)
+
+    def ordered(self, rows: NDArray[np.int64], sort: str) -> NDArray[np.int64]:
+        """Rows by a column; a leading minus turns it round, and rows without a value come last."""
+        name = sort.removeprefix('-')
+        if name not in SORTS:
+            raise UnknownName('order', name, SORTS)
+        if name == 'place':
+            return rows[::-1] if sort.startswith('-') else rows
+        column = {'duration_s': self.duration_s, 'items_placed': self.placed.astype(float)}.get(name)
+        ranked = self.codes[name].astype(float) if column is None else column
+        values = np.where(ranked < 0, np.nan, ranked)[rows]
+        return rows[np.argsort(-values if sort.startswith('-') else values, kind='stable')]
+
+    def choices(self, name: str, rows: NDArray[np.int64]) -> list[tuple[str, int]]:
+        """The values of a field among some rows, with how many each has."""
+        counts = np.bincount(self.codes[name][rows], minlength=len(self.values[name]))
+        return [(value, int(n)) for value, n in zip(self.values[name], counts, strict=True) if n][:MOST_CHOICES]
+
+    def row(self, place: int) -> dict[str, Any]:
+        """One line of the table."""
+        key = self.keys[place]
+        told: dict[str, Any] = {name: self.values[name][self.codes[name][place]] for name in FILTERS}
+        duration_s, success = float(self.duration_s[place]), int(self.success[place])
+        return {
+            **told, 'episode_id': key[0], 'attempt': key[1], 'reason': self.reasons[place],
+            'duration_s': None if np.isnan(duration_s) else duration_s,
+            'placed': None if self.placed[place] < 0 else int(self.placed[place]),
+            'items': None if self.items[place] < 0 else int(self.items[place]),
+            'success': None if success < 0 else bool(success),
+        }  # fmt: skip
+
+
+def build_index(store: Store) -> EpisodeIndex:
+    """Read the tables of a store, as it shows itself: an open trial under its codes. Events are not read."""
+    rows: list[Episode] = list(store.episodes(events=False))
+    codes: dict[str, NDArray[np.int64]] = {}
+    values: dict[str, tuple[str, ...]] = {}
+    for name in FILTERS:
+        column = [str(getattr(e, name) or '') for e in rows]
+        known = {value: code for code, value in enumerate(sorted(set(column)))}
+        values[name] = tuple(known)
+        codes[name] = np.array([known[value] for value in column], dtype=np.int64)
+    keys = tuple(e.key for e in rows)
+    return EpisodeIndex(
+        keys=keys,
+        codes=codes,
+        values=values,
+        duration_s=np.array([np.nan if e.duration_s is None else e.duration_s for e in rows], dtype=np.float64),
+        placed=np.array([-1 if e.items_placed is None else e.items_placed for e in rows], dtype=np.int64),
+        items=np.array([-1 if e.items is None else e.items for e in rows], dtype=np.int64),
+        success=np.array([-1 if e.success is None else e.success for e in rows], dtype=np.int8),
+        reasons=tuple(e.reason for e in rows),
+        places={key: place for place, key in enumerate(keys)},
+    )
+
+
+class LiveIndex:
+    """The index of a store, built anew when the store has changed."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._head = ''
+        self._index: EpisodeIndex | None = None
+
+    def now(self) -> EpisodeIndex:
+        head = self.store.head() or str(self.store.count())
+        if self._index is None or head != self._head:
+            self._index, self._head = build_index(self.store), head
+        return self._index

@@ -1,0 +1,152 @@
+"""The explorer's pages: the table, one episode or two side by side, and figures whose points are episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+
+from trialist.episodes import Episode, Store
+from trialist.errors import InputError, TrialistError
+from trialist.web.explore.detail import episode_data
+from trialist.web.explore.index import FILTERS, PAGE_ROWS, SORTS, EpisodeIndex, LiveIndex
+from trialist.web.explore.points import curve_points, witness_points
+from trialist.web.frame import Pages, install_frame
+
+MEDIA_KINDS = {'.mp4': 'video/mp4', '.webm': 'video/webm', '.png': 'image/png', '.jpg': 'image/jpeg'}
+PAGES = Pages('trialist.web.explore')
+Query = Iterable[tuple[str, str]]
+
+
+def create_explorer(store: Store, *, beside: Mapping[str, str] | None = None) -> FastAPI:
+    """The explorer of one store. `beside` adds links to other pages (title -> address), such as the review's."""
+    app = FastAPI(title='trialist explorer', docs_url=None, redoc_url=None, openapi_url=None)
+    install_frame(app, is_local=True)
+    index = LiveIndex(store)
+    common: dict[str, Any] = {'store': store.path.name, 'links': dict(beside or {}), 'is_blinded': store.is_blinded}
+
+    @app.exception_handler(TrialistError)
+    async def tell(request: Request, error: Exception) -> Response:
+        return PAGES.page('error.html.j2', status=400, title='This cannot be shown', message=str(error))
+
+    @app.get('/')
+    def table(request: Request) -> HTMLResponse:
+        shown = _table(index.now(), request.query_params.multi_items())
+        template = 'explore_rows.html.j2' if request.headers.get('hx-request') else 'explore.html.j2'
+        return PAGES.page(template, title=f'Episodes of {store.path.name}', **common, **shown)
+
+    @app.get('/episode/{episode_id}/{attempt}')
+    def episode(episode_id: str, attempt: int, request: Request) -> HTMLResponse:
+        found = [_found(index.now(), store, episode_id, attempt)]
+        other = request.query_params.get('beside', '')
+        if other:
+            name, _, number = other.partition(':')
+            found.append(_found(index.now(), store, name, _whole(number or '0')))
+        shown = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in found]
+        back = urlencode([(k, v) for k, v in request.query_params.multi_items() if k in (*FILTERS, 'sort')])
+        return PAGES.page(
+            'explore_episode.html.j2', title=_title(found[0]), episodes=shown, back=back,
+            neighbours=_neighbours(index.now(), found[0], request.query_params.multi_items()), **common,
+        )  # fmt: skip
+
+    @app.get('/data/episode/{episode_id}/{attempt}')
+    def data(episode_id: str, attempt: int) -> JSONResponse:
+        return JSONResponse(episode_data(store, _found(index.now(), store, episode_id, attempt)))
+
+    @app.get('/figures')
+    def figures() -> HTMLResponse:
+        curves = curve_points(store)
+        return PAGES.page(
+            'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witness_points(store), **common
+        )
+
+    @app.get('/media/{name:path}')
+    def media(name: str) -> Response:
+        path = media_file(store, name)
+        return FileResponse(path, media_type=MEDIA_KINDS[path.suffix], headers={'Cache-Control': 'private'})
+
+    return app
+
+
+def media_file(store: Store, name: str) -> Path:
+    """A film or picture of the store's media; anything else, and anything outside, is refused."""
+    root = (store.path / 'media').resolve()
+    path = (root / name).resolve()
+    if not path.is_relative_to(root) or path.suffix not in MEDIA_KINDS or not path.is_file():
+        raise InputError(f'{name!r}: no film of this store')
+    return path
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise InputError(f'{text!r} is no attempt')
+    return int(text)
+
+
+def _found(index: EpisodeIndex, store: Store, episode_id: str, attempt: int) -> Episode:
+    if (episode_id, attempt) not in index.places:
+        raise InputError(f'no episode {episode_id} attempt {attempt} in {store.path.name}')
+    return next(e for e in store.episodes(where={'episode_id': episode_id}) if e.attempt == attempt)
+
+
+def _title(episode: Episode) -> str:
+    parts = (episode.policy, episode.stratum or episode.task, episode.condition, episode.outcome.value)
+    return ' · '.join(p for p in parts if p and p != 'nominal')
+
+
+def _asked(query: Query) -> dict[str, list[str]]:
+    wanted: dict[str, list[str]] = {}
+    for name, value in query:
+        if name in (*FILTERS, 'episode_id') and value:
+            wanted.setdefault(name, []).append(value)
+    return wanted
+
+
+def _rows(index: EpisodeIndex, query: Query) -> tuple[Any, dict[str, list[str]], str]:
+    wanted = _asked(query)
+    sort = next((value for name, value in query if name == 'sort'), 'place')
+    return index.ordered(index.matching(wanted), sort), wanted, sort
+
+
+def _table(index: EpisodeIndex, query: list[tuple[str, str]]) -> dict[str, Any]:
+    """One page of the table, the filters that can be set, and the addresses of the pages around it."""
+    rows, wanted, sort = _rows(index, query)
+    number = max(1, _whole(next((v for n, v in query if n == 'page' and v), '1')))
+    start = (number - 1) * PAGE_ROWS
+    kept = [(name, value) for name, values in wanted.items() for value in values]
+
+    def address(**changes: object) -> str:
+        pairs = [*kept, ('sort', sort), ('page', str(number))]
+        pairs = [(k, v) for k, v in pairs if k not in changes] + [(k, str(v)) for k, v in changes.items()]
+        return '/?' + urlencode([(k, v) for k, v in pairs if (k, v) not in (('sort', 'place'), ('page', '1'))])
+
+    orders = {name: address(sort=f'-{name}' if sort == name else name, page=1) for name in SORTS}
+    return {
+        'rows': [index.row(int(place)) for place in rows[start : start + PAGE_ROWS]],
+        'n_rows': len(rows), 'n_all': len(index), 'first': start + 1 if len(rows) else 0,
+        'last': min(start + PAGE_ROWS, len(rows)), 'wanted': wanted, 'sort': sort, 'orders': orders,
+        'filters': {n: index.choices(n, index.matching({k: v for k, v in wanted.items() if k != n}))
+                    for n in FILTERS if len(index.values[n]) > 1},
+        'previous': address(page=number - 1) if number > 1 else '',
+        'following': address(page=number + 1) if start + PAGE_ROWS < len(rows) else '',
+        'trail': urlencode([*kept, *([('sort', sort)] if sort != 'place' else [])]),
+    }  # fmt: skip
+
+
+def _neighbours(index: EpisodeIndex, episode: Episode, query: list[tuple[str, str]]) -> dict[str, str]:
+    """The addresses of the episodes before and after this one, in the list that was filtered."""
+    rows, wanted, sort = _rows(index, query)
+    places = [index.keys[int(n)] for n in rows]
+    if episode.key not in places:
+        return {'before': '', 'after': ''}
+    here = places.index(episode.key)
+    trail = urlencode([(n, v) for n, values in wanted.items() for v in values] + [('sort', sort)])
+
+    def address(at: int) -> str:
+        return f'/episode/{places[at][0]}/{places[at][1]}?{trail}' if 0 <= at < len(places) else ''
+
+    return {'before': address(here - 1), 'after': address(here + 1)}

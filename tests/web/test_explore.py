@@ -1,0 +1,151 @@
+"""The explorer: the table, one episode's data, what it refuses; and in a real browser, by keyboard."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from tests.browser import Browser
+from tests.run.plans import make_plan
+from tests.web.serving import served
+from tests.web.stores import make_store
+
+from trialist.episodes import Store, read_store
+from trialist.run import close_trial, run_trial
+from trialist.web.explore import create_explorer
+from trialist.web.explore.index import build_index
+
+
+@pytest.fixture(scope='module')
+def store(tmp_path_factory) -> Store:
+    return make_store(tmp_path_factory.mktemp('explore') / 's')
+
+
+@pytest.fixture(scope='module')
+def client(store: Store) -> TestClient:
+    return TestClient(create_explorer(store))
+
+
+def rows(text: str) -> int:
+    return len(re.findall(r'href="/episode/', text))
+
+
+def test_filters_narrow_and_say_how_many(client: TestClient) -> None:
+    assert rows(client.get('/').text) == 7
+    narrowed = client.get('/', params={'policy': 'slow', 'stratum': 'spoon'}).text
+    assert rows(narrowed) == 3
+    assert '1 to 3 of 3 episodes, of 7 in the store' in narrowed
+    assert rows(client.get('/', params={'policy': ['slow', 'quick']}).text) == 7
+    assert 'No episode matches' in client.get('/', params={'policy': 'nobody'}).text
+    assert '<html' not in client.get('/', headers={'hx-request': 'true'}).text
+
+
+def test_filters_agree_with_the_store(store: Store) -> None:
+    index = build_index(store)
+    for where in ({'policy': 'slow'}, {'stratum': ''}, {'outcome': 'timeout', 'policy': 'quick'}):
+        found = {index.keys[n] for n in index.matching({k: [v] for k, v in where.items()})}
+        assert found == {e.key for e in store.episodes() if all(str(getattr(e, k)) == v for k, v in where.items())}
+
+
+@pytest.mark.parametrize('query', ['sort=nonsense', 'page=-1', 'page=x', 'page=99999999999999999999'])
+def test_a_bad_question_gets_an_answer(client: TestClient, query: str) -> None:
+    answer = client.get(f'/?{query}')
+    assert answer.status_code == 400
+    assert 'This cannot be shown' in answer.text
+
+
+def test_an_episode_is_given_whole(client: TestClient, store: Store) -> None:
+    episode = next(e for e in store.episodes() if e.policy == 'slow')
+    data = client.get(f'/data/episode/{episode.episode_id}/0').json()
+    assert [e['t_s'] for e in data['events']] == [2.6, 9.6]
+    assert len(data['time_s']) == 400
+    assert {lane['title'] for lane in data['lanes']} == {'gripper', 'tool'}
+    (film,) = data['films']
+    assert film['times_s'][:3] == [0.0, 0.2, 0.4]
+    assert client.get(f'/media/{film["name"]}', headers={'range': 'bytes=0-99'}).status_code == 206
+    assert len(data['path']['tool']) == 400
+
+
+def test_what_is_missing_is_named(client: TestClient, store: Store) -> None:
+    bare = next(e for e in store.episodes() if e.seed == 99)
+    data = client.get(f'/data/episode/{bare.episode_id}/0').json()
+    assert data['missing'] == ['no trajectory was recorded: no path, no telemetry, no films']
+    assert client.get(f'/episode/{bare.episode_id}/0').status_code == 200
+
+
+@pytest.mark.parametrize(
+    'name', ['../trial.json', '..%2ftrial.json', '../../../../etc/passwd', 'episodes', 'nothing.mp4', '']
+)
+def test_only_films_of_the_store_are_served(client: TestClient, name: str) -> None:
+    assert client.get(f'/media/{name}').status_code in (400, 404)
+
+
+@pytest.mark.parametrize('path', ['/episode/nobody/0', '/episode/nobody/x', '/data/episode/nobody/0'])
+def test_an_unknown_episode_is_refused(client: TestClient, path: str) -> None:
+    assert client.get(path).status_code in (400, 422)
+
+
+def test_every_step_of_a_curve_leads_to_its_moment(client: TestClient) -> None:
+    page = client.get('/figures').text
+    assert 'Witnesses of violations' in page
+    moments = {float(t) for t in re.findall(r'/episode/\w+/0\?t=([\d.]+)', page)}
+    assert {2.6, 5.6, 9.6} <= moments
+
+
+def test_nothing_names_a_policy_before_the_trial_is_closed(tmp_path: Path) -> None:
+    plan = make_plan(episodes_per_cell=1)
+    run_trial(plan, tmp_path / 's', workers=0)
+    names = tuple(plan.policies)
+
+    def seen() -> str:
+        view = TestClient(create_explorer(read_store(tmp_path / 's')))
+        pages = [view.get('/').text, view.get('/figures').text]
+        for key in re.findall(r'href="(/episode/[^"?]+)', pages[0]):
+            pages += [view.get(key).text, view.get(f'/data{key}').text]
+        return '\n'.join(pages)
+
+    assert not [name for name in names if name in seen()]
+    assert 'results stay shut until the trial is closed' in seen()
+    close_trial(plan, tmp_path / 's', by='kim')
+    assert all(name in seen() for name in names)
+
+
+def test_the_explorer_by_keyboard_in_a_browser(browser: Browser, store: Store, tmp_path: Path) -> None:
+    episode = next(e for e in store.episodes() if e.policy == 'slow')
+    with served(create_explorer(store)) as address:
+        page = browser.driven.new_page(viewport={'width': 1200, 'height': 900})
+        trouble: list[str] = []
+        page.on('console', lambda m: trouble.append(m.text) if m.type == 'error' else None)
+        page.on('pageerror', lambda e: trouble.append(str(e)))
+        asked: list[str] = []
+        page.on('request', lambda r: asked.append(r.url))
+        page.goto(f'{address}/episode/{episode.episode_id}/0?t=1.0')
+        page.wait_for_selector('html[data-ready=yes]', timeout=60_000)
+        frame = page.locator('video')
+        assert frame.get_attribute('data-frame') == '5'  # frames are 0.2 s apart
+        page.keyboard.press('ArrowRight')
+        assert frame.get_attribute('data-frame') == '6'
+        page.keyboard.press('Shift+ArrowRight')
+        assert 't=1.250' in page.url
+        page.keyboard.press(']')
+        assert 't=2.600' in page.url
+        page.keyboard.press('End')
+        page.keyboard.press('[')
+        assert 't=9.600' in page.url
+        page.wait_for_function(
+            'document.querySelector("video").readyState >= 2 && !document.querySelector("video").seeking'
+        )
+        assert frame.evaluate('v => [v.currentTime >= 9.6, v.currentTime < 9.8]') == [True, True]
+        assert page.locator('.lane').count() == 2
+        page.screenshot(path=str(tmp_path / 'episode.png'))
+        page.set_viewport_size({'width': 360, 'height': 800})
+        assert page.evaluate('document.documentElement.scrollWidth <= 360')
+        other = next(e for e in store.episodes() if e.policy == 'quick' and e.seed != 99)
+        page.goto(f'{address}/episode/{episode.episode_id}/0?beside={other.episode_id}:0')
+        page.wait_for_selector('html[data-ready=yes]', timeout=60_000)
+        assert page.locator('video').count() == 2
+        assert all(url.startswith(address) for url in asked if not url.startswith(('blob:', 'data:')))
+        assert not trouble
+        page.close()
