@@ -6,7 +6,6 @@ from trialist.conditions.background import (
     Distractor,
     DistractorObject,
     Shared,
-    Texture,
     rim_background,
     table_background,
 )
@@ -30,6 +29,8 @@ from trialist.conditions.lexicon import Sameness, compare_meaning, meaning
 from trialist.conditions.light import Exposure, Light
 from trialist.conditions.physics import Delay, Disturbance, Latency
 from trialist.conditions.sensor import SensorNoise
+from trialist.conditions.texture import Texture
+from trialist.conditions.viewpoint import CameraShift
 
 __all__ = [
     'CHAOS',
@@ -38,6 +39,7 @@ __all__ = [
     'Application',
     'Background',
     'CameraFrame',
+    'CameraShift',
     'Compound',
     'Condition',
     'Delay',

@@ -11,13 +11,17 @@ from trialist.conditions.layout import Layout, RobotState
 from trialist.conditions.light import Exposure, Light
 from trialist.conditions.physics import Disturbance, Latency
 from trialist.conditions.sensor import SensorNoise
+from trialist.conditions.viewpoint import CameraShift
 from trialist.errors import InputError, UnknownName
 
 CHAOS = 'chaos'
+EITHER = (('exposure+', 'exposure-'), ('camera_moved', 'camera_bumped'))  # of each pair chaos draws one
 _DRAWS: dict[str, Callable[[float, int], Condition]] = {
     'light': lambda s, seed: Light.draw(s, seed=seed),
     'exposure+': lambda s, seed: Exposure.draw(s, seed=seed, over=True),
     'exposure-': lambda s, seed: Exposure.draw(s, seed=seed, over=False),
+    'camera_bumped': lambda s, seed: CameraShift.draw(s, seed=seed, is_stale=True),
+    'camera_moved': lambda s, seed: CameraShift.draw(s, seed=seed, is_stale=False),
     'background': lambda s, seed: Background.draw(s, seed=seed),
     'distractor': lambda s, seed: Distractor.draw(s, seed=seed),
     'layout': lambda s, seed: Layout.draw(s, seed=seed),
@@ -41,7 +45,7 @@ def draw_condition(
     """A condition by its name: a kind, several joined by `+` signs (`light+latency`), or `chaos`.
 
     Chaos is a joint draw of every kind in `kinds` (all by default); it takes the instruction in only where one is
-    given, and draws over- or under-exposure, not both. `exposure+` and `exposure-` keep their signs in a join
+    given, and draws over- or under-exposure, not both, and a camera that is bumped or moved. `exposure+` and `exposure-` keep their signs in a join
     (`light+exposure-`). An empty `instruction` is one that is not known yet: it is paraphrased once it is.
     """
     if name == CHAOS:
@@ -65,9 +69,9 @@ def draw_chaos(
             raise UnknownName('condition', kind, KINDS)
     if instruction is None and kinds is None:
         wanted.remove('instruction')
-    both = {'exposure+', 'exposure-'}
-    if both <= set(wanted):
-        wanted.remove('exposure-' if seed % 2 else 'exposure+')
+    for first, second in EITHER:
+        if {first, second} <= set(wanted):
+            wanted.remove(second if seed % 2 else first)
     ordered = sorted(wanted, key=APPLICATION_ORDER.index)
     parts = [_draw_one(kind, severity, seed, instruction, paraphraser) for kind in ordered]
     return compose(*parts, name=CHAOS)
