@@ -28,6 +28,7 @@ from trialist.conditions.layout import Footprint, Layout, PlanarPose, RobotState
 from trialist.conditions.lexicon import Sameness, compare_meaning, meaning
 from trialist.conditions.light import Exposure, Light
 from trialist.conditions.physics import Delay, Disturbance, Latency
+from trialist.conditions.reference import Thing, keeps_references
 from trialist.conditions.sensor import SensorNoise
 from trialist.conditions.texture import Texture
 from trialist.conditions.viewpoint import CameraShift
@@ -64,6 +65,7 @@ __all__ = [
     'SensorNoise',
     'Shared',
     'Texture',
+    'Thing',
     'Workspace',
     'compare_meaning',
     'compose',
@@ -72,6 +74,7 @@ __all__ = [
     'draw_condition',
     'frames_of',
     'is_drawable',
+    'keeps_references',
     'meaning',
     'parts_of',
     'read_condition',

@@ -45,8 +45,9 @@ def draw_condition(
     """A condition by its name: a kind, several joined by `+` signs (`light+latency`), or `chaos`.
 
     Chaos is a joint draw of every kind in `kinds` (all by default); it takes the instruction in only where one is
-    given, and draws over- or under-exposure, not both, and a camera that is bumped or moved. `exposure+` and `exposure-` keep their signs in a join
-    (`light+exposure-`). An empty `instruction` is one that is not known yet: it is paraphrased once it is.
+    given, and draws one of over- and under-exposure and one of a bumped and a moved camera. `exposure+` and `exposure-`
+    keep their signs in a join (`light+exposure-`). An empty `instruction` is one that is not known yet: it is
+    paraphrased once it is.
     """
     if name == CHAOS:
         return draw_chaos(severity, seed=seed, instruction=instruction, paraphraser=paraphraser, kinds=kinds)

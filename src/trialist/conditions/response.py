@@ -17,7 +17,7 @@ WHITE = 1 - 0.5 / 255  # what stands for a pixel of 255 on the way back: its lig
 
 
 def sensor_value(light: FloatArray) -> FloatArray:
-    """What the sensor says (0..1) of light (0 to infinity): linear, then an exponential shoulder, smooth at the knee."""
+    """What the sensor says (0..1) of light (0 and more): linear, then an exponential shoulder, smooth at the knee."""
     over = np.maximum(light - KNEE, 0.0)
     value: FloatArray = np.where(light <= KNEE, light, 1 - (1 - KNEE) * np.exp(-over / (1 - KNEE)))
     return value

@@ -7,7 +7,7 @@ the instruction is said in other words, and a latency is charged by the loop. Wh
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trialist.conditions import (
@@ -16,6 +16,7 @@ from trialist.conditions import (
     CameraFrame,
     Compound,
     Condition,
+    Thing,
     compose,
     condition_parameters,
     draw_condition,
@@ -121,12 +122,12 @@ class AppliedCondition:
         part = compose(*self.application.by_host)
         return dataclasses.replace(setup, condition=part.kind, condition_parameters=condition_parameters(part))
 
-    def with_words(self, canonical: str) -> AppliedCondition:
-        """The same, once the instruction is known."""
+    def with_words(self, canonical: str, *, things: Sequence[Thing] | None = None) -> AppliedCondition:
+        """The same, once the instruction is known, and clear among the things of the scene."""
         words = self.application.by_words
         if words is None or self.condition is None or words.is_said:
             return self
-        said = words.say(canonical)
+        said = words.say(canonical, things=things)
         condition: Condition = said
         if isinstance(self.condition, Compound):
             parts = tuple(said if part is words else part for part in self.condition.parts)
