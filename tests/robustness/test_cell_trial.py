@@ -243,5 +243,5 @@ def check_matrix(store: Path) -> None:
             drop = drops[policy, condition]
             assert -MARGIN < drop.success_interval.low <= drop.success_interval.high < MARGIN, (policy, condition)
     rows = condition_trials(Store.open(store).episodes())
-    for effect in compound_effects(rows, n_resamples=500, rng=np.random.default_rng(0)):
+    for effect in compound_effects(rows):
         assert effect.compound_rate < wilson(4, 40).high
