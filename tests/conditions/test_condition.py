@@ -185,9 +185,10 @@ def test_cameras_are_turned_and_shifted_by_the_stated_sizes() -> None:
             moved = shift.displacement('front')
             angle = math.acos((np.trace(moved[:3, :3]) - 1) / 2)
             assert angle == pytest.approx(shift.turn_rad)
-            assert math.radians(8) * severity <= shift.turn_rad <= math.radians(10) * severity
+            degrees, metres = (4, 0.03) if kind == 'camera_bumped' else (12, 0.10)
+            assert 0.8 * degrees * severity <= math.degrees(shift.turn_rad) <= degrees * severity
             assert np.linalg.norm(moved[:3, 3]) == pytest.approx(shift.shift_m)
-            assert 0.064 * severity <= shift.shift_m <= 0.08 * severity
+            assert 0.8 * metres * severity <= shift.shift_m <= metres * severity
             assert not np.allclose(moved, shift.displacement('side'))
 
 
@@ -230,7 +231,7 @@ def test_a_response_rises_saturates_and_is_undone(first: float, second: float) -
 
 def test_over_exposure_washes_colours_out_to_white() -> None:
     red = np.full((2, 2, 3), (204, 60, 55), dtype=np.uint8)
-    spread = [int(np.ptp(expose(red, stops=s)[0, 0])) for s in (0, 1, 2, 3)]
+    spread = [int(np.ptp(expose(red, stops=s)[0, 0])) for s in (1, 2, 3)]
     assert spread == sorted(spread, reverse=True)
     assert expose(red, stops=5.0).min() > 240
 

@@ -18,8 +18,9 @@ from trialist.conditions.condition import (
 )  # fmt: skip
 from trialist.conditions.sensor import turn_about
 
-MOST_TURN_RAD = math.radians(10.0)
-MOST_SHIFT_M = 0.08
+# At severity 1, whether the calibration is stale: what nobody noticed is smaller than what somebody did on purpose.
+MOST_TURN_RAD = {True: math.radians(4.0), False: math.radians(12.0)}
+MOST_SHIFT_M = {True: 0.03, False: 0.10}
 
 
 @CONDITIONS.add
@@ -51,8 +52,8 @@ class CameraShift(SingleCondition):
         return cls(
             severity=s,
             seed=seed,
-            turn_rad=MOST_TURN_RAD * s * turn,
-            shift_m=MOST_SHIFT_M * s * shift,
+            turn_rad=MOST_TURN_RAD[is_stale] * s * turn,
+            shift_m=MOST_SHIFT_M[is_stale] * s * shift,
             is_stale=is_stale,
         )
 
