@@ -9,7 +9,15 @@ from trialist.conditions.background import (
     rim_background,
     table_background,
 )
-from trialist.conditions.chaos import CHAOS, KINDS, draw_chaos, draw_condition, is_drawable, severity_ladder
+from trialist.conditions.chaos import (
+    CHAOS,
+    KINDS,
+    default_severity,
+    draw_chaos,
+    draw_condition,
+    is_drawable,
+    severity_ladder,
+)
 from trialist.conditions.condition import (
     NOMINAL,
     CameraFrame,
@@ -70,6 +78,7 @@ __all__ = [
     'compare_meaning',
     'compose',
     'condition_parameters',
+    'default_severity',
     'draw_chaos',
     'draw_condition',
     'frames_of',

@@ -15,6 +15,7 @@ from trialist.conditions.viewpoint import CameraShift
 from trialist.errors import InputError, UnknownName
 
 CHAOS = 'chaos'
+CHAOS_SEVERITY = 0.25  # unless another is said: all kinds at once at 1 leave nothing of any policy
 EITHER = (('exposure+', 'exposure-'), ('camera_moved', 'camera_bumped'))  # of each pair chaos draws one
 _DRAWS: dict[str, Callable[[float, int], Condition]] = {
     'light': lambda s, seed: Light.draw(s, seed=seed),
@@ -35,7 +36,7 @@ KINDS = (*sorted(_DRAWS), 'instruction')
 
 def draw_condition(
     name: str,
-    severity: float = 1.0,
+    severity: float | None = None,
     *,
     seed: int,
     instruction: str | None = None,
@@ -44,19 +45,27 @@ def draw_condition(
 ) -> Condition:
     """A condition by its name: a kind, several joined by `+` signs (`light+latency`), or `chaos`.
 
+    Without a severity it is `default_severity(name)`: 0.25 of chaos, 1 of all others.
+
     Chaos is a joint draw of every kind in `kinds` (all by default); it takes the instruction in only where one is
     given, and draws one of over- and under-exposure and one of a bumped and a moved camera. `exposure+` and `exposure-`
     keep their signs in a join (`light+exposure-`). An empty `instruction` is one that is not known yet: it is
     paraphrased once it is.
     """
+    severity = default_severity(name) if severity is None else severity
     if name == CHAOS:
         return draw_chaos(severity, seed=seed, instruction=instruction, paraphraser=paraphraser, kinds=kinds)
     parts = [_draw_one(part, severity, seed, instruction, paraphraser) for part in _split(name)]
     return compose(*parts, name=name if len(parts) > 1 else '')
 
 
+def default_severity(name: str) -> float:
+    """The severity of a condition for which none is said."""
+    return CHAOS_SEVERITY if name == CHAOS else 1.0
+
+
 def draw_chaos(
-    severity: float = 1.0,
+    severity: float = CHAOS_SEVERITY,
     *,
     seed: int,
     instruction: str | None = None,

@@ -60,7 +60,7 @@ class SensorNoise(SingleCondition):
             depth_sigma_m=0.0,
             rgb_sigma=40.0 * s * size[1],
             dropout=0.0,
-            turn_rad=math.radians(4.0) * s * size[3],
+            turn_rad=math.radians(2.0) * s * size[3],
             drift_rad_per_step=math.radians(0.01) * s * size[4],
             disparity_noise_px=depth.noise_px,
             disparity_bias_px=depth.bias_px,

@@ -19,6 +19,7 @@ from trialist.conditions import (
     Thing,
     compose,
     condition_parameters,
+    default_severity,
     draw_condition,
     is_drawable,
     parts_of,
@@ -35,10 +36,10 @@ Parameters = Mapping[str, ParameterValue]
 
 
 def severity_of(entry: ConditionEntry) -> float:
-    """The declared severity of one rung; 1 where none is given."""
+    """The declared severity of one rung; where none is given that of the kind: 1, and 0.25 of chaos."""
     if isinstance(entry.severity, tuple):
         raise InputError(f'condition {entry.name} is a ladder; take one of its rungs')
-    return 1.0 if entry.severity is None else entry.severity
+    return default_severity(entry.name) if entry.severity is None else entry.severity
 
 
 def draw_entry(entry: ConditionEntry, *, seed: int, instruction: str = '') -> tuple[str, Parameters]:
