@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from trialist.cell import TabletopHost
+from trialist.cell.camera import Pictures
 from trialist.cell.scene import PLATFORM_CENTER_M, PLATFORM_SIZE_M, STAGE_TOP_M
 from trialist.cell.scripted import ScriptedPolicy
 from trialist.cell.thing import things_of
@@ -31,8 +32,9 @@ from trialist.show.figure import new_figure
 TASK, SEED, CAMERA = 'two_block', 6, 'front'
 SEVERITIES = (0.0, 1 / 3, 2 / 3, 1.0)
 SIZE_PX = (150, 200)
-SECONDS = 1.6  # of a scripted pick, for what shows only in motion
+SECONDS = 1.4  # of a scripted pick, for what shows only in motion
 PATH = (1.0, 0.0, 0.8)
+PLOTTED = ('disturbance', 'latency')
 
 Cell = Callable[[Any, float], str]  # draws into axes, and says what was drawn
 
@@ -42,7 +44,7 @@ class Sheet:
 
     def __init__(self) -> None:
         self.host = TabletopHost(state='privileged', cameras=(CAMERA,), image_size=SIZE_PX)
-        self.home = self.begin(None).cameras[CAMERA]
+        self.room = Pictures(('gallery',), height_px=SIZE_PX[0], width_px=SIZE_PX[1])
 
     def begin(self, condition: Condition | None, *, task: str = TASK, seed: int = SEED) -> Observation:
         """The start under a condition, with its frames disturbed where the cell does not do it."""
@@ -67,7 +69,7 @@ class Sheet:
                     frame = part.disturb(frame, step=0)
             if depth and frame.depth_m is not None:
                 ax.imshow(np.ma.masked_invalid(np.where(frame.depth_m < 3, frame.depth_m, np.nan)), cmap='viridis',
-                          vmin=0.8, vmax=2.0)  # fmt: skip
+                          vmin=0.8, vmax=1.7)  # fmt: skip
                 ax.set_facecolor('black')
             else:
                 ax.imshow(frame.rgb)
@@ -80,28 +82,33 @@ class Sheet:
 
         return draw
 
-    def path(self, kind: str) -> Cell:
-        """The tool's way under a condition, over the nominal one."""
+    def start(self, ax: Any, severity: float) -> str:
+        """The arm where it starts, from the side of the room."""
+        condition = draw_condition('robot_state', severity, seed=2)
+        self.begin(condition)
+        start = self.host._start
+        assert start is not None
+        ax.imshow(self.room.take(start.scene, start.data)['gallery'].rgb)
+        return said(condition)
 
-        def draw(ax: Any, severity: float) -> str:
-            condition = draw_condition(kind, severity, seed=SEED)
-            picture, way = self.act(condition)
-            ax.imshow(picture)
-            ax.set_autoscale_on(False)
-            for points, color in ((self.act(None)[1], (1, 1, 1)), (way, PATH)):
-                self.line(ax, points, self.home.intrinsics_px, self.home.world_from_camera, color=color)
-            return said(condition)
+    def strain(self, ax: Any, severity: float) -> str:
+        """How far the tool is from where it is without the disturbance, over a scripted pick."""
+        condition = draw_condition('disturbance', severity, seed=SEED)
+        way, usual = self.act(condition), self.act(None)
+        ax.plot(np.arange(len(way)) / 20, 1000 * np.linalg.norm(way - usual, axis=1), color='#aa3377')
+        ax.set(xlim=(0, SECONDS), ylim=(0, 40))
+        ax.set_box_aspect(SIZE_PX[0] / SIZE_PX[1])
+        ax.text(0.02, 0.96, f'mm off its way, 0 to 40;\n0 to {SECONDS} s', va='top', transform=ax.transAxes, fontsize=5)
+        return said(condition)
 
-        return draw
-
-    def act(self, condition: Condition | None) -> tuple[np.ndarray, np.ndarray]:
+    def act(self, condition: Condition | None) -> np.ndarray:
         observation = self.begin(condition)
         session = ScriptedPolicy(temper='reference').start(Setup(task=TASK, seed=SEED), seed=1)
         way = []
         while observation.t_s < SECONDS:
             observation = self.host.step(session.act(observation).actions[0])
             way.append(self.host.signals()['ee_pose'][:3].copy())
-        return observation.images[CAMERA], np.array(way)
+        return np.array(way)
 
     def line(self, ax: Any, points: np.ndarray, intrinsics: Any, pose: Any, *, color: Sequence[float]) -> None:
         local = (points - pose[:3, 3]) @ pose[:3, :3]
@@ -129,9 +136,10 @@ class Sheet:
         for values, color in zip(parts.T, ('#4477aa', '#ee6677', '#ccbb44'), strict=True):
             ax.bar(np.arange(len(parts)), 1000 * values, bottom=1000 * below, color=color, width=0.9)
             below = below + values
-        ax.set(ylim=(0, 900), aspect='auto')
+        ax.set(xlim=(-1, 24), ylim=(0, 900), aspect='auto')
+        ax.text(0.02, 0.96, '0 to 900 ms, by step', va='top', transform=ax.transAxes, fontsize=5)
         ax.set_box_aspect(SIZE_PX[0] / SIZE_PX[1])
-        return f'mean {1000 * below.mean():.0f} ms of 900' if severity else 'no delay'
+        return f'mean {1000 * below.mean():.0f} ms'
 
 
 def said(condition: Condition) -> str:
@@ -173,7 +181,7 @@ def draw_sheet(rows: Sequence[tuple[str, Cell]]) -> Figure:
             ax.set_title(f'{severity:.2f}  {numbers}' if severity else 'severity 0', fontsize=5, pad=2)
             ax.set(xticks=[], yticks=[])
             for spine in ax.spines.values():
-                spine.set_visible(False)
+                spine.set(visible=name in PLOTTED, linewidth=0.4)
         line[0].set_ylabel(name, fontsize=6.5)
     return figure
 
@@ -197,20 +205,21 @@ def main(folder: str) -> None:
         ('camera_bumped', sheet.seen('camera_bumped', outline=True)),
         ('distractor', sheet.seen('distractor')),
         ('layout', sheet.seen('layout')),
-        ('robot_state', sheet.seen('robot_state', draw_seed=2)),
+        ('robot_state', sheet.start),
     ]
     rest = [
         ('exposure+', sheet.seen('exposure+')),
         ('exposure-', sheet.seen('exposure-')),
         ('sensor_noise', sheet.seen('sensor_noise', outline=True)),
         ('sensor_noise\n(depth)', sheet.seen('sensor_noise', depth=True)),
-        ('disturbance', sheet.path('disturbance')),
+        ('disturbance', sheet.strain),
         ('instruction', sheet.words),
         ('latency', sheet.delays),
         ('chaos', sheet.seen('chaos', draw_seed=8)),
     ]
     save(draw_sheet(world), Path(folder) / 'conditions-in-the-world.jpg')
     save(draw_sheet(rest), Path(folder) / 'conditions-on-the-way.jpg')
+    sheet.room.close()
     sheet.host.close()
 
 
