@@ -60,7 +60,7 @@ NOUNS: Mapping[str, tuple[str, ...]] = {
 RELATIONS: Mapping[str, tuple[str, ...]] = {
     'left_of': ('to the left of', 'left of', 'on the left side of'),
     'right_of': ('to the right of', 'right of', 'on the right side of'),
-    'behind': ('behind', 'in back of'),
+    'behind': ('behind', 'in back of', 'at the back of'),
     'in_front_of': ('in front of',),
     'on_top': ('on top', 'on the top'),
     'on': ('on top of', 'on', 'onto', 'atop'),
@@ -75,7 +75,7 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     'smallest': ('smallest', 'tiniest'),
 }
 # Understood and never said: they clash with a neighbour (a cylindrical block is a block too) or read badly.
-HEARD_ONLY = frozenset({'pick', 'plug', 'cylindrical block', 'scissors'})
+HEARD_ONLY = frozenset({'pick', 'plug', 'cylindrical block', 'scissors', 'at the back of'})
 MOTIONS = frozenset({'put', 'move', 'push', 'stack', 'insert'})
 GOING = frozenset({'onto', 'into'})  # only where the verb moves something there
 MOVABLE = frozenset({'block', 'cylinder', 'bowl', 'plate', 'mug', 'peg', 'battery', 'spoon', 'scissors', 'basket'})
