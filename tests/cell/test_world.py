@@ -21,6 +21,7 @@ from trialist.cell.spread import goal_rectangle, item_rectangle, spread_layout
 from trialist.cell.task import draw_layout
 from trialist.cell.world import KINDS, World
 from trialist.conditions import (
+    CameraShift,
     Condition,
     Distractor,
     Disturbance,
@@ -106,7 +107,7 @@ def test_a_disturbed_episode_leaves_the_next_nominal_one_as_it_was(cell: Tableto
 
 
 def test_the_same_seed_is_the_same_world_and_another_seed_is_another(cell: TabletopHost) -> None:
-    for name in ('layout', 'distractor', 'light', 'background', 'robot_state'):
+    for name in ('layout', 'distractor', 'light', 'background', 'robot_state', 'camera_moved'):
         a, b, c = (started(cell, drawn(name, seed=s)) for s in (5, 5, 6))
         assert (a.state == b.state).all()
         assert (a.images['front'] == b.images['front']).all()
@@ -235,14 +236,103 @@ def test_distractors_are_seen_and_recorded_and_never_counted(cell: TabletopHost)
 # --- light and background
 
 
-def test_light_and_background_change_pictures_and_nothing_else(cell: TabletopHost) -> None:
+def test_light_changes_pictures_and_nothing_else(cell: TabletopHost) -> None:
+    plain, changed = started(cell, None), started(cell, drawn('light'))
+    assert (plain.state == changed.state).all()
+    for camera in ('front', 'side'):
+        assert (plain.images[camera] != changed.images[camera]).any()
+        np.testing.assert_array_equal(plain.depth_m[camera], changed.depth_m[camera])
+
+
+@pytest.mark.parametrize('task', ['two_block', 'bin_to_bin', 'insertion', 'occlusion', 'stacking'])
+def test_a_cloth_and_posters_leave_physics_bit_equal(task: str) -> None:
+    """The whole state of the simulator, after a scripted half of an episode, and every contact on the way."""
+
+    def moved(name: str | None) -> list[bytes]:
+        host = TabletopHost(state='privileged', cameras=('front',), image_size=(16, 16), camera_rate_hz=1.0)
+        observation = started(host, None if name is None else drawn(name), task=task)
+        session = ScriptedPolicy(temper='hasty').start(setup(task, 3, None), seed=1)
+        kept = []
+        for _ in range(50):
+            observation = host.step(session.act(observation).actions[0])
+            kept += [host.signals()['simulator_state'].tobytes(), repr(host.signals()['contacts']).encode()]
+        host.close()
+        return kept
+
+    assert moved(None) == moved('background')
+
+
+def test_a_cloth_lies_where_the_table_is_and_posters_stand_behind(cell: TabletopHost) -> None:
+    plain, changed = started(cell, None), started(cell, drawn('background'))
+    for camera in ('front', 'side'):
+        before, after = plain.depth_m[camera], changed.depth_m[camera]
+        assert (after <= before + 1e-6).all()  # what was added stands in front of the floor, nothing went away
+        same = before == after
+        changed_here = (plain.images[camera] != changed.images[camera]).any(axis=2)
+        assert (changed_here & same).mean() > 0.1  # the cloth: other colours at the same depth
+        assert 0.02 < (~same).mean() < 0.6  # posters, and the cloth over the table's edges
+    start = cell._start
+    assert start is not None
+    for item in start.layout.poses:  # the items keep their colours
+        index = int(start.scene.model.body(item).geomadr[0])
+        assert start.scene.model.geom_matid[index] == -1
+
+
+def test_a_background_grows_with_its_severity(cell: TabletopHost) -> None:
+    plain = started(cell, None).images
+    for seed in (3, 5):
+        sizes = [
+            np.mean([np.abs(started(cell, drawn('background', s, seed)).images[c].astype(int) - plain[c]).mean()
+                     for c in ('front', 'side')])
+            for s in (0.25, 0.5, 0.75, 1.0)
+        ]  # fmt: skip
+        assert sizes == sorted(sizes)
+
+
+# --- cameras
+
+
+def test_a_moved_camera_reports_its_new_pose_and_a_bumped_one_its_old_one(cell: TabletopHost) -> None:
+    """The table's own points tell: back-projected with the fresh calibration they lie on it, with the stale one not."""
     plain = started(cell, None)
-    for name in ('light', 'background'):
-        changed = started(cell, drawn(name))
-        assert (plain.state == changed.state).all()
+    for name, is_true in (('camera_moved', True), ('camera_bumped', False)):
+        shown = started(cell, drawn(name, 0.5))
+        assert (shown.state == plain.state).all()
         for camera in ('front', 'side'):
-            assert (plain.images[camera] != changed.images[camera]).any()
-            np.testing.assert_array_equal(plain.depth_m[camera], changed.depth_m[camera])
+            pose = shown.cameras[camera].world_from_camera
+            usual = plain.cameras[camera].world_from_camera
+            assert pose is not None
+            assert usual is not None
+            assert (shown.images[camera] != plain.images[camera]).mean() > 0.2
+            assert np.allclose(pose, usual, atol=1e-9) != is_true
+            k = shown.cameras[camera].intrinsics_px
+            assert k is not None
+            v, u = np.indices(shown.depth_m[camera].shape)
+            ray = np.stack([(u - k[0, 2]) / k[0, 0], (v - k[1, 2]) / k[1, 1], np.ones(u.shape)], axis=-1)
+            height = ((ray * shown.depth_m[camera][..., None]) @ pose[:3, :3].T + pose[:3, 3])[..., 2]
+            on_table = np.abs(height) < 0.002
+            assert (on_table.mean() > 0.1) == is_true, (name, camera, on_table.mean())
+    recorded = cell.scene().cameras
+    assert np.allclose(recorded[0].world_from_camera, plain.cameras['front'].world_from_camera)
+
+
+def test_a_camera_is_bumped_or_moved_and_not_both() -> None:
+    both = draw_condition('camera_bumped+camera_moved', 0.5, seed=1)
+    with pytest.raises(InputError, match='not both'):
+        TabletopHost(cameras=('front',)).prepare(setup('two_block', 1, both))
+
+
+def test_the_stated_size_of_a_shift_is_that_of_the_camera(cell: TabletopHost) -> None:
+    usual = started(cell, None).cameras
+    for severity in (0.3, 0.6, 1.0):
+        shift = CameraShift.draw(severity, seed=9, is_stale=False)
+        for name, camera in started(cell, shift).cameras.items():
+            assert camera.world_from_camera is not None
+            home = usual[name].world_from_camera
+            assert home is not None
+            between = np.linalg.inv(home) @ camera.world_from_camera
+            assert math.acos((np.trace(between[:3, :3]) - 1) / 2) == pytest.approx(shift.turn_rad, abs=1e-6)
+            assert np.linalg.norm(between[:3, 3]) == pytest.approx(shift.shift_m, abs=1e-6)
 
 
 def test_a_stop_of_light_is_a_stop_in_the_world_too(cell: TabletopHost) -> None:

@@ -13,6 +13,7 @@ from trialist.conditions import (
     KINDS,
     Background,
     CameraFrame,
+    CameraShift,
     Compound,
     Distractor,
     Effect,
@@ -26,6 +27,7 @@ from trialist.conditions import (
     PlanarPose,
     RobotState,
     SensorNoise,
+    Texture,
     Workspace,
     compose,
     condition_parameters,
@@ -37,6 +39,7 @@ from trialist.conditions import (
 )
 from trialist.conditions.layout import overlap
 from trialist.conditions.light import temperature_gain
+from trialist.conditions.response import expose, sensor_light, sensor_value
 from trialist.episodes import Episode
 from trialist.errors import InputError, UnknownName
 from trialist.testing.scene import look_at, pinhole
@@ -116,13 +119,77 @@ def test_noise_differs_between_steps_and_cameras_and_repeats() -> None:
 
 
 def test_sensor_noise_has_the_drawn_size() -> None:
-    noise = dataclasses.replace(SensorNoise.draw(1.0, seed=1), depth_sigma_m=0.01, dropout=0.25, rgb_sigma=5.0)
+    noise = dataclasses.replace(SensorNoise.draw(1.0, seed=1), rgb_sigma=5.0, holes=0.25)
     grey = dataclasses.replace(frame(), rgb=np.full((200, 300, 3), 128, np.uint8), depth_m=np.full((200, 300), 1.0))
     after = noise.disturb(grey, step=0)
     assert after.depth_m is not None
     assert np.isnan(after.depth_m).mean() == pytest.approx(0.25, abs=0.01)
-    assert np.nanstd(after.depth_m) == pytest.approx(0.01, rel=0.03)
     assert after.rgb.std() == pytest.approx(5.0, rel=0.03)
+    again, later, other = (noise.disturb(dataclasses.replace(grey, camera=c), step=s).depth_m
+                           for c, s in (('front', 0), ('front', 1), ('side', 0)))  # fmt: skip
+    np.testing.assert_array_equal(after.depth_m, again)
+    assert not np.array_equal(again, later, equal_nan=True)
+    bias = [float(np.nanmean(depth)) - 1.0 for depth in (again, later, other) if depth is not None]
+    assert abs(bias[0] - bias[1]) < 0.2 * abs(bias[0] - bias[2])  # a unit keeps its bias; another has its own
+
+
+OLD_NOISE = {'severity': 0.5, 'seed': 1, 'depth_sigma_m': 0.01, 'rgb_sigma': 5.0, 'dropout': 0.25, 'turn_rad': 0.0,
+             'drift_rad_per_step': 0.0}  # fmt: skip
+OLD_BACKGROUND = {'severity': 1.0, 'seed': 4, 'texture': 'blobs', 'hue': 0.4, 'saturation': 0.8, 'period': 0.2,
+                  'strength': 0.9}  # fmt: skip
+
+
+def test_records_from_before_the_stereo_camera_have_white_noise() -> None:
+    noise = read_condition('sensor_noise', OLD_NOISE)
+    assert isinstance(noise, SensorNoise)
+    grey = dataclasses.replace(frame(), rgb=np.full((200, 300, 3), 128, np.uint8), depth_m=np.full((200, 300), 1.0))
+    depth = noise.disturb(grey, step=0).depth_m
+    assert depth is not None
+    assert np.isnan(depth).mean() == pytest.approx(0.25, abs=0.01)
+    assert np.nanstd(depth) == pytest.approx(0.01, rel=0.03)
+
+
+def test_records_from_before_the_posters_have_none() -> None:
+    background = read_condition('background', OLD_BACKGROUND)
+    assert isinstance(background, Background)
+    assert background.posters == 0
+    assert background.tile(64).shape == (64, 64, 3)
+    with pytest.raises(InputError, match='missing'):
+        read_condition('background', {k: v for k, v in OLD_BACKGROUND.items() if k != 'hue'})
+
+
+@pytest.mark.parametrize('texture', list(Texture))
+def test_a_cloth_repeats_without_a_seam_and_changes_with_its_seed(texture: Texture) -> None:
+    cloths = [dataclasses.replace(Background.draw(1.0, seed=s), texture=texture.value, hue=0.1) for s in (1, 1, 2)]
+    first, again, other = (c.tile(128) for c in cloths)
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+    inside = np.abs(np.diff(first, axis=0)).mean(axis=(1, 2))
+    seam = np.abs(first[0] - first[-1]).mean()
+    assert seam <= inside.max() + 1e-9
+    assert first.std() > 0.05
+
+
+def test_posters_differ_and_are_mostly_paper() -> None:
+    sheets = [Background.draw(1.0, seed=1).poster(i, height_px=120, width_px=80) for i in range(4)]
+    assert len({s.tobytes() for s in sheets}) == 4
+    assert all(s.shape == (120, 80, 3) and 0.2 < (s > 235).all(axis=2).mean() < 0.7 for s in sheets)
+
+
+def test_cameras_are_turned_and_shifted_by_the_stated_sizes() -> None:
+    for severity in (0.25, 1.0):
+        for kind in CameraShift.KINDS:
+            shift = draw_condition(kind, severity, seed=3)
+            assert isinstance(shift, CameraShift)
+            assert shift.kind == kind
+            moved = shift.displacement('front')
+            angle = math.acos((np.trace(moved[:3, :3]) - 1) / 2)
+            assert angle == pytest.approx(shift.turn_rad)
+            degrees, metres = (4, 0.03) if kind == 'camera_bumped' else (12, 0.10)
+            assert 0.8 * degrees * severity <= math.degrees(shift.turn_rad) <= degrees * severity
+            assert np.linalg.norm(moved[:3, 3]) == pytest.approx(shift.shift_m)
+            assert 0.8 * metres * severity <= shift.shift_m <= metres * severity
+            assert not np.allclose(moved, shift.displacement('side'))
 
 
 def test_calibration_turns_by_the_drawn_angle_and_drifts() -> None:
@@ -141,9 +208,32 @@ def test_calibration_turns_by_the_drawn_angle_and_drifts() -> None:
 def test_exposure_multiplies_light() -> None:
     over = dataclasses.replace(Exposure.draw(1.0, seed=1, over=True), stops=1.0)
     grey = dataclasses.replace(frame(), rgb=np.full((4, 4, 3), 100, np.uint8), depth_m=None)
-    assert over.disturb(grey, step=0).rgb[0, 0, 0] == round(100 * 2 ** (1 / 2.2))
+    linear = 2 * ((100 / 255 + 0.055) / 1.055) ** 2.4  # IEC 61966-2-1, far below the shoulder
+    assert over.disturb(grey, step=0).rgb[0, 0, 0] == round(255 * (1.055 * linear ** (1 / 2.4) - 0.055))
     assert Exposure.draw(0.5, seed=1, over=False).kind == 'exposure-'
     assert Exposure.draw(0.0, seed=1, over=False).kind == 'exposure-'
+
+
+@given(st.floats(-4, 4), st.floats(-4, 4))
+def test_a_response_rises_saturates_and_is_undone(first: float, second: float) -> None:
+    values = np.arange(256, dtype=np.uint8)[:, None, None].repeat(3, axis=2)
+    low, high = (expose(values, stops=s).astype(int) for s in sorted((first, second)))
+    assert (np.diff(high[:, 0, 0]) >= 0).all()
+    assert (low <= high).all()
+    np.testing.assert_array_equal(expose(values, stops=0.0), values)
+    light = np.linspace(0, 3, 500)
+    seen = sensor_value(light)
+    assert (np.diff(seen) > 0).all()
+    assert seen[-1] <= 1
+    is_below_white = seen < 1 - 1 / 255
+    np.testing.assert_allclose(sensor_light(seen)[is_below_white], light[is_below_white], atol=1e-9)
+
+
+def test_over_exposure_washes_colours_out_to_white() -> None:
+    red = np.full((2, 2, 3), (204, 60, 55), dtype=np.uint8)
+    spread = [int(np.ptp(expose(red, stops=s)[0, 0])) for s in (1, 2, 3)]
+    assert spread == sorted(spread, reverse=True)
+    assert expose(red, stops=5.0).min() > 240
 
 
 def test_warm_light_is_red_and_cold_light_is_blue() -> None:
@@ -251,7 +341,7 @@ def test_chaos_holds_every_kind_once_and_declares_all_their_effects() -> None:
     chaos = draw_condition(CHAOS, 1.0, seed=1, instruction=SAY)
     assert isinstance(chaos, Compound)
     kinds = [p.kind for p in chaos.parts]
-    assert len(set(kinds)) == len(kinds) == len(KINDS) - 1  # one of the two exposures
+    assert len(set(kinds)) == len(kinds) == len(KINDS) - 2  # one of the exposures, one of the cameras
     assert chaos.effects == frozenset(Effect)
 
 
@@ -266,7 +356,7 @@ def test_compose_takes_compounds_apart_and_refuses_a_kind_twice() -> None:
 
 def test_conditions_are_shared_out_to_who_can_apply_them() -> None:
     chaos = draw_condition(CHAOS, 1.0, seed=1, instruction=SAY)
-    host = ('layout', 'distractor', 'robot_state', 'disturbance', 'light')
+    host = ('layout', 'distractor', 'robot_state', 'disturbance', 'light', 'camera_moved')
     shared = share_out(chaos, host, has_frames=True, charges_latency=True)
     assert {c.kind for c in shared.by_host} == set(host)
     assert {c.kind for c in shared.by_frames} == {'background', 'exposure+', 'sensor_noise'}

@@ -86,9 +86,7 @@ def robustness_part(
             empty='no condition was run at two severities',
         ),
         compound=one or _or_absent(
-            lambda: compound_effects(
-                trials, compound=plan.compound, baseline=baseline, n_resamples=n, rng=stream('compound')
-            )
+            lambda: compound_effects(trials, compound=plan.compound, baseline=baseline, level=level)
         ),
         swap=swap, spatial=spatial,
     )  # fmt: skip

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trialist.cell.mount import reported_pose
 from trialist.cell.scene import Scene, load_mujoco
 from trialist.episodes.trajectory import Camera
 from trialist.errors import InputError, SetupError
@@ -27,7 +28,7 @@ from trialist.errors import InputError, SetupError
 FloatArray = NDArray[np.floating[Any]]
 DepthMap = NDArray[np.float32]
 BACKENDS = ('egl', 'osmesa')
-_OPENCV_FROM_MUJOCO = np.diag([1.0, -1.0, -1.0])
+_OPENCV_FROM_MUJOCO = np.diag([1.0, -1.0, -1.0, 1.0])
 _PROBE = """
 import os
 os.environ['MUJOCO_GL'] = os.environ['PYOPENGL_PLATFORM'] = {backend!r}
@@ -191,7 +192,8 @@ class Pictures:
 def calibrations(
     scene: Scene, data: Any, pictures: Pictures, cameras: tuple[str, ...] | None = None
 ) -> Iterator[Camera]:
-    """Intrinsics and world-from-camera of each camera, as it stands now (the wrist camera moves)."""
+    """Intrinsics and world-from-camera of each camera, as reported now: the wrist camera moves, a bumped one lies."""
+    shift = scene.spec.look.camera
     for name in pictures.cameras if cameras is None else cameras:
         index = int(scene.model.camera(name).id)
         yield Camera(
@@ -199,7 +201,7 @@ def calibrations(
             intrinsics_px=intrinsics(
                 float(scene.model.cam_fovy[index]), height_px=pictures.height_px, width_px=pictures.width_px
             ),
-            world_from_camera=_pose(data.cam_xpos[index], data.cam_xmat[index].reshape(3, 3)),
+            world_from_camera=reported_pose(name, _pose(data, index), shift) @ _OPENCV_FROM_MUJOCO,
             width_px=pictures.width_px,
             height_px=pictures.height_px,
         )
@@ -211,8 +213,9 @@ def intrinsics(fovy_deg: float, *, height_px: int, width_px: int) -> FloatArray:
     return np.array([[focal, 0, (width_px - 1) / 2], [0, focal, (height_px - 1) / 2], [0, 0, 1.0]])
 
 
-def _pose(position: FloatArray, rotation: FloatArray) -> FloatArray:
+def _pose(data: Any, camera: int) -> FloatArray:
+    """World from camera, in MuJoCo's camera frame."""
     pose = np.eye(4)
-    pose[:3, :3] = rotation @ _OPENCV_FROM_MUJOCO
-    pose[:3, 3] = position
+    pose[:3, :3] = data.cam_xmat[camera].reshape(3, 3)
+    pose[:3, 3] = data.cam_xpos[camera]
     return pose

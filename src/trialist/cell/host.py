@@ -31,7 +31,9 @@ from trialist.cell.scene import (
     load_mujoco,
 )
 from trialist.cell.task import MAX_ITEMS, find_task
+from trialist.cell.thing import things_of
 from trialist.cell.world import KINDS, SEEN_ONLY, World
+from trialist.conditions import Thing
 from trialist.episodes import Outcome
 from trialist.episodes.film import FilmStates
 from trialist.errors import InputError, UnknownName
@@ -238,6 +240,10 @@ class TabletopHost:
     def instruction(self) -> str:
         """What is asked for, in words, in the episode that was last reset."""
         return self._begun().layout.instruction
+
+    def things(self) -> tuple[Thing, ...]:
+        """What stands on the table, distractors too, as words name it."""
+        return things_of(self._begun().layout)
 
     def pictures(self) -> Mapping[str, Picture]:
         """RGB and depth of every camera, rendered now, with calibration."""

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from trialist.cell.item import ItemType, Triple, item_xml
-from trialist.cell.look import SURFACES, Look, assets_xml, headlight_xml, lights_xml, paint
+from trialist.cell.look import FLOOR, SURFACES, Look, assets_xml, decor_xml, headlight_xml, lights_xml, paint
+from trialist.cell.mount import shift_cameras
 from trialist.cell.panda import actuators_xml, arm_xml
 
 TIMESTEP_S = 0.0025
@@ -115,7 +116,7 @@ def scene_xml(spec: SceneSpec) -> str:
 </default>
 <worldbody>
 {lights_xml(spec.look)}
-<geom name="floor" type="plane" pos="0 0 {FLOOR_HEIGHT_M}" size="4 4 0.1" {_paint('floor', spec)}/>
+<geom name="floor" type="plane" pos="0 0 {FLOOR_HEIGHT_M}" size="4 4 0.1" rgba="{_rgba(FLOOR)}"/>
 <body name="pedestal"><geom class="fixed" type="box" size="0.14 0.14 0.374" pos="-0.03 0 -0.376"
  rgba="0.40 0.42 0.45 1"/></body>
 <body name="table"><geom name="table" type="box" material="wood" size="{_half(TABLE_X_M)} {_half(TABLE_Y_M)} 0.02"
@@ -128,6 +129,7 @@ def scene_xml(spec: SceneSpec) -> str:
 <camera name="gallery" pos="1.35 -0.95 0.85" xyaxes="0.62 0.785 0 -0.37 0.292 0.882" fovy="38"/>
 {arm_xml()}
 {items}
+{decor_xml(spec.look, table_x_m=TABLE_X_M, table_y_m=TABLE_Y_M, floor_m=FLOOR_HEIGHT_M)}
 </worldbody>
 <equality><joint joint1="left_finger" joint2="right_finger" solref="0.005 1"/></equality>
 <actuator>{actuators_xml()}<general name="stage" joint="stage" gainprm="8000" biastype="affine" biasprm="0 -8000 -600"
@@ -163,10 +165,14 @@ def _platform_xml(spec: SceneSpec) -> str:
 
 
 def _paint(surface: str, spec: SceneSpec) -> str:
-    """A plain colour, or the pattern that the background condition asks for."""
+    """A plain colour, or the cloth that the background condition lays over it."""
     if spec.look.background is not None:
         return f'material="{surface}" rgba="1 1 1 1"'
-    return f'rgba="{" ".join(f"{v:.2f}" for v in SURFACES[surface])} 1"'
+    return f'rgba="{_rgba(SURFACES[surface])}"'
+
+
+def _rgba(color: Triple) -> str:
+    return ' '.join(f'{v:.2f}' for v in color) + ' 1'
 
 
 def _fixture_xml(fixture: Fixture) -> str:
@@ -199,6 +205,7 @@ def compile_scene(spec: SceneSpec) -> Scene:
     mujoco = load_mujoco()
     model = mujoco.MjModel.from_xml_string(scene_xml(spec))
     paint(model, spec.look)
+    shift_cameras(model, spec.look.camera)
     if spec.friction_scale != 1.0:
         model.geom_friction[:, 0] *= spec.friction_scale
     joint = {model.joint(i).name: i for i in range(model.njnt)}

@@ -106,6 +106,7 @@ def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: in
     if not 1 <= count <= MAX_ITEMS:
         raise InputError(f'items is {count} in task bin_to_bin, wanted 1 to {MAX_ITEMS}')
     item = order_item(stratum)
+    noun = 'pair of scissors' if stratum == 'scissors' else stratum
     names = [f'item_{i}' for i in range(count)]
     # Room for a pad between small things; long ones are packed closer, and lie flat enough to be straddled.
     apart_m = 0.010 if item.footprint_radius_m < 0.04 else 0.004
@@ -121,7 +122,7 @@ def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: in
         scene=SceneSpec(has_bins=True, items=tuple((n, item) for n in names)),
         poses=_upright(dict(zip(names, spots, strict=True)), dict.fromkeys(names, z)),
         goals=goals,
-        instruction=f'move every {stratum} from the blue bin to the green bin',
+        instruction=f'move every {noun} from the blue bin to the green bin',
         is_order=True,
     )
 

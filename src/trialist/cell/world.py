@@ -17,6 +17,7 @@ from trialist.cell.pose import matrix_from_quaternion
 from trialist.conditions import (
     NOMINAL,
     Background,
+    CameraShift,
     Condition,
     Distractor,
     Disturbance,
@@ -30,8 +31,8 @@ from trialist.errors import InputError, UnknownName
 from trialist.run.seam import Setup
 
 FloatArray = NDArray[np.floating[Any]]
-KINDS = ('layout', 'distractor', 'robot_state', 'disturbance', 'background', 'light')
-SEEN_ONLY = ('background', 'light')  # without cameras they would change nothing
+SEEN_ONLY = ('background', 'light', *CameraShift.KINDS)  # without cameras they would change nothing
+KINDS = ('layout', 'distractor', 'robot_state', 'disturbance', *SEEN_ONLY)
 LOWEST_START_M = 0.12
 MOST_TILT = 0.7  # cosine of the angle between the hand and straight down, at the start
 
@@ -46,6 +47,7 @@ class World:
     disturbance: Disturbance | None = None
     background: Background | None = None
     light: Light | None = None
+    camera: CameraShift | None = None
 
     @classmethod
     def of(cls, setup: Setup, kinds: tuple[str, ...]) -> World:
@@ -55,11 +57,14 @@ class World:
         for part in parts:
             if part.kind not in kinds:
                 raise UnknownName('condition of the tabletop cell', part.kind, kinds)
-        known: dict[str, Any] = {part.kind: part for part in parts}
+        fields = {part.kind: 'camera' if isinstance(part, CameraShift) else part.kind for part in parts}
+        if len(set(fields.values())) < len(fields):
+            raise InputError('a camera is bumped or moved, not both in one episode; leave one of them out')
+        known: dict[str, Any] = {fields[part.kind]: part for part in parts}
         return cls(**known)
 
     def look(self, *, has_shadows: bool) -> Look:
-        return Look(self.light, self.background, has_shadows)
+        return Look(self.light, self.background, self.camera, has_shadows)
 
     @property
     def friction_scale(self) -> float:

@@ -6,11 +6,18 @@ from trialist.conditions.background import (
     Distractor,
     DistractorObject,
     Shared,
-    Texture,
     rim_background,
     table_background,
 )
-from trialist.conditions.chaos import CHAOS, KINDS, draw_chaos, draw_condition, is_drawable, severity_ladder
+from trialist.conditions.chaos import (
+    CHAOS,
+    KINDS,
+    default_severity,
+    draw_chaos,
+    draw_condition,
+    is_drawable,
+    severity_ladder,
+)
 from trialist.conditions.condition import (
     NOMINAL,
     CameraFrame,
@@ -29,7 +36,10 @@ from trialist.conditions.layout import Footprint, Layout, PlanarPose, RobotState
 from trialist.conditions.lexicon import Sameness, compare_meaning, meaning
 from trialist.conditions.light import Exposure, Light
 from trialist.conditions.physics import Delay, Disturbance, Latency
+from trialist.conditions.reference import Thing, keeps_references
 from trialist.conditions.sensor import SensorNoise
+from trialist.conditions.texture import Texture
+from trialist.conditions.viewpoint import CameraShift
 
 __all__ = [
     'CHAOS',
@@ -38,6 +48,7 @@ __all__ = [
     'Application',
     'Background',
     'CameraFrame',
+    'CameraShift',
     'Compound',
     'Condition',
     'Delay',
@@ -62,14 +73,17 @@ __all__ = [
     'SensorNoise',
     'Shared',
     'Texture',
+    'Thing',
     'Workspace',
     'compare_meaning',
     'compose',
     'condition_parameters',
+    'default_severity',
     'draw_chaos',
     'draw_condition',
     'frames_of',
     'is_drawable',
+    'keeps_references',
     'meaning',
     'parts_of',
     'read_condition',

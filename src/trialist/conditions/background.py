@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
 import dataclasses
 import enum
 from dataclasses import dataclass
@@ -20,37 +19,35 @@ from trialist.conditions.condition import (
     check_severity,
     generator,
 )  # fmt: skip
+from trialist.conditions.texture import Texture, cloth_colors, cloth_tile, poster
 from trialist.errors import InputError
 
-N_COLORS = 3
-VALUES = (0.75, 0.45)  # how bright they are, in turn
-
-
-class Texture(enum.StrEnum):
-    CHECKER = 'checker'
-    STRIPES = 'stripes'
-    BLOBS = 'blobs'
+MOST_POSTERS = 4
+TILE_PERIODS = 4
+TILE_PX = 256
 
 
 @CONDITIONS.add
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background(SingleCondition):
-    """Another texture on table and background; the severity is how much of the old look it replaces.
+    """Another cloth on the table and posters around it; the severity is how far the cloth replaces the old look.
 
-    Over frames it needs to know which pixels are background: from the frame, or else those of the colours that fill
-    the picture's rim, which is a guess.
+    A host lays the cloth and puts the posters up. Over frames there is only the cloth's print, and it needs to know
+    which pixels are background: from the frame, or else those of the colours that fill the picture's rim, which is a
+    guess.
     """
 
     KINDS: ClassVar[tuple[str, ...]] = ('background',)
-    EFFECTS: ClassVar[frozenset[Effect]] = frozenset({Effect.RGB})
+    EFFECTS: ClassVar[frozenset[Effect]] = frozenset({Effect.RGB, Effect.DEPTH})
 
     severity: float
     seed: int
     texture: str
-    hue: float  # of the texture's first colour, 0..1; the others are spread evenly over the circle
+    hue: float  # of the print, 0..1
     saturation: float
-    period: float  # of the texture, as a share of the picture's height
+    period: float  # of the print: as a share of a picture's height, or of 40 cm on a table
     strength: float  # 0 keeps the old look, 1 replaces it
+    posters: int = 0  # how many; those of a lower severity stay
 
     @classmethod
     def draw(cls, severity: float, *, seed: int) -> Background:
@@ -63,6 +60,7 @@ class Background(SingleCondition):
             saturation=float(rng.uniform(0.6, 0.95)),
             period=float(rng.uniform(0.1, 0.3)),
             strength=s * float(rng.uniform(0.85, 1.0)),
+            posters=int(np.ceil(MOST_POSTERS * s)),
         )
 
     def disturb(self, frame: CameraFrame, *, step: int) -> CameraFrame:
@@ -74,26 +72,28 @@ class Background(SingleCondition):
         return dataclasses.replace(frame, rgb=rgb)
 
     def pattern(self, height_px: int, width_px: int) -> FloatArray:
-        """The texture (H, W, 3), 0..255; a host may also put it on its table."""
-        rng = generator('background', self.seed, 1)
-        y, x = np.mgrid[0:height_px, 0:width_px] / (self.period * height_px)
-        angle = float(rng.uniform(0, np.pi))
+        """The print over a whole picture (H, W, 3), 0..255, turned by its own angle."""
+        angle = float(generator('background', self.seed, 1).uniform(0, np.pi))
+        y, x = np.mgrid[0:height_px, 0:width_px] / (self.period * height_px * TILE_PERIODS)
         u, v = x * np.cos(angle) + y * np.sin(angle), -x * np.sin(angle) + y * np.cos(angle)
-        if self.texture == Texture.CHECKER:
-            which = (np.floor(u) + 2 * np.floor(v)) % N_COLORS
-        elif self.texture == Texture.STRIPES:
-            which = np.floor(u) % N_COLORS
-        else:
-            phases = rng.uniform(0, 2 * np.pi, (4, 2))
-            waves = [np.sin(u * (k + 1) + p) + np.sin(v * (k + 1) + q) for k, (p, q) in enumerate(phases)]
-            which = np.clip(np.floor(np.sum(waves, axis=0) / 1.5 + N_COLORS / 2), 0, N_COLORS - 1)
-        colors: FloatArray = 255.0 * self.colors()[which.astype(np.int64)]
-        return colors
+        rows, columns = (np.floor(t % 1 * TILE_PX).astype(np.int64) for t in (v, u))
+        print_: FloatArray = 255.0 * self.tile(TILE_PX)[rows, columns]
+        return print_
+
+    def tile(self, px: int) -> FloatArray:
+        """A square of the cloth (px, px, 3), 0..1, `TILE_PERIODS` periods wide, that repeats without a seam."""
+        rng = generator('background', self.seed, 2)
+        return cloth_tile(self.texture, self.colors(), periods=TILE_PERIODS, px=px, rng=rng)
+
+    def poster(self, index: int, *, height_px: int, width_px: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+        """One of its posters (H, W, 3), in colours of its own."""
+        rng = generator('background', self.seed, 3, index)
+        colors = cloth_colors(float(rng.random()), self.saturation)
+        return poster(colors, height_px=height_px, width_px=width_px, rng=rng)
 
     def colors(self) -> FloatArray:
-        """The texture's colours (3, 3), 0..1: hues spread evenly over the circle, light and dark in turn."""
-        hues = [(self.hue + k / N_COLORS) % 1 for k in range(N_COLORS)]
-        return np.array([colorsys.hsv_to_rgb(h, self.saturation, VALUES[k % 2]) for k, h in enumerate(hues)])
+        """Ground, print and second print (3, 3), 0..1."""
+        return cloth_colors(self.hue, self.saturation)
 
 
 def rim_background(frame: CameraFrame, *, slack: int = 36) -> BoolArray:

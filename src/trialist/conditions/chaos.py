@@ -11,13 +11,18 @@ from trialist.conditions.layout import Layout, RobotState
 from trialist.conditions.light import Exposure, Light
 from trialist.conditions.physics import Disturbance, Latency
 from trialist.conditions.sensor import SensorNoise
+from trialist.conditions.viewpoint import CameraShift
 from trialist.errors import InputError, UnknownName
 
 CHAOS = 'chaos'
+CHAOS_SEVERITY = 0.25  # unless another is said: all kinds at once at 1 leave nothing of any policy
+EITHER = (('exposure+', 'exposure-'), ('camera_moved', 'camera_bumped'))  # of each pair chaos draws one
 _DRAWS: dict[str, Callable[[float, int], Condition]] = {
     'light': lambda s, seed: Light.draw(s, seed=seed),
     'exposure+': lambda s, seed: Exposure.draw(s, seed=seed, over=True),
     'exposure-': lambda s, seed: Exposure.draw(s, seed=seed, over=False),
+    'camera_bumped': lambda s, seed: CameraShift.draw(s, seed=seed, is_stale=True),
+    'camera_moved': lambda s, seed: CameraShift.draw(s, seed=seed, is_stale=False),
     'background': lambda s, seed: Background.draw(s, seed=seed),
     'distractor': lambda s, seed: Distractor.draw(s, seed=seed),
     'layout': lambda s, seed: Layout.draw(s, seed=seed),
@@ -31,7 +36,7 @@ KINDS = (*sorted(_DRAWS), 'instruction')
 
 def draw_condition(
     name: str,
-    severity: float = 1.0,
+    severity: float | None = None,
     *,
     seed: int,
     instruction: str | None = None,
@@ -40,18 +45,27 @@ def draw_condition(
 ) -> Condition:
     """A condition by its name: a kind, several joined by `+` signs (`light+latency`), or `chaos`.
 
+    Without a severity it is `default_severity(name)`: 0.25 of chaos, 1 of all others.
+
     Chaos is a joint draw of every kind in `kinds` (all by default); it takes the instruction in only where one is
-    given, and draws over- or under-exposure, not both. `exposure+` and `exposure-` keep their signs in a join
-    (`light+exposure-`). An empty `instruction` is one that is not known yet: it is paraphrased once it is.
+    given, and draws one of over- and under-exposure and one of a bumped and a moved camera. `exposure+` and `exposure-`
+    keep their signs in a join (`light+exposure-`). An empty `instruction` is one that is not known yet: it is
+    paraphrased once it is.
     """
+    severity = default_severity(name) if severity is None else severity
     if name == CHAOS:
         return draw_chaos(severity, seed=seed, instruction=instruction, paraphraser=paraphraser, kinds=kinds)
     parts = [_draw_one(part, severity, seed, instruction, paraphraser) for part in _split(name)]
     return compose(*parts, name=name if len(parts) > 1 else '')
 
 
+def default_severity(name: str) -> float:
+    """The severity of a condition for which none is said."""
+    return CHAOS_SEVERITY if name == CHAOS else 1.0
+
+
 def draw_chaos(
-    severity: float = 1.0,
+    severity: float = CHAOS_SEVERITY,
     *,
     seed: int,
     instruction: str | None = None,
@@ -65,9 +79,9 @@ def draw_chaos(
             raise UnknownName('condition', kind, KINDS)
     if instruction is None and kinds is None:
         wanted.remove('instruction')
-    both = {'exposure+', 'exposure-'}
-    if both <= set(wanted):
-        wanted.remove('exposure-' if seed % 2 else 'exposure+')
+    for first, second in EITHER:
+        if {first, second} <= set(wanted):
+            wanted.remove(second if seed % 2 else first)
     ordered = sorted(wanted, key=APPLICATION_ORDER.index)
     parts = [_draw_one(kind, severity, seed, instruction, paraphraser) for kind in ordered]
     return compose(*parts, name=CHAOS)

@@ -216,16 +216,18 @@ def read_condition(name: str, parameters: Mapping[str, ParameterValue]) -> Condi
         return Compound(name, tuple(known))
     kind = CONDITIONS.find(name)
     wanted = {f.name for f in dataclasses.fields(kind)}
-    if set(parameters) != wanted:
-        missing, extra = sorted(wanted - set(parameters)), sorted(set(parameters) - wanted)
+    # A field that came later has a default that means what records without it did.
+    needed = {f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING}
+    if not needed <= set(parameters) <= wanted:
+        missing, extra = sorted(needed - set(parameters)), sorted(set(parameters) - wanted)
         raise InputError(f'condition {name}: parameters missing {missing or "none"}, unknown {extra or "none"}')
     read: Condition = kind(**parameters)
     return read
 
 
 APPLICATION_ORDER: Sequence[str] = (
-    'layout', 'distractor', 'robot_state', 'disturbance', 'background', 'light', 'exposure+', 'exposure-',
-    'sensor_noise', 'instruction', 'latency',
+    'layout', 'distractor', 'robot_state', 'disturbance', 'background', 'light', 'camera_bumped', 'camera_moved',
+    'exposure+', 'exposure-', 'sensor_noise', 'instruction', 'latency',
 )  # fmt: skip
 
 

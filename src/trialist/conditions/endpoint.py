@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trialist.conditions.lexicon import Sameness, compare_meaning
+from trialist.conditions.reference import Thing, keeps_references
 from trialist.errors import InputError, NotEstimable
 from trialist.wire.chat import ChatClient, ChatFault, ChatMessage, ChatReply, ChatSettings, FaultKind, ReplyState
 
@@ -44,14 +45,15 @@ class EndpointParaphraser:
     def name(self) -> str:
         return f'endpoint:{self.settings.model}'
 
-    def paraphrase(self, instruction: str, *, severity: float, seed: int) -> str:
+    def paraphrase(self, instruction: str, *, severity: float, seed: int, things: Sequence[Thing] | None = None) -> str:
         """One accepted paraphrase, chosen by the seed; NotEstimable when the model gave none that keeps the meaning."""
         manner = MANNERS[min(int(severity * len(MANNERS)), len(MANNERS) - 1)]
         said = self._answer(
             ASK.format(n=self.n_candidates, manner=manner, instruction=instruction), _string_list, 'a list of strings'
         )
         candidates = _string_list(said) or []
-        accepted = [text for text in dict.fromkeys(candidates) if self._is_accepted(instruction, text)]
+        clear = [text for text in dict.fromkeys(candidates) if keeps_references(instruction, text, things)]
+        accepted = [text for text in clear if self._is_accepted(instruction, text)]
         if not accepted:
             raise NotEstimable(
                 f'{self.name}: none of {len(candidates)} paraphrases of {instruction!r} kept its meaning: '

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from trialist.catalog import Catalog
 from trialist.conditions.condition import CONDITIONS, Effect, SingleCondition, check_severity, generator
-from trialist.conditions.lexicon import COLORS, CONCEPTS, NOUNS, WRAPPINGS, Sameness, compare_meaning, spans
+from trialist.conditions.lexicon import (
+    COLORS,
+    CONCEPTS,
+    GOING,
+    HEARD_ONLY,
+    MOTIONS,
+    MOVABLE,
+    RELATIONS,
+    VERBS,
+    WRAPPINGS,
+    Sameness,
+    compare_meaning,
+    spans,
+)
+from trialist.conditions.reference import Thing, keeps_references
 from trialist.errors import InputError, NotEstimable
 
 RULES = 'rules'
@@ -23,7 +37,8 @@ class Paraphraser(Protocol):
     @property
     def name(self) -> str: ...
 
-    def paraphrase(self, instruction: str, *, severity: float, seed: int) -> str: ...
+    def paraphrase(self, instruction: str, *, severity: float, seed: int, things: Sequence[Thing] | None = None) -> str:
+        """The instruction in other words; none of them may fit more of the scene's `things` than before."""
 
 
 @CONDITIONS.add
@@ -46,28 +61,43 @@ class Instruction(SingleCondition):
 
     @classmethod
     def draw(
-        cls, severity: float, *, seed: int, canonical: str, paraphraser: Paraphraser | str | None = None
+        cls,
+        severity: float,
+        *,
+        seed: int,
+        canonical: str,
+        paraphraser: Paraphraser | str | None = None,
+        things: Sequence[Thing] | None = None,
     ) -> Instruction:
-        """A paraphraser may be named in words, as in a plan: `rules`, or `endpoint,url=...,model=...,cache=...`."""
+        """A paraphraser may be named in words, as in a plan: `rules`, or `endpoint,url=...,model=...,cache=...`.
+
+        `things` is what the scene holds; without it no word becomes wider (`object` for a block).
+        """
         s = check_severity('instruction', severity)
         if not canonical:
             named = paraphraser if isinstance(paraphraser, str) else ''
             return cls(severity=s, seed=seed, canonical='', text='', source=named)
         chosen = load_paraphraser(paraphraser) if isinstance(paraphraser, str) else paraphraser or RuleParaphraser()
-        text = chosen.paraphrase(canonical, severity=s, seed=seed) if s else canonical
+        text = chosen.paraphrase(canonical, severity=s, seed=seed, things=things) if s else canonical
+        if not keeps_references(canonical, text, things):
+            raise NotEstimable(f'{chosen.name}: {text!r} is not clear in its scene; it says {canonical!r} too widely')
         return cls(severity=s, seed=seed, canonical=canonical, text=text, source=chosen.name if s else 'canonical')
 
     @property
     def is_said(self) -> bool:
         return bool(self.canonical)
 
-    def say(self, canonical: str, *, paraphraser: Paraphraser | None = None) -> Instruction:
+    def say(
+        self, canonical: str, *, paraphraser: Paraphraser | None = None, things: Sequence[Thing] | None = None
+    ) -> Instruction:
         """The same condition with its words; one that has them stays as it is, for its own instruction only."""
         if not canonical:
             raise InputError('the condition instruction needs words to paraphrase; the task has no instruction')
         if not self.is_said:
             chosen = paraphraser or self.source or None
-            return Instruction.draw(self.severity, seed=self.seed, canonical=canonical, paraphraser=chosen)
+            return Instruction.draw(
+                self.severity, seed=self.seed, canonical=canonical, paraphraser=chosen, things=things
+            )
         if self.canonical != canonical:
             raise InputError(f'the paraphrase is of {self.canonical!r}, the task says {canonical!r}')
         return self
@@ -109,38 +139,37 @@ class RuleParaphraser:
     """Synonyms from the lexicon, and a polite wrapping; every result is checked to mean the same.
 
     The severity is the share of the known phrases that are replaced; above 0.6 a noun may become `object` where its
-    colour still tells it, and above 0.3 the sentence may be wrapped.
+    colour still tells it in the scene, and above 0.3 the sentence may be wrapped.
     """
 
     name: str = RULES
     tries: int = 40
 
-    def paraphrase(self, instruction: str, *, severity: float, seed: int) -> str:
+    def paraphrase(self, instruction: str, *, severity: float, seed: int, things: Sequence[Thing] | None = None) -> str:
         """The instruction in other words; InputError when the lexicon has no other words for it."""
-        if not [s for s in spans(instruction) if len(CONCEPTS[s[2]]) > 1]:
+        if not any(_others(instruction, span) for span in spans(instruction)):
             raise InputError(f'no word of {instruction!r} has a synonym in the lexicon; use the endpoint paraphraser')
         for attempt in range(self.tries):
             text = self._reword(instruction, severity, seed, attempt)
-            if text.lower() != instruction.lower() and compare_meaning(instruction, text) is Sameness.SAME:
+            is_same = compare_meaning(instruction, text) is Sameness.SAME
+            if text.lower() != instruction.lower() and is_same and keeps_references(instruction, text, things):
                 return text
         raise NotEstimable(f'no rewording of {instruction!r} kept its meaning in {self.tries} tries')
 
     def _reword(self, instruction: str, severity: float, seed: int, attempt: int) -> str:
         rng = generator('instruction', seed, instruction, attempt)
-        found = [s for s in spans(instruction) if len(CONCEPTS[s[2]]) > 1]
+        found = [(span, others) for span in spans(instruction) if (others := _others(instruction, span))]
         n = max(1, math.ceil(severity * len(found)))
         chosen = set(rng.choice(len(found), size=min(n, len(found)), replace=False).tolist())
         pieces, at = [], 0
-        for i, (start, end, concept) in enumerate(found):
+        for i, ((start, end, concept), others) in enumerate(found):
             if i not in chosen:
                 continue
-            old = instruction[start:end]
-            others = [p for p in CONCEPTS[concept] if p != old.lower()]
             before = spans(instruction[:start])
-            is_told_by_color = bool(before) and before[-1][2] in COLORS and concept in NOUNS
+            is_told_by_color = bool(before) and before[-1][2] in COLORS and concept in MOVABLE
             if severity > 0.6 and is_told_by_color and rng.random() < 0.3:
                 others = ['object']
-            pieces += [instruction[at:start], _like(old, str(rng.choice(others)))]
+            pieces += [instruction[at:start], _like(instruction[start:end], str(rng.choice(others)))]
             at = end
         text = _articles(''.join([*pieces, instruction[at:]]))
         if severity > 0.3 and rng.random() < severity:
@@ -148,6 +177,27 @@ class RuleParaphraser:
             text = str(rng.choice(WRAPPINGS)).format(bare[0].lower() + bare[1:])
             text = text[0].upper() + text[1:]
         return text
+
+
+def _others(instruction: str, span: tuple[int, int, str]) -> list[str]:
+    """What may be said instead of a phrase at its place."""
+    start, end, concept = span
+    others = [p for p in CONCEPTS[concept] if p != instruction[start:end].lower() and p not in HEARD_ONLY]
+    if not _goes_there(instruction, start, end):
+        others = [p for p in others if p not in GOING]
+    return others
+
+
+def _goes_there(instruction: str, start: int, end: int) -> bool:
+    """Whether a preposition says where the verb moves something: it is the only one in the verb's clause."""
+    concepts = [(s, c) for s, _, c in spans(instruction) if c in VERBS or c in RELATIONS]
+    verbs = [s for s, c in concepts if c in VERBS and s < start]
+    if not verbs or dict(concepts)[verbs[-1]] not in MOTIONS:
+        return False
+    stop = min([s for s, c in concepts if c in VERBS and s > end], default=len(instruction))
+    comma = instruction.find(',', end)
+    stop = min(stop, comma) if comma >= 0 else stop
+    return sum(c in RELATIONS and verbs[-1] < s < stop for s, c in concepts) == 1
 
 
 def _like(old: str, new: str) -> str:

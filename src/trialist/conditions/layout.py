@@ -21,6 +21,8 @@ from trialist.conditions.condition import (
 )  # fmt: skip
 from trialist.errors import InputError
 
+MOST_SD_RAD = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class PlanarPose:
@@ -145,7 +147,7 @@ class RobotState(SingleCondition):
     @classmethod
     def draw(cls, severity: float, *, seed: int) -> RobotState:
         s = check_severity('robot_state', severity)
-        return cls(severity=s, seed=seed, sd_rad=0.25 * s)
+        return cls(severity=s, seed=seed, sd_rad=MOST_SD_RAD * s)
 
     def initial_joints(
         self,
@@ -166,9 +168,15 @@ class RobotState(SingleCondition):
             return home.copy()
         root = np.eye(len(home)) if covariance is None else np.linalg.cholesky(np.asarray(covariance, dtype=float))
         rng = generator('robot_state', self.seed)
-        for _ in range(tries):
-            joints: FloatArray = home + self.sd_rad * root @ np.clip(rng.standard_normal(len(home)), -2.5, 2.5)
+
+        def is_fit(joints: FloatArray) -> bool:
             in_limits: BoolArray = (joints >= low) & (joints <= high)
-            if in_limits.all() and (is_safe is None or is_safe(joints)):
+            return bool(in_limits.all()) and (is_safe is None or is_safe(joints))
+
+        for _ in range(tries):
+            direction: FloatArray = root @ np.clip(rng.standard_normal(len(home)), -2.5, 2.5)
+            joints: FloatArray = home + self.sd_rad * direction
+            # Safe at the whole ladder's end too, so that every severity takes the same direction.
+            if is_fit(joints) and is_fit(home + max(self.sd_rad, MOST_SD_RAD) * direction):
                 return joints
         raise InputError(f'no safe start within {tries} draws of sd {self.sd_rad:.3f} rad; use a smaller severity')

@@ -37,7 +37,7 @@ COLORS: Mapping[str, tuple[str, ...]] = {
 }
 NOUNS: Mapping[str, tuple[str, ...]] = {
     'block': ('block', 'cube', 'brick'),
-    'cylinder': ('cylinder', 'cylindrical block', 'round column'),
+    'cylinder': ('cylinder', 'round column', 'cylindrical block'),
     'bowl': ('bowl', 'dish'),
     'plate': ('plate', 'platter'),
     'mug': ('mug', 'cup'),
@@ -52,13 +52,17 @@ NOUNS: Mapping[str, tuple[str, ...]] = {
     'gripper': ('gripper', 'robot hand', 'end effector'),
     'camera': ('camera',),
     'table': ('table', 'tabletop'),
+    'square': ('square',),
+    'spoon': ('spoon',),
+    'scissors': ('pair of scissors', 'scissors'),
     'target_place': ('target place', 'goal area', 'target location', 'target spot', 'marked spot'),
 }
 RELATIONS: Mapping[str, tuple[str, ...]] = {
     'left_of': ('to the left of', 'left of', 'on the left side of'),
     'right_of': ('to the right of', 'right of', 'on the right side of'),
-    'behind': ('behind', 'at the back of', 'in back of'),
-    'in_front_of': ('in front of', 'ahead of'),
+    'behind': ('behind', 'in back of', 'at the back of'),
+    'in_front_of': ('in front of',),
+    'on_top': ('on top', 'on the top'),
     'on': ('on top of', 'on', 'onto', 'atop'),
     'in': ('in', 'into', 'inside'),
     'beside': ('next to', 'beside', 'alongside', 'by the side of'),
@@ -70,6 +74,11 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     'largest': ('largest', 'biggest'),
     'smallest': ('smallest', 'tiniest'),
 }
+# Understood and never said: they clash with a neighbour (a cylindrical block is a block too) or read badly.
+HEARD_ONLY = frozenset({'pick', 'plug', 'cylindrical block', 'scissors', 'at the back of'})
+MOTIONS = frozenset({'put', 'move', 'push', 'stack', 'insert'})
+GOING = frozenset({'onto', 'into'})  # only where the verb moves something there
+MOVABLE = frozenset({'block', 'cylinder', 'bowl', 'plate', 'mug', 'peg', 'battery', 'spoon', 'scissors', 'basket'})
 THINGS: Mapping[str, tuple[str, ...]] = {'thing': ('object', 'item', 'thing')}
 CONCEPTS: Mapping[str, tuple[str, ...]] = {**VERBS, **COLORS, **NOUNS, **RELATIONS, **THINGS}
 EMPTY_WORDS = frozenset(

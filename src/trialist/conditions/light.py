@@ -19,6 +19,7 @@ from trialist.conditions.condition import (
     generator,
     signed_size,
 )  # fmt: skip
+from trialist.conditions.response import expose
 
 DAYLIGHT_K = 6500.0
 GAMMA = 2.2
@@ -102,7 +103,11 @@ class Light(SingleCondition):
 @CONDITIONS.add
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure(SingleCondition):
-    """Over-exposure (`exposure+`) or under-exposure (`exposure-`): light times a power of two, clipped and rounded."""
+    """Over-exposure (`exposure+`) or under-exposure (`exposure-`) by the camera; the light in the world stays.
+
+    The picture is taken back to light, gets a power of two more or less of it, and passes the camera's response again:
+    a soft shoulder, saturation, the sRGB curve and 8 bits.
+    """
 
     KINDS: ClassVar[tuple[str, ...]] = ('exposure+', 'exposure-')
     EFFECTS: ClassVar[frozenset[Effect]] = frozenset({Effect.RGB})
@@ -125,4 +130,4 @@ class Exposure(SingleCondition):
     def disturb(self, frame: CameraFrame, *, step: int) -> CameraFrame:
         if self.severity == 0:
             return frame
-        return dataclasses.replace(frame, rgb=to_rgb(to_linear(frame.rgb) * np.float32(2.0**self.stops)))
+        return dataclasses.replace(frame, rgb=expose(frame.rgb, stops=self.stops))

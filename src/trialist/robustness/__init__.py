@@ -26,6 +26,7 @@ from trialist.robustness.trial import (
     by_severity,
     condition_trials,
     episodes_by_severity,
+    recorded_parts,
     recorded_severity,
     split_conditions,
 )
@@ -56,6 +57,7 @@ __all__ = [
     'falling_rates',
     'half_severity',
     'pairing',
+    'recorded_parts',
     'recorded_severity',
     'salient_object',
     'spatial_sensitivities',

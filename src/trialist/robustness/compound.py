@@ -1,39 +1,52 @@
-"""Compound against single conditions: is chaos worse than the sum of its parts?"""
+"""Compound against single conditions: is chaos worse than the sum of its parts?
+
+The interaction is measured on the scale of the success rate: the drop under the compound minus the sum of the drops
+under each of its parts alone, at the same dose. It is tested against zero with the start states that cells share
+(`trialist.stats.rate_contrast`), and Holm's correction over all policies and doses.
+"""
 
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trialist.errors import NotEstimable, UnknownName
+from trialist.errors import UnknownName
 from trialist.robustness.trial import NOMINAL, ConditionTrial, policies_of, split_conditions
-from trialist.stats import Interval
+from trialist.stats import Interval, holm, rate_contrast
+
+ENOUGH = 20  # start states in every cell; below it the test has next to no power and its level is not known
 
 
 class CompoundVerdict(enum.StrEnum):
     WORSE = 'worse than the sum'
     BETTER = 'less than the sum'
-    UNRESOLVED = 'unresolved'
+    UNRESOLVED = 'no interaction shown'
     FLOOR = 'at the floor'  # the single drops alone already take everything: nothing could be worse
+    CANNOT_SAY = 'cannot say'
 
 
 @dataclass(frozen=True, slots=True)
 class CompoundEffect:
-    """One policy: the drop under the compound against the drops of single conditions."""
+    """One policy at one dose: the drop under the compound against the drops of its parts; None where it cannot say."""
 
     policy: str
     compound: str
+    severity: float | None
     singles: tuple[str, ...]
-    baseline_rate: float
+    baseline_rate: float | None
     compound_rate: float
-    additive_rate: float  # the baseline minus every single drop, not below zero
-    multiplicative_rate: float  # the baseline times every single share that is left
-    excess_drop: float  # drop of the compound minus the sum of single drops
-    interval: Interval
+    additive_rate: float | None  # the baseline minus every single drop, not below zero
+    multiplicative_rate: float | None  # the baseline times every single share that is left
+    excess_drop: float | None  # drop of the compound minus the sum of single drops
+    interval: Interval | None
+    p_value: float | None
+    p_value_holm: float | None
     verdict: CompoundVerdict
+    reason: str = ''  # why it cannot say
 
 
 def compound_effects(
@@ -42,86 +55,131 @@ def compound_effects(
     compound: str = 'chaos',
     singles: Sequence[str] | None = None,
     baseline: str = NOMINAL,
-    n_resamples: int,
-    rng: np.random.Generator,
     level: float = 0.95,
 ) -> list[CompoundEffect]:
-    """Compare the drop under `compound` with the sum of single drops, by bootstrap.
+    """Compare the drop under `compound` with the sum of the drops of its parts, for every policy and dose.
 
-    Where every cell has the same scenes they are drawn for all cells at once, else trials within each cell. `singles`
-    are by default all other conditions without a `+` sign between kinds. At the floor, where the single drops sum to
-    more than the baseline has, no verdict is possible.
+    The parts are those that the episodes record, at the severities that they record; `singles` names them where the
+    record does not. A verdict needs the baseline, the compound and every part alone at its dose on at least `ENOUGH`
+    start states; otherwise it is "cannot say", with the reason. A part that only some of the compound's episodes had
+    (over- or under-exposure) counts for as much.
     """
     before, altered = split_conditions(trials, baseline=baseline)
     if compound not in altered:
         raise UnknownName('compound condition in the store', compound, altered)
-    names = [c for c in altered if c != compound and not _is_joined(c)] if singles is None else list(singles)
-    for name in names:
+    for name in singles or ():
         if name not in altered:
             raise UnknownName('condition in the store', name, altered)
-    if not names:
-        raise NotEstimable(f'{compound!r} has no single conditions beside it to compare with')
-    # A part of a ladder is compared at the compound's own severity, where it was run at it.
-    severity = {t.severity for t in altered[compound]}
-    at_dose = {n: [t for t in altered[n] if t.severity in severity] or altered[n] for n in names}
-    found = []
+    effects = []
     for policy in policies_of(trials):
-        cells = [[t for t in rows if t.policy == policy] for rows in (before, altered[compound])]
-        parts = {n: [t for t in at_dose[n] if t.policy == policy] for n in names}
-        known = {n: cell for n, cell in parts.items() if cell}
-        if all(cells) and known:
-            found.append(_effect(policy, compound, cells, known, n_resamples, rng, level))
-    return found
+        own = [t for t in before if t.policy == policy]
+        alone = {name: [t for t in rows if t.policy == policy] for name, rows in altered.items() if name != compound}
+        joint = [t for t in altered[compound] if t.policy == policy]
+        for severity in sorted({t.severity for t in joint}, key=lambda s: -1.0 if s is None else s):
+            rung = [t for t in joint if t.severity == severity]
+            effects.append(_effect(own, rung, alone, singles))
+    tested = [e.p_value for e in effects if e.p_value is not None]
+    adjusted: list[float] = holm(tested).tolist() if tested else []
+    rest = iter(adjusted)
+    return [_judged(e, next(rest) if e.p_value is not None else None, level) for e in effects]
+
+
+def _judged(effect: CompoundEffect, p_value_holm: float | None, level: float) -> CompoundEffect:
+    if p_value_holm is None or effect.verdict is CompoundVerdict.FLOOR or effect.excess_drop is None:
+        return effect
+    verdict = CompoundVerdict.UNRESOLVED
+    if p_value_holm <= 1 - level:
+        verdict = CompoundVerdict.WORSE if effect.excess_drop > 0 else CompoundVerdict.BETTER
+    return replace(effect, p_value_holm=float(p_value_holm), verdict=verdict)
 
 
 def _effect(
-    policy: str,
-    compound: str,
-    cells: Sequence[Sequence[ConditionTrial]],
-    parts: Mapping[str, Sequence[ConditionTrial]],
-    n_resamples: int,
-    rng: np.random.Generator,
-    level: float,
+    base: Sequence[ConditionTrial],
+    joint: Sequence[ConditionTrial],
+    alone: Mapping[str, Sequence[ConditionTrial]],
+    singles: Sequence[str] | None,
 ) -> CompoundEffect:
-    every = [*cells, *parts.values()]
-    base, joint, *single = (sum(t.success for t in c) / len(c) for c in every)
-    additive = base - sum(base - p for p in single)
-    left = base * float(np.prod([min(p / base, 1.0) for p in single])) if base else 0.0
-    draws = _draw_rates(every, n_resamples, rng)
-    excess = (draws[0] - draws[1]) - sum(draws[0] - d for d in draws[2:])
-    low, high = np.quantile(excess, [(1 - level) / 2, (1 + level) / 2])
-    interval = Interval(float(low), float(high))
-    if additive <= 0:
-        verdict = CompoundVerdict.FLOOR
-    elif interval.low > 0:
-        verdict = CompoundVerdict.WORSE
-    elif interval.high < 0:
-        verdict = CompoundVerdict.BETTER
-    else:
-        verdict = CompoundVerdict.UNRESOLVED
-    return CompoundEffect(
-        policy, compound, tuple(parts), base, joint, max(0.0, additive), left, additive - joint, interval, verdict
+    shares, reason = _shares(joint, singles)
+    cells = {
+        name: [t for t in alone.get(name, ()) if _is_same_dose(t.severity, severity)]
+        for name, (severity, _) in shares.items()
+    }
+    reason = reason or _lacking(base, joint, cells, shares, alone)
+    first = joint[0]
+    effect = CompoundEffect(
+        first.policy, first.condition, first.severity, tuple(shares), _rate(base) if base else None, _rate(joint),
+        None, None, None, None, None, None, CompoundVerdict.CANNOT_SAY, reason,
+    )  # fmt: skip
+    if reason:
+        return effect
+    weights = [share for _, share in shares.values()]
+    every = [base, joint, *cells.values()]
+    contrast = rate_contrast(
+        [[t.success for t in cell] for cell in every],
+        [[t.scene for t in cell] for cell in every],
+        [1 - sum(weights), -1.0, *weights],
     )
+    rate, single = _rate(base), [_rate(cell) for cell in cells.values()]
+    additive = rate - sum(w * (rate - p) for w, p in zip(weights, single, strict=True))
+    left = [min(p / rate, 1.0) ** w for w, p in zip(weights, single, strict=True)] if rate else [0.0]
+    effect = replace(
+        effect,
+        additive_rate=max(0.0, additive),
+        multiplicative_rate=rate * float(np.prod(left)),
+        excess_drop=contrast.estimate,
+        interval=contrast.interval,
+    )
+    if additive <= 0:
+        return replace(effect, verdict=CompoundVerdict.FLOOR, reason='the single drops sum to the whole baseline')
+    return replace(effect, p_value=contrast.p_value, verdict=CompoundVerdict.UNRESOLVED)
 
 
-def _draw_rates(
-    cells: Sequence[Sequence[ConditionTrial]], n_resamples: int, rng: np.random.Generator
-) -> list[np.ndarray]:
-    """Resampled success rates (B,) of each cell: the same scenes for all where they share them."""
-    scenes = sorted({t.scene for t in cells[0]})
-    if any({t.scene for t in cell} != set(scenes) for cell in cells):
-        # A resampled cell of n trials is a binomial draw at its own rate.
-        counts = [(sum(t.success for t in cell), len(cell)) for cell in cells]
-        return [rng.binomial(n, k / n, n_resamples) / n for k, n in counts]
-    index = {scene: i for i, scene in enumerate(scenes)}
-    drawn = rng.multinomial(len(scenes), np.full(len(scenes), 1 / len(scenes)), n_resamples).astype(float)
-    rates = []
-    for cell in cells:
-        weight = drawn[:, [index[t.scene] for t in cell]]
-        rates.append(weight @ np.array([float(t.success) for t in cell]) / weight.sum(axis=1))
-    return rates
+def _shares(
+    joint: Sequence[ConditionTrial], singles: Sequence[str] | None
+) -> tuple[dict[str, tuple[float | None, float]], str]:
+    """Severity of every part, and the share of the compound's trials that had it; or why they are not known."""
+    if singles is not None:
+        return dict.fromkeys(singles, (joint[0].severity, 1.0)), ''
+    if not all(t.parts for t in joint):
+        return {}, f'the record does not say what {joint[0].condition} is made of'
+    doses: dict[str, set[float]] = {}
+    for trial in joint:
+        for name, severity in trial.parts:
+            doses.setdefault(name, set()).add(severity)
+    for name, severities in doses.items():
+        if len(severities) > 1:
+            return dict.fromkeys(doses, (None, 1.0)), f'{name} has several severities within {joint[0].condition}'
+    n = len(joint)
+    return {name: (next(iter(dose)), sum(name in dict(t.parts) for t in joint) / n) for name, dose in doses.items()}, ''
 
 
-def _is_joined(name: str) -> bool:
-    """`light+latency` is joined; `exposure+` is not."""
-    return '+' in name.replace('exposure+', 'exposure')
+def _lacking(
+    base: Sequence[ConditionTrial],
+    joint: Sequence[ConditionTrial],
+    cells: Mapping[str, Sequence[ConditionTrial]],
+    shares: Mapping[str, tuple[float | None, float]],
+    alone: Mapping[str, Sequence[ConditionTrial]],
+) -> str:
+    """What is missing for a verdict, or nothing."""
+    if not cells:
+        return f'{joint[0].condition} has no parts to compare with'
+    absent = []
+    for name, cell in cells.items():
+        if not cell:
+            others = sorted({f'{t.severity:g}' for t in alone.get(name, ()) if t.severity is not None})
+            dose = shares[name][0]
+            at = '' if dose is None else f' at {dose:g}'
+            absent.append(f'{name}{at}' + (f' (only at {", ".join(others)})' if others else ''))
+    if absent:
+        return f'not run alone: {", ".join(absent)}'
+    counts = {'the baseline': base, joint[0].condition: joint, **cells}
+    few = [f'{name} has {n}' for name, cell in counts.items() if (n := len({t.scene for t in cell})) < ENOUGH]
+    return f'{ENOUGH} start states in every cell are needed: {", ".join(few)}' if few else ''
+
+
+def _is_same_dose(a: float | None, b: float | None) -> bool:
+    return a is b if a is None or b is None else math.isclose(a, b, abs_tol=1e-9)
+
+
+def _rate(cell: Sequence[ConditionTrial]) -> float:
+    return sum(t.success for t in cell) / len(cell)

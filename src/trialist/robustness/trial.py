@@ -21,6 +21,7 @@ class ConditionTrial:
     severity: float | None
     placement: PlacementTrial
     repeat: int = 0
+    parts: tuple[tuple[str, float], ...] = ()  # kind and severity of what a compound condition is made of
 
     @property
     def success(self) -> bool:
@@ -35,7 +36,14 @@ class ConditionTrial:
 def condition_trials(episodes: Iterable[Episode], *, baseline: str = NOMINAL) -> list[ConditionTrial]:
     """The valid, non-reference episodes as rows; INVALID ones say nothing about a policy."""
     return [
-        ConditionTrial(e.policy, e.condition, recorded_severity(e, baseline=baseline), placement_trial(e), e.repeat)
+        ConditionTrial(
+            e.policy,
+            e.condition,
+            recorded_severity(e, baseline=baseline),
+            placement_trial(e),
+            e.repeat,
+            recorded_parts(e),
+        )
         for e in episodes
         if e.is_valid and not e.is_reference
     ]
@@ -51,6 +59,15 @@ def recorded_severity(episode: Episode, *, baseline: str = NOMINAL) -> float | N
         if name.rsplit('.', 1)[-1] == 'severity' and isinstance(value, int | float)
     ]
     return max(found) if found else None
+
+
+def recorded_parts(episode: Episode) -> tuple[tuple[str, float], ...]:
+    """Kind and severity of the parts of a compound condition, by its parameters `kind.severity`; none of a single."""
+    return tuple(
+        (name.removesuffix('.severity'), float(value))
+        for name, value in episode.condition_parameters.items()
+        if name.endswith('.severity') and isinstance(value, int | float)
+    )
 
 
 def split_conditions(

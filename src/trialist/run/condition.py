@@ -7,7 +7,7 @@ the instruction is said in other words, and a latency is charged by the loop. Wh
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trialist.conditions import (
@@ -16,8 +16,10 @@ from trialist.conditions import (
     CameraFrame,
     Compound,
     Condition,
+    Thing,
     compose,
     condition_parameters,
+    default_severity,
     draw_condition,
     is_drawable,
     parts_of,
@@ -34,10 +36,10 @@ Parameters = Mapping[str, ParameterValue]
 
 
 def severity_of(entry: ConditionEntry) -> float:
-    """The declared severity of one rung; 1 where none is given."""
+    """The declared severity of one rung; where none is given that of the kind: 1, and 0.25 of chaos."""
     if isinstance(entry.severity, tuple):
         raise InputError(f'condition {entry.name} is a ladder; take one of its rungs')
-    return 1.0 if entry.severity is None else entry.severity
+    return default_severity(entry.name) if entry.severity is None else entry.severity
 
 
 def draw_entry(entry: ConditionEntry, *, seed: int, instruction: str = '') -> tuple[str, Parameters]:
@@ -121,12 +123,12 @@ class AppliedCondition:
         part = compose(*self.application.by_host)
         return dataclasses.replace(setup, condition=part.kind, condition_parameters=condition_parameters(part))
 
-    def with_words(self, canonical: str) -> AppliedCondition:
-        """The same, once the instruction is known."""
+    def with_words(self, canonical: str, *, things: Sequence[Thing] | None = None) -> AppliedCondition:
+        """The same, once the instruction is known, and clear among the things of the scene."""
         words = self.application.by_words
         if words is None or self.condition is None or words.is_said:
             return self
-        said = words.say(canonical)
+        said = words.say(canonical, things=things)
         condition: Condition = said
         if isinstance(self.condition, Compound):
             parts = tuple(said if part is words else part for part in self.condition.parts)

@@ -40,6 +40,7 @@ from trialist.run.seam import (
     HostReport,
     InstructingHost,
     MeasuredHost,
+    NamingHost,
     Observation,
     Policy,
     PreparedHost,
@@ -146,7 +147,8 @@ class ControlLoop:
         canonical = setup.instruction
         if isinstance(host, InstructingHost) and not canonical:
             canonical = self._call_host(host.instruction)
-        self._applied = self._call_host(lambda: self._applied.with_words(canonical))
+        things = self._call_host(host.things) if isinstance(host, NamingHost) else None
+        self._applied = self._call_host(lambda: self._applied.with_words(canonical, things=things))
         setup = self._applied.policy_setup(setup, canonical)
         start = self._call_host(self._holding.hold) if self._holding is not None else None
         self._last_sent: Action | None = start

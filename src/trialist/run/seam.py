@@ -1,19 +1,20 @@
 """The seams: where an episode happens, and who acts in it.
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
-`PreparedHost`, `InstructingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost`, `FilmingHost` or
-`ClosableHost`; nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
+`PreparedHost`, `InstructingHost`, `NamingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost`,
+`FilmingHost` or `ClosableHost`; nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trialist.conditions import Thing
 from trialist.episodes import Event, Outcome, Scene
 from trialist.episodes.episode import ParameterValue
 from trialist.episodes.film import FilmStates
@@ -105,6 +106,13 @@ class InstructingHost(Protocol):
     """A host that draws what is asked for in words, anew for each episode; a plan's own instruction wins."""
 
     def instruction(self) -> str: ...
+
+
+@runtime_checkable
+class NamingHost(Protocol):
+    """A host that can name what stands in its scene, so that a paraphrase does not fit two things."""
+
+    def things(self) -> Sequence[Thing]: ...
 
 
 @runtime_checkable

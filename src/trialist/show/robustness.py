@@ -114,16 +114,20 @@ def dose_table(responses: Sequence[DoseResponse]) -> Table:
 def compound_table(effects: Sequence[CompoundEffect]) -> Table:
     """Is the compound worse than the sum of its parts?"""
     columns: list[str | Column] = [
-        'policy', 'compound', Column('baseline', '.3f'), Column('rate', '.3f'), Column('if added', '.3f'),
+        'policy', 'compound', 'severity', Column('baseline', '.3f'), Column('rate', '.3f'), Column('if added', '.3f'),
         Column('if multiplied', '.3f'), Column('excess drop', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
-        'verdict', 'of',
+        Column('p (Holm)', '.3g'), 'verdict', 'because', 'of',
     ]  # fmt: skip
     lines: list[list[Cell]] = [
-        [e.policy, e.compound, e.baseline_rate, e.compound_rate, e.additive_rate, e.multiplicative_rate, e.excess_drop,
-         *e.interval, e.verdict.value, ', '.join(e.singles)]
+        [e.policy, e.compound, e.severity, e.baseline_rate, e.compound_rate, e.additive_rate, e.multiplicative_rate,
+         e.excess_drop, *(e.interval or (None, None)), e.p_value_holm, e.verdict.value, e.reason,
+         ', '.join(e.singles)]
         for e in effects
     ]  # fmt: skip
-    note = 'excess drop = drop of the compound - sum of single drops; at the floor nothing could be worse'
+    note = (
+        'excess drop = drop of the compound - sum of the drops of its parts alone at the same dose, on the scale of '
+        'the success rate; at the floor nothing could be worse'
+    )
     return table('Compound against single conditions', columns, lines, note=note)
 
 

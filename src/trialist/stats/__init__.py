@@ -35,6 +35,7 @@ from trialist.stats.bootstrap import (
     resample_counts,
     weighted_mean,
 )
+from trialist.stats.contrast import RateContrast, rate_contrast
 from trialist.stats.estimate import Estimate, Rate, absent_estimate
 from trialist.stats.exact import barnard, barnard_p_values, barnard_region, exact_mcnemar
 from trialist.stats.interaction import gail_simon, reversal_p_value
@@ -82,6 +83,7 @@ __all__ = [
     'Profile',
     'Ranks',
     'Rate',
+    'RateContrast',
     'RatioCells',
     'RatioNonInferiority',
     'Significance',
@@ -135,6 +137,7 @@ __all__ = [
     'price',
     'probability_of_improvement',
     'rank_policies',
+    'rate_contrast',
     'rate_difference_interval',
     'ratio_noninferiority',
     'resample_counts',
