@@ -2,7 +2,8 @@
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
 `PreparedHost`, `InstructingHost`, `NamingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost`,
-`FilmingHost` or `ClosableHost`; nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
+`FilmingHost` or `ClosableHost`; nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a
+`ClosablePolicy`.
 """
 
 from __future__ import annotations
