@@ -22,7 +22,7 @@ from trialist.run.seam import Chunk, Observation, Setup
 
 FloatArray = NDArray[np.floating[Any]]
 Script = Generator[FloatArray, CellView, None]
-MovingGoal = Callable[[float], tuple[FloatArray, FloatArray]]  # height above it -> pose and velocity
+MovingGoal = Callable[[], tuple[FloatArray, FloatArray]]  # pose (7,) and velocity (3,)
 
 RATE_HZ = 20.0
 STEP_S = 1.0 / RATE_HZ
@@ -67,6 +67,7 @@ class Temper:
     forget_chance: float = 0.0  # of losing the thread after a grasp
     forget_s: float = 0.0  # for how long, on average
     waypoint_m: float = 0.004  # how near is near enough in passing
+    foresight: float = 0.5  # how much of its own delay it allows for in things that move; 1 is all of it
 
 
 TEMPERS: Mapping[str, Temper] = {
@@ -81,7 +82,7 @@ TEMPERS: Mapping[str, Temper] = {
     'hasty': Temper(
         speed_m_s=0.95, near_speed_m_s=0.40, acceleration_m_s2=5.5, near_acceleration_m_s2=3.5, clearance_m=0.08,
         margin_m=0.012, dwell_s=0.30, release_s=0.05, toss_m=0.05, blur_m=0.006, is_feeling=False, is_checking=False,
-        is_minding_strays=False, waypoint_m=0.03,
+        is_minding_strays=False, waypoint_m=0.03, foresight=0.4,
     ),
     'forgetful': Temper(
         speed_m_s=0.40, near_speed_m_s=0.20, acceleration_m_s2=2.0, near_acceleration_m_s2=1.6, clearance_m=0.10,
@@ -218,40 +219,52 @@ class ScriptedSession:
         yield from self._go(_raised(self._view.command, temper.clearance_m), temper.near_speed_m_s)
 
     def _intercept(self, item: ItemView, tracker: Tracker) -> Script:
-        """Meet a thing that moves: over it, down to it and closing about it, all at its own pace."""
+        """Meet a thing that moves: over it, then down to it and closing about it at the pace it had.
+
+        Once the fingers are about it, it is no longer looked at: what they push would lead them on.
+        """
         temper = self._temper
         error = self._believe(item.grasp) - item.grasp
         self._opening = min(1.0, (item.width_m + 2 * temper.margin_m) / FULL_OPENING_M)
 
-        def goal(height_m: float) -> tuple[FloatArray, FloatArray]:
+        def met(height_m: float) -> tuple[FloatArray, FloatArray]:
             now = next((v for v in self._view.items if v.slot == item.slot), item)
             velocity = tracker.velocity_m_s(item.slot)
-            ahead = _raised(now.grasp + error, height_m)
-            ahead[:3] += velocity * STEP_S
-            return ahead, velocity
+            pose = _raised(now.grasp + error, height_m)
+            pose[:3] += velocity * (STEP_S * (1 + temper.foresight * self._lag_steps))
+            return pose, velocity
 
-        over = max(0.0, temper.clearance_m - 0.02)
-        yield from self._follow(goal, over, temper.speed_m_s, enough_m=0.012)
-        yield from self._follow(goal, 0.0, temper.near_speed_m_s, enough_m=0.004)
+        over_m = max(0.0, temper.clearance_m - 0.02)
+        yield from self._follow(lambda: met(over_m), temper.speed_m_s, temper.acceleration_m_s2, enough_m=0.012)
+        last, velocity = met(0.0)
+        since_s = self._elapsed_s
+
+        def reckoned() -> tuple[FloatArray, FloatArray]:
+            pose = last.copy()
+            pose[:3] += velocity * (self._elapsed_s - since_s)
+            return pose, velocity
+
+        yield from self._follow(reckoned, temper.near_speed_m_s, temper.near_acceleration_m_s2, enough_m=0.004)
         self._opening = 0.0
         for _ in range(self._lag_steps + round((CLOSING_S + temper.dwell_s) * RATE_HZ)):
-            yield from self._send(tracker.velocity_m_s(item.slot) * STEP_S, np.zeros(3))
-        self._velocity = tracker.velocity_m_s(item.slot)
+            yield from self._send(velocity * STEP_S, np.zeros(3))
+        self._velocity = velocity
         yield from self._go(_raised(self._view.command, temper.clearance_m), temper.near_speed_m_s)
 
-    def _follow(self, goal: MovingGoal, height_m: float, speed_m_s: float, *, enough_m: float) -> Script:
+    def _follow(
+        self, goal: MovingGoal, speed_m_s: float, acceleration_m_s2: float, *, enough_m: float
+    ) -> Script:  # fmt: skip
         """Close in on a goal that moves, in its own frame as `_go` does on one that stands."""
-        acceleration = self._temper.acceleration_m_s2
         for _ in range(int(LONGEST_MOVE_S * RATE_HZ)):
-            target, carried = goal(height_m)
+            target, carried = goal()
             gap = target[:3] - self._view.command[:3]
             turn = _turn_between(self._view.command[3:], target[3:])
             distance, angle = float(np.linalg.norm(gap)), float(np.linalg.norm(turn))
             if distance < enough_m and angle < 0.05:
                 return
-            braking = _braking_speed(distance, 0.6 * acceleration)
+            braking = _braking_speed(distance, 0.6 * acceleration_m_s2)
             wanted = carried + gap * (min(speed_m_s, braking) / max(distance, 1e-6))
-            self._velocity = _approach(self._velocity, wanted, acceleration * STEP_S)
+            self._velocity = _approach(self._velocity, wanted, acceleration_m_s2 * STEP_S)
             spin = min(1.0, TURN_RAD_S * (0.3 + speed_m_s) * STEP_S / max(angle, 1e-9))
             yield from self._send(self._velocity * STEP_S, turn * spin)
 
