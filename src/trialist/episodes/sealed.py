@@ -23,7 +23,7 @@ def seal_trajectory(trajectory: Trajectory, key: Key, *, public: str) -> tuple[T
     """A trajectory without its telling columns, and the file of media/ that holds them for whoever has the secret."""
     present = {name: getattr(trajectory, name) for name in WITHHELD_COLUMNS}
     told: dict[str, Any] = {name: np.asarray(v) for name, v in present.items() if v is not None}
-    signals = {name: np.asarray(v) for name, v in trajectory.extra.items() if name in WITHHELD_SIGNALS}
+    signals: dict[str, Any] = {name: np.asarray(v) for name, v in trajectory.extra.items() if name in WITHHELD_SIGNALS}
     extra = {name: signal for name, signal in trajectory.extra.items() if name not in signals}
     if not told:
         return trajectory, {}

@@ -58,7 +58,7 @@ class Issue:
         was under way the rest of a displacement is left.
         """
         self._issued = {n: kept for n, kept in self._issued.items() if n >= message.in_effect}
-        left = [np.empty((0, self._width))]
+        left: list[FloatArray] = [np.empty((0, self._width))]
         issued = sorted(self._issued.items())
         following_steps = [later.step for _, later in issued[1:]] + [message.step]
         for (number, answer), following in zip(issued, following_steps, strict=False):

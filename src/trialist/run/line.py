@@ -206,4 +206,3 @@ class WallLine(Line):
 
     def _account(self, fate: Fate, taken: Delay) -> Delay | None:
         return fate.delay if self._options.mode is LatencyMode.INJECTED else fate.delay.plus(taken)
-
