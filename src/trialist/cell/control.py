@@ -173,22 +173,15 @@ class Controller:
         return self.width
 
     def _refer(self, goal_rad: FloatArray, lasting_s: float) -> None:
-        """Where the reference will be, and how fast, when this time is over: at the goal, as the limits allow.
+        """Where the reference will be, and how fast, when this time is over."""
+        from trialist.cell.kernel import refer
 
-        A reference that has fallen behind catches up no faster than it can brake, so that it does not overshoot.
-        """
         goal = np.minimum(np.maximum(goal_rad, panda.JOINT_LOW_RAD), panda.JOINT_HIGH_RAD)
-        pace = (goal - self._goal_rad) / lasting_s
-        behind = goal - self.angles_rad - pace * lasting_s
-        slowed = _BRAKE * lasting_s
-        brakeable = (np.sqrt(slowed * slowed + 8 * _BRAKE * np.abs(behind)) - slowed) / 2
-        velocity = pace + np.minimum(np.maximum(behind / lasting_s, -brakeable), brakeable)
-        fastest, change = _FASTEST, panda.JOINT_ACCELERATION_RAD_S2 * lasting_s
-        velocity = np.minimum(np.maximum(velocity, self.velocity_rad_s - change), self.velocity_rad_s + change)
-        velocity = np.minimum(np.maximum(velocity, -fastest), fastest)
+        self._end_rad, self._end_velocity = refer(
+            goal, self._goal_rad, self.angles_rad, self.velocity_rad_s, _BRAKE, _FASTEST,
+            panda.JOINT_ACCELERATION_RAD_S2, lasting_s,
+        )  # fmt: skip
         self._goal_rad = goal
-        self._end_rad = self.angles_rad + velocity * lasting_s
-        self._end_velocity = velocity
 
     def references(self, measured_finger_m: float, lasting: Stretch = WHOLE) -> FloatArray:
         """Advance by one control step, or a stretch of it: inputs of the joints and both fingers, (substeps, 9).

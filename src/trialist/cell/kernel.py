@@ -202,3 +202,34 @@ def inverse(
                 step += jacobian[r, i] * weight[r]
             angles[i] = min(max(angles[i] + min(max(step, -0.3), 0.3), low[i]), high[i])
     return angles
+
+
+@njit(cache=True)
+def refer(
+    goal: FloatArray,
+    last_goal: FloatArray,
+    angles: FloatArray,
+    velocity: FloatArray,
+    brake: FloatArray,
+    fastest: FloatArray,
+    acceleration: FloatArray,
+    lasting_s: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Angles and velocity of the joint reference when `lasting_s` is over: at the goal, as far as the limits allow.
+
+    A reference that has fallen behind catches up no faster than it can brake, so that it does not overshoot.
+    """
+    n = len(goal)
+    end, after = np.empty(n), np.empty(n)
+    for i in range(n):
+        pace = (goal[i] - last_goal[i]) / lasting_s
+        behind = goal[i] - angles[i] - pace * lasting_s
+        slowed = brake[i] * lasting_s
+        brakeable = (math.sqrt(slowed * slowed + 8 * brake[i] * abs(behind)) - slowed) / 2
+        wanted = pace + min(max(behind / lasting_s, -brakeable), brakeable)
+        change = acceleration[i] * lasting_s
+        wanted = min(max(wanted, velocity[i] - change), velocity[i] + change)
+        wanted = min(max(wanted, -fastest[i]), fastest[i])
+        end[i] = angles[i] + wanted * lasting_s
+        after[i] = wanted
+    return end, after
