@@ -373,18 +373,17 @@ class TabletopHost:
         if self._kind is StateKind.PROPRIOCEPTION:
             return own
         controller = self._controller
-        slots: list[float] = []
-        for name in self._order:
+        slots = np.zeros((MAX_ITEMS, state.SLOT_WIDTH))
+        for row, name in zip(slots, self._order, strict=False):
             is_placed, is_lost, goal = self._referee.status(name)
             status = state.LOST if is_lost else state.PLACED if is_placed else state.TO_MOVE
             if goal is None:
                 status = state.BYSTANDER
             where = None if goal is None else goal.pose
             is_free = goal is not None and goal.is_yaw_free
-            slots += state.slot(status, self._types[name], self._poses[name], goal=where, is_yaw_free=is_free)
-        slots += [0.0] * (MAX_ITEMS * state.SLOT_WIDTH - len(slots))
+            state.write_slot(row, status, self._types[name], self._poses[name], goal=where, is_yaw_free=is_free)
         parts = [own, data.qvel[scene.joint_dof], self._tool, controller.tool]
-        return np.concatenate([*parts, [controller.width, float(self._grip_contact)], slots])
+        return np.concatenate([*parts, [controller.width, float(self._grip_contact)], slots.ravel()])
 
 
 def largest_seen(poses: Mapping[str, FloatArray], types: Mapping[str, ItemType]) -> str:
