@@ -129,10 +129,11 @@ class Controller:
 
     def __init__(self, angles_rad: FloatArray, *, width: float, limits: Limits = LIMITS) -> None:
         self.limits = limits
-        self.angles_rad = np.array(angles_rad, dtype=float)
-        self.velocity_rad_s = np.zeros(panda.N_JOINTS)
-        self._goal_rad = self._end_rad = self.angles_rad
-        self._end_velocity = self.velocity_rad_s
+        self.angles_rad: FloatArray = np.array(angles_rad, dtype=float)
+        self.velocity_rad_s: FloatArray = np.zeros(panda.N_JOINTS)
+        self._goal_rad: FloatArray = self.angles_rad
+        self._end_rad: FloatArray = self.angles_rad
+        self._end_velocity: FloatArray = self.velocity_rad_s
         self.tool = kinematics().tool(self.angles_rad)
         self.twist = [0.0] * 6  # the commanded velocity of the tool
         self.width = float(width)  # 0 closed .. 1 open, as commanded

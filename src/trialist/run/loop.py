@@ -387,6 +387,7 @@ class ControlLoop:
             self._order.recording,
             most_steps=self._most_steps,
             with_latency=self._is_late or self._is_remote,
+            with_age=self._is_late,
             scene=scene,
         )
 

@@ -31,8 +31,9 @@ class Recorder:
     """
 
     def __init__(
-        self, spec: HostSpec, options: RecordingOptions, *, most_steps: int, with_latency: bool, scene: Scene | None
-    ) -> None:
+        self, spec: HostSpec, options: RecordingOptions, *, most_steps: int, with_latency: bool, scene: Scene | None,
+        with_age: bool = False,
+    ) -> None:  # fmt: skip
         self._options = options
         self._capacity = min(max(most_steps, 1), FIRST_ROWS)  # a long cap is no reason to take its memory
         self._columns: dict[str, NDArray[Any]] = {}
@@ -42,7 +43,7 @@ class Recorder:
         self._broken: dict[str, str] = {}
         self._next: dict[str, int] = {}  # the row that a boolean or contact column has to fill next
         self._limits: NDArray[Any] | None = None
-        self._with_latency = with_latency
+        self._with_latency, self._with_age = with_latency, with_age
         self._has_gripper = spec.action.gripper is not Gripper.NONE
         self._missing = np.full(spec.action.width, np.nan)
         base = scene if scene is not None else Scene()
@@ -67,6 +68,7 @@ class Recorder:
         if self._with_latency:
             for name in ('network', 'inference', 'transport'):
                 self._put(f'{name}_latency_s', np.nan if delay is None else getattr(delay, f'{name}_s'))
+        if self._with_age:
             self._put(AGE, np.nan if age_s is None else age_s)
         if self._options.frame_hashes:
             for camera, image in observation.images.items():
