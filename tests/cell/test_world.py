@@ -133,7 +133,7 @@ def test_a_spread_layout_is_inside_the_workspace_and_free_of_collisions(task: st
         assert layout.instruction == nominal.instruction
         assert {n: nominal.poses[n][2] for n in nominal.poses} == {n: p[2] for n, p in layout.poses.items()}
         moved += sum(math.dist(p[:2], nominal.poses[n][:2]) > 0.01 for n, p in layout.poses.items())
-    assert moved >= (0 if task == 'scale' else 4)
+    assert moved >= (0 if task in ('scale', 'belt_slow', 'belt_fast') else 4)  # there the square alone is moved
 
 
 def test_a_spread_keeps_what_the_words_say() -> None:

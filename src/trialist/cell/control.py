@@ -36,26 +36,41 @@ class Limits:
 
 
 LIMITS = Limits()
-_FRACTION = (np.arange(SUBSTEPS) + 1) / SUBSTEPS
 
 
-def _hermite() -> tuple[FloatArray, FloatArray]:
-    """Weights of (start, end, start velocity, end velocity) for position and velocity at each substep."""
-    s = _FRACTION
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """A number of substeps that one command lasts, at most a control step, and the weights of its reference.
+
+    The weights (n, 4) are those of (start, end, start velocity, end velocity), for position and for velocity.
+    """
+
+    lasting_s: float
+    share: float  # of a control step
+    fraction: FloatArray
+    position: FloatArray
+    rate: FloatArray
+
+
+@functools.cache
+def stretch(substeps: int) -> Stretch:
+    """The stretch of so many substeps."""
+    share = substeps / SUBSTEPS
+    lasting_s = STEP_S * share
+    s = (np.arange(substeps) + 1) / substeps
     position = np.stack([2 * s**3 - 3 * s**2 + 1, 3 * s**2 - 2 * s**3, s**3 - 2 * s**2 + s, s**3 - s**2], axis=1)
     rate = np.stack([6 * s**2 - 6 * s, 6 * s - 6 * s**2, 3 * s**2 - 4 * s + 1, 3 * s**2 - 2 * s], axis=1)
-    position[:, 2:] *= STEP_S
-    rate[:, :2] /= STEP_S
-    return position, rate
+    position[:, 2:] *= lasting_s
+    rate[:, :2] /= lasting_s
+    return Stretch(lasting_s, share, s, position, rate)
 
 
-_POSITION, _RATE = _hermite()
+WHOLE = stretch(SUBSTEPS)
 _TABLE = np.array([(k.a_m, k.d_m, math.sin(k.alpha_rad), math.cos(k.alpha_rad)) for k in panda.LINKS])
 _HAND = np.array([panda.FLANGE_M + panda.TOOL_OFFSET_M, math.sin(panda.HAND_YAW_RAD), math.cos(panda.HAND_YAW_RAD)])
 _HOME = np.array(panda.HOME_RAD)
 _EASE = np.array([0.05] * 6 + [0.0])  # towards home where the task does not mind; the wrist's turn is the task's own
 _BRAKE = 0.3 * panda.JOINT_ACCELERATION_RAD_S2
-_CHANGE = _BRAKE * STEP_S
 _FASTEST = 0.8 * panda.JOINT_VELOCITY_RAD_S  # the joints swing past their reference a little; they too keep the limit
 _LOW, _HIGH = panda.JOINT_LOW_RAD + 0.02, panda.JOINT_HIGH_RAD - 0.02
 _FEEDFORWARD = panda.DAMPING_NM_S_RAD / panda.STIFFNESS_NM_RAD
@@ -114,38 +129,42 @@ class Controller:
 
     def __init__(self, angles_rad: FloatArray, *, width: float, limits: Limits = LIMITS) -> None:
         self.limits = limits
-        self.angles_rad = np.array(angles_rad, dtype=float)
-        self.velocity_rad_s = np.zeros(panda.N_JOINTS)
-        self._goal_rad = self._end_rad = self.angles_rad
-        self._end_velocity = self.velocity_rad_s
+        self.angles_rad: FloatArray = np.array(angles_rad, dtype=float)
+        self.velocity_rad_s: FloatArray = np.zeros(panda.N_JOINTS)
+        self._goal_rad: FloatArray = self.angles_rad
+        self._end_rad: FloatArray = self.angles_rad
+        self._end_velocity: FloatArray = self.velocity_rad_s
         self.tool = kinematics().tool(self.angles_rad)
         self.twist = [0.0] * 6  # the commanded velocity of the tool
         self.width = float(width)  # 0 closed .. 1 open, as commanded
         self.finger_m = float(width) * panda.FINGER_TRAVEL_M
 
-    def move_tool(self, motion: FloatArray, measured_tool: FloatArray) -> FloatArray:
-        """Take a displacement and a turn for this control step; returns what was kept of it, (6,)."""
-        limit = self.limits
+    def move_tool(self, motion: FloatArray, measured_tool: FloatArray, lasting: Stretch = WHOLE) -> FloatArray:
+        """Take a displacement and a turn for a control step; returns what is kept of it in this stretch, (6,)."""
+        limit, lasting_s = self.limits, lasting.lasting_s
         asked = [v / STEP_S for v in motion.tolist()]
-        moving = _approach(self.twist[:3], asked[:3], limit.speed_m_s, limit.acceleration_m_s2 * STEP_S)
-        turning = _approach(self.twist[3:], asked[3:], limit.turn_rad_s, limit.turn_acceleration_rad_s2 * STEP_S)
+        moving = _approach(self.twist[:3], asked[:3], limit.speed_m_s, limit.acceleration_m_s2 * lasting_s)
+        turning = _approach(self.twist[3:], asked[3:], limit.turn_rad_s, limit.turn_acceleration_rad_s2 * lasting_s)
         measured = measured_tool[:3].tolist()
         before = self.tool[:3].tolist()
         lead = [
-            min(max(place + v * STEP_S, low), high) - at
+            min(max(place + v * lasting_s, low), high) - at
             for place, v, low, high, at in zip(before, moving, limit.low_m, limit.high_m, measured, strict=True)
         ]
         place = [at + v for at, v in zip(measured, _shorten(lead, limit.lead_m), strict=True)]
         kept = [after - start for after, start in zip(place, before, strict=True)]
-        turn = pose.multiply(pose.quaternion_from_vector([v * STEP_S for v in turning]), self.tool[3:].tolist())
-        self.twist = [v / STEP_S for v in kept] + turning
+        turn = pose.multiply(pose.quaternion_from_vector([v * lasting_s for v in turning]), self.tool[3:].tolist())
+        self.twist = [v / lasting_s for v in kept] + turning
         self.tool = np.array([*place, *turn])
-        self._refer(kinematics().solve(self.tool, self.angles_rad))
-        return np.array(kept + [v * STEP_S for v in turning])
+        self._refer(kinematics().solve(self.tool, self.angles_rad), lasting_s)
+        return np.array(kept + [v * lasting_s for v in turning])
 
-    def move_joints(self, goal_rad: FloatArray) -> FloatArray:
-        """Take joint angles to be at by the end of this control step; returns those that the limits allow."""
-        self._refer(np.asarray(goal_rad, dtype=float))
+    def move_joints(self, goal_rad: FloatArray, lasting: Stretch = WHOLE, *, left: float = 1.0) -> FloatArray:
+        """Take joint angles to be at when `left` of a control step is over; returns those of this stretch's end."""
+        goal = np.asarray(goal_rad, dtype=float)
+        if left > lasting.share:
+            goal = self._goal_rad + (goal - self._goal_rad) * (lasting.share / left)
+        self._refer(goal, lasting.lasting_s)
         self.tool = kinematics().tool(self._end_rad)
         return self._end_rad.copy()
 
@@ -154,39 +173,33 @@ class Controller:
         self.width = min(max(float(width), 0.0), 1.0)
         return self.width
 
-    def _refer(self, goal_rad: FloatArray) -> None:
-        """Where the reference will be, and how fast, at the end of this step: at the goal, as far as the limits allow.
+    def _refer(self, goal_rad: FloatArray, lasting_s: float) -> None:
+        """Where the reference will be, and how fast, when this time is over."""
+        from trialist.cell.kernel import refer
 
-        A reference that has fallen behind catches up no faster than it can brake, so that it does not overshoot.
-        """
         goal = np.minimum(np.maximum(goal_rad, panda.JOINT_LOW_RAD), panda.JOINT_HIGH_RAD)
-        pace = (goal - self._goal_rad) / STEP_S
-        behind = goal - self.angles_rad - pace * STEP_S
-        brakeable = (np.sqrt(_CHANGE * _CHANGE + 8 * _BRAKE * np.abs(behind)) - _CHANGE) / 2
-        velocity = pace + np.minimum(np.maximum(behind / STEP_S, -brakeable), brakeable)
-        fastest, change = _FASTEST, panda.JOINT_ACCELERATION_RAD_S2 * STEP_S
-        velocity = np.minimum(np.maximum(velocity, self.velocity_rad_s - change), self.velocity_rad_s + change)
-        velocity = np.minimum(np.maximum(velocity, -fastest), fastest)
+        self._end_rad, self._end_velocity = refer(
+            goal, self._goal_rad, self.angles_rad, self.velocity_rad_s, _BRAKE, _FASTEST,
+            panda.JOINT_ACCELERATION_RAD_S2, lasting_s,
+        )  # fmt: skip
         self._goal_rad = goal
-        self._end_rad = self.angles_rad + velocity * STEP_S
-        self._end_velocity = velocity
 
-    def references(self, measured_finger_m: float) -> FloatArray:
-        """Advance by one control step: actuator inputs of the joints and both fingers, (SUBSTEPS, 9).
+    def references(self, measured_finger_m: float, lasting: Stretch = WHOLE) -> FloatArray:
+        """Advance by one control step, or a stretch of it: inputs of the joints and both fingers, (substeps, 9).
 
         The fingers' reference runs ahead of the fingers by no more than full force needs, so that they open at once.
         """
         knots = np.stack([self.angles_rad, self._end_rad, self.velocity_rad_s, self._end_velocity])
-        inputs = np.empty((SUBSTEPS, panda.N_JOINTS + 2))
-        acceleration = (self._end_velocity - self.velocity_rad_s) / STEP_S
+        inputs = np.empty((len(lasting.fraction), panda.N_JOINTS + 2))
+        acceleration = (self._end_velocity - self.velocity_rad_s) / lasting.lasting_s
         ahead = kinematics().effort(self.angles_rad, acceleration) / panda.STIFFNESS_NM_RAD
-        inputs[:, : panda.N_JOINTS] = _POSITION @ knots + (_RATE @ knots) * _FEEDFORWARD + ahead
+        inputs[:, : panda.N_JOINTS] = lasting.position @ knots + (lasting.rate @ knots) * _FEEDFORWARD + ahead
         self.angles_rad, self.velocity_rad_s = self._end_rad, self._end_velocity
         goal = self.width * panda.FINGER_TRAVEL_M
-        reach = panda.FINGER_SPEED_M_S * STEP_S
+        reach = panda.FINGER_SPEED_M_S * lasting.lasting_s
         self.finger_m = max(self.finger_m, measured_finger_m - panda.FINGER_LEAD_M)
         end = self.finger_m + min(max(goal - self.finger_m, -reach), reach)
-        inputs[:, panda.N_JOINTS :] = (self.finger_m + (end - self.finger_m) * _FRACTION)[:, None]
+        inputs[:, panda.N_JOINTS :] = (self.finger_m + (end - self.finger_m) * lasting.fraction)[:, None]
         self.finger_m = end
         return inputs
 

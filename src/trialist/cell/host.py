@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from trialist import episodes
 from trialist.cell import panda, pose, state
+from trialist.cell.belt import Belt
 from trialist.cell.camera import Picture, Pictures, calibrations
-from trialist.cell.control import Controller
+from trialist.cell.control import WHOLE, Controller, Stretch, stretch
 from trialist.cell.film import FILM_CAMERAS, OVERVIEW, Filming, is_near
 from trialist.cell.item import ItemType
 from trialist.cell.load import Load
@@ -28,6 +29,7 @@ from trialist.cell.scene import (
     FIXED_CAMERAS_M,
     FLOOR_HEIGHT_M,
     SOURCE_CENTER_M,
+    SUBSTEPS,
     load_mujoco,
 )
 from trialist.cell.task import MAX_ITEMS, find_task
@@ -40,7 +42,7 @@ from trialist.errors import InputError, UnknownName
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
 from trialist.run.film import film_steps
 from trialist.run.plan import FilmOptions
-from trialist.run.seam import Action, Footage, HostReport, Observation, Setup
+from trialist.run.seam import Action, Footage, HostReport, Observation, Part, Setup
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -148,6 +150,7 @@ class TabletopHost:
         self._start = start
         self._states = [start.data.qpos.copy()]  # after the reset and after every step, for a film
         self._load = Load(world.disturbance, start.scene, start.data) if world.disturbance is not None else None
+        self._belt = Belt(start.layout.scene.belt_m_s, start.scene, start.data) if start.layout.scene.belt_m_s else None
         self._controller = Controller(start.angles_rad, width=1.0)
         self._monitor = Monitor(start.scene, start.data)
         self._referee = Referee(start.layout, stop_force_n=self._stop_force_n)
@@ -167,21 +170,29 @@ class TabletopHost:
 
     def step(self, action: Action) -> Observation:
         """Clip the action, run one control step of physics at full rate, and look at what it did."""
-        start = self._begun()
         self._processed = self._command(np.asarray(action, dtype=float))
-        data, model, observe = start.data, start.scene.model, self._monitor.observe
-        mj_step, inputs = load_mujoco().mj_step, data.ctrl[: panda.N_JOINTS + 2]
-        load = self._load
-        for row in self._controller.references(self._opening * panda.FINGER_TRAVEL_M):
-            inputs[:] = row
-            if load is not None:
-                load.push()
-            mj_step(model, data)
-            observe()
-        self._steps += 1
-        self._judge()
-        self._states.append(data.qpos.copy())
-        return self._observe()
+        self._run(self._controller.references(self._opening * panda.FINGER_TRAVEL_M))
+        return self._look()
+
+    @property
+    def substeps(self) -> int:
+        return SUBSTEPS
+
+    def step_through(self, parts: Sequence[Part]) -> Observation:
+        """One control step in which commands take over from each other between the ticks."""
+        ends = [part.start for part in parts[1:]] + [SUBSTEPS]
+        if not parts or parts[0].start != 0 or any(end <= p.start for p, end in zip(parts, ends, strict=True)):
+            raise InputError(f'parts begin at {[p.start for p in parts]}, wanted 0 and rising below {SUBSTEPS}')
+        moved = []
+        for part, end in zip(parts, ends, strict=True):
+            if part.start:
+                self._read_poses()
+            lasting, left = stretch(end - part.start), (part.ends - part.start) / SUBSTEPS
+            moved.append(self._command(np.asarray(part.action, dtype=float), lasting, left=left))
+            self._run(self._controller.references(self._opening * panda.FINGER_TRAVEL_M, lasting))
+        is_delta = self._control is Control.SE3
+        self._processed = np.append(sum(m[:-1] for m in moved), moved[-1][-1]) if is_delta else moved[-1]
+        return self._look()
 
     def outcome(self) -> Outcome | None:
         return self._referee.outcome if self._start is not None else None
@@ -281,13 +292,34 @@ class TabletopHost:
     def _time_s(self) -> float:
         return self._steps / CONTROL_RATE_HZ
 
-    def _command(self, action: FloatArray) -> FloatArray:
+    def _run(self, references: FloatArray) -> None:
+        """Physics at full rate, a substep for each row of actuator inputs."""
+        start = self._begun()
+        data, model, observe = start.data, start.scene.model, self._monitor.observe
+        mj_step, inputs = load_mujoco().mj_step, data.ctrl[: panda.N_JOINTS + 2]
+        load, belt = self._load, self._belt
+        for row in references:
+            inputs[:] = row
+            if load is not None:
+                load.push()
+            if belt is not None:
+                belt.run()
+            mj_step(model, data)
+            observe()
+
+    def _look(self) -> Observation:
+        self._steps += 1
+        self._judge()
+        self._states.append(self._begun().data.qpos.copy())
+        return self._observe()
+
+    def _command(self, action: FloatArray, lasting: Stretch = WHOLE, *, left: float = 1.0) -> FloatArray:
         if action.shape != (self._spec.action.width,) or not np.isfinite(action).all():
             raise InputError(f'an action is {action}, wanted {self._spec.action.width} finite numbers')
         if self._control is Control.SE3:
-            motion = self._controller.move_tool(action[:6], self._tool)
+            motion = self._controller.move_tool(action[:6], self._tool, lasting)
         else:
-            motion = self._controller.move_joints(action[:7])
+            motion = self._controller.move_joints(action[:7], lasting, left=left)
         return np.append(motion, self._controller.move_gripper(action[-1]))
 
     def _judge(self) -> None:
@@ -338,6 +370,8 @@ class TabletopHost:
         roles |= {'world': 'structure', 'table': 'furniture', 'stage': 'furniture', 'target_bin': 'furniture'} | {
             f.name: 'furniture' for f in layout.scene.fixtures if f.is_solid
         }
+        if layout.scene.belt_m_s:
+            roles['belt'] = 'furniture'
         goals = {g.item for g in layout.goals}
         items = {name: 'target' if name in goals else 'bystander' for name in layout.poses}
         return roles | items | dict.fromkeys(layout.distractors, 'distractor')
@@ -369,18 +403,17 @@ class TabletopHost:
         if self._kind is StateKind.PROPRIOCEPTION:
             return own
         controller = self._controller
-        slots: list[float] = []
-        for name in self._order:
+        slots = np.zeros((MAX_ITEMS, state.SLOT_WIDTH))
+        for row, name in zip(slots, self._order, strict=False):
             is_placed, is_lost, goal = self._referee.status(name)
             status = state.LOST if is_lost else state.PLACED if is_placed else state.TO_MOVE
             if goal is None:
                 status = state.BYSTANDER
             where = None if goal is None else goal.pose
             is_free = goal is not None and goal.is_yaw_free
-            slots += state.slot(status, self._types[name], self._poses[name], goal=where, is_yaw_free=is_free)
-        slots += [0.0] * (MAX_ITEMS * state.SLOT_WIDTH - len(slots))
+            state.write_slot(row, status, self._types[name], self._poses[name], goal=where, is_yaw_free=is_free)
         parts = [own, data.qvel[scene.joint_dof], self._tool, controller.tool]
-        return np.concatenate([*parts, [controller.width, float(self._grip_contact)], slots])
+        return np.concatenate([*parts, [controller.width, float(self._grip_contact)], slots.ravel()])
 
 
 def largest_seen(poses: Mapping[str, FloatArray], types: Mapping[str, ItemType]) -> str:

@@ -202,3 +202,75 @@ def inverse(
                 step += jacobian[r, i] * weight[r]
             angles[i] = min(max(angles[i] + min(max(step, -0.3), 0.3), low[i]), high[i])
     return angles
+
+
+@njit(cache=True)
+def refer(
+    goal: FloatArray,
+    last_goal: FloatArray,
+    angles: FloatArray,
+    velocity: FloatArray,
+    brake: FloatArray,
+    fastest: FloatArray,
+    acceleration: FloatArray,
+    lasting_s: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Angles and velocity of the joint reference when `lasting_s` is over: at the goal, as far as the limits allow.
+
+    A reference that has fallen behind catches up no faster than it can brake, so that it does not overshoot.
+    """
+    n = len(goal)
+    end, after = np.empty(n), np.empty(n)
+    for i in range(n):
+        pace = (goal[i] - last_goal[i]) / lasting_s
+        behind = goal[i] - angles[i] - pace * lasting_s
+        slowed = brake[i] * lasting_s
+        brakeable = (math.sqrt(slowed * slowed + 8 * brake[i] * abs(behind)) - slowed) / 2
+        wanted = pace + min(max(behind / lasting_s, -brakeable), brakeable)
+        change = acceleration[i] * lasting_s
+        wanted = min(max(wanted, velocity[i] - change), velocity[i] + change)
+        wanted = min(max(wanted, -fastest[i]), fastest[i])
+        end[i] = angles[i] + wanted * lasting_s
+        after[i] = wanted
+    return end, after
+
+
+@njit(cache=True)
+def heading(w: float, x: float, y: float, z: float) -> float:
+    """The heading of an item's long axis in the plane, however it came to lie."""
+    if abs(2 * (x * z - w * y)) < 0.7:
+        return math.atan2(2 * (x * y + w * z), 1 - 2 * (y * y + z * z))
+    return math.atan2(1 - 2 * (x * x + z * z), 2 * (x * y - w * z)) - math.pi / 2
+
+
+@njit(cache=True)
+def write_grasp(
+    out: FloatArray, item_pose: FloatArray, grasp_m: FloatArray, box_m: FloatArray, turns: int, tip_m: float
+) -> None:
+    """The tool's pose (7,) for a grasp from above: z down, the pads across the item's short side."""
+    step = 2 * math.pi / turns
+    w, x, y, z = item_pose[3], item_pose[4], item_pose[5], item_pose[6]
+    yaw = heading(w, x, y, z)
+    yaw -= step * round(yaw / step)
+    gx, gy, gz = grasp_m[0], grasp_m[1], grasp_m[2]
+    tx, ty, tz = 2 * (y * gz - z * gy), 2 * (z * gx - x * gz), 2 * (x * gy - y * gx)
+    ux, uy, uz = 2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)
+    bottom = item_pose[2] - (abs(ux) * box_m[0] + abs(uy) * box_m[1] + abs(uz) * box_m[2]) / 2
+    out[0] = item_pose[0] + gx + w * tx + y * tz - z * ty
+    out[1] = item_pose[1] + gy + w * ty + z * tx - x * tz
+    out[2] = max(item_pose[2] + gz + w * tz + x * ty - y * tx, bottom + tip_m)
+    out[3], out[4], out[5], out[6] = 0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0  # Rz(yaw) Rx(pi)
+
+
+@njit(cache=True)
+def write_nearest_turn(out: FloatArray, goal: FloatArray, item_pose: FloatArray, turns: int) -> None:
+    """The goal, turned about its own z to the equal pose nearest to how the item is turned now."""
+    step = 2 * math.pi / turns
+    own = heading(item_pose[3], item_pose[4], item_pose[5], item_pose[6])
+    angle = step * round((own - heading(goal[3], goal[4], goal[5], goal[6])) / step)
+    w, z = math.cos(angle / 2), math.sin(angle / 2)
+    out[:3] = goal[:3]
+    out[3] = goal[3] * w - goal[6] * z
+    out[4] = goal[4] * w + goal[5] * z
+    out[5] = goal[5] * w - goal[4] * z
+    out[6] = goal[3] * z + goal[6] * w

@@ -14,6 +14,8 @@ from trialist.cell.clutter import add_distractors
 from trialist.cell.control import kinematics
 from trialist.cell.layout import Spot, finger_room
 from trialist.cell.scene import (
+    BELT_CENTER_M,
+    BELT_SIZE_M,
     BIN_INNER_M,
     PLATFORM_CENTER_M,
     PLATFORM_SIZE_M,
@@ -112,7 +114,7 @@ def _lay_and_slide(scene: Scene, data: Any, layout: Layout, angles: FloatArray) 
     for name, item_pose in layout.poses.items():
         address = scene.item_qpos[name]
         data.qpos[address : address + 7] = item_pose
-        data.qpos[address + 1] += STAGE_TRAVEL_M
+        data.qpos[address + 1] += 0.0 if name in layout.on_belt else STAGE_TRAVEL_M
         data.qpos[address + 2] += 0.0005
     mujoco.mj_step(scene.model, data, nstep=round(SETTLE_S / TIMESTEP_S))
     slide = round(SLIDE_S / TIMESTEP_S / 4)
@@ -140,8 +142,10 @@ def _find_fault(scene: Scene, data: Any, layout: Layout, angles: FloatArray) -> 
         return f'the stage stands {1000 * float(data.qpos[scene.stage_qpos]):.1f} mm from its stop'
     if float(np.abs(data.qpos[scene.joint_qpos] - angles).max()) > 0.01:
         return 'the arm is not at its start'
-    center, size = (SOURCE_CENTER_M, BIN_INNER_M) if layout.is_order else (PLATFORM_CENTER_M, PLATFORM_SIZE_M)
     for name, drawn in layout.poses.items():
+        center, size = (SOURCE_CENTER_M, BIN_INNER_M) if layout.is_order else (PLATFORM_CENTER_M, PLATFORM_SIZE_M)
+        if name in layout.on_belt:
+            center, size = BELT_CENTER_M, BELT_SIZE_M
         address = scene.item_qpos[name]
         found = data.qpos[address : address + 7]
         if _speed(scene, data, name) >= REST_M_S:

@@ -35,6 +35,11 @@ SOURCE_CENTER_M = (0.50, 0.18)
 TARGET_CENTER_M = (0.50, -0.18)
 PLATFORM_CENTER_M = (0.50, 0.0)
 PLATFORM_SIZE_M = (0.36, 0.56)
+BELT_CENTER_M = (0.42, 0.0)
+BELT_SIZE_M = (0.12, 0.90)  # it runs the whole length of the table, towards -y
+BELT_PITCH_M = 0.09  # between the marks on it
+BESIDE_BELT_CENTER_M = (0.605, 0.0)  # the platform, where there is a belt
+BESIDE_BELT_SIZE_M = (0.15, 0.56)
 
 CAMERAS = ('wrist', 'front', 'side')
 FIXED_CAMERAS_M = ((1.20, 0.0, 0.66), (0.50, 1.00, 0.62))  # front and side
@@ -60,6 +65,7 @@ class SceneSpec:
     fixtures: tuple[Fixture, ...] = ()
     look: Look = field(default_factory=Look)
     friction_scale: float = 1.0  # of every sliding contact
+    belt_m_s: float = 0.0  # the speed of a conveyor belt; 0: there is none
 
     @property
     def item_types(self) -> Mapping[str, ItemType]:
@@ -123,7 +129,7 @@ def scene_xml(spec: SceneSpec) -> str:
  pos="{_middle(TABLE_X_M)} {_middle(TABLE_Y_M)} -0.02"/></body>
 <body name="stage"><joint name="stage" type="slide" axis="0 1 0" range="-0.01 {STAGE_TRAVEL_M + 0.01}" damping="40"/>
 {bins}{fixtures}</body>
-{target}
+{target}{_belt_xml() if spec.belt_m_s else ''}
 <camera name="front" pos="{_triple(FIXED_CAMERAS_M[0])}" xyaxes="0 1 0 -0.643 0 0.766" fovy="45"/>
 <camera name="side" pos="{_triple(FIXED_CAMERAS_M[1])}" xyaxes="-1 0 0 0 -0.556 0.831" fovy="45"/>
 <camera name="gallery" pos="1.35 -0.95 0.85" xyaxes="0.62 0.785 0 -0.37 0.292 0.882" fovy="38"/>
@@ -158,10 +164,30 @@ def _bin_xml(center_m: tuple[float, float], base_m: float, name: str) -> str:
 
 
 def _platform_xml(spec: SceneSpec) -> str:
-    x, y = PLATFORM_CENTER_M
-    half = (PLATFORM_SIZE_M[0] / 2, PLATFORM_SIZE_M[1] / 2, STAGE_TOP_M / 2 - 0.001)
+    x, y = BESIDE_BELT_CENTER_M if spec.belt_m_s else PLATFORM_CENTER_M
+    length, width = BESIDE_BELT_SIZE_M if spec.belt_m_s else PLATFORM_SIZE_M
+    half = (length / 2, width / 2, STAGE_TOP_M / 2 - 0.001)
     place, size = (' '.join(f'{v:.6g}' for v in t) for t in ((x, y, STAGE_TOP_M / 2 + 0.001), half))
     return f'<geom class="fixed" type="box" pos="{place}" size="{size}" {_paint("plate", spec)}/>'
+
+
+def _belt_xml() -> str:
+    """A slab that is driven and put back at every substep, so that its surface moves and it does not; marks to see it.
+
+    It is too heavy to be slowed by what lies on it.
+    """
+    (x, y), (width, length) = BELT_CENTER_M, BELT_SIZE_M
+    slab = _box((x, y, STAGE_TOP_M / 2 + 0.001), (width / 2, length / 2, STAGE_TOP_M / 2 - 0.001), '0.20 0.21 0.23 1')
+    half = (width / 2 - 0.01, 0.003, 0.0004)
+    first = y - length / 2 + BELT_PITCH_M
+    marks = ''.join(
+        _box((x, first + i * BELT_PITCH_M, STAGE_TOP_M), half, '0.45 0.47 0.50 1', ' contype="0" conaffinity="0"')
+        for i in range(round(length / BELT_PITCH_M))
+    )
+    return (
+        f'<body name="belt"><joint name="belt" type="slide" axis="0 1 0" armature="1000"/>{slab}</body>'
+        f'<body name="belt_marks" mocap="true">{marks}</body>'
+    )
 
 
 def _paint(surface: str, spec: SceneSpec) -> str:

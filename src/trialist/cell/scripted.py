@@ -6,8 +6,9 @@ exact: it stands where a human reference stands, and is no human.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.cell.privileged import STATE_WIDTH, CellView, ItemView, read_state
-from trialist.errors import UnknownName
+from trialist.errors import InputError, UnknownName
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, PolicySpec, Rotation, Target
 from trialist.run.seam import Chunk, Observation, Setup
 
 FloatArray = NDArray[np.floating[Any]]
 Script = Generator[FloatArray, CellView, None]
+MovingGoal = Callable[[], tuple[FloatArray, FloatArray]]  # pose (7,) and velocity (3,)
 
 RATE_HZ = 20.0
 STEP_S = 1.0 / RATE_HZ
@@ -28,6 +30,11 @@ FULL_OPENING_M = 0.08
 LONGEST_MOVE_S = 20.0
 TURN_RAD_S = 2.0
 FRESH_S = 1.0  # an item that was just let go may still be settling: it is not looked at again before
+CLOSING_S = 0.25  # the fingers take about so long to close about a thing that moves
+TRACKED_S = 0.25  # how far back a thing's motion is looked at
+FINGER_RATE = 4.0  # of the full opening, a second
+NEAR_M = 0.02  # a thing whose grasp is so near to the tool is between the fingers
+MOVING_TASKS = ('belt_slow', 'belt_fast')
 MISS_M = 0.006  # closed to less than the item's width by this: nothing was grasped
 
 CONVENTION = ActionConvention(
@@ -60,6 +67,7 @@ class Temper:
     forget_chance: float = 0.0  # of losing the thread after a grasp
     forget_s: float = 0.0  # for how long, on average
     waypoint_m: float = 0.004  # how near is near enough in passing
+    foresight: float = 0.5  # how much of its own delay it allows for in things that move; 1 is all of it
 
 
 TEMPERS: Mapping[str, Temper] = {
@@ -74,7 +82,7 @@ TEMPERS: Mapping[str, Temper] = {
     'hasty': Temper(
         speed_m_s=0.95, near_speed_m_s=0.40, acceleration_m_s2=5.5, near_acceleration_m_s2=3.5, clearance_m=0.08,
         margin_m=0.012, dwell_s=0.30, release_s=0.05, toss_m=0.05, blur_m=0.006, is_feeling=False, is_checking=False,
-        is_minding_strays=False, waypoint_m=0.03,
+        is_minding_strays=False, waypoint_m=0.03, foresight=0.4,
     ),
     'forgetful': Temper(
         speed_m_s=0.40, near_speed_m_s=0.20, acceleration_m_s2=2.0, near_acceleration_m_s2=1.6, clearance_m=0.10,
@@ -88,14 +96,24 @@ TEMPERS: Mapping[str, Temper] = {
 
 
 class ScriptedPolicy:
-    """A scripted policy by its temper: `careful`, `hasty`, `forgetful`, `drifting` or `reference`."""
+    """A scripted policy by its temper: `careful`, `hasty`, `forgetful`, `drifting` or `reference`.
 
-    def __init__(self, *, temper: str) -> None:
+    With a `chunk_length` it answers with so many actions at once, planned ahead on what it expects to see.
+    """
+
+    def __init__(self, *, temper: str, chunk_length: int = 1) -> None:
         if temper not in TEMPERS:
             raise UnknownName('temper of a scripted policy', temper, TEMPERS)
+        if chunk_length < 1:
+            raise InputError(f'chunk_length is {chunk_length}, wanted >= 1')
         self._temper = TEMPERS[temper]
+        self._chunk_length = chunk_length
         self._spec = PolicySpec(
-            name=f'scripted {temper}', action=CONVENTION, control_rate_hz=RATE_HZ, state_width=STATE_WIDTH
+            name=f'scripted {temper}',
+            action=CONVENTION,
+            chunk_length=chunk_length,
+            control_rate_hz=RATE_HZ,
+            state_width=STATE_WIDTH,
         )
 
     @property
@@ -107,15 +125,21 @@ class ScriptedPolicy:
         return self._temper
 
     def start(self, setup: Setup, *, seed: int) -> ScriptedSession:
-        return ScriptedSession(self._temper, np.random.Generator(np.random.PCG64(seed)))
+        rng = np.random.Generator(np.random.PCG64(seed))
+        tracker = Tracker() if setup.task in MOVING_TASKS else None
+        return ScriptedSession(self._temper, rng, chunk_length=self._chunk_length, tracker=tracker)
 
 
 class ScriptedSession:
-    """One episode of a script."""
+    """One episode of a script. With a tracker it follows things that move while it picks them up."""
 
-    def __init__(self, temper: Temper, rng: np.random.Generator) -> None:
+    def __init__(
+        self, temper: Temper, rng: np.random.Generator, *, chunk_length: int = 1, tracker: Tracker | None = None
+    ) -> None:
         self._temper = temper
         self._rng = rng
+        self._chunk_length, self._tracker = chunk_length, tracker
+        self._lag_steps = 0  # commands that were not carried out when the world was seen
         self._script: Script | None = None
         self._opening = 1.0
         self._velocity: FloatArray = np.zeros(3)
@@ -125,16 +149,28 @@ class ScriptedSession:
         self._drift = np.array([math.cos(angle), math.sin(angle), 0.0]) * temper.drift_m_s
 
     def act(self, observation: Observation) -> Chunk:
-        """The next action of the script."""
+        """The next actions of the script."""
         self._elapsed_s = observation.t_s
-        view = read_state(observation.state)
+        seen = read_state(observation.state)
+        if self._tracker is not None:
+            self._tracker.see(observation.t_s, seen)
+        view = seen
+        if observation.under_way is not None:
+            self._lag_steps = len(observation.under_way)
+            view = after_commands(seen, observation.under_way)
+        actions = [self._next(view)]
+        while len(actions) < self._chunk_length:
+            view = expected(view, actions[-1], tracker=self._tracker)
+            self._elapsed_s += STEP_S
+            actions.append(self._next(view))
+        return Chunk(np.stack(actions))
+
+    def _next(self, view: CellView) -> FloatArray:
         if self._script is None:
             self._view = view
             self._script = self._run()
-            action = next(self._script)
-        else:
-            action = self._script.send(view)
-        return Chunk(action[None, :])
+            return next(self._script)
+        return self._script.send(view)
 
     # --- the script
 
@@ -150,7 +186,7 @@ class ScriptedSession:
                 yield from self._wait(0.5)
                 continue
             tried += 1
-            yield from self._pick(item)
+            yield from self._pick(item) if self._tracker is None else self._intercept(item, self._tracker)
             if self._temper.is_checking and not self._has(item):
                 yield from self._open_and_rise()
                 if tried > 3 and len(self._view.items) > 1:
@@ -182,12 +218,64 @@ class ScriptedSession:
         yield from self._close()
         yield from self._go(_raised(self._view.command, temper.clearance_m), temper.near_speed_m_s)
 
+    def _intercept(self, item: ItemView, tracker: Tracker) -> Script:
+        """Meet a thing that moves: over it, then down to it and closing about it at the pace it had.
+
+        Once the fingers are about it, it is no longer looked at: what they push would lead them on.
+        """
+        temper = self._temper
+        error = self._believe(item.grasp) - item.grasp
+        self._opening = min(1.0, (item.width_m + 2 * temper.margin_m) / FULL_OPENING_M)
+
+        def met(height_m: float) -> tuple[FloatArray, FloatArray]:
+            now = next((v for v in self._view.items if v.slot == item.slot), item)
+            velocity = tracker.velocity_m_s(item.slot)
+            pose = _raised(now.grasp + error, height_m)
+            pose[:3] += velocity * (STEP_S * (1 + temper.foresight * self._lag_steps))
+            return pose, velocity
+
+        over_m = max(0.0, temper.clearance_m - 0.02)
+        yield from self._follow(lambda: met(over_m), temper.speed_m_s, temper.acceleration_m_s2, enough_m=0.012)
+        last, velocity = met(0.0)
+        since_s = self._elapsed_s
+
+        def reckoned() -> tuple[FloatArray, FloatArray]:
+            pose = last.copy()
+            pose[:3] += velocity * (self._elapsed_s - since_s)
+            return pose, velocity
+
+        yield from self._follow(reckoned, temper.near_speed_m_s, temper.near_acceleration_m_s2, enough_m=0.004)
+        self._opening = 0.0
+        for _ in range(self._lag_steps + round((CLOSING_S + temper.dwell_s) * RATE_HZ)):
+            yield from self._send(velocity * STEP_S, np.zeros(3))
+        self._velocity = velocity
+        yield from self._go(_raised(self._view.command, temper.clearance_m), temper.near_speed_m_s)
+
+    def _follow(
+        self, goal: MovingGoal, speed_m_s: float, acceleration_m_s2: float, *, enough_m: float
+    ) -> Script:  # fmt: skip
+        """Close in on a goal that moves, in its own frame as `_go` does on one that stands."""
+        for _ in range(int(LONGEST_MOVE_S * RATE_HZ)):
+            target, carried = goal()
+            gap = target[:3] - self._view.command[:3]
+            turn = _turn_between(self._view.command[3:], target[3:])
+            distance, angle = float(np.linalg.norm(gap)), float(np.linalg.norm(turn))
+            if distance < enough_m and angle < 0.05:
+                return
+            braking = _braking_speed(distance, 0.6 * acceleration_m_s2)
+            wanted = carried + gap * (min(speed_m_s, braking) / max(distance, 1e-6))
+            self._velocity = _approach(self._velocity, wanted, acceleration_m_s2 * STEP_S)
+            spin = min(1.0, TURN_RAD_S * (0.3 + speed_m_s) * STEP_S / max(angle, 1e-9))
+            yield from self._send(self._velocity * STEP_S, turn * spin)
+
     def _close(self) -> Script:
         """Close, and dwell: from when the fingers stopped if it feels for that, else from the command."""
         if self._temper.is_feeling:
             yield from self._settle()
         self._opening = 0.0
         if self._temper.is_feeling:
+            if self._lag_steps:  # what the fingers do is not seen before the command has got there
+                yield from self._wait(self._lag_steps * STEP_S)
             before = math.inf
             while abs(self._view.opening - before) > 0.004 or self._view.opening > before:
                 before = self._view.opening
@@ -279,6 +367,62 @@ class ScriptedSession:
         return self._view.opening * FULL_OPENING_M > item.width_m - MISS_M
 
 
+# --- what is not seen yet
+
+
+class Tracker:
+    """How fast things move, from where they were seen over the last moments."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, dict[int, FloatArray]]] = []
+
+    def see(self, t_s: float, view: CellView) -> None:
+        self._seen = [s for s in self._seen if t_s - TRACKED_S <= s[0] < t_s]
+        self._seen.append((t_s, {item.slot: item.pose[:3].copy() for item in view.items}))
+
+    def velocity_m_s(self, slot: int) -> FloatArray:
+        """The velocity (3,) in the plane; none before a thing was seen twice."""
+        seen = [(t_s, places[slot]) for t_s, places in self._seen if slot in places]
+        if len(seen) < 2:
+            return np.zeros(3)
+        (first_s, first), (last_s, last) = seen[0], seen[-1]
+        velocity: FloatArray = (last - first) / (last_s - first_s)
+        velocity[2] = 0.0
+        return velocity
+
+
+def after_commands(view: CellView, actions: FloatArray) -> CellView:
+    """The view with the commanded pose where it will be when these commands are carried out."""
+    command = view.command.copy()
+    for action in actions:
+        command[:3] += action[:3]
+        command[3:] = _multiply(_from_vector(action[3:6]), command[3:])
+    return dataclasses.replace(view, command=command)
+
+
+def expected(view: CellView, action: FloatArray, *, tracker: Tracker | None) -> CellView:
+    """What will be seen a step later, if all goes well: the fingers close on what is between them and take it along."""
+    opening, wanted = view.opening, float(action[6])
+    between = next((v for v in view.items if float(np.linalg.norm(v.grasp[:3] - view.tool[:3])) < NEAR_M), None)
+    least = between.width_m / FULL_OPENING_M if between is not None else 0.0
+    after = opening + min(max(wanted - opening, -FINGER_RATE * STEP_S), FINGER_RATE * STEP_S)
+    after = max(after, min(least, opening))
+    is_held = between is not None and wanted < least and opening <= least + 0.02
+    items = []
+    for item in view.items:
+        moved = np.zeros(3) if tracker is None else tracker.velocity_m_s(item.slot) * STEP_S
+        if between is not None and is_held and item.slot == between.slot:
+            moved = action[:3]
+        pose, grasp = item.pose.copy(), item.grasp.copy()
+        pose[:3] += moved
+        grasp[:3] += moved
+        items.append(dataclasses.replace(item, pose=pose, grasp=grasp))
+    tool = view.tool.copy()
+    tool[:3] += action[:3]
+    moved_view = dataclasses.replace(view, opening=after, tool=tool, items=tuple(items))
+    return after_commands(moved_view, action[None, :])
+
+
 # --- motion
 
 
@@ -349,6 +493,13 @@ def _multiply(a: FloatArray, b: FloatArray) -> FloatArray:
             aw * bz + ax * by - ay * bx + az * bw,
         ]
     )
+
+
+def _from_vector(turn: FloatArray) -> FloatArray:
+    angle = float(np.linalg.norm(turn))
+    if angle < 1e-12:
+        return np.array([1.0, 0.0, 0.0, 0.0])
+    return np.concatenate([[math.cos(angle / 2)], turn * (math.sin(angle / 2) / angle)])
 
 
 def _conjugate(q: FloatArray) -> FloatArray:

@@ -5,14 +5,14 @@ Both layouts are public and fixed. Poses are (x, y, z, qw, qx, qy, qz) in the wo
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.cell import panda, pose
+from trialist.cell import panda
 from trialist.cell.item import ItemType
 from trialist.cell.task import MAX_ITEMS
 
@@ -32,35 +32,9 @@ TIP_M = 0.012  # the tool's least height above what the item lies on: the finger
 
 def heading(quaternion: Sequence[float]) -> float:
     """The heading of an item's long axis in the plane, however it came to lie."""
-    w, x, y, z = quaternion
-    if abs(2 * (x * z - w * y)) < 0.7:
-        return math.atan2(2 * (x * y + w * z), 1 - 2 * (y * y + z * z))
-    return math.atan2(1 - 2 * (x * x + z * z), 2 * (x * y - w * z)) - math.pi / 2
+    from trialist.cell.kernel import heading as compiled
 
-
-def grasp_pose(item_pose: Sequence[float], item: ItemType) -> list[float]:
-    """The tool's pose for a grasp from above: z down, the pads across the item's short side."""
-    step = 2 * math.pi / item.turns
-    yaw = heading(item_pose[3:])
-    yaw -= step * round(yaw / step)
-    w, x, y, z = item_pose[3:]
-    gx, gy, gz = item.grasp_m
-    tx, ty, tz = 2 * (y * gz - z * gy), 2 * (z * gx - x * gz), 2 * (x * gy - y * gx)
-    up = 2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)
-    bottom = item_pose[2] - sum(abs(u) * edge for u, edge in zip(up, item.box_m, strict=True)) / 2
-    return [
-        item_pose[0] + gx + w * tx + y * tz - z * ty,
-        item_pose[1] + gy + w * ty + z * tx - x * tz,
-        max(item_pose[2] + gz + w * tz + x * ty - y * tx, bottom + TIP_M),
-        *(0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0),  # Rz(yaw) Rx(pi)
-    ]
-
-
-def nearest_turn(goal: list[float], item_pose: Sequence[float], turns: int) -> list[float]:
-    """The goal, turned about its own z to the equal pose nearest to how the item is turned now."""
-    step = 2 * math.pi / turns
-    angle = step * round((heading(item_pose[3:]) - heading(goal[3:])) / step)
-    return [*goal[:3], *pose.multiply(goal[3:], [math.cos(angle / 2), 0.0, 0.0, math.sin(angle / 2)])]
+    return float(compiled(*quaternion))
 
 
 def proprioception(angles_rad: FloatArray, opening: float) -> FloatArray:
@@ -70,10 +44,22 @@ def proprioception(angles_rad: FloatArray, opening: float) -> FloatArray:
     return state
 
 
-def slot(
-    status: float, item: ItemType, item_pose: FloatArray, *, goal: FloatArray | None, is_yaw_free: bool
-) -> list[float]:
-    """One item as a policy sees it; an item without a goal has its own pose there."""
-    own: list[float] = item_pose.tolist()
-    end: list[float] = own if goal is None else nearest_turn(goal.tolist(), own, item.turns)
-    return [status, item.grip_width_m, float(is_yaw_free), *own, *grasp_pose(own, item), *end]
+def write_slot(
+    row: FloatArray, status: float, item: ItemType, item_pose: FloatArray, *, goal: FloatArray | None, is_yaw_free: bool
+) -> None:
+    """One item as a policy sees it, into its slot; an item without a goal has its own pose there."""
+    from trialist.cell.kernel import write_grasp, write_nearest_turn
+
+    grasp_m, box_m = _measures(item)
+    row[0], row[1], row[2] = status, item.grip_width_m, is_yaw_free
+    row[3:10] = item_pose
+    write_grasp(row[10:17], item_pose, grasp_m, box_m, item.turns, TIP_M)
+    if goal is None:
+        row[17:24] = item_pose
+    else:
+        write_nearest_turn(row[17:24], goal, item_pose, item.turns)
+
+
+@functools.lru_cache(maxsize=64)
+def _measures(item: ItemType) -> tuple[FloatArray, FloatArray]:
+    return np.array(item.grasp_m, dtype=float), np.array(item.box_m, dtype=float)

@@ -6,6 +6,7 @@ seen from the robot's base: left is +y, behind is +x. A task's variants are its 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from trialist.cell import pose
 from trialist.cell.item import ORDER_ITEMS, ItemType, block, cylinder, order_item, peg
 from trialist.cell.layout import Region, Spot, place_apart, rectangle
 from trialist.cell.scene import (
+    BELT_CENTER_M,
+    BESIDE_BELT_CENTER_M,
     BIN_INNER_M,
     FLOOR_M,
     PLATFORM_CENTER_M,
@@ -66,6 +69,7 @@ class Layout:
     fixed: tuple[str, ...] = ()  # items and fixtures whose place is the task itself
     is_tied: bool = True  # goals move with the bystanders that they refer to
     distractors: tuple[str, ...] = ()  # items that are no part of the task
+    on_belt: tuple[str, ...] = ()  # items that start on the belt
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Task:
     strata: tuple[str, ...]
     instances: int
     draw: Callable[[np.random.Generator, str, int, int | None], Layout] = field(repr=False)
-    scene: str = ''  # tasks that name the same scene differ in nothing but what is asked for
+    scene: str = ''  # tasks that name the same scene have the same layouts
 
 
 def find_task(name: str) -> Task:
@@ -447,6 +451,36 @@ def _draw_scale(rng: np.random.Generator, stratum: str, instance: int, items: in
     )
 
 
+BELT_REGION = Region(BESIDE_BELT_CENTER_M, (0.13, 0.34))  # where the square may lie
+
+
+def _draw_belt(task: str, speed_m_s: float) -> Callable[[np.random.Generator, str, int, int | None], Layout]:
+    """A block comes along on a belt and is to be put on a square beside it, before the belt takes it away."""
+
+    def draw(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
+        color = COLORS[instance]
+        item = block(color=color)
+        across, along, yaw = rng.uniform((-0.02, 0.36, -math.pi), (0.02, 0.41, math.pi))
+        (mark,) = place_apart([item], BELT_REGION, rng=rng)
+        name = f'{color}_block'
+        layout = _blocks_layout(
+            task,
+            items={name: item},
+            spots={name: Spot(BELT_CENTER_M[0] + across, along, yaw)},
+            goals={name: _on_stage(mark, item)},
+            instruction=f'take the {color} block from the belt and put it on the white square',
+            stratum=stratum,
+            fixtures=(_mark(mark),),
+            region=BELT_REGION,
+            fixed=(name,),
+            is_tied=False,
+        )
+        scene = dataclasses.replace(layout.scene, belt_m_s=speed_m_s)
+        return dataclasses.replace(layout, scene=scene, on_belt=(name,))
+
+    return draw
+
+
 CHOICES = ('red', 'green', 'blue')
 
 
@@ -483,6 +517,8 @@ TASKS: Mapping[str, Task] = {
         Task('stacking', 'stacking', ('block',), 3, _draw_stacking),
         Task('occlusion', 'occlusion', ('block',), 4, _draw_occlusion),
         Task('scale', 'scale against distance', ('block',), 8, _draw_scale),
+        Task('belt_slow', 'moving object', ('block',), 4, _draw_belt('belt_slow', 0.10), scene='belt'),
+        Task('belt_fast', 'moving object', ('block',), 4, _draw_belt('belt_fast', 0.15), scene='belt'),
         *(Task(f'choose_{c}', 'instruction', ('block',), 1, _draw_choice(c), scene='choose') for c in CHOICES),
     )
 }

@@ -25,6 +25,7 @@ ALL_ARMS = 'blinded'  # stands for every arm
 WITHHELD_COLUMNS = (
     'network_latency_s', 'inference_latency_s', 'transport_latency_s', 'action_raw', 'action_predicted',
 )  # fmt: skip
+WITHHELD_SIGNALS = ('observation_age_s',)  # among the extra ones
 WITHHELD_PROVENANCE = (
     'command', 'config', 'checkpoint', 'code_revision', 'gpu', 'driver', 'cuda', 'torch', 'cpu', 'operating_system',
     'wrappers', 'normalization', 'action_postprocessing', 'environment_id',
@@ -60,7 +61,8 @@ def coarse_reason(reason: str) -> str:
 def blinded_trajectory(trajectory: Trajectory) -> Trajectory:
     """A trajectory without latencies and raw answers."""
     values = {f.name: getattr(trajectory, f.name) for f in dataclasses.fields(trajectory)}
-    return trusted_trajectory(**{**values, **dict.fromkeys(WITHHELD_COLUMNS)})
+    extra = {name: signal for name, signal in trajectory.extra.items() if name not in WITHHELD_SIGNALS}
+    return trusted_trajectory(**{**values, **dict.fromkeys(WITHHELD_COLUMNS), 'extra': extra})
 
 
 def blinded_provenance(provenance: Provenance) -> Provenance:

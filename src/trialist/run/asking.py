@@ -1,13 +1,19 @@
-"""Asking a policy in the background, so that control can go on while it thinks."""
+"""Asking a policy, here or in the background, and reading what it answers."""
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
 from dataclasses import dataclass
+from typing import Any
 
-from trialist.run.seam import Chunk, Observation, Session
+import numpy as np
+from numpy.typing import NDArray
+
+from trialist.run.fault import EpisodeStop, Fault, FaultKind, crash, policy_fault
+from trialist.run.seam import Chunk, FloatArray, Observation, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +60,40 @@ def ask_now(session: Session, observation: Observation) -> Answer:
     except (Exception, SystemExit) as error:
         return Answer(None, error, time.perf_counter() - started)
     return Answer(chunk, None, time.perf_counter() - started)
+
+
+def read_answer(
+    answer: Answer, *, shape: tuple[int, int], step: int, deadline_s: float | None
+) -> tuple[FloatArray, float | None]:
+    """The actions (h, A) and the stated inference time of an answer; EpisodeStop if it is not what was declared."""
+    if answer.error is not None:
+        raise policy_fault(answer.error, step=step) from answer.error
+    if deadline_s is not None and answer.elapsed_s > deadline_s:
+        summary = f'an answer at step {step} took longer than the deadline of {deadline_s:g} s'
+        raise EpisodeStop(Fault(FaultKind.POLICY_LATE, summary, f'it took {answer.elapsed_s:.3f} s'))
+    actions, inference_s = _content(answer, step)
+    if actions.shape != shape or actions.dtype.kind not in 'fiu':
+        found = f'{actions.shape} of {actions.dtype}'
+        summary = f'actions at step {step} are {found}, declared {shape}'
+        raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
+    with np.errstate(over='ignore'):
+        numbers: FloatArray = actions.astype(float, copy=False)
+    if not np.isfinite(numbers).all():
+        raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, f'actions at step {step} are not finite'))
+    return numbers, inference_s
+
+
+def _content(answer: Answer, step: int) -> tuple[NDArray[Any], float | None]:
+    """What can't be read as actions and a time is the policy's fault."""
+    try:
+        actions = np.asarray(getattr(answer.chunk, 'actions', answer.chunk))
+        inference_s = getattr(answer.chunk, 'inference_s', None)
+        if inference_s is not None:
+            inference_s = float(inference_s)
+            if not (math.isfinite(inference_s) and inference_s >= 0):
+                raise ValueError(f'inference_s is {inference_s}, wanted a finite number >= 0')
+    except Exception as error:
+        stop = crash(FaultKind.POLICY_ANSWER, error, step=step)
+        summary = f'the answer at step {step} cannot be read as actions and a time'
+        raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary, stop.fault.text)) from error
+    return actions, inference_s

@@ -9,10 +9,10 @@ from typing import Any
 from trialist.catalog import Catalog
 from trialist.errors import InputError, UnknownName
 from trialist.run.condition import AppliedCondition, draw_entry
-from trialist.run.convention import Target, check_conventions
+from trialist.run.convention import ControlMode, Target, check_conventions
 from trialist.run.film import check_filming
 from trialist.run.limit import Limiter
-from trialist.run.plan import Clock, ConditionEntry, HostEntry, LatencyMode, PolicyEntry, TrialPlan
+from trialist.run.plan import ConditionEntry, HostEntry, PolicyEntry, TrialPlan, Waiting
 from trialist.run.seam import Action, FittedPolicy, HoldingHost, Host, Policy, Setup
 
 HOSTS = Catalog(
@@ -95,7 +95,17 @@ def _annotated_result(maker: object) -> object:
 def check_host_fits(plan: TrialPlan, host: Host) -> None:
     """Raise InputError if the host cannot do what the plan asks of it."""
     spec = host.spec
-    waits = plan.loop.clock is Clock.WALL or plan.loop.latency.mode is not LatencyMode.NONE
+    waits = plan.is_late
+    is_velocity = spec.action.control_mode is ControlMode.JOINT_VELOCITY
+    if (
+        waits
+        and plan.loop.latency.waiting is Waiting.REPEAT
+        and spec.action.target is not Target.DELTA
+        and not is_velocity
+    ):
+        raise InputError(
+            f"host {spec.name} takes position targets, and a position is kept, not repeated; say waiting = 'keep'"
+        )
     for entry in plan.conditions:
         for rung in entry.rungs():
             applied = check_condition_fits(rung, host)

@@ -28,7 +28,7 @@ from trialist.conditions import (
 )
 from trialist.episodes.episode import ParameterValue
 from trialist.errors import InputError
-from trialist.run.latency import Delay
+from trialist.run.delay import Delay
 from trialist.run.plan import ConditionEntry
 from trialist.run.seam import Host, Observation, PreparedHost, Setup
 

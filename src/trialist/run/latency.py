@@ -1,4 +1,8 @@
-"""The time between an observation and its action: network, inference and transport, measured or as declared."""
+"""The time between an observation and its action: network, inference and transport, measured or as declared.
+
+What one exchange meets (RADAR, equation 2) is drawn from the episode's seed and the step of its observation. So it does
+not depend on the order in which messages are dealt with, and is the same in virtual and in wall-clock time.
+"""
 
 from __future__ import annotations
 
@@ -7,55 +11,62 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trialist.run.condition import AppliedCondition
+from trialist.run.delay import NO_DELAY, Delay
 from trialist.run.plan import LatencyMode, LatencyOptions, Spread
 
-# A delay that is a whole number of steps but for rounding must not cost one step more.
-SLACK_STEPS = 1e-6
+STREAM = 0x6C617465  # keeps these draws apart from the policy's own, which has the same seed
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
-    """The parts of one delay, in seconds."""
+class Fate:
+    """What becomes of one exchange: what is added to its three parts, and which of its two messages is lost."""
 
-    network_s: float
-    inference_s: float
-    transport_s: float
+    delay: Delay
+    is_observation_lost: bool = False
+    is_answer_lost: bool = False
+
+
+class Fates:
+    """The fate of every exchange of one episode: what the plan injects, and what the condition adds."""
+
+    def __init__(self, options: LatencyOptions, condition: AppliedCondition, *, seed: int) -> None:
+        self._options, self._condition, self._seed = options, condition, seed
+        parts = (options.network_s, options.inference_s, options.transport_s)
+        self._is_drawn = bool(options.jitter or options.loss) or any(isinstance(p, Spread) for p in parts)
+        self._is_injected = options.mode is LatencyMode.INJECTED
+        fixed = [0.0 if isinstance(p, Spread) else float(p) for p in parts]
+        self._fixed = Fate(Delay(*fixed))
+        self._parts = parts
 
     @property
-    def total_s(self) -> float:
-        return self.network_s + self.inference_s + self.transport_s
+    def is_late(self) -> bool:
+        """Whether the condition adds to it."""
+        return self._condition.is_late
 
-    def plus(self, network_s: float, inference_s: float, transport_s: float) -> Delay:
-        return Delay(self.network_s + network_s, self.inference_s + inference_s, self.transport_s + transport_s)
+    def of(self, step: int) -> Fate:
+        """The fate of the exchange that begins with the observation of this step."""
+        fate = self._drawn(step) if self._is_drawn else self._fixed
+        extra = self._condition.delay(step)
+        if extra is None:
+            return fate
+        return Fate(fate.delay.plus(extra), fate.is_observation_lost, fate.is_answer_lost)
 
-    def steps(self, dt_s: float) -> int:
-        """Control steps that pass before the action: it is taken at the first step at or after the delay."""
-        return max(0, math.ceil(self.total_s / dt_s - SLACK_STEPS))
+    def _drawn(self, step: int) -> Fate:
+        rng = np.random.default_rng((STREAM, self._seed, step))
+        shares, normals, losses = rng.random(3), rng.standard_normal(3), rng.random(2)
+        width = math.sqrt(math.log1p(self._options.jitter**2))
+        delays = [
+            (part.low_s + share * (part.high_s - part.low_s) if isinstance(part, Spread) else part)
+            * math.exp(width * normal - width * width / 2)
+            for part, share, normal in zip(self._parts, shares.tolist(), normals.tolist(), strict=True)
+        ]
+        is_lost = losses < self._options.loss
+        delay = Delay(*delays) if self._is_injected else NO_DELAY
+        return Fate(delay, bool(is_lost[0]), bool(is_lost[1]))
 
 
-NO_DELAY = Delay(0.0, 0.0, 0.0)
-
-
-def charged_delay(
-    options: LatencyOptions,
-    *,
-    elapsed_s: float,
-    inference_s: float | None,
-    transport_s: float | None,
-    rng: np.random.Generator,
-) -> Delay:
-    """What one answer costs.
-
-    Measured: the time the call took, of which the policy may say how much was inference (the rest is network), and the
-    host's stated transport. Injected: as declared, whatever it really took.
-    """
-    if options.mode is LatencyMode.NONE:
-        return NO_DELAY
-    if options.mode is LatencyMode.INJECTED:
-        return Delay(*(_draw(part, rng) for part in (options.network_s, options.inference_s, options.transport_s)))
+def taken_delay(elapsed_s: float, inference_s: float | None, transport_s: float | None) -> Delay:
+    """What an answer really took: the policy may say how much of it was inference, and the rest is network."""
     thought_s = elapsed_s if inference_s is None else min(inference_s, elapsed_s)
     return Delay(elapsed_s - thought_s, thought_s, transport_s or 0.0)
-
-
-def _draw(part: float | Spread, rng: np.random.Generator) -> float:
-    return float(rng.uniform(part.low_s, part.high_s)) if isinstance(part, Spread) else part

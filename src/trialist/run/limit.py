@@ -42,19 +42,20 @@ class Limiter:
     def is_active(self) -> bool:
         return self._velocity is not None or self._acceleration is not None
 
-    def clip(self, action: Action) -> Action:
-        """The action as the arm will be told it."""
+    def clip(self, action: Action, *, share: float = 1.0) -> Action:
+        """The action as the arm will be told it, for this share of a control step."""
         if not self.is_active:
             return action
+        lasting_s = self._dt_s * share
         motion = action[: self._width]
         if self._is_velocity:
             velocity = motion
         elif self._is_absolute:
-            velocity = (motion - self._last_target) / self._dt_s
+            velocity = (motion - self._last_target) / lasting_s
         else:
             velocity = motion / self._dt_s
         if self._acceleration is not None:
-            change = self._acceleration * self._dt_s
+            change = self._acceleration * lasting_s
             velocity = np.clip(velocity, self._last_velocity - change, self._last_velocity + change)
         if self._velocity is not None:
             velocity = np.clip(velocity, -self._velocity, self._velocity)
@@ -63,7 +64,7 @@ class Limiter:
         if self._is_velocity:
             clipped[: self._width] = velocity
         elif self._is_absolute:
-            self._last_target = self._last_target + velocity * self._dt_s
+            self._last_target = self._last_target + velocity * lasting_s
             clipped[: self._width] = self._last_target
         else:
             clipped[: self._width] = velocity * self._dt_s

@@ -15,20 +15,22 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trialist.episodes import Event, Outcome, Scene, Trajectory
 from trialist.episodes.episode import ParameterValue
 from trialist.errors import InputError
-from trialist.run.asking import Answer, Asker, ask_now
+from trialist.run.asking import Answer, Asker, ask_now, read_answer
 from trialist.run.condition import AppliedCondition
-from trialist.run.convention import Target
+from trialist.run.convention import ControlMode, Target
 from trialist.run.fault import EpisodeStop, Fault, FaultKind, crash, policy_fault
+from trialist.run.feedback import Feedback, Issue
 from trialist.run.film import Filmed, film_episode
-from trialist.run.latency import NO_DELAY, Delay, charged_delay
+from trialist.run.latency import Fates
 from trialist.run.limit import Limiter
+from trialist.run.line import Line, Message, Reading, WallLine
 from trialist.run.phase import NoBoard, Phase, PhaseBoard
-from trialist.run.plan import Clock, LatencyMode, LatencyOptions, LoopOptions, RecordingOptions, Waiting
+from trialist.run.plan import Asking, Clock, LatencyMode, LoopOptions, RecordingOptions
+from trialist.run.playback import Playback, Played
 from trialist.run.recorder import Recorder
 from trialist.run.seam import (
     Action,
@@ -42,16 +44,17 @@ from trialist.run.seam import (
     MeasuredHost,
     NamingHost,
     Observation,
+    Part,
     Policy,
     PreparedHost,
     ReportingHost,
     Session,
     Setup,
+    SubstepHost,
 )
 
 T = TypeVar('T')
 STEP_SLACK = 1e-9
-MEASURED = LatencyOptions(mode=LatencyMode.MEASURED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,7 @@ class Rollout:
     started_at: dt.datetime | None  # in wall-clock time only
     condition_parameters: Mapping[str, ParameterValue] | None = None  # as they were brought about; None: never begun
     applied_by: Mapping[str, str] = field(default_factory=dict)  # kind of condition -> world, frames, words or clock
+    labels: Mapping[str, str] = field(default_factory=dict)  # how it was run, for the record
     media: Mapping[str, bytes] = field(default_factory=dict)  # films and views, by their names within the episode
     film_note: str = ''  # why an episode that was to be filmed has no film
 
@@ -90,7 +94,7 @@ def run_episode(host: Host, policy: Policy, setup: Setup, *, order: Order, board
     try:
         loop.begin()
         while loop.is_open:
-            loop.run_chunk()
+            loop.run_step()
     except EpisodeStop as stop:
         fault = stop.fault
     return loop.finish(fault)
@@ -119,18 +123,18 @@ class ControlLoop:
         self._is_remote = policy.spec.is_remote
         self._chunk_shape = (chunk_length, self._spec.action.width)
         self._is_wall = order.loop.clock is Clock.WALL
-        self._rng = np.random.default_rng(order.policy_seed)
+        self._substeps = 1
+        self._substep_host: SubstepHost | None = None
         self._session: Session | None = None
         self._asker: Asker | None = None
         self._recorder: Recorder | None = None
-        self._extra: Delay | None = None  # of the answer at hand, by the condition
-        self._rest: FloatArray = np.empty((0, self._spec.action.width))
         self._outcome: Outcome | None = None
         self._started_at: dt.datetime | None = None
         self._started_s = self._next_tick_s = 0.0
         self._clock: list[tuple[float, float]] = []  # the host's time after each step, and the loop's
         self._elapsed_s = 0.0
         self._was_reset = False
+        self._is_late = False
         self.n_steps = 0
         self.is_open = False
 
@@ -154,8 +158,6 @@ class ControlLoop:
         self._last_sent: Action | None = start
         limits = self._order.loop.limits
         self._limiter = Limiter(limits, self._spec.action, dt_s=self._dt_s, start=start)
-        if self._order.recording.trajectories:
-            self._recorder = self._new_recorder()
         self._board.enter(Phase.POLICY, self._elapsed_s)
         try:
             self._session = self._policy.start(setup, seed=self._order.policy_seed)
@@ -163,21 +165,18 @@ class ControlLoop:
             raise policy_fault(error, step=0) from error
         self._outcome = self._call_host(host.outcome)
         self.is_open = self._outcome is None and self._most_steps > 0
+        self._feedback = self._new_feedback()
+        if self._order.recording.trajectories:
+            self._recorder = self._new_recorder()
         if self._is_wall:
-            self._asker = Asker(self._session)
             self._started_at = dt.datetime.now(dt.UTC)
-            self._started_s = self._next_tick_s = time.monotonic()
+            self._started_s = time.monotonic()
             self._clock = [(self._observation.t_s, 0.0)]
 
-    def run_chunk(self) -> None:
-        """One question, the wait for its answer, and the first k of its h actions."""
-        actions, delay = self._ask_in_background() if self._asker is not None else self._ask_and_charge()
-        self._rest = actions[self._execute :]
-        for action in actions[: self._execute]:
-            if not self.is_open:
-                return
-            self._advance(action, raw=action, delay=delay)
-            delay = None
+    def run_step(self) -> None:
+        """One control step: the observation is sent, what arrives takes effect, and the host moves on."""
+        begins_s = self._begins_s()
+        self._advance(self._feedback.step(self._observation, step=self.n_steps, begins_s=begins_s))
 
     def finish(self, fault: Fault | None) -> Rollout:
         """Close the session and gather what is known, however the episode ended."""
@@ -210,6 +209,7 @@ class ControlLoop:
             applied_by=self._applied.account,
             media=filmed.media,
             film_note=filmed.note,
+            labels=self._labels(),
         )
 
     def _film(self, trajectory: Trajectory | None) -> Filmed:
@@ -219,131 +219,73 @@ class ControlLoop:
 
     # --- asking
 
-    def _ask_and_charge(self) -> tuple[FloatArray, Delay | None]:
-        """Virtual time: the world stands still during the call, then is charged for it."""
-        self._board.enter(Phase.POLICY, self._elapsed_s)
-        answer = ask_now(self._open_session(), _read_only(self._observation))
-        actions, delay = self._accept(answer)
-        if delay is not None:
-            for _ in range(delay.steps(self._dt_s)):
-                if not self.is_open:
-                    break
-                self._advance(self._waiting_action(), raw=None, delay=None)
-        return actions, delay or (self._taken(answer) if self._is_remote else None)
-
-    def _taken(self, answer: Answer) -> Delay:
-        """What an answer took, for the record alone."""
-        inference_s = answer.chunk.inference_s if answer.chunk is not None else None
-        return charged_delay(
-            MEASURED, elapsed_s=answer.elapsed_s, inference_s=inference_s, transport_s=None, rng=self._rng
+    def _new_feedback(self) -> Feedback:
+        """The line to the policy and the queue of its actions, as the plan and the condition have them."""
+        options, order, spec = self._order.loop.latency, self._order, self._spec
+        is_charged = self._is_wall or options.mode is not LatencyMode.NONE
+        self._is_late = is_charged or self._applied.is_late
+        if self._is_late and isinstance(self._host, SubstepHost):
+            self._substeps, self._substep_host = self._host.substeps, self._host
+        playback = Playback(
+            options, spec.action, substeps=self._substeps, execute=self._execute, dt_s=self._dt_s, hold=self._hold
         )
+        issue = Issue(spec.action, options, is_late=self._is_late)
 
-    def _ask_in_background(self) -> tuple[FloatArray, Delay | None]:
-        """Wall clock: control goes on at its rate until the answer is there (and its injected delay is over)."""
-        asker = self._asker
-        if asker is None:
-            raise RuntimeError('no policy thread in virtual time')
-        asked_s = time.monotonic()
-        asker.ask(_read_only(self._observation))
-        answer: Answer | None = None
-        accepted: tuple[FloatArray, Delay | None] | None = None
-        while self.is_open:
-            if answer is None:
-                answer = asker.wait(self._next_tick_s - time.monotonic())
-            if answer is not None and accepted is None:
-                accepted = self._accept(answer)
-            now_s = time.monotonic()
-            wait_s = math.inf
-            if accepted is not None and answer is not None:
-                wait_s = self._injected_s(accepted[1], answer)
-            if accepted is not None and now_s >= asked_s + wait_s - STEP_SLACK:
-                return accepted
-            if answer is None and now_s - asked_s > self._order.policy_limit_s:
-                summary = f'no answer within {self._order.policy_limit_s:g} s at step {self.n_steps}'
-                raise EpisodeStop(Fault(FaultKind.POLICY_HANG, summary))
-            self._advance(self._waiting_action(), raw=None, delay=None)
-        return np.empty((0, self._chunk_shape[1])), None
+        def read(answer: Answer, step: int) -> tuple[FloatArray, float | None]:
+            limit_s = order.loop.deadline_s
+            actions, inference_s = read_answer(answer, shape=self._chunk_shape, step=step, deadline_s=limit_s)
+            issue.add(step, actions[: playback.length(actions)])
+            return actions, inference_s
 
-    def _injected_s(self, delay: Delay | None, answer: Answer) -> float:
-        """How long after the question an answer may be acted on; what was measured has passed by itself."""
-        if delay is None:
-            return 0.0
-        if self._order.loop.latency.mode is LatencyMode.INJECTED:
-            return delay.total_s
-        return answer.elapsed_s + self._extra.total_s if self._extra is not None else 0.0
+        def ask(message: Message) -> Answer:
+            self._board.enter(Phase.POLICY, self._elapsed_s)
+            return ask_now(self._open_session(), issue.shown(message))
 
-    def _accept(self, answer: Answer) -> tuple[FloatArray, Delay | None]:
-        """The actions of an answer, if they are what the policy declared, and what they cost."""
-        if answer.error is not None:
-            raise policy_fault(answer.error, step=self.n_steps) from answer.error
-        limit_s = self._order.loop.deadline_s
-        if limit_s is not None and answer.elapsed_s > limit_s:
-            summary = f'an answer at step {self.n_steps} took longer than the deadline of {limit_s:g} s'
-            raise EpisodeStop(Fault(FaultKind.POLICY_LATE, summary, f'it took {answer.elapsed_s:.3f} s'))
-        actions, _ = self._read_answer(answer)
-        if actions.shape != self._chunk_shape or actions.dtype.kind not in 'fiu':
-            found = f'{actions.shape} of {actions.dtype}'
-            summary = f'actions at step {self.n_steps} are {found}, declared {self._chunk_shape}'
-            raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
-        with np.errstate(over='ignore'):
-            numbers: FloatArray = actions.astype(float, copy=False)
-        if not np.isfinite(numbers).all():
-            summary = f'actions at step {self.n_steps} are not finite'
-            raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary))
-        return numbers, self._charge(answer)
+        gap = self._execute if options.asks is Asking.STREAM else 1
+        reading = Reading(ask, issue.shown, read, gap, spec.transport_latency_s, self._is_remote)
+        fates = Fates(options, self._applied, seed=order.policy_seed)
+        if self._is_wall:
+            self._asker = Asker(self._open_session())
+            limit_s = order.policy_limit_s
+            line: Line = WallLine(fates, options, reading, asker=self._asker, clock=self._clock_s, limit_s=limit_s)
+        else:
+            line = Line(fates, options, reading)
+        return Feedback(line, playback, options, execute=self._execute)
 
-    def _read_answer(self, answer: Answer) -> tuple[NDArray[Any], float | None]:
-        """The actions and the inference time of an answer; what can't be read as such is the policy's fault."""
-        try:
-            actions = np.asarray(getattr(answer.chunk, 'actions', answer.chunk))
-            inference_s = getattr(answer.chunk, 'inference_s', None)
-            if inference_s is not None:
-                inference_s = float(inference_s)
-                if not (math.isfinite(inference_s) and inference_s >= 0):
-                    raise ValueError(f'inference_s is {inference_s}, wanted a finite number >= 0')
-        except Exception as error:
-            stop = crash(FaultKind.POLICY_ANSWER, error, step=self.n_steps)
-            summary = f'the answer at step {self.n_steps} cannot be read as actions and a time'
-            raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary, stop.fault.text)) from error
-        return actions, inference_s
-
-    def _charge(self, answer: Answer) -> Delay | None:
-        """What an answer costs: as the plan says, and what the condition adds to it; None where nothing is charged."""
-        self._extra = self._applied.delay(self.n_steps)
-        options = self._order.loop.latency
-        if options.mode is LatencyMode.NONE and not self._is_wall:
-            return self._extra
-        if options.mode is LatencyMode.NONE:
-            options = MEASURED
-        delay = charged_delay(
-            options,
-            elapsed_s=answer.elapsed_s,
-            inference_s=self._read_answer(answer)[1],
-            transport_s=self._spec.transport_latency_s,
-            rng=self._rng,
-        )
-        extra = self._extra or NO_DELAY
-        return delay.plus(extra.network_s, extra.inference_s, extra.transport_s)
-
-    def _waiting_action(self) -> Action:
-        if self._order.loop.latency.waiting is Waiting.CONTINUE and len(self._rest):
-            action: Action = self._rest[0]
-            self._rest = self._rest[1:]
-            return action
+    def _hold(self) -> Action:
         if self._holding is not None:
             return self._call_host(self._holding.hold)
         return idle_action(self._host, self._last_sent)
 
     # --- the world
 
-    def _advance(self, action: Action, *, raw: Action | None, delay: Delay | None) -> None:
-        """One control step: limit the action, keep to the rate, step the host, look at the verdict, record."""
-        sent = self._limiter.clip(action)
-        if self._is_wall:
-            self._keep_rate()
+    def _clock_s(self) -> float:
+        return time.monotonic() - self._started_s
+
+    def _begins_s(self) -> float:
+        """When the control step begins: by count, or at the next tick of the wall clock.
+
+        After a step that took too long, ticks are counted anew instead of hurried through.
+        """
+        if not self._is_wall:
+            return self.n_steps * self._dt_s
+        now_s = self._clock_s()
+        if now_s > self._next_tick_s + self._dt_s:
+            self._next_tick_s = now_s
+        begins_s, self._next_tick_s = self._next_tick_s, self._next_tick_s + self._dt_s
+        return begins_s
+
+    def _advance(self, played: Sequence[Played]) -> None:
+        """One control step: limit the actions, step the host, look at the verdict, record."""
+        parts = self._limited(played)
         self._board.enter(Phase.HOST, self._elapsed_s)
         try:
-            observation = self._host.step(sent)
+            if len(parts) == 1 and parts[0].ends == self._substeps:
+                observation = self._host.step(parts[0].action)
+            elif self._substep_host is not None:
+                observation = self._substep_host.step_through(parts)
+            else:
+                raise RuntimeError('a host without substeps was given a part of a control step')
             outcome = self._host.outcome()
         except (Exception, SystemExit) as error:
             raise crash(FaultKind.HOST_CRASH, error, step=self.n_steps) from error
@@ -352,20 +294,47 @@ class ControlLoop:
         if self.n_steps == 0:
             self._check_images_kept()
         self._take(observation, step=self.n_steps + 1)
-        self._last_sent = sent
+        self._last_sent = parts[-1].action
         self._outcome = outcome
         self.n_steps += 1
-        self._elapsed_s = time.monotonic() - self._started_s if self._is_wall else self.n_steps * self._dt_s
+        self._elapsed_s = self._clock_s() if self._is_wall else self.n_steps * self._dt_s
         if self._is_wall:
             self._clock.append((self._observation.t_s, self._elapsed_s))
         if self._recorder is not None:
-            self._record(self._recorder, raw=raw, sent=sent, delay=delay)
+            self._record(self._recorder, played, sent=self._mean_action(parts))
         self.is_open = outcome is None and self.n_steps < self._most_steps
 
-    def _record(self, recorder: Recorder, *, raw: Action | None, sent: Action, delay: Delay | None) -> None:
+    def _limited(self, played: Sequence[Played]) -> list[Part]:
+        if not self._limiter.is_active:
+            return [p.part for p in played]
+        ends = [p.part.start for p in played[1:]] + [self._substeps]
+        limited = []
+        for part, end in zip((p.part for p in played), ends, strict=True):
+            action = self._limiter.clip(part.action, share=(end - part.start) / self._substeps)
+            limited.append(dataclasses.replace(part, action=action))
+        return limited
+
+    def _mean_action(self, parts: Sequence[Part]) -> Action:
+        """What the host was given over a whole step: the last target, or the sum of the parts of displacements."""
+        convention, last = self._spec.action, parts[-1].action
+        is_velocity = convention.control_mode is ControlMode.JOINT_VELOCITY
+        if len(parts) == 1 or (convention.target is Target.ABSOLUTE and not is_velocity):
+            return last
+        ends = [p.start for p in parts[1:]] + [self._substeps]
+        shares = [(end - p.start) / self._substeps for p, end in zip(parts, ends, strict=True)]
+        width = convention.motion_width
+        motion = sum(share * p.action[:width] for share, p in zip(shares, parts, strict=True))
+        return np.append(motion, last[width:])
+
+    def _record(self, recorder: Recorder, played: Sequence[Played], *, sent: Action) -> None:
         signals = self._signals()
+        raw = next((p.raw for p in reversed(played) if p.raw is not None), None)
+        late = next((p for p in reversed(played) if p.age_s is not None), None)
+        delay, age_s = (late.delay, late.age_s) if late is not None else (None, None)
         try:
-            recorder.record(self._elapsed_s, self._observation, raw=raw, sent=sent, delay=delay, signals=signals)
+            recorder.record(
+                self._elapsed_s, self._observation, raw=raw, sent=sent, delay=delay, age_s=age_s, signals=signals
+            )
         except Exception as error:  # signals that change their shape or are no numbers
             raise crash(FaultKind.HOST_ANSWER, error, step=self.n_steps) from error
 
@@ -376,15 +345,6 @@ class ControlLoop:
             return self._measured.signals()
         except Exception as error:
             raise crash(FaultKind.HOST_CRASH, error, step=self.n_steps) from error
-
-    def _keep_rate(self) -> None:
-        """Sleep until the next tick; after a step that took too long, start counting anew instead of hurrying."""
-        now_s = time.monotonic()
-        if now_s < self._next_tick_s:
-            time.sleep(self._next_tick_s - now_s)
-        elif now_s > self._next_tick_s + self._dt_s:
-            self._next_tick_s = now_s
-        self._next_tick_s += self._dt_s
 
     def _take(self, observation: Observation, *, step: int) -> None:
         """Check an observation against what the host declared, and remember it as the policy will see it."""
@@ -423,16 +383,24 @@ class ControlLoop:
 
     # --- small things
 
+    def _labels(self) -> dict[str, str]:
+        """How latency was brought about: what the arm did meanwhile, who asked when, and how finely time was cut."""
+        if not self._is_late:
+            return {}
+        options = self._order.loop.latency
+        told = f'{options.waiting}, {options.asks}, commands under way {options.under_way}'
+        return {'latency': told, 'latency_resolution_s': repr(self._dt_s / self._substeps)}
+
     def _new_recorder(self) -> Recorder:
         scene: Scene | None = None
         if isinstance(self._host, DescribedHost):
             scene = self._call_host(self._host.scene)
-        is_charged = self._is_wall or self._order.loop.latency.mode is not LatencyMode.NONE
         return Recorder(
             self._spec,
             self._order.recording,
             most_steps=self._most_steps,
-            with_latency=is_charged or self._applied.is_late or self._is_remote,
+            with_latency=self._is_late or self._is_remote,
+            with_age=self._is_late,
             scene=scene,
         )
 
@@ -479,20 +447,3 @@ def idle_action(host: Host, last_sent: Action | None) -> Action:
     if last_sent is not None and convention.width > convention.motion_width:
         action[-1] = last_sent[-1]
     return action
-
-
-def _read_only(observation: Observation) -> Observation:
-    """The observation with its arrays protected, so that a policy cannot write into the host's memory."""
-    return Observation(
-        observation.t_s,
-        _locked(observation.state),
-        {name: _locked(i) for name, i in observation.images.items()},
-        {name: _locked(d) for name, d in observation.depth_m.items()},
-        observation.cameras,
-    )
-
-
-def _locked(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view

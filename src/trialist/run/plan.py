@@ -59,10 +59,26 @@ class LatencyMode(enum.StrEnum):
 
 
 class Waiting(enum.StrEnum):
-    """What the arm does while the policy thinks."""
+    """What the arm does until a new answer arrives."""
 
-    HOLD = 'hold'
-    CONTINUE = 'continue'  # play out the rest of the last chunk, then hold
+    KEEP = 'keep'  # play out the queue, then keep the last position target
+    REPEAT = 'repeat'  # play out the queue, repeat the last motion for `repeat_s`, then hold still
+    CONTINUE = 'continue'  # play out the queue, then hold still; asks as HOLD does
+    HOLD = 'hold'  # take the first `execute` actions of an answer, then hold still until the next
+
+
+class Asking(enum.StrEnum):
+    """When the policy is given an observation."""
+
+    STREAM = 'stream'  # one is sent at every control tick, and it takes the newest that has arrived when it is free
+    REQUEST = 'request'  # one is sent when `execute` actions of the last answer were taken, and the arm waits for it
+
+
+class UnderWay(enum.StrEnum):
+    """Whether a policy is told which of its commands were not yet carried out when it was shown the world."""
+
+    TOLD = 'told'
+    UNTOLD = 'untold'
 
 
 class FaultOutcome(enum.StrEnum):
@@ -168,6 +184,13 @@ class ConditionEntry:
         if self.kinds and self.name != 'chaos':
             raise InputError(f'condition {self.name}: kinds are the parts of chaos; join others as in light+latency')
 
+    @property
+    def is_late(self) -> bool:
+        """Whether it delays answers."""
+        if self.name == 'chaos':
+            return not self.kinds or 'latency' in self.kinds
+        return 'latency' in self.name.split('+')
+
     def rungs(self) -> tuple[ConditionEntry, ...]:
         """The entry once for each severity of its ladder."""
         if not isinstance(self.severity, tuple):
@@ -215,13 +238,23 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyOptions:
-    """The three parts of the time from an observation to its action: network, inference, transport to the arm."""
+    """The three parts of the time from an observation to its action: network, inference, transport to the arm.
+
+    The rest says what the wires do to messages, what the arm does meanwhile, and what the policy knows of it.
+    """
 
     mode: LatencyMode = LatencyMode.NONE
     network_s: float | Spread = 0.0
     inference_s: float | Spread = 0.0
     transport_s: float | Spread = 0.0
-    waiting: Waiting = Waiting.HOLD
+    waiting: Waiting = Waiting.KEEP
+    repeat_s: float = 0.2  # how long the last motion is repeated under `waiting = "repeat"`
+    asking: Asking | None = None  # not given: request under hold and continue, stream otherwise
+    retry_s: float = 1.0  # a request without an answer for so long is put again
+    under_way: UnderWay = UnderWay.TOLD
+    jitter: float = 0.0  # of injected parts: each times a log-normal factor of mean 1 and this standard deviation
+    loss: float = 0.0  # the chance that a message is lost, an observation or an answer
+    reorder: bool = True  # a late message may be overtaken; false: it holds up those behind it
 
     def __post_init__(self) -> None:
         for name in ('network_s', 'inference_s', 'transport_s'):
@@ -230,6 +263,26 @@ class LatencyOptions:
                 raise InputError(f'{name} is {value}, wanted >= 0')
             if self.mode is not LatencyMode.INJECTED and value != 0.0:
                 raise InputError(f"{name} is given and mode is {self.mode}; injected latencies want mode = 'injected'")
+        if self.jitter and self.mode is not LatencyMode.INJECTED:
+            raise InputError(f"jitter is given and mode is {self.mode}; it wants mode = 'injected'")
+        if self.loss and self.mode is LatencyMode.NONE:
+            raise InputError("loss is given and mode is none; it wants mode = 'injected' or 'measured'")
+        for name in ('jitter', 'repeat_s'):
+            if getattr(self, name) < 0:
+                raise InputError(f'{name} is {getattr(self, name)}, wanted >= 0')
+        if not 0 <= self.loss < 1:
+            raise InputError(f'loss is {self.loss}, wanted a chance below 1')
+        if not self.retry_s > 0:
+            raise InputError(f'retry_s is {self.retry_s}, wanted > 0')
+
+    @property
+    def asks(self) -> Asking:
+        if self.asking is not None:
+            return self.asking
+        return Asking.REQUEST if self.waiting in (Waiting.HOLD, Waiting.CONTINUE) else Asking.STREAM
+
+
+LATER_LATENCY_KEYS = ('repeat_s', 'asking', 'retry_s', 'under_way', 'jitter', 'loss', 'reorder')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,7 +469,17 @@ class TrialPlan:
     analysis: AnalysisPlan | None = None  # declared with the trial, and part of its hash
 
     def __post_init__(self) -> None:
+        if not self.is_late:  # nothing is ever waited for: such plans keep the hash they had
+            latency = dataclasses.replace(self.loop.latency, waiting=Waiting.HOLD)
+            object.__setattr__(self, 'loop', dataclasses.replace(self.loop, latency=latency))
         check_plan(self)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether time can pass between an observation and its action."""
+        loop = self.loop
+        is_charged = loop.clock is Clock.WALL or loop.latency.mode is not LatencyMode.NONE
+        return is_charged or any(c.is_late for c in self.conditions)
 
     @property
     def hash(self) -> str:
@@ -430,6 +493,10 @@ class TrialPlan:
             for name in LATER_KEYS:
                 if name in entry and not entry[name]:
                     del entry[name]
+        latency, unsaid = values['loop']['latency'], dataclasses.asdict(LatencyOptions())
+        for name in LATER_LATENCY_KEYS:
+            if latency[name] == unsaid[name]:
+                del latency[name]
         if values['analysis'] is None:
             del values['analysis']  # plans without one keep the hash they had
         if values['recording']['film'] is None:

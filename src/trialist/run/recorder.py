@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from trialist.episodes import Contacts, Scene, Trajectory
 from trialist.episodes.trajectory import STEP_COLUMNS
 from trialist.run.convention import Gripper, HostSpec
-from trialist.run.latency import Delay
+from trialist.run.delay import Delay
 from trialist.run.plan import RecordingOptions
 from trialist.run.seam import Action, Observation
 
 FIRST_ROWS = 4096
 STATE = 'observation_state'
+AGE = 'observation_age_s'
 BOOLEAN = ('gripper_contact', 'done')
 
 
@@ -26,12 +27,13 @@ class Recorder:
     """Row t is the world after action t, and that action: an episode of T actions has T rows.
 
     `action_raw` is what the policy said (NaN where it was still thinking), `action_processed` what the host was given.
-    Latencies stand at the first step that a new answer drove and are NaN elsewhere.
+    Latencies, and the age of the observation, stand at the step in which an answer took effect and are NaN elsewhere.
     """
 
     def __init__(
-        self, spec: HostSpec, options: RecordingOptions, *, most_steps: int, with_latency: bool, scene: Scene | None
-    ) -> None:
+        self, spec: HostSpec, options: RecordingOptions, *, most_steps: int, with_latency: bool, scene: Scene | None,
+        with_age: bool = False,
+    ) -> None:  # fmt: skip
         self._options = options
         self._capacity = min(max(most_steps, 1), FIRST_ROWS)  # a long cap is no reason to take its memory
         self._columns: dict[str, NDArray[Any]] = {}
@@ -41,7 +43,7 @@ class Recorder:
         self._broken: dict[str, str] = {}
         self._next: dict[str, int] = {}  # the row that a boolean or contact column has to fill next
         self._limits: NDArray[Any] | None = None
-        self._with_latency = with_latency
+        self._with_latency, self._with_age = with_latency, with_age
         self._has_gripper = spec.action.gripper is not Gripper.NONE
         self._missing = np.full(spec.action.width, np.nan)
         base = scene if scene is not None else Scene()
@@ -51,7 +53,7 @@ class Recorder:
 
     def record(
         self, time_s: float, observation: Observation, *, raw: Action | None, sent: Action, delay: Delay | None,
-        signals: Mapping[str, Any] | None,
+        signals: Mapping[str, Any] | None, age_s: float | None = None,
     ) -> None:  # fmt: skip
         """Add one row."""
         if self._rows == self._capacity:
@@ -66,6 +68,8 @@ class Recorder:
         if self._with_latency:
             for name in ('network', 'inference', 'transport'):
                 self._put(f'{name}_latency_s', np.nan if delay is None else getattr(delay, f'{name}_s'))
+        if self._with_age:
+            self._put(AGE, np.nan if age_s is None else age_s)
         if self._options.frame_hashes:
             for camera, image in observation.images.items():
                 self._put_hash(camera, image)

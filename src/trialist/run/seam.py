@@ -1,9 +1,9 @@
 """The seams: where an episode happens, and who acts in it.
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
-`PreparedHost`, `InstructingHost`, `NamingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost`,
-`FilmingHost` or `ClosableHost`; nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a
-`ClosablePolicy`.
+`PreparedHost`, `InstructingHost`, `NamingHost`, `HoldingHost`, `SubstepHost`, `ReportingHost`, `MeasuredHost`,
+`DescribedHost`, `FilmingHost` or `ClosableHost`; nothing else is ever asked of it. A policy may likewise be a
+`FittedPolicy` or a `ClosablePolicy`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Observation:
     images: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)  # camera -> (H, W, 3)
     depth_m: Mapping[str, FloatArray] = field(default_factory=dict)  # camera -> (H, W), along the optical axis
     cameras: Mapping[str, Camera] = field(default_factory=dict)  # calibration as it stands at t_s
+    under_way: FloatArray | None = None  # (m, A): the policy's commands not carried out at t_s; None: it is not told
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +122,31 @@ class HoldingHost(Protocol):
     """A host that can say which action keeps the arm where it is."""
 
     def hold(self) -> Action: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A part of a control step: from substep `start` on the arm follows `action`, until the next part begins.
+
+    The action is complete at substep `ends`, which may lie in a later control step: of a displacement so much is
+    carried out as substeps of it pass, and a target is to be reached by then.
+    """
+
+    start: int
+    action: Action
+    ends: int
+
+
+@runtime_checkable
+class SubstepHost(Protocol):
+    """A host that can take up an action between two control ticks. Others take it up at the next tick."""
+
+    @property
+    def substeps(self) -> int:
+        """How many substeps a control step has."""
+
+    def step_through(self, parts: Sequence[Part]) -> Observation:
+        """One control step of these parts; the first begins at substep 0. One part of full length is `step`."""
 
 
 @runtime_checkable

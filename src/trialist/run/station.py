@@ -188,7 +188,7 @@ def _known(
 
 def _account(rollout: Rollout) -> dict[str, str]:
     told = ', '.join(f'{kind}: {who}' for kind, who in rollout.applied_by.items())
-    return {'condition_applied': told} if told else {}
+    return {**rollout.labels, **({'condition_applied': told} if told else {})}
 
 
 def _with_report(episode: Episode, report: HostReport) -> Episode:
