@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     'close': ('trialist.cli.close:close', 'Unblind a trial, once.'),
     'policies': ('trialist.cli.policies:policies_app', 'Look at policies, check them, serve them.'),
     'env': ('trialist.cli.env:env_app', 'Make and check isolated environments.'),
+    'serve': ('trialist.cli.serve:serve_app', 'Run a benchmark as a service.'),
     'import': ('trialist.cli.importing:import_source', 'Import rollouts, whoever wrote them.'),
     'export': ('trialist.cli.exporting:export', 'Write a store in another format.'),
     'store': ('trialist.cli.store:store_app', 'Look at a store, check it, correct it.'),
