@@ -21,7 +21,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trialist.episodes import Episode, Outcome
+from trialist.episodes import Episode, Outcome, Store
 from trialist.episodes.folder import Folder
 from trialist.episodes.maintain import compact_store
 from trialist.errors import InputError, StoreError, WriteError
@@ -63,6 +63,7 @@ class Intake:
         self._config, self._database = config, database
         self._locks = [threading.Lock() for _ in range(N_LOCKS)]
         self._store_lock = threading.Lock()
+        self._inherited: frozenset[str] = frozenset()  # leases from before this server: the store may know of their end
         self._limits = WireLimits(max_bytes=config.most_bundle_bytes, max_values=500_000)
         for name in (SPOOL, LATE):
             (config.folder / name).mkdir(parents=True, exist_ok=True)
@@ -90,7 +91,8 @@ class Intake:
                     self._keep_aside(lease_id, digest, data, actor=caller.actor)
                 raise
             fault_point('result.accepted')
-            return self._finish(lease_id, bundle=bundle, may_be_stored=was_storing)
+            may_be_stored = was_storing or lease_id in self._inherited
+            return self._finish(lease_id, bundle=bundle, may_be_stored=may_be_stored)
 
     def _settled_before(self, lease_id: str, digest: str) -> Settled | None:
         """The answer to an upload that was taken in already."""
@@ -171,7 +173,7 @@ class Intake:
                 lease.state, lease.fault = 'storing', fault.reason
                 note(session, 'lease.fail', lease.id, job=lease.job_id, reason=fault.reason)
             fault_point('expiry.accepted')
-            return self._finish(lease_id)
+            return self._finish(lease_id, may_be_stored=True)
 
     # --- both
 
@@ -188,14 +190,14 @@ class Intake:
         if bundle is None:
             bundle = Bundle(episode=invalid_episode(order, fault, operator=worker), trajectory=None)
         try:
-            self._put(benchmark, bundle, by=worker, may_be_stored=may_be_stored)
+            episode = self._put(benchmark, bundle, by=worker, may_be_stored=may_be_stored)
         except (StoreError, InputError) as error:
             if not digest or isinstance(error, WriteError):
                 raise
             return self._refuse_result(lease_id, spooled, str(error))
         fault_point('result.stored' if digest else 'expiry.stored')
         with self._database.write() as session:
-            settled, is_finished = _settle(session, lease_id, bundle.episode, now=self._database.clock())
+            settled, is_finished = _settle(session, lease_id, episode, now=self._database.clock())
         fault_point('result.settled')
         if digest:
             spooled.unlink(missing_ok=True)
@@ -203,21 +205,18 @@ class Intake:
             self.open_finished()
         return settled
 
-    def _put(self, benchmark: Benchmark, bundle: Bundle, *, by: str, may_be_stored: bool) -> None:
-        """Add an attempt to the store, unless it is there."""
+    def _put(self, benchmark: Benchmark, bundle: Bundle, *, by: str, may_be_stored: bool) -> Episode:
+        """Add an attempt to the store, unless it is there; gives the episode that is."""
         episode = bundle.episode
         with _told_if_full(), self._store_lock:
             store = open_store(self._config.folder, benchmark)
-            where = {'episode_id': episode.episode_id}
-            if may_be_stored and any(
-                e.attempt == episode.attempt
-                for e in store.episodes(attempts='all', dropped=True, events=False, where=where)
-            ):
-                return
+            if may_be_stored and (stored := stored_attempt(store, episode.key)) is not None:
+                return stored
             trajectories = None if bundle.trajectory is None else {episode.key: bundle.trajectory}
             store.append([episode], trajectories=trajectories, media=bundle.media, by=by)
             if len(store.parts()) > MANY_PARTS:
                 compact_store(store.path)
+        return episode
 
     def _refuse_result(self, lease_id: str, spooled: Path, why: str) -> Settled:
         """A result that was sound by itself, and that the store would not take: the attempt is INVALID."""
@@ -259,7 +258,9 @@ class Intake:
         """
         now = self._database.clock()
         with self._database.write() as session:
-            for lease in session.scalars(select(Lease).where(Lease.state.in_(('granted', 'running')))):
+            live = session.scalars(select(Lease).where(Lease.state.in_(('granted', 'running')))).all()
+            self._inherited = frozenset(lease.id for lease in live)
+            for lease in live:
                 term = self._config.lease_s if lease.state == 'running' else self._config.claim_s
                 lease.expires_at = max(lease.expires_at, now + term)
             half_done = list(session.scalars(select(Lease.id).where(Lease.state == 'storing')))
@@ -287,6 +288,12 @@ class Intake:
     def _locked(self, lease_id: str) -> Iterator[None]:
         with self._locks[hash(lease_id) % N_LOCKS]:
             yield
+
+
+def stored_attempt(store: Store, key: tuple[str, int]) -> Episode | None:
+    """An attempt that the store has; the first, should there be more."""
+    found = store.episodes(attempts='all', dropped=True, events=False, where={'episode_id': key[0]})
+    return next((e for e in found if e.attempt == key[1]), None)
 
 
 def own_lease(session: Session, caller: Caller, lease_id: str) -> Lease:

@@ -53,11 +53,12 @@ def check_offline(config: PlatformConfig, *, tell: Callable[[str], None]) -> lis
             problems = [] if trail.is_whole else [f'audit: entry {trail.broken_at}: {trail.why}']
             tell(f'audit: {trail.n_entries} entries, head {trail.head}')
             for benchmark in session.scalars(select(Benchmark).order_by(Benchmark.name)):
-                settled = session.execute(
+                rows = session.execute(
                     select(Job.episode_id, Lease.attempt, Lease.state)
                     .join(Lease, Lease.job_id == Job.id)
                     .where(Job.benchmark_id == benchmark.id, Lease.state.in_(('done', 'failed', 'storing')))
-                ).all()
+                )
+                settled = [(row[0], row[1], row[2]) for row in rows]
                 recorded = _recorded(config, benchmark)
                 tell(f'{benchmark.name}: {len(settled)} attempts, {sum(recorded.values())} on record')
                 problems += _compared(benchmark.name, settled, recorded)
