@@ -16,6 +16,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from trialist import __version__
 from trialist.errors import TrialistError, WriteError
@@ -128,10 +129,6 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-class _TooLarge(Exception):  # noqa: N818 - never leaves this module
-    pass
-
-
 class BodyLimit:
     """Refuses bodies past their limit as they come in, whatever their header says."""
 
@@ -145,29 +142,27 @@ class BodyLimit:
         is_bundle = scope['path'].startswith(f'{PREFIX}/leases/') and scope['path'].endswith('/result')
         limit = self._config.most_bundle_bytes if is_bundle else self._config.most_body_bytes
         declared = dict(scope['headers']).get(b'content-length', b'0')
-        n_bytes, is_answering = 0, False
+        n_bytes, is_too_large = 0, declared.isdigit() and int(declared) > limit
 
         async def counted() -> dict[str, Any]:
-            nonlocal n_bytes
+            nonlocal n_bytes, is_too_large
             message = await receive()
             n_bytes += len(message.get('body', b''))
             if n_bytes > limit:
-                raise _TooLarge
+                is_too_large = True
+                return {'type': 'http.disconnect'}
             return message
 
-        async def noted(message: dict[str, Any]) -> None:
-            nonlocal is_answering
-            is_answering = True
-            await send(message)
+        async def withheld(message: dict[str, Any]) -> None:
+            if not is_too_large:
+                await send(message)
 
-        try:
-            if declared.isdigit() and int(declared) > limit:
-                raise _TooLarge
-            await self._app(scope, counted, noted)
-        except _TooLarge:
-            if not is_answering:
-                answer = problem(413, 'too_large', f'a body of more than {limit} bytes')
-                await answer(scope, receive, send)  # type: ignore[arg-type]  # ASGI's own types
+        if not is_too_large:
+            with contextlib.suppress(ClientDisconnect):
+                await self._app(scope, counted, withheld)
+        if is_too_large:
+            answer = problem(413, 'too_large', f'a body of more than {limit} bytes')
+            await answer(scope, receive, send)  # type: ignore[arg-type]  # ASGI's own types
 
 
 class Observed:

@@ -76,7 +76,7 @@ def platform_plan(toml: str, *, name: str, is_trial: bool) -> TrialPlan:
             faults=dataclasses.replace(plan.faults, attempts=ATTEMPTS, **failure),
             blinding=dataclasses.replace(plan.blinding, enabled=is_trial, secret=secrets.token_hex(16)),
         )
-        if len(benchmark_slots(plan.as_json())) > MOST_JOBS:
+        if plan.episodes_in_a_cell() * plan.repeats * len(plan.cells()) > MOST_JOBS:
             raise InputError(f'plan: more than {MOST_JOBS} episodes for each submission')
     except InputError as error:
         raise Refusal(422, 'bad_plan', str(error)) from error
