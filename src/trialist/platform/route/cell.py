@@ -108,7 +108,7 @@ def get_job(lease_id: Id, caller: AWorker, platform: ThePlatform) -> JobOut:
         'requestBody': {
             'required': True,
             'description': "The bytes of a bundle (trialist.platform.bundle), of at most the server's limit.",
-            'content': {'application/msgpack': {'schema': {'type': 'string', 'format': 'binary'}}},
+            'content': {'application/octet-stream': {'schema': {'type': 'string', 'format': 'binary'}}},
         }
     },
 )
