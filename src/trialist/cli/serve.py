@@ -48,7 +48,10 @@ def start(
 
 @serve_app.command()
 def migrate(folder: FolderPath, database: DatabaseOption = None) -> None:
-    """Bring the database to this version's schema. `start` does it too."""
+    """Bring the database to this version's schema. `start` does it too.
+
+    Example: `trialist serve migrate lab`
+    """
     from trialist.platform.config import read_config
     from trialist.platform.database import Database, ServerClock
     from trialist.platform.migration import current_revision, newest_revision
@@ -83,7 +86,10 @@ def token(
 
 @serve_app.command()
 def check(folder: FolderPath, database: DatabaseOption = None) -> None:
-    """Check the audit trail and that every result the queue knows of is in its store. Exit code 1 if not."""
+    """Check the audit trail and that every result the queue knows of is in its store. Exit code 1 if not.
+
+    Example: `trialist serve check lab`
+    """
     from trialist.platform.config import read_config
     from trialist.platform.offline import check_offline
 
@@ -100,7 +106,10 @@ def backup(
     archive: Annotated[Path, typer.Argument(help='The .tar file to write; it must not be there.')],
     database: DatabaseOption = None,
 ) -> None:
-    """Write everything into one file. The server may run meanwhile."""
+    """Write everything into one file. The server may run meanwhile.
+
+    Example: `trialist serve backup lab lab-monday.tar`
+    """
     from trialist.platform.backup import write_backup
     from trialist.platform.config import read_config
 
@@ -114,7 +123,10 @@ def restore(
     archive: Annotated[Path, typer.Argument(help='What `backup` wrote.')],
     database: DatabaseOption = None,
 ) -> None:
-    """Make a new folder (and fill an empty database) from a backup; also moves from SQLite to PostgreSQL."""
+    """Make a new folder (and fill an empty database) from a backup; also moves from SQLite to PostgreSQL.
+
+    Example: `trialist serve restore lab-again lab-monday.tar`
+    """
     from trialist.platform.backup import read_backup
 
     n_rows, n_files = read_backup(folder, archive, database=database)
