@@ -10,7 +10,13 @@ from typer.core import TyperGroup
 
 FolderPath = Annotated[Path, typer.Argument(help="The server's folder: database, stores, platform.toml.")]
 DatabaseOption = Annotated[
-    str | None, typer.Option('--database', help='postgresql://USER@HOST/NAME.', show_default='SQLite in the folder')
+    str | None,
+    typer.Option(
+        '--database',
+        envvar='TRIALIST_DATABASE',
+        help='postgresql://USER@HOST/NAME.',
+        show_default='SQLite in the folder',
+    ),
 ]
 
 
