@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     'close': ('trialist.cli.close:close', 'Unblind a trial, once.'),
     'policies': ('trialist.cli.policies:policies_app', 'Look at policies, check them, serve them.'),
     'env': ('trialist.cli.env:env_app', 'Make and check isolated environments.'),
+    'serve': ('trialist.cli.serve:serve_app', 'Run a benchmark as a service.'),
     'worker': ('trialist.cli.worker:worker', 'Run a cell around the clock for a platform.'),
     'submit': ('trialist.cli.submit:submit', 'Have a policy evaluated by a platform.'),
     'import': ('trialist.cli.importing:import_source', 'Import rollouts, whoever wrote them.'),

@@ -19,6 +19,7 @@ from trialist.run.plan import HostEntry, LimitOptions
 from trialist.run.seam import Action, Host, HostReport, Observation, ReportingHost, Setup
 
 RESETS = 3
+BRAKING_STEPS = 2.0
 OPTIONAL = ('instruction', 'hold', 'scene', 'close')
 INSPECTED = {'tabletop': 'trialist.cell.checked:PlannedCell'}  # built-in hosts in a version that checks its reset
 
@@ -65,12 +66,16 @@ class Workspace:
         if not all(low < high for low, high in zip(self.low_m, self.high_m, strict=True)):
             raise InputError(f'workspace is {self.low_m} to {self.high_m}, wanted every first number below the second')
 
-    def clip(self, action: Action, tool_m: Action) -> Action:
-        """A displacement that ends inside, however far it wanted to go."""
+    def clip(self, action: Action, tool_m: Action, moved_m: Action | float = 0.0) -> Action:
+        """A displacement that ends inside, however far it wanted to go; `moved_m` is that of the step before.
+
+        An arm does not stop at once: it is taken to coast for as far as it went in BRAKING_STEPS.
+        """
         clipped = np.array(action, dtype=float)
+        ahead_m = tool_m + BRAKING_STEPS * np.asarray(moved_m)
         # A tool that is outside already may come back at its own pace, and not go further.
-        most_back = np.minimum(np.array(self.low_m) - tool_m, 0.0)
-        most_ahead = np.maximum(np.array(self.high_m) - tool_m, 0.0)
+        most_back = np.minimum(np.array(self.low_m) - np.minimum(ahead_m, tool_m), 0.0)
+        most_ahead = np.maximum(np.array(self.high_m) - np.maximum(ahead_m, tool_m), 0.0)
         clipped[:3] = np.clip(clipped[:3], most_back, most_ahead)
         return clipped
 
@@ -104,6 +109,7 @@ class GuardedHost:
         self._ended: tuple[str, EventSource] | None = None
         self._last: Observation | None = None
         self._measures: Mapping[str, Any] = {}
+        self._tool_m: Action | None = None  # before the last step
         self.reset_fault = ''
         self.is_reset_checked = False
         self.step_times_s: list[float] = []  # when each command was handed over, by time.perf_counter()
@@ -118,7 +124,7 @@ class GuardedHost:
 
     def reset(self, task: str, *, seed: int) -> Observation:
         """Reset and look; ResetRefused if the scene is not as planned after the last try."""
-        self._ended, self.reset_fault, self.step_times_s = None, '', []
+        self._ended, self.reset_fault, self.step_times_s, self._tool_m = None, '', [], None
         self._last = self._host.reset(task, seed=seed) if self._checker is None else self._checked(task, seed)
         if self._signals is not None and self._workspace is not None:
             self._measures = self._signals()
@@ -155,7 +161,9 @@ class GuardedHost:
         if self._interrupts.lost.is_set():
             raise RigError('the server has taken the lease back')
         if self._workspace is not None and self._clips:
-            action = self._workspace.clip(action, np.asarray(self._measures['ee_pose'])[:3])
+            tool_m = np.array(self._measures['ee_pose'])[:3]
+            moved_m = tool_m - self._tool_m if self._tool_m is not None else 0.0
+            action, self._tool_m = self._workspace.clip(action, tool_m, moved_m), tool_m
         self.step_times_s.append(time.perf_counter())
         try:
             self._last = self._host.step(action)
