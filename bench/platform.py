@@ -1,3 +1,4 @@
+# ruff: noqa: A005
 """The platform under load: a worker's link against a bare WebSocket."""
 
 from __future__ import annotations

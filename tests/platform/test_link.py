@@ -204,7 +204,8 @@ def test_a_client_that_says_nothing_is_let_go():
     'frame',
     [
         action(actions=np.full((1, 3), np.nan)), action(actions=np.full((1, 3), np.inf)),
-        action(actions=np.zeros((1, 4))), action(actions=np.zeros((2, 3))), action(actions=np.zeros(3)), action(actions=[[0.0, 0.0, 0.0]]),
+        action(actions=np.zeros((1, 4))), action(actions=np.zeros((2, 3))), action(actions=np.zeros(3)),
+        action(actions=[[0.0, 0.0, 0.0]]),
         action(actions=np.array([['a', 'b', 'c']])), action(actions=np.zeros((1, 3), bool)), action(actions=None),
         action(step=1), action(step=True), action(inference_s=float('nan')), action(inference_s=-1.0),
         action(inference_s='fast'), b'\x81', pack({'type': 'action'}), encode(MessageType.STARTED), pack('text'),

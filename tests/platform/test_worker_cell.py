@@ -5,9 +5,9 @@ import pytest
 
 pytest.importorskip('mujoco')
 import mujoco
-
 from tests.platform.desk import Desk, token
 from tests.platform.desk import job as make_job
+
 from trialist.cell.checked import PlannedCell
 from trialist.cell.scripted import ScriptedPolicy
 from trialist.episodes import Outcome

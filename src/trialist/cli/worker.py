@@ -61,6 +61,7 @@ def worker(
     from trialist.run.plan import LimitOptions
 
     logging.basicConfig(level=logging.INFO, format='%(asctime)s %(name)s %(levelname)s %(message)s')
+    logging.getLogger('websockets').setLevel(logging.WARNING)
     HOSTS.load(host)  # an unknown name is told now, and not at the first job
     cell_name = name or re.sub('[^A-Za-z0-9._-]', '-', socket.gethostname())[:63]
     Worker(

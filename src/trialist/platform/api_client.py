@@ -55,6 +55,10 @@ class Api:
             raise _refusal(answer.status, answer.body)
         return answer.body
 
+    def close(self) -> None:
+        """Let go of this thread's connection; the next call opens another."""
+        self._link().close()
+
     def _call(
         self, method: str, path: str, data: bytes | None, *, timeout_s: float, content_type: str = 'application/json'
     ) -> tuple[int, Any]:

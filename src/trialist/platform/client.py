@@ -45,6 +45,7 @@ from trialist.wire.websocket import WebSocketLink
 
 CONNECT_S = 10.0
 SEND_S = 30.0
+SILENT_S = 3.0  # after which the server is asked whether the worker still has us
 WORKER_S = 900.0  # a cell may reset for long before its first observation
 PAUSE_S = (0.5, 15.0)
 MOST_SETBACKS = 20  # in a row, of a kind that may pass
@@ -125,6 +126,9 @@ class Submitter:
         """One episode, to be read by `trialist.platform.bundle.unpack_bundle`."""
         return self._api.get_bytes(f'/submissions/{submission_id}/episodes/{episode_id}/bundle')
 
+    def close(self) -> None:
+        self._api.close()
+
     def _patiently(self, call: Callable[[], tuple[int, Any]]) -> tuple[int, Any]:
         """The answer, through restarts of the server and its rate limit."""
         pause_s = PAUSE_S[0]
@@ -145,22 +149,25 @@ def evaluate(
     card: Mapping[str, Any] | None = None, told: Told | None = None,
 ) -> Evaluation:  # fmt: skip
     """Submit a policy that lives in this process, act in its episodes until it is finished, and give its score."""
-    tell = told or (lambda text: None)
-    platform = Submitter(server, token)
+    with contextlib.closing(Submitter(server, token)) as platform:
+        return _evaluate(
+            platform, policy, benchmark=benchmark, name=name, client_key=client_key, card=card,
+            tell=told or (lambda text: None),
+        )  # fmt: skip
+
+
+def _evaluate(
+    platform: Submitter, policy: Policy, *, benchmark: str, name: str, client_key: str, card: Mapping[str, Any] | None,
+    tell: Told,
+) -> Evaluation:  # fmt: skip
     submission_id = platform.submit(benchmark, name=name, client_key=client_key, card=card)
     tell(f'submission {submission_id}')
+    leases = _Leases(platform, submission_id, tell)
     n_episodes, setbacks = 0, 0
     faults: dict[str, int] = {}
-    while True:
-        status, answer = platform.lease(submission_id)
-        if status == 410:
-            break
-        if status == 202:
-            tell(f'waiting for a cell, {answer.get("place_in_queue", "?")} before us')
-            time.sleep(min(max(float(answer.get('retry_after_s', 1.0)), 0.05), PAUSE_S[1]))
-            continue
+    while (lease := leases.next()) is not None:
         try:
-            end = act_in_episode(policy, str(answer['worker_address']), str(answer['token']))
+            end = act_in_episode(policy, str(lease['worker_address']), str(lease['token']), is_over=leases.is_over)
             n_episodes, setbacks = n_episodes + 1, 0
             tell(f'episode {n_episodes}: {end.outcome or "done"} after {end.n_steps} steps')
         except WorkerRefused as error:
@@ -182,26 +189,62 @@ def evaluate(
     )  # fmt: skip
 
 
+class _Leases:
+    """The leases of one submission, one after the other."""
+
+    def __init__(self, platform: Submitter, submission_id: str, tell: Told) -> None:
+        self._platform, self._id, self._tell = platform, submission_id, tell
+        self._found: tuple[int, Mapping[str, Any]] | None = None
+
+    def next(self) -> Mapping[str, Any] | None:
+        """The next lease, however long it takes; None once the submission is finished."""
+        while True:
+            status, answer = self._found or self._platform.lease(self._id)
+            self._found = None
+            if status == 410:
+                return None
+            if status == 200:
+                return answer
+            self._tell(f'waiting for a cell, {answer.get("place_in_queue", "?")} before us')
+            time.sleep(min(max(float(answer.get('retry_after_s', 1.0)), 0.05), PAUSE_S[1]))
+
+    def is_over(self) -> bool:
+        """Whether the server has given the lease at hand up: then it has another for us, or is done with us."""
+        try:
+            found = self._platform.lease(self._id)
+        except TrialistError:
+            return False  # nobody to ask; the worker may well be at work
+        if found[0] == 202:
+            return False
+        self._found = found
+        return True
+
+
 def default_key(benchmark: str, name: str) -> str:
     """A name stands for one submission to a benchmark, unless a key says otherwise."""
     return re.sub(r'[^\x21-\x7e]', '_', f'{benchmark}/{name}')
 
 
-def act_in_episode(policy: Policy, address: str, token: str, *, connect_s: float = CONNECT_S) -> End:
-    """Act for one episode at a worker. RigError if it is lost on the way, WorkerRefused if the worker hangs up."""
+def act_in_episode(
+    policy: Policy, address: str, token: str, *, connect_s: float = CONNECT_S, is_over: Callable[[], bool] | None = None
+) -> End:
+    """Act for one episode at a worker. RigError if it is lost on the way, WorkerRefused if the worker hangs up.
+
+    A worker that hangs keeps its connection; `is_over` is asked, while it says nothing, whether it was given up.
+    """
     try:
         link = WebSocketLink(address, deadline=Deadline.after(connect_s), limits=WORKER_LIMITS)
     except OSError as error:
         raise RigError(f'{address}: no connection ({str(error) or type(error).__name__})') from error
     with contextlib.closing(link):
-        return _Conversation(link, policy).run(token)
+        return _Conversation(link, policy, is_over or (lambda: False)).run(token)
 
 
 class _Conversation:
     """The client's side of one connection."""
 
-    def __init__(self, link: WebSocketLink, policy: Policy) -> None:
-        self._link, self._policy = link, policy
+    def __init__(self, link: WebSocketLink, policy: Policy, is_over: Callable[[], bool]) -> None:
+        self._link, self._policy, self._is_over = link, policy, is_over
 
     def run(self, token: str) -> End:
         self._send(encode(MessageType.BEGIN_EVAL, version=VERSION, token=token))
@@ -255,9 +298,20 @@ class _Conversation:
             # The worker has said something out of turn: an error, which the next receive reads.
             return
 
+    def _next_frame(self) -> bytes | str:
+        ends_s = time.monotonic() + WORKER_S
+        while True:
+            try:
+                return self._link.receive(timeout_s=SILENT_S)
+            except NoAnswer:
+                if time.monotonic() > ends_s:
+                    raise
+                if self._is_over():
+                    raise RigError(f'{self._link.url}: the server has given this lease up') from None
+
     def _receive(self, *wanted: MessageType) -> tuple[MessageType, dict[str, Any]]:
         try:
-            kind, fields = decode(self._link.receive(timeout_s=WORKER_S), limits=WORKER_LIMITS)
+            kind, fields = decode(self._next_frame(), limits=WORKER_LIMITS)
         except InputError as error:
             raise RigError(f'{self._link.url}: the worker sent rubbish: {error}') from error
         if kind is MessageType.ERROR:

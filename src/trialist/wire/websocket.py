@@ -164,9 +164,7 @@ class AcceptedWebSocket(WebSocket):
 
     _peer = 'client'
 
-    def __init__(
-        self, where: str, link: Link, head: bytes, *, deadline: Deadline, limits: WireLimits = LIMITS
-    ) -> None:
+    def __init__(self, where: str, link: Link, head: bytes, *, deadline: Deadline, limits: WireLimits = LIMITS) -> None:
         _websockets()
         from websockets.server import ServerProtocol
 
