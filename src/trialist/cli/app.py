@@ -29,6 +29,8 @@ VERBS: dict[str, tuple[str, str]] = {
     'policies': ('trialist.cli.policies:policies_app', 'Look at policies, check them, serve them.'),
     'env': ('trialist.cli.env:env_app', 'Make and check isolated environments.'),
     'serve': ('trialist.cli.serve:serve_app', 'Run a benchmark as a service.'),
+    'worker': ('trialist.cli.worker:worker', 'Run a cell around the clock for a platform.'),
+    'submit': ('trialist.cli.submit:submit', 'Have a policy evaluated by a platform.'),
     'import': ('trialist.cli.importing:import_source', 'Import rollouts, whoever wrote them.'),
     'export': ('trialist.cli.exporting:export', 'Write a store in another format.'),
     'store': ('trialist.cli.store:store_app', 'Look at a store, check it, correct it.'),

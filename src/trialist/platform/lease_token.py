@@ -89,7 +89,7 @@ class LeaseGuard:
         return claim
 
 
-def _checked_payload(secret: bytes, token: str) -> str:
+def _checked_payload(secret: bytes, token: object) -> str:
     parts = token.split('.') if isinstance(token, str) and len(token) <= MOST_CHARACTERS and token.isascii() else []
     if len(parts) != 3 or parts[0] != VERSION:
         raise TokenRefused(TokenFault.MALFORMED, f'not a token of the form {VERSION}.PAYLOAD.SIGNATURE')
