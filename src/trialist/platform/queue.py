@@ -111,31 +111,18 @@ def read_offers(session: Session, config: PlatformConfig, *, now: float) -> list
     )
     places = present.subquery()
     found = session.execute(
-        select(Job, Submission, Benchmark)
+        select(
+            Job.id, Submission.id, Submission.user_id, Benchmark.id, Benchmark.host, Benchmark.strategy,
+            Submission.kind, Submission.priority, Submission.created_at, Job.position, Job.block, Job.failed_on,
+        )
         .join(places, and_(places.c.id == Job.submission_id, places.c.position == Job.position))
         .join(Submission, Submission.id == Job.submission_id)
         .join(Benchmark, Benchmark.id == Submission.benchmark_id)
         .where(Job.state == 'queued')
-    ).all()
+    )  # fmt: skip
+    offers = [Offer(*row[:5], Strategy(row[5]), *row[6:]) for row in map(tuple, found)]
     live = live_counts(session)
-    rows = [row for row in found if live.get(row[1].id, 0) < config.leases_per_submission]
-    offers = [
-        Offer(
-            job.id,
-            sub.id,
-            sub.user_id,
-            ben.id,
-            ben.host,
-            Strategy(ben.strategy),
-            sub.kind,
-            sub.priority,
-            sub.created_at,
-            job.position,
-            job.block,
-            job.failed_on,
-        )
-        for job, sub, ben in rows
-    ]
+    offers = [o for o in offers if live.get(o.submission_id, 0) < config.leases_per_submission]
     blocks = _open_blocks(session, {o.benchmark_id for o in offers if o.strategy is Strategy.BLINDED_ROTATION})
     return [o for o in offers if o.block <= blocks.get(o.benchmark_id, o.block)]
 
