@@ -1,5 +1,6 @@
 #!/bin/sh
-# Install what headless rendering and the checks of pages need (GL, a browser), if missing and this machine has apt.
+# Install what headless rendering, the checks of pages and the platform's tests need (GL, a browser, PostgreSQL), if
+# missing and this machine has apt.
 set -eu
 missing=''
 have() { ldconfig -p 2>/dev/null | grep -q "$1"; }
@@ -9,9 +10,10 @@ have libGL.so.1 || missing="$missing libgl1 libgl1-mesa-dri"
 have libGLESv2.so.2 || missing="$missing libgles2"
 command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 \
   || command -v google-chrome >/dev/null 2>&1 || missing="$missing chromium"
+command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
-  echo "headless rendering and the checks of pages want$missing; install them with your system's package manager" >&2
+  echo "headless rendering, the checks of pages and the platform's tests want$missing; install them with your system's package manager" >&2
   exit 0
 fi
 if [ -n "${TRIALIST_NO_APT:-}" ]; then
@@ -20,7 +22,7 @@ if [ -n "${TRIALIST_NO_APT:-}" ]; then
 fi
 as_root=''
 [ "$(id -u)" = 0 ] || as_root='sudo -n'
-echo "now installing system packages with apt, for headless rendering and the checks of pages:$missing" >&2
+echo "now installing system packages with apt, for headless rendering, the checks of pages and the platform's tests:$missing" >&2
 echo '(interrupt now, or set TRIALIST_NO_APT=1, to do without)' >&2
 if ! { $as_root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq $missing >/dev/null; }; then
   echo "could not install$missing: whatever needs them will say so; the rest works without" >&2

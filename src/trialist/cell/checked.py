@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from trialist.cell import TabletopHost
+from trialist.cell.camera import Pictures
 from trialist.episodes import Outcome
 from trialist.errors import InputError, RigError
 from trialist.geometry import Box, ObjectModel, ResetCheck, RgbdView, box_from_pose, check_reset, view_from_camera
@@ -16,6 +17,8 @@ from trialist.run.convention import HostSpec
 from trialist.run.seam import Action, Host, Observation
 
 CELL_BOUNDS_M = ((0.25, -0.40, -0.02), (0.80, 0.40, 0.40))
+CHECK_CAMERAS = ('front', 'side')
+CHECK_SIZE_PX = (240, 320)  # height, width
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +100,25 @@ def observation_views(observation: Observation) -> list[RgbdView]:
 
 
 class PlannedCell(TabletopHost):
-    """The embedded cell, which also tells what its reset planned."""
+    """The embedded cell, which also tells what its reset planned, and can look whether it came about."""
+
+    _eyes: Pictures | None = None
+
+    def check_reset(self) -> ResetCheck:
+        """The scene as two cameras of its own see it now, against the plan; policies are not shown what they see."""
+        start, plan = self._begun(), self.planned()
+        if self._eyes is None:
+            self._eyes = Pictures(CHECK_CAMERAS, height_px=CHECK_SIZE_PX[0], width_px=CHECK_SIZE_PX[1])
+        views = [
+            view_from_camera(picture.calibration, picture.rgb, depth_m=picture.depth_m)
+            for picture in self._eyes.take(start.scene, start.data).values()
+        ]
+        return check_reset(views, plan.boxes, models=plan.models, bounds_m=CELL_BOUNDS_M)
+
+    def close(self) -> None:
+        super().close()
+        if self._eyes is not None:
+            self._eyes.close()
 
     def planned(self) -> ScenePlan:
         """The boxes of a layout by their names; items that are no plain box can't be checked and are left out."""

@@ -137,6 +137,15 @@ class Context:
         files: Mapping[str, bytes] | None = None,
     ) -> None:  # fmt: skip
         """Put one episode into the store, with the text of its fault and its files."""
+        media, trajectory = self.parts(episode, fault=fault, trajectory=trajectory, files=files)
+        trajectories = {episode.key: trajectory} if trajectory is not None else None
+        store.append([episode], trajectories=trajectories, media=media, by=self.operator)
+
+    def parts(
+        self, episode: Episode, *, fault: Fault | None, trajectory: Trajectory | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> tuple[dict[str, bytes], Trajectory | None]:  # fmt: skip
+        """What goes with an episode: its files by their names in media/, and its trajectory, sealed where need be."""
         wants_text = fault is not None and bool(fault.text or self.blinding.public)
         media = fault_file(episode.key, fault, blinding=self.blinding) if fault is not None and wants_text else {}
         media.update({f'{media_folder(episode)}/{name}': content for name, content in (files or {}).items()})
@@ -145,8 +154,7 @@ class Context:
         if self.blinding.public and trajectory is not None:
             trajectory, sealed = seal_trajectory(trajectory, episode.key, public=self.blinding.public)
             media.update(sealed)
-        trajectories = {episode.key: trajectory} if trajectory is not None else None
-        store.append([episode], trajectories=trajectories, media=media, by=self.operator)
+        return media, trajectory
 
 
 def media_folder(episode: Episode) -> str:

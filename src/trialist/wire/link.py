@@ -119,11 +119,13 @@ class Link:
         # A time of zero would mean none.
         self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack('ll', int(whole), int(part * 1e6) + 1))
 
-    def is_readable(self) -> bool:
-        """Whether something (bytes, or the end) is waiting to be read."""
+    def is_readable(self, wait_s: float = 0.0) -> bool:
+        """Whether something (bytes, or the end) is waiting to be read, or comes within `wait_s`."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
-        return bool(select.select([self._socket], [], [], 0)[0])
+        ready = select.poll()  # select() takes no descriptor above 1023
+        ready.register(self._socket, select.POLLIN)
+        return bool(ready.poll(1000 * wait_s))
 
     def close(self) -> None:
         """Let go at once, without waiting for the other side."""

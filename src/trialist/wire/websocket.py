@@ -1,4 +1,5 @@
-"""A WebSocket client in lock-step: no thread of its own, a deadline on every call, frames bounded before they are read.
+"""A WebSocket in lock-step, as a client or on an accepted connection: no thread of its own, a deadline on every call,
+frames bounded before they are read.
 
 The protocol is that of the `websockets` package; the socket is ours, because the package's own client has no deadline
 on sending, follows redirects, and waits for the other side when it closes.
@@ -18,50 +19,23 @@ CLOSE_S = 0.2
 MAX_FRAGMENTS = 10_000
 
 
-class WebSocketLink:
-    """One connection. `url` is part of every message, so that a fault says whose it is."""
+class WebSocket:
+    """One open connection. `url` is part of every message, so that a fault says whose it is."""
 
-    def __init__(
-        self, url: str, *, deadline: Deadline, headers: Mapping[str, str] | None = None, limits: WireLimits = LIMITS
-    ) -> None:
-        parts, host, port = split_url(url, ('ws', 'wss'))
-        client, uri = _websockets()
+    _peer = 'server'
+
+    def __init__(self, url: str, protocol: Any, link: Link) -> None:
         self.url = url
+        self._protocol, self._link = protocol, link
         self._messages: deque[bytes | str] = deque()
         self._fragments: list[bytes] = []
         self._is_text = False
-        self._open_state = client.OPEN
-        self._protocol = client.ClientProtocol(uri.parse_uri(url), max_size=limits.max_bytes)
-        self._link = Link.connect(host, port, deadline=deadline, tls=parts.scheme == 'wss')
-        try:
-            self._shake_hands(headers or {}, deadline)
-        except BaseException:
-            self._link.close()
-            raise
-
-    def _shake_hands(self, headers: Mapping[str, str], deadline: Deadline) -> None:
-        request = self._protocol.connect()
-        for name, value in headers.items():
-            request.headers[name] = value
-        self._protocol.send_request(request)
-        self._flush(deadline)
-        while not self._protocol.events and self._protocol.handshake_exc is None:
-            self._feed(deadline)
-        error = self._protocol.handshake_exc
-        if error is not None:
-            response = getattr(error, 'response', None)
-            status = getattr(response, 'status_code', None)
-            if status is not None and 300 <= status < 400:
-                raise RigError(f'{self.url}: answered with a redirect (HTTP {status}), which is not followed')
-            if status in (401, 403):
-                raise SetupError(f'{self.url}: refused (HTTP {status}); is the key right?')
-            raise ConnectionError(f'no WebSocket handshake: {error}')
-        self._take_events()
+        self._open_state = _websockets()[0].OPEN
 
     def send(self, message: bytes, *, timeout_s: float) -> None:
         """Send one binary message; RigError if the other side hung up or does not read."""
         if self.is_stale():
-            raise AnswerError(f'{self.url}: the server sent more than it was asked for')
+            raise AnswerError(f'{self.url}: the {self._peer} sent more than it was asked for')
         deadline = Deadline.after(timeout_s)
         try:
             self._protocol.send_binary(message)
@@ -128,7 +102,7 @@ class WebSocketLink:
         if protocol.state is not self._open_state:
             close = protocol.close_rcvd
             told = f'close {close.code} {close.reason}'.strip() if close is not None else str(cause or 'no goodbye')
-            raise RigError(f'{self.url}: the server hung up ({told})')
+            raise RigError(f'{self.url}: the {self._peer} hung up ({told})')
 
     def _take_events(self) -> None:
         for event in self._protocol.events_received():
@@ -147,6 +121,65 @@ class WebSocketLink:
         whole = self._fragments[0] if len(self._fragments) == 1 else b''.join(self._fragments)
         self._fragments = []
         self._messages.append(whole.decode('utf-8', errors='replace') if self._is_text else whole)
+
+
+class WebSocketLink(WebSocket):
+    """A connection that we opened."""
+
+    def __init__(
+        self, url: str, *, deadline: Deadline, headers: Mapping[str, str] | None = None, limits: WireLimits = LIMITS
+    ) -> None:
+        parts, host, port = split_url(url, ('ws', 'wss'))
+        client, uri = _websockets()
+        protocol = client.ClientProtocol(uri.parse_uri(url), max_size=limits.max_bytes)
+        super().__init__(url, protocol, Link.connect(host, port, deadline=deadline, tls=parts.scheme == 'wss'))
+        try:
+            self._shake_hands(headers or {}, deadline)
+        except BaseException:
+            self._link.close()
+            raise
+
+    def _shake_hands(self, headers: Mapping[str, str], deadline: Deadline) -> None:
+        request = self._protocol.connect()
+        for name, value in headers.items():
+            request.headers[name] = value
+        self._protocol.send_request(request)
+        self._flush(deadline)
+        while not self._protocol.events and self._protocol.handshake_exc is None:
+            self._feed(deadline)
+        error = self._protocol.handshake_exc
+        if error is not None:
+            response = getattr(error, 'response', None)
+            status = getattr(response, 'status_code', None)
+            if status is not None and 300 <= status < 400:
+                raise RigError(f'{self.url}: answered with a redirect (HTTP {status}), which is not followed')
+            if status in (401, 403):
+                raise SetupError(f'{self.url}: refused (HTTP {status}); is the key right?')
+            raise ConnectionError(f'no WebSocket handshake: {error}')
+        self._take_events()
+
+
+class AcceptedWebSocket(WebSocket):
+    """A connection that somebody opened to us; `head` is its request, up to the empty line, as it was read."""
+
+    _peer = 'client'
+
+    def __init__(self, where: str, link: Link, head: bytes, *, deadline: Deadline, limits: WireLimits = LIMITS) -> None:
+        _websockets()
+        from websockets.server import ServerProtocol
+
+        super().__init__(where, ServerProtocol(max_size=limits.max_bytes), link)
+        self._protocol.receive_data(head)
+        asked = self._protocol.events_received()
+        if asked:
+            self._protocol.send_response(self._protocol.accept(asked[0]))
+        self._flush(deadline)
+        if self._protocol.state is not self._open_state:
+            raise InputError(f'{where}: not a WebSocket handshake ({self._protocol.handshake_exc})')
+
+    def wait(self, seconds: float) -> bool:
+        """Whether a message, or the end, is there within `seconds`."""
+        return bool(self._messages) or self._link.is_readable(seconds)
 
 
 def _websockets() -> tuple[Any, Any]:

@@ -1,0 +1,30 @@
+"""Episodes for their submitters, once blinding has ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from trialist.episodes import Store
+from trialist.platform.benchmark import store_path
+from trialist.platform.bundle import pack_bundle
+from trialist.platform.refusal import not_found
+from trialist.platform.table import Submission
+from trialist.run.station import media_folder
+
+
+def episode_bundle(folder: Path, submission: Submission, episode_id: str, *, attempt: int | None) -> bytes:
+    """One attempt of a submission as a bundle, with its files."""
+    path = store_path(folder, submission.benchmark)
+    if not (path / 'trial.json').exists():
+        raise not_found('episode')
+    store = dataclasses.replace(Store.open(path), is_view=True)
+    where = {'episode_id': episode_id, 'policy': submission.policy}
+    found = list(store.episodes(attempts='counted' if attempt is None else 'all', where=where))
+    chosen = next((e for e in found if attempt in (None, e.attempt)), None)
+    if chosen is None:
+        raise not_found('episode')
+    own = f'media/{media_folder(chosen)}/'
+    names = [name for name in store.ledger().wanted() if name.startswith(own)]
+    media = {name.removeprefix('media/'): (store.path / name).read_bytes() for name in names}
+    return pack_bundle(chosen, trajectory=store.trajectory(chosen), media=media)

@@ -1,0 +1,98 @@
+"""A job: one slot of a benchmark for one submission, as the server tells it to the worker that holds the lease.
+
+Server and worker derive the planned episode from the same words, so that an upload can be held to what was planned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from trialist.declaration import read_table
+from trialist.episodes import Episode
+from trialist.errors import InputError
+from trialist.run.blinding import Blinding, derived_seed
+from trialist.run.plan import MOST_PLAN_BYTES, PolicyEntry, TrialPlan, plan_from_json
+from trialist.run.rotation import Slot, trial_slots
+from trialist.run.station import Context
+
+ARM = 'submission'  # the one policy of a benchmark's plan: whoever is evaluated
+POLICY_SEED = b'trialist platform policy'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """All that a worker needs to run one attempt. `code` is what the record calls the submission while blinded."""
+
+    job_id: str
+    plan: str  # of the benchmark, as JSON
+    slot: int
+    attempt: int
+    code: str
+    blinded: bool = True
+    dial: PolicyEntry | None = None  # how the platform reaches the policy, if the client does not come by itself
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def read_plan(self) -> TrialPlan:
+        return _plan(self.plan)
+
+    def read_slot(self) -> Slot:
+        slots = benchmark_slots(self.plan)
+        if not 0 <= self.slot < len(slots):
+            raise InputError(f'job {self.job_id}: slot {self.slot} of a benchmark that has {len(slots)}')
+        return slots[self.slot]
+
+    def context(self, *, operator: str = '') -> Context:
+        """The run's own view of a job: it turns slots into episodes and rollouts into records."""
+        plan = self.read_plan()
+        blinding = Blinding({ARM: self.code}, POLICY_SEED, {})
+        return Context(plan, blinding, plan.hash, operator=operator)
+
+    def planned(self, *, operator: str = '') -> Episode:
+        """The episode as it was planned: its id is what an upload is held to."""
+        return self.context(operator=operator).planned(self.read_slot(), self.attempt)
+
+    @property
+    def policy_seed(self) -> int:
+        """For the policy's own randomness; the same for every attempt, and no function of the policy's name."""
+        return derived_seed(POLICY_SEED, self.read_plan().seed, self.slot)
+
+
+def job_from_json(values: Mapping[str, Any]) -> Job:
+    """The inverse of `Job.as_json`."""
+    return read_table(Job, {k: v for k, v in values.items() if v is not None}, where='job')
+
+
+def read_benchmark(text: str, *, where: str = 'benchmark') -> TrialPlan:
+    """A benchmark's plan from TOML: a trial's plan without [policies], [stopping] and `reference`."""
+    if len(text.encode()) > MOST_PLAN_BYTES:
+        raise InputError(f'{where}: wanted a plan of at most {MOST_PLAN_BYTES} bytes')
+    try:
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f'{where}: not TOML ({error})') from error
+    for key in ('policies', 'stopping', 'reference'):
+        if key in values:
+            raise InputError(f'{where}: {key} is not for a benchmark: policies come as submissions')
+    return read_table(TrialPlan, {**values, 'policies': {ARM: {'use': 'platform'}}}, where=where)
+
+
+def benchmark_slots(plan_json: str) -> tuple[Slot, ...]:
+    """Every slot of a benchmark, in its order; each submission meets all of them."""
+    return _slots(plan_json)
+
+
+@lru_cache(maxsize=16)
+def _plan(text: str) -> TrialPlan:
+    return plan_from_json(text)
+
+
+@lru_cache(maxsize=16)
+def _slots(text: str) -> tuple[Slot, ...]:
+    return trial_slots(_plan(text))

@@ -1,0 +1,186 @@
+"""The tables. Times are Unix seconds by the server's clock; ids are random text, so that nobody can count them.
+
+Two partial unique indexes hold the queue's promise whatever the code does: a job has one live lease, and so has a
+worker.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Float, ForeignKey, Index, Integer, String, Text, UniqueConstraint, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+LIVE = ('granted', 'running', 'storing')  # states of a lease that hold a job and a worker
+LIVE_SQL = text("state IN ('granted', 'running', 'storing')")
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {str: Text, float: Float(53)}  # noqa: RUF012 - SQLAlchemy's own form
+
+
+class User(Base):
+    __tablename__ = 'users'
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[float]
+    disabled_at: Mapped[float | None]
+    open_submissions: Mapped[int]
+    submissions_per_day: Mapped[int]
+    requests_per_minute: Mapped[int]
+
+
+class Token(Base):
+    """An API token: only its SHA-256 is here. It has 256 random bits of its own, so a slow hash would add nothing."""
+
+    __tablename__ = 'tokens'
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey('users.id'), index=True)
+    label: Mapped[str]
+    sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    scopes: Mapped[str]  # words, one space apart
+    created_at: Mapped[float]
+    expires_at: Mapped[float | None]
+    revoked_at: Mapped[float | None]
+    user: Mapped[User] = relationship(lazy='joined')
+
+
+class Benchmark(Base):
+    __tablename__ = 'benchmarks'
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    mode: Mapped[str] = mapped_column(String(16))  # open, trial
+    state: Mapped[str] = mapped_column(String(16))  # open, collecting, running, closed
+    strategy: Mapped[str] = mapped_column(String(32))
+    plan: Mapped[str]  # TrialPlan.as_json of the declared plan
+    host: Mapped[str]
+    reference: Mapped[str]  # USER/NAME of the submission that HRT is measured against, or ''
+    arms: Mapped[int | None]  # of a trial: it starts when so many submissions are in
+    created_at: Mapped[float]
+    closed_at: Mapped[float | None]
+
+
+class Submission(Base):
+    __tablename__ = 'submissions'
+    __table_args__ = (
+        UniqueConstraint('user_id', 'client_key'),
+        UniqueConstraint('benchmark_id', 'policy'),
+        UniqueConstraint('benchmark_id', 'code'),
+    )
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    benchmark_id: Mapped[str] = mapped_column(ForeignKey('benchmarks.id'), index=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey('users.id'), index=True)
+    client_key: Mapped[str]
+    content: Mapped[str] = mapped_column(String(64))  # SHA-256 of what was asked for
+    name: Mapped[str]
+    policy: Mapped[str]  # USER/NAME: what the record calls it once it is open
+    code: Mapped[str]  # what the record calls it before
+    kind: Mapped[str] = mapped_column(String(16))  # client, dial
+    dial: Mapped[str]  # PolicyEntry as JSON, or ''
+    card: Mapped[str]
+    plan: Mapped[str]  # what its jobs are run under
+    state: Mapped[str] = mapped_column(String(16), index=True)  # waiting, queued, finished, cancelled
+    priority: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[float]
+    asked_at: Mapped[float | None]  # when its client last asked for a worker
+    finished_at: Mapped[float | None]
+    opened_at: Mapped[float | None]  # when the record was told its name
+    benchmark: Mapped[Benchmark] = relationship(lazy='joined')
+    user: Mapped[User] = relationship(lazy='joined')
+
+
+class Worker(Base):
+    __tablename__ = 'workers'
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey('users.id'))
+    host: Mapped[str]
+    address: Mapped[str]
+    protocol: Mapped[int]
+    secret: Mapped[str]  # signs its leases' tokens; known to this worker and to us
+    state: Mapped[str] = mapped_column(String(16))  # idle, busy, draining, out_of_service, lost
+    wanted: Mapped[str] = mapped_column(String(16))  # run, drain, stop
+    note: Mapped[str]
+    first_at: Mapped[float]  # when it registered for the first time
+    registered_at: Mapped[float]
+    heard_at: Mapped[float]
+    idle_since: Mapped[float | None]
+    busy_s: Mapped[float] = mapped_column(default=0.0)  # over all leases that have ended
+
+
+class Job(Base):
+    """One slot of one submission. `attempt` is the number of the attempt that is under way or comes next."""
+
+    __tablename__ = 'jobs'
+    __table_args__ = (
+        UniqueConstraint('submission_id', 'slot'),
+        Index('jobs_by_place', 'submission_id', 'state', 'position'),
+        Index('jobs_by_block', 'benchmark_id', 'state', 'block'),
+    )
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    submission_id: Mapped[str] = mapped_column(ForeignKey('submissions.id'))
+    benchmark_id: Mapped[str] = mapped_column(ForeignKey('benchmarks.id'))
+    slot: Mapped[int]  # of the plan
+    position: Mapped[int]  # in the order of its benchmark's strategy
+    block: Mapped[int]  # of a trial's rotation; 0 elsewhere
+    episode_id: Mapped[str] = mapped_column(String(40), index=True)
+    state: Mapped[str] = mapped_column(String(16))  # queued, leased, running, done, invalid, cancelled
+    attempt: Mapped[int] = mapped_column(default=0)
+    failed_on: Mapped[str | None] = mapped_column(String(40))  # the worker that its last attempt broke on
+    outcome: Mapped[str] = mapped_column(default='')
+    reason: Mapped[str] = mapped_column(default='')
+    updated_at: Mapped[float]
+    submission: Mapped[Submission] = relationship(lazy='select')
+
+
+class Lease(Base):
+    """A worker for a job until `expires_at`. `storing` is the state from which only its result can bring it on."""
+
+    __tablename__ = 'leases'
+    __table_args__ = (
+        Index('one_live_lease_per_job', 'job_id', unique=True, sqlite_where=LIVE_SQL, postgresql_where=LIVE_SQL),
+        Index('one_live_lease_per_worker', 'worker_id', unique=True, sqlite_where=LIVE_SQL, postgresql_where=LIVE_SQL),
+        Index('leases_by_end', 'state', 'expires_at'),
+        Index('leases_by_grant', 'granted_at'),
+    )
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey('jobs.id'), index=True)
+    worker_id: Mapped[str] = mapped_column(ForeignKey('workers.id'), index=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey('users.id'))  # whose submission it serves: for fair shares
+    attempt: Mapped[int]
+    state: Mapped[str] = mapped_column(String(16))  # granted, running, storing, done, failed, unclaimed
+    granted_at: Mapped[float]
+    begun_at: Mapped[float | None]
+    expires_at: Mapped[float]
+    ended_at: Mapped[float | None]
+    digest: Mapped[str] = mapped_column(String(64), default='')  # of the result that was accepted
+    fault: Mapped[str] = mapped_column(default='')  # why it ended without one
+    steps: Mapped[int] = mapped_column(default=0)  # as far as the worker told
+    job: Mapped[Job] = relationship(lazy='select')
+    worker: Mapped[Worker] = relationship(lazy='select')
+
+
+class LateResult(Base):
+    """An upload that came after its lease had ended: kept aside, never counted."""
+
+    __tablename__ = 'late_results'
+    __table_args__ = (UniqueConstraint('lease_id', 'digest'),)
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=True)
+    lease_id: Mapped[str] = mapped_column(ForeignKey('leases.id'))
+    digest: Mapped[str] = mapped_column(String(64))
+    file: Mapped[str]
+    received_at: Mapped[float]
+
+
+class AuditEntry(Base):
+    """One state change. Entries are chained by hash, and the database refuses to change or delete one."""
+
+    __tablename__ = 'audit'
+    seq: Mapped[int] = mapped_column(
+        BigInteger().with_variant(Integer, 'sqlite'), primary_key=True, autoincrement=False
+    )
+    at: Mapped[float]
+    actor: Mapped[str]
+    action: Mapped[str]
+    subject: Mapped[str]
+    detail: Mapped[str]
+    previous: Mapped[str] = mapped_column(String(64))
+    sha256: Mapped[str] = mapped_column(String(64))

@@ -1,0 +1,248 @@
+"""One job on one cell: the run's own loop around a link or a dialled server, and the bundle that comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trialist.episodes import Episode, Outcome, Trajectory
+from trialist.errors import AnswerError, InputError, NotEstimable, PolicyError, RigError
+from trialist.platform.bundle import pack_bundle
+from trialist.platform.dial import open_dialled
+from trialist.platform.job import ARM, Job
+from trialist.platform.link import ClientLink, Interrupts, LinkPolicy, Stopped, greet
+from trialist.platform.message import ErrorCode, Welcome
+from trialist.platform.worker_host import GuardedHost, Workspace, inspected_entry, stricter, with_transport
+from trialist.run.alarm import AlarmBoard
+from trialist.run.component import check_host_fits, check_policy_fits, open_host
+from trialist.run.fault import Fault, FaultKind
+from trialist.run.loop import Order, Rollout, run_episode
+from trialist.run.phase import Phase
+from trialist.run.plan import HostEntry, LatencyMode, LimitOptions, PolicyEntry, TrialPlan, WatchdogOptions
+from trialist.run.seam import Action, ClosableHost, ClosablePolicy, HoldingHost, Host, Policy
+from trialist.run.station import setup_of
+
+GREET_S = 60.0  # to hear what the client's policy is
+HANG_SLACK_S = 10.0
+
+
+class NotBegun(Exception):  # noqa: N818 - a job is given back before its episode began
+    """The episode could not begin; `code` is for the client, and `is_cells` says whose fault it is."""
+
+    def __init__(self, code: ErrorCode, message: str, *, is_cells: bool) -> None:
+        super().__init__(message)
+        self.code, self.is_cells = code, is_cells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOptions:
+    """The cell of a worker: which host, and the bounds that hold whatever a plan says."""
+
+    host: str
+    options: dict[str, object] = field(default_factory=dict)  # in place of the plan's own, such as a robot's address
+    limits: LimitOptions = field(default_factory=LimitOptions)
+    workspace: Workspace | None = None
+    checks_reset: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Attempt:
+    """What a job came to."""
+
+    episode: Episode
+    bundle: bytes
+    fault: Fault | None
+    n_steps: int
+    reset_fault: str = ''
+
+
+class WorkerBoard(AlarmBoard):
+    """The alarm clock of the run, and the time since which it has been in its phase, for the heartbeat to see."""
+
+    def __init__(self, limits: WatchdogOptions) -> None:
+        super().__init__(limits)
+        self._since_s = time.monotonic()
+
+    def enter(self, phase: Phase, episode_s: float = 0.0) -> None:
+        self._since_s = time.monotonic()
+        super().enter(phase, episode_s)
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether a call has outlasted even its alarm: only another process image helps."""
+        limit_s = self._limits_s.get(self._phase)
+        return limit_s is not None and time.monotonic() - self._since_s > limit_s + HANG_SLACK_S
+
+
+class CellStation:
+    """One cell, its host opened once and again after a fault."""
+
+    def __init__(self, cell: CellOptions, *, name: str, interrupts: Interrupts) -> None:
+        self._cell, self._name, self._interrupts = cell, name, interrupts
+        self._host: Host | None = None
+        self._entry: HostEntry | None = None
+        self._guarded: GuardedHost | None = None
+        self.board: WorkerBoard | None = None
+
+    def run(self, job: Job, link: ClientLink | None) -> Attempt:
+        """Run one attempt of a job to its bundle; NotBegun if it could not begin."""
+        plan, slot = job.read_plan(), job.read_slot()
+        board = self.board = WorkerBoard(plan.watchdog)
+        with board, contextlib.ExitStack() as afterwards:
+            afterwards.callback(setattr, self, 'board', None)
+            board.enter(Phase.START)
+            host = self._open(plan)
+            policy, arrivals_s = self._policy(job, plan, host, link)
+            if isinstance(policy, ClosablePolicy):
+                afterwards.callback(policy.close)
+            order = self._order(job, plan, slot.cell.time_cap_s)
+            rollout = run_episode(host, policy, setup_of(slot), order=order, board=board)
+            board.enter(Phase.STORE)
+        if rollout.fault is not None and not rollout.fault.kind.is_the_policys:
+            self.close()
+        return self._attempt(job, host, rollout, arrivals_s)
+
+    @property
+    def n_steps(self) -> int:
+        """Control steps of the episode so far."""
+        return len(self._guarded.step_times_s) if self._guarded is not None else 0
+
+    def stop_now(self) -> None:
+        if self._guarded is not None:
+            self._guarded.stop_now()
+
+    def close(self) -> None:
+        """Let the host go; the next job opens it anew."""
+        host: object = self._host
+        self._host = self._guarded = None
+        if isinstance(host, ClosableHost):
+            with contextlib.suppress(Exception):  # it is being thrown away
+                host.close()
+
+    def check(self, job: Job) -> str:
+        """Open the cell and reset it as for `job`: what is wrong with it, or nothing."""
+        try:
+            host = self._open(job.read_plan())
+            setup = setup_of(job.read_slot())
+            prepare = getattr(host, 'prepare', None)
+            if prepare is not None:
+                prepare(dataclasses.replace(setup, condition='nominal', condition_parameters={}))
+            host.reset(setup.task, seed=setup.seed)
+        except Exception as error:  # whatever a host raises, it is not fit for service
+            self.close()
+            return f'{type(error).__name__}: {error}'
+        return ''
+
+    def _open(self, plan: TrialPlan) -> GuardedHost:
+        if plan.host.use != self._cell.host:
+            told = f'the benchmark wants host {plan.host.use}, this cell is {self._cell.host}'
+            raise NotBegun(ErrorCode.WORKER_FAILED, told, is_cells=True)
+        entry = dataclasses.replace(plan.host, options={**plan.host.options, **self._cell.options})
+        if self._host is None or self._entry != entry:
+            self.close()
+            try:
+                self._host = open_host(inspected_entry(entry, checks_reset=self._cell.checks_reset))
+            except Exception as error:
+                raise NotBegun(ErrorCode.WORKER_FAILED, f'host crash: {error}', is_cells=True) from error
+            self._entry = entry
+        try:
+            self._guarded = GuardedHost(
+                self._host, interrupts=self._interrupts, workspace=self._cell.workspace,
+                checks_reset=self._cell.checks_reset,
+            )  # fmt: skip
+            check_host_fits(plan, self._guarded)
+        except InputError as error:
+            raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=True) from error
+        return self._guarded
+
+    def _policy(
+        self, job: Job, plan: TrialPlan, host: GuardedHost, link: ClientLink | None
+    ) -> tuple[Policy, list[float]]:
+        """The policy at the other end, fitted; and when its answers arrive, if that is known."""
+        entry = job.dial or PolicyEntry('platform')
+        arrivals_s: list[float] = []
+        try:
+            if link is None:
+                policy: Policy = open_dialled(entry, code=job.code)
+            else:
+                time_cap_s = job.read_slot().cell.time_cap_s
+                welcome = Welcome(host=host.spec, time_cap_s=time_cap_s, attempt=job.attempt)
+                spec = greet(link, welcome, timeout_s=GREET_S)
+                answer_s = 0.95 * plan.watchdog.policy_s  # before the alarm, which would tell less
+                at_link = LinkPolicy(link, spec, code=job.code, answer_s=answer_s, hold=lambda: _hold(host))
+                policy, arrivals_s = at_link, at_link.arrivals_s
+            check_policy_fits(plan, host, policy, name=ARM, shown=job.code, entry=entry)
+        except Stopped as error:
+            raise NotBegun(ErrorCode.EMERGENCY_STOP, 'emergency stop', is_cells=True) from error
+        except RigError as error:
+            raise NotBegun(ErrorCode.LEASE_VOID, str(error), is_cells=False) from error
+        except AnswerError as error:
+            raise NotBegun(ErrorCode.MALFORMED, str(error), is_cells=False) from error
+        except PolicyError as error:
+            raise NotBegun(ErrorCode.TIMEOUT, str(error), is_cells=False) from error
+        except InputError as error:
+            raise NotBegun(ErrorCode.DOES_NOT_FIT, str(error), is_cells=False) from error
+        return policy, arrivals_s
+
+    def _order(self, job: Job, plan: TrialPlan, time_cap_s: float) -> Order:
+        limits = stricter(plan.loop.limits, self._cell.limits)
+        return Order(
+            time_cap_s=time_cap_s,
+            policy_seed=job.policy_seed,
+            loop=dataclasses.replace(plan.loop, limits=limits),
+            recording=plan.recording,
+            execute=job.dial.execute if job.dial is not None else None,
+            policy_limit_s=plan.watchdog.policy_s,
+        )
+
+    def _attempt(self, job: Job, host: GuardedHost, rollout: Rollout, arrivals_s: list[float]) -> Attempt:
+        context, slot = job.context(operator=self._name), job.read_slot()
+        if rollout.fault is not None and job.blinded and rollout.fault.kind.is_the_policys:
+            rollout = dataclasses.replace(rollout, fault=Fault(rollout.fault.kind, rollout.fault.summary))
+        trajectory = rollout.trajectory
+        is_measured = context.plan.loop.latency.mode is not LatencyMode.INJECTED and 'latency' not in rollout.applied_by
+        if trajectory is not None and arrivals_s and is_measured:
+            trajectory = with_transport(trajectory, arrivals_s=arrivals_s, steps_s=host.step_times_s)
+        episode, fault = context.finished(slot, job.attempt, rollout)
+        checked = 'as planned' if host.is_reset_checked and not host.reset_fault else 'not checked'
+        episode = episode.replace(labels={**episode.labels, 'reset_check': host.reset_fault or checked})
+        if trajectory is not None and episode.is_valid:
+            episode = with_geometry(episode, trajectory)
+        media, trajectory = context.parts(episode, fault=fault, trajectory=trajectory, files=rollout.media)
+        bundle = pack_bundle(episode, trajectory=trajectory, media=media)
+        return Attempt(
+            episode=episode, bundle=bundle, fault=fault, n_steps=rollout.n_steps, reset_fault=host.reset_fault
+        )  # fmt: skip
+
+
+def _hold(host: GuardedHost) -> Action:
+    """An action that is never carried out: it stands for the answer that the emergency stop did not wait for."""
+    return host.hold() if isinstance(host, HoldingHost) else np.zeros(host.spec.action.width)
+
+
+def with_geometry(episode: Episode, trajectory: Trajectory) -> Episode:
+    """The episode with its 3D placement score, where the scene has a target box; else as it is."""
+    from trialist.geometry.score import score_recorded_pose, with_placement
+
+    if episode.outcome is Outcome.INVALID or episode.score is not None:
+        return episode
+    try:
+        return with_placement(episode, score_recorded_pose(trajectory), source='recorded_pose')
+    except (NotEstimable, InputError):
+        return episode
+
+
+def error_code(fault: Fault) -> ErrorCode:
+    """What a client is told of the fault that ended its episode."""
+    return {
+        FaultKind.POLICY_ANSWER: ErrorCode.BAD_ACTION,
+        FaultKind.POLICY_LATE: ErrorCode.TIMEOUT,
+        FaultKind.POLICY_SILENT: ErrorCode.TIMEOUT,
+        FaultKind.POLICY_HANG: ErrorCode.TIMEOUT,
+        FaultKind.POLICY_CRASH: ErrorCode.POLICY_FAILED,
+        FaultKind.POLICY_ENDPOINT: ErrorCode.LEASE_VOID,
+    }.get(fault.kind, ErrorCode.WORKER_FAILED)

@@ -1,0 +1,79 @@
+"""The whole of it with real processes: a server, two cells, three clients, one blinded trial to its leaderboard."""
+
+import contextlib
+
+import pytest
+from tests.platform.lab import lab_in, wait_for
+
+from trialist.episodes import Outcome, Store, read_store
+from trialist.episodes.verify import verify_store
+from trialist.platform.bundle import unpack_bundle
+from trialist.platform.client import Submitter
+
+pytest.importorskip('mujoco')
+pytestmark = pytest.mark.platform
+
+PLAN = """
+title = 'one block'
+seed = 5
+host = {use = 'tabletop', options = {state = 'privileged', stop_force_n = 400.0}}
+tasks = ['single_block']
+time_cap_s = 15.0
+episodes_per_cell = 2
+
+[analysis]
+resamples = 200
+"""
+TEMPERS = ('careful', 'hasty', 'drifting')
+
+
+def test_a_blinded_trial_from_submission_to_leaderboard(tmp_path, database_url):
+    with lab_in(tmp_path, database=database_url) as lab:
+        lab.benchmark('block', PLAN, mode='trial', arms=3)
+        for name in ('cell-1', 'cell-2'):
+            lab.worker(name)
+        for temper in TEMPERS:
+            lab.client(f'policy-{temper}', 'block', policy='scripted', options=('--option', f'temper={temper}'))
+        wait_for(lambda: all(lab.finished(f'policy-{t}') for t in TEMPERS), seconds=150, why='every client is finished')
+        told = [lab.output(f'policy-{temper}') for temper in TEMPERS]
+        assert all(score['jobs'] == {'done': 2} for score in told)
+        assert not any(score['is_open'] or score['results'] or score['letters'] for score in told)
+        assert not any(f'policy-{t}' in str(lab.cells()) + lab.log('cell-1') + lab.log('cell-2') for t in TEMPERS)
+
+        lab.api().post('/benchmarks/block/close', {'why': ''})
+        board = lab.api().get('/benchmarks/block/leaderboard', timeout_s=60)[1]
+        assert {row['policy'] for row in board['rows']} == {f'kim/policy-{temper}' for temper in TEMPERS}
+        for row in board['rows']:
+            assert row['values']['success']['n'] == 2
+            assert row['values']['expected_iou']['value'] is not None
+
+        with contextlib.closing(Submitter(lab.url, lab.token('kim'))) as platform:
+            mine = next(s['id'] for s in lab.submissions() if s['name'] == 'policy-careful')
+            episodes = platform.episodes(mine)
+            bundle = unpack_bundle(platform.bundle(mine, episodes[0]['episode_id']))
+        assert bundle.trajectory is not None
+        assert bundle.episode.labels['reset_check'] == 'as planned'
+
+        for name in ('cell-1', 'cell-2', 'server'):
+            assert lab.stop(name) == 0
+        lab.check()
+        path = lab.server_folder / 'stores' / 'block'
+        assert not verify_store(path).findings
+        store = Store.open(path)
+        recorded = list(store.episodes(attempts='all'))
+        assert len(recorded) == 6
+        assert {e.outcome for e in recorded} <= set(Outcome) - {Outcome.INVALID}
+        assert {e.policy for e in read_store(path).episodes()} == {f'kim/policy-{temper}' for temper in TEMPERS}
+        for temper_seeds in _seeds(recorded).values():
+            assert temper_seeds == next(iter(_seeds(recorded).values()))
+        for episode in recorded:
+            trajectory = store.trajectory(episode)
+            assert trajectory.network_latency_s is not None
+            assert trajectory.transport_latency_s is not None
+
+
+def _seeds(recorded):
+    seeds = {}
+    for episode in recorded:
+        seeds.setdefault(episode.policy, set()).add((episode.task, episode.seed))
+    return seeds

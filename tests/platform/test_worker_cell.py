@@ -1,0 +1,103 @@
+"""The embedded cell as a worker runs it: resets are looked at, conditions applied, placements scored in 3D."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip('mujoco')
+import mujoco
+from tests.platform.desk import Desk, token
+from tests.platform.desk import job as make_job
+
+from trialist.cell.checked import PlannedCell
+from trialist.cell.scripted import ScriptedPolicy
+from trialist.episodes import Outcome
+from trialist.platform import worker_host
+from trialist.platform.bundle import unpack_bundle
+from trialist.platform.client import act_in_episode
+from trialist.platform.worker_episode import CellOptions
+from trialist.platform.worker_host import Workspace
+from trialist.run.fault import FaultKind
+
+PLAN = """
+seed = 3
+host = {use = 'tabletop', options = {state = 'privileged'}}
+tasks = ['single_block']
+time_cap_s = 20.0
+episodes_per_cell = 2
+"""
+
+
+class ClumsyCell(PlannedCell):
+    """A cell whose automatic reset goes wrong as often as told: some hand moves an item afterwards."""
+
+    n_wrong = 0
+    n_resets = 0
+
+    def reset(self, task, *, seed):
+        super().reset(task, seed=seed)
+        type(self).n_resets += 1
+        if type(self).n_wrong:
+            type(self).n_wrong -= 1
+            start = self._begun()
+            at = next(iter(start.scene.item_qpos.values()))
+            start.data.qpos[at] += 0.06
+            mujoco.mj_forward(start.scene.model, start.data)
+            self._read_poses()
+        return self._observe()
+
+
+@pytest.fixture
+def clumsy(monkeypatch):
+    monkeypatch.setattr(worker_host, 'INSPECTED', {'tabletop': 'tests.platform.test_worker_cell:ClumsyCell'})
+    ClumsyCell.n_wrong = ClumsyCell.n_resets = 0
+    return ClumsyCell
+
+
+def run(plan=PLAN, **options):
+    desk = Desk(CellOptions(host='tabletop', **options))
+    try:
+        return desk.run(make_job(plan), lambda: act_in_episode(ScriptedPolicy(temper='reference'), desk.url, token()))
+    finally:
+        desk.close()
+
+
+def test_a_reset_as_planned_starts_and_the_placement_is_scored_in_3d():
+    attempt, end = run()
+    episode = unpack_bundle(attempt.bundle).episode
+    assert (end.outcome, episode.outcome) == ('success', Outcome.SUCCESS)
+    assert episode.labels['reset_check'] == 'as planned'
+    assert episode.labels['score_kind'] == 'iou_3d'
+    assert 0 < episode.score <= 1
+
+
+def test_a_wrong_reset_is_tried_again(clumsy):
+    clumsy.n_wrong = 2
+    attempt, _ = run()
+    assert attempt.episode.outcome is Outcome.SUCCESS
+    assert clumsy.n_resets == 3
+
+
+def test_a_reset_that_stays_wrong_is_invalid_with_its_reason(clumsy):
+    clumsy.n_wrong = 100
+    attempt, _ = run()
+    assert attempt.episode.outcome is Outcome.INVALID
+    assert attempt.fault.kind is FaultKind.HOST_CRASH
+    assert 'moved by' in attempt.reset_fault
+    assert 'moved by' in attempt.episode.reason
+    assert clumsy.n_resets == worker_host.RESETS
+
+
+def test_under_a_condition_the_plain_scene_is_checked_first(clumsy):
+    plan = PLAN + "conditions = [{name = 'layout', severity = 0.5}]\n"
+    attempt, _ = run(plan)
+    assert attempt.episode.labels['reset_check'] == 'as planned'
+    assert attempt.episode.condition == 'layout'
+    assert clumsy.n_resets == 2
+
+
+def test_the_tool_stays_in_the_workspace():
+    low_m = 0.2
+    attempt, _ = run(workspace=Workspace((-1.0, -1.0, low_m), (1.0, 1.0, 1.0)))
+    trajectory = unpack_bundle(attempt.bundle).trajectory
+    assert attempt.episode.outcome is not Outcome.SUCCESS  # it cannot reach the table
+    assert np.min(trajectory.ee_pose[:, 2]) > low_m - 0.02

@@ -1,0 +1,245 @@
+"""What becomes of an episode when worker, client, server or network fail in the middle of it: kill -9, for real."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+import urllib.request
+
+import pytest
+from tests.platform.lab import Lab, wait_for
+
+from trialist.episodes import Outcome, Store
+from trialist.episodes.verify import verify_store
+
+pytestmark = pytest.mark.platform
+
+PLAN = """
+seed = 5
+host = 'point-mass'
+tasks = ['reach']
+time_cap_s = {cap}
+episodes_per_cell = {n}
+watchdog = {{policy_s = 20.0}}
+
+[analysis]
+resamples = 200
+"""
+SLOW = ('--option', 'speed_m_s=0.01', '--option', 'think_s=0.05')  # never there in time: a time-out of known length
+FAST = ('--option', 'speed_m_s=2.0')
+STEPS_BEFORE = 8
+
+
+@pytest.fixture(scope='module')
+def lab(tmp_path_factory):
+    made = Lab(tmp_path_factory.mktemp('lab'))
+    try:
+        made.serve()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def benchmark(lab, request):
+    """A benchmark of the test's own; its processes end with it, and the server is up before and after."""
+    name = request.node.name.removeprefix('test_')[:60].strip('_').replace('[', '-').replace(']', '')
+    yield name
+    for other in [p for p in lab.processes if p != 'server']:
+        lab.kill(other)
+    if 'server' not in lab.processes:
+        lab.serve()
+
+
+def declare(lab, name, *, cap=4.0, n=1):
+    lab.benchmark(name, PLAN.format(cap=cap, n=n))
+
+
+def under_way(lab, *cells, steps=STEPS_BEFORE):
+    """The cell that has come so far in an episode."""
+
+    def found():
+        return next(
+            (c for n, c in lab.cells().items() if n in cells and c['state'] == 'busy' and c['step'] >= steps), None
+        )
+
+    return wait_for(found, seconds=40, why=f'an episode is under way on {cells}')
+
+
+def finished(lab, benchmark, *, seconds=60):
+    """The submission of a benchmark once it is finished."""
+
+    def found():
+        return next((s for s in lab.submissions() if s['benchmark'] == benchmark and s['state'] == 'finished'), None)
+
+    return wait_for(found, seconds=seconds, why=f'{benchmark} is finished')
+
+
+def attempts(lab, benchmark):
+    path = lab.server_folder / 'stores' / benchmark
+    assert not verify_store(path).findings
+    return sorted(Store.open(path).episodes(attempts='all'), key=lambda e: e.attempt)
+
+
+def test_a_killed_worker_leaves_an_invalid_attempt_and_the_job_runs_once_more_elsewhere(lab, benchmark):
+    declare(lab, benchmark)
+    lab.worker('one', host='point-mass')
+    lab.worker('two', host='point-mass')
+    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    first = under_way(lab, 'one', 'two')['name']
+    lab.kill(first)
+    assert finished(lab, benchmark)['jobs'] == {'done': 1}
+    lost, kept = attempts(lab, benchmark)
+    assert (lost.outcome, kept.outcome) == (Outcome.INVALID, Outcome.TIMEOUT)
+    assert lost.reason.startswith('worker death')
+    assert kept.operator == ({'one', 'two'} - {first}).pop()
+
+
+def test_a_worker_that_hangs_loses_its_lease_and_what_it_sends_later_does_not_count(lab, benchmark):
+    declare(lab, benchmark)
+    lab.worker('one', host='point-mass')
+    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    under_way(lab, 'one')
+    os.kill(lab.processes['one'].pid, signal.SIGSTOP)  # as if the network were gone: nothing in or out
+    wait_for(lambda: lab.cells()['one']['state'] == 'lost', seconds=20, why='the worker counts as lost')
+    lab.worker('two', host='point-mass')
+    assert finished(lab, benchmark)['jobs'] == {'done': 1}
+    os.kill(lab.processes['one'].pid, signal.SIGCONT)
+    wait_for(lambda: lab.cells()['one']['state'] == 'idle', seconds=30, why='the worker is back in service')
+    assert [e.outcome for e in attempts(lab, benchmark)] == [Outcome.INVALID, Outcome.TIMEOUT]
+    lab.check()
+
+
+def test_the_only_worker_gets_its_lost_job_again_after_it_restarts(lab, benchmark):
+    declare(lab, benchmark)
+    lab.worker('one', host='point-mass')
+    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    under_way(lab, 'one')
+    lab.kill('one')
+    lab.worker('one', host='point-mass')
+    assert finished(lab, benchmark)['jobs'] == {'done': 1}
+    assert [(e.outcome, e.operator) for e in attempts(lab, benchmark)] == [
+        (Outcome.INVALID, 'one'), (Outcome.TIMEOUT, 'one'),
+    ]  # fmt: skip
+
+
+def test_a_killed_client_is_a_fault_of_its_policy_and_the_cell_is_free_at_once(lab, benchmark):
+    declare(lab, benchmark, cap=30.0, n=2)
+    lab.worker('one', host='point-mass')
+    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    under_way(lab, 'one')
+    lab.kill('seek')
+    wait_for(lambda: lab.cells()['one']['state'] == 'idle', seconds=8, why='the cell is free again')
+    lab.client('seek', benchmark, policy='seek', options=FAST)  # the same key: it goes on
+    assert finished(lab, benchmark)['jobs'] == {'done': 2}
+    found = attempts(lab, benchmark)
+    assert [e.attempt for e in found] == [0, 0]
+    failed = next(e for e in found if e.outcome is Outcome.FAILURE)
+    assert failed.reason.startswith('policy crash')
+
+
+def test_a_server_that_is_killed_in_mid_episode_loses_nothing(lab, benchmark):
+    declare(lab, benchmark, n=2)
+    lab.worker('one', host='point-mass')
+    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    under_way(lab, 'one')
+    lab.kill('server')
+    lab.serve()
+    assert finished(lab, benchmark)['jobs'] == {'done': 2}
+    assert [(e.outcome, e.attempt) for e in attempts(lab, benchmark)] == [(Outcome.TIMEOUT, 0)] * 2
+    lab.check()
+
+
+def test_a_finished_episode_survives_the_death_of_server_and_worker(lab, benchmark):
+    declare(lab, benchmark)
+    lab.worker('one', host='point-mass')
+    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    under_way(lab, 'one')
+    lab.kill('server')
+    waiting = lab.folder / 'worker-one' / 'waiting'
+    wait_for(lambda: list(waiting.glob('*.bundle')), seconds=30, why='the result is in the spool')
+    lab.kill('one')
+    lab.serve()
+    lab.worker('one', host='point-mass')
+    assert finished(lab, benchmark)['jobs'] == {'done': 1}
+    assert [(e.outcome, e.attempt) for e in attempts(lab, benchmark)] == [(Outcome.TIMEOUT, 0)]
+    assert not list(waiting.glob('*.bundle'))
+
+
+@pytest.mark.parametrize('way', ['server', 'cell'])
+def test_the_emergency_stop_is_on_record_and_the_cell_stays_out_until_resumed(lab, benchmark, way):
+    declare(lab, benchmark, cap=60.0, n=2)
+    lab.worker('one', host='point-mass')
+    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    cell = under_way(lab, 'one')
+    command = _commander(lab, cell, way)
+    command('stop')
+    wait_for(lambda: lab.cells()['one']['state'] == 'out_of_service', seconds=10, why='the cell is out of service')
+    wait_for(lambda: _recorded(lab, benchmark), seconds=10, why='the stopped episode is on record')
+    [stopped] = attempts(lab, benchmark)
+    assert (stopped.outcome, stopped.reason) == (Outcome.SAFETY_STOP, 'emergency stop')
+    time.sleep(2.0)  # the client asks all the while
+    assert len(attempts(lab, benchmark)) == 1
+    lab.kill('seek')
+    command('resume')
+    lab.client('seek', benchmark, policy='seek', options=FAST)
+    assert finished(lab, benchmark)['jobs'] == {'done': 2}
+
+
+def _commander(lab, cell, way):
+    def by_server(word):
+        lab.api().post(f'/workers/{cell["id"]}/{word}')
+
+    def at_cell(word):
+        address = lab.log('one').rsplit('ws://', 1)[1].split('/')[0]
+        headers = {'Authorization': 'Bearer press'}
+        with urllib.request.urlopen(
+            urllib.request.Request(f'http://{address}/{word}', method='POST', headers=headers), timeout=5
+        ) as answer:
+            json.load(answer)
+
+    return by_server if way == 'server' else at_cell
+
+
+def _recorded(lab, benchmark):
+    path = lab.server_folder / 'stores' / benchmark
+    with contextlib.suppress(Exception):
+        return list(Store.open(path).episodes(attempts='all'))
+    return []
+
+
+def test_a_worker_that_is_told_to_leave_finishes_its_episode_first(lab, benchmark):
+    declare(lab, benchmark)
+    lab.worker('one', host='point-mass')
+    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    under_way(lab, 'one')
+    assert lab.stop('one') == 0
+    assert [(e.outcome, e.attempt) for e in attempts(lab, benchmark)] == [(Outcome.TIMEOUT, 0)]
+
+
+def test_the_platform_dials_a_policy_server_on_behalf_of_a_submission(lab, benchmark):
+    import numpy as np
+
+    from trialist.platform.client import Submitter
+    from trialist.testing.openpi_server import OpenPiServer
+
+    declare(lab, benchmark, n=2)
+    lab.worker('one', host='point-mass')
+
+    def infer(question):
+        gap = question['state'][2:4] - question['state'][:2]
+        return {'actions': np.array([[*np.clip(gap, -0.05, 0.05), 0.0]])}
+
+    mapping = {
+        'observation': {'state': {'state': [0, 4]}},
+        'action': {'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}, 'control_rate_hz': 20.0},
+    }
+    with (
+        OpenPiServer(infer) as server,
+        contextlib.closing(Submitter(lab.url, lab.token('kim', 'submitter', 'reader'))) as platform,
+    ):
+        platform.submit(benchmark, name='dialled', dial={'use': 'openpi', 'options': {'url': server.url, **mapping}})
+        assert finished(lab, benchmark)['jobs'] == {'done': 2}
+    found = attempts(lab, benchmark)
+    assert {e.outcome for e in found} == {Outcome.SUCCESS}
