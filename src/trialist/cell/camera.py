@@ -87,10 +87,11 @@ class Pictures:
     It depends on a scene by its textures alone; those are handed over when they differ.
     """
 
-    def __init__(self, cameras: tuple[str, ...], *, height_px: int, width_px: int) -> None:
+    def __init__(self, cameras: tuple[str, ...], *, height_px: int, width_px: int, has_shadows: bool = True) -> None:
         if cameras and not (8 <= height_px <= 960 and 8 <= width_px <= 1280):
             raise InputError(f'image_size is {height_px} x {width_px}, wanted 8 x 8 to 960 x 1280 (height, width)')
         self.cameras = cameras
+        self._has_shadows = has_shadows
         self.height_px, self.width_px = height_px, width_px
         self._gl: Any = None
         self._context: Any = None
@@ -145,6 +146,7 @@ class Pictures:
         self._textures = textures
         self._rect = mujoco.MjrRect(0, 0, self.width_px, self.height_px)
         self._scene = mujoco.MjvScene(model, maxgeom=300)
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW.value] = self._has_shadows
         self._option = mujoco.MjvOption()
         self._view = mujoco.MjvCamera()
         self._view.type = mujoco.mjtCamera.mjCAMERA_FIXED

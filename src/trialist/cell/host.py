@@ -16,6 +16,7 @@ from trialist.cell import panda, pose, state
 from trialist.cell.camera import Picture, Pictures, calibrations
 from trialist.cell.control import Controller
 from trialist.cell.item import ItemType
+from trialist.cell.known import known_scene
 from trialist.cell.load import Load
 from trialist.cell.measure import ROBOT_BODIES, Monitor, hardest_robot_contact_n, held_items
 from trialist.cell.referee import Referee
@@ -30,8 +31,10 @@ from trialist.cell.scene import (
     load_mujoco,
 )
 from trialist.cell.task import MAX_ITEMS, find_task
+from trialist.cell.watch import Watch, at_home
 from trialist.cell.world import KINDS, SEEN_ONLY, World
 from trialist.episodes import Outcome
+from trialist.episodes.rgbd import KnownScene, View
 from trialist.errors import InputError, UnknownName
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
 from trialist.run.seam import Action, HostReport, Observation, Setup
@@ -76,6 +79,8 @@ class TabletopHost:
     camera_rate_hz: pictures are taken so often and shown until the next; at every control step unless given.
     conditions: the kinds to bring about in the world, all of `world.KINDS` by default; those left out that have a
     version for images are laid over the frames instead.
+    watchers: RGB-D cameras that a trial keeps for its scores, apart from what the policy sees: the fixed ones among
+    `cameras` unless given. watcher_noise: none, or a stereo camera by name (mild, default, heavy).
     """
 
     def __init__(
@@ -89,6 +94,9 @@ class TabletopHost:
         shadows: bool = True,
         stop_force_n: float = STOP_FORCE_N,
         conditions: Sequence[str] | None = None,
+        watchers: Sequence[str] | None = None,
+        watcher_size: Sequence[int] = (240, 320),
+        watcher_noise: str = 'none',
     ) -> None:
         self._control = _member(Control, control, 'control mode')
         self._kind = _member(StateKind, state, 'state')
@@ -100,6 +108,8 @@ class TabletopHost:
         height, width = (int(v) for v in image_size)
         self._pictures = Pictures(tuple(cameras), height_px=height, width_px=width)
         self._has_shadows = bool(shadows)
+        fixed = tuple(c for c in cameras if c != 'wrist') if watchers is None else tuple(watchers)
+        self._watch = Watch(fixed, size=watcher_size, noise=watcher_noise)
         self._camera_steps = _steps_a_picture(camera_rate_hz)
         self._stop_force_n = float(stop_force_n)
         self._setup: Setup | None = None
@@ -138,7 +148,7 @@ class TabletopHost:
             world=world,
             has_shadows=self._has_shadows,
         )
-        self._start = start
+        self._start, self._seed = start, seed
         self._load = Load(world.disturbance, start.scene, start.data) if world.disturbance is not None else None
         self._controller = Controller(start.angles_rad, width=1.0)
         self._monitor = Monitor(start.scene, start.data)
@@ -237,8 +247,23 @@ class TabletopHost:
         start = self._begun()
         return self._pictures.take(start.scene, start.data)
 
+    @property
+    def has_views(self) -> bool:
+        return self._watch.has_cameras
+
+    def views(self, *, is_over: bool = False) -> Mapping[str, View]:
+        """RGB-D of the watching cameras; when all is over the arm is drawn at home, so that it hides nothing."""
+        start = self._begun()
+        data = at_home(start) if is_over else start.data
+        return self._watch.take(start.scene, data, seed=self._seed, t_s=self._time_s)
+
+    def known_scene(self) -> KnownScene:
+        """What the drawn layout says beforehand."""
+        return known_scene(self._begun())
+
     def close(self) -> None:
         self._pictures.close()
+        self._watch.close()
 
     # --- inside
 

@@ -1,6 +1,7 @@
 """Did the object really get there: boxes, poses, reconstruction from RGB-D, and scores of a placement."""
 
 from trialist.geometry.box import Box, box_from_pose, box_iou, box_iou_arrays, box_iou_pairs, rotation_from_quaternion
+from trialist.geometry.depth_noise import STEREO_NOISE, StereoNoise, stereo_depth
 from trialist.geometry.pose import (
     CONE,
     CYLINDER,
@@ -48,6 +49,7 @@ __all__ = [
     'CYLINDER',
     'NO_SYMMETRY',
     'SPHERE',
+    'STEREO_NOISE',
     'Box',
     'Cylinder',
     'MaskSource',
@@ -64,6 +66,7 @@ __all__ = [
     'Shape',
     'SplitScore',
     'SplitSummary',
+    'StereoNoise',
     'Symmetry',
     'VoxelCloud',
     'alignment_angle',
@@ -90,6 +93,7 @@ __all__ = [
     'score_placement',
     'score_recorded_pose',
     'score_views',
+    'stereo_depth',
     'summarize_placements',
     'view_from_camera',
     'volumetric_iou',

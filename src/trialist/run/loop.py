@@ -45,6 +45,7 @@ from trialist.run.seam import (
     Session,
     Setup,
 )
+from trialist.run.views import ViewKeeper
 
 T = TypeVar('T')
 STEP_SLACK = 1e-9
@@ -108,6 +109,7 @@ class ControlLoop:
         # Asked once: isinstance over a Protocol costs more than a control step of a fast host.
         self._measured = host if isinstance(host, MeasuredHost) else None
         self._holding = host if isinstance(host, HoldingHost) else None
+        self._keeper = ViewKeeper(host, order.recording)
         self._dt_s = 1.0 / self._spec.control_rate_hz
         self._most_steps = most_steps(order.time_cap_s, self._spec.control_rate_hz)
         chunk_length = policy.spec.chunk_length
@@ -140,6 +142,7 @@ class ControlLoop:
         observation = self._call_host(lambda: host.reset(setup.task, seed=setup.seed))
         self._take(observation, step=0)
         self._was_reset = True
+        self._call_host(self._keeper.begin)
         canonical = setup.instruction
         if isinstance(host, InstructingHost) and not canonical:
             canonical = self._call_host(host.instruction)
@@ -179,6 +182,8 @@ class ControlLoop:
         self._close_session()
         report = HostReport()
         is_host_sound = fault is None or fault.kind.is_the_policys
+        if is_host_sound:
+            self._keeper.end()
         if isinstance(self._host, ReportingHost) and is_host_sound and self._was_reset:
             try:
                 report = self._call_host(self._host.report)
@@ -202,6 +207,7 @@ class ControlLoop:
             started_at=self._started_at,
             condition_parameters=self._applied.parameters,
             applied_by=self._applied.account,
+            media=self._keeper.media,
         )
 
     # --- asking
@@ -347,6 +353,8 @@ class ControlLoop:
             self._clock.append((self._observation.t_s, self._elapsed_s))
         if self._recorder is not None:
             self._record(self._recorder, raw=raw, sent=sent, delay=delay)
+        if self._keeper.is_timed:
+            self._call_host(lambda: self._keeper.step(self._elapsed_s))
         self.is_open = outcome is None and self.n_steps < self._most_steps
 
     def _record(self, recorder: Recorder, *, raw: Action | None, sent: Action, delay: Delay | None) -> None:

@@ -309,6 +309,16 @@ class RecordingOptions:
     trajectories: bool = True
     frame_hashes: bool = False
     simulator_state: bool = False
+    rgbd: str | float = 'ends'  # RGB-D of a host with cameras: ends (start and end), off, or so often per second too
+
+    def __post_init__(self) -> None:
+        rate = self.rgbd
+        if isinstance(rate, str) and rate not in ('ends', 'off'):
+            raise InputError(f"rgbd is {rate!r}, wanted 'ends', 'off' or a number of views per second")
+        if not isinstance(rate, str):
+            if not 0 < rate <= 100:
+                raise InputError(f'rgbd is {rate}, wanted a rate above 0 and up to 100 per second')
+            object.__setattr__(self, 'rgbd', float(rate))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,6 +399,8 @@ class TrialPlan:
             for name in LATER_KEYS:
                 if name in entry and not entry[name]:
                     del entry[name]
+        if values['recording']['rgbd'] == 'ends':
+            del values['recording']['rgbd']  # the default of later: older plans keep their hash
         if values['analysis'] is None:
             del values['analysis']  # plans without one keep the hash they had
         for name in ('commitment', 'arms', 'public_key'):

@@ -1,7 +1,8 @@
 """The seams: where an episode happens, and who acts in it.
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
-`PreparedHost`, `InstructingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost` or `ClosableHost`;
+`PreparedHost`, `InstructingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost`, `ViewingHost` or
+`ClosableHost`;
 nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
 """
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from trialist.episodes import Event, Outcome, Scene
 from trialist.episodes.episode import ParameterValue
+from trialist.episodes.rgbd import KnownScene, View
 from trialist.episodes.trajectory import Camera
 from trialist.run.convention import HostSpec, PolicySpec
 
@@ -134,6 +136,24 @@ class DescribedHost(Protocol):
     """A host that can say what holds for the whole episode: roles of bodies, the target, cameras."""
 
     def scene(self) -> Scene: ...
+
+
+@runtime_checkable
+class ViewingHost(Protocol):
+    """A host with calibrated RGB-D cameras that watch the scene, whatever the policy sees."""
+
+    @property
+    def has_views(self) -> bool:
+        """Whether it has such cameras as it was opened."""
+
+    def views(self, *, is_over: bool = False) -> Mapping[str, View]:
+        """RGB-D of each camera as the world stands. Looking must not change the world.
+
+        When the episode is over a rig drives its arm out of sight first, where it can.
+        """
+
+    def known_scene(self) -> KnownScene:
+        """What is known of the scene from its plan: objects, goals, what stands fixed. Asked after the reset."""
 
 
 @runtime_checkable
