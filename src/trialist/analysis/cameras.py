@@ -83,7 +83,7 @@ class CameraPart:
 def camera_part(
     frame: ComparisonFrame, scores: Mapping[Key, CameraScore], recorded: Mapping[Key, Episode], *, level: float
 ) -> CameraPart | Absent:
-    """Every policy's success by cameras, on the episodes that policies are ranked by; `recorded` is as the host left."""
+    """Every policy's success by cameras, on the episodes that policies are ranked by; `recorded` has the host's."""
     cells = {p: [recorded[e.key] for group in frame.cells[p].values() for e in group] for p in frame.everyone}
     episodes = [e for group in cells.values() for e in group]
     if all(scores[e.key].success is None for e in episodes):

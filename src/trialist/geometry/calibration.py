@@ -31,6 +31,8 @@ BIAS_PER_M = 0.004  # spread over units of the bias in depth over the square of 
 INDEPENDENT_SHARE = 0.05  # of the points: noise and warp are correlated over the picture
 WIDTHS_M = (0.15, 0.1, 0.06, 0.03, 0.02, 0.014)  # of the robust weights at one metre, narrowed step by step
 STEPS_EACH = 4
+NEARLY_M, NEARLY_WIDTH = 0.006, 3
+SETTLED = 3e-5
 
 
 class Standing(enum.StrEnum):
@@ -133,7 +135,9 @@ def fit_camera(points: FloatArray, view: RgbdView, scene: StaticScene, *, parame
     range_m = start @ ahead
     spread = SIGMA_M * np.maximum(range_m**2, 0.25)
     n_effective = len(points) * INDEPENDENT_SHARE
-    for width_m in WIDTHS_M:
+    off = np.abs(scene.distance(points)[0]) / (spread / SIGMA_M)
+    # Most points on their surfaces already: the wide weights would only let in what is no part of the scene.
+    for width_m in WIDTHS_M[NEARLY_WIDTH:] if float(np.median(off)) < NEARLY_M else WIDTHS_M:
         for _ in range(STEPS_EACH):
             unbiased = start * (1 + bias * range_m)[:, None]
             arms = unbiased @ turn.T
@@ -152,7 +156,7 @@ def fit_camera(points: FloatArray, view: RgbdView, scene: StaticScene, *, parame
             turn = rotation_of(step[:3]) @ turn
             bias += float(step[3])
             shift = shift + step[4:] if parameters == 6 else shift
-            if float(np.abs(step).max()) < 1e-5:
+            if float(np.abs(step).max()) < SETTLED:
                 break
     placed = (start * (1 + bias * range_m)[:, None]) @ turn.T + center + shift
     distance = np.abs(scene.distance(placed)[0]) / (spread / SIGMA_M)

@@ -23,9 +23,9 @@ from trialist.geometry.static_scene import StaticScene
 from trialist.geometry.view import RgbdView
 
 LEAST_CONFIDENCE = 0.5
-RIGHT_IOU = 0.6  # a box that overlaps the true one by less is wrong
+RIGHT_IOU = 0.5  # a box that overlaps the true one by less is wrong
 LEAST_ERROR_M = 0.002
-NOISE_FACTOR = 3.2  # error of a box (95 %) over the residual of its cameras: measured by the study test
+NOISE_FACTOR = 3.7  # error of a box (95 %) over the residual of its cameras: measured by the study test
 OFFSET_SLACK_M = 0.004  # offsets between views and outlines below this are pixels
 WAYS = np.array([w for w in product((-1.0, 0.0, 1.0), repeat=3) if any(w)])
 WAYS /= np.linalg.norm(WAYS, axis=1)[:, None]

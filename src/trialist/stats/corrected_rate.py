@@ -75,8 +75,7 @@ def prediction_powered(
 
     `truth` and `said` are of the same units, `unlabelled` is the scorer's word on the rest. It holds whatever the
     scorer's errors are, as long as the labelled units are a random sample of all. Without unlabelled units it is the
-    rate of the labels themselves, with Wilson's interval; a scorer that never erred gets an error of one unit, because
-    none that was seen is not none.
+    rate of the labels themselves, with Wilson's interval.
     """
     if len(truth) != len(said) or not len(truth):
         raise InputError(f'wanted as many labels as scores, at least 1, found {len(truth)} and {len(said)}')
@@ -90,10 +89,21 @@ def prediction_powered(
         slope = float(np.cov(y, f, ddof=1)[0, 1]) / float(pooled.var(ddof=1))
         weight = min(1.0, max(0.0, slope / (1 + n / rest)))
     value = float(y.mean()) + weight * (float(g.mean()) - float(f.mean()))
-    # One more unit of every kind, half of it an error: a sample without errors must not have no variance.
+    value = min(1.0, max(0.0, value))
+    # Two more units on either side, one of them an error: a sample without errors must not have no variance, and near
+    # 0 and 1 the rate that is seen says too little of the variance. The interval is Wilson's at the sample size that
+    # labels alone would need for this variance.
+    smooth = (n * value + 2) / (n + 4)
     left = y - weight * f
-    of_labels = (float(left.var()) * n + 0.5) / (n + 2) / n
-    of_rest = weight**2 * (float(g.var()) * rest + 0.5) / (rest + 2) / rest
-    half = two_sided_z(level) * math.sqrt(of_labels + of_rest)
-    low, high = max(0.0, value - half), min(1.0, value + half)
-    return Estimate(min(1.0, max(0.0, value)), Interval(min(low, 1.0), max(high, 0.0)), n=n + rest)
+    of_labels = (float(left.var()) * n + 1.0) / (n + 4) / n
+    of_rest = weight**2 * (float(g.var()) * rest + 1.0) / (rest + 4) / rest
+    n_alike = min(float(n + rest), max(1.0, smooth * (1 - smooth) / (of_labels + of_rest)))
+    return Estimate(value, _wilson_of_share(value, n_alike, level), n=n + rest)
+
+
+def _wilson_of_share(share: float, n: float, level: float) -> Interval:
+    """Wilson's interval for a sample size that need not be whole."""
+    z2 = two_sided_z(level) ** 2
+    center = (n * share + z2 / 2) / (n + z2)
+    half = math.sqrt(z2) * math.sqrt(n * share * (1 - share) + z2 / 4) / (n + z2)
+    return Interval(min(share, max(0.0, center - half)), max(share, min(1.0, center + half)))
