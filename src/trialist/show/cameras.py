@@ -28,10 +28,13 @@ def rate_table(part: CameraPart) -> Table:
     for p in part.policies:
         host = None if p.host is None or p.host.value is None else 100 * p.host.value
         corrected = None if p.corrected.value is None else 100 * p.corrected.value
-        powered = None if p.powered.value is None else 100 * p.powered.value
+        # Where the host knows every episode, prediction-powered is the host's rate once more.
+        is_powered = p.host is None and p.powered.value is not None
+        powered = 100 * (p.powered.value or 0.0) if is_powered else None
+        reach = ends(p.powered.interval, 100.0) if is_powered else (None, None)
         rows.append((
             p.policy, p.successes, p.failures, p.unscored, 100 * p.bounds.low, 100 * p.bounds.high, corrected,
-            *ends(p.corrected.interval, 100.0), powered, *ends(p.powered.interval, 100.0), host,
+            *ends(p.corrected.interval, 100.0), powered, *reach, host,
         ))  # fmt: skip
     level = f'{100 * part.agreement.level:g} %'
     columns: list[str | Column] = ['policy', 'successes', 'failures', 'unscored']
@@ -43,8 +46,7 @@ def rate_table(part: CameraPart) -> Table:
         "Least and most count every unscored episode as a failure, and as a success. Corrected is Rogan and Gladen's "
         f'rate with the {level} interval of Lang and Reiczigel; sensitivity and specificity come from the other '
         "policies' episodes, unscored counting as not said, and are taken to be the same for this one. "
-        f"Prediction-powered uses the host's truth where it has one, {level} interval; where it knows every "
-        'episode, that is its own rate.'
+        f'Prediction-powered, with its {level} interval, stands where the host knows a part of the episodes only.'
     )
     return without_empty(table('Success by cameras', columns, rows, note=note))
 

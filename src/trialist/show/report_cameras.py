@@ -48,7 +48,8 @@ def _agreement(part: CameraPart) -> list[Block]:
     level = f'{100 * agreed.level:g} %'
     return [
         paragraph(
-            'Cameras and host agree on ', number(agreed.count, 'd', 'success'), ' of ', number(agreed.n, 'd', 'episode'),
+            'Cameras and host agree on ', number(agreed.count, 'd', 'success'), ' of ',
+            number(agreed.n, 'd', 'episode'),
             f' scored episodes ({100 * agreed.value:.1f} %, {level} interval {low:.1f} to {high:.1f}); '
             f'{unscored} of {c.n} could not be scored. ',
             f'Bias of the cameras: {100 * part.bias.value:+.1f} points ({bias_low:+.1f} to {bias_high:+.1f}).',
