@@ -17,8 +17,8 @@ FIRST_SEED = 9000
 
 def main(n_scenes: int, levels: list[str]) -> None:
     host = study_host()
-    print('| noise | degrees off | objects | centre error, median / 95 % / max, mm | wrong | trusted | trusted and wrong '
-          '| with a camera refused |')  # fmt: skip
+    print('| noise | degrees off | objects | centre error, median / 95 % / max, mm | wrong | trusted '
+          '| trusted and wrong | with a camera refused |')  # fmt: skip
     print('|---|---|---|---|---|---|---|---|')
     for level in levels:
         for degrees in DEGREES:
