@@ -168,7 +168,7 @@ def test_a_projection_is_used_as_long_as_its_views_are_the_same(watched: Tableto
 @pytest.mark.parametrize('noise', ['white', 'default'])
 @pytest.mark.parametrize('degrees', DEGREES)
 def test_no_wrong_box_is_trusted_up_to_two_degrees(host: TabletopHost, noise: str, degrees: float) -> None:
-    """Over 200 blocks; beyond two degrees wrong ones are only counted. The table is in docs/concepts/reconstruction.md."""
+    """Over 200 blocks; beyond two degrees wrong ones are only counted."""
     found = [f for seed in range(9000, 9068) for f in measure(host, seed, noise=noise, degrees=degrees)]
     print(noise, degrees, study_row(found))
     assert len(found) >= 200
