@@ -15,6 +15,7 @@ import numpy as np
 
 from trialist.analysis import endpoint_pairs as pairing
 from trialist.analysis.absent import Absent, or_absent, present
+from trialist.analysis.cameras import CameraPart, camera_part
 from trialist.analysis.card import KnownPolicy, known_policies
 from trialist.analysis.detail import Detail
 from trialist.analysis.endings import policy_incidences
@@ -22,6 +23,7 @@ from trialist.analysis.endpoint_pairs import Comparisons
 from trialist.analysis.frame import ComparisonFrame, build_frame
 from trialist.analysis.look import InterimLooks, interim_looks
 from trialist.analysis.media import Film, Placement, find_films, find_placements, leading_films
+from trialist.analysis.overlap_curve import OverlapCurve, find_overlaps
 from trialist.analysis.pairs import TimeComparison
 from trialist.analysis.planning import Planning
 from trialist.analysis.practice import Practice
@@ -44,7 +46,9 @@ from trialist.analysis.times import Times, build_times
 from trialist.analysis.two_stories import TwoStories, two_stories
 from trialist.analysis.verdict import EndpointPairs, PairVerdict, too_few
 from trialist.episodes import Episode, Provenance, TrialInfo
-from trialist.planning.analysis_plan import AnalysisPlan, Correction, DeclaredAnalysis, EndpointName
+from trialist.geometry.camera_score import CameraScore
+from trialist.geometry.projection import camera_scores
+from trialist.planning.analysis_plan import AnalysisPlan, Correction, DeclaredAnalysis, EndpointName, SuccessSource
 from trialist.safety import (
     EpisodeSafety,
     Gate,
@@ -77,6 +81,7 @@ class Analysis:
         self.selection = selection
         self.declared = declared
         self.plan: AnalysisPlan = declared.plan
+        self.is_rescored = False  # whether views are scored anew, whatever projection there is
         self._advance = advance  # told of long work: what, how many are done, of how many
 
     def stream(self, quantity: str, *names: str) -> np.random.Generator:
@@ -108,7 +113,7 @@ class Analysis:
     @cached_property
     def frame(self) -> ComparisonFrame | Absent:
         """Who is compared on what."""
-        return build_frame(self.selection, self.plan)
+        return build_frame(self.selection, self.plan, self.by_cameras)
 
     @cached_property
     def quality(self) -> DataQuality:
@@ -153,10 +158,49 @@ class Analysis:
     # --- success
 
     @cached_property
+    def camera_scores(self) -> Mapping[tuple[str, int], CameraScore] | Absent:
+        """The score of every valid episode by its kept views, where the plan asks for it."""
+        store = self.selection.store
+        if not self.plan.success.wants_cameras:
+            return Absent("success is the host's alone by the plan", 'declare success = "both" or "reconstruction"')
+        if store is None:
+            return Absent('these episodes are in no store, and views are kept in one', 'run or import into a store')
+        told = self._advance
+        advance = None if told is None else lambda done, total: told('camera scores', done, total)
+        return camera_scores(store, self.episodes, advance=advance, fresh=self.is_rescored)
+
+    @cached_property
+    def by_cameras(self) -> Mapping[tuple[str, int], bool] | None:
+        """Success by cameras where it counts as success; None where the host's does."""
+        if self.plan.success is not SuccessSource.RECONSTRUCTION or isinstance(self.camera_scores, Absent):
+            return None
+        return {key: s.success for key, s in self.camera_scores.items() if s.success is not None}
+
+    @cached_property
+    def cameras(self) -> CameraPart | Absent:
+        """Success by cameras: agreement with the host, and rates corrected for the cameras' errors."""
+        scores, frame = self.camera_scores, self.frame
+        if isinstance(scores, Absent):
+            return scores
+        if isinstance(frame, Absent):
+            return frame
+        return camera_part(frame, scores, {e.key: e for e in self.episodes}, level=self.plan.level)
+
+    @cached_property
     def success(self) -> Rates | Absent:
         """Episode success of every policy."""
         if isinstance(self.frame, Absent):
             return self.frame
+        if self.plan.success is SuccessSource.RECONSTRUCTION:
+            part = self.cameras
+            if isinstance(part, Absent):
+                return part
+            if any(p.unscored for p in part.policies):
+                n = sum(p.unscored for p in part.policies)
+                return Absent(
+                    f'{n} ranked episodes could not be scored from cameras; they are no failures, and leaving them out '
+                    'could favour a policy', 'read the bounds and the corrected rates of the cameras',
+                )  # fmt: skip
         return count_rates(self.frame, self.plan, lambda episode: episode.is_success)
 
     @cached_property
@@ -166,7 +210,9 @@ class Analysis:
             return self.ranking
         cohorts = present(self.times).cohorts
         single = [p for p, c in cohorts.items() if all(o.n_operations == o.n_episodes for o in c.cells.values())]
-        return two_stories(self.ranking, present(self.success), single=single)
+        if isinstance(self.success, Absent):
+            return self.success
+        return two_stories(self.ranking, self.success, single=single)
 
     # --- pairs
 
@@ -238,7 +284,9 @@ class Analysis:
             order = present(self.ranking).order
             return order, [pairing.time_verdict(t) for t in self._time_pairs]
         if name is EndpointName.SUCCESS:
-            rates = present(self.success)
+            if isinstance(self.success, Absent):
+                return self.success
+            rates = self.success
             pairs = pairing.rate_pairs(
                 frame, self.plan, self.stream, endpoint=name, flag=lambda episode: episode.is_success
             )
@@ -376,6 +424,11 @@ class Analysis:
         return leading_films(self.films)
 
     @cached_property
+    def overlaps(self) -> tuple[OverlapCurve, ...] | Absent:
+        """IoU over time by cameras, of episodes whose RGB-D was kept at a rate."""
+        return find_overlaps(self.selection)
+
+    @cached_property
     def placements(self) -> tuple[Placement, ...] | Absent:
         """Where objects came to lie, the smallest overlap first."""
         return find_placements(self.selection)
@@ -438,7 +491,8 @@ class Analysis:
             n = len(pairing.pairs_of(self.frame))
             over = f' over {n} pairs' if n > 1 else ''
             pairs = f'; level {plan.level:g}, {plan.correction.value}{over}'
-        used = f'primary endpoint {claims}{tau}{pairs}; {plan.resamples} resamples, seed {plan.seed}'
+        source = f'; success by {plan.success.value}' if plan.success.wants_cameras else ''
+        used = f'primary endpoint {claims}{tau}{pairs}; {plan.resamples} resamples, seed {plan.seed}{source}'
         looked = f' {self.looks.sentence}' if self.looks.sentence else ''
         return f'Analysis: {self.declared.standing}{self._selected}. Used: {used}.{looked}'
 

@@ -211,7 +211,7 @@ def recorded_cells(analysis: Analysis) -> tuple[RecordedCell, ...]:
 def task_success(analysis: Analysis) -> tuple[TaskSuccess, ...] | Absent:
     plan: AnalysisPlan = analysis.plan
     counts: dict[tuple[str, str, str], list[bool]] = {}
-    for episode in episodes_by_severity(project(e, plan) for e in analysis.episodes if e.is_valid):
+    for episode in episodes_by_severity(project(e, plan, analysis.by_cameras) for e in analysis.episodes if e.is_valid):
         key = (episode.policy, episode.task, episode.condition)
         counts.setdefault(key, []).append(episode.is_success)
     if not counts:

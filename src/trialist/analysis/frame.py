@@ -45,10 +45,15 @@ class ComparisonFrame:
         return (*((self.reference,) if self.reference else ()), *self.policies, *self.apart)
 
 
-def build_frame(selection: Selection, plan: AnalysisPlan) -> ComparisonFrame | Absent:
-    """The frame of a selection; absent where no policy has a valid episode."""
+def build_frame(
+    selection: Selection, plan: AnalysisPlan, by_cameras: Mapping[tuple[str, int], bool] | None = None
+) -> ComparisonFrame | Absent:
+    """The frame of a selection; absent where no policy has a valid episode.
+
+    `by_cameras` is the success of the episodes that cameras could score, where the plan takes theirs.
+    """
     taken, condition, n_conditions = ranked_episodes(selection.episodes, plan.baseline)
-    projected = [project(e, plan) for e in taken]
+    projected = [project(e, plan, by_cameras) for e in taken]
     names = stratum_names(projected, plan.stratify_by)
     cells: dict[str, dict[str, list[Episode]]] = {}
     invalid: dict[str, list[Episode]] = {}
@@ -86,10 +91,12 @@ def ranked_episodes(episodes: Sequence[Episode], baseline: str) -> tuple[list[Ep
     return list(episodes), '', len(conditions)
 
 
-def project(episode: Episode, plan: AnalysisPlan) -> Episode:
+def project(episode: Episode, plan: AnalysisPlan, by_cameras: Mapping[tuple[str, int], bool] | None = None) -> Episode:
     """The episode as the plan reads it: what counts as a success, and what an early failure means."""
     if plan.success is SuccessSource.OUTCOME and episode.success is not None:
         episode = episode.replace(success=None)
+    if by_cameras is not None and episode.key in by_cameras:
+        episode = episode.replace(success=by_cameras[episode.key])
     is_early = plan.failure is FailureRule.CENSORED and episode.outcome is Outcome.FAILURE
     return episode.replace(is_unrecoverable=False) if is_early else episode
 

@@ -18,6 +18,7 @@ from trialist.cell.camera import Picture, Pictures, calibrations
 from trialist.cell.control import WHOLE, Controller, Stretch, stretch
 from trialist.cell.film import FILM_CAMERAS, OVERVIEW, Filming, is_near
 from trialist.cell.item import ItemType
+from trialist.cell.known import known_scene
 from trialist.cell.load import Load
 from trialist.cell.measure import ROBOT_BODIES, Monitor, hardest_robot_contact_n, held_items
 from trialist.cell.referee import Referee
@@ -34,10 +35,12 @@ from trialist.cell.scene import (
 )
 from trialist.cell.task import MAX_ITEMS, find_task
 from trialist.cell.thing import things_of
+from trialist.cell.watch import Watch, at_home
 from trialist.cell.world import KINDS, SEEN_ONLY, World
 from trialist.conditions import Thing
 from trialist.episodes import Outcome
 from trialist.episodes.film import FilmStates
+from trialist.episodes.rgbd import KnownScene, View
 from trialist.errors import InputError, UnknownName
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
 from trialist.run.film import film_steps
@@ -84,6 +87,8 @@ class TabletopHost:
     camera_rate_hz: pictures are taken so often and shown until the next; at every control step unless given.
     conditions: the kinds to bring about in the world, all of `world.KINDS` by default; those left out that have a
     version for images are laid over the frames instead.
+    watchers: RGB-D cameras that a trial keeps for its scores, apart from what the policy sees: the fixed ones among
+    `cameras` unless given. watcher_noise: none, or a stereo camera by name (mild, default, heavy).
     """
 
     def __init__(
@@ -97,6 +102,9 @@ class TabletopHost:
         shadows: bool = True,
         stop_force_n: float = STOP_FORCE_N,
         conditions: Sequence[str] | None = None,
+        watchers: Sequence[str] | None = None,
+        watcher_size: Sequence[int] = (240, 320),
+        watcher_noise: str = 'none',
     ) -> None:
         self._control = _member(Control, control, 'control mode')
         self._kind = _member(StateKind, state, 'state')
@@ -109,6 +117,8 @@ class TabletopHost:
         self._pictures = Pictures(tuple(cameras), height_px=height, width_px=width)
         self._filming = Filming(('front' if not cameras else cameras[0], OVERVIEW))
         self._has_shadows = bool(shadows)
+        fixed = tuple(c for c in cameras if c != 'wrist') if watchers is None else tuple(watchers)
+        self._watch = Watch(fixed, size=watcher_size, noise=watcher_noise)
         self._camera_steps = _steps_a_picture(camera_rate_hz)
         self._stop_force_n = float(stop_force_n)
         self._setup: Setup | None = None
@@ -147,7 +157,7 @@ class TabletopHost:
             world=world,
             has_shadows=self._has_shadows,
         )
-        self._start = start
+        self._start, self._seed = start, seed
         self._states = [start.data.qpos.copy()]  # after the reset and after every step, for a film
         self._load = Load(world.disturbance, start.scene, start.data) if world.disturbance is not None else None
         self._belt = Belt(start.layout.scene.belt_m_s, start.scene, start.data) if start.layout.scene.belt_m_s else None
@@ -277,9 +287,24 @@ class TabletopHost:
             raise InputError('the states do not begin where this reset does: another version, or another start')
         return self._filming.footage(self._begun().scene, states, options)
 
+    @property
+    def has_views(self) -> bool:
+        return self._watch.has_cameras
+
+    def views(self, *, is_over: bool = False) -> Mapping[str, View]:
+        """RGB-D of the watching cameras; when all is over the arm is drawn at home, so that it hides nothing."""
+        start = self._begun()
+        data = at_home(start) if is_over else start.data
+        return self._watch.take(start.scene, data, seed=self._seed, t_s=self._time_s)
+
+    def known_scene(self) -> KnownScene:
+        """What the drawn layout says beforehand."""
+        return known_scene(self._begun())
+
     def close(self) -> None:
         self._pictures.close()
         self._filming.close()
+        self._watch.close()
 
     # --- inside
 

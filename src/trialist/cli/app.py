@@ -40,6 +40,7 @@ VERBS: dict[str, tuple[str, str]] = {
     'power': ('trialist.cli.power:power_app', 'How many rollouts, and what they can tell.'),
     'annotate': ('trialist.cli.annotate:annotate_app', 'Time what happened, afterwards.'),
     'safety': ('trialist.cli.safety:safety_app', 'Was it safe while it succeeded?'),
+    'geometry': ('trialist.cli.geometry:geometry_app', 'Did the object really get there, by the cameras?'),
     'robustness': ('trialist.cli.robustness:robustness', 'What a changed world costs each policy.'),
     'gate': ('trialist.cli.gate:gate', 'No worse than the baseline? An exit code says so.'),
     'audit': ('trialist.cli.audit:audit_app', 'Does the benchmark score mean anything?'),

@@ -60,16 +60,34 @@ def prepare(to: Path, *, episodes: int, seed: int) -> Path:
     text = (resources.files('trialist.cell') / 'demo.toml').read_text(encoding='utf-8')
     text = text.replace('episodes_per_cell = 6', f'episodes_per_cell = {episodes}')
     text = text.replace('\nseed = 2026\n', f'\nseed = {seed}\n')
+    text = _as_drawable(text)
     trial = to / 'trial.toml'
     trial.write_text(text, encoding='utf-8')
     return trial
 
 
+def _as_drawable(text: str) -> str:
+    """The plan without its cameras on a machine that cannot draw; it says so."""
+    from trialist.cell.camera import working_backend
+    from trialist.errors import SetupError
+
+    try:
+        working_backend()
+    except SetupError as error:
+        typer.echo(f'No scores from cameras: {error}\n', err=True)
+        return text.replace('watchers = ["front", "side", "gallery"]', 'watchers = []').replace(
+            'success = "both"', 'success = "host"'
+        )
+    return text
+
+
 def report(to: Path, store: Path) -> None:
     """Score, compare, look at safety, write the report; then what to take away."""
-    from trialist.analysis import present
+    from trialist.analysis import Absent, present
     from trialist.cli.report import write_document
     from trialist.cli.source import open_analysis
+    from trialist.geometry.projection import write_projection
+    from trialist.show.cameras import confusion_table, rate_table
     from trialist.show.report import trial_document
     from trialist.show.report_pairs import pair_table
     from trialist.show.report_ranking import ranking_table
@@ -77,10 +95,16 @@ def report(to: Path, store: Path) -> None:
 
     typer.echo('4. Time to success, verdicts and safety, as the plan declared\n')
     analysis = open_analysis(store)
+    opened = analysis.selection.store
+    if opened is not None and not isinstance(analysis.camera_scores, Absent):
+        write_projection(opened, analysis.episodes, analysis.camera_scores, by='demo')
     pairs = present(analysis.pairs)
     print_table(ranking_table(analysis, present(analysis.ranking)))
     print_table(pair_table(present(pairs.lead), present(analysis.price)))
     print_table(quadruple_table(present(analysis.safety).summary))
+    if not isinstance(analysis.cameras, Absent):
+        print_table(confusion_table(analysis.cameras))
+        print_table(rate_table(analysis.cameras))
     write_document(trial_document(analysis, folder=to), 'html', to / 'report.html')
     typer.echo('\nWhat to take away\n')
     for number, sentence in enumerate(sentences(analysis), start=1):
@@ -97,7 +121,22 @@ def sentences(analysis: Analysis) -> list[str]:
     lead = present(pairs.lead)
     time = pairs.time_pair(FAST, SLOW)
     first = pair_sentence(lead.pair(FAST, SLOW), lead, n_strata=len(frame.strata), time=time)
-    return [first, _three_questions(analysis), _resolved(lead), _price(present(analysis.price), lead)]
+    told = [first, _three_questions(analysis), _resolved(lead), _price(present(analysis.price), lead)]
+    return [*told, *_cameras(analysis)]
+
+
+def _cameras(analysis: Analysis) -> list[str]:
+    """How far success by cameras can be relied on here."""
+    from trialist.analysis import Absent
+
+    part = analysis.cameras
+    if isinstance(part, Absent) or part.agreement.value is None:
+        return []
+    agreed, c = part.agreement, part.confusion
+    return [
+        f'Scored from cameras alone, {agreed.count} of {agreed.n} episodes agree with the simulator '
+        f'({100 * part.agreement.value:.0f} %); {c.n - c.n_scored} could not be scored, and count as nothing.'
+    ]
 
 
 def _three_questions(analysis: Analysis) -> str:

@@ -85,7 +85,7 @@ def named_changes(
     *, tau: float | None = None, reference: str | None = None, resamples: int | None = None, seed: int | None = None,
     alpha: float | None = None, primary: str | None = None, pairing: str | None = None, baseline: str | None = None,
     registry: list[Path] | None = None, safety_gate: str | None = None, safety_severity: str | None = None,
-    safety_phases: bool | None = None,
+    safety_phases: bool | None = None, success: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Options of the command line as fields of the plan; what was not given stays out."""
     from trialist.errors import UnknownName
@@ -101,7 +101,7 @@ def named_changes(
         'primary': None if primary is None else (EndpointName(primary),),
         'pairing': None if pairing is None else Pairing(pairing), 'baseline': baseline,
         'safety_registry': None if not registry else tuple(map(str, registry)), 'safety_gate': safety_gate,
-        'safety_severity': safety_severity, 'safety_phases': safety_phases,
+        'safety_severity': safety_severity, 'safety_phases': safety_phases, 'success': success,
     }  # fmt: skip
     return {name: value for name, value in given.items() if value is not None}
 

@@ -221,7 +221,7 @@ def refine_box(points: FloatArray, box: Box, *, tolerance_m: float, steps: int =
         # Scaled so that a direction that no point holds stays where it is.
         scale = np.diag(normal) + 1e-9 * np.trace(normal)
         step = np.linalg.solve(normal + damping * np.diag(scale), rhs)
-        moved = Box(box.center + box.rotation @ step[:3], box.size, box.rotation @ _turn(step[3:]))
+        moved = Box(box.center + box.rotation @ step[:3], box.size, box.rotation @ rotation_of(step[3:]))
         new = _cost(points, moved, tolerance_m)
         if new < cost:
             settled = float(np.abs(step[:3]).max()) < 1e-6 and float(np.abs(step[3:]).max()) < 1e-5
@@ -235,7 +235,7 @@ def refine_box(points: FloatArray, box: Box, *, tolerance_m: float, steps: int =
     return box
 
 
-def _turn(vector: FloatArray) -> FloatArray:
+def rotation_of(vector: FloatArray) -> FloatArray:
     """The rotation of a rotation vector (Rodrigues)."""
     angle = float(np.linalg.norm(vector))
     if angle < 1e-12:

@@ -19,8 +19,9 @@ from trialist.geometry.box import BoolArray, Box, FloatArray, box_iou
 from trialist.geometry.fit import BoxFit, Evidence, face_frames, preference, surface_distance, weigh_evidence
 from trialist.geometry.pose import Symmetry
 from trialist.geometry.score import PlacementScore, score_placement
-from trialist.geometry.segment import ObjectModel, color_masks, connected_parts, surface_bounds
+from trialist.geometry.segment import ObjectModel, color_masks, connected_parts, supported_masks, surface_bounds
 from trialist.geometry.split import fit_boxes
+from trialist.geometry.static_scene import StaticScene
 from trialist.geometry.view import Bounds, RgbdView, VoxelCloud, fuse_views
 
 LEAST_VOXELS = 20
@@ -36,6 +37,7 @@ class MaskSource(enum.StrEnum):
     """Where the object's pixels came from."""
 
     COLOR = 'color'
+    COLOR_AND_DEPTH = 'color_and_depth'  # of the colour, and standing out from the empty scene
     ORACLE_IDS = 'oracle_ids'  # the host's own segmentation: for development, never for scores
 
 
@@ -79,6 +81,7 @@ def reconstruct_box(
     voxel_m: float = 0.003,
     tolerance_m: float = 0.006,
     support_z_m: float | None = None,
+    scene: StaticScene | None = None,
     oracle_masks: Mapping[str, BoolArray] | None = None,
 ) -> Reconstruction:
     """Find the object of the model's colour and size in calibrated views; NotEstimable when it is not seen.
@@ -86,11 +89,11 @@ def reconstruct_box(
     `tolerance_m` is how far a measured point may lie from the surface it belongs to: about three times the depth noise.
     No box reaches below `support_z_m`, the height of the table; where it is not given it is
     measured round the object. With unknown edges the box is that of what was seen, and reaches down to a given support.
-    `bounds_m` crops to the workspace.
+    `bounds_m` crops to the workspace. With `scene`, what stands fixed, only pixels count that stand out from it.
     """
     return reconstruct_boxes(
         views, model, bounds_m=bounds_m, voxel_m=voxel_m, tolerance_m=tolerance_m, support_z_m=support_z_m,
-        oracle_masks=oracle_masks,
+        scene=scene, oracle_masks=oracle_masks,
     )[0]  # fmt: skip
 
 
@@ -102,6 +105,7 @@ def reconstruct_boxes(
     voxel_m: float = 0.003,
     tolerance_m: float = 0.006,
     support_z_m: float | None = None,
+    scene: StaticScene | None = None,
     oracle_masks: Mapping[str, BoolArray] | None = None,
 ) -> tuple[Reconstruction, ...]:
     """Every object that looks like the model, the best borne out first; arguments as in `reconstruct_box`."""
@@ -109,8 +113,13 @@ def reconstruct_boxes(
         raise InputError('a reconstruction needs at least one view, found none')
     if len({v.name for v in views}) != len(views):
         raise InputError(f'views need different names, found {[v.name for v in views]}')
-    masks = _checked(oracle_masks, views) if oracle_masks is not None else color_masks(views, model)
-    source = MaskSource.COLOR if oracle_masks is None else MaskSource.ORACLE_IDS
+    if oracle_masks is not None:
+        masks, source = _checked(oracle_masks, views), MaskSource.ORACLE_IDS
+    elif scene is not None:
+        masks = supported_masks(views, model, scene, tolerance_m=tolerance_m)
+        source = MaskSource.COLOR_AND_DEPTH
+    else:
+        masks, source = color_masks(views, model), MaskSource.COLOR
     extent = bounds_m if bounds_m is not None else surface_bounds(views, masks)
     if extent is None:
         raise NotEstimable(f'object {model.name}: no pixel of its colour {model.color_rgb} with depth in any view')

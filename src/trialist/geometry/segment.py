@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from trialist.errors import InputError
 from trialist.geometry.box import BoolArray, FloatArray
+from trialist.geometry.static_scene import StaticScene
 from trialist.geometry.view import RgbdView, VoxelCloud
 
 GREY_SATURATION = 0.15
+SUPPORT_SHARE = 0.25  # of a patch that must stand out from the empty scene
+LEAST_PATCH = 6  # pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,43 @@ def color_masks(views: Sequence[RgbdView], model: ObjectModel) -> dict[str, Bool
         kept = thinner if thinner.sum() >= 0.4 * mask.sum() else mask
         masks[view.name] = kept & view.has_depth
     return masks
+
+
+def supported_masks(
+    views: Sequence[RgbdView], model: ObjectModel, scene: StaticScene, *, tolerance_m: float
+) -> dict[str, BoolArray]:
+    """Pixels of the model's colour that belong to something which stands out from the empty scene.
+
+    A patch of the colour is kept when a quarter of it is nearer than what stands fixed; a print on a cloth is not.
+    """
+    from scipy.ndimage import label
+
+    masks = {}
+    for view in views:
+        mask = color_masks([view], model)[view.name]
+        empty = scene.depth(view)
+        with np.errstate(invalid='ignore'):
+            rises = mask & (view.depth_m < empty - tolerance_m * np.maximum(np.minimum(empty, 4.0) ** 2, 0.25))
+        patches, n = label(mask, structure=np.ones((3, 3)))
+        size, raised = (np.bincount(patches[m], minlength=n + 1) for m in (mask, rises))
+        good = (raised >= SUPPORT_SHARE * np.maximum(size, 1)) & (size >= LEAST_PATCH)
+        good[0] = False
+        masks[view.name] = mask & good[patches]
+    return masks
+
+
+def whole_patches(views: Sequence[RgbdView], model: ObjectModel, kept: Mapping[str, BoolArray]) -> dict[str, BoolArray]:
+    """The patches of the model's colour that hold a kept pixel: with their rim, and where depth is missing."""
+    from scipy.ndimage import label
+
+    whole = {}
+    for view in views:
+        patches, n = label(color_mask(view.rgb, model), structure=np.ones((3, 3)))
+        touched = np.zeros(n + 1, dtype=np.bool_)
+        touched[np.unique(patches[kept[view.name]])] = True
+        touched[0] = False
+        whole[view.name] = touched[patches]
+    return whole
 
 
 def _without_rim(mask: BoolArray) -> BoolArray:

@@ -32,6 +32,12 @@ class EndpointName(enum.StrEnum):
 class SuccessSource(enum.StrEnum):
     HOST = 'host'  # the host's own predicate, or the outcome where there is none
     OUTCOME = 'outcome'  # the recorded outcome alone
+    RECONSTRUCTION = 'reconstruction'  # kept RGB-D views: a projection, beside the recorded outcome
+    BOTH = 'both'  # the host's, with the cameras' score and their agreement beside it
+
+    @property
+    def wants_cameras(self) -> bool:
+        return self in (SuccessSource.RECONSTRUCTION, SuccessSource.BOTH)
 
 
 class FailureRule(enum.StrEnum):

@@ -52,6 +52,7 @@ from trialist.run.seam import (
     Setup,
     SubstepHost,
 )
+from trialist.run.views import ViewKeeper
 
 T = TypeVar('T')
 STEP_SLACK = 1e-9
@@ -116,6 +117,7 @@ class ControlLoop:
         # Asked once: isinstance over a Protocol costs more than a control step of a fast host.
         self._measured = host if isinstance(host, MeasuredHost) else None
         self._holding = host if isinstance(host, HoldingHost) else None
+        self._keeper = ViewKeeper(host, order.recording)
         self._dt_s = 1.0 / self._spec.control_rate_hz
         self._most_steps = most_steps(order.time_cap_s, self._spec.control_rate_hz)
         chunk_length = policy.spec.chunk_length
@@ -148,6 +150,7 @@ class ControlLoop:
         observation = self._call_host(lambda: host.reset(setup.task, seed=setup.seed))
         self._take(observation, step=0)
         self._was_reset = True
+        self._call_host(self._keeper.begin)
         canonical = setup.instruction
         if isinstance(host, InstructingHost) and not canonical:
             canonical = self._call_host(host.instruction)
@@ -183,6 +186,8 @@ class ControlLoop:
         self._close_session()
         report = HostReport()
         is_host_sound = fault is None or fault.kind.is_the_policys
+        if is_host_sound:
+            self._keeper.end()
         if isinstance(self._host, ReportingHost) and is_host_sound and self._was_reset:
             try:
                 report = self._call_host(self._host.report)
@@ -207,7 +212,7 @@ class ControlLoop:
             started_at=self._started_at,
             condition_parameters=self._applied.parameters,
             applied_by=self._applied.account,
-            media=filmed.media,
+            media={**filmed.media, **self._keeper.media},
             film_note=filmed.note,
             labels=self._labels(),
         )
@@ -302,6 +307,8 @@ class ControlLoop:
             self._clock.append((self._observation.t_s, self._elapsed_s))
         if self._recorder is not None:
             self._record(self._recorder, played, sent=self._mean_action(parts))
+        if self._keeper.is_timed:
+            self._call_host(lambda: self._keeper.step(self._elapsed_s))
         self.is_open = outcome is None and self.n_steps < self._most_steps
 
     def _limited(self, played: Sequence[Played]) -> list[Part]:

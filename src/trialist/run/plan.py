@@ -389,6 +389,7 @@ class RecordingOptions:
     frame_hashes: bool = False
     simulator_state: bool = False
     film: FilmOptions | bool | str | None = None
+    rgbd: str | float = 'ends'  # RGB-D of a host with cameras: ends (start and end), off, or so often per second too
 
     def __post_init__(self) -> None:
         if isinstance(self.film, str):
@@ -396,6 +397,13 @@ class RecordingOptions:
             if self.film not in words:
                 raise InputError(f'film is {self.film!r}: {near_miss(self.film, words)}, or a table of its options')
             object.__setattr__(self, 'film', words[self.film])
+        rate = self.rgbd
+        if isinstance(rate, str) and rate not in ('ends', 'off'):
+            raise InputError(f"rgbd is {rate!r}, wanted 'ends', 'off' or a number of views per second")
+        if not isinstance(rate, str):
+            if not 0 < rate <= 100:
+                raise InputError(f'rgbd is {rate}, wanted a rate above 0 and up to 100 per second')
+            object.__setattr__(self, 'rgbd', float(rate))
 
     @property
     def filming(self) -> FilmOptions | None:
@@ -497,6 +505,8 @@ class TrialPlan:
         for name in LATER_LATENCY_KEYS:
             if latency[name] == unsaid[name]:
                 del latency[name]
+        if values['recording']['rgbd'] == 'ends':
+            del values['recording']['rgbd']  # the default of later: older plans keep their hash
         if values['analysis'] is None:
             del values['analysis']  # plans without one keep the hash they had
         if values['recording']['film'] is None:

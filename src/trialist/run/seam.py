@@ -2,8 +2,8 @@
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
 `PreparedHost`, `InstructingHost`, `NamingHost`, `HoldingHost`, `SubstepHost`, `ReportingHost`, `MeasuredHost`,
-`DescribedHost`, `FilmingHost` or `ClosableHost`; nothing else is ever asked of it. A policy may likewise be a
-`FittedPolicy` or a `ClosablePolicy`.
+`DescribedHost`, `FilmingHost`, `ViewingHost` or `ClosableHost`; nothing else is ever asked of it. A policy may likewise
+be a `FittedPolicy` or a `ClosablePolicy`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from trialist.conditions import Thing
 from trialist.episodes import Event, Outcome, Scene
 from trialist.episodes.episode import ParameterValue
 from trialist.episodes.film import FilmStates
+from trialist.episodes.rgbd import KnownScene, View
 from trialist.episodes.trajectory import Camera
 from trialist.run.convention import HostSpec, PolicySpec
 from trialist.run.plan import FilmOptions
@@ -201,6 +202,24 @@ class FilmingHost(Protocol):
         """The episode since the last reset, at the steps of `run.film.film_steps`; or `states` kept of another episode
         with the same start, whose steps are those to draw.
         """
+
+
+@runtime_checkable
+class ViewingHost(Protocol):
+    """A host with calibrated RGB-D cameras that watch the scene, whatever the policy sees."""
+
+    @property
+    def has_views(self) -> bool:
+        """Whether it has such cameras as it was opened."""
+
+    def views(self, *, is_over: bool = False) -> Mapping[str, View]:
+        """RGB-D of each camera as the world stands. Looking must not change the world.
+
+        When the episode is over a rig drives its arm out of sight first, where it can.
+        """
+
+    def known_scene(self) -> KnownScene:
+        """What is known of the scene from its plan: objects, goals, what stands fixed. Asked after the reset."""
 
 
 @runtime_checkable

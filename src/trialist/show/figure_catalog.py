@@ -44,6 +44,7 @@ FIGURES = Catalog(
         'doses': 'trialist.show.robustness_plot:draw_doses',
         'starts': 'trialist.show.robustness_plot:draw_starts',
         'placement': 'trialist.show.placement_plot:draw_placement',
+        'iou-over-time': 'trialist.show.placement_plot:draw_iou_over_time',
         'success-filmstrips': 'trialist.show.filmstrip:draw_successes',
         'failure-filmstrips': 'trialist.show.filmstrip:draw_failures',
         'amse': 'trialist.show.actions_plot:draw_amse',

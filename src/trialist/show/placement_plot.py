@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trialist.analysis import present
+from trialist.show.figure import PAGE_WIDTH_IN, new_figure
 from trialist.show.geometry import placement_figure
 from trialist.show.request import ShowRequest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+MOST_SHOWN = 6
 
 
 def draw_placement(request: ShowRequest) -> Figure:
@@ -22,3 +25,39 @@ def draw_placement(request: ShowRequest) -> Figure:
     asked = [p for p in found if p.episode.policy in shown]
     drawn = asked[len(asked) // 2]
     return placement_figure(drawn.result, drawn.target, score=drawn.score)
+
+
+def draw_iou_over_time(request: ShowRequest) -> Figure:
+    """Overlap with the target over time: by cameras (dots), by the host's poses (line), and the threshold (dashes).
+
+    Where cameras could not tell, a mark stands on the axis. Of the policies asked for, six episodes at most.
+    """
+    found = present(request.analysis.overlaps)
+    looks = request.looks()
+    shown = request.shown(dict.fromkeys(c.episode.policy for c in found))
+    curves = [c for c in found if c.episode.policy in shown][:MOST_SHOWN]
+    columns = min(3, len(curves))
+    rows = -(-len(curves) // columns)
+    figure = new_figure(PAGE_WIDTH_IN, 0.6 + 1.7 * rows)
+    for number, curve in enumerate(curves):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        color = looks[curve.episode.policy].color
+        if curve.by_host:
+            axes.plot(*zip(*curve.by_host, strict=True), color='0.6', lw=1.0, label='host')
+        if curve.by_cameras:
+            axes.plot(*zip(*curve.by_cameras, strict=True), 'o', color=color, ms=3, label='cameras')
+        if curve.untold_s:
+            axes.plot(
+                curve.untold_s, [0.0] * len(curve.untold_s), 'x', color='0.4', ms=4, label='not told', clip_on=False
+            )
+        if curve.threshold is not None:
+            axes.axhline(curve.threshold, color='0.3', lw=0.8, ls='--')
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_title(f'{curve.episode.policy}, {curve.episode.task}: {curve.episode.outcome.value}', fontsize='small')
+        if number % columns == 0:
+            axes.set_ylabel('IoU with the target')
+        if number >= len(curves) - columns:
+            axes.set_xlabel('time, s')
+        if number == 0:
+            axes.legend(fontsize='x-small', loc='upper left')
+    return figure

@@ -24,6 +24,7 @@ from trialist.show.glossary import glossary
 from trialist.show.phrase import only_text, plural
 from trialist.show.policy_look import policy_colors
 from trialist.show.report_block import missing, shown_order
+from trialist.show.report_cameras import camera_sections
 from trialist.show.report_failures import failure_blocks
 from trialist.show.report_films import film_blocks
 from trialist.show.report_lead import lead
@@ -91,6 +92,7 @@ def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
     made = [*_leading(analysis, frame, colors), resolution_section(analysis, frame)]
     if EndpointName.SUCCESS not in analysis.primary:
         made.append(_success_section(analysis, frame, colors))
+    made += camera_sections(analysis)
     if EndpointName.SCORE in analysis.secondary:
         made.append(section('score', 'Score', endpoint_blocks(analysis, frame, EndpointName.SCORE)))
     made += [_safety_section(analysis, frame, colors), _robustness_section(analysis, colors)]

@@ -56,6 +56,8 @@ TABLES = Catalog(
         'traces': 'trialist.show.audit_sheet:traces',
         'trace-channels': 'trialist.show.audit_sheet:trace_channels',
         'trace-targets': 'trialist.show.audit_sheet:trace_targets',
+        'cameras': 'trialist.show.cameras:cameras',
+        'camera-episodes': 'trialist.show.cameras:camera_episodes',
         'safety': 'trialist.show.safety_sheet:quadruple',
         'safety-suites': 'trialist.show.safety_sheet:suites',
         'safety-means': 'trialist.show.safety_sheet:means',

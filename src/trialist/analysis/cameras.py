@@ -1,0 +1,159 @@
+"""What the cameras say of success, against the host where it knows, and the rate corrected for their errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trialist.analysis.absent import Absent
+from trialist.analysis.frame import ComparisonFrame
+from trialist.episodes import Episode
+from trialist.geometry.camera_score import CameraScore
+from trialist.stats import Estimate, Interval, Rate
+from trialist.stats.corrected_rate import ScorerErrors, prediction_powered, rogan_gladen
+from trialist.stats.proportion import newcombe_paired
+
+Key = tuple[str, int]
+MOST_REASONS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """Episodes by what the host and the cameras say; those whose truth nobody knows are not in it."""
+
+    both_success: int
+    only_host: int  # success by the host, failure by the cameras
+    only_cameras: int
+    both_failure: int
+    unscored_success: int  # by the host
+    unscored_failure: int
+
+    @property
+    def n_scored(self) -> int:
+        return self.both_success + self.only_host + self.only_cameras + self.both_failure
+
+    @property
+    def n(self) -> int:
+        return self.n_scored + self.unscored_success + self.unscored_failure
+
+    @property
+    def errors(self) -> ScorerErrors | None:
+        """The cameras as a scorer that says success or not; unscored is not saying so. None without both truths."""
+        n_true = self.both_success + self.only_host + self.unscored_success
+        n_false = self.both_failure + self.only_cameras + self.unscored_failure
+        if not n_true or not n_false:
+            return None
+        return ScorerErrors(self.both_success, n_true, self.both_failure + self.unscored_failure, n_false)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyByCameras:
+    """One policy's success by its cameras."""
+
+    policy: str
+    n: int
+    successes: int
+    failures: int
+    unscored: int
+    host: Rate | None  # where the host knows the truth of every episode
+    level: float
+    corrected: Estimate
+    powered: Estimate
+
+    @property
+    def bounds(self) -> Interval:
+        """The rate if every unscored episode failed, and if every one succeeded."""
+        return Interval(self.successes / self.n, (self.successes + self.unscored) / self.n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CameraPart:
+    """Success by cameras: every score, the agreement with the host, and rates corrected for the cameras' errors."""
+
+    scores: Mapping[Key, CameraScore]
+    confusion: Confusion
+    agreement: Rate  # of scored episodes with known truth
+    bias: Estimate  # cameras' rate minus the host's, on the same scored episodes
+    policies: tuple[PolicyByCameras, ...]
+    unscored_reasons: Mapping[str, int]
+    standings: Mapping[tuple[str, str], int]  # (camera, sound or corrected or refused) -> episodes
+
+
+def camera_part(
+    frame: ComparisonFrame, scores: Mapping[Key, CameraScore], recorded: Mapping[Key, Episode], *, level: float
+) -> CameraPart | Absent:
+    """Every policy's success by cameras, on the episodes that policies are ranked by; `recorded` has the host's."""
+    cells = {p: [recorded[e.key] for group in frame.cells[p].values() for e in group] for p in frame.everyone}
+    episodes = [e for group in cells.values() for e in group]
+    if all(scores[e.key].success is None for e in episodes):
+        why = Counter(scores[e.key].reason for e in episodes).most_common(1)[0][0]
+        return Absent(f'no episode could be scored from cameras: {why}', 'keep RGB-D views: a host with cameras does')
+    confusion = confusion_of(episodes, scores)
+    known = Counter(_short(scores[e.key].reason) for e in episodes if scores[e.key].success is None)
+    standings = Counter((c.camera, c.standing) for e in episodes for c in scores[e.key].cameras)
+    scored = confusion.n_scored
+    bias = Estimate(None, note='no scored episode has a known truth')
+    if scored:
+        value = (confusion.only_cameras - confusion.only_host) / scored
+        cells_of = (confusion.both_success, confusion.only_cameras, confusion.only_host, confusion.both_failure)
+        bias = Estimate(value, newcombe_paired(*cells_of, level=level), n=scored)
+    return CameraPart(
+        scores={e.key: scores[e.key] for e in episodes},
+        confusion=confusion,
+        agreement=Rate(confusion.both_success + confusion.both_failure, scored, level),
+        bias=bias,
+        policies=tuple(_policy(p, group, cells, scores, level) for p, group in cells.items() if group),
+        unscored_reasons=dict(known.most_common(MOST_REASONS)),
+        standings=dict(sorted(standings.items())),
+    )
+
+
+def confusion_of(episodes: Sequence[Episode], scores: Mapping[Key, CameraScore]) -> Confusion:
+    """Counts over episodes whose truth the host knows."""
+    told = Counter((e.is_success, scores[e.key].success) for e in episodes if has_truth(e))
+    return Confusion(
+        told[True, True], told[True, False], told[False, True], told[False, False], told[True, None], told[False, None]
+    )
+
+
+def has_truth(episode: Episode) -> bool:
+    """Whether somebody other than the cameras judged the episode: an outcome alone says how it ended."""
+    return episode.success is not None
+
+
+def _policy(
+    policy: str, group: Sequence[Episode], cells: Mapping[str, Sequence[Episode]], scores: Mapping[Key, CameraScore],
+    level: float,
+) -> PolicyByCameras:  # fmt: skip
+    told = Counter(scores[e.key].success for e in group)
+    true = [e for e in group if has_truth(e)]
+    # The errors are measured on other policies' episodes, where there are any: its own must not correct themselves.
+    others = [e for p, es in cells.items() for e in es if p != policy] or list(group)
+    errors = confusion_of(others, scores).errors
+    if errors is None:
+        corrected = Estimate(None, note='the host knows no success or no failure of other policies')
+    else:
+        corrected = rogan_gladen(told[True], len(group), errors, level=level)
+    powered = Estimate(None, note='the host knows none of its episodes')
+    if true:
+        rest = [_said(scores[e.key]) for e in group if not has_truth(e)]
+        powered = prediction_powered(
+            [e.is_success for e in true], [_said(scores[e.key]) for e in true], rest, level=level
+        )
+    host = Rate(sum(e.is_success for e in true), len(true), level) if len(true) == len(group) else None
+    return PolicyByCameras(
+        policy, len(group), told[True], told[False], told[None], host, level, corrected, powered
+    )  # fmt: skip
+
+
+def _said(score: CameraScore) -> float:
+    """The cameras' word as a number; unscored is half way, which favours neither side."""
+    return 0.5 if score.success is None else float(score.success)
+
+
+def _short(reason: str) -> str:
+    """A reason without its numbers, so that like ones are counted together."""
+    import re
+
+    return re.sub(r'\d+(\.\d+)?', '#', reason)[:160] or 'no reason given'

@@ -1,0 +1,109 @@
+"""A rate that an imperfect scorer measured, corrected for its errors, with intervals that include them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trialist.errors import InputError
+from trialist.stats.argument import check_successes
+from trialist.stats.estimate import Estimate
+from trialist.stats.interval import Interval
+from trialist.stats.normal import two_sided_z
+from trialist.stats.proportion import wilson
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerErrors:
+    """How a scorer did where the truth is known: its true positives and its true negatives."""
+
+    said_yes_of_true: int
+    n_true: int
+    said_no_of_false: int
+    n_false: int
+
+    def __post_init__(self) -> None:
+        check_successes(self.said_yes_of_true, self.n_true, names=('said_yes_of_true', 'n_true'))
+        check_successes(self.said_no_of_false, self.n_false, names=('said_no_of_false', 'n_false'))
+
+    @property
+    def sensitivity(self) -> float:
+        return self.said_yes_of_true / self.n_true
+
+    @property
+    def specificity(self) -> float:
+        return self.said_no_of_false / self.n_false
+
+
+def rogan_gladen(said_yes: int, n: int, errors: ScorerErrors, *, level: float = 0.95) -> Estimate:
+    """The true rate behind a scorer's (Rogan and Gladen, Am J Epidemiol 1978), errors measured on other units.
+
+    The interval is that of Lang and Reiczigel (Prev Vet Med 2014), which carries the uncertainty of sensitivity and
+    specificity. The scorer must err as often here as where its errors were measured.
+
+    >>> rogan_gladen(30, 100, ScorerErrors(90, 100, 80, 100)).value
+    0.14285714285714288
+    """
+    x, n = check_successes(said_yes, n, names=('said_yes', 'n'))
+    youden = errors.sensitivity + errors.specificity - 1
+    if youden <= 0:
+        return Estimate(None, note='the scorer is no better than chance, so nothing can be corrected by it', n=n)
+    value = min(1.0, max(0.0, (x / n + errors.specificity - 1) / youden))
+    z = two_sided_z(level)
+    n_adj, rate = n + z**2, (x + z**2 / 2) / (n + z**2)
+    n_true, n_false = errors.n_true + 2, errors.n_false + 2
+    sens, spec = (errors.said_yes_of_true + 1) / n_true, (errors.said_no_of_false + 1) / n_false
+    slope = sens + spec - 1
+    if slope <= 0:
+        return Estimate(value, Interval(0.0, 1.0), n=n)
+    middle = (rate + spec - 1) / slope
+    of_sens, of_spec = sens * (1 - sens) / n_true, spec * (1 - spec) / n_false
+    shift = 2 * z**2 * (middle * of_sens - (1 - middle) * of_spec)
+    spread = rate * (1 - rate) / n_adj + middle**2 * of_sens + (1 - middle) ** 2 * of_spec
+    half = z * math.sqrt(spread) / slope
+    low, high = (min(1.0, max(0.0, middle + shift + side * half)) for side in (-1, 1))
+    return Estimate(value, Interval(min(low, value), max(high, value)), n=n)
+
+
+def prediction_powered(
+    truth: Sequence[bool], said: Sequence[float], unlabelled: Sequence[float], *, level: float = 0.95
+) -> Estimate:
+    """A rate from a few true labels and a scorer's word on all units (PPI++, Angelopoulos, Duchi and Zrnic 2023).
+
+    `truth` and `said` are of the same units, `unlabelled` is the scorer's word on the rest. It holds whatever the
+    scorer's errors are, as long as the labelled units are a random sample of all. Without unlabelled units it is the
+    rate of the labels themselves, with Wilson's interval.
+    """
+    if len(truth) != len(said) or not len(truth):
+        raise InputError(f'wanted as many labels as scores, at least 1, found {len(truth)} and {len(said)}')
+    y, f, g = (np.asarray(v, dtype=float) for v in (truth, said, unlabelled))
+    n, rest = len(y), len(g)
+    if not rest:
+        return Estimate(float(y.mean()), wilson(round(float(y.sum())), n, level), n=n)
+    pooled = np.concatenate([f, g])
+    weight = 0.0
+    if n > 1 and float(pooled.var()) > 0:
+        slope = float(np.cov(y, f, ddof=1)[0, 1]) / float(pooled.var(ddof=1))
+        weight = min(1.0, max(0.0, slope / (1 + n / rest)))
+    value = float(y.mean()) + weight * (float(g.mean()) - float(f.mean()))
+    value = min(1.0, max(0.0, value))
+    # Two more units on either side, one of them an error: a sample without errors must not have no variance, and near
+    # 0 and 1 the rate that is seen says too little of the variance. The interval is Wilson's at the sample size that
+    # labels alone would need for this variance.
+    smooth = (n * value + 2) / (n + 4)
+    left = y - weight * f
+    of_labels = (float(left.var()) * n + 1.0) / (n + 4) / n
+    of_rest = weight**2 * (float(g.var()) * rest + 1.0) / (rest + 4) / rest
+    n_alike = min(float(n + rest), max(1.0, smooth * (1 - smooth) / (of_labels + of_rest)))
+    return Estimate(value, _wilson_of_share(value, n_alike, level), n=n + rest)
+
+
+def _wilson_of_share(share: float, n: float, level: float) -> Interval:
+    """Wilson's interval for a sample size that need not be whole."""
+    z2 = two_sided_z(level) ** 2
+    center = (n * share + z2 / 2) / (n + z2)
+    half = math.sqrt(z2) * math.sqrt(n * share * (1 - share) + z2 / 4) / (n + z2)
+    return Interval(min(share, max(0.0, center - half)), max(share, min(1.0, center + half)))

@@ -1,0 +1,96 @@
+"""Success by cameras in an analysis: counts, bounds and corrections, and what an unscored end may never do."""
+
+from __future__ import annotations
+
+import pytest
+
+from trialist.analysis import Absent, present
+from trialist.analysis.cameras import camera_part
+from trialist.analysis.frame import build_frame
+from trialist.analysis.selection import select_episodes
+from trialist.episodes import Episode, Outcome
+from trialist.geometry.camera_score import CameraScore, unscored
+from trialist.planning.analysis_plan import AnalysisPlan, SuccessSource
+
+Scores = dict[tuple[str, int], CameraScore]
+
+
+def trial(words: dict[str, list[tuple[bool | None, bool | None]]]) -> tuple[list[Episode], Scores]:
+    """Policy -> (host, cameras) of each episode."""
+    episodes, scores = [], {}
+    for policy, said in words.items():
+        for seed, (host, cameras) in enumerate(said):
+            outcome = Outcome.SUCCESS if host else Outcome.TIMEOUT
+            episode = Episode(policy=policy, task='t', outcome=outcome, duration_s=1.0, success=host, seed=seed)
+            episodes.append(episode)
+            scores[episode.key] = unscored('dark 3') if cameras is None else CameraScore(cameras, 0.9)
+    return episodes, scores
+
+
+def part_of(words: dict[str, list[tuple[bool | None, bool | None]]]) -> object:
+    episodes, scores = trial(words)
+    frame = present(build_frame(select_episodes(episodes), AnalysisPlan()))
+    return camera_part(frame, scores, {e.key: e for e in episodes}, level=0.95)
+
+
+GOOD = [(True, True)] * 8 + [(False, False)] * 6 + [(True, False), (False, True), (True, None), (False, None)]
+
+
+def test_counts_agreement_and_bias() -> None:
+    part = present(part_of({'a': GOOD, 'b': GOOD}))  # type: ignore[arg-type]
+    c = part.confusion
+    assert (c.both_success, c.only_host, c.only_cameras, c.both_failure) == (16, 2, 2, 12)
+    assert (c.unscored_success, c.unscored_failure) == (2, 2)
+    assert (part.agreement.count, part.agreement.n) == (28, 32)
+    assert part.bias.value == 0
+    assert part.unscored_reasons == {'dark #': 4}
+
+
+def test_unscored_ends_widen_the_bounds_and_raise_no_rate() -> None:
+    """Turning scored ends of one policy into unscored ones moves the low end down or not at all, the high end up."""
+    before = present(part_of({'a': GOOD, 'b': GOOD})).policies[0]  # type: ignore[arg-type]
+    dark = [(host, None if k < 5 else said) for k, (host, said) in enumerate(GOOD)]
+    after = present(part_of({'a': dark, 'b': GOOD})).policies[0]  # type: ignore[arg-type]
+    assert after.bounds.low < before.bounds.low
+    assert after.bounds.high >= before.bounds.high
+    assert after.corrected.value is not None
+    assert before.corrected.value is not None
+    assert after.corrected.value < before.corrected.value
+
+
+def test_the_corrections_come_from_the_other_policies() -> None:
+    """The cameras see every success of b and half of those of a: a is corrected as if they saw all."""
+    half = [(True, True), (True, False)] * 5 + [(False, False)] * 10
+    clear = [(True, True)] * 10 + [(False, False)] * 10
+    a, b = present(part_of({'a': half, 'b': clear})).policies  # type: ignore[arg-type]
+    assert a.corrected.value == pytest.approx(0.25)
+    assert b.corrected.value == pytest.approx(1.0)
+    assert a.host is not None
+    assert a.host.count == 10
+
+
+def test_episodes_without_truth_are_powered_by_predictions() -> None:
+    known = [(True, True)] * 6 + [(False, False)] * 4
+    part = present(part_of({'a': [*known, *[(None, True)] * 30], 'b': known}))  # type: ignore[arg-type]
+    a = part.policies[0]
+    assert a.host is None
+    assert a.powered.value is not None
+    assert a.powered.value > 0.6
+    assert part.confusion.n == 20
+
+
+def test_nothing_scored_is_absent_with_the_reason() -> None:
+    part = part_of({'a': [(True, None)] * 3, 'b': [(False, None)] * 3})
+    assert isinstance(part, Absent)
+    assert 'dark' in part.reason
+
+
+def test_an_analysis_takes_the_cameras_word_only_where_asked() -> None:
+    episodes, scores = trial({'a': [(True, False)] * 3})
+    said = {key: s.success for key, s in scores.items() if s.success is not None}
+    plan = AnalysisPlan(success=SuccessSource.RECONSTRUCTION)
+    frame = present(build_frame(select_episodes(episodes), plan, said))
+    assert not any(e.is_success for e in frame.cells['a']['t'])
+    assert all(e.outcome is Outcome.SUCCESS for e in frame.cells['a']['t'])
+    plain = present(build_frame(select_episodes(episodes), AnalysisPlan()))
+    assert all(e.is_success for e in plain.cells['a']['t'])
