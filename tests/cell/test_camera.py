@@ -103,7 +103,7 @@ def test_both_back_ends_draw(backend: str) -> None:
 def test_no_back_end_is_a_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
     module.working_backend.cache_clear()
     monkeypatch.delenv('MUJOCO_GL', raising=False)
-    monkeypatch.setattr(module, '_PROBE', 'raise OSError("no {backend} here")')
+    monkeypatch.setattr(gl, '_PROBE', 'raise OSError("no {backend} here")')
     with pytest.raises(SetupError, match=r'neither works here.*no egl here.*no osmesa here.*libosmesa6'):
         module.working_backend()
     monkeypatch.setenv('MUJOCO_GL', 'vulkan')
