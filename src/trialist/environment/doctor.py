@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import importlib.metadata
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -13,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trialist.environment.asset import missing_assets
-from trialist.environment.create import LINK, check_environment
+from trialist.environment.asset import assets_of
+from trialist.environment.create import check_environment
 from trialist.environment.gl import BACKENDS, MENDING, why_not_drawing
 from trialist.environment.place import Environment, environments, environments_folder
 from trialist.environment.recipe import read_recipe, recipe_names
@@ -116,18 +117,12 @@ def _environment(environment: Environment) -> Iterator[Finding]:
             subject=subject, item=name, state=State.OK, found='of a recipe of your own; `env check FILE` tries it'
         )
         return
-    problems = [*check_environment(recipe).problems, *_link_problems(environment)]
+    problems = check_environment(recipe).problems
     yield Finding(
         subject=subject, item=name, state=State.PROBLEM if problems else State.OK,
         found='; '.join(problems) or f'sound; it takes {_size(environment.folder)}',
         mend=f'trialist env create {name} --anew' if problems else '',
     )  # fmt: skip
-
-
-def _link_problems(environment: Environment) -> Iterator[str]:
-    link = environment.folder / LINK / 'trialist'
-    if not (link / '__init__.py').exists():
-        yield f'its link to trialist leads nowhere ({link})'
 
 
 def _not_made(name: str) -> Finding:
@@ -178,7 +173,7 @@ def _assets(there: Sequence[Environment]) -> Iterator[Finding]:
     for environment in there:
         if not environment.is_complete:
             continue
-        for asset in missing_assets(environment):
+        for asset in assets_of(environment):
             state = State.OK if asset.is_there else State.PROBLEM
             yield Finding(
                 subject='assets', item=asset.name, state=state, found=asset.found,
