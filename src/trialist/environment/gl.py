@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+from trialist.environment.place import find_environment
+from trialist.environment.recipe import read_recipe
+from trialist.errors import SetupError
 
 BACKENDS = ('egl', 'osmesa')
 PROBE_S = 120.0
@@ -57,3 +63,19 @@ def why_not_drawing(python: Path | str, backend: str) -> str:
     if ran.returncode < 0:
         return f'it took the process down (signal {-ran.returncode})'
     return (ran.stderr.strip().splitlines() or ['no message'])[-1][:300]
+
+
+@functools.cache
+def drawing_variables(recipe: str) -> dict[str, str]:
+    """What makes MuJoCo draw in an environment: as the caller's own variables say, or the first back-end that draws."""
+    wanted = os.environ.get('MUJOCO_GL', '').lower().strip()
+    if wanted:
+        return {'MUJOCO_GL': wanted, 'PYOPENGL_PLATFORM': wanted}
+    read = read_recipe(recipe)
+    environment = find_environment(read.name, read.digest)
+    if 'mujoco' not in environment.packages:
+        return {}
+    for backend in BACKENDS:
+        if not why_not_drawing(environment.python, backend):
+            return {'MUJOCO_GL': backend, 'PYOPENGL_PLATFORM': backend}
+    raise SetupError(f'neither EGL nor OSMesa draws in the environment {read.name!r}; see `trialist env doctor`')

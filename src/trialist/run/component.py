@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,13 +10,16 @@ from trialist.errors import InputError, UnknownName
 from trialist.run.condition import AppliedCondition, draw_entry
 from trialist.run.convention import Target, check_conventions
 from trialist.run.limit import Limiter
+from trialist.run.maker import check_maker
 from trialist.run.plan import Clock, ConditionEntry, HostEntry, LatencyMode, PolicyEntry, TrialPlan
 from trialist.run.seam import Action, FittedPolicy, HoldingHost, Host, Policy, Setup
 
 HOSTS = Catalog(
     'host',
     {
+        'gymnasium': 'trialist.hosts.gymnasium:gymnasium_host',
         'point-mass': 'trialist.testing.point_mass:PointMassHost',
+        'replay': 'trialist.hosts.replay:ReplayHost',
         'tabletop': 'trialist.cell:TabletopHost',
     },
     'trialist.hosts',
@@ -68,27 +70,6 @@ def _make(catalog: Catalog, use: str, options: Mapping[str, Any], *, methods: Se
         return maker(**options)
     except TypeError as error:
         raise InputError(f'{catalog.kind} {use} does not take these options: {error}') from error
-
-
-def check_maker(kind: str, use: str, maker: object, *, methods: Sequence[str]) -> None:
-    """Refuse to call what is not known to make a host or a policy: a plan is data, and must not run what it likes.
-
-    A class must have the methods; a function must say in its return annotation that it gives something that has.
-    """
-    made = maker if isinstance(maker, type) else _annotated_result(maker)
-    if made is None or not all(callable(getattr(made, name, None)) for name in methods):
-        wanted = ' and '.join(methods)
-        raise InputError(
-            f'{kind} {use}: not known to be a {kind}, so it is not called; wanted a class with {wanted}, or a function '
-            f'with a return annotation that has'
-        )
-
-
-def _annotated_result(maker: object) -> object:
-    try:
-        return typing.get_type_hints(maker).get('return')
-    except (TypeError, NameError, AttributeError):
-        return None
 
 
 def check_host_fits(plan: TrialPlan, host: Host) -> None:
