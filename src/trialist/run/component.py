@@ -20,6 +20,8 @@ HOSTS = Catalog(
         'gymnasium': 'trialist.hosts.gymnasium:gymnasium_host',
         'point-mass': 'trialist.testing.point_mass:PointMassHost',
         'replay': 'trialist.hosts.replay:ReplayHost',
+        'robocasa': 'trialist.hosts.robosuite:robocasa_host',
+        'robosuite': 'trialist.hosts.robosuite:robosuite_host',
         'tabletop': 'trialist.cell:TabletopHost',
     },
     'trialist.hosts',

@@ -1,11 +1,12 @@
 """What every substep of a control step did: peaks of contact force and joint torque, read and never written.
 
-robosuite's loop calls `sim.step` once a substep. After `mj_step` the contacts and their forces are those that moved
-the world in that substep, so that reading them then misses nothing between two control steps.
+robosuite's loop calls `sim.step` once a substep (1.5: `sim.step1` and `sim.step2`). After it the contacts and their
+forces are those that moved the world in that substep, so that reading them then misses nothing between control steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,16 @@ class Monitor:
         self.torque_limit_nm = np.array(robot.torque_limits[1], dtype=float)
         self.torque_nm = np.zeros(len(self._joints))
         self.contacts: list[tuple[str, str, float]] = []
-        native = sim.step
+        for name in ('step', 'step2'):  # robosuite 1.5 steps in halves: after the second the world has moved
+            if hasattr(sim, name):
+                setattr(sim, name, self._observed(getattr(sim, name)))
 
+    def _observed(self, native: Callable[..., None]) -> Callable[..., None]:
         def step(*given: Any, **named: Any) -> None:
             native(*given, **named)
             self._observe()
 
-        sim.step = step
+        return step
 
     def begin(self) -> None:
         """Forget what was; a control step begins."""
