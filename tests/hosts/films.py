@@ -14,9 +14,7 @@ from trialist.formats.clip import encode_frames
 SIZE_PX = 32
 
 
-def store_with_film(
-    folder: Path, *, rate_hz: float, fps: float, steps: int
-) -> tuple[Path, list[NDArray[np.uint8]]]:
+def store_with_film(folder: Path, *, rate_hz: float, fps: float, steps: int) -> tuple[Path, list[NDArray[np.uint8]]]:
     """A store of one episode with a video whose frames are flat greys, each far from the others."""
     n_frames = int(steps * fps / rate_hz) + 1
     frames = [np.full((SIZE_PX, SIZE_PX, 3), 20 + 40 * i, np.uint8) for i in range(n_frames)]

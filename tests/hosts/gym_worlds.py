@@ -43,7 +43,13 @@ class Line:
         self.at = self.at + 0.1 * np.asarray(action, dtype=float)
         is_there = bool(abs(self.at[0] - 1.0) < 0.05)
         lost = bool(self.at[0] < -0.5)
-        return self._observation(), float(self.at[0]), lost, False, {'done': {'well': is_there}, 'share': self.at[0] / 2}
+        return (
+            self._observation(),
+            float(self.at[0]),
+            lost,
+            False,
+            {'done': {'well': is_there}, 'share': self.at[0] / 2},
+        )
 
     def render(self) -> Any:
         picture = np.zeros((4, 6, 3), np.uint8)
@@ -61,7 +67,7 @@ def make_line(**arguments: Any) -> Line:
     return Line(**arguments)
 
 
-def make_unsaid(**arguments: Any):  # type: ignore[no-untyped-def]  # noqa: ANN201 - what it gives must not be known
+def make_unsaid(**arguments: Any):  # type: ignore[no-untyped-def]
     return Line(**arguments)
 
 

@@ -13,8 +13,8 @@ from trialist.errors import InputError, SetupError, UnknownName
 from trialist.hosts.gym_mapping import mapping_names, mapping_table, read_mapping
 from trialist.hosts.gymnasium import GymnasiumHost, gymnasium_host
 from trialist.run import Host, Setup, check_host
-from trialist.run.plan import HostEntry
 from trialist.run.component import open_host
+from trialist.run.plan import HostEntry
 from trialist.run.seam import HoldingHost
 
 LINE = {

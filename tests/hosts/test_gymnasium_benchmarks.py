@@ -1,4 +1,4 @@
-"""Meta-World, Fetch, PushT and ALOHA in their own environments: one episode, the same twice, judged by their own rules."""
+"""Meta-World, Fetch, PushT and ALOHA in their own environments: episodes judged by their own rules, the same twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording played back is the recording; carried out again on a sound host it is too, and on another one it is not."""
+"""A recording played back is the recording; carried out again on the same host it is too, and on another it is not."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def test_a_replay_recorded_again_is_the_recording(recorded: Path, policy: str) -
         assert (rollout.outcome, rollout.duration_s) == (episode.outcome, episode.duration_s)
         assert (rollout.report.success, rollout.report.events) == (episode.success, episode.events)
         assert rollout.trajectory is not None
-        assert rollout.trajectory.extra['observation_state'].tobytes() == trajectory.extra['observation_state'].tobytes()
+        assert (
+            rollout.trajectory.extra['observation_state'].tobytes() == trajectory.extra['observation_state'].tobytes()
+        )
         np.testing.assert_array_equal(rollout.trajectory.ee_pose, trajectory.ee_pose)
         np.testing.assert_array_equal(rollout.trajectory.done, trajectory.done)
 
@@ -62,7 +64,7 @@ def test_an_action_that_was_not_recorded_is_refused_where_asked(recorded: Path) 
     episode = next(Store.open(recorded).episodes(where={'policy': SLOW}))
     host = replay(recorded, actions='same')
     host.reset('reach', seed=episode.seed or 0)
-    with pytest.raises(InputError, match='step 0: the action .* is not the recorded'):
+    with pytest.raises(InputError, match=r'step 0: the action .* is not the recorded'):
         host.step(np.ones(3))
 
 
@@ -138,5 +140,3 @@ def test_an_episode_that_breaks_on_the_way_is_invalid(recorded: Path) -> None:
 def test_nothing_to_carry_out_is_an_error(recorded: Path) -> None:
     with pytest.raises(InputError, match='no valid episode with recorded actions'):
         list(carry_out_again(recorded, PointMassHost(), policies=['nobody']))
-
-

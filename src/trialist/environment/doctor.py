@@ -69,9 +69,7 @@ def _versions() -> Iterator[Finding]:
     )
     for package, extra in (('trialist', ''), ('numpy', ''), ('msgpack', 'wire'), ('mujoco', 'sim')):
         try:
-            yield Finding(
-                subject='version', item=package, state=State.OK, found=importlib.metadata.version(package)
-            )
+            yield Finding(subject='version', item=package, state=State.OK, found=importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             mend = f"pip install 'trialist[{extra}]'" if extra else ''
             yield Finding(subject='version', item=package, state=State.WARNING, found='not installed', mend=mend)
@@ -105,7 +103,8 @@ def _environment(environment: Environment) -> Iterator[Finding]:
     if recipe is not None and recipe.digest != environment.digest:
         yield Finding(
             subject=subject, item=f'{name} ({environment.digest})', state=State.WARNING,
-            found=f'of an older recipe; it takes {_size(environment.folder)}', mend=f'trialist env remove {name} --older',
+            found=f'of an older recipe; it takes {_size(environment.folder)}',
+            mend=f'trialist env remove {name} --older',
         )  # fmt: skip
         return
     if not environment.is_complete:

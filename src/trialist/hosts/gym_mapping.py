@@ -39,7 +39,7 @@ class SuccessEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreEntry:
-    """A bounded score beside success, the best value of the episode: a number in `info`, or the reward if that is ''."""
+    """A bounded score beside success, the best of the episode: a number in `info`, or the reward if that is ''."""
 
     info: str = ''
     max: float | None = None

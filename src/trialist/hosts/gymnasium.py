@@ -12,7 +12,7 @@ import numpy as np
 from trialist.catalog import load_attribute
 from trialist.episodes import Outcome
 from trialist.errors import InputError, SetupError, UnknownName
-from trialist.hosts.gym_mapping import RENDER, SEED, TASK, GymMapping, mapping_table, read_mapping
+from trialist.hosts.gym_mapping import RENDER, SEED, TASK, mapping_table, read_mapping
 from trialist.hosts.isolated import IsolatedHost
 from trialist.run.convention import HostSpec
 from trialist.run.maker import check_maker
@@ -57,6 +57,9 @@ class GymnasiumHost:
         for module in self._map.imports:
             _import(module)
         self._env: Any = None
+        self._spaces: tuple[Any, Any] | None = None
+        self._outcome: Outcome | None = None
+        self._best: float | None = None
         self._task = self._map.tasks[0] if self._map.tasks else ''
         self._begin(self._task, 0)
         self._spec = self._declare()
@@ -113,7 +116,7 @@ class GymnasiumHost:
         found: dict[str, Any] = {
             'reward': self._reward, 'done': self._outcome is not None, 'action_processed_own': self._processed,
         }  # fmt: skip
-        data = getattr(self._env.unwrapped, 'data', None)
+        data: Any = getattr(self._env.unwrapped, 'data', None)
         if hasattr(data, 'qpos') and hasattr(data, 'qvel'):
             found['simulator_state'] = np.concatenate([np.array(data.qpos), np.array(data.qvel)])
         return found
@@ -126,7 +129,8 @@ class GymnasiumHost:
             control_rate_hz=self._spec.control_rate_hz,
             step_cap=self._step_cap(),
             settling_steps=0,
-            initial_states=f'reset(seed=seed) of {self._map.make.replace(TASK, "the task")}' + (', made anew' if self._is_anew else ''),
+            initial_states=f'reset(seed=seed) of {self._map.make.replace(TASK, "the task")}'
+            + (', made anew' if self._is_anew else ''),
             success_predicate=self._map.success.name,
             success_source=_source_hash(own),
             success_at_reset='not looked at: the first step is judged first',
@@ -156,20 +160,22 @@ class GymnasiumHost:
         self._task = task
         told = self._env.reset(seed=seed)
         if not (isinstance(told, tuple) and len(told) == 2):
-            raise InputError(f'{self._map.make}: reset gave no (observation, info); it is not of the Gymnasium interface')
+            raise InputError(
+                f'{self._map.make}: reset gave no (observation, info); it is not of the Gymnasium interface'
+            )
         self._seen, self._info = told
         self._check_width(task)
 
     def _check_width(self, task: str) -> None:
         spaces = self._env.observation_space, self._env.action_space
-        if getattr(self, '_spec', None) is None or self._spaces == spaces:
+        if self._spaces is None or self._spaces == spaces:
             self._spaces = spaces
             return
         width, wanted = len(self._read().state), self._spec.state_width
         if width != wanted or spaces[1].shape != (self._spec.action.width,):
             raise InputError(
-                f'task {task} has a state of {width} numbers and actions of shape {spaces[1].shape}, the first task has '
-                f'{wanted} and {(self._spec.action.width,)}; such tasks want a mapping of their own'
+                f'task {task} has a state of {width} numbers and actions of shape {spaces[1].shape}, the first task '
+                f'has {wanted} and {(self._spec.action.width,)}; such tasks want a mapping of their own'
             )
 
     def _make(self, task: str, seed: int) -> Any:
@@ -225,10 +231,9 @@ class GymnasiumHost:
         own = action * np.array(self._map.action_scale or 1.0) + np.array(self._map.action_offset or 0.0)
         space = self._env.action_space
         own = own.astype(space.dtype)
-        if self._map.clip:
-            own = np.clip(own, space.low, space.high)
-        self._processed = np.array(own, dtype=float)
-        return own
+        clipped: FloatArray = np.clip(own, space.low, space.high) if self._map.clip else own
+        self._processed = np.array(clipped, dtype=float)
+        return clipped
 
     def _judge(self, terminated: bool, truncated: bool) -> None:
         rule, entry = self._map.success, self._map.score

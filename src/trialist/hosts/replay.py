@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.episodes import Episode, Outcome, Scene, Store, Trajectory, read_store
+from trialist.episodes import Episode, Outcome, Scene, Trajectory, read_store
 from trialist.episodes.trajectory import STEP_COLUMNS
 from trialist.errors import InputError
 from trialist.formats.clip import opened_video
@@ -241,7 +241,8 @@ class _Film:
         self._opened = opened_video(path)
         container = self._opened.__enter__()
         self._frames = container.decode(container.streams.video[0])
-        self._shown = self._following = next(self._frames, None)
+        self._shown: Any = next(self._frames, None)
+        self._following: Any = self._shown
         if self._shown is None:
             raise InputError(f'{path}: a video without frames')
 

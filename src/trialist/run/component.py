@@ -22,6 +22,7 @@ HOSTS = Catalog(
         'replay': 'trialist.hosts.replay:ReplayHost',
         'robocasa': 'trialist.hosts.robosuite:robocasa_host',
         'robosuite': 'trialist.hosts.robosuite:robosuite_host',
+        'rosbridge': 'trialist.hosts.rosbridge:RosbridgeHost',
         'tabletop': 'trialist.cell:TabletopHost',
     },
     'trialist.hosts',

@@ -12,7 +12,13 @@ from trialist.errors import InputError
 from trialist.hosts.libero.role import BYSTANDER, FURNITURE, GRIPPER, ROBOT, STRUCTURE, TARGET, Cast
 
 # robosuite names the bodies of robots by what they belong to.
-ROBOT_PREFIXES = {'robot': ROBOT, 'gripper': GRIPPER, 'mobilebase': ROBOT, 'leggedbase': ROBOT, 'fixed_mount': STRUCTURE}
+ROBOT_PREFIXES = {
+    'robot': ROBOT,
+    'gripper': GRIPPER,
+    'mobilebase': ROBOT,
+    'leggedbase': ROBOT,
+    'fixed_mount': STRUCTURE,
+}
 MARKS = ('_eef_target',)  # where a controller wants the hand to be: drawn, never touched
 FREE = 0  # mjtJoint
 
@@ -23,7 +29,8 @@ def read_cast(env: Any, targets: Sequence[str], *, destination: str = '') -> Cas
     Objects are those of the model and, in RoboCasa's kitchens, of `env.objects`; `env.fixtures` are furniture.
     """
     model = env.sim.model._model
-    own_objects, fixed = (getattr(env, name, None) for name in ('objects', 'fixtures'))
+    own_objects: Any = getattr(env, 'objects', None)
+    fixed: Any = getattr(env, 'fixtures', None)
     is_kitchen = isinstance(own_objects, Mapping)  # elsewhere `objects` is a list of some of them
     known = {thing.name: thing for thing in env.model.mujoco_objects}
     objects = _roots(model, {**known, **own_objects} if is_kitchen else known)

@@ -311,13 +311,13 @@ class RobosuiteHost:
         from robosuite.environments.base import REGISTERED_ENVS
 
         found = dict.fromkeys(
-            getattr(REGISTERED_ENVS[name], '_check_success') for name in self._family.tasks if name in REGISTERED_ENVS
+            REGISTERED_ENVS[name]._check_success for name in self._family.tasks if name in REGISTERED_ENVS
         )
         return source_hash(*found) if found else ''
 
 
 def open_robosuite(imports: Sequence[str]) -> Any:
-    """robosuite with the tasks that other packages add to it, and without its remarks on every reset."""
+    """Robosuite with the tasks that other packages add to it, and without its remarks on every reset."""
     try:
         suite = importlib.import_module('robosuite')
         for module in imports:
