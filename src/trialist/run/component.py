@@ -17,6 +17,7 @@ from trialist.run.seam import Action, FittedPolicy, HoldingHost, Host, Policy, S
 HOSTS = Catalog(
     'host',
     {
+        'libero': 'trialist.hosts.libero:libero_host',
         'point-mass': 'trialist.testing.point_mass:PointMassHost',
         'tabletop': 'trialist.cell:TabletopHost',
     },
@@ -25,12 +26,16 @@ HOSTS = Catalog(
 POLICIES = Catalog(
     'policy',
     {
+        'demonstration': 'trialist.policies.plain:DemonstrationPolicy',
         'function': 'trialist.policies.function:FunctionPolicy',
         'groot': 'trialist.policies.groot:GrootPolicy',
         'lerobot': 'trialist.policies.lerobot:LeRobotPolicy',
+        'libero-scripted': 'trialist.hosts.libero.scripted:ScriptedLiberoPolicy',
+        'no_op': 'trialist.policies.plain:NoOpPolicy',
         'openpi': 'trialist.policies.openpi:OpenPiPolicy',
         'openvla': 'trialist.policies.openvla:OpenVlaPolicy',
         'positronic': 'trialist.policies.positronic:PositronicPolicy',
+        'random': 'trialist.policies.plain:RandomPolicy',
         'replay': 'trialist.policies.replay:ReplayPolicy',
         'roboarena': 'trialist.policies.roboarena:RoboArenaPolicy',
         'scripted': 'trialist.cell.scripted:ScriptedPolicy',
