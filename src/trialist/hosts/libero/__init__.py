@@ -10,7 +10,7 @@ from trialist.hosts.isolated import IsolatedHost
 from trialist.hosts.libero.assets import VARIABLE
 from trialist.hosts.libero.suite import CAMERAS, SUITES, find_suite
 
-__all__ = ['CAMERAS', 'SUITES', 'libero_host']
+__all__ = ['CAMERAS', 'SUITES', 'find_suite', 'libero_host']
 
 RENDERERS = ('egl', 'osmesa')
 
