@@ -18,6 +18,7 @@ HOSTS = Catalog(
     'host',
     {
         'gymnasium': 'trialist.hosts.gymnasium:gymnasium_host',
+        'libero': 'trialist.hosts.libero:libero_host',
         'point-mass': 'trialist.testing.point_mass:PointMassHost',
         'replay': 'trialist.hosts.replay:ReplayHost',
         'robocasa': 'trialist.hosts.robosuite:robocasa_host',
@@ -30,12 +31,16 @@ HOSTS = Catalog(
 POLICIES = Catalog(
     'policy',
     {
+        'demonstration': 'trialist.policies.plain:DemonstrationPolicy',
         'function': 'trialist.policies.function:FunctionPolicy',
         'groot': 'trialist.policies.groot:GrootPolicy',
         'lerobot': 'trialist.policies.lerobot:LeRobotPolicy',
+        'libero-scripted': 'trialist.hosts.libero.scripted:ScriptedLiberoPolicy',
+        'no_op': 'trialist.policies.plain:NoOpPolicy',
         'openpi': 'trialist.policies.openpi:OpenPiPolicy',
         'openvla': 'trialist.policies.openvla:OpenVlaPolicy',
         'positronic': 'trialist.policies.positronic:PositronicPolicy',
+        'random': 'trialist.policies.plain:RandomPolicy',
         'replay': 'trialist.policies.replay:ReplayPolicy',
         'roboarena': 'trialist.policies.roboarena:RoboArenaPolicy',
         'scripted': 'trialist.cell.scripted:ScriptedPolicy',

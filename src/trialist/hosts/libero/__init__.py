@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from trialist.errors import InputError, UnknownName
 from trialist.hosts.isolated import IsolatedHost
+from trialist.hosts.libero.assets import VARIABLE
 from trialist.hosts.libero.suite import CAMERAS, SUITES, find_suite
 
-__all__ = ['CAMERAS', 'SUITES', 'libero_host']
+__all__ = ['CAMERAS', 'SUITES', 'find_suite', 'libero_host']
 
 RENDERERS = ('egl', 'osmesa')
 
@@ -45,8 +47,9 @@ def libero_host(
     if len(image_size) != 2 or min(image_size) < 1:
         raise InputError(f'image_size is {list(image_size)}, wanted [height, width] in pixels')
     options = {
-        'suite': suite, 'cameras': list(cameras), 'image_size': list(image_size), 'assets': assets, 'state': state,
-        'seed': seed, 'step_cap': step_cap, 'instrumented': instrumented,
+        'suite': suite, 'cameras': list(cameras), 'image_size': list(image_size),
+        'assets': assets or os.environ.get(VARIABLE, ''), 'state': state, 'seed': seed, 'step_cap': step_cap,
+        'instrumented': instrumented,
     }  # fmt: skip
     return IsolatedHost(
         environment=environment,

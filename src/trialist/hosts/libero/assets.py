@@ -27,9 +27,8 @@ def find_assets(given: str = '') -> Path:
             if all((candidate / name).is_dir() for name in WANTED):
                 return candidate.resolve()
     raise SetupError(
-        f"LIBERO's assets are not in {' or '.join(filter(None, places))}; give the option assets, set {VARIABLE}, or let "
-        "LIBERO download them: python -c 'from libero.libero.utils.download_utils import "
-        "download_assets_from_huggingface as d; d()', with the python of `trialist env ls` and LIBERO's config.yaml"
+        f"LIBERO's assets are not in {' or '.join(filter(None, places))}; give the option assets, set {VARIABLE}, or "
+        'download them as docs/how-to/libero.md says'
     )
 
 

@@ -41,7 +41,7 @@ def mend_rendering() -> None:
 
 
 class FrameCheck:
-    """Looks for frames that do not show the present. It draws from copies of the state: the simulation is not touched."""
+    """Looks for frames that do not show the present, by drawing copies of the state: the simulation is not touched."""
 
     def __init__(self, env: Any, cameras: dict[str, str], *, height_px: int, width_px: int) -> None:
         self._env, self._cameras, self._size = env, cameras, (height_px, width_px)

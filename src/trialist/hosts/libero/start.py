@@ -50,7 +50,8 @@ class Start:
             if name in CONDITIONS:
                 raise InputError(f'condition {name} of LIBERO wants its drawn numbers; give a severity in the plan')
             raise UnknownName('condition of LIBERO', name, CONDITIONS)
-        parts: dict[str, Any] = {part.kind: part for part in parts_of(read_condition(name, given))}
+        condition = read_condition(name, given)
+        parts: dict[str, Any] = {} if condition is None else {part.kind: part for part in parts_of(condition)}
         for kind in parts:
             if kind not in ('layout', 'robot_state'):
                 raise UnknownName('condition of LIBERO', kind, CONDITIONS)
@@ -82,7 +83,9 @@ def changed_state(env: Any, state: FloatArray, start: Start) -> FloatArray:
     if start.robot_state is not None:
         joints = 1 + np.array(env.robots[0]._ref_joint_pos_indexes)
         ranges = env.sim.model._model.jnt_range[np.array(env.robots[0]._ref_joint_indexes)]
-        changed[joints] = start.robot_state.initial_joints(changed[joints], lower_rad=ranges[:, 0], upper_rad=ranges[:, 1])
+        changed[joints] = start.robot_state.initial_joints(
+            changed[joints], lower_rad=ranges[:, 0], upper_rad=ranges[:, 1]
+        )
     return changed
 
 
@@ -99,7 +102,10 @@ def _move_objects(env: Any, state: FloatArray, layout: Layout) -> None:
             continue
         x0, y0, x1, y1 = (float(v) for v in region['ranges'][0])
         offset = np.asarray(env.workspace_offset, dtype=float)
-        low, high = (min(x0, x1) + offset[0], min(y0, y1) + offset[1]), (max(x0, x1) + offset[0], max(y0, y1) + offset[1])
+        low, high = (
+            (min(x0, x1) + offset[0], min(y0, y1) + offset[1]),
+            (max(x0, x1) + offset[0], max(y0, y1) + offset[1]),
+        )
         address = 1 + env.sim.model.get_joint_qpos_addr(env.objects_dict[atom[1]].joints[-1])[0]
         nominal = PlanarPose(float(state[address]), float(state[address + 1]), 0.0)
         if low[0] < high[0] and low[1] < high[1]:

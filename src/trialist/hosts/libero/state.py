@@ -15,7 +15,21 @@ FloatArray = NDArray[np.float64]
 PROPRIOCEPTION = (
     'eef_x_m', 'eef_y_m', 'eef_z_m', 'eef_rx_rad', 'eef_ry_rad', 'eef_rz_rad', 'finger_left_m', 'finger_right_m',
 )  # fmt: skip
-THING = ('x_m', 'y_m', 'z_m', 'qw', 'qx', 'qy', 'qz', 'low_x_m', 'low_y_m', 'low_z_m', 'high_x_m', 'high_y_m', 'high_z_m')
+THING = (
+    'x_m',
+    'y_m',
+    'z_m',
+    'qw',
+    'qx',
+    'qy',
+    'qz',
+    'low_x_m',
+    'low_y_m',
+    'low_z_m',
+    'high_x_m',
+    'high_y_m',
+    'high_z_m',
+)
 # After the proprioception: pose of the first target and of where it goes, each with its box in its own frame.
 PRIVILEGED = (*PROPRIOCEPTION, *(f'target_{name}' for name in THING), *(f'goal_{name}' for name in THING))
 LAYOUTS = {'proprioception': PROPRIOCEPTION, 'privileged': PRIVILEGED}
