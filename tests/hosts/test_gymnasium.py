@@ -12,10 +12,10 @@ from trialist.episodes import Outcome
 from trialist.errors import InputError, SetupError, UnknownName
 from trialist.hosts.gym_mapping import mapping_names, mapping_table, read_mapping
 from trialist.hosts.gymnasium import GymnasiumHost, gymnasium_host
-from trialist.run import Host, Setup, check_host
-from trialist.run.component import open_host
-from trialist.run.plan import HostEntry
-from trialist.run.seam import HoldingHost
+from trialist.run import Host, Order, Setup, check_host, run_episode
+from trialist.run.component import open_host, open_policy
+from trialist.run.plan import HostEntry, PolicyEntry
+from trialist.run.seam import FittedPolicy, HoldingHost
 
 LINE = {
     'make': 'tests.hosts.gym_worlds:Line',
@@ -227,3 +227,14 @@ def test_a_plan_can_name_it() -> None:
     assert host.spec.name == 'line'
     assert isinstance(host.reset('x', seed=1).state, np.ndarray)
     assert Setup(task='x', seed=1).task == 'x'
+
+
+@pytest.mark.parametrize('policy', ['no_op', 'random'])
+def test_the_plain_policies_run_on_it(policy: str) -> None:
+    host = line(step_cap=12)
+    opened = open_policy(PolicyEntry(use=policy))
+    if isinstance(opened, FittedPolicy):
+        opened.fit(host.spec)
+    rollout = run_episode(host, opened, Setup(task='x', seed=1), order=Order(time_cap_s=2.0, policy_seed=3))
+    assert rollout.fault is None, rollout.fault
+    assert (rollout.outcome, rollout.n_steps) == (Outcome.TIMEOUT, 12)

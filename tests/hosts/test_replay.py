@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.run.plans import FAST, SLOW, make_plan
+from typer.testing import CliRunner
 
 from trialist.audit import compare_traces
 from trialist.audit.determinism import Grade, Target
+from trialist.cli.audit import audit_app
 from trialist.episodes import Outcome, Store
 from trialist.errors import InputError
 from trialist.hosts.again import carry_out_again
@@ -140,3 +142,17 @@ def test_an_episode_that_breaks_on_the_way_is_invalid(recorded: Path) -> None:
 def test_nothing_to_carry_out_is_an_error(recorded: Path) -> None:
     with pytest.raises(InputError, match='no valid episode with recorded actions'):
         list(carry_out_again(recorded, PointMassHost(), policies=['nobody']))
+
+
+def test_the_verb_grades_the_host_of_the_plan_and_tells_another_one_apart(recorded: Path) -> None:
+    same = CliRunner().invoke(audit_app, ['replay', str(recorded), '--most', '3', '--format', 'json'])
+    assert same.exit_code == 0, same.output
+    assert 'bitwise determinism' in same.stdout
+    assert 'not met' not in same.stdout
+    other = CliRunner().invoke(audit_app, ['replay', str(recorded), '--host', 'tests.hosts.test_replay:Windy'])
+    assert other.exit_code == 0, other.output
+    assert 'not met' in other.stdout
+
+
+class Windy(PointMassHost):
+    """The point mass with another noise than the plan's."""

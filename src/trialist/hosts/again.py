@@ -6,16 +6,18 @@ as a run of its own. It is an open-loop replay: it grades the simulator, not a p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from trialist.declaration import read_table
 from trialist.episodes import Episode, Outcome, Store, Trajectory, read_store
 from trialist.errors import InputError
 from trialist.run.convention import PolicySpec
 from trialist.run.loop import Order, Rollout, run_episode
-from trialist.run.plan import RecordingOptions
+from trialist.run.plan import HostEntry, RecordingOptions
 from trialist.run.seam import Chunk, FloatArray, Host, Observation, Session, Setup
 
 STEP_SLACK = 1e-6
@@ -48,6 +50,17 @@ def carry_out_again(
         yield _episode(episode, rollout), rollout.trajectory
     if not n_done:
         raise InputError(f'{opened.path}: no valid episode with recorded actions to carry out again')
+
+
+def recorded_host(store: Store, *, use: str = '') -> HostEntry:
+    """The host of a run's plan, or another by name with the plan's options where it is the same."""
+    try:
+        declared = read_table(HostEntry, json.loads(store.trial.plan)['host'], where=f'{store.path} plan host')
+    except (ValueError, KeyError) as error:
+        if use:
+            return HostEntry(use=use)
+        raise InputError(f'{store.path}: no plan says which host it was recorded on; name one') from error
+    return declared if use in ('', declared.use) else HostEntry(use=use)
 
 
 def _again(host: Host, episode: Episode, trajectory: Trajectory) -> Rollout:
