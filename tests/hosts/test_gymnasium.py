@@ -168,7 +168,7 @@ def test_protocol_facts_name_the_predicate_and_its_source() -> None:
         ({'action_scale': [1.0]}, 'action_scale has 1 numbers'),
         ({'action_scale': [1.0, 0.0]}, 'throw a number of the action away'),
         ({'success': {}}, 'exactly one of info, reward_at_least and terminated'),
-        ({'flip': ['side']}, "no camera to flip named 'side'"),
+        ({'flip': ['side']}, "no camera to flip or turn named 'side'"),
         ({'statt': ['finger']}, "no key 'statt': did you mean 'state'"),
         ({'make': 'tests.hosts.gym_worlds:make_unsaid'}, 'not known to be a Gymnasium environment'),
         ({'make': 'tests.hosts.gym_worlds:Old'}, r'reset gave no \(observation, info\)'),
@@ -238,3 +238,20 @@ def test_the_plain_policies_run_on_it(policy: str) -> None:
     rollout = run_episode(host, opened, Setup(task='x', seed=1), order=Order(time_cap_s=2.0, policy_seed=3))
     assert rollout.fault is None, rollout.fault
     assert (rollout.outcome, rollout.n_steps) == (Outcome.TIMEOUT, 12)
+
+
+def test_a_camera_that_hangs_head_down_is_turned_and_not_mirrored() -> None:
+    class Marked(GymnasiumHost):
+        def _make(self, task: str, seed: int) -> Any:
+            from tests.hosts.gym_worlds import Line
+
+            world = Line()
+            picture = np.zeros((4, 6, 3), np.uint8)
+            picture[0, 0] = 255
+            world.render = lambda: picture  # type: ignore[method-assign]
+            return world
+
+    host = Marked(mapping={**LINE, 'images': {'top': 'render'}, 'flip': [], 'turn': ['top']})
+    seen = host.reset('x', seed=1).images['top']
+    assert seen[3, 5].tolist() == [255, 255, 255]
+    assert seen.sum() == 3 * 255

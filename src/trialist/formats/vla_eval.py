@@ -161,8 +161,8 @@ class _Run:
                 yield Recording(episode, steps)
         if n_same:
             ledger.hint(
-                f'{self.path.name}: episodes that repeat the actions of another one of the run to the last bit: {n_same}; '
-                'were they run, or copied?'
+                f'{self.path.name}: episodes that repeat the actions of another one of the run to the last bit: '
+                f'{n_same}; were they run, or copied?'
             )
         if n_rows > len(attempts):
             ledger.note(

@@ -53,9 +53,10 @@ class GymMapping:
     imports: modules that register ids. arguments: for making it; `{task}` and `{seed}` in a text stand for the
     episode's. anew: make it again for every episode, for environments whose reset does not set everything.
     state: places in the observation, dotted, put one after another; '' is the observation itself. images: camera ->
-    place, or `render`. flip: cameras whose pictures are upside down. action_scale, action_offset: what the numbers of
-    the convention are multiplied by and what is added to them for the environment's own. clip: to the bounds of its
-    action space. holds_state: its state, as shown, is the action that keeps it where it is.
+    place, or `render`. flip: cameras whose rows come bottom up; turn: cameras that hang head down. action_scale,
+    action_offset: what the numbers of the convention are multiplied by and what is added to them for the environment's
+    own. clip: to the bounds of its action space. holds_state: its state, as shown, is the action that keeps it where it
+    is.
     """
 
     make: str
@@ -73,6 +74,7 @@ class GymMapping:
     state_layout: tuple[str, ...] = ()
     images: Mapping[str, str] = field(default_factory=dict)
     flip: tuple[str, ...] = ()
+    turn: tuple[str, ...] = ()
     action_scale: tuple[float, ...] = ()
     action_offset: tuple[float, ...] = ()
     clip: bool = True
@@ -89,9 +91,9 @@ class GymMapping:
                 raise InputError(f'{name} has {len(given)} numbers, an action of this convention has {width}')
         if any(not scale for scale in self.action_scale):
             raise InputError('action_scale has a zero, which would throw a number of the action away')
-        for camera in self.flip:
+        for camera in (*self.flip, *self.turn):
             if camera not in self.images:
-                raise UnknownName('camera to flip', camera, self.images)
+                raise UnknownName('camera to flip or turn', camera, self.images)
         if self.makes_by_task and not self.tasks:
             raise InputError('the environment is made for a task, so tasks must list those it knows')
 

@@ -222,7 +222,8 @@ class GymnasiumHost:
             if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
                 found = f'{image.shape} of {image.dtype}'
                 raise InputError(f'camera {camera} at {place!r} is {found}, wanted (height, width, 3) of uint8')
-            images[camera] = np.array(image[::-1] if camera in self._map.flip else image)
+            image = image[::-1] if camera in self._map.flip else image
+            images[camera] = np.array(image[::-1, ::-1] if camera in self._map.turn else image)
         return Observation(0.0, np.concatenate(parts) if parts else np.empty(0), images=images)
 
     def _own_action(self, action: FloatArray) -> FloatArray:
