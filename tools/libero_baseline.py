@@ -24,7 +24,7 @@ def main(path: str, suite: str, manner: str, *tasks: str) -> None:
     store = (
         read_store(path) if Path(path, 'trial.json').exists() else Store.create(path, title='scripted LIBERO baseline')
     )
-    done = {(e.policy, e.benchmark, e.task, e.instance) for e in store.episodes()}
+    done = {(e.policy, e.benchmark, e.task, e.instance) for e in store.episodes() if e.is_valid}
     host = libero_host(suite=suite, state='privileged', timeout_s=300.0)
     policy = ScriptedLiberoPolicy(manner=manner)
     cap_s = find_suite(suite).step_cap / host.spec.control_rate_hz
@@ -62,7 +62,7 @@ def summary(path: str) -> str:
         for (benchmark, task, policy), found in sorted(groups.items())
     ]  # fmt: skip
     columns = ['suite', 'task', 'instruction', 'policy', 'episodes', 'successes', 'unsafe', 'peak N']
-    return render(table('Scripted baseline', columns, rows), 'md')
+    return render(table('Scripted baseline', columns, rows), 'markdown')
 
 
 if __name__ == '__main__':

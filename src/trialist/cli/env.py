@@ -48,19 +48,24 @@ def create(
     name: EnvironmentName,
     anew: Annotated[bool, typer.Option('--anew', help='Make it again even if it is there.')] = False,
 ) -> None:
-    """Make an environment, or finish one that was cut short; this downloads packages.
+    """Make an environment, finish one that was cut short, or repair a broken one; this downloads packages.
 
     Example: `trialist env create lerobot`
     """
     from rich.console import Console
 
-    from trialist.environment.create import create_environment, repair_environment
+    from trialist.environment import environments
+    from trialist.environment.create import check_environment, create_environment, repair_environment
     from trialist.environment.recipe import read_recipe
 
     recipe = read_recipe(name)
+    is_made = any((e.name, e.digest) == (recipe.name, recipe.digest) and e.is_complete for e in environments())
     console = Console(stderr=True)
-    with console.status(f'making {name}') as status:
-        make = repair_environment if anew else create_environment
+    with console.status(f'checking {name}') as status:
+        problems = check_environment(recipe).problems if is_made and not anew else ()
+        if problems:
+            console.print(f'{name} is broken and is made anew: {"; ".join(problems)}', markup=False)
+        make = repair_environment if anew or problems else create_environment
         found = make(recipe, progress=lambda line: status.update(f'making {name}: {line}'))
     typer.echo(f'{name} is at {found.folder}')
 

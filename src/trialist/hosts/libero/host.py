@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import tempfile
@@ -296,16 +297,25 @@ def open_benchmark(name: str, assets: Path) -> Any:
     if spec is None or not spec.submodule_search_locations:
         raise SetupError('LIBERO is not installed here; run `trialist env create libero`')
     root = Path(next(iter(spec.submodule_search_locations)), 'libero')
-    config = Path(tempfile.mkdtemp(prefix='trialist-libero-'))
     places = {
         'benchmark_root': root, 'bddl_files': root / 'bddl_files', 'init_states': root / 'init_files',
-        'datasets': config / 'datasets', 'assets': assets,
+        'datasets': root / 'datasets', 'assets': assets,
     }  # fmt: skip
-    (config / 'config.yaml').write_text(''.join(f'{key}: {str(path)!r}\n' for key, path in places.items()))
-    os.environ['LIBERO_CONFIG_PATH'] = str(config)
+    os.environ['LIBERO_CONFIG_PATH'] = str(_written(''.join(f'{key}: {str(path)!r}\n' for key, path in places.items())))
     import libero.libero as package
 
     package._assets_path_cache = str(assets)
     from libero.libero import benchmark
 
     return benchmark.get_benchmark(name)()
+
+
+def _written(config: str) -> Path:
+    """A folder with this config.yaml; equal ones share it, so that workers leave nothing behind."""
+    digest = hashlib.sha256(config.encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir(), f'trialist-libero-{os.getuid()}-{digest}')
+    folder.mkdir(exist_ok=True, mode=0o700)
+    draft = folder / f'.{os.getpid()}'
+    draft.write_text(config)
+    os.replace(draft, folder / 'config.yaml')
+    return folder
