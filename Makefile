@@ -26,7 +26,7 @@ test-peers: $(STAMP) peers
 
 # The benchmarks in their own environments, which are made where they are missing.
 test-hosts: $(STAMP) system
-	$(BIN)/python -m pytest -m hosts
+	TRIALIST_ENVIRONMENTS=$${TRIALIST_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m hosts
 
 # Server, workers and clients as real processes, on SQLite and PostgreSQL, and in a browser.
 test-platform: $(STAMP) system

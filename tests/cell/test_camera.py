@@ -12,6 +12,7 @@ import pytest
 from trialist.cell import TabletopHost
 from trialist.cell import camera as module
 from trialist.cell.camera import intrinsics
+from trialist.environment import gl
 from trialist.episodes.trajectory import Camera
 from trialist.errors import InputError, SetupError
 from trialist.run.seam import Setup
@@ -103,8 +104,8 @@ def test_both_back_ends_draw(backend: str) -> None:
 def test_no_back_end_is_a_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
     module._probed.cache_clear()
     monkeypatch.delenv('MUJOCO_GL', raising=False)
-    monkeypatch.setattr(module, '_PROBE', 'raise OSError("no {backend} here")')
-    with pytest.raises(SetupError, match=r'neither works here.*no egl here.*no osmesa here.*libosmesa6'):
+    monkeypatch.setattr(gl, '_PROBE', 'raise OSError("no {backend} here")')
+    with pytest.raises(SetupError, match=r'neither works here.*no egl here.*no osmesa here.*trialist env doctor'):
         module.working_backend()
     monkeypatch.setenv('MUJOCO_GL', 'vulkan')
     with pytest.raises(SetupError, match="MUJOCO_GL is 'vulkan'"):

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import trialist
 from trialist.environment import (
     Environment,
     Recipe,
@@ -23,6 +22,7 @@ from trialist.environment import (
     recipe_names,
 )
 from trialist.environment.create import check_environment, create_environment, remove_environment, repair_environment
+from trialist.environment.place import link_trialist
 from trialist.errors import InputError, NoAnswer, RemoteError, RigError, SetupError
 
 SMALL = Recipe(name='small', about='', requirements=('toml==0.10.2',), imports=('toml',))
@@ -33,7 +33,7 @@ import numpy as np
 
 class Service:
     def __init__(self):
-        if os.path.exists('/nonexistent') or 'unstartable' in sys.argv[2]:
+        if os.path.exists('/nonexistent') or 'unstartable' in sys.argv[1]:
             raise OSError('no GPU here')
     def echo(self, value):
         return value
@@ -68,9 +68,7 @@ def here(tmp_path: Path) -> Environment:
     (folder / 'bin' / 'python').symlink_to(Path(sys.executable).resolve())
     shutil.copy(Path(sys.prefix) / 'pyvenv.cfg', folder / 'pyvenv.cfg')
     (folder / 'lib').symlink_to(Path(sys.prefix) / 'lib')
-    (folder / 'trialist-link').mkdir()
-    (folder / 'trialist-link' / 'trialist').symlink_to(Path(trialist.__file__).parent)
-    (folder / 'trialist-link' / 'service.py').write_text(SERVICE_CODE)
+    (link_trialist(folder) / 'service.py').write_text(SERVICE_CODE)
     return Environment('here', '0', folder, 'now', {'x': '1'})
 
 
@@ -161,7 +159,7 @@ def test_an_environment_is_made_checked_broken_mended_and_removed(
     installed = next(made.folder.glob('lib/python*/site-packages/toml'))
     shutil.rmtree(installed)
     assert any('import toml' in problem for problem in check_environment(SMALL).problems)
-    assert (repair_environment(SMALL).folder / 'trialist-link' / 'trialist').is_symlink()
+    assert (link_trialist(repair_environment(SMALL).folder) / 'trialist').is_symlink()
     assert check_environment(SMALL).is_sound
     with pytest.raises(InputError, match='is not in'):
         remove_environment(tmp_path)

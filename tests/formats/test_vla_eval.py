@@ -287,3 +287,49 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
         opened(path, columns={'policy': 'x'})
     with pytest.raises(InputError, match='take --set policy, benchmark, step_cap; found seed'):
         opened(path, defaults={'seed': '1'})
+
+
+# --- the same episodes twice
+
+
+def test_a_copy_of_a_recording_under_another_name_counts_once(tmp_path: Path) -> None:
+    rows = [{**DONE, 'episode_id': 0}, {**DONE, 'episode_id': 1, 'status': 'fail'}]
+    write_recording(tmp_path / 'recording-a.sqlite', rows, generation='0.8')
+    write_recording(tmp_path / 'recording-b.sqlite', rows, generation='0.8')
+    imported = opened(tmp_path)
+    assert len(list(imported.episodes())) == 2
+    dropped = {entry.what: entry.why for entry in imported.ledger.dropped}
+    assert dropped['file recording-b.sqlite'] == 'the same episodes are in recording-a.sqlite'
+
+
+def test_of_a_recording_that_holds_another_ones_rows_only_the_new_ones_count(tmp_path: Path) -> None:
+    rows = [{**DONE, 'episode_id': i} for i in range(3)]
+    write_recording(tmp_path / 'recording-a.sqlite', rows[:2], generation='0.8')
+    write_recording(tmp_path / 'recording-merged.sqlite', rows, generation='0.8')
+    imported = opened(tmp_path)
+    assert len(list(imported.episodes())) == 3
+    (entry,) = [e for e in imported.ledger.dropped if e.what == 'repeated rows']
+    assert entry.count == 2
+
+
+def test_a_copied_result_without_ids_counts_once_and_a_second_run_twice(tmp_path: Path) -> None:
+    written(tmp_path / 'goal.json', generation_b())
+    written(tmp_path / 'copy of goal.json', generation_b())
+    assert len(list(opened(tmp_path).episodes())) == 3
+    slower = generation_b()
+    for episode in slower['tasks'][0]['episodes']:
+        episode['elapsed_sec'] = 11.5
+    written(tmp_path / 'goal-again.json', slower)
+    assert len(list(opened(tmp_path).episodes())) == 6
+
+
+def test_episodes_that_repeat_anothers_actions_bit_for_bit_are_pointed_out(tmp_path: Path) -> None:
+    rows = [{**DONE, 'episode_id': i, 'steps': 8} for i in range(3)]
+    moving = [{'action': [0.1 * i] * 7, 'reward': 0.0, 'done': False, 'success': False} for i in range(8)]
+    other = [{**step, 'action': [0.2 * i] * 7} for i, step in enumerate(moving)]
+    path = write_recording(
+        tmp_path / 'recording-run.sqlite', rows, generation='0.8', steps={0: moving, 1: other, 2: moving}
+    )
+    imported = opened(path, rate_hz=20.0)
+    list(imported.episodes())
+    assert any('repeat the actions of another one of the run to the last bit: 1' in h for h in imported.ledger.hints)

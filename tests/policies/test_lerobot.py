@@ -13,6 +13,7 @@ import pytest
 
 from trialist.environment import read_recipe
 from trialist.environment.create import create_environment
+from trialist.environment.place import link_trialist
 from trialist.errors import InputError, SetupError
 from trialist.policies.lerobot import LeRobotPolicy
 from trialist.run import Observation, Setup, check_policy
@@ -115,7 +116,7 @@ def act(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
     folder = tmp_path_factory.mktemp('act')
     ran = subprocess.run(
         [str(made.python), '-c', SAVE, str(folder)], capture_output=True, text=True, timeout=300,
-        env={'PATH': os.environ['PATH'], 'HOME': str(folder), 'PYTHONPATH': str(made.folder / 'trialist-link')},
+        env={'PATH': os.environ['PATH'], 'HOME': str(folder), 'PYTHONPATH': str(link_trialist(made.folder))},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
     return folder, np.array(json.loads(ran.stdout.splitlines()[-1]))

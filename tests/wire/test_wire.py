@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import socket
+import time
 from typing import Any
 
 import msgpack
@@ -15,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from trialist.errors import InputError
 from trialist.wire import WireLimits, pack, read_frame, unpack, write_frame
+from trialist.wire.link import Deadline, Link
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), st.text(), st.binary()
@@ -105,3 +108,15 @@ def test_a_damaged_frame_is_named(damage: Any, message: str) -> None:
 def test_a_message_over_the_limit_is_refused() -> None:
     with pytest.raises(InputError, match='more than the 8 allowed'):
         unpack(pack('x' * 100), limits=WireLimits(max_bytes=8))
+
+
+def test_a_deadline_just_under_a_whole_second_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel refuses 1,000,000 microseconds: with 9.9999995 s left, rounding up must not reach them."""
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(time, 'monotonic', lambda: 0.0)
+    with theirs:
+        link = Link(ours)
+        for left_s in (9.999_999_5, 0.999_999_9, 1.0, 1e-7):
+            link.send(b'x', deadline=Deadline.after(left_s))
+        link.close()
+        assert theirs.recv(10) == b'xxxx'

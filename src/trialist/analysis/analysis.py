@@ -17,6 +17,7 @@ from trialist.analysis import endpoint_pairs as pairing
 from trialist.analysis.absent import Absent, or_absent, present
 from trialist.analysis.cameras import CameraPart, camera_part
 from trialist.analysis.card import KnownPolicy, known_policies
+from trialist.analysis.comparability import comparability_cautions
 from trialist.analysis.detail import Detail
 from trialist.analysis.endings import policy_incidences
 from trialist.analysis.endpoint_pairs import Comparisons
@@ -505,13 +506,14 @@ class Analysis:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What a reader must know before the numbers: pooled conditions, strata left out, policies that stand apart."""
+        """What a reader must know before the numbers: assets, mixed protocols, pooled conditions, what is left out."""
         frame = self.frame
+        about = comparability_cautions(self.provenance)
         if isinstance(frame, Absent):
-            return ()
+            return about
         apart = [f'{policy} is not ranked: {why}.' for policy, why in frame.apart.items()]
         unscored = [f'{policy}: none of its {n} episodes is valid.' for policy, n in frame.unscored.items()]
         short = []
         if not isinstance(self.times, Absent):
             short = [f'{stratum} is judged less far than declared: {why}.' for stratum, why in self.times.short.items()]
-        return (*frame.cautions, *apart, *unscored, *short)
+        return (*about, *frame.cautions, *apart, *unscored, *short)

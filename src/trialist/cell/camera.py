@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,24 +21,13 @@ from numpy.typing import NDArray
 
 from trialist.cell.mount import reported_pose
 from trialist.cell.scene import Scene, load_mujoco
+from trialist.environment.gl import BACKENDS, why_not_drawing
 from trialist.episodes.trajectory import Camera
 from trialist.errors import InputError, SetupError
 
 FloatArray = NDArray[np.floating[Any]]
 DepthMap = NDArray[np.float32]
-BACKENDS = ('egl', 'osmesa')
 _OPENCV_FROM_MUJOCO = np.diag([1.0, -1.0, -1.0, 1.0])
-_PROBE = """
-import os
-os.environ['MUJOCO_GL'] = os.environ['PYOPENGL_PLATFORM'] = {backend!r}
-import mujoco
-from mujoco.{backend} import GLContext
-context = GLContext(64, 64)
-context.make_current()
-model = mujoco.MjModel.from_xml_string('<mujoco><worldbody><geom size="1"/></worldbody></mujoco>')
-mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100)
-os._exit(0)
-"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,15 +60,13 @@ def _probed() -> tuple[str, str]:
     wanted = _wanted_backend()
     told = []
     for backend in (wanted,) if wanted else BACKENDS:
-        probe = subprocess.run(
-            [sys.executable, '-c', _PROBE.format(backend=backend)], capture_output=True, text=True, timeout=60
-        )
-        if probe.returncode == 0:
+        why_not = why_not_drawing(sys.executable, backend)
+        if not why_not:
             return backend, ''
-        told.append(f'{backend}: {(probe.stderr.strip().splitlines() or ["no message"])[-1]}')
+        told.append(f'{backend}: {why_not}')
     return '', (
         'cameras need EGL or OSMesa to draw without a screen, and neither works here '
-        f'({"; ".join(told)}); install libegl1 and libgl1-mesa-dri, or libosmesa6, or run without cameras'
+        f'({"; ".join(told)}); see `trialist env doctor`, or run without cameras'
     )
 
 

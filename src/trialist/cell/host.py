@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist import episodes
-from trialist.cell import panda, pose, state
+from trialist.cell import layout, panda, pose, reset, state
 from trialist.cell.belt import Belt
 from trialist.cell.camera import Picture, Pictures, calibrations
 from trialist.cell.control import WHOLE, Controller, Stretch, stretch
@@ -45,6 +46,7 @@ from trialist.errors import InputError, UnknownName
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
 from trialist.run.film import film_steps
 from trialist.run.plan import FilmOptions
+from trialist.run.protocol import ProtocolFacts, source_hash
 from trialist.run.seam import Action, Footage, HostReport, Observation, Part, Setup
 
 FloatArray = NDArray[np.floating[Any]]
@@ -256,6 +258,19 @@ class TabletopHost:
             target_rotation=tuple(float(v) for v in rotation.ravel()) if is_boxed else None,
             target_threshold=layout.threshold,
             cameras=tuple(calibrations(start.scene, start.data, self._pictures)),
+        )
+
+    def protocol(self) -> ProtocolFacts:
+        """The cell's rules; its start states are drawn from the seed by the code whose hash is given."""
+        return ProtocolFacts(
+            benchmark='tabletop',
+            control_rate_hz=CONTROL_RATE_HZ,
+            initial_states=f'drawn from the seed: {source_hash(reset, layout)}',
+            success_predicate=f'Referee, stops at {self._stop_force_n:g} N',
+            success_source=source_hash(Referee),
+            success_at_reset='not possible: every item starts off its goal',
+            simulator=f'mujoco {load_mujoco().__version__}',
+            render_flags={'MUJOCO_GL': os.environ['MUJOCO_GL']} if 'MUJOCO_GL' in os.environ else {},
         )
 
     def instruction(self) -> str:

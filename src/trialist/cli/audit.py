@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.audit_outcome import drop_command, paired_command, traces_command
+from trialist.cli.audit_outcome import drop_command, paired_command, replay_command, traces_command
 from trialist.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ def citations_command(
 audit_app.command('paired')(paired_command)
 audit_app.command('drop')(drop_command)
 audit_app.command('traces')(traces_command)
+audit_app.command('replay')(replay_command)
 
 
 def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: int | None, unit: str) -> Benchmark:

@@ -142,6 +142,44 @@ def traces_command(
         typer.echo(f'wrote {save_figure(growth_figure(drawn), figure)}', err=True)
 
 
+def replay_command(
+    store: Annotated[Path, typer.Argument(help='A recorded run: a store with trajectories.')],
+    policy: Annotated[list[str] | None, typer.Option(help='Only episodes of this policy; may be repeated.')] = None,
+    most: Annotated[int | None, typer.Option(min=1, help='At most so many episodes.')] = None,
+    host: Annotated[str, typer.Option(help="The host, by name; that of the run's plan if not given.")] = '',
+    episodes: Annotated[bool, typer.Option('--episodes', help="Print every episode's first divergences.")] = False,
+    form: FormatOption = 'text',
+) -> None:
+    """Carry recorded actions out again on the run's host, and grade whether the world does the same.
+
+    It is an open-loop replay: it says how far the simulator is deterministic here, and nothing of a policy.
+
+    Example: `trialist audit replay runs/may --most 5`
+    """
+    from trialist.audit import compare_traces
+    from trialist.cli.progress import analysis_progress
+    from trialist.episodes import read_store
+    from trialist.hosts.again import carry_out_again, recorded_host
+    from trialist.run.component import open_host
+    from trialist.run.seam import ClosableHost
+    from trialist.show.audit_record import channel_table, divergence_table, grade_table, trace_table
+
+    run = read_store(store)
+    opened = open_host(recorded_host(run, use=host))
+    shown, total = analysis_progress(), most or run.count()
+    tell = (lambda done: shown('episodes', done, total)) if shown is not None else None
+    try:
+        pairs = list(carry_out_again(run, opened, policies=policy, most=most, progress=tell))
+    finally:
+        if isinstance(opened, ClosableHost):
+            opened.close()
+    kept = {episode.episode_id for episode, _ in pairs}
+    recorded = [(e, t) for e, t in run.trajectories() if e.episode_id in kept]
+    found = compare_traces(recorded, pairs, closed_loop=False, name=str(store), contrast='carried out again')
+    tables = [trace_table([found]), channel_table(found), grade_table(found)]
+    print_tables([*tables, divergence_table(found)] if episodes else tables, form)
+
+
 def _counts(text: str, where: str) -> tuple[int, int]:
     from trialist.errors import InputError
 

@@ -48,19 +48,24 @@ def create(
     name: EnvironmentName,
     anew: Annotated[bool, typer.Option('--anew', help='Make it again even if it is there.')] = False,
 ) -> None:
-    """Make an environment, or finish one that was cut short; this downloads packages.
+    """Make an environment, finish one that was cut short, or repair a broken one; this downloads packages.
 
     Example: `trialist env create lerobot`
     """
     from rich.console import Console
 
-    from trialist.environment.create import create_environment, repair_environment
+    from trialist.environment import environments
+    from trialist.environment.create import check_environment, create_environment, repair_environment
     from trialist.environment.recipe import read_recipe
 
     recipe = read_recipe(name)
+    is_made = any((e.name, e.digest) == (recipe.name, recipe.digest) and e.is_complete for e in environments())
     console = Console(stderr=True)
-    with console.status(f'making {name}') as status:
-        make = repair_environment if anew else create_environment
+    with console.status(f'checking {name}') as status:
+        problems = check_environment(recipe).problems if is_made and not anew else ()
+        if problems:
+            console.print(f'{name} is broken and is made anew: {"; ".join(problems)}', markup=False)
+        make = repair_environment if anew or problems else create_environment
         found = make(recipe, progress=lambda line: status.update(f'making {name}: {line}'))
     typer.echo(f'{name} is at {found.folder}')
 
@@ -83,18 +88,50 @@ def check(name: EnvironmentName) -> None:
     raise typer.Exit(1)
 
 
+@env_app.command('doctor')
+def doctor(
+    names: Annotated[
+        list[str] | None, typer.Argument(help='Of the environments only these.', show_default=False)
+    ] = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Try what hosts need here: graphics, drivers, environments, assets, caches and disk space.
+
+    Everything that is amiss comes with the command that mends it; the exit code is 1 if something must be mended.
+
+    Example: `trialist env doctor libero`
+    """
+    from rich.console import Console
+
+    from trialist.environment.doctor import State, examine
+    from trialist.show.table import table
+
+    with Console(stderr=True).status('looking') as status:
+        findings = examine(names or (), progress=lambda what: status.update(f'looking at {what}'))
+    rows: list[list[str | int | float | None]] = [
+        [f.subject, f.item, f.state.value, f.found, f.mend or None] for f in findings
+    ]
+    print_table(table('doctor', ['subject', 'item', 'state', 'found', 'to mend it'], rows), form)
+    if any(f.state is State.PROBLEM for f in findings):
+        raise typer.Exit(1)
+
+
 @env_app.command('remove')
-def remove(name: EnvironmentName) -> None:
+def remove(
+    name: EnvironmentName,
+    older: Annotated[bool, typer.Option('--older', help='Only those of older recipes.')] = False,
+) -> None:
     """Delete an environment and its older versions.
 
     Example: `trialist env remove lerobot`
     """
-    from trialist.environment import environments
+    from trialist.environment import environments, read_recipe
     from trialist.environment.create import remove_environment
 
-    found = [environment for environment in environments() if environment.name == name]
+    kept = read_recipe(name).digest if older else ''
+    found = [environment for environment in environments() if environment.name == name and environment.digest != kept]
     for environment in found:
         remove_environment(environment.folder)
         typer.echo(f'removed {environment.folder}')
     if not found:
-        typer.echo(f'no environment named {name} is there')
+        typer.echo(f'no {"older " if older else ""}environment named {name} is there')

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trialist.environment.place import RECORD, Environment, environment_at, environments_folder
+from trialist.environment.place import RECORD, Environment, environment_at, environments_folder, link_trialist
 from trialist.environment.recipe import Recipe
 from trialist.errors import InputError, SetupError
 
@@ -55,7 +55,7 @@ def create_environment(recipe: Recipe, *, progress: Progress | None = None) -> E
         venv.create(folder, with_pip=True, clear=True)
         python = folder / 'bin' / 'python'
         _install(python, recipe, tell)
-        _link_trialist(folder)
+        link_trialist(folder)
         tell('checking imports')
         problems = _import_problems(python, recipe)
         if problems:
@@ -138,17 +138,6 @@ def _tell_new(descriptor: int, seen: int, tell: Progress) -> int:
     if lines:
         tell(lines[-1][:100])
     return seen + len(whole)
-
-
-def _link_trialist(folder: Path) -> None:
-    """Make trialist, and nothing else of this environment, importable there."""
-    import trialist
-
-    place = folder / 'trialist-link'
-    place.mkdir(exist_ok=True)
-    link = place / 'trialist'
-    link.unlink(missing_ok=True)
-    link.symlink_to(Path(trialist.__file__).resolve().parent)
 
 
 def _import_problems(python: Path, recipe: Recipe) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -66,3 +68,20 @@ def find_environment(name: str, digest: str) -> Environment:
     if not found.is_complete:
         raise SetupError(f'the environment {name!r} is not there; run `trialist env create {name}`')
     return found
+
+
+def link_trialist(folder: Path) -> Path:
+    """A folder on whose path this trialist, and nothing else of its surroundings, can be imported.
+
+    Checkouts that share an environment have one each, so that a worker always runs the code of its caller.
+    """
+    import trialist
+
+    ours = Path(trialist.__file__).resolve().parent
+    place = folder / 'trialist-link' / hashlib.sha256(str(ours).encode()).hexdigest()[:12]
+    link = place / 'trialist'
+    if not link.is_symlink():
+        place.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # another process was faster, with the same link
+            link.symlink_to(ours)
+    return place

@@ -6,14 +6,17 @@ import os
 import socket
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
-from trialist.environment.place import Environment
+from trialist.environment.place import Environment, link_trialist
+from trialist.environment.shared import SharedBlock
 from trialist.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
 from trialist.wire import LIMITS, WireLimits, unpack
 from trialist.wire.frame import HEADER, encode_frame, read_header
 from trialist.wire.link import Deadline, Link
 
+WORKER = 'trialist.environment.worker'
 END_S = 5.0
 TOLD_BYTES = 4000
 KEPT_VARIABLES = ('PATH', 'HOME', 'LANG', 'CUDA_VISIBLE_DEVICES', 'MUJOCO_GL', 'PYOPENGL_PLATFORM', 'LD_LIBRARY_PATH',
@@ -24,29 +27,41 @@ class WorkerProcess:
     """A service running inside an environment; one call at a time.
 
     A worker that does not answer in time is ended: RigError if it died, NoAnswer if it was silent, RemoteError with its
-    traceback if a call failed. `start_timeout_s` covers its imports.
+    traceback if a call failed. start_timeout_s covers its imports. variables are set for it besides those that are
+    kept. shares_memory: large arrays of its answers come through shared memory where there is such a thing.
     """
 
     def __init__(
-        self, environment: Environment, service: str, *, start_timeout_s: float = 300.0, limits: WireLimits = LIMITS
+        self,
+        environment: Environment,
+        service: str,
+        *,
+        start_timeout_s: float = 300.0,
+        limits: WireLimits = LIMITS,
+        variables: Mapping[str, str] | None = None,
+        shares_memory: bool = False,
     ) -> None:
         self._service, self._limits = service, limits
+        self.is_over = False
         ours, theirs = socket.socketpair()
+        self._block = SharedBlock.create() if shares_memory else None
+        passed = [theirs.fileno(), *([self._block.descriptor] if self._block is not None else [])]
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - what the worker prints, for messages
-        variables = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        variables.update(PYTHONPATH=str(environment.folder / 'trialist-link'), PYTHONNOUSERSITE='1', HF_HUB_OFFLINE='1')
+        kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        kept.update(PYTHONPATH=str(link_trialist(environment.folder)), PYTHONNOUSERSITE='1', HF_HUB_OFFLINE='1')
+        kept.update(variables or {})
         try:
             self._process = subprocess.Popen(
-                [str(environment.python), '-m', 'trialist.environment.worker', str(theirs.fileno()), service],
-                pass_fds=(theirs.fileno(),),
+                [str(environment.python), '-m', WORKER, service, *map(str, passed)],
+                pass_fds=passed,
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
-                env=variables,
+                env=kept,
             )
         except BaseException:
             ours.close()
-            self._output.close()
+            self._let_go()
             raise
         finally:
             theirs.close()
@@ -77,6 +92,8 @@ class WorkerProcess:
         try:
             length = read_header(self._exactly(HEADER.size, deadline), limits=self._limits)
             told = unpack(self._exactly(length, deadline), limits=self._limits)
+            if self._block is not None:
+                told = self._block.take(told)
         except TimeoutError as error:
             self.close()
             raise NoAnswer(f'{self._service}: no answer to {what} within {timeout_s:g} s') from error
@@ -118,4 +135,10 @@ class WorkerProcess:
         try:
             self._process.wait(timeout=END_S)
         finally:
-            self._output.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._output.close()
+        if self._block is not None and not self.is_over:
+            self._block.close()
+        self.is_over = True

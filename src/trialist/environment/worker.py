@@ -12,14 +12,16 @@ import traceback
 from typing import Any
 
 from trialist.catalog import load_attribute
+from trialist.environment.shared import SharedBlock
 from trialist.wire.frame import read_frame, write_frame
 
 MAX_TOLD = 20_000
 
 
 def main() -> None:
-    """Serve until the other side hangs up; the arguments are the descriptor of the socket and the service."""
-    descriptor, target = int(sys.argv[1]), sys.argv[2]
+    """Serve until the other side hangs up. Arguments: the service, the socket's descriptor, that of shared memory."""
+    target, descriptor, *shared = sys.argv[1], *map(int, sys.argv[2:])
+    block = SharedBlock(shared[0]) if shared else None
     _leave_with_parent()
     stream: Any = socket.socket(fileno=descriptor).makefile('rwb')
     service: Any = None
@@ -35,7 +37,8 @@ def main() -> None:
             asked = read_frame(stream)
         except EOFError:
             return
-        write_frame(stream, answer(service, asked))
+        told = answer(service, asked)
+        write_frame(stream, told if block is None else block.put(told))
 
 
 def answer(service: Any, asked: Any) -> dict[str, Any]:

@@ -1,13 +1,22 @@
-"""The record: what happened, kept once, scored for ever."""
+"""The record: what happened, kept once, scored for ever.
 
-from trialist.episodes.annotation import Annotation
-from trialist.episodes.edit import Edit, EditOperation, Edits
-from trialist.episodes.episode import Episode, Outcome
-from trialist.episodes.event import Event, EventKind, EventSource
-from trialist.episodes.provenance import PolicyCard, Provenance, collect_provenance
-from trialist.episodes.store import Store, TrialInfo, read_store
-from trialist.episodes.trajectory import Camera, Contacts, Scene, Trajectory, trajectories_equal
-from trialist.episodes.unblinding import Unblinding
+Names are found when asked for, so that a host inside another environment needs numpy and nothing else of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trialist.episodes.annotation import Annotation
+    from trialist.episodes.edit import Edit, EditOperation, Edits
+    from trialist.episodes.episode import Episode, Outcome
+    from trialist.episodes.event import Event, EventKind, EventSource
+    from trialist.episodes.provenance import PolicyCard, Provenance, collect_provenance
+    from trialist.episodes.store import Store, TrialInfo, read_store
+    from trialist.episodes.trajectory import Camera, Contacts, Scene, Trajectory, trajectories_equal
+    from trialist.episodes.unblinding import Unblinding
 
 __all__ = [
     'Annotation',
@@ -32,3 +41,26 @@ __all__ = [
     'read_store',
     'trajectories_equal',
 ]
+
+_PLACES = {
+    'annotation': 'Annotation',
+    'edit': 'Edit EditOperation Edits',
+    'episode': 'Episode Outcome',
+    'event': 'Event EventKind EventSource',
+    'provenance': 'PolicyCard Provenance collect_provenance',
+    'store': 'Store TrialInfo read_store',
+    'trajectory': 'Camera Contacts Scene Trajectory trajectories_equal',
+    'unblinding': 'Unblinding',
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = globals()[name] = getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

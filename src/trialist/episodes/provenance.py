@@ -85,6 +85,7 @@ class Provenance:
     render_flags: Mapping[str, str] = field(default_factory=dict)
     policy_cards: tuple[PolicyCard, ...] = ()
     imported: ImportRecord | None = None
+    protocol: Mapping[str, str] = field(default_factory=dict)  # what the host states of its own rules, by name
 
     @property
     def provenance_id(self) -> str:
@@ -96,13 +97,15 @@ class Provenance:
         values = dataclasses.asdict(self)
         values['packages'] = dict(self.packages)
         values['render_flags'] = dict(self.render_flags)
-        if self.imported is None:
-            del values['imported']  # so that ids of runs stay what they were before there were imports
+        values['protocol'] = dict(self.protocol)
+        for name in ('imported', 'protocol'):
+            if not values[name]:
+                del values[name]  # so that ids stay what they were before there was such a field
         return json.loads(json.dumps(values))  # type: ignore[no-any-return]  # tuples become lists, as when read back
 
     def missing(self) -> tuple[str, ...]:
         """The fields that are still unknown, by name."""
-        names = (f.name for f in dataclasses.fields(self) if f.name != 'imported')
+        names = (f.name for f in dataclasses.fields(self) if f.name not in ('imported', 'protocol'))
         return tuple(name for name in names if getattr(self, name) in ('', None, (), {}))
 
 

@@ -7,14 +7,18 @@ C   0.3 on          as B with eval_id, sid, eid and the task's context beside; r
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trialist.episodes.episode import Episode, Outcome
+from trialist.episodes.trajectory import Trajectory
 from trialist.errors import InputError, RecordError
 from trialist.formats.control_rate import LIBERO_STEP_CAPS, known_rate_hz, libero_suite
 from trialist.formats.imported import (
@@ -41,6 +45,7 @@ POLICY_FAULTS = ('model_act',)
 SHARD = re.compile(r'^(?P<name>.+)_shard(?P<id>\d+)of(?P<total>\d+)\.json$')
 INDEXED = re.compile(r'^(?P<task>.*)_ep(?P<index>\d+)$', re.DOTALL)
 RUNS = ('policies', 'repeats')
+FEWEST_ACTIONS = 5  # fewer may well be equal by chance
 
 
 class VlaEvalFormat:
@@ -66,7 +71,8 @@ class VlaEvalFormat:
         check_settable(options, 'vla-eval results', ('policy', 'benchmark', 'step_cap'))
         ledger = Ledger()
         files = _files(path, ledger)
-        runs = _named_runs([_open(file, options) for file in _without_copies(files, ledger)], ledger, options)
+        opened = _without_repeated([_open(file, options) for file in _without_copies(files, ledger)], ledger)
+        runs = _named_runs(opened, ledger, options)
         question = Question(
             'runs', 'Two files hold the same policy and benchmark. Two policies, or repeats of one?', RUNS, RUNS[0]
         )
@@ -127,6 +133,7 @@ class _Run:
     document: Mapping[str, Any] = field(default_factory=dict)
     suffix: str = ''  # keeps a second run of the same policy and benchmark apart
     repeat: int = 0
+    repeated: frozenset[object] = frozenset()  # rows that another file holds too
 
     def rows(self) -> Iterator[EpisodeRow]:
         return self.recording.rows(self.eval_id) if self.recording is not None else _json_rows(self.path, self.document)
@@ -134,10 +141,14 @@ class _Run:
     def recordings(self, options: ImportOptions, ledger: Ledger, source: str) -> Iterator[Recording]:
         _note_run(self, ledger)
         attempts: Counter[str] = Counter()
-        n_rows = 0
+        played: dict[bytes, str] = {}
+        n_rows = n_same = 0
         rate = _rate(self, options)
         with StepReader(self.path if self.recording is not None else None) as reader:
             for row in self.rows():
+                if self.repeated and _identity(self, row) in self.repeated:
+                    ledger.drop('repeated rows', 1, why='another file holds the same episodes')
+                    continue
                 n_rows += 1
                 try:
                     episode = _episode(row, self, options, ledger, source)
@@ -146,12 +157,27 @@ class _Run:
                 episode = episode.replace(attempt=attempts[episode.episode_id])
                 attempts[episode.episode_id] += 1
                 steps = reader.trajectory(row, rate_hz=rate, ledger=ledger) if episode.is_valid else None
+                n_same += _is_played_again(steps, episode.episode_id, played)
                 yield Recording(episode, steps)
+        if n_same:
+            ledger.hint(
+                f'{self.path.name}: episodes that repeat the actions of another one of the run to the last bit: '
+                f'{n_same}; were they run, or copied?'
+            )
         if n_rows > len(attempts):
             ledger.note(
                 f'{self.path.name}: {n_rows} rows for {len(attempts)} episodes; a repeated episode is kept as a '
                 'further attempt, and the first valid one counts (the harness itself takes the last, or before 0.7 all)'
             )
+
+
+def _is_played_again(steps: Trajectory | None, episode_id: str, played: dict[bytes, str]) -> bool:
+    """Whether another episode took the very same actions; an arm that was always told the same says nothing."""
+    actions = None if steps is None else steps.action_processed
+    if actions is None or len(actions) < FEWEST_ACTIONS or not (actions != actions[0]).any():
+        return False
+    digest = hashlib.blake2b(np.ascontiguousarray(actions).tobytes(), digest_size=16).digest()
+    return played.setdefault(digest, episode_id) != episode_id
 
 
 def _open(path: Path, options: ImportOptions) -> list[_Run]:
@@ -219,10 +245,40 @@ def _without_copies(files: Iterable[Path], ledger: Ledger) -> list[Path]:
     return kept
 
 
+def _without_repeated(opened: Sequence[Sequence[_Run]], ledger: Ledger) -> list[list[_Run]]:
+    """Leave out runs that hold nothing but episodes of another file, such as a copy under another name.
+
+    The harness gives every attempt an id of its own (sid and eid); results from before it did are compared as a whole.
+    Of a run that repeats some of another's, the repeated rows are left out when it is read.
+    """
+    seen: dict[object, str] = {}
+    kept = []
+    for runs in opened:
+        fresh = []
+        for run in runs:
+            identities = [_identity(run, row) for row in run.rows()]
+            known = {identity: seen[identity] for identity in identities if identity in seen}
+            if identities and len(known) == len(set(identities)):
+                twins = ', '.join(sorted(set(known.values())))
+                ledger.drop(f'file {run.path.name}', len(identities), why=f'the same episodes are in {twins}')
+                continue
+            if known:
+                run = replace(run, repeated=frozenset(known))
+            seen.update((identity, run.path.name) for identity in identities if identity not in known)
+            fresh.append(run)
+        kept.append(fresh)
+    return kept
+
+
+def _identity(run: _Run, row: EpisodeRow) -> object:
+    """What a row is told from all others by; without an id of its own, everything that is said of it."""
+    if all(row.key):
+        return run.eval_id, *row.key
+    return repr((run.benchmark, row.where, row.task, row.index, row.steps, row.wall, row.failure_reason, row.success))
+
+
 def _named_runs(opened: Sequence[Sequence[_Run]], ledger: Ledger, options: ImportOptions) -> list[_Run]:
     """The runs; shards of one evaluation are one run, any other second run of a policy on a benchmark is kept apart."""
-    from dataclasses import replace
-
     seen: dict[tuple[str, str], list[str]] = {}
     named = []
     for run in (run for runs in opened for run in runs):
@@ -311,6 +367,8 @@ def _json_row(values: Mapping[str, Any], task: str, where: str) -> EpisodeRow:
         steps=values.get('steps'),
         failure_reason=str(values.get('failure_reason') or ''),
         failure_detail=str(values.get('failure_detail') or ''),
+        key=(str(values.get('sid') or ''), str(values.get('eid') or '')),
+        wall=values.get('elapsed_sec'),
     )
 
 

@@ -47,6 +47,7 @@ class EpisodeRow:
     failure_detail: str = ''
     status: str = ''
     key: tuple[str, str] = ('', '')  # sid, eid
+    wall: Any = None  # elapsed_sec, which tells runs apart that have no ids
 
 
 def is_recording(path: Path) -> bool:

@@ -1,25 +1,34 @@
-"""Running trials: declared plans, blinded rotation, the control loop, recording and resuming."""
+"""Running trials: declared plans, blinded rotation, the control loop, recording and resuming.
 
-from trialist.run.closing import close_trial
-from trialist.run.conformance import check_host, check_policy
-from trialist.run.convention import (
-    ActionConvention,
-    ControlMode,
-    Frame,
-    Gripper,
-    HostSpec,
-    PolicySpec,
-    Rotation,
-    Target,
-    check_conventions,
-)
-from trialist.run.engine import TrialRun, run_trial
-from trialist.run.fault_text import read_fault
-from trialist.run.loop import Order, Rollout, run_episode
-from trialist.run.plan import TrialPlan, read_plan
-from trialist.run.rotation import Slot, trial_slots
-from trialist.run.seam import Action, Chunk, Host, HostReport, Observation, Policy, Session, Setup
-from trialist.run.size import PlanSummary, summarize_plan
+Names are found when asked for, so that a host inside another environment needs numpy and nothing else of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trialist.run.closing import close_trial
+    from trialist.run.conformance import check_host, check_policy
+    from trialist.run.convention import (
+        ActionConvention,
+        ControlMode,
+        Frame,
+        Gripper,
+        HostSpec,
+        PolicySpec,
+        Rotation,
+        Target,
+        check_conventions,
+    )
+    from trialist.run.engine import TrialRun, run_trial
+    from trialist.run.fault_text import read_fault
+    from trialist.run.loop import Order, Rollout, run_episode
+    from trialist.run.plan import TrialPlan, read_plan
+    from trialist.run.rotation import Slot, trial_slots
+    from trialist.run.seam import Action, Chunk, Host, HostReport, Observation, Policy, Session, Setup
+    from trialist.run.size import PlanSummary, summarize_plan
 
 __all__ = [
     'Action',
@@ -55,3 +64,28 @@ __all__ = [
     'summarize_plan',
     'trial_slots',
 ]
+
+_PLACES = {
+    'closing': 'close_trial',
+    'conformance': 'check_host check_policy',
+    'convention': 'ActionConvention ControlMode Frame Gripper HostSpec PolicySpec Rotation Target check_conventions',
+    'engine': 'TrialRun run_trial',
+    'fault_text': 'read_fault',
+    'loop': 'Order Rollout run_episode',
+    'plan': 'TrialPlan read_plan',
+    'rotation': 'Slot trial_slots',
+    'seam': 'Action Chunk Host HostReport Observation Policy Session Setup',
+    'size': 'PlanSummary summarize_plan',
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = globals()[name] = getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

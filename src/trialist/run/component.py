@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,13 +11,20 @@ from trialist.run.condition import AppliedCondition, draw_entry
 from trialist.run.convention import ControlMode, Target, check_conventions
 from trialist.run.film import check_filming
 from trialist.run.limit import Limiter
+from trialist.run.maker import check_maker
 from trialist.run.plan import ConditionEntry, HostEntry, PolicyEntry, TrialPlan, Waiting
 from trialist.run.seam import Action, FittedPolicy, HoldingHost, Host, Policy, Setup
 
 HOSTS = Catalog(
     'host',
     {
+        'gymnasium': 'trialist.hosts.gymnasium:gymnasium_host',
+        'libero': 'trialist.hosts.libero:libero_host',
         'point-mass': 'trialist.testing.point_mass:PointMassHost',
+        'replay': 'trialist.hosts.replay:ReplayHost',
+        'robocasa': 'trialist.hosts.robosuite:robocasa_host',
+        'robosuite': 'trialist.hosts.robosuite:robosuite_host',
+        'rosbridge': 'trialist.hosts.rosbridge:RosbridgeHost',
         'tabletop': 'trialist.cell:TabletopHost',
     },
     'trialist.hosts',
@@ -26,12 +32,16 @@ HOSTS = Catalog(
 POLICIES = Catalog(
     'policy',
     {
+        'demonstration': 'trialist.policies.plain:DemonstrationPolicy',
         'function': 'trialist.policies.function:FunctionPolicy',
         'groot': 'trialist.policies.groot:GrootPolicy',
         'lerobot': 'trialist.policies.lerobot:LeRobotPolicy',
+        'libero-scripted': 'trialist.hosts.libero.scripted:ScriptedLiberoPolicy',
+        'no_op': 'trialist.policies.plain:NoOpPolicy',
         'openpi': 'trialist.policies.openpi:OpenPiPolicy',
         'openvla': 'trialist.policies.openvla:OpenVlaPolicy',
         'positronic': 'trialist.policies.positronic:PositronicPolicy',
+        'random': 'trialist.policies.plain:RandomPolicy',
         'replay': 'trialist.policies.replay:ReplayPolicy',
         'roboarena': 'trialist.policies.roboarena:RoboArenaPolicy',
         'scripted': 'trialist.cell.scripted:ScriptedPolicy',
@@ -69,27 +79,6 @@ def _make(catalog: Catalog, use: str, options: Mapping[str, Any], *, methods: Se
         return maker(**options)
     except TypeError as error:
         raise InputError(f'{catalog.kind} {use} does not take these options: {error}') from error
-
-
-def check_maker(kind: str, use: str, maker: object, *, methods: Sequence[str]) -> None:
-    """Refuse to call what is not known to make a host or a policy: a plan is data, and must not run what it likes.
-
-    A class must have the methods; a function must say in its return annotation that it gives something that has.
-    """
-    made = maker if isinstance(maker, type) else _annotated_result(maker)
-    if made is None or not all(callable(getattr(made, name, None)) for name in methods):
-        wanted = ' and '.join(methods)
-        raise InputError(
-            f'{kind} {use}: not known to be a {kind}, so it is not called; wanted a class with {wanted}, or a function '
-            f'with a return annotation that has'
-        )
-
-
-def _annotated_result(maker: object) -> object:
-    try:
-        return typing.get_type_hints(maker).get('return')
-    except (TypeError, NameError, AttributeError):
-        return None
 
 
 def check_host_fits(plan: TrialPlan, host: Host) -> None:

@@ -70,8 +70,12 @@ class EpisodeStop(Exception):  # noqa: N818 - not an error of the program: it en
 def crash(kind: FaultKind, error: BaseException, *, step: int) -> EpisodeStop:
     """The stop for an exception out of host or policy code. A policy's own exception class could name it: it is hidden.
 
-    The host's message is kept, because the operator has to mend the host; it is scrubbed of names when recorded.
+    The host's message is kept, because the operator has to mend the host; it is scrubbed of names when recorded. A host
+    in another process that was silent, or that answered with what is no answer, is named as such.
     """
+    if kind is FaultKind.HOST_CRASH:
+        kinds = {NoAnswer: FaultKind.HOST_HANG, AnswerError: FaultKind.HOST_ANSWER}
+        kind = next((k for cls, k in kinds.items() if isinstance(error, cls)), kind)
     known = type(error).__name__ if hasattr(builtins, type(error).__name__) else 'an exception'
     summary = f'{known} at step {step}'
     if not kind.is_the_policys:

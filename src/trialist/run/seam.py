@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.conditions import Thing
 from trialist.episodes import Event, Outcome, Scene
 from trialist.episodes.episode import ParameterValue
-from trialist.episodes.film import FilmStates
-from trialist.episodes.rgbd import KnownScene, View
 from trialist.episodes.trajectory import Camera
 from trialist.run.convention import HostSpec, PolicySpec
-from trialist.run.plan import FilmOptions
+
+if TYPE_CHECKING:  # a host inside another environment has numpy alone
+    from trialist.conditions import Thing
+    from trialist.episodes.film import FilmStates
+    from trialist.episodes.rgbd import KnownScene, View
+    from trialist.run.plan import FilmOptions
 
 FloatArray = NDArray[np.floating[Any]]
 Action = FloatArray  # (A,), as the ActionConvention says

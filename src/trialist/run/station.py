@@ -22,6 +22,7 @@ from trialist.run.fault_text import fault_file
 from trialist.run.loop import Order, Rollout, run_episode
 from trialist.run.phase import NoBoard, Phase, PhaseBoard
 from trialist.run.plan import ConditionEntry, PolicyEntry, TrialPlan
+from trialist.run.protocol import ProtocolFacts, StatedHost
 from trialist.run.rotation import Slot
 from trialist.run.seam import ClosableHost, ClosablePolicy, Host, HostReport, Policy, Setup
 
@@ -293,7 +294,26 @@ class Station:
     def _open_host(self) -> Host:
         if self._host is None:
             self._host = open_host(self._context.plan.host)
+            if isinstance(self._host, StatedHost):
+                self._state_protocol(self._host.protocol())
         return self._host
+
+    def _state_protocol(self, facts: ProtocolFacts) -> None:
+        """From here on episodes name a provenance that says what the host states of itself."""
+        if not self._context.provenance_id:
+            return
+        known = self._store.provenance(self._context.provenance_id)
+        stated = dataclasses.replace(
+            known,
+            simulator=facts.simulator or known.simulator,
+            initial_states=facts.initial_states or known.initial_states,
+            success_parsing=facts.success_predicate or known.success_parsing,
+            environment_id=facts.benchmark,
+            packages={**known.packages, **facts.packages},
+            render_flags={**known.render_flags, **facts.render_flags},
+            protocol=facts.stated(),
+        )
+        self._context = dataclasses.replace(self._context, provenance_id=self._store.write_provenance(stated))
 
     def _open_policy(self, name: str) -> Policy:
         if name not in self._policies:

@@ -123,6 +123,8 @@ def provenance_section(analysis: Analysis) -> Section:
             )
         )
     blocks += _cards(analysis.known_policies, [arm.policy for arm in analysis.quality.arms])
+    if any(origin.protocol for origin, _ in analysis.provenance):
+        blocks.append(table_block('protocol-table', protocol_table(analysis.provenance), {}))
     if analysis.provenance:
         blocks.append(table_block('provenance-table', provenance_table(analysis.provenance), {}, is_folded=True))
     else:
@@ -170,9 +172,19 @@ def provenance_table(origins: Sequence[tuple[Provenance, int]]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for place, (origin, n) in enumerate(origins, start=1):
         for name, value in origin.as_json().items():
-            if name != 'policy_cards' and value not in ('', None, [], {}):
+            if name not in ('policy_cards', 'protocol') and value not in ('', None, [], {}):
                 told = ', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else str(value)
                 rows.append((place, n, name.replace('_', ' '), told))
     unknown = set.intersection(*(set(origin.missing()) for origin, _ in origins))
     note = f'Not recorded: {", ".join(sorted(unknown)).replace("_", " ")}.' if unknown else ''
     return table('Where the episodes came from', ['origin', 'episodes', 'fact', 'value'], rows, note=note)
+
+
+def protocol_table(origins: Sequence[tuple[Provenance, int]]) -> Table:
+    """What hosts state of their own rules: equal values mean that results are about the same thing."""
+    counts: dict[tuple[str, str], int] = {}
+    for origin, n in origins:
+        for name, value in origin.protocol.items():
+            counts[name, value] = counts.get((name, value), 0) + n
+    rows: list[tuple[Cell, ...]] = [(name.replace('_', ' '), value, n) for (name, value), n in counts.items()]
+    return table('The protocol, as the host states it', ['fact', 'value', 'episodes'], rows)

@@ -116,8 +116,9 @@ class Link:
 
     def _limit(self, option: int, deadline: Deadline) -> None:
         whole, part = divmod(deadline.left_s(), 1.0)
-        # A time of zero would mean none.
-        self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack('ll', int(whole), int(part * 1e6) + 1))
+        # A time of zero would mean none; a whole second of microseconds is refused.
+        micros = min(int(part * 1e6) + 1, 999_999)
+        self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack('ll', int(whole), micros))
 
     def is_readable(self, wait_s: float = 0.0) -> bool:
         """Whether something (bytes, or the end) is waiting to be read, or comes within `wait_s`."""

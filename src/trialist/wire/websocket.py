@@ -8,7 +8,7 @@ on sending, follows redirects, and waits for the other side when it closes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trialist.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
@@ -36,9 +36,17 @@ class WebSocket:
         """Send one binary message; RigError if the other side hung up or does not read."""
         if self.is_stale():
             raise AnswerError(f'{self.url}: the {self._peer} sent more than it was asked for')
+        self._send(self._protocol.send_binary, message, timeout_s)
+
+    def send_text(self, message: str, *, timeout_s: float) -> None:
+        """Send one text message, whatever waits to be read: for peers that speak without being asked."""
+        self._check_open()
+        self._send(self._protocol.send_text, message.encode(), timeout_s)
+
+    def _send(self, send: Callable[[bytes], None], message: bytes, timeout_s: float) -> None:
         deadline = Deadline.after(timeout_s)
         try:
-            self._protocol.send_binary(message)
+            send(message)
             self._flush(deadline)
         except TimeoutError as error:
             raise RigError(f'{self.url}: the question was not read within {timeout_s:g} s') from error

@@ -1,0 +1,100 @@
+"""LIBERO in its environment: what the way into it costs, images included.
+
+Needs the environment (`trialist env create libero`) and the assets (TRIALIST_LIBERO_ASSETS, or the shared ones).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bench.measure import Result, against
+from trialist.environment import Environment, find_environment, read_recipe
+from trialist.environment.place import link_trialist
+from trialist.errors import SetupError
+from trialist.hosts.libero import libero_host
+
+STEPS = 80
+SUITE, TASK, SIZE_PX = 'libero-object', 'task_0', 256
+SHARED = Path(os.environ.get('TRIALIST_SHARED', Path(__file__).resolve().parents[2] / 'shared'))
+# The same loop beside the simulator; it waits for a line before every step, so that the two sides take turns.
+INSIDE = f"""
+import sys, time
+import numpy as np
+from trialist.hosts.libero.host import LiberoHost
+cameras, size = ['agentview', 'wrist'], [{SIZE_PX}, {SIZE_PX}]
+host = LiberoHost(suite={SUITE!r}, cameras=cameras, image_size=size, assets=sys.argv[1])
+host.reset({TASK!r}, seed=0)
+action = np.array([0.1, 0.0, -0.1, 0.0, 0.0, 0.0, -1.0])
+print('READY', flush=True)
+for line in sys.stdin:
+    started = time.perf_counter()
+    host.step(action)
+    host.outcome()
+    host.signals()
+    print('TOOK', time.perf_counter() - started, flush=True)
+"""
+
+
+def run() -> list[Result]:
+    recipe = read_recipe('libero')
+    try:
+        environment = find_environment(recipe.name, recipe.digest)
+    except SetupError as error:
+        print(f'not measured: libero/isolated; {error}')
+        return []
+    with tempfile.TemporaryDirectory() as scratch:
+        assets = os.environ.get('TRIALIST_LIBERO_ASSETS', '')
+        packed = SHARED / 'data' / 'libero' / 'libero-assets.tar.xz'
+        if not assets and packed.exists():
+            with tarfile.open(packed) as archive:
+                archive.extractall(scratch, filter='data')
+            assets = scratch
+        if not assets:
+            print('not measured: libero/isolated; set TRIALIST_LIBERO_ASSETS to the folder of its assets')
+            return []
+        return [isolated(environment, assets)]
+
+
+def isolated(environment: Environment, assets: str) -> Result:
+    """Control steps with two cameras and signals through the isolated host, and inside, taking turns."""
+    variables = {**os.environ, 'PYTHONPATH': str(link_trialist(environment.folder)), 'MUJOCO_GL': 'egl'}
+    inner = subprocess.Popen(
+        [str(environment.python), '-c', INSIDE, assets], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True, env=variables,
+    )  # fmt: skip
+    host = libero_host(
+        suite=SUITE, cameras=['agentview', 'wrist'], image_size=[SIZE_PX, SIZE_PX], assets=assets, timeout_s=300.0
+    )
+    try:
+        assert inner.stdin is not None
+        assert inner.stdout is not None
+        while not inner.stdout.readline().startswith('READY'):
+            pass
+        host.reset(TASK, seed=0)
+        action = np.array([0.1, 0.0, -0.1, 0.0, 0.0, 0.0, -1.0])
+        ours_s, inside_s = [], []
+        for _ in range(STEPS):
+            started = time.perf_counter()
+            host.step(action)
+            host.outcome()
+            host.signals()  # type: ignore[attr-defined]
+            ours_s.append(time.perf_counter() - started)
+            inner.stdin.write('go\n')
+            inner.stdin.flush()
+            inside_s.append(float(inner.stdout.readline().split()[1]))
+    finally:
+        host.close()
+        inner.kill()
+        inner.wait()
+    work = f'a step of LIBERO-Object, two {SIZE_PX}x{SIZE_PX} cameras and all signals; medians of {STEPS}, by turns'
+    return against(
+        'libero/isolated', ours_s=float(np.median(ours_s)), peer='the same loop inside its environment',
+        peer_s=float(np.median(inside_s)), target=0.95, work=work,
+    )  # fmt: skip

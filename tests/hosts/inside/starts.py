@@ -1,0 +1,56 @@
+"""Start states: the benchmark's own, fresh ones, and those under conditions."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from trialist.conditions import condition_parameters, draw_condition
+from trialist.errors import TrialistError
+from trialist.hosts.libero.host import LiberoHost
+from trialist.run.seam import Setup
+
+ASSETS = sys.argv[1]
+
+host = LiberoHost(suite='libero-object', assets=ASSETS)
+
+
+def start(condition='nominal', parameters=None, instance=0, seed=3):
+    named = {'condition': condition, 'condition_parameters': parameters or {}}
+    host.prepare(Setup(task='task_2', seed=seed, instance=instance, **named))
+    host.reset('task_2', seed=seed)
+    known = host.signals()
+    objects = {name: pose[:3].tolist() for name, pose in known['body_pose'].items()}
+    return {'objects': objects, 'joints': known['joint_position_rad'].tolist()}
+
+
+def drawn(name, severity):
+    return name, condition_parameters(draw_condition(name, severity, seed=3))
+
+
+report = {
+    'nominal': start(),
+    'other_seed': start(seed=4),
+    'instance': start(instance=1),
+    'fresh': start('fresh_start'),
+    'fresh_again': start('fresh_start'),
+    'fresh_other': start('fresh_start', seed=4),
+    'layout': start(*drawn('layout', 1.0)),
+    'robot_state': start(*drawn('robot_state', 0.4)),
+}
+problem = host._env.env.parsed_problem
+placed = [atom for atom in problem['initial_state'] if atom[0] == 'on' and atom[2] in problem['regions']]
+report['regions'] = {atom[1]: problem['regions'][atom[2]]['ranges'][0] for atom in placed}
+
+
+def refused(**given):
+    try:
+        host.prepare(Setup(task=given.pop('task', 'task_2'), seed=3, **given))
+        host.reset('task_2', seed=3)
+    except TrialistError as error:
+        return str(error)
+
+
+wrong = ({'instance': 50}, {'task': 'task_10'}, {'condition': 'rain'}, {'condition': 'layout'})
+report['refused'] = [refused(**given) for given in wrong]
+print('RESULT' + json.dumps(report))
