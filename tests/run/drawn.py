@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from trialist.episodes.film import FilmStates
 from trialist.episodes.trajectory import Camera
+from trialist.run.convention import HostSpec
 from trialist.run.film import film_steps
 from trialist.run.plan import FilmOptions
 from trialist.run.seam import Action, Footage, Observation, Shot
@@ -68,3 +70,24 @@ class DyingHost(DrawnHost):
         if self._steps == 7:
             raise OSError('unplugged')
         return super().step(action)
+
+
+class ShownHost(PointMassHost):
+    """It keeps no states, and shows pictures of odd sides: the left edge brightens with every step."""
+
+    @property
+    def spec(self) -> HostSpec:
+        return dataclasses.replace(super().spec, images={'front': (33, 47), 'wrist': (16, 16), 'third': (16, 16)})
+
+    def reset(self, task: str, *, seed: int) -> Observation:
+        self._shown = 0
+        return self._with_images(super().reset(task, seed=seed))
+
+    def step(self, action: Action) -> Observation:
+        self._shown += 1
+        return self._with_images(super().step(action))
+
+    def _with_images(self, observation: Observation) -> Observation:
+        images = {name: np.zeros((*size, 3), dtype=np.uint8) for name, size in self.spec.images.items()}
+        images['front'][:, :16] = min(3 * self._shown, 250)
+        return dataclasses.replace(observation, images=images)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import trialist
-from tests.run.drawn import DrawnHost
+from tests.run.drawn import DrawnHost, ShownHost
 from tests.run.plans import FAST, make_plan
 
 from trialist.analysis import select_store
@@ -201,3 +201,26 @@ def test_the_conformance_kit_looks_at_films() -> None:
     check_host(DrawnHost(), task='reach', steps=5)
     with pytest.raises(InputError, match=r'camera top gave 3 frames of .*64, 48, 3.*wanted 3 of \(48, 64, 3\)'):
         check_host(FlippedHost(), task='reach', steps=5)
+
+
+def test_a_host_that_only_shows_is_filmed_by_what_it_showed(tmp_path: Path) -> None:
+    import av
+
+    for episode, trajectory in run(filmed_plan('ShownHost'), tmp_path / 's'):
+        assert trajectory is not None
+        cameras = {c.name: c for c in trajectory.scene.cameras}
+        assert list(cameras) == ['film_front', 'film_wrist']
+        front = cameras['film_front']
+        assert (front.height_px, front.width_px) == (32, 46)
+        path = tmp_path / 's' / 'media' / front.video
+        rate_hz = ShownHost().spec.control_rate_hz
+        wanted = film_steps(trajectory.n_steps, control_rate_hz=rate_hz, rate_hz=5.0)
+        assert front.video_steps == tuple(wanted)
+        np.testing.assert_allclose(film_times(path), wanted / rate_hz, atol=1e-9)
+        with av.open(str(path)) as container:
+            seen = [frame.to_ndarray(format='rgb24')[:, :8].mean() for frame in container.decode(video=0)]
+        np.testing.assert_allclose(seen, np.minimum(3 * wanted, 250), atol=6)
+        assert 'film' not in episode.labels
+    plan = filmed_plan('ShownHost', recording={'film': {'cameras': ['nothing']}})
+    with pytest.raises(InputError, match='cannot draw'):
+        run_trial(plan, tmp_path / 'refused', workers=0)

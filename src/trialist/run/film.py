@@ -19,11 +19,13 @@ from trialist.episodes import Trajectory
 from trialist.episodes.film import STATES_FILE, FilmStates, encode_film, load_av
 from trialist.episodes.trajectory import Camera
 from trialist.errors import InputError, SetupError, TrialistError, UnknownName
+from trialist.run.convention import HostSpec
 from trialist.run.fault import message_of, storable_text
 from trialist.run.plan import FilmOptions, RecordingOptions
 from trialist.run.seam import FilmingHost, Host, Setup
 
 LONGEST_NOTE = 300
+MOST_SEEN = 2
 PREFIX = 'film_'  # a film has its own size, so it is a camera of its own in the record
 
 
@@ -36,16 +38,56 @@ class Filmed:
     note: str = ''
 
 
+class SeenFrames:
+    """What a host that cannot draw afterwards showed in its observations, at the film's rate: its first two cameras."""
+
+    def __init__(self, spec: HostSpec, options: FilmOptions) -> None:
+        self._spec, self._every = spec, max(spec.control_rate_hz / options.rate_hz, 1.0)
+        self._cameras = tuple(c for c in spec.images if c in options.cameras or not options.cameras)[:MOST_SEEN]
+        self._kept: dict[int, dict[str, NDArray[np.uint8]]] = {}
+        self._last: tuple[int, dict[str, NDArray[np.uint8]]] | None = None
+
+    def see(self, images: Mapping[str, NDArray[np.uint8]], *, step: int) -> None:
+        """Keep the pictures after a step if a frame is due; the arrays are ours, so nothing is copied."""
+        seen = {name: images[name] for name in self._cameras}
+        self._last = (step, seen)
+        if step == int(np.floor(len(self._kept) * self._every + 0.5)):
+            self._kept[step] = seen
+
+    def film(self, trajectory: Trajectory, beat: Callable[[], None]) -> Filmed:
+        """A film of each camera, as the policy's side was shown the world before any condition was laid over it."""
+        frames = {**self._kept, **({self._last[0]: self._last[1]} if self._last else {})}
+        steps = tuple(sorted(frames))
+        media, cameras = {}, []
+        for name in self._cameras:
+            high, wide = (side - side % 2 for side in self._spec.images[name])  # 4:2:0 wants even sides
+            own = _beating((frames[step][name][:high, :wide] for step in steps), beat)
+            title = f'{PREFIX}{name}'
+            media[f'{title}.mp4'] = encode_film(own, steps, control_rate_hz=self._spec.control_rate_hz)
+            cameras.append(Camera(title, None, None, wide, high, video=f'{title}.mp4', video_steps=steps))
+        return Filmed(_with_cameras(trajectory, cameras), media)
+
+
 def film_episode(
     host: Host, setup: Setup, trajectory: Trajectory | None, *, options: FilmOptions | None,
-    beat: Callable[[], None] = lambda: None,
+    seen: SeenFrames | None = None, beat: Callable[[], None] = lambda: None,
 ) -> Filmed:  # fmt: skip
     """Film the episode that a host has just ended; `setup` is what the host was told, `beat` is called at every frame.
 
-    The states are kept also where no film could be made of them: it can be made later.
+    The states are kept also where no film could be made of them: it can be made later. A host that keeps none is filmed
+    by what it showed.
     """
-    if options is None or not isinstance(host, FilmingHost):
+    if options is None or not (isinstance(host, FilmingHost) or seen):
         return Filmed(trajectory)
+    if seen is not None and trajectory is not None and options.draw:
+        try:
+            return seen.film(trajectory, beat)
+        except (Exception, SystemExit) as error:
+            return Filmed(trajectory, note=_told(error))
+    if not isinstance(host, FilmingHost):
+        return Filmed(
+            trajectory, note='no step was taken' if options.draw else 'this host keeps no states to draw from'
+        )
     if trajectory is None:
         return Filmed(trajectory, note='no step was taken')
     media: dict[str, bytes] = {}
@@ -91,6 +133,9 @@ def check_filming(recording: RecordingOptions, host: Host) -> None:
     if options is None or not recording.film:
         return
     if not isinstance(host, FilmingHost):
+        unknown = [camera for camera in options.cameras if camera not in host.spec.images]
+        if host.spec.images and not unknown:
+            return  # filmed by what it shows
         raise InputError(f'recording.film: host {host.spec.name} cannot draw; leave film out, or say film = "off"')
     for camera in options.cameras:
         if camera not in host.film_cameras:

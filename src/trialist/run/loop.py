@@ -24,7 +24,7 @@ from trialist.run.condition import AppliedCondition
 from trialist.run.convention import ControlMode, Target
 from trialist.run.fault import EpisodeStop, Fault, FaultKind, crash, policy_fault
 from trialist.run.feedback import Feedback, Issue
-from trialist.run.film import Filmed, film_episode
+from trialist.run.film import Filmed, SeenFrames, film_episode
 from trialist.run.latency import Fates
 from trialist.run.limit import Limiter
 from trialist.run.line import Line, Message, Reading, WallLine
@@ -36,6 +36,7 @@ from trialist.run.seam import (
     Action,
     ClosablePolicy,
     DescribedHost,
+    FilmingHost,
     FloatArray,
     HoldingHost,
     Host,
@@ -135,6 +136,9 @@ class ControlLoop:
         self._started_s = self._next_tick_s = 0.0
         self._clock: list[tuple[float, float]] = []  # the host's time after each step, and the loop's
         self._elapsed_s = 0.0
+        options = order.recording.filming
+        shows = options is not None and bool(self._spec.images) and not isinstance(host, FilmingHost)
+        self._seen_frames = SeenFrames(self._spec, options) if shows and options is not None else None
         self._was_reset = False
         self._is_late = False
         self.n_steps = 0
@@ -220,7 +224,8 @@ class ControlLoop:
     def _film(self, trajectory: Trajectory | None) -> Filmed:
         setup = self._applied.host_setup(self._setup)
         beat = partial(self._board.enter, Phase.HOST, self._elapsed_s)
-        return film_episode(self._host, setup, trajectory, options=self._order.recording.filming, beat=beat)
+        options = self._order.recording.filming
+        return film_episode(self._host, setup, trajectory, options=options, seen=self._seen_frames, beat=beat)
 
     # --- asking
 
@@ -364,6 +369,8 @@ class ControlLoop:
         for camera, size in self._spec.images.items():
             if camera not in observation.images or observation.images[camera].shape != (*size, 3):
                 raise self._bad_answer(f'no image of camera {camera} with shape {(*size, 3)}')
+        if self._seen_frames is not None:
+            self._seen_frames.see(observation.images, step=step)
         self._observation = observation = self._applied.show(observation, step=step)
         self._seen_state = state.tobytes()
         if self.n_steps == 0:
