@@ -163,8 +163,27 @@ def test_an_emergency_stop_ends_the_episode_and_tells_the_worker(service: Servic
     operator = service.token('olga', 'operator')
     service.ok('POST', f'/workers/{worker.worker_id}/stop', operator)
     answer = worker.beat('busy', lease_id)
-    assert answer == {'leases': [], 'commands': ['stop'], 'expires_at': None}
-    assert [e.reason for e in recorded(service)] == ['worker death: stopped by an operator']
+    assert (answer['leases'], answer['commands']) == ([lease_id], ['stop'])
+    stopped = worker.bundle(worker.job(lease_id), Outcome.SAFETY_STOP, reason='emergency stop')
+    assert worker.upload(lease_id, stopped).json() == {'state': 'done', 'outcome': 'safety_stop'}
+    assert [e.reason for e in recorded(service)] == ['emergency stop']
+
+
+def test_a_job_whose_policy_was_shown_nothing_waits_again_but_not_for_ever(service: Service) -> None:
+    service.benchmark()
+    kim = service.token('kim', 'submitter')
+    submission, worker = service.submit(kim), service.worker()
+    body = {'kind': 'not begun', 'reason': 'the policy does not fit'}
+    states = []
+    for _ in range(7):
+        lease = service.lease(submission, kim)
+        assert lease is not None
+        worker.job(lease['lease_id'])
+        states.append(service.ok('POST', f'/leases/{lease["lease_id"]}/fault', worker.token, body)['state'])
+        service.clock.pass_(0.5)
+        worker.beat()
+    assert states == ['requeued'] * 6 + ['invalid']
+    assert [e.attempt for e in recorded(service)] == [0, 1]
 
 
 def test_a_silent_worker_is_lost_and_gets_nothing(service: Service) -> None:

@@ -20,7 +20,7 @@ from trialist.run.plan import MOST_PLAN_BYTES, PolicyEntry, TrialPlan, plan_from
 from trialist.run.rotation import Slot, trial_slots
 from trialist.run.station import Context
 
-ARM = 'submission'  # the one policy of a benchmark's plan: whoever is evaluated
+ARM = 'the-policy-under-test'  # the one policy of a benchmark's plan; nothing that is shown may hold its name
 POLICY_SEED = b'trialist platform policy'
 
 

@@ -34,7 +34,6 @@ log = logging.getLogger('trialist.worker')
 MOST_HOST_FAULTS = 3  # in a row; then the cell is out of service
 ASK_S = 1.0  # between two questions for work to dial
 PAUSE_S = (0.5, 15.0)  # first and longest, while the server does not answer
-START_UPLOAD_S = 10.0
 
 
 class WorkerState(enum.StrEnum):
@@ -83,7 +82,8 @@ class Worker:
         self._fault = ''  # why the cell is out of service; empty while it is not
         self._host_faults = 0
         self._last_job: Job | None = None
-        self._leaving = threading.Event()  # drain: finish what is under way, take nothing more
+        self._leaving = threading.Event()  # finish what is under way, then end
+        self._draining = threading.Event()  # finish what is under way, then take nothing until resumed
         self._gone = threading.Event()
         self._guard: LeaseGuard | None = None
         self._worker_id = ''
@@ -96,7 +96,7 @@ class Worker:
         """Serve until told to leave."""
         signal.signal(signal.SIGTERM, self._leave)
         signal.signal(signal.SIGINT, self._leave)
-        self._send_waiting(give_up_after_s=START_UPLOAD_S)  # before a new registration voids the leases they are under
+        self._send_waiting()
         host, port = self._options.listen
         listening = WorkerPort(
             self, interrupts=self._interrupts, host=host, port=port, stop_secret=self._options.stop_secret
@@ -183,19 +183,21 @@ class Worker:
 
     # --- sending what is finished
 
-    def _send_waiting(self, *, give_up_after_s: float | None = None) -> None:
-        """Send what waits, until it is sent, refused for good, or the worker is told to leave."""
-        ends_s = None if give_up_after_s is None else time.monotonic() + give_up_after_s
+    def _send_waiting(self) -> None:
+        """Send what waits, until it is sent, refused for good, or the worker is told to leave.
+
+        A worker that starts does this before it registers: that voids the leases of an earlier life.
+        """
         pause_s = PAUSE_S[0]
         while True:
             done = self._spool.flush(self._upload)
             for kind in ('late', 'refused'):
                 for lease_id in getattr(done, kind):
                     log.warning('lease %s: the upload is %s: %s', lease_id, kind, done.trouble)
-            if not done.waiting or (ends_s is not None and time.monotonic() > ends_s):
+            if not done.waiting:
                 return
             log.warning('the upload waits: %s', done.trouble)
-            if self._leaving.wait(pause_s) and give_up_after_s is None:
+            if self._leaving.wait(pause_s):
                 self._spool.flush(self._upload)
                 return  # it stays in the spool for the next start
             pause_s = min(2 * pause_s, PAUSE_S[1])
@@ -226,7 +228,11 @@ class Worker:
     def _is_free(self) -> bool:
         with self._lock:
             is_free = self._lease is None
-        return is_free and not self._fault and not self._leaving.is_set() and not self._interrupts.stop.is_set()
+        return is_free and not self._fault and not self._is_closing and not self._interrupts.stop.is_set()
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._leaving.is_set() or self._draining.is_set()
 
     def _next_dialled(self) -> Errand | None:
         """Work for a policy that is to be dialled, if the server has some."""
@@ -273,7 +279,7 @@ class Worker:
         """Take a client in, if the cell is free and the server still holds the lease."""
         if self._fault or self._interrupts.stop.is_set():
             return ErrorCode.OUT_OF_SERVICE, 'this cell is out of service; ask the server for another'
-        if self._leaving.is_set():
+        if self._is_closing:
             return ErrorCode.DRAINING, 'this worker takes nothing more; ask the server for another'
         if not self._claim(claim.lease_id):
             return ErrorCode.BUSY, 'an episode is under way here; ask the server for another lease'
@@ -294,6 +300,8 @@ class Worker:
 
     def stop(self, why: str) -> None:
         """The emergency stop: now, whatever is under way, until resumed."""
+        if self._interrupts.stop.is_set():
+            return  # told again
         self._interrupts.stop.set()
         self._take_out(why)
         self._station.stop_now()
@@ -301,6 +309,7 @@ class Worker:
     def resume(self) -> None:
         """Back into service, if the cell passes its check at its next episode."""
         self._interrupts.stop.clear()
+        self._draining.clear()
         self._fault, self._host_faults = '', 0
         log.info('back in service')
 
@@ -309,7 +318,7 @@ class Worker:
     def _state(self) -> WorkerState:
         if self._fault or self._interrupts.stop.is_set():
             return WorkerState.OUT_OF_SERVICE
-        if self._leaving.is_set():
+        if self._is_closing:
             return WorkerState.DRAINING
         with self._lock:
             return WorkerState.IDLE if self._lease is None else WorkerState.BUSY
@@ -387,7 +396,7 @@ class Worker:
         elif command == 'resume':
             self.resume()
         elif command == 'drain':
-            self._leaving.set()
+            self._draining.set()
         else:
             log.warning('an unknown command of the server: %s', command)
 

@@ -9,6 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import func, select
 
 from trialist.platform.cells import command, find_worker, heartbeat, list_workers, register
+from trialist.platform.command import press
 from trialist.platform.intake import begin, own_lease
 from trialist.platform.job import Job as JobOrder
 from trialist.platform.queue import grant_to_worker, queue_order
@@ -190,7 +191,10 @@ def post_command(
     """Drain a cell (it ends its episode first), stop it at once, or let it go on."""
     with platform.database.write(caller.actor) as session:
         worker = find_worker(session, worker_id, lock=True)
-        ended = command(session, worker, wanted)
-    for lease_id in ended:
-        platform.intake.fail(lease_id, 'stopped by an operator', actor=caller.actor)
-    return {'wanted': wanted}
+        command(session, worker, wanted)
+        address, secret = worker.address, worker.secret
+    if wanted == 'drain':
+        return {'wanted': wanted}
+    # The next heartbeat says it too; a stop must not wait for one.
+    is_told = press(address, secret.encode(), worker_id=worker_id, word=wanted, now_s=platform.clock())
+    return {'wanted': wanted, 'told': 'now' if is_told else 'with its next heartbeat'}
