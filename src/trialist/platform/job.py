@@ -66,7 +66,10 @@ class Job:
 
 def job_from_json(values: Mapping[str, Any]) -> Job:
     """The inverse of `Job.as_json`."""
-    return read_table(Job, {k: v for k, v in values.items() if v is not None}, where='job')
+    given = {k: v for k, v in values.items() if v is not None}
+    if isinstance(dial := given.get('dial'), Mapping):
+        given['dial'] = {k: v for k, v in dial.items() if v is not None}
+    return read_table(Job, given, where='job')
 
 
 def read_benchmark(text: str, *, where: str = 'benchmark') -> TrialPlan:
