@@ -165,7 +165,7 @@ def test_a_finished_episode_survives_the_death_of_server_and_worker(lab, benchma
     lab.serve()
     assert finished(lab, benchmark)['jobs'] == {'done': 1}
     assert [(e.outcome, e.attempt) for e in attempts(lab, benchmark)] == [(Outcome.TIMEOUT, 0)]
-    assert not list(waiting.glob('*.bundle'))
+    wait_for(lambda: not list(waiting.glob('*.bundle')), seconds=10, why='the spool is empty')
 
 
 @pytest.mark.parametrize('way', ['server', 'cell'])
