@@ -118,12 +118,12 @@ def test_a_trial_shows_nothing_until_it_is_closed(each_service: Service) -> None
     assert service.ok('GET', f'/submissions/{subs[0]}/score', tokens[0])['values']['success']['value'] == 1.0
 
 
-def test_a_dialled_submission_is_given_to_a_worker_that_asks(service: Service) -> None:
+def test_a_dialled_submission_wants_an_address_that_is_allowed(service: Service) -> None:
     service.benchmark()
     kim = service.token('kim', 'submitter')
     dial = {'use': 'openpi', 'options': {'url': 'ws://gpu-box:8000'}}
     body = {'client_key': 'd', 'benchmark': 'reach', 'name': 'dialled', 'dial': dial}
-    assert service.ask('POST', '/submissions', kim, body).json()['error']['code'] == 'address_not_allowed'
+    assert service.ask('POST', '/submissions', kim, body).json()['error']['code'] == 'bad_dial'
 
 
 def test_cancelling_frees_the_cell_and_leaves_a_record(service: Service) -> None:

@@ -27,12 +27,16 @@ class Heard:
     leases: tuple[str, ...]  # that still hold; an episode of any other is to be ended
     commands: tuple[str, ...]
     expires_at: float | None
+    abandoned: str = ''  # a lease from before the worker's restart, of which it no longer speaks
 
 
 def register(
     session: Session, caller: Caller, *, name: str, host: str, address: str, protocol: int, now: float
 ) -> tuple[Worker, list[str]]:
-    """The worker of this name, with a new secret, and its live leases, which are void: whoever held them is gone."""
+    """The worker of this name, with a new secret, and its leases that were not begun, which are void.
+
+    One that was begun stays until the worker is heard of: an episode may lie finished in its spool.
+    """
     check_name(name, 'name of a worker')
     if protocol != PROTOCOL:
         raise Refusal(409, 'protocol', f'protocol {protocol}, this server speaks {PROTOCOL}; upgrade one side')
@@ -54,8 +58,8 @@ def register(
     worker.host, worker.address, worker.secret, worker.protocol = host, address, secret, protocol
     worker.state, worker.registered_at, worker.heard_at, worker.idle_since = 'busy', now, now, None
     note(session, 'worker.register', worker.id, name=name, host=host, again=True)
-    live = session.scalars(select(Lease.id).where(Lease.worker_id == worker.id, Lease.state.in_(LIVE)))
-    return worker, list(live)
+    unbegun = session.scalars(select(Lease.id).where(Lease.worker_id == worker.id, Lease.state == 'granted'))
+    return worker, list(unbegun)
 
 
 def find_worker(session: Session, worker_id: str, *, caller: Caller | None = None, lock: bool = False) -> Worker:
@@ -88,10 +92,12 @@ def heartbeat(
     if worker.wanted == 'resume' and state in ('idle', 'busy'):
         worker.wanted = 'run'
     commands = {'drain': ('drain',), 'stop': ('stop',), 'resume': ('resume',)}.get(worker.wanted, ())
-    holds = live is not None and (live.state == 'storing' or live.expires_at > now)
-    return Heard(
-        (live.id,) if live is not None and holds else (), commands, live.expires_at if live and holds else None
-    )
+    if live is None:
+        return Heard((), commands, None)
+    if live.state == 'running' and live.id != lease_id and (live.begun_at or now) < worker.registered_at:
+        return Heard((), commands, None, abandoned=live.id)
+    holds = live.state == 'storing' or live.expires_at > now
+    return Heard((live.id,) if holds else (), commands, live.expires_at if holds else None)
 
 
 def command(session: Session, worker: Worker, wanted: str) -> None:

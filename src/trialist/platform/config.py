@@ -39,7 +39,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialRules:
-    """Which policy servers the platform may dial: `HOST:PORT`, or `HOST:*` for every port. None unless named."""
+    """Which policy servers the platform may dial: patterns of `HOST:PORT`, such as `gpu-box:*`. None unless named."""
 
     allow: tuple[str, ...] = ()
 

@@ -42,9 +42,9 @@ from trialist.wire import WireLimits
 
 SPOOL, LATE = 'spool', 'late'
 N_LOCKS = 64
-NOT_BEGUN = 'not begun'  # of a worker: the policy did not fit, or was gone before it was shown anything
-MOST_NOT_BEGUN = 5
 MANY_PARTS = 256
+NOT_BEGUN = 'not begun'  # a worker's word for: no observation was ever shown
+MOST_GIVEN_BACK = 5
 RIG_FAULTS = (FaultKind.HOST_CRASH, FaultKind.HOST_HANG, FaultKind.HOST_ANSWER, FaultKind.WORKER_DEATH)
 IDENTITY = ('trial_id', 'policy', 'benchmark', 'task', 'stratum', 'condition', 'seed', 'instance', 'repeat')
 log = logging.getLogger('trialist.platform')
@@ -167,7 +167,7 @@ class Intake:
         with self._locked(lease_id):
             with self._database.write(actor) as session:
                 lease = _locked_lease(session, lease_id)
-                if lease.state == 'granted' or (kind == NOT_BEGUN and _may_be_given_back(session, lease)):
+                if lease.state == 'granted' or (kind == NOT_BEGUN and _may_give_back(session, lease)):
                     return _give_back(session, lease, reason, now=now)
                 if lease.state != 'running':
                     return None
@@ -351,10 +351,10 @@ def _locked_lease(session: Session, lease_id: str) -> Lease:
     return session.scalars(select(Lease).where(Lease.id == lease_id).with_for_update()).one()
 
 
-def _may_be_given_back(session: Session, lease: Lease) -> bool:
-    """Whether a job whose policy was shown nothing yet may wait again with no attempt used; not for ever."""
-    earlier = select(func.count()).where(Lease.job_id == lease.job_id, Lease.state == 'unclaimed')
-    return lease.state == 'running' and (session.scalar(earlier) or 0) < MOST_NOT_BEGUN
+def _may_give_back(session: Session, lease: Lease) -> bool:
+    """Whether a job in which no observation was shown may wait again without using an attempt."""
+    earlier = select(func.count()).select_from(Lease).where(Lease.job_id == lease.job_id, Lease.state == 'unclaimed')
+    return lease.state == 'running' and (session.scalar(earlier) or 0) < MOST_GIVEN_BACK
 
 
 def _give_back(session: Session, lease: Lease, reason: str, *, now: float) -> Settled:

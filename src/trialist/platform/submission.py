@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
@@ -19,6 +18,7 @@ from trialist.errors import InputError
 from trialist.platform.access import Caller, check_name, new_id
 from trialist.platform.benchmark import add_jobs, cancel_jobs, find_benchmark, start_trial, submission_plan
 from trialist.platform.config import DialRules
+from trialist.platform.dial import check_dial
 from trialist.platform.refusal import Refusal, not_found
 from trialist.platform.table import LIVE, Benchmark, Job, Lease, Submission, User
 from trialist.platform.trail import note
@@ -26,13 +26,6 @@ from trialist.run.plan import PolicyEntry
 
 DAY_S = 86_400.0
 OPEN_STATES = ('waiting', 'queued')
-WIRES = ('groot', 'openpi', 'openvla', 'positronic', 'roboarena', 'vla-eval')
-# Options that a submitter may set: none that names a variable or file of the worker's machine.
-DIAL_OPTIONS = (
-    'url', 'preset', 'observation', 'action', 'actions_key', 'fields', 'double_encoded', 'act_path', 'reset_path',
-    'generation', 'form', 'action_keys', 'model', 'image_format', 'connect_timeout_s', 'answer_timeout_s',
-)  # fmt: skip
-LONGEST_WAIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,33 +107,12 @@ def _checked_entry(request: SubmissionRequest, rules: DialRules) -> PolicyEntry:
         entry = read_table(PolicyEntry, values, where='submission')
     except InputError as error:
         raise Refusal(422, 'bad_submission', str(error)) from error
-    if entry.checkpoints:
-        raise Refusal(422, 'bad_dial', 'checkpoints are files of the platform; a submission has none there')
-    if request.dial is None:
-        return entry
-    if entry.use not in WIRES:
-        raise Refusal(422, 'bad_dial', f'use is {entry.use[:60]!r}, wanted a wire: {", ".join(WIRES)}')
-    for option in entry.options:
-        if option not in DIAL_OPTIONS:
-            raise Refusal(422, 'bad_dial', f'option {str(option)[:60]!r} is not for a submission to set')
-    for option in ('connect_timeout_s', 'answer_timeout_s'):
-        value = entry.options.get(option, 1.0)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= LONGEST_WAIT_S:
-            raise Refusal(422, 'bad_dial', f'{option}: wanted above 0 and at most {LONGEST_WAIT_S:g} s')
-    _check_address(entry.options.get('url'), rules)
+    if request.dial is not None:
+        try:
+            check_dial(entry, allowed=rules.allow)
+        except InputError as error:
+            raise Refusal(422, 'bad_dial', str(error)) from error
     return entry
-
-
-def _check_address(url: object, rules: DialRules) -> None:
-    try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        host, port = (parts.hostname, parts.port) if parts is not None else (None, None)
-    except ValueError:
-        host = port = None
-    if host is None or port is None:
-        raise Refusal(422, 'bad_dial', 'url: wanted SCHEME://HOST:PORT')
-    if not {f'{host}:{port}', f'{host}:*'} & set(rules.allow):
-        raise Refusal(403, 'address_not_allowed', 'this platform may not dial that address; ask its admin to allow it')
 
 
 def _check_quota(session: Session, user: User, *, now: float) -> None:

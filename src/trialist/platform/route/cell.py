@@ -35,9 +35,9 @@ router = APIRouter()
 
 @router.post('/workers', tags=['workers'], responses=refusals(409))
 def post_worker(body: WorkerIn, caller: AWorker, platform: ThePlatform) -> WorkerRegistered:
-    """Register a cell. The same name again is the same worker with a new secret, and its old leases are void."""
+    """Register a cell. The same name is the same worker, with a new secret; leases it no longer speaks of end."""
     with platform.database.write(caller.actor) as session:
-        worker, live = register(
+        worker, unbegun = register(
             session,
             caller,
             name=body.name,
@@ -52,7 +52,7 @@ def post_worker(body: WorkerIn, caller: AWorker, platform: ThePlatform) -> Worke
             heartbeat_s=platform.config.heartbeat_s,
             lease_s=platform.config.lease_s,
         )
-    for lease_id in live:
+    for lease_id in unbegun:
         platform.intake.fail(lease_id, 'its worker started anew', actor=caller.actor)
     return answer
 
@@ -72,6 +72,8 @@ def post_heartbeat(worker_id: Id, body: HeartbeatIn, caller: AWorker, platform: 
             told=body.note,
             now=platform.clock(),
         )
+    if heard.abandoned:
+        platform.intake.fail(heard.abandoned, 'its worker started anew', actor=caller.actor)
     return HeartbeatOut.model_validate(heard, from_attributes=True)
 
 

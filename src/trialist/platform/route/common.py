@@ -15,7 +15,7 @@ BEARER = HTTPBearer(auto_error=False, description='A token of this server: tlt_.
 MEANINGS = {
     400: 'The request cannot be read.',
     401: 'No token, or one that is unknown, expired or revoked.',
-    403: 'The token has not the scope for this, or the address may not be dialled.',
+    403: 'The token has not the scope for this.',
     404: 'No such thing, or it is not yours.',
     409: 'It contradicts what is there: a name or key that is taken, a state that does not allow it.',
     410: 'It is over: a finished submission, an expired lease.',
