@@ -3,91 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
-import pwd
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.platform.service import Service, make_service
 
-INITDB_TIMEOUT_S = 120
-START_TIMEOUT_S = 60
-UNPRIVILEGED = ('postgres', 'nobody')
-
-
-def postgres_program(name: str) -> str | None:
-    """A program of PostgreSQL: on the path, or where Debian keeps it."""
-    places = sorted(glob.glob(f'/usr/lib/postgresql/*/bin/{name}'), reverse=True)
-    return next(iter(places), None) or shutil.which(name)
-
-
-def _unprivileged() -> int | None:
-    """A user for a server that refuses to run as root; None where we are not."""
-    if os.getuid() != 0:
-        return None
-    for name in UNPRIVILEGED:
-        with contextlib.suppress(KeyError):
-            return pwd.getpwnam(name).pw_uid
-    pytest.fail('PostgreSQL does not run as root, and there is neither a user postgres nor nobody')
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        return int(listener.getsockname()[1])
+from trialist.errors import SetupError
+from trialist.testing.postgres import running_postgres
 
 
 @pytest.fixture(scope='session')
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """The address of a real PostgreSQL on loopback; skips without its programs, or fails under CI."""
-    initdb, server = postgres_program('initdb'), postgres_program('postgres')
-    if initdb is None or server is None:
-        message = 'PostgreSQL is not installed (initdb and postgres); tools/system_libraries.sh installs it'
-        if os.environ.get('CI') == 'true':
-            pytest.fail(message)
-        pytest.skip(message)
-    user = _unprivileged()
-    root = Path(f'/tmp/trialist-postgres-{os.getpid()}')
-    root.mkdir(mode=0o755)
-    if user is not None:
-        os.chown(root, user, -1)
-    data, port = root / 'data', free_port()
-    subprocess.run(
-        [initdb, '-D', str(data), '-U', 'trialist', '--auth=trust', '--no-sync', '-E', 'UTF8'],
-        user=user, check=True, capture_output=True, timeout=INITDB_TIMEOUT_S, cwd=root,
-    )  # fmt: skip
-    process = subprocess.Popen(
-        [server, '-D', str(data), '-p', str(port), '-h', '127.0.0.1', '-F', '-k', str(root)],
-        user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=root,
-    )  # fmt: skip
-    try:
-        url = f'postgresql://trialist@127.0.0.1:{port}/postgres'
-        _await(url)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-        shutil.rmtree(root, ignore_errors=True)
-
-
-def _await(url: str) -> None:
-    import psycopg
-
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
+    with contextlib.ExitStack() as stack:
         try:
-            psycopg.connect(url, connect_timeout=2).close()
-            return
-        except psycopg.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
+            url = stack.enter_context(running_postgres())
+        except SetupError as error:
+            if os.environ.get('CI') == 'true':
+                pytest.fail(str(error))
+            pytest.skip(str(error))
+        yield url
 
 
 _numbers = iter(range(10**6))

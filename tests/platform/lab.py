@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.platform.conftest import free_port
-
 import trialist
 from trialist.errors import TrialistError
 from trialist.platform.api_client import Api, ApiError
 from trialist.platform.config import read_config
 from trialist.platform.offline import issue_offline
+from trialist.testing.postgres import free_port
 
 # The package under test and the tests themselves, wherever a process is started.
 PACKAGES = os.pathsep.join(str(p) for p in (Path(trialist.__file__).parents[1], Path(__file__).parents[2]))
