@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import faulthandler
 import logging
 import os
 import queue
@@ -33,6 +34,7 @@ from trialist.platform.worker_spool import Spool
 log = logging.getLogger('trialist.worker')
 MOST_HOST_FAULTS = 3  # in a row; then the cell is out of service
 ASK_S = 1.0  # between two questions for work to dial
+FROZEN_S = 120.0  # without a heartbeat's turn: compiled code holds the interpreter
 PAUSE_S = (0.5, 15.0)  # first and longest, while the server does not answer
 
 
@@ -88,6 +90,7 @@ class Worker:
         self._guard: LeaseGuard | None = None
         self._worker_id = ''
         self._heartbeat_s = 2.0
+        self._ahead_s = 0.0  # the server's clock before ours: tokens expire by the server's
         self._asked_s = 0.0
 
     # --- the life of a worker
@@ -111,6 +114,7 @@ class Worker:
         finally:
             listening.close()
             self._gone.set()
+            faulthandler.cancel_dump_traceback_later()
             beat.join(self._heartbeat_s + 5.0)
             self._station.close()
             with contextlib.suppress(TrialistError):
@@ -131,6 +135,8 @@ class Worker:
             with self._lock:
                 self._lease = None
             self._interrupts.lost.clear()
+        with contextlib.suppress(TrialistError):  # the next one in turn says it too
+            self._heartbeat()
 
     def _run(self, errand: Errand) -> None:
         """One job to its upload."""
@@ -273,7 +279,7 @@ class Worker:
         guard = self._guard
         if guard is None:
             raise InputError('not registered yet')
-        return guard.admit(token, now_s=time.time())
+        return guard.admit(token, now_s=time.time() + self._ahead_s)
 
     def take(self, claim: LeaseClaim, link: ClientLink) -> tuple[ErrorCode, str] | None:
         """Take a client in, if the cell is free and the server still holds the lease."""
@@ -351,12 +357,15 @@ class Worker:
             self._worker_id = str(answer['worker_id'])
             self._guard = LeaseGuard(str(answer['secret']).encode(), worker_id=self._worker_id)
             self._heartbeat_s = float(answer['heartbeat_s'])
+            self._ahead_s = float(answer['now']) - time.time()
         except (KeyError, TypeError, ValueError) as error:
             raise AnswerError(f'{self._api.server}: a registration without {error}') from error
         log.info('worker %s registered as %s at %s', self._options.name, self._worker_id, self._address)
 
     def _beat(self) -> None:
         while not self._gone.wait(self._heartbeat_s):
+            # Runs without the interpreter: if nothing else does any more, the process ends, to be started again.
+            faulthandler.dump_traceback_later(FROZEN_S, exit=True)
             board = self._station.board
             if board is not None and board.is_hanging:
                 self._escape()
@@ -380,6 +389,8 @@ class Worker:
         _, answer = self._api.post(f'/workers/{self._worker_id}/heartbeat', body, timeout_s=5.0)
         if not isinstance(answer, Mapping):
             raise AnswerError('a heartbeat was answered with nothing')
+        if isinstance(now := answer.get('now'), int | float):
+            self._ahead_s = now - time.time()
         for command in answer.get('commands', ()):
             self._obey(str(command))
         valid = answer.get('leases')

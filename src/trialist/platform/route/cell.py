@@ -51,6 +51,7 @@ def post_worker(body: WorkerIn, caller: AWorker, platform: ThePlatform) -> Worke
             secret=worker.secret,
             heartbeat_s=platform.config.heartbeat_s,
             lease_s=platform.config.lease_s,
+            now=platform.clock(),
         )
     for lease_id in unbegun:
         platform.intake.fail(lease_id, 'its worker started anew', actor=caller.actor)
@@ -74,7 +75,8 @@ def post_heartbeat(worker_id: Id, body: HeartbeatIn, caller: AWorker, platform: 
         )
     if heard.abandoned:
         platform.intake.fail(heard.abandoned, 'its worker started anew', actor=caller.actor)
-    return HeartbeatOut.model_validate(heard, from_attributes=True)
+    told = {'leases': heard.leases, 'commands': heard.commands, 'expires_at': heard.expires_at, 'now': platform.clock()}
+    return HeartbeatOut.model_validate(told)
 
 
 @router.post(
