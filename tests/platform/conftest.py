@@ -11,7 +11,7 @@ import pytest
 from tests.platform.service import Service, make_service
 
 from trialist.errors import SetupError
-from trialist.testing.postgres import running_postgres
+from trialist.testing.postgres import new_database, started_postgres
 
 
 @pytest.fixture(scope='session')
@@ -19,25 +19,12 @@ def postgres() -> Iterator[str]:
     """The address of a real PostgreSQL on loopback; skips without its programs, or fails under CI."""
     with contextlib.ExitStack() as stack:
         try:
-            url = stack.enter_context(running_postgres())
+            url = stack.enter_context(started_postgres())
         except SetupError as error:
             if os.environ.get('CI') == 'true':
                 pytest.fail(str(error))
             pytest.skip(str(error))
         yield url
-
-
-_numbers = iter(range(10**6))
-
-
-def new_database(postgres: str) -> str:
-    """An empty database of its own."""
-    import psycopg
-
-    name = f'trial_{os.getpid()}_{next(_numbers)}'
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE {name}')  # type: ignore[arg-type]  # a name of our own making
-    return postgres.rsplit('/', 1)[0] + f'/{name}'
 
 
 @pytest.fixture

@@ -154,14 +154,15 @@ def test_sigterm_lets_requests_finish_and_ends_with_zero(tmp_path: Path, databas
 
 
 def test_the_command_line_backs_up_restores_and_checks(tmp_path: Path) -> None:
+    old, new, archive = (str(tmp_path / name) for name in ('p', 'q', 'b.tar'))
     lab = Lab(tmp_path / 'p', '')
     with serving(tmp_path / 'p', '') as (client, _):
         lab.set_up(client)
         lab.submit(client)
         lab.run_to_the_end(client)
-        for words in (['backup', 'p', 'b.tar'], ['restore', 'q', 'b.tar'], ['check', 'q'], ['migrate', 'q']):
+        for words in (['backup', old, archive], ['restore', new, archive], ['check', new], ['migrate', new]):
             done = subprocess.run(
-                [sys.executable, '-m', 'trialist.cli', 'serve', *words], cwd=tmp_path, capture_output=True, text=True,
+                [sys.executable, '-m', 'trialist.cli', 'serve', *words], capture_output=True, text=True,
                 timeout=60, check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ the rows they grant, and pass over those that others hold (SKIP LOCKED).
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,16 +40,27 @@ class Database:
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.is_sqlite = url.startswith('sqlite')
+        # SQLite has one writer, and lets others sleep and try again: threads that queue here waste no time on that.
+        self._turn: contextlib.AbstractContextManager[object] = (
+            threading.Lock() if self.is_sqlite else contextlib.nullcontext()
+        )
         try:
             self.engine = _sqlite_engine(url) if self.is_sqlite else _postgres_engine(url)
+            self._lazy = _sqlite_engine(url, synchronous='NORMAL') if self.is_sqlite else self.engine
         except ModuleNotFoundError as error:
             raise SetupError(f'PostgreSQL needs {error.name}; install trialist[platform]') from error
 
     @contextlib.contextmanager
-    def write(self, actor: str = 'server') -> Iterator[Session]:
-        """A transaction that may write: all of it, with its notes in the audit trail, or nothing."""
-        with _told_if_full(), Session(self.engine, expire_on_commit=False) as session:
+    def write(self, actor: str = 'server', *, is_lazy: bool = False) -> Iterator[Session]:
+        """A transaction that may write: all of it, with its notes in the audit trail, or nothing.
+
+        A lazy one survives the end of the process, and may be lost with the power: for heartbeats, which come again.
+        """
+        engine = self._lazy if is_lazy else self.engine
+        with _told_if_full(), self._turn, Session(engine, expire_on_commit=False) as session:
             session.info['actor'] = actor
+            if is_lazy and not self.is_sqlite:
+                session.execute(text('SET LOCAL synchronous_commit = off'))
             if self.is_sqlite:
                 session.connection(execution_options={'immediate': True})
             yield session
@@ -71,13 +83,14 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+        self._lazy.dispose()
 
 
 def _postgres_engine(url: str) -> Engine:
     return create_engine(url, pool_size=20, max_overflow=20, pool_pre_ping=True, pool_timeout=BUSY_MS / 1000)
 
 
-def _sqlite_engine(url: str) -> Engine:
+def _sqlite_engine(url: str, *, synchronous: str = 'FULL') -> Engine:
     engine = create_engine(
         url, pool_size=20, max_overflow=20, connect_args={'timeout': BUSY_MS / 1000, 'check_same_thread': False}
     )
@@ -86,7 +99,7 @@ def _sqlite_engine(url: str) -> Engine:
     def _connect(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # transactions are begun below, not by the driver
         cursor = connection.cursor()
-        for pragma in ('journal_mode=WAL', 'synchronous=FULL', 'foreign_keys=ON', f'busy_timeout={BUSY_MS}'):
+        for pragma in ('journal_mode=WAL', f'synchronous={synchronous}', 'foreign_keys=ON', f'busy_timeout={BUSY_MS}'):
             cursor.execute(f'PRAGMA {pragma}')
         cursor.close()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
 from trialist.platform.access import new_id
 from trialist.platform.config import PlatformConfig, Strategy
@@ -100,50 +100,42 @@ def deal(offers: Sequence[Offer], cells: Sequence[Cell], *, avoided: set[tuple[s
 
 def read_offers(session: Session, config: PlatformConfig, *, now: float) -> list[Offer]:
     """The first waiting job of every submission that could run now: dialled, or with a client that keeps asking."""
-    live_job = aliased(Job)
-    n_live = (
-        select(func.count())
-        .select_from(Lease)
-        .join(live_job, live_job.id == Lease.job_id)
-        .where(live_job.submission_id == Submission.id, Lease.state.in_(LIVE))
+    first = (
+        select(func.min(Job.position))
+        .where(Job.submission_id == Submission.id, Job.state == 'queued')
+        .correlate(Submission)
         .scalar_subquery()
     )
-    first = (
-        select(Job.submission_id, func.min(Job.position).label('position'))
-        .where(Job.state == 'queued')
-        .group_by(Job.submission_id)
-        .subquery()
+    present = select(Submission.id, first.label('position')).where(
+        Submission.state == 'queued', or_(Submission.kind == 'dial', Submission.asked_at > now - config.presence_s)
     )
-    rows = session.execute(
-        select(Job, Submission, Benchmark)
-        .join(first, and_(first.c.submission_id == Job.submission_id, first.c.position == Job.position))
+    places = present.subquery()
+    found = session.execute(
+        select(
+            Job.id, Submission.id, Submission.user_id, Benchmark.id, Benchmark.host, Benchmark.strategy,
+            Submission.kind, Submission.priority, Submission.created_at, Job.position, Job.block, Job.failed_on,
+        )
+        .join(places, and_(places.c.id == Job.submission_id, places.c.position == Job.position))
         .join(Submission, Submission.id == Job.submission_id)
         .join(Benchmark, Benchmark.id == Submission.benchmark_id)
-        .where(
-            Submission.state == 'queued',
-            or_(Submission.kind == 'dial', Submission.asked_at > now - config.presence_s),
-            n_live < config.leases_per_submission,
-        )
-    ).all()
-    offers = [
-        Offer(
-            job.id,
-            sub.id,
-            sub.user_id,
-            ben.id,
-            ben.host,
-            Strategy(ben.strategy),
-            sub.kind,
-            sub.priority,
-            sub.created_at,
-            job.position,
-            job.block,
-            job.failed_on,
-        )
-        for job, sub, ben in rows
-    ]
+        .where(Job.state == 'queued')
+    )  # fmt: skip
+    offers = [Offer(*row[:5], Strategy(row[5]), *row[6:]) for row in map(tuple, found)]
+    live = live_counts(session)
+    offers = [o for o in offers if live.get(o.submission_id, 0) < config.leases_per_submission]
     blocks = _open_blocks(session, {o.benchmark_id for o in offers if o.strategy is Strategy.BLINDED_ROTATION})
     return [o for o in offers if o.block <= blocks.get(o.benchmark_id, o.block)]
+
+
+def live_counts(session: Session) -> dict[str, int]:
+    """Submission -> how many live leases it has."""
+    rows = session.execute(
+        select(Job.submission_id, func.count())
+        .join(Lease, Lease.job_id == Job.id)
+        .where(Lease.state.in_(LIVE))
+        .group_by(Job.submission_id)
+    )
+    return {row[0]: row[1] for row in rows}
 
 
 def _open_blocks(session: Session, benchmark_ids: set[str]) -> dict[str, int]:

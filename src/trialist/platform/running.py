@@ -30,6 +30,7 @@ def run_server(config: PlatformConfig, *, host: str, port: int, tell: Callable[[
         timeout_graceful_shutdown=int(config.drain_s), server_header=False,
     )  # fmt: skip
     sockets = [settings.bind_socket()]
+    sockets[0].listen(settings.backlog)  # who connects from now on waits, and is not refused
     address, chosen = sockets[0].getsockname()[:2]
     tell(f'listening on http://{address}:{chosen}')
     uvicorn.Server(settings).run(sockets=sockets)

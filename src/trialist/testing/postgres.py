@@ -1,14 +1,16 @@
-"""A real PostgreSQL on loopback, for tests and benchmarks: its own data, gone afterwards."""
+"""A real PostgreSQL of its own on loopback, for tests and benchmarks."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ from trialist.errors import SetupError
 INITDB_TIMEOUT_S = 120
 START_TIMEOUT_S = 60
 UNPRIVILEGED = ('postgres', 'nobody')
-MISSING = 'PostgreSQL is not installed (initdb and postgres); tools/system_libraries.sh installs it'
+_numbers = itertools.count()
 
 
 def postgres_program(name: str) -> str | None:
@@ -27,42 +29,45 @@ def postgres_program(name: str) -> str | None:
     return next(iter(places), None) or shutil.which(name)
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        return int(listener.getsockname()[1])
-
-
 @contextlib.contextmanager
-def running_postgres() -> Iterator[str]:
-    """The address of its database `postgres`; SetupError without its programs."""
+def started_postgres() -> Iterator[str]:
+    """The address of a new server; SetupError if PostgreSQL is not installed. Nothing in it is kept."""
     initdb, server = postgres_program('initdb'), postgres_program('postgres')
     if initdb is None or server is None:
-        raise SetupError(MISSING)
+        raise SetupError('PostgreSQL is not installed (initdb and postgres); tools/system_libraries.sh installs it')
     user = _unprivileged()
-    root = Path(f'/tmp/trialist-postgres-{os.getpid()}')
-    root.mkdir(mode=0o755)
+    root = Path(tempfile.mkdtemp(prefix='trialist-postgres-'))
+    root.chmod(0o755)
     if user is not None:
         os.chown(root, user, -1)
     data, port = root / 'data', free_port()
+    subprocess.run(
+        [initdb, '-D', str(data), '-U', 'trialist', '--auth=trust', '--no-sync', '-E', 'UTF8'],
+        user=user, check=True, capture_output=True, timeout=INITDB_TIMEOUT_S, cwd=root,
+    )  # fmt: skip
+    process = subprocess.Popen(
+        [server, '-D', str(data), '-p', str(port), '-h', '127.0.0.1', '-F', '-k', str(root)],
+        user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=root,
+    )  # fmt: skip
     try:
-        subprocess.run(
-            [initdb, '-D', str(data), '-U', 'trialist', '--auth=trust', '--no-sync', '-E', 'UTF8'],
-            user=user, check=True, capture_output=True, timeout=INITDB_TIMEOUT_S, cwd=root,
-        )  # fmt: skip
-        process = subprocess.Popen(
-            [server, '-D', str(data), '-p', str(port), '-h', '127.0.0.1', '-F', '-k', str(root)],
-            user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=root,
-        )  # fmt: skip
-        try:
-            url = f'postgresql://trialist@127.0.0.1:{port}/postgres'
-            _await(url)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
+        url = f'postgresql://trialist@127.0.0.1:{port}/postgres'
+        _await(url)
+        yield url
     finally:
+        process.terminate()
+        process.wait(timeout=30)
         shutil.rmtree(root, ignore_errors=True)
+
+
+def new_database(postgres: str) -> str:
+    """An empty database of its own on a server."""
+    import psycopg
+    from psycopg import sql
+
+    name = f'trial_{os.getpid()}_{next(_numbers)}'
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(sql.SQL('CREATE DATABASE {}').format(sql.Identifier(name)))
+    return postgres.rsplit('/', 1)[0] + f'/{name}'
 
 
 def _unprivileged() -> int | None:
@@ -73,6 +78,12 @@ def _unprivileged() -> int | None:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name).pw_uid
     raise SetupError('PostgreSQL does not run as root, and there is neither a user postgres nor nobody')
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(('127.0.0.1', 0))
+        return int(listener.getsockname()[1])
 
 
 def _await(url: str) -> None:

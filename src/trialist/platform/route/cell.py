@@ -61,7 +61,7 @@ def post_worker(body: WorkerIn, caller: AWorker, platform: ThePlatform) -> Worke
 @router.post('/workers/{worker_id}/heartbeat', tags=['workers'], responses=refusals(404))
 def post_heartbeat(worker_id: Id, body: HeartbeatIn, caller: AWorker, platform: ThePlatform) -> HeartbeatOut:
     """Say that a worker lives; renews the lease it is at. Send one at once when the cell is ready again."""
-    with platform.database.write(caller.actor) as session:
+    with platform.database.write(caller.actor, is_lazy=True) as session:
         worker = find_worker(session, worker_id, caller=caller, lock=True)
         heard = heartbeat(
             session,
