@@ -120,7 +120,10 @@ def read_offers(session: Session, config: PlatformConfig, *, now: float) -> list
         .join(Benchmark, Benchmark.id == Submission.benchmark_id)
         .where(Job.state == 'queued')
     )  # fmt: skip
-    offers = [Offer(*row[:5], Strategy(row[5]), *row[6:]) for row in map(tuple, found)]
+    offers = [
+        Offer(job, sub, user, ben, host, Strategy(strategy), kind, priority, created_at, position, block, failed_on)
+        for job, sub, user, ben, host, strategy, kind, priority, created_at, position, block, failed_on in found
+    ]
     live = live_counts(session)
     offers = [o for o in offers if live.get(o.submission_id, 0) < config.leases_per_submission]
     blocks = _open_blocks(session, {o.benchmark_id for o in offers if o.strategy is Strategy.BLINDED_ROTATION})
