@@ -25,9 +25,9 @@ def submit(
 ) -> None:
     """Submit a policy, act in its episodes (or have it dialled), and print its score.
 
-    Your token is read from TRIALIST_TOKEN. Interrupted, the same command goes on where it stopped.
+    Your token is read from TRIALIST_TOKEN. Interrupted, the same command resumes.
 
-    Examples: trialist submit reach --server http://lab:8080 --name mine --policy mypackage:MyPolicy
+    Example: trialist submit reach --server http://lab:8080 --name mine --policy mypackage:MyPolicy
     """
     from trialist.cli.worker import read_option, token_from_environment
 

@@ -9,7 +9,7 @@
     print(done.score['values'])
 
 Anything with `spec` and `start` is a policy. The client asks the server for a cell, acts there for one episode, and
-asks again, until its submission is finished. Killed and started again with the same name (or client key), it goes on.
+asks again, until its submission is finished. Killed and started again with the same name (or client key), it resumes.
 """
 
 from __future__ import annotations
