@@ -101,6 +101,10 @@ def test_start_states_are_the_benchmarks_or_within_its_support(libero: RunInside
             np.linalg.norm(np.subtract(found['layout']['objects'][name], found['nominal']['objects'][name])) > 0.005
         )
     assert moved >= 3
+    instruction, targets, step_cap = found['ninety']
+    assert instruction
+    assert targets
+    assert step_cap == 400
     for text, wanted in zip(
         found['refused'], ('has 50 start states', 'no task of', 'rain', 'drawn numbers'), strict=True
     ):
