@@ -1,8 +1,9 @@
 """The seams: where an episode happens, and who acts in it.
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
-`PreparedHost`, `InstructingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost` or `ClosableHost`, or
-of `trialist.run.protocol.StatedHost`; nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
+`PreparedHost`, `InstructingHost`, `HoldingHost`, `ReportingHost`, `MeasuredHost`, `DescribedHost`, `ClosableHost` or
+`trialist.run.protocol.StatedHost`; nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a
+`ClosablePolicy`.
 """
 
 from __future__ import annotations
