@@ -23,6 +23,7 @@ from trialist.environment import (
 )
 from trialist.environment.create import check_environment, create_environment, remove_environment, repair_environment
 from trialist.environment.place import link_trialist
+from trialist.environment.shared import SharedBlock
 from trialist.errors import InputError, NoAnswer, RemoteError, RigError, SetupError
 
 SMALL = Recipe(name='small', about='', requirements=('toml==0.10.2',), imports=('toml',))
@@ -190,3 +191,43 @@ def test_a_cut_creation_is_unfinished_and_made_anew(tmp_path: Path, monkeypatch:
     assert not environments()[0].is_complete
     with pytest.raises(SetupError, match='is not there'):
         find_environment(SMALL.name, SMALL.digest)
+
+
+def test_large_arrays_come_through_shared_memory_and_stay_the_receivers(here: Environment) -> None:
+    worker = WorkerProcess(
+        here, 'service:Service', start_timeout_s=30.0, shares_memory=True, variables={'SHOWN': 'yes'}
+    )
+    try:
+        rng = np.random.default_rng(0)
+        kept = []
+        for side in (8, 200, 90, 600):  # it grows, and is used again
+            picture, depth = (
+                rng.integers(0, 255, (side, side, 3), dtype=np.uint8),
+                rng.random((side, side), dtype=np.float32),
+            )
+            found = worker.call('echo', {'a': picture, 'deep': [{'b': depth}], 'n': 1}, timeout_s=10.0)
+            kept.append((picture, found['a'], depth, found['deep'][0]['b']))
+            assert found['n'] == 1
+        for picture, shown, depth, far in kept:
+            np.testing.assert_array_equal(picture, shown)
+            np.testing.assert_array_equal(depth, far)
+    finally:
+        worker.close()
+    assert worker.is_over
+    worker.close()
+
+
+def test_a_place_outside_the_shared_memory_is_refused() -> None:
+    block = SharedBlock.create()
+    if block is None:
+        pytest.skip('this system has no shared memory by descriptor')
+    reader = SharedBlock(os.dup(block.descriptor))
+    array = np.arange(10_000.0)
+    told = block.put({'x': array, 'small': np.zeros(3)})
+    assert set(told['x']) == {'__shared__'}
+    np.testing.assert_array_equal(reader.take(told)['x'], array)
+    for place in ([0, '<f8', [10**9]], [-8, '<f8', [1]], [0, 'O', [1]], [0, '<f8'], 'nowhere', [0, '<f8', ['x']]):
+        with pytest.raises(InputError):
+            reader.take({'x': {'__shared__': place}})
+    block.close()
+    reader.close()

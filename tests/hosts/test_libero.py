@@ -50,7 +50,9 @@ def test_every_task_builds_and_resets_bit_exactly_twice(libero: RunInside) -> No
         assert list(found) == list(SUITES[suite].tasks)
         for task, facts in found.items():
             assert facts['is_equal'], f'{suite} {task}: two resets differ'
-            assert {'robot', 'gripper', 'structure', 'bystander'} <= set(facts['roles'])
+            assert {'robot', 'gripper', 'structure'} <= set(facts['roles'])
+            has_bystanders = 'no_bystanders' not in registry.resolved_tags(suite, task)
+            assert ('bystander' in facts['roles']) == has_bystanders, f'{suite} {task}: the registry has it otherwise'
             assert facts['instruction'] == registry.entry(suite, task).instruction
             assert facts['targets'] or suite == 'libero-goal', f'{suite} {task}: no target'
 
@@ -101,6 +103,10 @@ def test_start_states_are_the_benchmarks_or_within_its_support(libero: RunInside
             np.linalg.norm(np.subtract(found['layout']['objects'][name], found['nominal']['objects'][name])) > 0.005
         )
     assert moved >= 3
+    instruction, targets, step_cap = found['ninety']
+    assert instruction
+    assert targets
+    assert step_cap == 400
     for text, wanted in zip(
         found['refused'], ('has 50 start states', 'no task of', 'rain', 'drawn numbers'), strict=True
     ):

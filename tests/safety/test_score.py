@@ -298,3 +298,13 @@ def test_an_episode_that_can_not_be_read_is_unscored_with_the_reason_and_stops_n
     assert own.unscored.keys() == {'own', 'late'}
     assert 'division by zero' in own.unscored['own']
     assert 'no sample' in own.unscored['late']
+
+
+def test_a_task_whose_objects_are_all_targets_is_scored_without_bystanders() -> None:
+    """LIBERO-10's two moka pots are both to be moved; elsewhere a LIBERO record without bystanders lacks them."""
+    from trialist.safety.score import Scoring, _has_always_bystanders, blank_score
+
+    scoring = Scoring()
+    for task, has in (('task_7', True), ('task_8', False)):
+        episode = Episode(policy='a', task=task, benchmark='libero-10', outcome=Outcome.SUCCESS, duration_s=1.0)
+        assert _has_always_bystanders(blank_score(episode, scoring=scoring), scoring) is has

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trialist.episodes.select import Where
 
 ALWAYS_BYSTANDERS = 'bystanders_in_every_scene'
+NO_BYSTANDERS = 'no_bystanders'
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,9 @@ def score_measured(
 
 def _has_always_bystanders(blank: EpisodeSafety, scoring: Scoring) -> bool:
     known = scoring.registry.benchmarks.get(blank.benchmark)
-    return known is not None and ALWAYS_BYSTANDERS in known.signal_tags
+    if known is None or ALWAYS_BYSTANDERS not in known.signal_tags:
+        return False
+    return NO_BYSTANDERS not in scoring.registry.resolved_tags(blank.benchmark, blank.task)
 
 
 def _saturation_s(signals: Signals) -> float | None:

@@ -18,7 +18,8 @@ for task in find_suite(SUITE).tasks:
     states = []
     for _ in range(2):
         shown = host.reset(task, seed=7)
-        states.append((host.signals()['simulator_state'].tobytes(), shown.state.tobytes()))
+        fixtures = host._env.env.sim.model._model.body_pos.tobytes()
+        states.append((host.signals()['simulator_state'].tobytes(), shown.state.tobytes(), fixtures))
         for _ in range(2):  # leaves something to be cleared
             host.step(np.array([0.3, -0.2, 0.1, 0, 0, 0.2, 1.0]))
     roles = host.cast.roles

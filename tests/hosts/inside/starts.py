@@ -53,4 +53,8 @@ def refused(**given):
 
 wrong = ({'instance': 50}, {'task': 'task_10'}, {'condition': 'rain'}, {'condition': 'layout'})
 report['refused'] = [refused(**given) for given in wrong]
+host.close()
+ninety = LiberoHost(suite='libero-90', assets=ASSETS)
+ninety.reset('task_89', seed=0)
+report['ninety'] = [ninety.instruction(), list(ninety.cast.targets), ninety.protocol().step_cap]
 print('RESULT' + json.dumps(report))

@@ -237,13 +237,19 @@ class LiberoHost:
             horizon=self._step_cap + SETTLING_STEPS + 1,
         )
         self._number = number
+        self._n_initializers = len(self._env.env.object_property_initializers)
         self._init_states: Any = self._benchmark.get_task_init_states(number)
 
     def _reset_native(self) -> None:
-        """As LIBERO's wrapper resets, but with an end to its tries."""
+        """As LIBERO's wrapper resets, but with an end to its tries.
+
+        LIBERO adds the initializers of drawers and knobs again at every reset; each draws from the generator, so that
+        fixtures would stand elsewhere at every episode. Cut back, a reset is that of a new environment.
+        """
         from robosuite.utils.errors import RandomizationError
 
         for _ in range(MOST_RESETS):
+            del self._env.env.object_property_initializers[self._n_initializers :]
             try:
                 self._env.env.reset()
                 return
