@@ -2,8 +2,8 @@
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
 `PreparedHost`, `InstructingHost`, `NamingHost`, `HoldingHost`, `SubstepHost`, `ReportingHost`, `MeasuredHost`,
-`DescribedHost`, `FilmingHost`, `ViewingHost`, `ClosableHost` or `trialist.run.protocol.StatedHost`; nothing else is ever
-asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
+`DescribedHost`, `FilmingHost`, `ViewingHost`, `ClosableHost` or `trialist.run.protocol.StatedHost`; nothing else is
+ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
 """
 
 from __future__ import annotations
