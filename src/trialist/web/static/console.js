@@ -1,0 +1,563 @@
+// The operator console. What is done here is kept in this browser first, and sent to the server as soon as it can be reached.
+import { freshId, get, keeps, listed, onOthers, openBox, put, queue, remove } from './console-box.js';
+import { findTrouble } from './console-rules.js';
+
+const root = document.querySelector('[data-console]');
+const find = (selector) => root.querySelector(selector);
+const COUNTS = ['placed', 'source', 'lost'];
+const LABELS = { success: 'Success', timeout: 'Ran out of time', safety: 'Safety', fault: 'System fault', safety_stop: 'Safety', invalid: 'System fault' };
+const ASK_EVERY_MS = 5000;
+const NEAR_S = 10;
+
+openBox(root.dataset.space);
+let isResumed = false; // whether this window goes on with the draft that it found
+let isAsking = false; // the reason of an undo
+let wantsAll = false; // a save was tried: say also what is missing
+let isOnline = null;
+let isSending = false;
+let sendAgain = false;
+let anchor = null; // { at: performance.now(), elapsed_s }, of the draft whose clock runs
+let tries = 0;
+
+// --- what there is
+
+const known = () => get('known') || { assignments: [], drafts: [], last: null, n_valid: 0, n_total: 0, n_given_up: 0, is_over: false, stopped: '', isUnknown: true };
+const wallNow = () => Date.now() + (get('offset') || 0);
+const outgoing = () => listed('out:');
+
+function pendingOf(kind) {
+  return outgoing().map((entry) => entry.value).filter((action) => action.kind === kind);
+}
+
+function nextAssignment() {
+  const taken = new Set([...outgoing(), ...listed('refused:')].map((entry) => entry.value.key));
+  return known().assignments.find((assignment) => !taken.has(assignment.key)) || null;
+}
+
+function foundDraft() {
+  const own = get('draft');
+  if (own) return own;
+  const ended = new Set(outgoing().map((entry) => entry.value.id));
+  return known().drafts.find((draft) => !ended.has(draft.id)) || null;
+}
+
+function lastSaved() {
+  const undone = new Set(pendingOf('undo').map((action) => action.key));
+  const waiting = pendingOf('record').filter((action) => !undone.has(action.key)).pop();
+  if (waiting) return { key: waiting.key, object: waiting.object, outcome: waiting.account.label, placed: waiting.account.counts.placed, isWaiting: true };
+  const last = known().last;
+  return last && !undone.has(last.key) && !pendingOf('record').length ? last : null;
+}
+
+// --- the draft
+
+function writeDraft(draft) {
+  draft.revision += 1;
+  put('draft', draft);
+  put('dirty', true);
+  render();
+  send();
+}
+
+function change(action, { isUndoable = true } = {}) {
+  const draft = get('draft');
+  if (!draft) return;
+  if (isUndoable) draft.history.push(structuredClone(draft.account));
+  action(draft.account, draft);
+  writeDraft(draft);
+}
+
+function elapsed(draft) {
+  if (draft.account.duration_s !== null) return draft.account.duration_s;
+  if (!anchor || anchor.id !== draft.id) anchor = { id: draft.id, at: performance.now(), elapsed_s: Math.max(0, (wallNow() - draft.account.started_ms) / 1000) };
+  return anchor.elapsed_s + (performance.now() - anchor.at) / 1000;
+}
+
+const capped = (draft) => Math.min(Math.round(elapsed(draft) * 1000) / 1000, draft.assignment.time_cap_s);
+
+function begin() {
+  const assignment = nextAssignment();
+  if (!assignment || foundDraft()) return;
+  const id = freshId();
+  anchor = { id, at: performance.now(), elapsed_s: 0 };
+  isResumed = true;
+  wantsAll = false;
+  say('');
+  const account = { started_ms: Math.round(wallNow()), duration_s: null, marks: [], stop: null, label: null, counts: { placed: null, source: null, lost: null }, note: '' };
+  writeDraft({ id, key: assignment.key, revision: 0, assignment, account, history: [] });
+  if (navigator.wakeLock) navigator.wakeLock.request('screen').catch(() => {});
+}
+
+function marked(account, kind) {
+  return account.marks.filter((mark) => mark.kind === kind).length;
+}
+
+function endClock(account, draft) {
+  account.duration_s = capped(draft);
+  if (draft.assignment.items === null) return;
+  if (account.marks.length && account.counts.placed === null) account.counts.placed = marked(account, 'placement');
+  if (marked(account, 'drop_outside') && account.counts.lost === null) account.counts.lost = marked(account, 'drop_outside');
+}
+
+function timer() {
+  if (!get('draft')) begin();
+  else if (isRunning()) change(endClock);
+}
+
+function mark(kind) {
+  const draft = get('draft');
+  if (!isRunning()) return;
+  const most = draft.assignment.items;
+  if (most !== null && draft.account.marks.length >= most) {
+    say(`${most} items are marked already, and there were ${most}`, 'bad');
+    return;
+  }
+  change((account) => account.marks.push({ t_s: capped(draft), kind }));
+}
+
+function choose(label) {
+  if (!isEnded()) return;
+  change((account, draft) => {
+    account.label = label;
+    const items = draft.assignment.items;
+    if (label === 'success' && items !== null && COUNTS.every((name) => account.counts[name] === null || name === 'placed')) {
+      if (account.counts.placed === null || account.counts.placed === items) account.counts = { placed: items, source: 0, lost: 0 };
+    }
+  });
+  const draft = get('draft');
+  const empty = draft.assignment.items === null ? null : COUNTS.find((name) => draft.account.counts[name] === null);
+  if (empty && label !== 'fault' && matchMedia('(pointer: fine)').matches) find(`[data-count=${empty}]`).focus();
+}
+
+function setCount(name, text) {
+  if (!isEnded()) return;
+  change((account) => { account.counts[name] = text === '' ? null : Number(text); }, { isUndoable: false });
+}
+
+function step(name, by) {
+  const draft = get('draft');
+  if (!isEnded()) return;
+  change((account) => { account.counts[name] = Math.max(0, (account.counts[name] === null ? (by > 0 ? 0 : 1) : account.counts[name]) + by); });
+  return draft;
+}
+
+const draftHere = () => (isResumed ? get('draft') : null);
+const isRunning = () => draftHere() !== null && draftHere().account.duration_s === null;
+const isEnded = () => draftHere() !== null && draftHere().account.duration_s !== null;
+
+function finish(draft) {
+  queue({ kind: 'record', id: draft.id, key: draft.key, revision: draft.revision + 1, account: draft.account, object: draft.assignment.object });
+  remove('draft');
+  remove('dirty');
+  wantsAll = false;
+  isResumed = false;
+  anchor = null;
+}
+
+function save() {
+  const draft = draftHere();
+  if (!draft || !isEnded()) return;
+  wantsAll = true;
+  const trouble = findTrouble(draft.account, draft.assignment);
+  if (trouble) {
+    render();
+    const field = find(`[data-count=${trouble.field}]`);
+    if (field) field.focus();
+    return;
+  }
+  finish(draft);
+  say('Saved.', 'good');
+  if (document.activeElement) document.activeElement.blur();
+  render();
+  send();
+}
+
+function adopt() {
+  const draft = foundDraft();
+  if (!draft) return null;
+  if (!get('draft')) put('draft', { ...draft, history: [] });
+  isResumed = true;
+  return get('draft');
+}
+
+function resume() {
+  if (isResumed || !adopt()) return;
+  render();
+  send();
+}
+
+function giveUp() {
+  if (isResumed) return;
+  const draft = adopt();
+  if (!draft) return;
+  const account = draft.account;
+  if (account.duration_s === null) account.duration_s = capped(draft);
+  account.label = 'fault';
+  account.counts = { placed: null, source: null, lost: null };
+  account.note = account.note || 'interrupted: the session was cut off';
+  finish(draft);
+  render();
+  send();
+}
+
+function undo() {
+  const draft = draftHere();
+  if (draft) {
+    if (draft.account.stop) {
+      say('You stopped the arm: that stays on record. Save the episode, and undo it then.', 'bad');
+      return;
+    }
+    if (draft.history.length) {
+      draft.account = draft.history.pop();
+      wantsAll = false;
+      writeDraft(draft);
+      return;
+    }
+    queue({ kind: 'withdraw', id: draft.id, key: draft.key });
+    remove('draft');
+    remove('dirty');
+    isResumed = false;
+    anchor = null;
+    say('The start is undone; that it was begun is on record.');
+    render();
+    send();
+  } else if (lastSaved()) {
+    isAsking = true;
+    render();
+    find('[data-why]').focus();
+  }
+}
+
+function undoSaved() {
+  const last = lastSaved();
+  const why = find('[data-why]').value.trim();
+  if (!why) {
+    find('[data-trouble=why]').textContent = 'say why: it goes into the log of edits';
+    return;
+  }
+  if (last) queue({ kind: 'undo', id: freshId(), key: last.key, why });
+  closeWhy();
+  say('Undone: the assignment is offered again.');
+  send();
+}
+
+function closeWhy() {
+  isAsking = false;
+  find('[data-why]').value = '';
+  find('[data-trouble=why]').textContent = '';
+  render();
+}
+
+// --- stopping the arm: first of all, before anything is kept or drawn
+
+async function askToStop(body) {
+  for (let attempt = 0; attempt < 3; attempt += 1) {
+    try {
+      const answer = await fetch('/api/stop', { method: 'POST', keepalive: true, headers: { 'content-type': 'application/json' }, body: JSON.stringify(body), signal: AbortSignal.timeout(8000) });
+      if (answer.ok) return await answer.json();
+    } catch (error) { /* once more */ }
+    await new Promise((done) => { setTimeout(done, 300); });
+  }
+  return { confirmed: false, told: 'the server cannot be reached' };
+}
+
+function stopArm() {
+  const draft = get('draft');
+  const runs = draft !== null && draft.account.duration_s === null;
+  const t = runs ? capped(draft) : null;
+  const asked = askToStop({ key: draft ? draft.key : '', t_s: t });
+  if (runs) {
+    isResumed = true;
+    draft.history = [];
+    draft.account.stop = { t_s: t, confirmed: null };
+    endClock(draft.account, draft);
+    draft.account.label = 'safety';
+    writeDraft(draft);
+  }
+  say('Stopping the arm…', 'bad');
+  asked.then((answer) => {
+    const at = new Date().toLocaleTimeString();
+    if (answer.confirmed) say(`The arm was stopped: confirmed at ${at}.`, 'good');
+    else say(`THE STOP IS NOT CONFIRMED: use the robot's own emergency stop. (${answer.told})`, 'bad');
+    const now = get('draft');
+    if (runs && now && now.id === draft.id && answer.confirmed !== null) {
+      now.account.stop.confirmed = answer.confirmed;
+      writeDraft(now);
+    }
+  });
+}
+
+// --- the way to the server
+
+async function post(action) {
+  const { object, ...body } = action;
+  return fetch('/api/actions', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body), signal: AbortSignal.timeout(15000) });
+}
+
+async function reasonOf(answer) {
+  const told = await answer.json().catch(() => ({}));
+  return told.error || `the server answered ${answer.status}`;
+}
+
+const sane = (count) => (Number.isInteger(count) && Math.abs(count) <= 1e6 ? count : null); // half-typed
+
+async function sendOnce() {
+  for (const { name, value } of outgoing()) {
+    const answer = await post(value);
+    if (answer.status === 401 || answer.status >= 500) throw new Error(await reasonOf(answer));
+    if (!answer.ok) put(name.replace('out:', 'refused:'), { ...value, reason: await reasonOf(answer) });
+    remove(name);
+  }
+  const draft = get('draft');
+  if (draft && get('dirty')) {
+    const { id, key, revision } = draft;
+    const account = { ...draft.account, counts: Object.fromEntries(COUNTS.map((name) => [name, sane(draft.account.counts[name])])) };
+    const answer = await post({ kind: 'draft', id, key, revision, account });
+    if (answer.status === 401 || answer.status >= 500) throw new Error(await reasonOf(answer));
+    if (!answer.ok) say(`The server does not take this episode: ${await reasonOf(answer)}`, 'bad');
+    const now = get('draft');
+    if (!now || now.revision === revision) remove('dirty');
+  }
+  const answer = await fetch('/api/state', { cache: 'no-store', signal: AbortSignal.timeout(15000) });
+  if (!answer.ok) throw new Error(await reasonOf(answer));
+  const state = await answer.json();
+  put('offset', state.now_ms - Date.now());
+  delete state.now_ms;
+  put('known', state);
+}
+
+async function send() {
+  if (isSending) {
+    sendAgain = true;
+    return;
+  }
+  isSending = true;
+  try {
+    do {
+      sendAgain = false;
+      await sendOnce();
+    } while (sendAgain);
+    isOnline = true;
+    tries = 0;
+  } catch (error) {
+    isOnline = false;
+    tries += 1;
+  }
+  isSending = false;
+  render();
+  document.documentElement.dataset.ready = 'yes';
+}
+
+// --- what is seen
+
+function say(text, is = '') {
+  const told = find('[data-told]');
+  told.textContent = text;
+  told.dataset.is = is;
+  told.hidden = text === '';
+}
+
+function show(...panels) {
+  for (const panel of root.querySelectorAll('[data-panel]')) panel.hidden = !panels.includes(panel.dataset.panel);
+}
+
+function fact(name, value) {
+  const box = document.createElement('div');
+  const term = document.createElement('dt');
+  const said = document.createElement('dd');
+  term.textContent = name;
+  said.textContent = value;
+  box.append(term, said);
+  return box;
+}
+
+function drawAssignment(assignment) {
+  find('[data-a=code]').textContent = assignment.code;
+  find('[data-a=object]').textContent = assignment.object;
+  find('[data-human]').hidden = !assignment.is_human;
+  const facts = [['layout', assignment.layout]];
+  if (assignment.repeat !== null) facts.push(['repeat', assignment.repeat]);
+  for (const [name, value] of Object.entries(assignment.labels)) facts.push([name.replaceAll('_', ' '), value]);
+  if (assignment.items !== null) facts.push(['items', assignment.items]);
+  facts.push(['time cap', `${assignment.time_cap_s} s`]);
+  if (assignment.task) facts.push(['task', assignment.task]);
+  if (assignment.condition) facts.push(['condition', assignment.condition]);
+  if (assignment.attempt > 0) facts.push(['attempt', assignment.attempt + 1]);
+  find('[data-facts]').replaceChildren(...facts.map(([name, value]) => fact(name, String(value))));
+  const words = find('[data-a=instruction]');
+  words.textContent = assignment.instruction ? `“${assignment.instruction}”` : '';
+  words.hidden = !assignment.instruction;
+}
+
+function drawClock() {
+  const draft = draftHere();
+  const assignment = draft ? draft.assignment : nextAssignment();
+  if (!assignment) return;
+  const left = assignment.time_cap_s - (draft ? Math.min(elapsed(draft), assignment.time_cap_s) : 0);
+  const clock = find('[data-clock]');
+  const whole = Math.ceil(left * 10 - 1e-6) / 10;
+  clock.textContent = whole >= 60 ? `${Math.floor(whole / 60)}:${(whole % 60).toFixed(1).padStart(4, '0')}` : whole.toFixed(1);
+  clock.toggleAttribute('data-near', draft !== null && left <= NEAR_S);
+  find('[data-clock-note]').textContent = draft && draft.account.duration_s !== null ? `left of ${assignment.time_cap_s} s; it took ${draft.account.duration_s.toFixed(1)} s` : `seconds left of ${assignment.time_cap_s}`;
+}
+
+function drawTrouble(draft) {
+  const trouble = draft && draft.account.duration_s !== null ? findTrouble(draft.account, draft.assignment) : null;
+  const said = trouble && (wantsAll || !trouble.missing) ? trouble : null;
+  for (const place of root.querySelectorAll('[data-trouble]')) {
+    if (place.dataset.trouble !== 'why') place.textContent = said && said.field === place.dataset.trouble ? said.why : '';
+  }
+  for (const name of COUNTS) find(`[data-count=${name}]`).setAttribute('aria-invalid', said && said.field === name ? 'true' : 'false');
+}
+
+function drawEnd(draft) {
+  for (const button of root.querySelectorAll('[data-label]')) button.setAttribute('aria-pressed', String(button.dataset.label === draft.account.label));
+  find('[data-counts]').hidden = draft.assignment.items === null;
+  for (const name of COUNTS) {
+    const input = find(`[data-count=${name}]`);
+    const value = draft.account.counts[name];
+    if (document.activeElement !== input || (value !== null && input.value === '' && !input.validity.badInput)) input.value = value === null ? '' : value;
+  }
+  const note = find('[data-note]');
+  if (document.activeElement !== note) note.value = draft.account.note;
+}
+
+function drawRefused() {
+  const rows = listed('refused:').map(({ name, value }) => {
+    const row = document.createElement('li');
+    row.textContent = `${value.object || value.kind}: ${value.reason} `;
+    const button = document.createElement('button');
+    button.type = 'button';
+    button.textContent = 'Give it up (it is in the console’s journal)';
+    button.addEventListener('click', () => { remove(name); render(); });
+    row.append(button);
+    return row;
+  });
+  find('[data-refused]').replaceChildren(...rows);
+  return rows.length > 0;
+}
+
+function drawLink() {
+  const waiting = outgoing().length;
+  const link = document.querySelector('[data-link]');
+  link.dataset.is = isOnline ? 'online' : isOnline === null ? '' : 'offline';
+  link.textContent = (isOnline ? 'online' : isOnline === null ? '…' : 'offline') + (waiting ? `, ${waiting} to send` : '');
+}
+
+function render() {
+  const state = known();
+  const draft = draftHere();
+  const other = draft ? null : foundDraft();
+  const next = nextAssignment();
+  const last = draft ? null : lastSaved();
+  const waiting = pendingOf('record').length;
+  find('[data-progress]').textContent = state.isUnknown ? 'The server has not answered yet.' : `${state.n_valid} of ${state.n_total} episodes are in${waiting ? `, ${waiting} waiting here` : ''}${state.n_given_up ? `, ${state.n_given_up} given up` : ''}.`;
+  drawLink();
+  const panels = drawRefused() ? ['refused'] : [];
+  if (!keeps && !find('[data-told]').textContent) say('This browser keeps nothing: leave this page open until all is sent.', 'bad');
+  if (isAsking) {
+    panels.push('last', 'why');
+  } else if (other) {
+    panels.push('resume', 'assignment');
+    drawAssignment(other.assignment);
+    const since = new Date(other.account.started_ms - (get('offset') || 0)).toLocaleTimeString();
+    find('[data-resume-text]').textContent = `Begun at ${since}, ${other.account.marks.length} marks. ${other.account.duration_s === null ? 'Its clock has been running since then.' : 'Its clock is stopped; it is not saved yet.'} If the arm did not go on, record it as a system fault: it will be run again.`;
+  } else if (draft) {
+    panels.push('assignment', 'clock', 'undo');
+    drawAssignment(draft.assignment);
+    const runs = draft.account.duration_s === null;
+    find('[data-do=timer]').hidden = !runs;
+    find('[data-timer-word]').textContent = 'Stop the clock';
+    find('[data-live]').hidden = !runs;
+    for (const kind of ['placement', 'drop_outside']) find(`[data-n=${kind}]`).textContent = marked(draft.account, kind);
+    if (!runs) {
+      panels.push('end');
+      drawEnd(draft);
+    }
+    find('[data-undo-word]').textContent = draft.history.length ? 'Undo the last action' : 'Undo the start';
+    drawClock();
+  } else if (next) {
+    panels.push('assignment', 'clock');
+    drawAssignment(next);
+    find('[data-do=timer]').hidden = false;
+    find('[data-timer-word]').textContent = next.is_human ? 'Start, and act' : 'Start';
+    find('[data-live]').hidden = true;
+    drawClock();
+  } else if (!state.isUnknown) {
+    panels.push('over');
+    find('[data-over]').textContent = state.stopped ? `The trial was stopped by its rule: ${state.stopped}` : state.is_over ? 'Every assignment is done. Whoever keeps the plan can close the trial.' : 'No assignment is left that can be run without the server.';
+  }
+  if (last) {
+    panels.push('last');
+    if (!isAsking) panels.push('undo');
+    find('[data-undo-word]').textContent = 'Undo the saved episode';
+    find('[data-last]').textContent = `Saved last: ${last.object}, ${LABELS[last.outcome] || last.outcome}${last.placed === null ? '' : `, ${last.placed} placed`}${last.isWaiting ? ' (kept here, not sent yet)' : ''}.`;
+  }
+  drawTrouble(draft);
+  show(...panels);
+}
+
+// --- keys, buttons, and time
+
+const actions = {
+  timer, save, undo, resume, stop: stopArm, keep: closeWhy, 'give-up': giveUp,
+  place: () => mark('placement'), lose: () => mark('drop_outside'),
+};
+const keys = { ' ': timer, p: actions.place, l: actions.lose, 1: () => choose('success'), 2: () => choose('timeout'), 3: () => choose('safety'), 4: () => choose('fault'), u: undo, r: resume, f: giveUp, k: closeWhy, Enter: save };
+
+root.addEventListener('click', (event) => {
+  const button = event.target.closest('button');
+  if (!button) return;
+  if (button.dataset.do) actions[button.dataset.do]();
+  else if (button.dataset.label) choose(button.dataset.label);
+  else if (button.dataset.more) step(button.dataset.more, 1);
+  else if (button.dataset.less) step(button.dataset.less, -1);
+});
+root.addEventListener('input', (event) => {
+  const { target } = event;
+  if (target.dataset.count) setCount(target.dataset.count, target.validity.badInput ? 'not a number' : target.value);
+  else if (target.matches('[data-note]') && isEnded()) change((account) => { account.note = target.value; }, { isUndoable: false });
+});
+find('form').addEventListener('submit', (event) => {
+  event.preventDefault();
+  undoSaved();
+});
+document.addEventListener('keydown', (event) => {
+  if (event.key === 'Escape') {
+    event.preventDefault();
+    if (!event.repeat) stopArm();
+    return;
+  }
+  if (event.repeat || event.ctrlKey || event.altKey || event.metaKey) return;
+  const isField = event.target.matches('input, textarea, select');
+  if (isField && !(event.key === 'Enter' && !event.target.matches('[data-why]'))) return;
+  if (event.target.matches('button, a') && (event.key === ' ' || event.key === 'Enter')) return;
+  if (isAsking && event.key.toLowerCase() !== 'k') return;
+  const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  if (!action) return;
+  event.preventDefault();
+  action();
+});
+onOthers(() => {
+  const draft = get('draft');
+  if (!draft) isResumed = false;
+  render();
+});
+addEventListener('online', send);
+addEventListener('offline', () => { isOnline = false; render(); });
+setInterval(() => {
+  const draft = draftHere();
+  if (draft && draft.account.duration_s === null) {
+    if (elapsed(draft) >= draft.assignment.time_cap_s) {
+      change(endClock);
+      if (navigator.vibrate) navigator.vibrate([300, 100, 300]);
+      say('Time is up: the clock is stopped.', 'bad');
+    } else drawClock();
+  }
+}, 100);
+setInterval(() => { if (!document.hidden) send(); }, ASK_EVERY_MS);
+
+if (location.search) history.replaceState(null, '', '/');
+if ('serviceWorker' in navigator) navigator.serviceWorker.register('/worker.js').catch(() => {});
+render();
+send();
