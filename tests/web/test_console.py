@@ -14,19 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from tests.web.consoles import CAP_S, ITEMS, NAMES, account, action, lab_plan, make_desk, sealed
+from tests.web.serving import served
+from typer.testing import CliRunner
 
-from trialist.episodes import Episode, EventKind, EventSource, Outcome, Store
+from trialist.cli.app import full_app
+from trialist.episodes import Episode, EventKind, EventSource, Outcome, Store, read_store
 from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, StoreError
+from trialist.errors import InputError, RigError, StoreError
 from trialist.run.arm_stop import ArmStop, stop_by_command, stop_by_url
 from trialist.run.begun import interrupted_counts
 from trialist.run.closing import close_trial
 from trialist.run.sealing import Allocation
 from trialist.web.console import access_key, create_console
 from trialist.web.console.desk import Desk
+from trialist.web.explore import create_explorer
 from trialist.web.frame import free_port
+from trialist.web.review import create_review
 
 START_S = 30.0
 
@@ -78,13 +84,26 @@ def test_no_page_and_no_answer_names_a_policy_before_closing(tmp_path: Path, is_
     client = TestClient(create_console(desk))
     key = first(client)['key']
     said = [post(client, action('draft', key, revision=1, account=account())).text]
-    said += [post(client, action('record', key, account=account(note=f'like {NAMES[0]}'))).text]
+    said += [post(client, action('record', key, account=account(note='' if is_sealed else f'like {NAMES[0]}'))).text]
     said += [client.get(path).text for path in ('/', '/worker.js', '/api/state', '/static/console.js')]
     if not is_sealed:
         assert NAMES[0] not in stored(desk)[0].reason  # even what an operator guesses is not in the open record
+    said += _other_pages(desk)
+    assert len(said) == 11
     for name in (*NAMES, 'zebrafinch', 'quokka', 'openpi', 'groot'):
         assert all(name not in text for text in said)
-    assert len(said) == 6
+
+
+def _other_pages(desk: Desk) -> list[str]:
+    """What the explorer and the review say of the same store."""
+    store = read_store(desk.store.path)
+    path = '{}/{}'.format(*stored(desk)[0].key)
+    explorer = TestClient(create_explorer(store))
+    review = TestClient(create_review(store, by='ann', everything=True))
+    answers = [explorer.get(p) for p in ('/', f'/episode/{path}', f'/data/episode/{path}')]
+    answers += [review.get(p) for p in (f'/review/{path}', f'/data/episode/{path}')]
+    assert [a.status_code for a in answers] == [200] * 5
+    return [a.text for a in answers]
 
 
 def test_a_record_becomes_one_episode_however_often_it_is_sent(client: TestClient, desk: Desk) -> None:
@@ -205,8 +224,8 @@ def test_an_episode_under_way_is_offered_to_whoever_comes_next(
 ) -> None:
     key = first(client)['key']
     sent = action('draft', key, revision=2, account=account(duration_s=None, label=None))
-    assert post(client, sent).json() == {'kept': True}
-    assert post(client, {**sent, 'revision': 1}).json() == {'kept': False}
+    assert post(client, sent).json() == {'kept': True, 'is_ended': False}
+    assert post(client, {**sent, 'revision': 1}).json() == {'kept': False, 'is_ended': False}
     desk.journal.close()
     again = make_desk(trial.operator_plan, desk.store.path)
     (draft,) = again.state()['drafts']
@@ -216,7 +235,7 @@ def test_an_episode_under_way_is_offered_to_whoever_comes_next(
     other = TestClient(create_console(again))
     post(other, {**sent, 'kind': 'record', 'account': account(label='fault', counts={})})
     assert again.state()['drafts'] == []
-    assert post(other, {**sent, 'revision': 3}).json() == {'kept': False}  # late, and it was saved
+    assert post(other, {**sent, 'revision': 3}).json() == {'kept': False, 'is_ended': True}
     assert [e.outcome for e in stored(again)] == [Outcome.INVALID]
 
 
@@ -246,7 +265,7 @@ def test_a_power_cut_between_journal_and_store_is_made_good(desk: Desk, trial: A
 
 def test_a_damaged_journal_is_named(desk: Desk, trial: Allocation) -> None:
     desk.journal.path.write_text('nonsense\n')
-    with pytest.raises(StoreError, match='journal.jsonl line 1'):
+    with pytest.raises(StoreError, match=r'journal\.jsonl line 1'):
         make_desk(trial.operator_plan, desk.store.path)
 
 
@@ -338,6 +357,33 @@ def test_a_whole_trial_by_console_closes_with_the_person_as_reference(trial: All
     episodes = list(Store.open(tmp_path / 's').episodes())
     assert {e.policy for e in episodes if e.is_reference} == {NAMES[2]}
     assert {e.policy for e in episodes if e.labels.get('acted_by') == 'human'} == {NAMES[2]}
+
+
+def command(*words: str) -> Any:
+    return CliRunner().invoke(full_app(), ['console', *words, '--no-browser'])
+
+
+def test_the_command_opens_the_operators_page_of_a_platform(tmp_path: Path) -> None:
+    platform = FastAPI()
+    platform.get('/healthz')(dict)
+    with served(platform) as address:
+        told = command(address)
+        assert (told.exit_code, told.output) == (0, f'{address}/cells\n')
+    for target in (address, f'http://127.0.0.1:{free_port()}'):
+        assert isinstance(command(target).exception, RigError)
+
+
+def test_the_command_wants_a_plan_that_it_can_know(trial: Allocation, tmp_path: Path) -> None:
+    store = str(tmp_path / 'new')
+    assert 'no store yet; give the plan' in str(command(store, '--operator', 'kim').exception)
+    open_plan = lab_plan(blinding={'secret': 'x' * 16})
+    make_desk(open_plan, tmp_path / 'new')
+    assert 'does not hold its whole plan' in str(command(store, '--operator', 'kim').exception)
+    make_desk(trial.operator_plan, tmp_path / 'sealed-store')
+    told = command(str(tmp_path / 'sealed-store'))  # it holds its plan; all that is missing is who
+    assert '--operator' in str(told.exception)
+    hooks = ('--stop-command', 'x', '--stop-url', 'http://127.0.0.1:1/')
+    assert 'found both' in str(command(str(tmp_path / 'sealed-store'), *hooks).exception)
 
 
 def start(store: Path, plan: Path, port: int) -> subprocess.Popen[bytes]:

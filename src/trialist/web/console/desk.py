@@ -162,8 +162,9 @@ class Desk:
             raise Refusal('a draft without its account')
         before = self._drafts.get(action.id)
         is_late = before is not None and before['revision'] >= action.revision
-        if is_late or any(f'{kind} {action.id}' in self._answers for kind in ('record', 'withdraw')):
-            return {'kept': False}
+        is_ended = any(f'{kind} {action.id}' in self._answers for kind in ('record', 'withdraw'))
+        if is_late or is_ended:
+            return {'kept': False, 'is_ended': is_ended}
         if before is None:
             self._check(action)
             mark_begun(self.store, _parsed(action.key))
@@ -172,7 +173,7 @@ class Desk:
         self.journal.add('draft', body)
         self._drafts[action.id] = body
         self._state = None
-        return {'kept': True}
+        return {'kept': True, 'is_ended': False}
 
     def _check(self, action: Action) -> None:
         """Refuse what cannot be carried out. A refused record is in the journal: nothing that was seen is lost."""

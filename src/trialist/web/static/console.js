@@ -17,7 +17,6 @@ let isOnline = null;
 let isSending = false;
 let sendAgain = false;
 let anchor = null; // { at: performance.now(), elapsed_s }, of the draft whose clock runs
-let tries = 0;
 
 // --- what there is
 
@@ -92,8 +91,8 @@ function marked(account, kind) {
   return account.marks.filter((mark) => mark.kind === kind).length;
 }
 
-function endClock(account, draft) {
-  account.duration_s = capped(draft);
+function endClock(account, draft, t = capped(draft)) {
+  account.duration_s = t;
   if (draft.assignment.items === null) return;
   if (account.marks.length && account.counts.placed === null) account.counts.placed = marked(account, 'placement');
   if (marked(account, 'drop_outside') && account.counts.lost === null) account.counts.lost = marked(account, 'drop_outside');
@@ -270,7 +269,7 @@ function stopArm() {
     isResumed = true;
     draft.history = [];
     draft.account.stop = { t_s: t, confirmed: null };
-    endClock(draft.account, draft);
+    endClock(draft.account, draft, t);
     draft.account.label = 'safety';
     writeDraft(draft);
   }
@@ -295,16 +294,32 @@ async function post(action) {
 }
 
 async function reasonOf(answer) {
-  const told = await answer.json().catch(() => ({}));
-  return told.error || `the server answered ${answer.status}`;
+  const text = await answer.text();
+  try {
+    return JSON.parse(text).error || `the server answered ${answer.status}`;
+  } catch (error) {
+    return text.slice(0, 200) || `the server answered ${answer.status}`;
+  }
+}
+
+function setAside(draft) {
+  put(`refused:${draft.id}`, { key: draft.key, object: draft.assignment.object, account: draft.account, reason: 'it was ended on another screen' });
+  if ((get('draft') || {}).id !== draft.id) return;
+  remove('draft');
+  isResumed = false;
+  anchor = null;
 }
 
 const sane = (count) => (Number.isInteger(count) && Math.abs(count) <= 1e6 ? count : null); // half-typed
 
+async function check(answer) {
+  if (answer.status === 401 || answer.status >= 500) throw Object.assign(new Error(await reasonOf(answer)), { isTold: true });
+}
+
 async function sendOnce() {
   for (const { name, value } of outgoing()) {
     const answer = await post(value);
-    if (answer.status === 401 || answer.status >= 500) throw new Error(await reasonOf(answer));
+    await check(answer);
     if (!answer.ok) put(name.replace('out:', 'refused:'), { ...value, reason: await reasonOf(answer) });
     remove(name);
   }
@@ -313,13 +328,14 @@ async function sendOnce() {
     const { id, key, revision } = draft;
     const account = { ...draft.account, counts: Object.fromEntries(COUNTS.map((name) => [name, sane(draft.account.counts[name])])) };
     const answer = await post({ kind: 'draft', id, key, revision, account });
-    if (answer.status === 401 || answer.status >= 500) throw new Error(await reasonOf(answer));
+    await check(answer);
     if (!answer.ok) say(`The server does not take this episode: ${await reasonOf(answer)}`, 'bad');
+    else if ((await answer.json()).is_ended) setAside(draft);
     const now = get('draft');
     if (!now || now.revision === revision) remove('dirty');
   }
   const answer = await fetch('/api/state', { cache: 'no-store', signal: AbortSignal.timeout(15000) });
-  if (!answer.ok) throw new Error(await reasonOf(answer));
+  await check(answer);
   const state = await answer.json();
   put('offset', state.now_ms - Date.now());
   delete state.now_ms;
@@ -338,10 +354,9 @@ async function send() {
       await sendOnce();
     } while (sendAgain);
     isOnline = true;
-    tries = 0;
   } catch (error) {
     isOnline = false;
-    tries += 1;
+    if (error.isTold) say(`Kept here, and not taken by the server: ${error.message}`, 'bad');
   }
   isSending = false;
   render();
@@ -371,7 +386,8 @@ function fact(name, value) {
   return box;
 }
 
-function drawAssignment(assignment) {
+function drawAssignment(assignment, { isSet = false } = {}) {
+  find('[data-panel=assignment]').classList.toggle('set', isSet);
   find('[data-a=code]').textContent = assignment.code;
   find('[data-a=object]').textContent = assignment.object;
   find('[data-human]').hidden = !assignment.is_human;
@@ -413,6 +429,7 @@ function drawTrouble(draft) {
 function drawEnd(draft) {
   for (const button of root.querySelectorAll('[data-label]')) button.setAttribute('aria-pressed', String(button.dataset.label === draft.account.label));
   find('[data-counts]').hidden = draft.assignment.items === null;
+  find('[data-of]').textContent = `of ${draft.assignment.items} items`;
   for (const name of COUNTS) {
     const input = find(`[data-count=${name}]`);
     const value = draft.account.counts[name];
@@ -461,10 +478,10 @@ function render() {
     panels.push('resume', 'assignment');
     drawAssignment(other.assignment);
     const since = new Date(other.account.started_ms - (get('offset') || 0)).toLocaleTimeString();
-    find('[data-resume-text]').textContent = `Begun at ${since}, ${other.account.marks.length} marks. ${other.account.duration_s === null ? 'Its clock has been running since then.' : 'Its clock is stopped; it is not saved yet.'} If the arm did not go on, record it as a system fault: it will be run again.`;
+    find('[data-resume-text]').textContent = `Begun at ${since}, ${other.account.marks.length === 1 ? '1 mark' : `${other.account.marks.length} marks`}. ${other.account.duration_s === null ? 'Its clock has been running since then.' : 'Its clock is stopped; it is not saved yet.'} If the arm did not go on, record it as a system fault: it will be run again.`;
   } else if (draft) {
     panels.push('assignment', 'clock', 'undo');
-    drawAssignment(draft.assignment);
+    drawAssignment(draft.assignment, { isSet: true });
     const runs = draft.account.duration_s === null;
     find('[data-do=timer]').hidden = !runs;
     find('[data-timer-word]').textContent = 'Stop the clock';
