@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.web.consoles import CAP_S, ITEMS, NAMES, account, action, lab_plan, make_desk, sealed
 from tests.web.serving import served
 from typer.testing import CliRunner
@@ -29,7 +31,7 @@ from trialist.run.begun import interrupted_counts
 from trialist.run.closing import close_trial
 from trialist.run.sealing import Allocation
 from trialist.web.console import access_key, create_console
-from trialist.web.console.desk import Desk
+from trialist.web.console.desk import Action, Desk
 from trialist.web.explore import create_explorer
 from trialist.web.frame import free_port
 from trialist.web.review import create_review
@@ -263,6 +265,58 @@ def test_a_power_cut_between_journal_and_store_is_made_good(desk: Desk, trial: A
     assert len(stored(make_desk(trial.operator_plan, desk.store.path))) == 1
 
 
+def test_a_power_cut_between_store_and_answer_stores_nothing_twice(desk: Desk, trial: Allocation) -> None:
+    client = TestClient(create_console(desk))
+    sent = action('record', first(client)['key'], account=account())
+    told = post(client, sent).json()
+    desk.journal.close()
+    *lines, last = desk.journal.path.read_bytes().splitlines(keepends=True)
+    assert json.loads(last)['kind'] == 'answered'
+    desk.journal.path.write_bytes(b''.join(lines))
+    again = make_desk(trial.operator_plan, desk.store.path)
+    assert post(TestClient(create_console(again)), sent).json() == told
+    assert len(stored(again)) == 1
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_however_actions_come_each_counts_once(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp('any')
+    plan = sealed(folder / 'sealed').operator_plan
+    desk = make_desk(plan, folder / 's')
+    keys = [a['key'] for a in desk.state()['assignments'][:3]]
+    ways: list[dict[str, Any]] = [account(), account(label='fault', counts={})]
+    records = [action('record', key, account=data.draw(st.sampled_from(ways))) for key in keys]
+    drafts = [{**r, 'kind': 'draft', 'revision': 1} for r in records]
+    for sent in data.draw(st.lists(st.sampled_from([*records, *drafts, None]), max_size=8)) + records:
+        if sent is None:  # the server is killed
+            desk.journal.close()
+            desk = make_desk(plan, folder / 's')
+        else:
+            desk.act(Action.model_validate(sent))
+    assert sorted('{}/{}'.format(*e.key) for e in stored(desk)) == sorted(keys)
+    assert desk.state()['drafts'] == []
+    assert verify_store(desk.store.path).is_clean
+
+
+def test_what_others_edit_is_seen(client: TestClient, desk: Desk) -> None:
+    key = first(client)['key']
+    post(client, action('record', key, account=account()))
+    assert client.get('/api/state').json()['n_valid'] == 1
+    Store.open(desk.store.path).edit(key.partition('/')[0], 'drop', by='lee', why='the camera was covered')
+    assert client.get('/api/state').json()['n_valid'] == 0
+
+
+def test_a_task_without_items_wants_no_counts(tmp_path: Path) -> None:
+    plan = sealed(tmp_path / 'sealed', strata=[{'name': 'door'}]).operator_plan
+    desk = make_desk(plan, tmp_path / 's')
+    client = TestClient(create_console(desk))
+    shown = first(client)
+    assert (shown['items'], shown['object']) == (None, 'door')
+    assert post(client, action('record', shown['key'], account=account(counts={}, marks=[]))).status_code == 200
+    assert [(e.outcome, e.items_placed) for e in stored(desk)] == [(Outcome.SUCCESS, None)]
+
+
 def test_a_damaged_journal_is_named(desk: Desk, trial: Allocation) -> None:
     desk.journal.path.write_text('nonsense\n')
     with pytest.raises(StoreError, match=r'journal\.jsonl line 1'):
@@ -365,7 +419,11 @@ def command(*words: str) -> Any:
 
 def test_the_command_opens_the_operators_page_of_a_platform(tmp_path: Path) -> None:
     platform = FastAPI()
-    platform.get('/healthz')(dict)
+
+    @platform.get('/healthz')
+    def health() -> dict[str, str]:
+        return {'status': 'ok'}
+
     with served(platform) as address:
         told = command(address)
         assert (told.exit_code, told.output) == (0, f'{address}/cells\n')

@@ -71,7 +71,7 @@ class Desk:
         self._answers: dict[str, Answer] = {}
         self._drafts: dict[str, dict[str, Any]] = {}
         self._last: Answer | None = None
-        self._state: Answer | None = None
+        self._state: tuple[str, Answer] | None = None  # with the head of the log that it is of
         self._catch_up()
 
     @property
@@ -83,9 +83,10 @@ class Desk:
     def state(self) -> Answer:
         """The next assignments, what is under way, what was saved last, and how far the trial is. No arm is named."""
         with self._lock:
-            if self._state is None:
-                self._state = self._look()
-            return {**self._state, 'now_ms': round(time.time() * 1000)}
+            head = self.store.head()  # others may edit the store meanwhile
+            if self._state is None or self._state[0] != head:
+                self._state = head, self._look()
+            return {**self._state[1], 'now_ms': round(time.time() * 1000)}
 
     def _look(self) -> Answer:
         run, tasks = open_tasks(self.context, self.store, self._slots)
@@ -107,7 +108,8 @@ class Desk:
         return {
             'key': '{}/{}'.format(*planned.key), 'code': planned.policy,
             'is_human': self.context.plan.policies[slot.policy].is_human,
-            'object': cell.stratum.name or cell.task.name, 'task': cell.task.name if cell.stratum.name else '',
+            'object': cell.stratum.name or cell.task.name,
+            'task': cell.task.name if cell.stratum.name and len(self.context.plan.tasks) > 1 else '',
             'layout': slot.instance, 'repeat': slot.repeat if self.context.plan.repeats > 1 else None,
             'labels': {k: v for k, v in slot.labels.items() if k != 'scene'}, 'items': cell.items,
             'time_cap_s': cell.time_cap_s, 'instruction': cell.task.instruction, 'attempt': task.attempt,

@@ -8,6 +8,7 @@ const COUNTS = ['placed', 'source', 'lost'];
 const LABELS = { success: 'Success', timeout: 'Ran out of time', safety: 'Safety', fault: 'System fault', safety_stop: 'Safety', invalid: 'System fault' };
 const ASK_EVERY_MS = 5000;
 const NEAR_S = 10;
+const ASLEEP_S = 2;
 
 openBox(root.dataset.space);
 let isResumed = false; // whether this window goes on with the draft that it found
@@ -16,7 +17,7 @@ let wantsAll = false; // a save was tried: say also what is missing
 let isOnline = null;
 let isSending = false;
 let sendAgain = false;
-let anchor = null; // { at: performance.now(), elapsed_s }, of the draft whose clock runs
+let anchor = null; // where the clock of the draft stood, by which clocks
 
 // --- what there is
 
@@ -66,10 +67,16 @@ function change(action, { isUndoable = true } = {}) {
   writeDraft(draft);
 }
 
+function setAnchor(id, elapsed_s) {
+  anchor = { id, at: performance.now(), wall: Date.now(), elapsed_s: Math.max(0, elapsed_s) };
+}
+
 function elapsed(draft) {
   if (draft.account.duration_s !== null) return draft.account.duration_s;
-  if (!anchor || anchor.id !== draft.id) anchor = { id: draft.id, at: performance.now(), elapsed_s: Math.max(0, (wallNow() - draft.account.started_ms) / 1000) };
-  return anchor.elapsed_s + (performance.now() - anchor.at) / 1000;
+  if (!anchor || anchor.id !== draft.id) setAnchor(draft.id, (wallNow() - draft.account.started_ms) / 1000);
+  const bySteady = (performance.now() - anchor.at) / 1000;
+  const byWall = (Date.now() - anchor.wall) / 1000;
+  return anchor.elapsed_s + (byWall - bySteady > ASLEEP_S ? byWall : bySteady); // the steady clock rests while a device sleeps
 }
 
 const capped = (draft) => Math.min(Math.round(elapsed(draft) * 1000) / 1000, draft.assignment.time_cap_s);
@@ -78,7 +85,7 @@ function begin() {
   const assignment = nextAssignment();
   if (!assignment || foundDraft()) return;
   const id = freshId();
-  anchor = { id, at: performance.now(), elapsed_s: 0 };
+  setAnchor(id, 0);
   isResumed = true;
   wantsAll = false;
   say('');
@@ -165,7 +172,7 @@ function save() {
     return;
   }
   finish(draft);
-  say('Saved.', 'good');
+  say('');
   if (document.activeElement) document.activeElement.blur();
   render();
   send();
@@ -480,7 +487,8 @@ function render() {
     const since = new Date(other.account.started_ms - (get('offset') || 0)).toLocaleTimeString();
     find('[data-resume-text]').textContent = `Begun at ${since}, ${other.account.marks.length === 1 ? '1 mark' : `${other.account.marks.length} marks`}. ${other.account.duration_s === null ? 'Its clock has been running since then.' : 'Its clock is stopped; it is not saved yet.'} If the arm did not go on, record it as a system fault: it will be run again.`;
   } else if (draft) {
-    panels.push('assignment', 'clock', 'undo');
+    panels.push('assignment', 'clock');
+    if (!draft.account.stop) panels.push('undo');
     drawAssignment(draft.assignment, { isSet: true });
     const runs = draft.account.duration_s === null;
     find('[data-do=timer]').hidden = !runs;
@@ -520,7 +528,7 @@ const actions = {
   timer, save, undo, resume, stop: stopArm, keep: closeWhy, 'give-up': giveUp,
   place: () => mark('placement'), lose: () => mark('drop_outside'),
 };
-const keys = { ' ': timer, p: actions.place, l: actions.lose, 1: () => choose('success'), 2: () => choose('timeout'), 3: () => choose('safety'), 4: () => choose('fault'), u: undo, r: resume, f: giveUp, k: closeWhy, Enter: save };
+const keys = { ' ': timer, p: actions.place, l: actions.lose, 1: () => choose('success'), 2: () => choose('timeout'), 3: () => choose('safety'), 4: () => choose('fault'), u: undo, r: resume, f: giveUp, Enter: save };
 
 root.addEventListener('click', (event) => {
   const button = event.target.closest('button');
@@ -549,7 +557,7 @@ document.addEventListener('keydown', (event) => {
   const isField = event.target.matches('input, textarea, select');
   if (isField && !(event.key === 'Enter' && !event.target.matches('[data-why]'))) return;
   if (event.target.matches('button, a') && (event.key === ' ' || event.key === 'Enter')) return;
-  if (isAsking && event.key.toLowerCase() !== 'k') return;
+  if (isAsking) return;
   const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
   if (!action) return;
   event.preventDefault();
