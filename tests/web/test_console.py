@@ -356,6 +356,8 @@ def test_stop_hooks_say_whether_they_were_confirmed(tmp_path: Path) -> None:
     assert not failed.is_confirmed
     assert 'exit code 3' in failed.told
     assert not stop_by_command(f'{python} -c "import time; time.sleep(60)"', patience_s=0.3)().is_confirmed
+    leaves = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(8)'])"
+    assert stop_by_command(f'{python} -c "{leaves}"', patience_s=6.0)().is_confirmed  # it ended; what it left goes on
     assert 'could not be run' in stop_by_command(str(tmp_path / 'none'))().told
     assert not stop_by_url(f'http://127.0.0.1:{free_port()}/stop', patience_s=2.0)().is_confirmed
     with pytest.raises(InputError):
@@ -410,7 +412,6 @@ def test_a_whole_trial_by_console_closes_with_the_person_as_reference(trial: All
     close_trial(trial.operator_plan, tmp_path / 's', by='lee', allocation=trial)
     episodes = list(Store.open(tmp_path / 's').episodes())
     assert {e.policy for e in episodes if e.is_reference} == {NAMES[2]}
-    assert {e.policy for e in episodes if e.labels.get('acted_by') == 'human'} == {NAMES[2]}
 
 
 def command(*words: str) -> Any:

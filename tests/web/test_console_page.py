@@ -242,6 +242,29 @@ def test_without_the_server_nothing_is_lost_and_nothing_comes_twice(
     assert verify_store(desk.store.path).is_clean
 
 
+def test_an_answer_that_never_comes_offers_nothing_twice(browser: Browser, desk: Desk) -> None:
+    with served(create_console(desk)) as address, opened(browser, address, service_workers='block') as seen:
+        page, press = seen.page, seen.page.keyboard.press
+        keys = [a['key'] for a in desk.state()['assignments']]
+        page.route('**/api/state', lambda route: route.abort())  # saved, and then the connection breaks
+        for _ in range(2):
+            press('Space')
+            press('Space')
+            press('1')
+            press('Enter')
+            page.wait_for_function("() => !Object.keys(localStorage).some((k) => k.includes(':out:'))", timeout=WAIT_MS)
+        press('Space')
+        press('u')  # a start that is undone is offered again
+        press('Space')
+        press('Space')
+        press('1')
+        press('Enter')
+        page.unroute('**/api/state')
+        waits_for(page, '3 of 12 episodes are in')
+        assert not page.is_visible('[data-panel=refused]')
+    assert sorted('{}/{}'.format(*e.key) for e in episodes(desk)) == sorted(keys[:3])
+
+
 def check_nothing_tells(page: Any, trial: Allocation) -> None:
     """No page, storage or cache holds a policy's name, nor a word that leads to it."""
     held = page.evaluate(

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -36,13 +37,18 @@ def stop_by_command(command: str, *, patience_s: float = PATIENCE_S) -> StopHook
         raise InputError('the stop command is empty, wanted a program and its arguments')
 
     def stop() -> ArmStop:
-        try:
-            ran = subprocess.run(words, capture_output=True, timeout=patience_s, stdin=subprocess.DEVNULL, check=False)
-        except subprocess.TimeoutExpired:
-            return ArmStop(False, f'the stop command did not end within {patience_s:g} s')
-        except OSError as error:
-            return ArmStop(False, f'the stop command could not be run ({error.strerror})')
-        said = (ran.stderr or ran.stdout).decode(errors='replace').strip()[-MOST_TOLD:]
+        # Not a pipe: whatever the command leaves running would hold it open, and the answer back.
+        with tempfile.TemporaryFile() as told:
+            try:
+                ran = subprocess.run(
+                    words, stdin=subprocess.DEVNULL, stdout=told, stderr=told, timeout=patience_s, check=False
+                )
+            except subprocess.TimeoutExpired:
+                return ArmStop(False, f'the stop command did not end within {patience_s:g} s')
+            except OSError as error:
+                return ArmStop(False, f'the stop command could not be run ({error.strerror})')
+            told.seek(0)
+            said = told.read(MOST_TOLD).decode(errors='replace').strip()
         if ran.returncode != 0:
             return ArmStop(False, f'the stop command failed with exit code {ran.returncode}: {said}')
         return ArmStop(True, said or 'the stop command succeeded')

@@ -135,7 +135,7 @@ def _label_trouble(account: Account, label: Label, items: int | None, time_cap_s
     return None
 
 
-def finished_episode(planned: Episode, account: Account, *, is_human: bool) -> Episode:
+def finished_episode(planned: Episode, account: Account) -> Episode:
     """The planned episode with what came of it; the account has no trouble."""
     if account.label is None or account.duration_s is None:
         raise InputError('an account without its end was to be stored')
@@ -147,8 +147,6 @@ def finished_episode(planned: Episode, account: Account, *, is_human: bool) -> E
         events.append(Event(stop_s, EventKind.SAFETY_STOP, EventSource.OPERATOR))
     if account.stop is not None and account.stop.confirmed is not None:
         labels['arm_stop'] = 'confirmed' if account.stop.confirmed else 'not confirmed'
-    if is_human:
-        labels['acted_by'] = 'human'
     note = account.note.strip()
     reason = ': '.join(
         part for part in ('operator: system fault' if account.label is Label.FAULT else '', note) if part

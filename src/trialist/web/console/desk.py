@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trialist.episodes import Episode, Store
-from trialist.errors import InputError, TrialistError
+from trialist.errors import InputError, StoreError, TrialistError
 from trialist.run.arm_stop import StopHook
 from trialist.run.begun import log_interrupted, mark_begun, mark_ended
 from trialist.run.condition import draw_entry
@@ -236,12 +236,11 @@ class Desk:
         episode_id, attempt = _parsed(action.key)
         slot = self._by_id[episode_id]
         planned = self.context.planned(slot, attempt)
-        is_human = self.context.plan.policies[slot.policy].is_human
         note = self.context.blinding.scrub(action.account.note)
         account = action.account.model_copy(update={'note': note})
         _, drawn = draw_entry(slot.cell.condition, seed=slot.seed, instruction=slot.cell.task.instruction)
         planned = planned.replace(condition_parameters=drawn or planned.condition_parameters)
-        episode = finished_episode(planned, account, is_human=is_human)
+        episode = finished_episode(planned, account)
         self.context.commit(self.store, episode, fault=None)
         mark_ended(self.store, episode.key)
         return _recorded(episode)
@@ -262,7 +261,7 @@ class Desk:
         for entry in self.journal.entries:
             kind, body = entry['kind'], entry['body']
             if kind == 'asked':
-                action = Action.model_validate(body)
+                action = _read_action(body, self.journal)
                 asked[_name(action)] = action
             elif kind == 'answered':
                 asked.pop(body['name'], None)
@@ -297,6 +296,15 @@ class Desk:
     def _code(self, episode_id: str) -> str:
         codes: Mapping[str, str] = self.context.blinding.codes
         return codes[self._by_id[episode_id].policy]
+
+
+def _read_action(body: Mapping[str, Any], journal: Journal) -> Action:
+    try:
+        return Action.model_validate(body)
+    except ValidationError as error:
+        raise StoreError(
+            f'{journal.path}: an action that this version does not know ({error.errors()[0]["msg"]})'
+        ) from error
 
 
 def _recorded(episode: Episode) -> Answer:

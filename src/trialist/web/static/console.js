@@ -7,6 +7,7 @@ const find = (selector) => root.querySelector(selector);
 const COUNTS = ['placed', 'source', 'lost'];
 const LABELS = { success: 'Success', timeout: 'Ran out of time', safety: 'Safety', fault: 'System fault', safety_stop: 'Safety', invalid: 'System fault' };
 const ASK_EVERY_MS = 5000;
+const LATE_MS = 1500;
 const NEAR_S = 10;
 const ASLEEP_S = 2;
 
@@ -30,7 +31,7 @@ function pendingOf(kind) {
 }
 
 function nextAssignment() {
-  const taken = new Set([...outgoing(), ...listed('refused:')].map((entry) => entry.value.key));
+  const taken = new Set([...pendingOf('record'), ...listed('refused:').map((entry) => entry.value)].map((action) => action.key));
   return known().assignments.find((assignment) => !taken.has(assignment.key)) || null;
 }
 
@@ -281,7 +282,9 @@ function stopArm() {
     writeDraft(draft);
   }
   say('Stopping the arm…', 'bad');
+  const late = setTimeout(() => say("No answer yet: use the robot's own emergency stop.", 'bad'), LATE_MS);
   asked.then((answer) => {
+    clearTimeout(late);
     const at = new Date().toLocaleTimeString();
     if (answer.confirmed) say(`The arm was stopped: confirmed at ${at}.`, 'good');
     else say(`THE STOP IS NOT CONFIRMED: use the robot's own emergency stop. (${answer.told})`, 'bad');
@@ -309,6 +312,18 @@ async function reasonOf(answer) {
   }
 }
 
+// What an action came to, in case that the connection breaks before the server can say how things stand.
+function takeIn(action, answer) {
+  const state = get('known');
+  if (!state) return;
+  state.drafts = state.drafts.filter((draft) => draft.id !== action.id);
+  if (action.kind === 'record') {
+    state.assignments = state.assignments.filter((assignment) => assignment.key !== action.key);
+    state.last = answer;
+  } else if (action.kind === 'undo') state.last = null;
+  put('known', state);
+}
+
 function setAside(draft) {
   put(`refused:${draft.id}`, { key: draft.key, object: draft.assignment.object, account: draft.account, reason: 'it was ended on another screen' });
   if ((get('draft') || {}).id !== draft.id) return;
@@ -327,7 +342,8 @@ async function sendOnce() {
   for (const { name, value } of outgoing()) {
     const answer = await post(value);
     await check(answer);
-    if (!answer.ok) put(name.replace('out:', 'refused:'), { ...value, reason: await reasonOf(answer) });
+    if (answer.ok) takeIn(value, await answer.json());
+    else put(name.replace('out:', 'refused:'), { ...value, reason: await reasonOf(answer) });
     remove(name);
   }
   const draft = get('draft');
