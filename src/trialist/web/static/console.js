@@ -507,6 +507,7 @@ function render() {
     if (!draft.account.stop) panels.push('undo');
     drawAssignment(draft.assignment, { isSet: true });
     const runs = draft.account.duration_s === null;
+    find('[data-panel=clock]').classList.toggle('over', !runs);
     find('[data-do=timer]').hidden = !runs;
     find('[data-timer-word]').textContent = 'Stop the clock';
     find('[data-live]').hidden = !runs;
@@ -520,6 +521,7 @@ function render() {
   } else if (next) {
     panels.push('assignment', 'clock');
     drawAssignment(next);
+    find('[data-panel=clock]').classList.remove('over');
     find('[data-do=timer]').hidden = false;
     find('[data-timer-word]').textContent = next.is_human ? 'Start, and act' : 'Start';
     find('[data-live]').hidden = true;
