@@ -31,7 +31,8 @@ from trialist.run.begun import interrupted_counts
 from trialist.run.closing import close_trial
 from trialist.run.sealing import Allocation
 from trialist.web.console import access_key, create_console
-from trialist.web.console.desk import Action, Desk
+from trialist.web.console.action import Action
+from trialist.web.console.desk import Desk
 from trialist.web.explore import create_explorer
 from trialist.web.frame import free_port
 from trialist.web.review import create_review

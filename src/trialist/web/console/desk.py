@@ -10,12 +10,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any
 
 from trialist.episodes import Episode, Store
-from trialist.errors import InputError, StoreError, TrialistError
+from trialist.errors import InputError, TrialistError
 from trialist.run.arm_stop import StopHook
 from trialist.run.begun import log_interrupted, mark_begun, mark_ended
 from trialist.run.condition import draw_entry
@@ -23,31 +21,12 @@ from trialist.run.engine import check_open, open_tasks
 from trialist.run.rotation import Slot
 from trialist.run.schedule import Task
 from trialist.run.station import Context
-from trialist.web.console.account import TEXT, Account, find_trouble, finished_episode
+from trialist.web.console.account import find_trouble, finished_episode
+from trialist.web.console.action import Action, Refusal, parse_key, read_action
 from trialist.web.console.journal import Journal
 
 AHEAD = 10
 Answer = dict[str, Any]
-
-
-class Action(BaseModel):
-    """What a page asks for. `id` is of the episode under way for all but an undo, which has its own."""
-
-    model_config = ConfigDict(extra='forbid')
-    kind: Literal['draft', 'record', 'withdraw', 'undo']
-    id: str = Field(pattern='^[0-9a-f]{32}$')
-    key: str = Field(pattern='^[0-9a-f]{8,64}/[0-9]{1,6}$')
-    revision: int = Field(default=0, ge=0)
-    account: Account | None = None
-    why: str = Field(default='', max_length=TEXT)
-
-
-class Refusal(TrialistError):  # noqa: N818 - reads as the fact it states
-    """An action that cannot be carried out; `field` is where the page says so."""
-
-    def __init__(self, why: str, *, field: str = '', is_conflict: bool = False) -> None:
-        super().__init__(why)
-        self.field, self.is_conflict = field, is_conflict
 
 
 class Desk:
@@ -121,7 +100,7 @@ class Desk:
     def act(self, action: Action) -> Answer:
         """Carry out an action, or say again what came of it."""
         with self._lock:
-            if action.kind != 'draft' and (known := self._answers.get(_name(action))) is not None:
+            if action.kind != 'draft' and (known := self._answers.get(action.name)) is not None:
                 return known
             if action.kind == 'draft':
                 return self._keep_draft(action)
@@ -148,7 +127,7 @@ class Desk:
     # --- how it is done
 
     def _answered(self, action: Action, do: Callable[[Action], Answer]) -> Answer:
-        name = _name(action)
+        name = action.name
         try:
             answer = do(action)
         except TrialistError as error:
@@ -169,7 +148,7 @@ class Desk:
             return {'kept': False, 'is_ended': is_ended}
         if before is None:
             self._check(action)
-            mark_begun(self.store, _parsed(action.key))
+            mark_begun(self.store, parse_key(action.key))
         body = {'id': action.id, 'key': action.key, 'revision': action.revision,
                 'account': action.account.model_dump(mode='json')}  # fmt: skip
         self.journal.add('draft', body)
@@ -187,7 +166,7 @@ class Desk:
             raise
 
     def _check_action(self, action: Action) -> None:
-        episode_id, attempt = _parsed(action.key)
+        episode_id, attempt = parse_key(action.key)
         if episode_id not in self._by_id:
             raise Refusal('this assignment is not of this trial; reload the page', is_conflict=True)
         if action.kind == 'undo':
@@ -221,11 +200,11 @@ class Desk:
 
     def _carry_out(self, action: Action) -> Answer:
         if action.kind == 'undo':
-            episode_id, attempt = _parsed(action.key)
+            episode_id, attempt = parse_key(action.key)
             self.store.edit(episode_id, 'drop', by=self.context.operator, why=action.why.strip(), attempt=attempt)
             return {'done': 'undo', 'key': action.key}
         if action.kind == 'withdraw':
-            episode_id, attempt = _parsed(action.key)
+            episode_id, attempt = parse_key(action.key)
             mark_begun(self.store, (episode_id, attempt))  # one that began without a server counts as well
             log_interrupted(self.store, {episode_id: self._code(episode_id)}, by=self.context.operator)
             return {'done': 'withdraw', 'key': action.key}
@@ -233,7 +212,7 @@ class Desk:
 
     def _record(self, action: Action) -> Answer:
         assert action.account is not None
-        episode_id, attempt = _parsed(action.key)
+        episode_id, attempt = parse_key(action.key)
         slot = self._by_id[episode_id]
         planned = self.context.planned(slot, attempt)
         note = self.context.blinding.scrub(action.account.note)
@@ -261,8 +240,8 @@ class Desk:
         for entry in self.journal.entries:
             kind, body = entry['kind'], entry['body']
             if kind == 'asked':
-                action = _read_action(body, self.journal)
-                asked[_name(action)] = action
+                action = read_action(body, where=self.journal.path)
+                asked[action.name] = action
             elif kind == 'answered':
                 asked.pop(body['name'], None)
                 self._settle(body['name'], body['answer'])
@@ -279,7 +258,7 @@ class Desk:
 
     def _finish(self, action: Action) -> Answer:
         """Carry out what a power cut left between the journal and the store, unless it had got there."""
-        episode_id, attempt = _parsed(action.key)
+        episode_id, attempt = parse_key(action.key)
         if action.kind == 'record':
             for episode in self._stored(episode_id):
                 if episode.attempt == attempt:
@@ -290,7 +269,7 @@ class Desk:
         return self._carry_out(action)
 
     def _task(self, key: str) -> Task:
-        episode_id, attempt = _parsed(key)
+        episode_id, attempt = parse_key(key)
         return Task(self._by_id[episode_id], attempt)
 
     def _code(self, episode_id: str) -> str:
@@ -298,29 +277,11 @@ class Desk:
         return codes[self._by_id[episode_id].policy]
 
 
-def _read_action(body: Mapping[str, Any], journal: Journal) -> Action:
-    try:
-        return Action.model_validate(body)
-    except ValidationError as error:
-        raise StoreError(
-            f'{journal.path}: an action that this version does not know ({error.errors()[0]["msg"]})'
-        ) from error
-
-
 def _recorded(episode: Episode) -> Answer:
     return {
         'done': 'record', 'key': '{}/{}'.format(*episode.key), 'object': episode.cell, 'outcome': episode.outcome.value,
         'placed': episode.items_placed, 'items': episode.items, 'duration_s': episode.duration_s,
     }  # fmt: skip
-
-
-def _name(action: Action) -> str:
-    return f'{action.kind} {action.id}'
-
-
-def _parsed(key: str) -> tuple[str, int]:
-    episode_id, _, attempt = key.partition('/')
-    return episode_id, int(attempt)
 
 
 def _shown(value: object) -> str:

@@ -12,12 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from trialist.errors import StoreError, TrialistError
 from trialist.web.console.access import install_access
-from trialist.web.console.desk import Action, Answer, Desk, Refusal
+from trialist.web.console.action import Action, Refusal
+from trialist.web.console.desk import Answer, Desk
 from trialist.web.frame import Pages, install_frame, static_url
 
 PAGES = Pages('trialist.web.console')
 VERSIONED = ('icon.svg', 'frame.css', 'console.css', 'theme.js', 'console.js', 'console.webmanifest')
-MODULES = ('/static/console-rules.js', '/static/console-box.js')  # imported by name, so without a version
+MODULES = tuple(
+    f'/static/console-{name}.js' for name in ('rules', 'box', 'view')
+)  # imported by name, so without a version
 
 
 class GivenStopRequest(BaseModel):

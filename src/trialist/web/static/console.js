@@ -1,14 +1,12 @@
 // The operator console. What is done here is kept in this browser first, and sent to the server as soon as it can be reached.
 import { freshId, get, keeps, listed, onOthers, openBox, put, queue, remove } from './console-box.js';
 import { findTrouble } from './console-rules.js';
+import { COUNTS, drawAssignment, drawClock, drawEnd, drawLink, drawRefused, drawTrouble, find, say, show } from './console-view.js';
 
 const root = document.querySelector('[data-console]');
-const find = (selector) => root.querySelector(selector);
-const COUNTS = ['placed', 'source', 'lost'];
 const LABELS = { success: 'Success', timeout: 'Ran out of time', safety: 'Safety', fault: 'System fault', safety_stop: 'Safety', invalid: 'System fault' };
 const ASK_EVERY_MS = 5000;
 const LATE_MS = 1500;
-const NEAR_S = 10;
 const ASLEEP_S = 2;
 
 openBox(root.dataset.space);
@@ -388,102 +386,6 @@ async function send() {
 
 // --- what is seen
 
-function say(text, is = '') {
-  const told = find('[data-told]');
-  told.textContent = text;
-  told.dataset.is = is;
-  told.hidden = text === '';
-}
-
-function show(...panels) {
-  for (const panel of root.querySelectorAll('[data-panel]')) panel.hidden = !panels.includes(panel.dataset.panel);
-}
-
-function fact(name, value) {
-  const box = document.createElement('div');
-  const term = document.createElement('dt');
-  const said = document.createElement('dd');
-  term.textContent = name;
-  said.textContent = value;
-  box.append(term, said);
-  return box;
-}
-
-function drawAssignment(assignment, { isSet = false } = {}) {
-  find('[data-panel=assignment]').classList.toggle('set', isSet);
-  find('[data-a=code]').textContent = assignment.code;
-  find('[data-a=object]').textContent = assignment.object;
-  find('[data-human]').hidden = !assignment.is_human;
-  const facts = [['layout', assignment.layout]];
-  if (assignment.repeat !== null) facts.push(['repeat', assignment.repeat]);
-  for (const [name, value] of Object.entries(assignment.labels)) facts.push([name.replaceAll('_', ' '), value]);
-  if (assignment.items !== null) facts.push(['items', assignment.items]);
-  facts.push(['time cap', `${assignment.time_cap_s} s`]);
-  if (assignment.task) facts.push(['task', assignment.task]);
-  if (assignment.condition) facts.push(['condition', assignment.condition]);
-  if (assignment.attempt > 0) facts.push(['attempt', assignment.attempt + 1]);
-  find('[data-facts]').replaceChildren(...facts.map(([name, value]) => fact(name, String(value))));
-  const words = find('[data-a=instruction]');
-  words.textContent = assignment.instruction ? `“${assignment.instruction}”` : '';
-  words.hidden = !assignment.instruction;
-}
-
-function drawClock() {
-  const draft = draftHere();
-  const assignment = draft ? draft.assignment : nextAssignment();
-  if (!assignment) return;
-  const left = assignment.time_cap_s - (draft ? Math.min(elapsed(draft), assignment.time_cap_s) : 0);
-  const clock = find('[data-clock]');
-  const whole = Math.ceil(left * 10 - 1e-6) / 10;
-  clock.textContent = whole >= 60 ? `${Math.floor(whole / 60)}:${(whole % 60).toFixed(1).padStart(4, '0')}` : whole.toFixed(1);
-  clock.toggleAttribute('data-near', draft !== null && left <= NEAR_S);
-  find('[data-clock-note]').textContent = draft && draft.account.duration_s !== null ? `left of ${assignment.time_cap_s} s; it took ${draft.account.duration_s.toFixed(1)} s` : `seconds left of ${assignment.time_cap_s}`;
-}
-
-function drawTrouble(draft) {
-  const trouble = draft && draft.account.duration_s !== null ? findTrouble(draft.account, draft.assignment) : null;
-  const said = trouble && (wantsAll || !trouble.missing) ? trouble : null;
-  for (const place of root.querySelectorAll('[data-trouble]')) {
-    if (place.dataset.trouble !== 'why') place.textContent = said && said.field === place.dataset.trouble ? said.why : '';
-  }
-  for (const name of COUNTS) find(`[data-count=${name}]`).setAttribute('aria-invalid', said && said.field === name ? 'true' : 'false');
-}
-
-function drawEnd(draft) {
-  for (const button of root.querySelectorAll('[data-label]')) button.setAttribute('aria-pressed', String(button.dataset.label === draft.account.label));
-  find('[data-counts]').hidden = draft.assignment.items === null;
-  find('[data-of]').textContent = `of ${draft.assignment.items} items`;
-  for (const name of COUNTS) {
-    const input = find(`[data-count=${name}]`);
-    const value = draft.account.counts[name];
-    if (document.activeElement !== input || (value !== null && input.value === '' && !input.validity.badInput)) input.value = value === null ? '' : value;
-  }
-  const note = find('[data-note]');
-  if (document.activeElement !== note) note.value = draft.account.note;
-}
-
-function drawRefused() {
-  const rows = listed('refused:').map(({ name, value }) => {
-    const row = document.createElement('li');
-    row.textContent = `${value.object || value.kind}: ${value.reason} `;
-    const button = document.createElement('button');
-    button.type = 'button';
-    button.textContent = 'Give it up (it is in the console’s journal)';
-    button.addEventListener('click', () => { remove(name); render(); });
-    row.append(button);
-    return row;
-  });
-  find('[data-refused]').replaceChildren(...rows);
-  return rows.length > 0;
-}
-
-function drawLink() {
-  const waiting = outgoing().length;
-  const link = document.querySelector('[data-link]');
-  link.dataset.is = isOnline ? 'online' : isOnline === null ? '' : 'offline';
-  link.textContent = (isOnline ? 'online' : isOnline === null ? '…' : 'offline') + (waiting ? `, ${waiting} to send` : '');
-}
-
 function render() {
   const state = known();
   const draft = draftHere();
@@ -492,8 +394,8 @@ function render() {
   const last = draft ? null : lastSaved();
   const waiting = pendingOf('record').length;
   find('[data-progress]').textContent = state.isUnknown ? 'The server has not answered yet.' : `${state.n_valid} of ${state.n_total} episodes are in${waiting ? `, ${waiting} waiting here` : ''}${state.n_given_up ? `, ${state.n_given_up} given up` : ''}.`;
-  drawLink();
-  const panels = drawRefused() ? ['refused'] : [];
+  drawLink(isOnline, outgoing().length);
+  const panels = drawRefused(listed('refused:'), (name) => { remove(name); render(); }) ? ['refused'] : [];
   if (!keeps && !find('[data-told]').textContent) say('This browser keeps nothing: leave this page open until all is sent.', 'bad');
   if (isAsking) {
     panels.push('last', 'why');
@@ -517,7 +419,7 @@ function render() {
       drawEnd(draft);
     }
     find('[data-undo-word]').textContent = draft.history.length ? 'Undo the last action' : 'Undo the start';
-    drawClock();
+    drawClock(draft.assignment, elapsed(draft), draft);
   } else if (next) {
     panels.push('assignment', 'clock');
     drawAssignment(next);
@@ -525,7 +427,7 @@ function render() {
     find('[data-do=timer]').hidden = false;
     find('[data-timer-word]').textContent = next.is_human ? 'Start, and act' : 'Start';
     find('[data-live]').hidden = true;
-    drawClock();
+    drawClock(next, 0, null);
   } else if (!state.isUnknown) {
     panels.push('over');
     find('[data-over]').textContent = state.stopped ? `The trial was stopped by its rule: ${state.stopped}` : state.is_over ? 'Every assignment is done. Whoever keeps the plan can close the trial.' : 'No assignment is left that can be run without the server.';
@@ -536,7 +438,8 @@ function render() {
     find('[data-undo-word]').textContent = 'Undo the saved episode';
     find('[data-last]').textContent = `Saved last: ${last.object}, ${LABELS[last.outcome] || last.outcome}${last.placed === null ? '' : `, ${last.placed} placed`}${last.isWaiting ? ' (kept here, not sent yet)' : ''}.`;
   }
-  drawTrouble(draft);
+  const trouble = draft && draft.account.duration_s !== null ? findTrouble(draft.account, draft.assignment) : null;
+  drawTrouble(trouble && (wantsAll || !trouble.missing) ? trouble : null);
   show(...panels);
 }
 
@@ -595,7 +498,7 @@ setInterval(() => {
       change(endClock);
       if (navigator.vibrate) navigator.vibrate([300, 100, 300]);
       say('Time is up: the clock is stopped.', 'bad');
-    } else drawClock();
+    } else drawClock(draft.assignment, elapsed(draft), draft);
   }
 }, 100);
 setInterval(() => { if (!document.hidden) send(); }, ASK_EVERY_MS);
