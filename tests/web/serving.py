@@ -14,11 +14,11 @@ START_S = 20.0
 
 
 @contextmanager
-def served(app: Any) -> Iterator[str]:
-    """The address of the app while it runs."""
+def served(app: Any, *, port: int = 0) -> Iterator[str]:
+    """The address of the app while it runs; on a free port unless one is given."""
     import uvicorn
 
-    port = free_port()
+    port = port or free_port()
     server = uvicorn.Server(uvicorn.Config(app, host='127.0.0.1', port=port, log_level='warning'))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from trialist.run.plan import RecordingOptions
+    from trialist.run.plan import RecordingOptions, TrialPlan
     from trialist.run.progress import Report, TrialProgress
 
 StoreOption = Annotated[
@@ -42,18 +42,10 @@ def run(
 
     Example: `trialist run trial.toml --workers 2 --operator kim`
     """
-    from trialist.errors import InputError
     from trialist.run import read_plan, run_trial
 
     declared = read_plan(trial)
-    blinding = declared.blinding
-    if blinding.enabled and not blinding.is_sealed and len(blinding.secret) < SHORTEST_SECRET:
-        import secrets
-
-        raise InputError(
-            f'{trial}: a blinded trial needs a secret, or its codes can be worked out by guessing; seal it (trialist '
-            f'seal {trial} -o FOLDER), or add under [blinding]: secret = "{secrets.token_hex(16)}"'
-        )
+    check_secret(declared, trial)
     folder = default_store(declared.hash) if store is None else store
     _tell_no_films(declared.recording)
     with _shown_progress() as report:
@@ -71,8 +63,22 @@ def run(
     if done.stop is not None:
         typer.echo(f'stopped by the rule: {done.stop.reason}')
     if done.is_complete and fixture is None and session is None:
-        key = ' --allocation allocation.json' if blinding.is_sealed else ''
+        key = ' --allocation allocation.json' if declared.blinding.is_sealed else ''
         typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME{key}')
+
+
+def check_secret(plan: TrialPlan, path: Path) -> None:
+    """Refuse a blinded plan whose codes could be guessed."""
+    from trialist.errors import InputError
+
+    blinding = plan.blinding
+    if blinding.enabled and not blinding.is_sealed and len(blinding.secret) < SHORTEST_SECRET:
+        import secrets
+
+        raise InputError(
+            f'{path}: a blinded trial needs a secret, or its codes can be worked out by guessing; seal it (trialist '
+            f'seal {path} -o FOLDER), or add under [blinding]: secret = "{secrets.token_hex(16)}"'
+        )
 
 
 def _tell_no_films(recording: RecordingOptions) -> None:

@@ -64,6 +64,8 @@ def open_host(entry: HostEntry) -> Host:
 
 def open_policy(entry: PolicyEntry) -> Policy:
     """Make the policy that a plan names."""
+    if entry.is_human:
+        raise InputError('an arm of this plan is a person (use = "human"); run it with `trialist console STORE`')
     made = _make(POLICIES, entry.use, entry.options, methods=('start',))
     if not isinstance(made, Policy):
         raise InputError(f'policy {entry.use} has not both of spec and start')

@@ -84,19 +84,15 @@ def run_trial(
         raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
     behind = read_arms(plan, arms) if arms is not None else None
     context = Context.of(plan, operator=operator, arms=behind)
-    slots = _chosen(trial_slots(plan), fixture=fixture, session=session)
+    slots = chosen_slots(trial_slots(plan), fixture=fixture, session=session)
     opened = open_trial_store(context, store)
     with sole_runner(opened.path, fixture):
         if fixture is None:
             await_old_workers(opened.path)
-        if plan.hash in opened.unblindings().by_trial:
-            raise StoreError(f'{opened.path}: this trial is closed; nothing can be added to it')
+        check_open(context, opened)
         if len(opened.parts()) > MANY_PARTS:
             compact_store(opened.path)
-        provenance = dataclasses.replace(
-            collect_provenance(), command='', config=f'plan {plan.hash}', seeds=f'plan seed {plan.seed}'
-        )
-        context = dataclasses.replace(context, provenance_id=opened.write_provenance(provenance))
+        context = with_provenance(context, opened)
         run = _Run(context, opened, slots, limit=stop_after, report=report)
         head_before = opened.head()
         if told is not None:
@@ -106,6 +102,21 @@ def run_trial(
             _logged_run(run, opened, workers=workers, log=worker_log, by=operator, arms=arms)
         result = run.result()
         return dataclasses.replace(result, n_interrupted=n_interrupted, head_before=head_before, head=opened.head())
+
+
+def check_open(context: Context, store: Store) -> None:
+    """Refuse a trial that was closed."""
+    if context.plan.hash in store.unblindings().by_trial:
+        raise StoreError(f'{store.path}: this trial is closed; nothing can be added to it')
+
+
+def with_provenance(context: Context, store: Store) -> Context:
+    """The context of episodes that are made on this machine now."""
+    plan = context.plan
+    provenance = dataclasses.replace(
+        collect_provenance(), command='', config=f'plan {plan.hash}', seeds=f'plan seed {plan.seed}'
+    )
+    return dataclasses.replace(context, provenance_id=store.write_provenance(provenance))
 
 
 def _logged_run(run: _Run, store: Store, *, workers: int, log: Path | None, by: str, arms: Path | None) -> None:
@@ -124,6 +135,12 @@ def _logged_run(run: _Run, store: Store, *, workers: int, log: Path | None, by: 
 def trial_state(plan: TrialPlan, store: Store) -> TrialRun:
     """How far a trial has come, without running anything."""
     return _Run(Context.of(plan), store, trial_slots(plan), limit=0, report=None).result()
+
+
+def open_tasks(context: Context, store: Store, slots: Sequence[Slot]) -> tuple[TrialRun, list[Task]]:
+    """How far these slots have come, and what may be run of them now, in order."""
+    run = _Run(context, store, slots, limit=None, report=None)
+    return run.result(), run.open_tasks()
 
 
 def open_trial_store(context: Context, path: Path | str) -> Store:
@@ -152,7 +169,8 @@ def _differences(stored: str, ours: str) -> str:
     return 'changed: policies, reference or blinding'
 
 
-def _chosen(slots: Sequence[Slot], *, fixture: str | None, session: str | None) -> list[Slot]:
+def chosen_slots(slots: Sequence[Slot], *, fixture: str | None, session: str | None) -> list[Slot]:
+    """The slots of one fixture and one session, where they are given."""
     for kind, wanted, known in (
         ('fixture', fixture, {s.fixture for s in slots}),
         ('session', session, {s.session for s in slots}),
@@ -319,6 +337,16 @@ class _Run:
             self._n_given += 1
             mark_begun(self._store, self._key(task))
         return task
+
+    def open_tasks(self) -> list[Task]:
+        """What may be handed out now; what has to be run again comes at the end of its block."""
+        tasks = []
+        while self._stop is None and (task := self._schedule.next()) is not None:
+            tasks.append(task)
+        first: dict[tuple[str, str], int] = {}
+        for slot in self._slots:
+            first.setdefault((slot.session, slot.block), slot.number)
+        return sorted(tasks, key=lambda t: (first[t.slot.session, t.slot.block], t.attempt > 0, t.slot.number))
 
     def _key(self, task: Task) -> tuple[str, int]:
         return self._context.planned(task.slot, task.attempt).key

@@ -25,6 +25,7 @@ HASH_HEX_DIGITS = 32
 MOST_EPISODES = 1_000_000
 LONGEST_CAP_S = 7 * 86_400.0
 MOST_PLAN_BYTES = 4 << 20
+HUMAN = 'human'  # the `use` of an arm that is a person, who acts under the same protocol
 LATER_KEYS = (
     'severity',
     'kinds',
@@ -123,6 +124,10 @@ class PolicyEntry:
             if name not in known:
                 raise UnknownName('field of a policy card', name, known)
             _check_card_field(name, self.card[name])
+
+    @property
+    def is_human(self) -> bool:
+        return self.use == HUMAN
 
 
 def _check_card_field(name: str, value: object) -> None:

@@ -22,7 +22,7 @@ from trialist.episodes.envelope import public_key
 from trialist.episodes.unblinding import arm_codes, commitment
 from trialist.errors import InputError
 from trialist.run.blinding import Blinding, blinding_of, check_open_names
-from trialist.run.plan import BlindingOptions, PolicyEntry, TrialPlan, plan_from_json
+from trialist.run.plan import HUMAN, BlindingOptions, PolicyEntry, TrialPlan, plan_from_json
 
 SECRET_BYTES = 32
 SEALED = 'sealed'  # the `use` of a code in an operator's plan
@@ -58,7 +58,9 @@ def seal_trial(plan: TrialPlan, folder: Path | str, *, secret: bytes | None = No
         arms=hashlib.sha256(arms_text.encode()).hexdigest(),
         public_key=public_key(chosen),
     )
-    policies = {code: PolicyEntry(SEALED) for code in sorted(codes.values())}
+    # A person who is an arm knows it: their code says so.
+    people = {codes[name] for name, entry in plan.policies.items() if entry.is_human}
+    policies = {code: PolicyEntry(HUMAN if code in people else SEALED) for code in sorted(codes.values())}
     title = blinding_of(plan).hide(plan.title)
     operator = dataclasses.replace(plan, policies=policies, reference='', title=title, blinding=options)
     sealed = Allocation(chosen, plan, operator)

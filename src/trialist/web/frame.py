@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -117,11 +118,21 @@ def _is_from_elsewhere(request: Request) -> bool:
     return origin is not None and urlsplit(origin).netloc != request.headers.get('host')
 
 
-def serve_locally(app: FastAPI, *, port: int, host: str = '127.0.0.1') -> None:
-    """Run an app until interrupted."""
+def serve_locally(
+    app: FastAPI,
+    *,
+    port: int,
+    host: str = '127.0.0.1',
+    certificate: Path | None = None,
+    private_key: Path | None = None,
+) -> None:
+    """Run an app until interrupted; over TLS where a certificate is given."""
     import uvicorn
 
-    uvicorn.run(app, host=host, port=port, log_level='warning', timeout_graceful_shutdown=3)
+    uvicorn.run(
+        app, host=host, port=port, log_level='warning', timeout_graceful_shutdown=3,
+        ssl_certfile=certificate, ssl_keyfile=private_key,
+    )  # fmt: skip
 
 
 def free_port() -> int:
