@@ -26,7 +26,7 @@ RGB = {'red': (0.8, 0.13, 0.12), 'green': (0.16, 0.56, 0.22), 'blue': (0.13, 0.3
        'grey': (0.55, 0.56, 0.58)}  # fmt: skip
 ITEMS = {'block': 'block|cube|brick', 'cylinder': 'cylinder|round column', 'peg': 'peg|pin', 'battery': 'battery',
          'spoon': 'spoon', 'scissors': 'pair of scissors'}  # fmt: skip
-PLACES = 'square|slot|socket|bin|tote|container|gripper|robot hand|end effector|camera'
+PLACES = 'square|slot|socket|bin|belt|tote|container|gripper|robot hand|end effector|camera'
 THING = 'object|item|thing'
 ADJECTIVE = '|'.join([*COLORS.values(), 'larger', 'smaller', 'front'])
 NOUN = '|'.join([*ITEMS.values(), PLACES, THING])

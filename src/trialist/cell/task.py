@@ -468,7 +468,7 @@ def _draw_belt(task: str, speed_m_s: float) -> Callable[[np.random.Generator, st
             items={name: item},
             spots={name: Spot(BELT_CENTER_M[0] + across, along, yaw)},
             goals={name: _on_stage(mark, item)},
-            instruction=f'take the {color} block from the belt and put it on the white square',
+            instruction=f'move the {color} block from the belt to the white square',
             stratum=stratum,
             fixtures=(_mark(mark),),
             region=BELT_REGION,
