@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trialist.errors import InputError, NotEstimable, UnknownName
 
@@ -80,10 +80,11 @@ def read_zones(values: Mapping[str, object], *, where: str) -> Zones:
         if not isinstance(table, Mapping) or set(table) != {'center_m', 'size_m'}:
             raise InputError(f'{where}: zones.{name} is {table!r}, wanted center_m and size_m, two numbers each')
         read[name] = Zone(center_m=table['center_m'], size_m=table['size_m'])
+    zones = Zones(source=read['source'], target=read['target'])
     label = values.get('swapped_when')
     if label is None:
-        return Zones(**read)
+        return zones
     if not isinstance(label, Mapping) or len(label) != 1 or not all(isinstance(v, str) for v in label.values()):
         raise InputError(f'{where}: zones.swapped_when is {label!r}, wanted one label, as {{ tote_side = "right" }}')
     ((name, value),) = label.items()
-    return Zones(**read, swapped_when=(str(name), str(value)))
+    return replace(zones, swapped_when=(str(name), str(value)))
