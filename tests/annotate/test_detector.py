@@ -97,6 +97,8 @@ def test_missing_readings_keep_the_last_value_and_missing_signals_are_named() ->
     assert len(detect_releases(read_telemetry(trajectory), ZONES)) == 1
     with pytest.raises(NotEstimable, match='gripper_position was not recorded'):
         read_telemetry(dataclasses.replace(trajectory, gripper_position=None))
+    with pytest.raises(NotEstimable, match='runs from -1 to 1, wanted an opening from 0'):
+        read_telemetry(dataclasses.replace(trajectory, gripper_command=1 - 2 * whole.command))
     with pytest.raises(NotEstimable, match='most readings of gripper_command are missing'):
         read_telemetry(dataclasses.replace(trajectory, gripper_command=np.full(len(whole.time_s), np.nan)))
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from tests.annotate.telemetries import ZONES, Grip, telemetry_of
 
 from trialist.analysis import analyse
 from trialist.analysis.labels import label_robustness
-from trialist.annotate import LabelStanding, agreements, scan, status_of, statuses, with_marks
+from trialist.annotate import LabelStanding, Settings, agreements, read_zones, scan, status_of, statuses, with_marks
+from trialist.annotate.settings import read_settings, settings_text
 from trialist.episodes import Annotation, Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory
 from trialist.episodes.maintain import merge_stores
 from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, NotEstimable
+from trialist.errors import InputError, NotEstimable, UnknownName
+
+ZONE_TABLE = {
+    name: {'center_m': [0.5, y_m], 'size_m': [0.3, 0.26]} for name, y_m in (('source', 0.18), ('target', -0.18))
+}
 
 
 def recorded(policy: str, number: int, *, pace_s: float, placed: int = 2) -> tuple[Episode, Trajectory]:
@@ -111,6 +118,45 @@ def test_the_operators_count_is_the_truth(store: Store) -> None:
     store.edit(status.episode.episode_id, 'set', field='items_placed', value=2, by='ann', why='counted on the film')
     corrected = next(e for e in store.episodes() if e.episode_id == status.episode.episode_id)
     assert status_of(corrected, store.annotations()[corrected.key]).standing is LabelStanding.REVIEWED
+
+
+def test_an_operator_who_counts_none_is_checked_like_any_other(tmp_path) -> None:
+    """PhAIL, Appendix E: every episode in which the two counts differ is reviewed, and none of them drops out."""
+    made = Store.create(tmp_path / 's')
+    for number in range(4):
+        episode, trajectory = recorded('p', number, pace_s=3.0, placed=0 if number < 2 else 2)
+        made.append([episode], trajectories={episode.key: trajectory})
+    episode, trajectory = recorded('p', 9, pace_s=3.0, placed=0)
+    still = dataclasses.replace(trajectory, gripper_command=np.ones(trajectory.n_steps))
+    made.append([episode], trajectories={episode.key: still})
+    before = [s.standing for s in statuses(made.episodes(), made.annotations())]
+    assert before.count(LabelStanding.TIMED) == 3
+    detect(made)
+    told = {s.episode.instance: s for s in statuses(made.episodes(), made.annotations())}
+    assert [told[n].standing for n in (0, 1)] == [LabelStanding.WAITING] * 2
+    assert told[0].why == 'the detector counts 2, the operator 0'
+    assert told[9].standing is LabelStanding.VALIDATED
+    assert label_robustness(made, n_trials=1).streams[0].n_episodes == 5
+    assert label_robustness(made, n_trials=1).n_waiting == 0
+    review(made, 'ann')
+    told = {s.episode.instance: s for s in statuses(made.episodes(), made.annotations())}
+    assert told[0].standing is LabelStanding.REVIEWED
+
+
+def test_bins_that_change_places_follow_the_label(tmp_path) -> None:
+    """PhAIL, Appendix G: the outbound tote stands left or right."""
+    episode, trajectory = recorded('p', 0, pace_s=3.0)
+    (left, right) = (episode.replace(labels={'tote_side': side}) for side in ('left', 'right'))
+    zones = dataclasses.replace(ZONES, swapped_when=('tote_side', 'right'))
+    told = scan([(left, trajectory), (right, trajectory), (episode, trajectory)], zones)
+    assert [a.count for a in told] == [2, 0, None]
+    assert 'no label tote_side' in told[2].note
+    (tmp_path / 'cell.toml').write_text(settings_text(zones, Settings()))
+    assert read_settings(tmp_path / 'cell.toml') == (zones, Settings())
+    with pytest.raises(InputError, match='wanted one label'):
+        read_zones({**ZONE_TABLE, 'swapped_when': 'right'}, where='cell.toml')
+    with pytest.raises(UnknownName, match='swapped_when'):
+        read_zones({**ZONE_TABLE, 'swap_when': {'tote_side': 'right'}}, where='cell.toml')
 
 
 def test_two_reviewers_are_compared(store: Store) -> None:

@@ -85,6 +85,9 @@ def label_robustness(
 
 
 def _is_timed(status: LabelStatus) -> bool:
+    """Whether its times are known; without a placement there is none to know, whatever a detector says."""
+    if status.episode.items_placed == 0:
+        return True
     return status.standing not in (LabelStanding.WAITING, LabelStanding.NOT_SCANNED)
 
 

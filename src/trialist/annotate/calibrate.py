@@ -132,7 +132,7 @@ def _learn(settings: Settings, labelled: Sequence[Labelled]) -> LearnedClassifie
 def is_placement(
     candidates: Sequence[ReleaseCandidate], truth_s: FloatArray, *, tolerance_s: float = 1.0
 ) -> list[bool]:
-    """Whether each candidate is the moment of a known placement, one candidate a placement at most."""
+    """Whether each candidate is the moment of a known placement, at most one candidate per placement."""
     free = sorted(float(t) for t in truth_s)
     told = []
     for candidate in candidates:

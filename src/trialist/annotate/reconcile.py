@@ -48,7 +48,7 @@ def _account(episode: Episode, trajectory: Trajectory | None, zones: Zones, sett
     try:
         if trajectory is None:
             raise NotEstimable('no telemetry was recorded')
-        judged = settings.apply(read_telemetry(trajectory), zones)
+        judged = settings.apply(read_telemetry(trajectory), zones.of(episode.labels))
     except NotEstimable as error:
         return Annotation(
             episode_id=episode.episode_id, attempt=episode.attempt, source=EventSource.DETECTOR, by=TOOL,
@@ -90,8 +90,6 @@ def status_of(episode: Episode, annotations: Sequence[Annotation]) -> LabelStatu
     timed = sum(e.count for e in episode.events if e.kind is EventKind.PLACEMENT)
     if timed and (counted is None or timed == counted):
         return LabelStatus(episode, LabelStanding.TIMED, f'{timed} placements were timed when it was recorded')
-    if counted == 0:
-        return LabelStatus(episode, LabelStanding.TIMED, 'nothing was placed, so there is nothing to time')
     by_source = {source: [a for a in annotations if a.source is source] for source in EventSource}
     if counted is None:
         return LabelStatus(episode, LabelStanding.WAITING, 'the operator left no count: correct items_placed first')
@@ -106,6 +104,8 @@ def status_of(episode: Episode, annotations: Sequence[Annotation]) -> LabelStatu
             why = f'the reviewer {last.by} counts {last.count}, the operator {counted}: settle items_placed'
             return LabelStatus(episode, LabelStanding.WAITING, why)
     found = by_source[EventSource.DETECTOR]
+    if counted == 0 and (not found or found[-1].count is None):
+        return LabelStatus(episode, LabelStanding.TIMED, 'nothing was placed, so there is nothing to time')
     if not found:
         return LabelStatus(episode, LabelStanding.NOT_SCANNED, 'run `trialist annotate detect`')
     why = found[-1].note or f'the detector counts {found[-1].count}, the operator {counted}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from pathlib import Path
 
@@ -44,6 +45,9 @@ def read_settings(path: Path) -> tuple[Zones | None, Settings]:
 def settings_text(zones: Zones, settings: Settings, *, classifier: str = '') -> str:
     """The file for these settings."""
     lines = [f"classifier = '{classifier}'", ''] if classifier else []
+    if zones.swapped_when is not None:
+        name, value = (json.dumps(text) for text in zones.swapped_when)
+        lines += ['[zones]', f'swapped_when = {{ {name} = {value} }}', '']
     for name in ('source', 'target'):
         zone: Zone = getattr(zones, name)
         lines += [f'[zones.{name}]', f'center_m = {list(zone.center_m)}', f'size_m = {list(zone.size_m)}', '']

@@ -12,6 +12,7 @@ from trialist.episodes import Trajectory
 from trialist.errors import InputError, NotEstimable
 
 FloatArray = NDArray[np.float64]
+SLACK = 0.05  # of the travel: a command beyond it is on another scale
 SIGNALS = ('time_s', 'ee_pose', 'gripper_command', 'gripper_position')
 
 
@@ -50,6 +51,12 @@ def read_telemetry(trajectory: Trajectory) -> Telemetry:
     tool = np.asarray(found['ee_pose'], dtype=np.float64)[:, :3]
     columns = [np.asarray(found[n], dtype=np.float64) for n in ('gripper_command', 'gripper_position')]
     kept = [_carried(column, name) for column, name in zip((*columns, *tool.T), (*SIGNALS[2:], *'xyz'), strict=True)]
+    low, high = kept[0].min(), kept[0].max()
+    if low < -SLACK or high > 1 + SLACK:
+        raise NotEstimable(
+            f'releases cannot be detected: gripper_command runs from {low:g} to {high:g}, wanted an opening from 0 '
+            '(closed) to 1 (open)'
+        )
     return Telemetry(np.asarray(found['time_s'], dtype=np.float64), kept[0], kept[1], np.stack(kept[2:], axis=1))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from trialist.errors import InputError
+from trialist.errors import InputError, NotEstimable, UnknownName
 
 OUTSIDE = 'outside'
 
@@ -34,10 +34,20 @@ class Zone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zones:
-    """The two bins of an order-picking task."""
+    """The two bins of an order-picking task. They change places in episodes with the label `swapped_when`."""
 
     source: Zone
     target: Zone
+    swapped_when: tuple[str, str] | None = None  # such as ('tote_side', 'right')
+
+    def of(self, labels: Mapping[str, str]) -> Zones:
+        """The bins as they stood in an episode with these labels; NotEstimable without the label that decides."""
+        if self.swapped_when is None:
+            return self
+        name, value = self.swapped_when
+        if name not in labels:
+            raise NotEstimable(f'where the target was is not known: the episode has no label {name}')
+        return swapped(self) if labels[name] == value else self
 
     def place(self, point: Sequence[float]) -> tuple[str, float]:
         """The zone over which a point lies, and how deep within it (or how far from the nearest zone)."""
@@ -60,11 +70,21 @@ def swapped(zones: Zones) -> Zones:
 
 
 def read_zones(values: Mapping[str, object], *, where: str) -> Zones:
-    """Zones from a `[zones]` table: source and target, each with center_m and size_m."""
+    """Zones from a `[zones]` table: source and target, each with center_m and size_m; `swapped_when` is one label."""
     read = {}
+    for name in values:
+        if name not in ('source', 'target', 'swapped_when'):
+            raise UnknownName(f'entry of zones in {where}', name, ('source', 'target', 'swapped_when'))
     for name in ('source', 'target'):
         table = values.get(name)
         if not isinstance(table, Mapping) or set(table) != {'center_m', 'size_m'}:
             raise InputError(f'{where}: zones.{name} is {table!r}, wanted center_m and size_m, two numbers each')
         read[name] = Zone(center_m=table['center_m'], size_m=table['size_m'])
-    return Zones(**read)
+    zones = Zones(source=read['source'], target=read['target'])
+    label = values.get('swapped_when')
+    if label is None:
+        return zones
+    if not isinstance(label, Mapping) or len(label) != 1 or not all(isinstance(v, str) for v in label.values()):
+        raise InputError(f'{where}: zones.swapped_when is {label!r}, wanted one label, as {{ tote_side = "right" }}')
+    ((name, value),) = label.items()
+    return replace(zones, swapped_when=(str(name), str(value)))

@@ -234,13 +234,13 @@ def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None)
     found, missing = [], ''
     for episode, trajectory in store.trajectories(where=where):
         own = annotations.get(episode.key, ())
-        if not episode.is_valid or status_of(episode, own).standing not in (
-            LabelStanding.TIMED,
-            LabelStanding.REVIEWED,
-        ):
+        known = (LabelStanding.TIMED, LabelStanding.REVIEWED)
+        is_known = episode.items_placed == 0 or status_of(episode, own).standing in known
+        if not episode.is_valid or not is_known:
             continue
         try:
-            found.append(Labelled(with_marks(episode, own), read_telemetry(trajectory), zones))
+            chosen = zones.of(episode.labels)
+            found.append(Labelled(with_marks(episode, own), read_telemetry(trajectory), chosen))
         except NotEstimable as error:
             missing = str(error)
     if not found:

@@ -27,7 +27,7 @@ def submit(
 
     Your token is read from TRIALIST_TOKEN. Interrupted, the same command resumes.
 
-    Example: trialist submit reach --server http://lab:8080 --name mine --policy mypackage:MyPolicy
+    Example: `trialist submit reach --server http://lab:8080 --name mine --policy mypackage:MyPolicy`
     """
     from trialist.cli.worker import read_option, token_from_environment
 

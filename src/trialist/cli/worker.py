@@ -36,7 +36,7 @@ def worker(
         list[str] | None, typer.Option(help="NAME=VALUE for the host, in place of a benchmark's own; repeatable.")
     ] = None,
     v_max: Annotated[
-        float | None, typer.Option('--v-max', help="Velocity limit of this cell, in the action's units a second.")
+        float | None, typer.Option('--v-max', help="Velocity limit of this cell, in the action's units per second.")
     ] = None,
     a_max: Annotated[float | None, typer.Option('--a-max', help='Acceleration limit of this cell.')] = None,
     workspace: Annotated[
@@ -51,7 +51,7 @@ def worker(
     The token of the worker is read from TRIALIST_TOKEN, and the secret of the emergency stop from
     TRIALIST_STOP_SECRET. SIGTERM finishes the episode under way first.
 
-    Example: TRIALIST_TOKEN=tlt_... trialist worker --server http://lab:8080 --host tabletop --name cell-1
+    Example: `trialist worker --server http://lab:8080 --host tabletop --name cell-1`
     """
     import logging
 
