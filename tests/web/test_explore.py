@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from tests.browser import Browser
+from tests.browser import Browser, Opened
 from tests.run.plans import make_plan
 from tests.web.serving import served
 from tests.web.stores import make_store
@@ -112,7 +112,7 @@ def test_nothing_names_a_policy_before_the_trial_is_closed(tmp_path: Path) -> No
     assert all(name in seen() for name in names)
 
 
-def test_the_explorer_by_keyboard_in_a_browser(browser: Browser, store: Store, tmp_path: Path) -> None:
+def test_the_explorer_by_keyboard_in_a_browser(browser: Browser, store: Store) -> None:
     episode = next(e for e in store.episodes() if e.policy == 'slow')
     with served(create_explorer(store)) as address:
         page = browser.driven.new_page(viewport={'width': 1200, 'height': 900})
@@ -139,13 +139,14 @@ def test_the_explorer_by_keyboard_in_a_browser(browser: Browser, store: Store, t
         )
         assert frame.evaluate('v => [v.currentTime >= 9.6, v.currentTime < 9.8]') == [True, True]
         assert page.locator('.lane').count() == 2
-        page.screenshot(path=str(tmp_path / 'episode.png'))
+        Opened(page).shot('explorer-episode')
         page.set_viewport_size({'width': 360, 'height': 800})
         assert page.evaluate('document.documentElement.scrollWidth <= 360')
         other = next(e for e in store.episodes() if e.policy == 'quick' and e.seed != 99)
         page.goto(f'{address}/episode/{episode.episode_id}/0?beside={other.episode_id}:0')
         page.wait_for_selector('html[data-ready=yes]', timeout=60_000)
         assert page.locator('video').count() == 2
+        Opened(page).shot('explorer-beside')
         assert all(url.startswith(address) for url in asked if not url.startswith(('blob:', 'data:')))
         assert not trouble
         page.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from tests.annotate.telemetries import ZONES
-from tests.browser import Browser
+from tests.browser import Browser, Opened
 from tests.web.serving import served
 from tests.web.stores import make_store
 
@@ -114,6 +114,7 @@ def test_the_review_by_keyboard_in_a_browser(browser: Browser, store: Store) -> 
         page.keyboard.press(']')
         page.keyboard.press('ArrowRight')
         page.keyboard.press('m')  # and the first came a frame later
+        Opened(page).shot('review')
         page.keyboard.press('s')
         page.wait_for_url(lambda url: path not in url)
         assert not trouble

@@ -256,7 +256,7 @@ def review(
     everything: Annotated[
         bool, typer.Option('--everything', help='Offer every episode, not only those that wait.')
     ] = False,
-    port: Annotated[int, typer.Option(help='Where to listen on this machine; 0: any free port.')] = 8766,
+    port: Annotated[int, typer.Option(help='Where to listen on this machine; 0: any free port.')] = 8767,
     browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
 ) -> None:
     """Mark what the detector could not settle: film, timeline, telemetry, by keyboard.
