@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,10 +68,18 @@ class StaticScene:
                 # A ray's parameter is its depth, because its third component in the camera is 1.
                 origin, way = (start - box.center) @ box.rotation, rays @ box.rotation
                 ends = np.stack([(-box.size / 2 - origin) / way, (box.size / 2 - origin) / way])
-                enter, leave = np.nanmax(ends.min(axis=0), axis=1), np.nanmin(ends.max(axis=0), axis=1)
+                low, high = ends.min(axis=0), ends.max(axis=0)
+                enter = np.fmax(np.fmax(low[:, 0], low[:, 1]), low[:, 2])
+                leave = np.fmin(np.fmin(high[:, 0], high[:, 1]), high[:, 2])
                 hit = (enter <= leave) & (enter > 0)
                 depth = np.where(hit & (enter < depth), enter, depth)
         return depth.reshape(u.shape)
+
+
+@lru_cache(maxsize=8)
+def empty_depth(scene: StaticScene, view: RgbdView) -> FloatArray:
+    """`scene.depth(view)`, worked out once for the objects that are looked for in the same view."""
+    return scene.depth(view)
 
 
 def _box_distance(points: FloatArray, box: Box) -> tuple[FloatArray, FloatArray]:
