@@ -62,7 +62,8 @@ def laid_on_outlines(
 ) -> Box:  # fmt: skip
     """The box moved so that its outlines lie on the object's pixels, as far as its depth allows.
 
-    `turn_rad` is what the cameras may still be turned by. Colours have no depth noise: two views hold a place across their lines of sight better than noisy depth does.
+    `turn_rad` is what the cameras may still be turned by. Colours have no depth noise: two views hold a place across
+    their lines of sight better than noisy depth does.
     """
     start = box
     for _ in range(steps):

@@ -22,7 +22,7 @@ from trialist.geometry.static_scene import StaticScene
 from trialist.geometry.trust import LEAST_CONFIDENCE, CheckedViews, check_views, locate
 from trialist.geometry.view import RgbdView, view_from_camera
 
-METHOD = 'reconstruction 1'  # changes whenever the same views may be scored otherwise
+METHOD = 'reconstruction 2'  # changes whenever the same views may be scored otherwise
 EMPTY_SHARE = 0.7  # of a target that must be seen through to call it empty
 ONE_SHORT = 0.5  # half an object
 SLACK = 0.1  # counts this near to a half are not told

@@ -26,7 +26,9 @@ from trialist.geometry.view import RgbdView
 LEAST_CONFIDENCE = 0.5
 RIGHT_IOU = 0.6  # a box that overlaps the true one by less is wrong
 LEAST_ERROR_M = 0.002
-NOISE_FACTOR = 3.7  # error of a box (95 %) over the residual of its cameras: measured by the study test
+WHOLE_OUTLINE = 0.7  # overlap of drawn and seen outline below which a box is trusted less
+STEEPNESS = 4  # of the fall of confidence where an error that is to be expected makes a wrong box
+NOISE_FACTOR = 2.4  # error of a box over the residual of its cameras: 95 % are below 1.5, 99 % below 2
 MOST_LEAN_RAD = math.radians(25)
 LEAN_COST = 1.6  # mean square distance of a box that stands over that of one that leans: more is a lean
 LEAN_SLACK_M = 0.0005
@@ -85,7 +87,13 @@ class LocatedBox:
         An ordering, no probability; docs/concepts/reconstruction.md has how often a trusted box is wrong.
         """
         worst = min(box_iou_pairs([self.box] * len(WAYS), self.moved(self.error_m)))
-        return self.found.confidence * min(1.0, float(worst) / RIGHT_IOU) ** 2
+        return self.found.confidence * self.drawn * min(1.0, float(worst) / RIGHT_IOU) ** STEEPNESS
+
+    @property
+    def drawn(self) -> float:
+        """In [0, 1]: how well its outline lies on the object's pixels; 1 where no view has it whole."""
+        share = None if self.agreement is None else self.agreement.outline_share
+        return 1.0 if share is None else min(1.0, share / WHOLE_OUTLINE) ** 2
 
     def moved(self, by_m: float) -> list[Box]:
         """The box moved by a length, each way."""
@@ -96,7 +104,7 @@ class LocatedBox:
         reached = box_iou(self.box, target) > threshold
         moved = [b for share in (0.5, 1.0) for b in self.moved(share * self.error_m)]
         same = (box_iou_pairs(moved, [target] * len(moved)) > threshold) == reached
-        return reached, self.found.confidence * float(same.mean())
+        return reached, self.found.confidence * self.drawn * float(same.mean())
 
 
 def locate(

@@ -15,7 +15,6 @@ from trialist.stats.interval import Interval
 from trialist.stats.normal import two_sided_z
 from trialist.stats.proportion import wilson
 
-
 LEAST_KNOWN = 3  # true successes, and true failures, that a scorer's errors are measured on
 LEAST_YOUDEN = 0.5  # below it a correction multiplies chance by more than two
 
