@@ -110,12 +110,12 @@ def stratified_rate(strata: Sequence[StratumWord], *, level: float = 0.95) -> Es
         else:
             lows.append((s.n / n, corrected.value, corrected.interval.low))
             highs.append((s.n / n, corrected.value, corrected.interval.high))
-    low, high = _mover(lows, -1), _mover(highs, 1)
+    reach = Interval(_mover(lows, -1), _mover(highs, 1))
     if short:
         note = f'bounds only: too little is known of the scorer in {", ".join(short)}'
-        return Estimate(None, Interval(low, high), note=note, n=n)
+        return Estimate(None, reach, note=note, n=n)
     value = min(1.0, sum(weight * rate for weight, rate, _ in lows))
-    return Estimate(value, Interval(min(low, value), max(high, value)), n=n)
+    return Estimate(value, Interval(min(reach.low, value), max(reach.high, value)), n=n)
 
 
 def _mover(parts: Sequence[tuple[float, float, float]], side: int) -> float:
