@@ -57,7 +57,8 @@ def count_objects(
             continue
         was = here & _is_nearer(start.rgb, look[0], look[1]) & start.has_depth
         changed = np.linalg.norm(view.rgb.astype(float) - start.rgb.astype(float), axis=2) > CHANGED
-        alike = changed & ~here & _is_nearer(view.rgb, look[0], start.rgb)
+        # Where an object went, its shaded rim turns into what is round it: brighter, but not the object's colour.
+        alike = changed & ~here & _is_nearer(view.rgb, look[0], start.rgb) & _is_nearer(view.rgb, look[0], look[1])
         floor = filled_hull(view.project(_floor_corners(low_m, high_m))[0], here.shape)
         low = _is_low(view, after, MOST_STACKED * height_m + after.tolerance_m, alike | was | floor)
         came, stayed = alike & low, was & ~changed & low

@@ -15,7 +15,7 @@ import numpy as np
 from trialist.geometry.box import FloatArray
 from trialist.geometry.edge import fit_edges
 from trialist.geometry.fit import rotation_of
-from trialist.geometry.static_scene import StaticScene, empty_depth, view_points
+from trialist.geometry.static_scene import StaticScene, view_points
 from trialist.geometry.view import RgbdView
 
 # Above what is found at a true error of 0 with units of the default stereo noise (99 % of 48 views: 0.38 degrees):
@@ -195,7 +195,7 @@ def flattened(view: RgbdView, scene: StaticScene) -> RgbdView:
     """
     from scipy.ndimage import gaussian_filter, zoom
 
-    empty = empty_depth(scene, view)[::WARP_STEP, ::WARP_STEP]
+    empty = scene.depth(view, step=WARP_STEP)
     measured = view.depth_m[::WARP_STEP, ::WARP_STEP].astype(np.float64)
     with np.errstate(invalid='ignore', divide='ignore'):
         off = 1 / measured - 1 / empty

@@ -12,7 +12,7 @@ import numpy as np
 
 from trialist.geometry.box import FloatArray
 from trialist.geometry.fit import rotation_of
-from trialist.geometry.static_scene import StaticScene, empty_depth
+from trialist.geometry.static_scene import IndexArray, StaticScene
 from trialist.geometry.view import RgbdView
 
 SPACING_PX = 4.0
@@ -96,36 +96,36 @@ def _turned_pixels(local: FloatArray, view: RgbdView) -> FloatArray:
 
 def visible_edges(view: RgbdView, scene: StaticScene) -> tuple[FloatArray, FloatArray]:
     """Points (N, 3) along the edges of the fixed boxes that the view would see of the empty scene, and their ways."""
-    empty = empty_depth(scene, view)
-    height, width = empty.shape
-    points, ways, owner, pixels = [], [], [], []
-    for number, box in enumerate(scene.boxes):
-        corners = box.center + (CORNERS * box.size) @ box.rotation.T
-        for edge, (a, b) in enumerate(EDGES):
-            ends, depth = view.project(corners[[a, b]])
-            if (depth < 0.1).any():
-                continue
-            n = int(np.clip(np.linalg.norm(ends[1] - ends[0]) / SPACING_PX, 2, 200))
-            line = corners[a] + np.linspace(0.02, 0.98, n)[:, None] * (corners[b] - corners[a])
-            pixel, depth = view.project(line)
-            u, v = np.rint(pixel).astype(int).T
-            margin = int(REACHES_PX[0]) + 1
-            inside = (u >= margin) & (v >= margin) & (u < width - margin) & (v < height - margin)
-            line, pixel, depth, u, v = line[inside], pixel[inside], depth[inside], u[inside], v[inside]
-            around = np.stack([empty[v + i, u + j] for i in (-1, 0, 1) for j in (-1, 0, 1)])
-            seen = np.abs(around - depth).min(axis=0) < VISIBLE_M
-            seen &= around.min(axis=0) > depth - VISIBLE_M
-            points.append(line[seen])
-            pixels.append(pixel[seen])
-            way = (corners[b] - corners[a]) / np.linalg.norm(corners[b] - corners[a])
-            ways.append(np.tile(way, (int(seen.sum()), 1)))
-            owner.append(np.full(int(seen.sum()), 12 * number + edge))
-    if not points:
-        return np.zeros((0, 3)), np.zeros((0, 3))
-    pixel, whose = np.concatenate(pixels), np.concatenate(owner)
-    apart = np.linalg.norm(pixel[:, None] - pixel[None], axis=2)
-    alone = np.where(whose[:, None] == whose[None], np.inf, apart).min(axis=1, initial=np.inf) > APART_PX
-    return np.concatenate(points)[alone], np.concatenate(ways)[alone]
+    line, way, owner = _edge_points(view, scene)
+    pixel, depth = view.project(line)
+    u, v = np.rint(pixel).astype(int).T
+    height, width = view.depth_m.shape
+    margin = int(REACHES_PX[0]) + 1
+    kept = np.flatnonzero((u >= margin) & (v >= margin) & (u < width - margin) & (v < height - margin))
+    shift = np.array([(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)])
+    rows, columns = (v[kept] + shift[:, :1]).ravel(), (u[kept] + shift[:, 1:]).ravel()
+    around = scene.depth_at(view, rows, columns).reshape(len(shift), -1)
+    seen = np.abs(around - depth[kept]).min(axis=0) < VISIBLE_M
+    kept = kept[seen & (around.min(axis=0) > depth[kept] - VISIBLE_M)]
+    apart = np.linalg.norm(pixel[kept][:, None] - pixel[kept][None], axis=2)
+    mine = owner[kept][:, None] == owner[kept][None]
+    alone = kept[np.where(mine, np.inf, apart).min(axis=1, initial=np.inf) > APART_PX]
+    return line[alone], way[alone]
+
+
+def _edge_points(view: RgbdView, scene: StaticScene) -> tuple[FloatArray, FloatArray, IndexArray]:
+    """Points (N, 3) along every edge in front of the camera, the edge's way, and its number."""
+    corners = np.stack([box.center + (CORNERS * box.size) @ box.rotation.T for box in scene.boxes])
+    ends = corners[:, np.array(EDGES)].reshape(-1, 2, 3)
+    pixel, depth = view.project(ends.reshape(-1, 3))
+    length = np.linalg.norm(np.diff(pixel.reshape(-1, 2, 2), axis=1)[:, 0], axis=1)
+    ahead = (depth.reshape(-1, 2) >= 0.1).all(axis=1)
+    n = np.where(ahead, np.clip(np.nan_to_num(length) / SPACING_PX, 2, 200).astype(int), 0)
+    owner = np.repeat(np.arange(len(ends)), n)
+    share = np.concatenate([np.linspace(0.02, 0.98, k) for k in n])
+    span = ends[:, 1] - ends[:, 0]
+    way = span / np.linalg.norm(span, axis=1)[:, None]
+    return ends[owner, 0] + share[:, None] * span[owner], way[owner], owner
 
 
 def edge_offsets(rgb: FloatArray, pixel: FloatArray, normal: FloatArray, reach_px: float) -> FloatArray:
