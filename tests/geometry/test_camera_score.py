@@ -144,6 +144,18 @@ def test_a_count_near_a_half_is_not_told(inside: float, outside: float, hidden: 
         assert 'of 4 inside' in found.reason
 
 
+@pytest.mark.parametrize(
+    ('inside', 'outside', 'pieces', 'reached'),
+    [(4.1, 0.1, (3, 3, 2), None), (2.7, 0.0, (3, 4, 3), True), (2.3, 0.0, (3, 4, 3), None),
+     (2.3, 0.0, (2, 2, 2), False),
+     (3.0, 1.0, (4, 3, 3), None), (3.0, 1.0, (3, 3, 3), False)],
+)  # fmt: skip
+def test_area_and_pieces_must_not_contradict_each_other(
+    inside: float, outside: float, pieces: tuple[int, ...], reached: bool | None
+) -> None:
+    assert region_verdict(ObjectCount(inside, outside, 0.0, 0.0, True, pieces), 4, 'objects').reached is reached
+
+
 def test_a_projection_is_used_as_long_as_its_views_are_the_same(watched: TabletopHost, tmp_path: Path) -> None:
     from trialist.episodes import Episode
 
