@@ -16,7 +16,7 @@ from trialist.stats.normal import two_sided_z
 from trialist.stats.proportion import wilson
 
 LEAST_KNOWN = 3  # true successes, and true failures, that a scorer's errors are measured on
-LEAST_YOUDEN = 0.5  # below it a correction multiplies chance by more than two
+LEAST_YOUDEN = 1 / 3  # below it a correction multiplies chance by more than three
 
 
 @dataclass(frozen=True, slots=True)
