@@ -1,5 +1,5 @@
 # ruff: noqa: A005
-"""The platform under load: a worker's link against a bare WebSocket."""
+"""The platform under load: a worker's link against a bare WebSocket, and what a queue operation costs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import queue
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,8 +51,22 @@ with connect(sys.argv[1], compression=None, max_size=None) as link:
 """
 
 
+PLAN = """
+seed = 1
+host = 'point-mass'
+tasks = ['reach']
+time_cap_s = 2.0
+episodes_per_cell = 200
+"""
+CYCLES = 100
+
+
 def run() -> list[Result]:
-    return [_link('state', 0), _link('two 224 x 224 pictures', 224)]
+    from trialist.testing.postgres import new_database, started_postgres
+
+    results = [_link('state', 0), _link('two 224 x 224 pictures', 224), _queue('SQLite', '')]
+    with started_postgres() as postgres:
+        return [*results, _queue('PostgreSQL', new_database(postgres))]
 
 
 class _Desk:
@@ -152,3 +168,94 @@ def _in_turns(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple
                 times.append(time.perf_counter() - started)
     ours_s, theirs_s = (statistics.quantiles(times, n=4)[0] for times in taken)
     return ours_s, theirs_s
+
+
+# --- the queue
+
+
+def _queue(kind: str, database: str) -> Result:
+    """Ask, begin, store a result, again and again, against bare transactions on the same database."""
+    from trialist.platform.api_client import Api
+    from trialist.platform.config import read_config
+    from trialist.platform.offline import issue_offline
+    from trialist.testing.postgres import free_port
+
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, 'platform.toml').write_text('quota = {requests_per_minute = 10000000}\n')
+        config = read_config(folder, database=database or None)
+        scopes = {'boss': 'admin', 'cells': 'worker', 'kim': 'submitter'}
+        tokens = {user: issue_offline(config, user=user, scopes=[scope], days=None) for user, scope in scopes.items()}
+        port = free_port()
+        command = [sys.executable, '-m', 'trialist.cli', 'serve', 'start', folder, '--port', str(port)]
+        options = ['--database', database] if database else []
+        process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            apis = {user: Api(f'http://127.0.0.1:{port}', token) for user, token in tokens.items()}
+            ours = _cycles(apis)
+        finally:
+            process.terminate()
+            process.wait(60)
+        theirs = _bare_transactions(config.url)
+    work = (
+        f'a queue operation over HTTP on {kind} (ask for a lease, begin it, store its result durably, in turn): '
+        f'{1 / ours:,.0f} a second; a bare durable transaction of one row: {1 / theirs:,.0f} a second'
+    )
+    return against(
+        f'platform/queue, {kind}', ours_s=ours, peer='bare transaction', peer_s=theirs, target=0.01, work=work
+    )
+
+
+def _cycles(apis: dict[str, Any]) -> float:
+    """The mean time of an operation, with one client and one worker that take turns."""
+    from trialist.episodes import Outcome
+    from trialist.platform.bundle import pack_bundle
+    from trialist.platform.job import job_from_json
+    from trialist.wire.link import keep_trying
+
+    boss, cells, kim = apis['boss'], apis['cells'], apis['kim']
+    keep_trying(lambda _: _reached(boss), what='the server', timeout_s=60)
+    boss.post('/benchmarks', {'name': 'load', 'plan': PLAN})
+    mine = kim.post('/submissions', {'client_key': 'k', 'benchmark': 'load', 'name': 'p'})[1]['id']
+    place = {'name': 'cell', 'host': 'point-mass', 'address': 'ws://127.0.0.1:1', 'protocol': 1}
+    worker = cells.post('/workers', place)[1]['worker_id']
+    taken: list[float] = []
+
+    def timed(call: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        answer = call()
+        taken.append(time.perf_counter() - started)
+        return answer[1]
+
+    for _ in range(CYCLES):
+        cells.post(f'/workers/{worker}/heartbeat', {'state': 'idle'})
+        lease = timed(lambda: kim.post(f'/submissions/{mine}/lease'))['lease_id']
+        job = job_from_json(timed(lambda i=lease: cells.get(f'/leases/{i}/job')))
+        bundle = pack_bundle(job.planned(operator='cell').replace(outcome=Outcome.SUCCESS, duration_s=1.0))
+        timed(lambda i=lease, b=bundle: cells.post_bytes(f'/leases/{i}/result', b))
+    for api in apis.values():
+        api.close()
+    return statistics.fmean(taken)
+
+
+def _reached(api: Any) -> None:
+    from trialist.errors import RigError
+
+    try:
+        api.get('/benchmarks')
+    except RigError as error:
+        raise ConnectionError(str(error)) from error
+
+
+def _bare_transactions(url: str) -> float:
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text('CREATE TABLE bare (n INTEGER)'))
+    started = time.perf_counter()
+    for n in range(3 * CYCLES):
+        with engine.begin() as connection:
+            connection.execute(sa.text('INSERT INTO bare VALUES (:n)'), {'n': n})
+    taken = (time.perf_counter() - started) / (3 * CYCLES)
+    engine.dispose()
+    return taken

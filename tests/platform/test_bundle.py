@@ -11,6 +11,7 @@ from trialist.episodes import Episode, trajectories_equal
 from trialist.errors import InputError, RecordError
 from trialist.platform.bundle import bundle_digest, pack_bundle, unpack_bundle
 from trialist.platform.job import Job, job_from_json, read_benchmark
+from trialist.run.plan import PolicyEntry
 from trialist.testing.strategies import episodes, trajectories
 from trialist.wire import WireLimits, pack, unpack
 
@@ -104,6 +105,12 @@ def test_server_and_worker_derive_the_same_planned_episode_from_a_job():
     assert again.planned() == job.planned()
     assert job.planned().policy == 'arm-1'
     assert job.planned().attempt == 1
+
+
+def test_a_dialled_job_comes_back_as_it_was():
+    dial = PolicyEntry('openpi', {'url': 'ws://127.0.0.1:8000'})
+    job = Job(job_id='j', plan=read_benchmark(PLAN).as_json(), slot=0, attempt=0, code='a', dial=dial)
+    assert job_from_json(job.as_json()) == job
 
 
 def test_submissions_meet_the_same_start_states_under_different_ids():

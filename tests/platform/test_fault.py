@@ -194,8 +194,10 @@ def test_an_emergency_stop_ends_the_episode_and_tells_the_worker(service: Servic
     operator = service.token('olga', 'operator')
     service.ok('POST', f'/workers/{worker.worker_id}/stop', operator)
     answer = worker.beat('busy', lease_id)
-    assert answer == {'leases': [], 'commands': ['stop'], 'expires_at': None}
-    assert [e.reason for e in recorded(service)] == ['worker death: stopped by an operator']
+    assert (answer['leases'], answer['commands']) == ([lease_id], ['stop'])
+    stopped = worker.bundle(worker.job(lease_id), Outcome.SAFETY_STOP, reason='emergency stop')
+    assert worker.upload(lease_id, stopped).json() == {'state': 'done', 'outcome': 'safety_stop'}
+    assert [e.reason for e in recorded(service)] == ['emergency stop']
 
 
 def test_a_silent_worker_is_lost_and_gets_nothing(service: Service) -> None:

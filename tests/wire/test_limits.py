@@ -12,6 +12,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import msgpack
 import numpy as np
@@ -277,3 +278,15 @@ def test_limits_themselves_are_checked() -> None:
         with pytest.raises(InputError, match=name):
             WireLimits(**{name: 0})
     assert json.loads('1') == 1
+
+
+def test_a_deadline_just_short_of_a_whole_second_is_one_that_the_kernel_takes() -> None:
+    """A million microseconds are refused as out of domain; a call right after its deadline was set asked for them."""
+    ours, theirs = socket.socketpair()
+    link = Link(ours)
+    with mock.patch.object(Deadline, 'left_s', return_value=2.9999996):
+        link.send(b'x', deadline=Deadline.after(3.0))
+        theirs.sendall(b'y')
+        assert link.receive(deadline=Deadline.after(3.0)) == b'y'
+    link.close()
+    theirs.close()

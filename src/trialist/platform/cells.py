@@ -100,14 +100,11 @@ def heartbeat(
     return Heard((live.id,) if holds else (), commands, live.expires_at if holds else None)
 
 
-def command(session: Session, worker: Worker, wanted: str) -> list[str]:
-    """Drain, stop or resume a cell; gives the leases that a stop ends."""
+def command(session: Session, worker: Worker, wanted: str) -> None:
+    """Drain, stop or resume a cell; an episode that a stop ends is uploaded by its worker."""
     if worker.wanted != wanted:
         note(session, f'worker.{wanted}', worker.id, before=worker.wanted)
         worker.wanted = wanted
-    if wanted != 'stop':
-        return []
-    return list(session.scalars(select(Lease.id).where(Lease.worker_id == worker.id, Lease.state.in_(LIVE))))
 
 
 def mark_lost(session: Session, config: PlatformConfig, *, now: float) -> list[str]:

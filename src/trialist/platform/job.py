@@ -20,7 +20,7 @@ from trialist.run.plan import MOST_PLAN_BYTES, PolicyEntry, TrialPlan, plan_from
 from trialist.run.rotation import Slot, trial_slots
 from trialist.run.station import Context
 
-ARM = 'submission'  # the one policy of a benchmark's plan: whoever is evaluated
+ARM = 'the-policy-under-test'  # the one policy of a benchmark's plan; nothing that is shown may hold its name
 POLICY_SEED = b'trialist platform policy'
 
 
@@ -66,7 +66,10 @@ class Job:
 
 def job_from_json(values: Mapping[str, Any]) -> Job:
     """The inverse of `Job.as_json`."""
-    return read_table(Job, {k: v for k, v in values.items() if v is not None}, where='job')
+    given = {k: v for k, v in values.items() if v is not None}
+    if isinstance(dial := given.get('dial'), Mapping):
+        given['dial'] = {k: v for k, v in dial.items() if v is not None}
+    return read_table(Job, given, where='job')
 
 
 def read_benchmark(text: str, *, where: str = 'benchmark') -> TrialPlan:

@@ -63,18 +63,7 @@ class ClientLink:
 
     def receive(self, wanted: MessageType, *, timeout_s: float) -> dict[str, object]:
         """The fields of the next message, if it is of the type that is due."""
-        ends_s = time.monotonic() + timeout_s
-        while not self._socket.wait(GLANCE_S):
-            if self._interrupts.stop.is_set():
-                raise Stopped
-            if self._interrupts.lost.is_set():
-                raise RigError('the server has taken the lease back')
-            if time.monotonic() > ends_s:
-                raise NoAnswer(f'no answer within {timeout_s:g} s')
-        try:
-            data = self._socket.receive(timeout_s=max(0.1, ends_s - time.monotonic()))
-        except RigError as error:
-            raise RemoteError(f'the client is gone: {error}') from error
+        data = self._next_frame(time.monotonic() + timeout_s, timeout_s)
         try:
             kind, fields = decode(data, limits=CLIENT_LIMITS)
         except InputError as error:
@@ -85,6 +74,20 @@ class ClientLink:
         if kind is not wanted:
             raise AnswerError(f'the client sent {kind}, wanted {wanted}')
         return fields
+
+    def _next_frame(self, ends_s: float, timeout_s: float) -> bytes | str:
+        while True:
+            try:
+                return self._socket.receive(timeout_s=GLANCE_S)
+            except NoAnswer:
+                if self._interrupts.stop.is_set():
+                    raise Stopped from None
+                if self._interrupts.lost.is_set():
+                    raise RigError('the server has taken the lease back') from None
+                if time.monotonic() > ends_s:
+                    raise NoAnswer(f'no answer within {timeout_s:g} s') from None
+            except RigError as error:
+                raise RemoteError(f'the client is gone: {error}') from error
 
     def close(self, last: bytes | None = None) -> None:
         """Say a last word, if the client still listens, and hang up."""

@@ -179,6 +179,7 @@ class WorkerRegistered(BaseModel):
     secret: str = Field(description="Signs its leases' tokens; told once.")
     heartbeat_s: float
     lease_s: float
+    now: UnixS
 
 
 class HeartbeatIn(Asked):
@@ -192,6 +193,7 @@ class HeartbeatOut(BaseModel):
     leases: list[str] = Field(description='Leases that hold; an episode of any other is to be ended.')
     commands: list[Literal['drain', 'stop', 'resume']]
     expires_at: float | None
+    now: UnixS
 
 
 class JobOut(BaseModel):

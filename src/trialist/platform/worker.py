@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import faulthandler
 import logging
 import os
 import queue
@@ -33,8 +34,8 @@ from trialist.platform.worker_spool import Spool
 log = logging.getLogger('trialist.worker')
 MOST_HOST_FAULTS = 3  # in a row; then the cell is out of service
 ASK_S = 1.0  # between two questions for work to dial
+FROZEN_S = 120.0  # without a heartbeat's turn: compiled code holds the interpreter
 PAUSE_S = (0.5, 15.0)  # first and longest, while the server does not answer
-START_UPLOAD_S = 10.0
 
 
 class WorkerState(enum.StrEnum):
@@ -83,11 +84,13 @@ class Worker:
         self._fault = ''  # why the cell is out of service; empty while it is not
         self._host_faults = 0
         self._last_job: Job | None = None
-        self._leaving = threading.Event()  # drain: finish what is under way, take nothing more
+        self._leaving = threading.Event()  # finish what is under way, then end
+        self._draining = threading.Event()  # finish what is under way, then take nothing until resumed
         self._gone = threading.Event()
         self._guard: LeaseGuard | None = None
         self._worker_id = ''
         self._heartbeat_s = 2.0
+        self._ahead_s = 0.0  # the server's clock before ours: tokens expire by the server's
         self._asked_s = 0.0
 
     # --- the life of a worker
@@ -96,7 +99,7 @@ class Worker:
         """Serve until told to leave."""
         signal.signal(signal.SIGTERM, self._leave)
         signal.signal(signal.SIGINT, self._leave)
-        self._send_waiting(give_up_after_s=START_UPLOAD_S)  # before a new registration voids the leases they are under
+        self._send_waiting()
         host, port = self._options.listen
         listening = WorkerPort(
             self, interrupts=self._interrupts, host=host, port=port, stop_secret=self._options.stop_secret
@@ -111,6 +114,7 @@ class Worker:
         finally:
             listening.close()
             self._gone.set()
+            faulthandler.cancel_dump_traceback_later()
             beat.join(self._heartbeat_s + 5.0)
             self._station.close()
             with contextlib.suppress(TrialistError):
@@ -131,6 +135,8 @@ class Worker:
             with self._lock:
                 self._lease = None
             self._interrupts.lost.clear()
+        with contextlib.suppress(TrialistError):  # the next one in turn says it too
+            self._heartbeat()
 
     def _run(self, errand: Errand) -> None:
         """One job to its upload."""
@@ -183,19 +189,21 @@ class Worker:
 
     # --- sending what is finished
 
-    def _send_waiting(self, *, give_up_after_s: float | None = None) -> None:
-        """Send what waits, until it is sent, refused for good, or the worker is told to leave."""
-        ends_s = None if give_up_after_s is None else time.monotonic() + give_up_after_s
+    def _send_waiting(self) -> None:
+        """Send what waits, until it is sent, refused for good, or the worker is told to leave.
+
+        A worker that starts does this before it registers: that voids the leases of an earlier life.
+        """
         pause_s = PAUSE_S[0]
         while True:
             done = self._spool.flush(self._upload)
             for kind in ('late', 'refused'):
                 for lease_id in getattr(done, kind):
                     log.warning('lease %s: the upload is %s: %s', lease_id, kind, done.trouble)
-            if not done.waiting or (ends_s is not None and time.monotonic() > ends_s):
+            if not done.waiting:
                 return
             log.warning('the upload waits: %s', done.trouble)
-            if self._leaving.wait(pause_s) and give_up_after_s is None:
+            if self._leaving.wait(pause_s):
                 self._spool.flush(self._upload)
                 return  # it stays in the spool for the next start
             pause_s = min(2 * pause_s, PAUSE_S[1])
@@ -226,7 +234,11 @@ class Worker:
     def _is_free(self) -> bool:
         with self._lock:
             is_free = self._lease is None
-        return is_free and not self._fault and not self._leaving.is_set() and not self._interrupts.stop.is_set()
+        return is_free and not self._fault and not self._is_closing and not self._interrupts.stop.is_set()
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._leaving.is_set() or self._draining.is_set()
 
     def _next_dialled(self) -> Errand | None:
         """Work for a policy that is to be dialled, if the server has some."""
@@ -267,13 +279,13 @@ class Worker:
         guard = self._guard
         if guard is None:
             raise InputError('not registered yet')
-        return guard.admit(token, now_s=time.time())
+        return guard.admit(token, now_s=time.time() + self._ahead_s)
 
     def take(self, claim: LeaseClaim, link: ClientLink) -> tuple[ErrorCode, str] | None:
         """Take a client in, if the cell is free and the server still holds the lease."""
         if self._fault or self._interrupts.stop.is_set():
             return ErrorCode.OUT_OF_SERVICE, 'this cell is out of service; ask the server for another'
-        if self._leaving.is_set():
+        if self._is_closing:
             return ErrorCode.DRAINING, 'this worker takes nothing more; ask the server for another'
         if not self._claim(claim.lease_id):
             return ErrorCode.BUSY, 'an episode is under way here; ask the server for another lease'
@@ -294,6 +306,8 @@ class Worker:
 
     def stop(self, why: str) -> None:
         """The emergency stop: now, whatever is under way, until resumed."""
+        if self._interrupts.stop.is_set():
+            return  # told again
         self._interrupts.stop.set()
         self._take_out(why)
         self._station.stop_now()
@@ -301,6 +315,7 @@ class Worker:
     def resume(self) -> None:
         """Back into service, if the cell passes its check at its next episode."""
         self._interrupts.stop.clear()
+        self._draining.clear()
         self._fault, self._host_faults = '', 0
         log.info('back in service')
 
@@ -309,7 +324,7 @@ class Worker:
     def _state(self) -> WorkerState:
         if self._fault or self._interrupts.stop.is_set():
             return WorkerState.OUT_OF_SERVICE
-        if self._leaving.is_set():
+        if self._is_closing:
             return WorkerState.DRAINING
         with self._lock:
             return WorkerState.IDLE if self._lease is None else WorkerState.BUSY
@@ -342,12 +357,15 @@ class Worker:
             self._worker_id = str(answer['worker_id'])
             self._guard = LeaseGuard(str(answer['secret']).encode(), worker_id=self._worker_id)
             self._heartbeat_s = float(answer['heartbeat_s'])
+            self._ahead_s = float(answer['now']) - time.time()
         except (KeyError, TypeError, ValueError) as error:
             raise AnswerError(f'{self._api.server}: a registration without {error}') from error
         log.info('worker %s registered as %s at %s', self._options.name, self._worker_id, self._address)
 
     def _beat(self) -> None:
         while not self._gone.wait(self._heartbeat_s):
+            # Runs without the interpreter: if nothing else does any more, the process ends, to be started again.
+            faulthandler.dump_traceback_later(FROZEN_S, exit=True)
             board = self._station.board
             if board is not None and board.is_hanging:
                 self._escape()
@@ -371,6 +389,8 @@ class Worker:
         _, answer = self._api.post(f'/workers/{self._worker_id}/heartbeat', body, timeout_s=5.0)
         if not isinstance(answer, Mapping):
             raise AnswerError('a heartbeat was answered with nothing')
+        if isinstance(now := answer.get('now'), int | float):
+            self._ahead_s = now - time.time()
         for command in answer.get('commands', ()):
             self._obey(str(command))
         valid = answer.get('leases')
@@ -387,7 +407,7 @@ class Worker:
         elif command == 'resume':
             self.resume()
         elif command == 'drain':
-            self._leaving.set()
+            self._draining.set()
         else:
             log.warning('an unknown command of the server: %s', command)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from trialist.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
+from trialist.platform.command import command_id
 from trialist.platform.lease_token import LeaseClaim, TokenRefused
 from trialist.platform.link import ClientLink, Interrupts, Stopped
 from trialist.platform.message import CLIENT_LIMITS, VERSION, ErrorCode, MessageType
@@ -128,12 +129,19 @@ class WorkerPort:
             return 404, _error('not_found', 'wanted /eval, /stop, /resume or /healthz')
         if method != 'POST':
             return 405, _error('method', f'wanted POST {path}')
-        if not self._stop_secret:
-            return 503, _error('no_secret', 'this worker was started without a stop secret; use the server')
-        if not hmac.compare_digest(headers.get('authorization', '').encode(), f'Bearer {self._stop_secret}'.encode()):
-            return 401, _error('unauthorized', 'wanted Authorization: Bearer with the stop secret of this worker')
+        if not self._may(path.removeprefix('/'), headers.get('authorization', '').removeprefix('Bearer ')):
+            return 401, _error('unauthorized', "wanted Authorization: Bearer with this worker's stop secret")
         actions[path]()
         return 200, self._desk.state()
+
+    def _may(self, word: str, shown: str) -> bool:
+        """Whether a bearer may stop the cell: by the operator's secret, or by a token that the server signed for it."""
+        if self._stop_secret and hmac.compare_digest(shown.encode(), self._stop_secret.encode()):
+            return True
+        try:
+            return self._desk.admit(shown).lease_id == command_id(word)
+        except InputError:
+            return False
 
     def _let_in(self, link: ClientLink) -> bool:
         try:

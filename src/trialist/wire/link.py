@@ -20,6 +20,7 @@ from trialist.errors import InputError, RigError
 
 T = TypeVar('T')
 READ_BYTES = 1 << 16  # larger buffers are mapped anew for every read
+KEPT_SHARE = 0.98  # a time-out that the kernel has may be longer than the rest of a deadline by so much
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 TLS_SCHEMES = ('wss', 'https')
@@ -59,6 +60,7 @@ class Link:
         self._by_kernel = sys.platform == 'linux' and not isinstance(connection, ssl.SSLSocket)
         # For TCP the kernel's time is that of the whole call; for a local socket it starts anew with every buffer.
         self._piece = 1 << 15 if connection.family == socket.AF_UNIX else None
+        self._limits_s: dict[int, float] = {}  # as the kernel has them
         if self._by_kernel:
             connection.settimeout(None)
 
@@ -115,17 +117,22 @@ class Link:
             raise TimeoutError from error
 
     def _limit(self, option: int, deadline: Deadline) -> None:
-        whole, part = divmod(deadline.left_s(), 1.0)
-        # A time of zero would mean none.
-        self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack('ll', int(whole), int(part * 1e6) + 1))
+        left_s = deadline.left_s()
+        if KEPT_SHARE * self._limits_s.get(option, 0.0) <= left_s <= self._limits_s.get(option, 0.0):
+            return  # as good as set; the call would cost as much as a short message
+        whole, part = divmod(left_s, 1.0)
+        # A time of zero would mean none, and a million microseconds are refused.
+        spared = struct.pack('ll', int(whole), min(int(part * 1e6) + 1, 999_999))
+        self._socket.setsockopt(socket.SOL_SOCKET, option, spared)
+        self._limits_s[option] = left_s
 
-    def is_readable(self, wait_s: float = 0.0) -> bool:
-        """Whether something (bytes, or the end) is waiting to be read, or comes within `wait_s`."""
+    def is_readable(self) -> bool:
+        """Whether something (bytes, or the end) is waiting to be read."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
         ready = select.poll()  # select() takes no descriptor above 1023
         ready.register(self._socket, select.POLLIN)
-        return bool(ready.poll(1000 * wait_s))
+        return bool(ready.poll(0))
 
     def close(self) -> None:
         """Let go at once, without waiting for the other side."""

@@ -177,10 +177,6 @@ class AcceptedWebSocket(WebSocket):
         if self._protocol.state is not self._open_state:
             raise InputError(f'{where}: not a WebSocket handshake ({self._protocol.handshake_exc})')
 
-    def wait(self, seconds: float) -> bool:
-        """Whether a message, or the end, is there within `seconds`."""
-        return bool(self._messages) or self._link.is_readable(seconds)
-
 
 def _websockets() -> tuple[Any, Any]:
     try:

@@ -9,6 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import func, select
 
 from trialist.platform.cells import command, find_worker, heartbeat, list_workers, register
+from trialist.platform.command import press
 from trialist.platform.intake import begin, own_lease
 from trialist.platform.job import Job as JobOrder
 from trialist.platform.queue import grant_to_worker, queue_order
@@ -50,6 +51,7 @@ def post_worker(body: WorkerIn, caller: AWorker, platform: ThePlatform) -> Worke
             secret=worker.secret,
             heartbeat_s=platform.config.heartbeat_s,
             lease_s=platform.config.lease_s,
+            now=platform.clock(),
         )
     for lease_id in unbegun:
         platform.intake.fail(lease_id, 'its worker started anew', actor=caller.actor)
@@ -73,7 +75,8 @@ def post_heartbeat(worker_id: Id, body: HeartbeatIn, caller: AWorker, platform: 
         )
     if heard.abandoned:
         platform.intake.fail(heard.abandoned, 'its worker started anew', actor=caller.actor)
-    return HeartbeatOut.model_validate(heard, from_attributes=True)
+    told = {'leases': heard.leases, 'commands': heard.commands, 'expires_at': heard.expires_at, 'now': platform.clock()}
+    return HeartbeatOut.model_validate(told)
 
 
 @router.post(
@@ -192,7 +195,10 @@ def post_command(
     """Drain a cell (it ends its episode first), stop it at once, or let it go on."""
     with platform.database.write(caller.actor) as session:
         worker = find_worker(session, worker_id, lock=True)
-        ended = command(session, worker, wanted)
-    for lease_id in ended:
-        platform.intake.fail(lease_id, 'stopped by an operator', actor=caller.actor)
-    return {'wanted': wanted}
+        command(session, worker, wanted)
+        address, secret = worker.address, worker.secret
+    if wanted == 'drain':
+        return {'wanted': wanted}
+    # The next heartbeat says it too; a stop must not wait for one.
+    is_told = press(address, secret.encode(), worker_id=worker_id, word=wanted, now_s=platform.clock())
+    return {'wanted': wanted, 'told': 'now' if is_told else 'with its next heartbeat'}
