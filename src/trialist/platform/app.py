@@ -95,9 +95,7 @@ def problem(status: int, code: str, message: str, *, retry_after_s: float | None
     return JSONResponse({'error': {'code': code, 'message': message}}, status, headers)
 
 
-def _told(
-    request: Request, status: int, code: str, message: str, *, retry_after_s: float | None = None
-) -> Response:
+def _told(request: Request, status: int, code: str, message: str, *, retry_after_s: float | None = None) -> Response:
     """A refusal as JSON, or as a page to whoever looks at pages."""
     wants_page = 'text/html' in request.headers.get('accept', '') or 'hx-request' in request.headers
     if wants_page and not request.url.path.startswith(f'{PREFIX}/'):

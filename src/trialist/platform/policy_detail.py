@@ -40,6 +40,7 @@ class PolicyDetail:
     curves: tuple[PolicyCurve, ...]  # over all strata first
     curves_note: str  # why there are none
     tau_text: str
+    tau_s: float
     ends: tuple[EndRow, ...]
     failures: FailureModes | None
     attempts: Mapping[str, int]  # episode -> the attempt that counts
@@ -47,7 +48,7 @@ class PolicyDetail:
     def drawn_curves(self) -> list[dict[str, object]]:
         """The curves as a script draws them."""
         return [
-            {'title': c.stratum or 'all objects', 'times': c.times_s.tolist(), 'chance': c.chance.tolist(),
+            {'title': c.stratum or 'all objects', 'tau_s': self.tau_s, 'times': c.times_s.tolist(), 'chance': c.chance.tolist(),
              'low': None if c.low is None else c.low.tolist(), 'high': None if c.high is None else c.high.tolist()}
             for c in self.curves
         ]  # fmt: skip
@@ -62,7 +63,8 @@ def policy_detail(analysis: Analysis, policy: str) -> PolicyDetail:
     return PolicyDetail(
         cells=_cells(analysis, policy), curves=curves,
         curves_note=panels.reason if isinstance(panels, Absent) else '',
-        tau_text='' if isinstance(times, Absent) else times.tau_text, ends=_ends(analysis, policy),
+        tau_text='' if isinstance(times, Absent) else times.tau_text,
+        tau_s=0.0 if isinstance(times, Absent) else times.tau_s, ends=_ends(analysis, policy),
         failures=None if isinstance(failures, Absent) else next((f for f in failures if f.policy == policy), None),
         attempts={e.episode_id: e.attempt for e in analysis.episodes if e.policy == policy},
     )  # fmt: skip

@@ -111,4 +111,3 @@ def _definitions() -> list[Any]:
 
     known = glossary().definitions
     return [known[key] for key in (*(m.definition for m in MEASURES.values()), 'letters', 'interval', 'needed')]
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,9 +58,24 @@ def moment(unix_s: float | None) -> str:
     return dt.datetime.fromtimestamp(unix_s, dt.UTC).strftime('%Y-%m-%d %H:%M UTC')
 
 
+def missing_notes(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Why some numbers are not there -> the titles of those numbers."""
+    notes: dict[str, list[str]] = {}
+    for name, measure in MEASURES.items():
+        for row in rows:
+            value = row.get(name)
+            if value is not None and value.value is None and value.note:
+                titles = notes.setdefault(value.note, [])
+                titles += [measure.title] if measure.title not in titles else []
+    return notes
+
+
 PAGES = Pages(
-    'trialist.platform.page', values={'measures': MEASURES, 'duration': duration, 'moment': moment, 'problem': ''}
-)
+    'trialist.platform.page',
+    values={
+        'measures': MEASURES, 'duration': duration, 'moment': moment, 'missing_notes': missing_notes, 'problem': '',
+    },
+)  # fmt: skip
 
 
 def draw(template: str, visitor: Visitor, *, status: int = 200, **values: Any) -> HTMLResponse:

@@ -19,12 +19,12 @@ from trialist.platform.dial import WIRES
 from trialist.platform.page.drawn import PAGES, draw
 from trialist.platform.page.live import STREAMS
 from trialist.platform.page.visit import ACheckedForm, AVisitor, Form
+from trialist.platform.policy_detail import policy_detail
 from trialist.platform.queue import queue_order
 from trialist.platform.refusal import Refusal
 from trialist.platform.route.common import Id, ThePlatform
 from trialist.platform.route.submission import get_score, post_cancel, post_submission, shown
 from trialist.platform.schema import DialIn, SubmissionIn, SubmissionOut
-from trialist.platform.policy_detail import policy_detail
 from trialist.platform.score import open_policies
 from trialist.platform.server import Platform
 from trialist.platform.submission import find_submission, list_submissions

@@ -70,7 +70,12 @@ def create_explorer(
     def figures(request: Request) -> HTMLResponse:
         curves, witnesses = curve_points(store, where=where), witness_points(store, where=where)
         return PAGES.page(
-            'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witnesses, base=_base(request), **common
+            'explore_figures.html.j2',
+            title='Figures',
+            curves=curves,
+            witnesses=witnesses,
+            base=_base(request),
+            **common,
         )
 
     @app.get('/media/{name:path}')
@@ -160,9 +165,7 @@ def _table(index: EpisodeIndex, query: list[tuple[str, str]], *, base: str) -> d
     }  # fmt: skip
 
 
-def _neighbours(
-    index: EpisodeIndex, episode: Episode, query: list[tuple[str, str]], *, base: str
-) -> dict[str, str]:
+def _neighbours(index: EpisodeIndex, episode: Episode, query: list[tuple[str, str]], *, base: str) -> dict[str, str]:
     """The addresses of the episodes before and after this one, in the list that was filtered."""
     rows, wanted, sort = _rows(index, query)
     places = [index.keys[int(n)] for n in rows]

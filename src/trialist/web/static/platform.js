@@ -21,33 +21,46 @@ function drawCurves() {
     box.append(title);
     place.append(box);
     const hasBand = curve.low !== null && curve.high !== null;
-    const from = (values) => [0, ...values];
+    const upToTau = (values, end) => [0, ...values, end];
+    const last = (values) => (values.length ? values[values.length - 1] : 0);
     const series = [{ label: 's', value: (u, v) => (v === null ? '' : v.toFixed(2)) }, { label: 'chance', stroke: colour('--s5'), width: 2, paths: stepped, points: { show: curve.times.length < 2 }, value: (u, v) => (v === null ? '–' : v.toFixed(3)) }];
-    const data = [from(curve.times), from(curve.chance)];
+    const data = [upToTau(curve.times, Math.max(curve.tau_s, last(curve.times))), upToTau(curve.chance, last(curve.chance))];
     if (hasBand) {
       for (const [label, values] of [['low', curve.low], ['high', curve.high]]) {
         series.push({ label, stroke: colour('--s2'), width: 1, paths: stepped, points: { show: false }, value: (u, v) => (v === null ? '–' : v.toFixed(3)) });
-        data.push(from(values));
+        data.push(upToTau(values, last(values)));
       }
     }
-    new uPlot({
+    const plot = new uPlot({
       width: Math.max(200, box.clientWidth - 18), height: 240, cursor: { drag: { x: false, y: false } },
       scales: { x: { time: false, range: (u, low, high) => [0, high || 1] }, y: { range: [0, 1] } },
       axes: [{ ...axis, size: 30 }, { ...axis, size: 44 }], series,
       bands: hasBand ? [{ series: [3, 2], fill: colour('--s1') }] : [],
     }, data, box);
+    new ResizeObserver(() => plot.setSize({ width: Math.max(200, box.clientWidth - 18), height: 240 })).observe(place);
   }
   document.documentElement.dataset.drawn = 'yes';
 }
 
+function redrawCurves() {
+  const place = document.querySelector('[data-curve-plots]');
+  if (place) place.replaceChildren();
+  drawCurves();
+}
+
 drawCurves();
 document.addEventListener('htmx:afterSettle', drawCurves);
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redrawCurves);
+document.addEventListener('click', (event) => {
+  if (event.target.closest && event.target.closest('[data-theme-switch]')) redrawCurves();
+});
 // The list of cells is loaded again only when it is no longer the one that is shown.
 document.addEventListener('htmx:beforeRequest', (event) => {
-  const shown = event.target.dataset && event.target.dataset.cells;
+  if (event.detail.elt.dataset.cells === undefined) return;
+  const shown = [...document.querySelectorAll('[data-cell]')].map((cell) => cell.dataset.cell).sort().join(' ');
   const trigger = event.detail.requestConfig && event.detail.requestConfig.triggeringEvent;
   const told = trigger && trigger.detail && trigger.detail.data;
-  if (shown !== undefined && told !== undefined && told === shown) event.preventDefault();
+  if (told === shown) event.preventDefault();
 });
 document.addEventListener('change', (event) => {
   if (event.target.matches('[data-submit]')) event.target.form.requestSubmit();
