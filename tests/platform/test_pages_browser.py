@@ -45,7 +45,7 @@ def window(browser: Browser, lab: Lab, *, width: int = DESK_PX, scheme: str = 'l
     page.set_default_timeout(30_000)
     opened = Opened(page)
     page.on('pageerror', lambda error: opened.problems.append(f'page error: {error}'))
-    page.on('console', lambda m: opened.problems.append(m.text) if m.type in ('error', 'warning') else None)
+    page.on('console', lambda m: opened.problems.append(m.text) if m.type == 'error' else None)
     page.on(
         'request', lambda r: None if r.url.startswith((lab.url, 'blob:', 'data:')) else opened.problems.append(r.url)
     )
@@ -77,7 +77,7 @@ def look(opened: Opened, name: str, *, at: Any = None) -> None:
 
 
 def test_submit_watch_sort_open_an_episode_and_stop_a_cell(tmp_path, browser):
-    with lab_in(tmp_path, settings=SETTINGS + 'public_leaderboards = true\n') as lab:
+    with lab_in(tmp_path, settings='public_leaderboards = true\ndrain_s = 300.0\n' + SETTINGS) as lab:
         declare_in_the_browser(browser, lab)
         lab.worker('cell-1')
         lab.worker('cell-2', host='point-mass')
@@ -206,3 +206,5 @@ def stop_a_cell(browser: Browser, lab: Lab) -> None:
         page.click('button[aria-label="resume cell-2"]')
         page.wait_for_selector('[data-state]:not([data-state=idle], [data-state=busy])', state='detached')
         opened.check_fits()
+        lab.stop('server', seconds=60)  # a page that listens does not hold up its end
+        assert '"event": "stopped"' in lab.log('server')

@@ -48,7 +48,8 @@ class PolicyDetail:
     def drawn_curves(self) -> list[dict[str, object]]:
         """The curves as a script draws them."""
         return [
-            {'title': c.stratum or 'all objects', 'tau_s': self.tau_s, 'times': c.times_s.tolist(), 'chance': c.chance.tolist(),
+            {'title': c.stratum or 'all objects', 'tau_s': self.tau_s, 'times': c.times_s.tolist(),
+             'chance': c.chance.tolist(),
              'low': None if c.low is None else c.low.tolist(), 'high': None if c.high is None else c.high.tolist()}
             for c in self.curves
         ]  # fmt: skip

@@ -67,7 +67,7 @@ def submit(visitor: AVisitor, form: ACheckedForm, platform: ThePlatform) -> Resp
     try:
         body = SubmissionIn(
             client_key=default_key(benchmark, name), benchmark=benchmark, name=name,
-            dial=DialIn(use=form.text('wire'), options={'url': address}) if address else None,
+            dial=DialIn(use=form.text('wire'), options={'url': address}, execute=None) if address else None,
         )  # fmt: skip
         made = post_submission(body, caller, platform, PlainResponse())
     except ValidationError as error:

@@ -26,7 +26,8 @@ from trialist.platform.trail import note
 COOKIE = 'trialist_sign_in'
 FORM = 'application/x-www-form-urlencoded'
 MOST_FIELDS = 100
-TRIES_PER_MINUTE = 60
+TRIES_PER_MINUTE = 60  # at signing in, from one address
+LOOKS_PER_MINUTE = 600  # of those who are not signed in, from one address
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,9 @@ def visitor_of(request: Request, platform: ThePlatform) -> Visitor:
     visitor = find_visitor(platform, request.cookies.get(COOKIE, ''))
     if visitor.caller is not None:
         platform.limiter.take(visitor.caller.user_id, per_minute=visitor.caller.requests_per_minute)
+    else:
+        address = request.client.host if request.client else ''
+        platform.limiter.take(f'visitor {address}', per_minute=LOOKS_PER_MINUTE)
     return visitor
 
 
