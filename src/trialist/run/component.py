@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from trialist.catalog import Catalog
@@ -77,6 +78,15 @@ def _make(catalog: Catalog, use: str, options: Mapping[str, Any], *, methods: Se
     if not callable(maker):
         raise InputError(f'{catalog.kind} {use} is a {type(maker).__name__}, wanted a class or function that makes one')
     check_maker(catalog.kind, use, maker, methods=methods)
+    try:
+        signature(maker).bind(**options)
+    except TypeError as error:
+        names = ', '.join(signature(maker).parameters) or 'none'
+        raise InputError(
+            f'{catalog.kind} {use} does not take these options: {error}; its options are: {names}'
+        ) from error
+    except ValueError:
+        pass  # a maker in C without a signature
     try:
         return maker(**options)
     except TypeError as error:

@@ -167,6 +167,8 @@ def check_conventions(host: HostSpec, policy: PolicySpec, *, policy_name: str | 
     if found:
         shown = policy_name or policy.name
         lines = [f'{what}: host {host.name} has {ours}, policy {shown} has {theirs}' for what, ours, theirs in found]
+        if policy.state_width is not None and policy.state_width > host.state_width:
+            lines.append('if the policy reads the true state, say state = "privileged" among the options of the host')
         raise InputError('host and policy do not fit together: ' + '; '.join(lines))
 
 
