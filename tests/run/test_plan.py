@@ -165,3 +165,8 @@ def test_every_policy_of_the_catalogue_says_what_it_is() -> None:
     from trialist.run.component import POLICIES
 
     assert set(POLICIES.builtin) <= set(ABOUT)
+
+
+def test_a_task_that_the_host_does_not_know_is_named_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no task of host tabletop named 'single_blok': did you mean 'single_block'"):
+        run_trial(make_plan(host='tabletop', tasks=['single_blok']), tmp_path / 's', workers=0)

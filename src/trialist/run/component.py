@@ -107,6 +107,9 @@ def check_host_fits(plan: TrialPlan, host: Host) -> None:
         raise InputError(
             f"host {spec.name} takes position targets, and a position is kept, not repeated; say waiting = 'keep'"
         )
+    for task in plan.tasks:
+        if spec.tasks and task.name not in spec.tasks:
+            raise UnknownName(f'task of host {spec.name}', task.name, spec.tasks)
     for entry in plan.conditions:
         for rung in entry.rungs():
             applied = check_condition_fits(rung, host)

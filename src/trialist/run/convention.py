@@ -126,6 +126,7 @@ class HostSpec:
     state_layout: tuple[str, ...] = ()  # what each number of the state is, with its unit: ('joint_0_rad', ...)
     images: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()  # the conditions it can bring about, besides nominal
+    tasks: tuple[str, ...] = ()  # the tasks it knows; empty: it does not say
     labels: tuple[str, ...] = ()  # the nuisance labels it can bring about by itself
     transport_latency_s: float | None = None  # from the command to the first motion, if known
 

@@ -133,7 +133,8 @@ def listen(port: int, *, host: str = '127.0.0.1') -> socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise SetupError(
-            f'cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}; give another --port (0: any free port)'
+            f'cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}; '
+            'give another --port (0: any free port)'
         ) from error
 
 
