@@ -91,6 +91,8 @@ def status_of(episode: Episode, annotations: Sequence[Annotation]) -> LabelStatu
     if timed and (counted is None or timed == counted):
         return LabelStatus(episode, LabelStanding.TIMED, f'{timed} placements were timed when it was recorded')
     by_source = {source: [a for a in annotations if a.source is source] for source in EventSource}
+    if counted is None and not annotations and episode.items in (None, 1) and episode.duration_s is not None:
+        return LabelStatus(episode, LabelStanding.TIMED, 'one operation, which ends with the episode')
     if counted is None:
         return LabelStatus(episode, LabelStanding.WAITING, 'the operator left no count: correct items_placed first')
     for source, standing in (

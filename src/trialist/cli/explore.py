@@ -40,18 +40,18 @@ def explore(
 def open_pages(make: Callable[[], FastAPI], *, title: str, port: int, browser: bool) -> None:
     """Serve pages to this machine until interrupted."""
     from trialist.errors import SetupError
-    from trialist.web.frame import free_port, serve_locally
+    from trialist.web.frame import listen, serve_locally
 
     try:
         app = make()
     except ModuleNotFoundError as error:
         raise SetupError(f'pages need {error.name}: pip install "trialist[web]"') from error
-    chosen = port or free_port()
-    address = f'http://127.0.0.1:{chosen}/'
+    listener = listen(port)
+    address = f'http://127.0.0.1:{listener.getsockname()[1]}/'
     typer.echo(f'{title}: {address} (interrupt to end)')
     if browser:
         import threading
         import webbrowser
 
-        threading.Timer(0.8, webbrowser.open, [address]).start()
-    serve_locally(app, port=chosen)
+        threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+    serve_locally(app, listener)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping
 from functools import cache
@@ -10,7 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from trialist.errors import SetupError
+
 if TYPE_CHECKING:
+    from socket import socket
+
     from fastapi import FastAPI
     from jinja2 import Environment
     from starlette.requests import Request
@@ -138,21 +143,32 @@ def _is_from_elsewhere(request: Request) -> bool:
     return origin is not None and origin.partition('://')[2] != request.headers.get('host')
 
 
+def listen(port: int, *, host: str = '127.0.0.1') -> socket:
+    """A socket that keeps callers waiting until it is served, so that its address can be told first; port 0: any."""
+    import os
+    import socket
+
+    family = socket.AF_INET6 if ':' in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise SetupError(
+            f'cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}; '
+            'give another --port (0: any free port)'
+        ) from error
+
+
 def serve_locally(
-    app: FastAPI,
-    *,
-    port: int,
-    host: str = '127.0.0.1',
-    certificate: Path | None = None,
-    private_key: Path | None = None,
+    app: FastAPI, listener: socket, *, certificate: Path | None = None, private_key: Path | None = None
 ) -> None:
-    """Run an app until interrupted; over TLS where a certificate is given."""
+    """Run an app on what `listen` gave until interrupted; over TLS where a certificate is given."""
     import uvicorn
 
-    uvicorn.run(
-        app, host=host, port=port, log_level='warning', timeout_graceful_shutdown=3,
-        ssl_certfile=certificate, ssl_keyfile=private_key,
-    )  # fmt: skip
+    config = uvicorn.Config(
+        app, log_level='warning', timeout_graceful_shutdown=3, ssl_certfile=certificate, ssl_keyfile=private_key
+    )
+    with contextlib.suppress(KeyboardInterrupt), listener:
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def free_port() -> int:

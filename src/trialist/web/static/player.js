@@ -184,6 +184,7 @@ export async function start(sides, { onLoad, onShow, keys = {} }) {
   Object.assign(state, { sides, onShow, keys });
   await Promise.all(sides.map(async (side) => {
     const missing = side.root.querySelector('[data-missing]');
+    missing.textContent = 'Loading the episode …';
     try {
       const answer = await fetch(`${base}/data/episode/${side.key}`);
       if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
