@@ -186,7 +186,7 @@ def weights(
     from trialist.annotate import ScaleOptions, statuses, weigh
     from trialist.annotate.weight import read_weights
     from trialist.episodes import read_store
-    from trialist.errors import InputError
+    from trialist.errors import InputError, TrialistError
     from trialist.show.annotation import standing_table
 
     opened = read_store(store)
@@ -196,7 +196,10 @@ def weights(
     for name, (times_s, weights_kg) in read_weights(file).items():
         if name not in episodes:
             raise InputError(f'{file}: no episode {name} in {store}; `trialist store ls` lists them')
-        told.append(weigh(episodes[name], times_s, weights_kg, options))
+        try:
+            told.append(weigh(episodes[name], times_s, weights_kg, options))
+        except TrialistError as error:
+            raise InputError(f'{file}: episode {name}: {error}') from error
     opened.annotate(told, by=by)
     print_table(standing_table(statuses(episodes.values(), opened.annotations())), form)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from trialist.episodes import Trajectory
 from trialist.episodes.film import STATES_FILE, FilmStates, encode_film, load_av
 from trialist.episodes.trajectory import Camera
-from trialist.errors import InputError, SetupError, TrialistError, UnknownName
+from trialist.errors import InputError, SetupError, StoreError, TrialistError, UnknownName
 from trialist.run.convention import HostSpec
 from trialist.run.fault import message_of, storable_text
 from trialist.run.plan import FilmOptions, RecordingOptions
@@ -166,7 +166,10 @@ def _setup_to_json(setup: Setup) -> str:
 
 def setup_from_json(text: str) -> Setup:
     """The set-up that states were kept with."""
-    return Setup(**json.loads(text))
+    try:
+        return Setup(**json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StoreError(f'the set-up that states were kept with cannot be read ({error})') from error
 
 
 def _told(error: BaseException) -> str:

@@ -31,6 +31,7 @@ HEADERS = {
     'Cross-Origin-Resource-Policy': 'same-origin',
     'Permissions-Policy': 'camera=(), microphone=(), geolocation=()',
 }
+MOST_TOLD = 5
 SAFE_METHODS = ('GET', 'HEAD', 'OPTIONS')
 
 
@@ -76,11 +77,23 @@ def install_frame(app: FastAPI, *, is_local: bool = False) -> None:
 
     With `is_local` only this machine's own names are answered to: a page elsewhere can point a name of its own here.
     """
+    from fastapi.exception_handlers import request_validation_exception_handler
+    from fastapi.exceptions import RequestValidationError
     from starlette.staticfiles import StaticFiles
 
     folder = resources.files('trialist.web').joinpath('static')
     app.mount('/static', StaticFiles(directory=str(folder)), name='static')
     app.middleware('http')(_local_guard if is_local else _guard)
+    if app.exception_handlers.get(RequestValidationError) is request_validation_exception_handler:
+        app.exception_handler(RequestValidationError)(_tell_invalid)
+
+
+async def _tell_invalid(request: Request, error: Any) -> Response:
+    """What is wrong with a request and where; what was sent is not repeated, as it may be no JSON."""
+    from starlette.responses import JSONResponse
+
+    told = [f'{".".join(map(str, one["loc"]))}: {one["msg"]}' for one in error.errors()[:MOST_TOLD]]
+    return JSONResponse({'error': '; '.join(told).encode('utf-8', 'replace').decode()}, status_code=422)
 
 
 async def _guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -90,9 +103,16 @@ async def _guard(request: Request, answer: Callable[[Request], Awaitable[Respons
 async def _local_guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
     from starlette.responses import PlainTextResponse
 
-    if urlsplit(f'//{request.headers.get("host", "")}').hostname not in ('localhost', '127.0.0.1', '::1', 'testserver'):
+    if _host_name(request) not in ('localhost', '127.0.0.1', '::1', 'testserver'):
         return PlainTextResponse('wanted localhost: this page answers to this machine alone', status_code=421)
     return await _guarded(request, answer)
+
+
+def _host_name(request: Request) -> str | None:
+    try:
+        return urlsplit(f'//{request.headers.get("host", "")}').hostname
+    except ValueError:
+        return None
 
 
 async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -115,7 +135,7 @@ def _is_from_elsewhere(request: Request) -> bool:
     if request.headers.get('sec-fetch-site', 'none') in ('cross-site', 'same-site'):
         return True
     origin = request.headers.get('origin')
-    return origin is not None and urlsplit(origin).netloc != request.headers.get('host')
+    return origin is not None and origin.partition('://')[2] != request.headers.get('host')
 
 
 def serve_locally(

@@ -193,6 +193,11 @@ class Desk:
             raise Refusal('this assignment was already saved, by another window or device', is_conflict=True)
         if any(e.is_valid and not edits.is_dropped(*e.key) for e in stored):
             raise Refusal('this assignment has a valid episode already', is_conflict=True)
+        most = self.context.plan.faults.attempts
+        if sum(not e.is_valid and not edits.is_dropped(*e.key) for e in stored) >= most:
+            raise Refusal(f'this assignment was given up after {most} attempts; reload the page', is_conflict=True)
+        if attempt > max((e.attempt for e in stored), default=-1) + 1:
+            raise Refusal(f'attempt {attempt} of this assignment is not the next; reload the page', is_conflict=True)
 
     def _stored(self, episode_id: str) -> list[Episode]:
         found = self.store.episodes(attempts='all', dropped=True, events=False, where={'episode_id': episode_id})
