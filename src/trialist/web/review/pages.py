@@ -42,8 +42,8 @@ class GivenAccount(BaseModel):
 
 def create_review(store: Store, *, by: str, blinded: bool = True, everything: bool = False) -> FastAPI:
     """The review of one store by one person. `everything` offers also episodes that need no review, for agreement."""
-    if not by:
-        raise InputError('a review wants the name of the reviewer')
+    if not by.strip() or not by.isprintable():
+        raise InputError(f'by is {by!r}: a review wants the name of the reviewer, as it goes with every account')
     app = FastAPI(title='trialist review', docs_url=None, redoc_url=None, openapi_url=None)
     install_frame(app, is_local=True)
     common: dict[str, Any] = {'store': store.path.name, 'by': by, 'blinded': blinded}
