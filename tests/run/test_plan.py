@@ -152,3 +152,19 @@ def test_a_value_that_can_not_be_hashed_is_named(tmp_path: Path, value: str) -> 
     text = MINIMAL.replace('a = "seek"', f'a = {{use = "seek", options = {{speed = {value}}}}}')
     with pytest.raises(InputError, match=r'policies\.a\.options\.speed'):
         read_plan(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ('latency', 'match'),
+    [
+        ({'network_s': -1}, 'network_s is -1.0, wanted 0 to 86400'),
+        ({'network_s': 1e308}, 'network_s is 1e.308, wanted 0 to 86400'),
+        ({'network_s': {'low_s': 0, 'high_s': 1e308}}, 'high_s 1e.308, wanted'),
+        ({'jitter': 1e200}, 'jitter is 1e.200, wanted 0 to 10'),
+        ({'inference_s': 10**400}, 'inference_s'),
+        ({'repeat_s': 10**400}, 'repeat_s is inf, wanted a finite number'),
+    ],
+)
+def test_latencies_that_no_episode_can_meet_are_refused(latency: dict[str, object], match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        make_plan(loop={'latency': {'mode': 'injected', **latency}})

@@ -45,7 +45,7 @@ def episode_data(
     }  # fmt: skip
     if trajectory is None:
         told['missing'].append('no trajectory was recorded: no path, no telemetry, no films')
-        return _plain(told)
+        return dict(_plain(told))
     kept = _kept(trajectory.n_steps)
     told['time_s'] = _numbers(np.asarray(trajectory.time_s)[kept])
     told['lanes'] = _lanes(trajectory, kept)
@@ -60,7 +60,7 @@ def episode_data(
     if trajectory.ee_pose is None:
         told['missing'].append('no path of the tool')
     told.update(_safety(episode, trajectory, kept, scoring))
-    return _plain(told)
+    return dict(_plain(told))
 
 
 def _plain(value: Any) -> Any:
