@@ -8,18 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.annotate.telemetries import ZONES
+from tests.run.plans import make_plan
 
+from trialist.analysis.labels import label_robustness
 from trialist.annotate import LabelStanding, ScaleOptions, scan, status_of, weigh, with_marks
 from trialist.annotate.learned import FEATURES, classifier_from_json
 from trialist.annotate.settings import read_settings
 from trialist.annotate.verdict import RuleOptions
 from trialist.annotate.weight import read_weights
-from trialist.episodes import Annotation, Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory
+from trialist.episodes import Annotation, Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory, read_store
 from trialist.episodes.entry import EntryKind
 from trialist.episodes.log import add_entry
 from trialist.episodes.repair import repair_store
 from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, StoreError
+from trialist.errors import InputError, NotEstimable, StoreError
+from trialist.run import run_trial
 
 EPISODE = Episode(policy='a', task='pick', outcome=Outcome.TIMEOUT, duration_s=20.0, items=4, items_placed=2)
 LONG = '1' + 400 * '0'
@@ -155,3 +158,17 @@ def test_an_entry_that_is_no_account_is_named_and_can_be_set_aside(tmp_path: Pat
     [kept] = Store.open(store.path).annotations()[EPISODE.key]
     assert kept.count == 2
     assert [e.episode_id for e in Store.open(store.path).episodes()] == [EPISODE.episode_id]
+
+
+@pytest.mark.parametrize(
+    'options', [{'n_trials': 0}, {'n_trials': 10**9}, {'jitters_s': [np.nan]}, {'jitters_s': [np.inf]}]
+)
+def test_absurd_jitters_are_refused(tmp_path: Path, options: dict[str, object]) -> None:
+    with pytest.raises(InputError, match='trials with jitters of'):
+        label_robustness(Store.create(tmp_path / 's'), **options)
+
+
+def test_an_open_blinded_trial_has_no_ranking_to_question(tmp_path: Path) -> None:
+    run_trial(make_plan(episodes_per_cell=1), tmp_path / 's', workers=0)
+    with pytest.raises(NotEstimable, match='blinded and open'):
+        label_robustness(read_store(tmp_path / 's'))

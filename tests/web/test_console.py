@@ -527,3 +527,11 @@ def test_a_body_that_is_no_json_is_named_and_not_repeated(client: TestClient, no
     answer = client.post('/api/actions', content=body, headers={'content-type': 'application/json'})
     assert answer.status_code == 422
     assert 'account.note' in answer.json()['error']
+
+
+@pytest.mark.parametrize('body', [{}, 3, {'key': 3}, {'key': 'x'}])
+@pytest.mark.parametrize('kind', ['draft', 'answered'])
+def test_a_damaged_journal_is_named_by_its_line(desk: Desk, kind: str, body: object) -> None:
+    desk.journal.path.write_text(json.dumps({'kind': kind, 'at': '', 'body': body}) + '\n')
+    with pytest.raises(StoreError, match=r'journal\.jsonl line 1: not an entry'):
+        make_desk(desk.context.plan, desk.store.path)
