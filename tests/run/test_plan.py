@@ -170,3 +170,19 @@ def test_every_policy_of_the_catalogue_says_what_it_is() -> None:
 def test_a_task_that_the_host_does_not_know_is_named_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no task of host tabletop named 'single_blok': did you mean 'single_block'"):
         run_trial(make_plan(host='tabletop', tasks=['single_blok']), tmp_path / 's', workers=0)
+
+
+@pytest.mark.parametrize(
+    ('latency', 'match'),
+    [
+        ({'network_s': -1}, 'network_s is -1.0, wanted 0 to 86400'),
+        ({'network_s': 1e308}, 'network_s is 1e.308, wanted 0 to 86400'),
+        ({'network_s': {'low_s': 0, 'high_s': 1e308}}, 'high_s 1e.308, wanted'),
+        ({'jitter': 1e200}, 'jitter is 1e.200, wanted 0 to 10'),
+        ({'inference_s': 10**400}, 'inference_s'),
+        ({'repeat_s': 10**400}, 'repeat_s is inf, wanted a finite number'),
+    ],
+)
+def test_latencies_that_no_episode_can_meet_are_refused(latency: dict[str, object], match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        make_plan(loop={'latency': {'mode': 'injected', **latency}})

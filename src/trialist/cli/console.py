@@ -39,7 +39,7 @@ def console(
     host: Annotated[
         str, typer.Option(help='0.0.0.0 lets a phone in, with the key in the printed address.')
     ] = '127.0.0.1',
-    port: Annotated[int, typer.Option(help='Where to listen; 0: any free port.')] = 8766,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help='Where to listen; 0: any free port.')] = 8766,
     certificate: Annotated[
         Path | None, typer.Option(help='Serve over TLS; a phone needs it to open the page without the server.')
     ] = None,

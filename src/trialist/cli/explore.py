@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def explore(
     store: StoreArgument,
-    port: Annotated[int, typer.Option(help='Where to listen on this machine; 0: any free port.')] = 8765,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help='Where to listen on this machine; 0: any free port.')
+    ] = 8765,
     browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
 ) -> None:
     """Find an episode, and see what happened in it, to the frame.

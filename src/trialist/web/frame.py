@@ -36,6 +36,7 @@ HEADERS = {
     'Cross-Origin-Resource-Policy': 'same-origin',
     'Permissions-Policy': 'camera=(), microphone=(), geolocation=()',
 }
+MOST_TOLD = 5
 OWN_NAMES = ('localhost', '127.0.0.1', '::1', 'testserver')
 SAFE_METHODS = ('GET', 'HEAD', 'OPTIONS')
 
@@ -82,11 +83,23 @@ def install_frame(app: FastAPI, *, is_local: bool = False) -> None:
 
     With `is_local` only this machine's own names are answered to: a page elsewhere can point a name of its own here.
     """
+    from fastapi.exception_handlers import request_validation_exception_handler
+    from fastapi.exceptions import RequestValidationError
     from starlette.staticfiles import StaticFiles
 
     folder = resources.files('trialist.web').joinpath('static')
     app.mount('/static', StaticFiles(directory=str(folder)), name='static')
     app.add_middleware(Guard, is_local=is_local)
+    if app.exception_handlers.get(RequestValidationError) is request_validation_exception_handler:
+        app.exception_handler(RequestValidationError)(_tell_invalid)
+
+
+async def _tell_invalid(request: Request, error: Any) -> Response:
+    """What is wrong with a request and where; what was sent is not repeated, as it may be no JSON."""
+    from starlette.responses import JSONResponse
+
+    told = [f'{".".join(map(str, one["loc"]))}: {one["msg"]}' for one in error.errors()[:MOST_TOLD]]
+    return JSONResponse({'error': '; '.join(told).encode('utf-8', 'replace').decode()}, status_code=422)
 
 
 class Guard:

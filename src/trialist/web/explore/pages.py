@@ -91,9 +91,13 @@ def create_explorer(
 def media_file(store: Store, name: str) -> Path:
     """A film or picture of the store's media; anything else, and anything outside, is refused."""
     root = (store.path / 'media').resolve()
-    path = (root / name).resolve()
-    if not path.is_relative_to(root) or path.suffix not in MEDIA_KINDS or not path.is_file():
-        raise InputError(f'{name!r}: no film of this store')
+    try:
+        path = (root / name).resolve()
+        is_film = path.is_relative_to(root) and path.suffix in MEDIA_KINDS and path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        is_film = False
+    if not is_film:
+        raise InputError(f'{name[:200]!r}: no film of this store')
     return path
 
 
