@@ -87,7 +87,8 @@ def camera_part(
     episodes = [e for strata in cells.values() for group in strata.values() for e in group]
     if all(scores[e.key].success is None for e in episodes):
         why = Counter(scores[e.key].reason for e in episodes).most_common(1)[0][0]
-        return Absent(f'no episode could be scored from cameras: {why}', 'keep RGB-D views: a host with cameras does')
+        remedy = 'keep RGB-D views: open the host with cameras that watch (watchers, of the cell), and leave rgbd on'
+        return Absent(f'no episode could be scored from cameras: {why}', remedy)
     confusion = confusion_of(episodes, scores)
     known = Counter(_short(scores[e.key].reason) for e in episodes if scores[e.key].success is None)
     standings = Counter((c.camera, c.standing) for e in episodes for c in scores[e.key].cameras)

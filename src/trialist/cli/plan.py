@@ -58,7 +58,7 @@ def plan(
     ]
     cells = table(f'{declared.title or trial.stem}: {size.n_cells} cells', columns, rows)
     print_tables([cells, table('what it amounts to', ['quantity', 'value'], _size_rows(declared))], form)
-    if declared.blinding.enabled and not declared.blinding.secret:
+    if declared.blinding.enabled and not declared.blinding.secret and not declared.blinding.is_sealed:
         import secrets
 
         typer.echo(
