@@ -30,6 +30,10 @@ def run(
     operator: Annotated[str, typer.Option(help='Who stands beside the robot; recorded with every episode.')] = '',
     fixture: Annotated[str | None, typer.Option(help='Only the slots of this fixture.')] = None,
     session: Annotated[str | None, typer.Option(help='Only the slots of this session: s1, s2, ...')] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(help='Only share i of n, such as 3/64: for array jobs that share the folder of the store.'),
+    ] = None,
     stop_after: Annotated[int | None, typer.Option(help='At most so many episodes now; run again for more.')] = None,
     arms: Annotated[
         Path | None, typer.Option(help="For an operator's plan: the file that says how to reach its codes.")
@@ -43,7 +47,7 @@ def run(
     Example: `trialist run trial.toml --workers 2 --operator kim`
     """
     from trialist.errors import InputError
-    from trialist.run import read_plan, run_trial
+    from trialist.run import Shard, read_plan, run_trial
 
     declared = read_plan(trial)
     blinding = declared.blinding
@@ -59,7 +63,7 @@ def run(
     with _shown_progress() as report:
         done = run_trial(
             declared, folder, workers=workers, operator=operator, fixture=fixture, session=session,
-            stop_after=stop_after, report=report, worker_log=worker_log, told=_tell_head, arms=arms,
+            shard=None if shard is None else Shard.parse(shard), stop_after=stop_after, report=report, worker_log=worker_log, told=_tell_head, arms=arms,
         )  # fmt: skip
     typer.echo(f'{done.store}: {done.n_valid} of {done.n_total} episodes valid, {done.n_run} run now')
     typer.echo(f'head {done.head} (note it: trialist store verify --head tells later whether anything was changed)')
@@ -70,7 +74,7 @@ def run(
         typer.echo(f'{done.n_given_up} given up: every attempt was INVALID; `trialist store ls --all` says why')
     if done.stop is not None:
         typer.echo(f'stopped by the rule: {done.stop.reason}')
-    if done.is_complete and fixture is None and session is None:
+    if done.is_complete and (fixture, session, shard) == (None, None, None):
         key = ' --allocation allocation.json' if blinding.is_sealed else ''
         typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME{key}')
 

@@ -275,6 +275,11 @@ def held_lock(root: Path, name: str, *, shared: bool = False, wait_s: float = 0.
                 if time.monotonic() >= deadline:
                     raise StoreError(f'{root}: {busy}') from error
                 time.sleep(POLL_S)
+            except OSError as error:
+                told = error.strerror or error
+                raise StoreError(
+                    f'{path}: this file system gives no locks ({told}); mount it with locks, or give another store'
+                ) from error
         yield handle
     finally:
         _held.discard(handle)

@@ -19,6 +19,7 @@ from trialist.run.loop import Order, Rollout, run_episode
 from trialist.run.plan import TrialPlan, read_plan
 from trialist.run.rotation import Slot, trial_slots
 from trialist.run.seam import Action, Chunk, Host, HostReport, Observation, Policy, Session, Setup
+from trialist.run.shard import Shard
 from trialist.run.size import PlanSummary, summarize_plan
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     'Rotation',
     'Session',
     'Setup',
+    'Shard',
     'Slot',
     'Target',
     'TrialPlan',

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trialist.episodes import Outcome, Store, collect_provenance, read_store
 from trialist.episodes.entry import EntryKind
-from trialist.episodes.folder import held_lock
+from trialist.episodes.folder import Folder, held_lock
 from trialist.episodes.maintain import compact_store
 from trialist.errors import InputError, StoreError, TrialistError, UnknownName, WriteError
 from trialist.run.alarm import AlarmBoard
@@ -27,6 +27,7 @@ from trialist.run.progress import Report, Tally, TrialProgress
 from trialist.run.rotation import Slot, trial_slots
 from trialist.run.schedule import Attempted, Schedule, Task, look_edges
 from trialist.run.sealing import read_arms
+from trialist.run.shard import Shard
 from trialist.run.station import Context, Finished, Station
 from trialist.run.stopping import Stop, decide_stop, stopping_score
 from trialist.run.worker import Errand
@@ -64,6 +65,7 @@ def run_trial(
     operator: str = '',
     fixture: str | None = None,
     session: str | None = None,
+    shard: Shard | None = None,
     stop_after: int | None = None,
     report: Report | None = None,
     worker_log: Path | None = None,
@@ -73,25 +75,30 @@ def run_trial(
     """Run what is left of a trial into its store; results do not depend on `workers`.
 
     workers: processes, each with its own host and policies, watched and replaced when they hang or die; 0 runs inside
-    this process, unwatched. fixture, session: only these slots. stop_after: at most so many episodes in this call.
+    this process, unwatched. fixture, session, shard: only these slots; shards may run side by side. stop_after: at most so many episodes in this call.
     worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for. told: called
     with the head of the commit log before the first episode, for somebody to note. arms: for an operator's plan, the
     file that says how to reach its codes.
     """
     if workers < 0:
         raise InputError(f'workers is {workers}, wanted >= 0')
-    if plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
-        raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
+    if plan.stopping.rule is not StoppingRule.NONE and (fixture, session, shard) != (None, None, None):
+        raise InputError('a stopping rule looks at all slots in their order; run without fixture, session and shard')
+    if fixture is not None and shard is not None:
+        raise InputError('fixture and shard both share out a trial; give one of the two')
     behind = read_arms(plan, arms) if arms is not None else None
     context = Context.of(plan, operator=operator, arms=behind)
     slots = _chosen(trial_slots(plan), fixture=fixture, session=session)
+    if shard is not None:
+        slots = shard.slots(slots)
+    share = fixture if shard is None else f'shard {shard}'
     opened = open_trial_store(context, store)
-    with sole_runner(opened.path, fixture):
-        if fixture is None:
+    with sole_runner(opened.path, share, division='fixtures' if shard is None else f'shards-of-{shard.count}'):
+        if share is None:
             await_old_workers(opened.path)
         if plan.hash in opened.unblindings().by_trial:
             raise StoreError(f'{opened.path}: this trial is closed; nothing can be added to it')
-        if len(opened.parts()) > MANY_PARTS:
+        if shard is None and len(opened.parts()) > MANY_PARTS:  # of many shards, only one could
             compact_store(opened.path)
         provenance = dataclasses.replace(
             collect_provenance(), command='', config=f'plan {plan.hash}', seeds=f'plan seed {plan.seed}'
@@ -163,16 +170,29 @@ def _chosen(slots: Sequence[Slot], *, fixture: str | None, session: str | None) 
 
 
 @contextlib.contextmanager
-def sole_runner(root: Path, fixture: str | None) -> Iterator[None]:
-    """Hold the right to run or to close: alone, or alone on one fixture."""
+def sole_runner(root: Path, share: str | None, *, division: str = 'fixtures') -> Iterator[None]:
+    """Hold the right to run or to close: alone, or alone on one share of a division (a fixture, a shard of n).
+
+    Two divisions of one trial, such as shards of 8 and of 16, have slots in common and exclude each other.
+    """
     busy = 'another run of this trial is under way; wait for it to end'
     with contextlib.ExitStack() as stack:
-        stack.enter_context(
-            held_lock(root, '.run.lock', shared=fixture is not None, wait_s=LOCK_WAIT_S, busy=busy)
-        )  # fmt: skip
-        if fixture is not None:
-            part = hashlib.sha256(fixture.encode()).hexdigest()[:12]  # a fixture's name may hold any character
-            stack.enter_context(held_lock(root, f'.run.{part}.lock', wait_s=LOCK_WAIT_S, busy=busy))
+
+        def hold(name: str, *, shared: bool = False) -> None:
+            stack.enter_context(held_lock(root, name, shared=shared, wait_s=LOCK_WAIT_S, busy=busy))
+
+        hold('.run.lock', shared=share is not None)
+        if share is not None:
+            own = f'.run.by-{division}.lock'
+            hold(own, shared=True)
+            for name in Folder(root).names(''):
+                if name.startswith('.run.by-') and name != own:
+                    other = name.removeprefix('.run.by-').removesuffix('.lock')
+                    told = f'a run by {other} is under way; wait for it to end, or run by {other} too'
+                    with held_lock(root, name, wait_s=LOCK_WAIT_S, busy=told):
+                        pass
+            part = hashlib.sha256(share.encode()).hexdigest()[:12]  # its name may hold any character
+            hold(f'.run.{part}.lock')
         yield
 
 
