@@ -63,7 +63,8 @@ def run(
     with _shown_progress() as report:
         done = run_trial(
             declared, folder, workers=workers, operator=operator, fixture=fixture, session=session,
-            shard=None if shard is None else Shard.parse(shard), stop_after=stop_after, report=report, worker_log=worker_log, told=_tell_head, arms=arms,
+            shard=None if shard is None else Shard.parse(shard), stop_after=stop_after,
+            report=report, worker_log=worker_log, told=_tell_head, arms=arms,
         )  # fmt: skip
     typer.echo(f'{done.store}: {done.n_valid} of {done.n_total} episodes valid, {done.n_run} run now')
     typer.echo(f'head {done.head} (note it: trialist store verify --head tells later whether anything was changed)')

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trialist.episodes import Outcome, Store, collect_provenance, read_store
+from trialist.episodes.bucket import store_root
 from trialist.episodes.entry import EntryKind
 from trialist.episodes.folder import Folder, held_lock
 from trialist.episodes.maintain import compact_store
@@ -75,7 +76,8 @@ def run_trial(
     """Run what is left of a trial into its store; results do not depend on `workers`.
 
     workers: processes, each with its own host and policies, watched and replaced when they hang or die; 0 runs inside
-    this process, unwatched. fixture, session, shard: only these slots; shards may run side by side. stop_after: at most so many episodes in this call.
+    this process, unwatched. fixture, session, shard: only these slots; shards may run side by side. stop_after: at most
+    so many episodes in this call.
     worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for. told: called
     with the head of the commit log before the first episode, for somebody to note. arms: for an operator's plan, the
     file that says how to reach its codes.
@@ -135,7 +137,7 @@ def trial_state(plan: TrialPlan, store: Store) -> TrialRun:
 
 def open_trial_store(context: Context, path: Path | str) -> Store:
     """The store of a trial, made if it is new; a store of another plan is refused, naming what differs."""
-    root, plan = Path(path), context.plan
+    root, plan = store_root(path), context.plan
     if plan.blinding.enabled and Blinding({}, b'', context.blinding.codes).scrub(str(root)) != str(root):
         raise InputError(f'the path of the store ({root}) holds the name of a policy; give another')
     shown = blinded_plan(plan, context.blinding)
@@ -282,7 +284,7 @@ class _Run:
         """Run everything in worker processes."""
         errand = Errand(
             plan=self._context.plan.as_json(),
-            store=self._store.path.resolve(),
+            store=store_root(self._store.path.resolve()),
             provenance_id=self._context.provenance_id,
             operator=self._context.operator,
             import_path=tuple(p or os.getcwd() for p in sys.path),
