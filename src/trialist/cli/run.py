@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
     from trialist.run.plan import RecordingOptions
     from trialist.run.progress import Report, TrialProgress
+    from trialist.run.ray_crew import RayOptions
 
 StoreOption = Annotated[
     Path | None, typer.Option('--store', help='The folder of the store.', show_default='runs/ and the plan hash')
 ]
+ENGINES = ('local', 'ray')
 LINE_EVERY_S = 10.0
 SHORTEST_SECRET = 8
 
@@ -26,7 +28,13 @@ SHORTEST_SECRET = 8
 def run(
     trial: PlanPath,
     store: StoreOption = None,
-    workers: Annotated[int, typer.Option(help='Processes; each has its own host and policies.')] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help='Processes; each has its own host and policies.',
+            show_default='1; with Ray, what the cluster has room for',
+        ),
+    ] = None,
     operator: Annotated[str, typer.Option(help='Who stands beside the robot; recorded with every episode.')] = '',
     fixture: Annotated[str | None, typer.Option(help='Only the slots of this fixture.')] = None,
     session: Annotated[str | None, typer.Option(help='Only the slots of this session: s1, s2, ...')] = None,
@@ -35,6 +43,15 @@ def run(
         typer.Option(help='Only share i of n, such as 3/64: for array jobs that share the folder of the store.'),
     ] = None,
     stop_after: Annotated[int | None, typer.Option(help='At most so many episodes now; run again for more.')] = None,
+    engine: Annotated[str, typer.Option(help='local, or ray: workers on a Ray cluster.')] = 'local',
+    address: Annotated[
+        str | None,
+        typer.Option(help='For --engine ray: the cluster, such as auto or HOST:6379.', show_default='this machine'),
+    ] = None,
+    resource: Annotated[
+        list[str] | None,
+        typer.Option(help='For --engine ray: what one worker takes, such as CPU=1, GPU=0.5 or robot_cell=1; repeat.'),
+    ] = None,
     arms: Annotated[
         Path | None, typer.Option(help="For an operator's plan: the file that says how to reach its codes.")
     ] = None,
@@ -45,6 +62,7 @@ def run(
     """Run what is left of a trial, in blinded random order. Interrupt it whenever you like; the same command goes on.
 
     Example: `trialist run trial.toml --workers 2 --operator kim`
+    On a cluster: `trialist run trial.toml --engine ray --address auto --store s3://lab/may`
     """
     from trialist.errors import InputError
     from trialist.run import Shard, read_plan, run_trial
@@ -59,10 +77,13 @@ def run(
             f'seal {trial} -o FOLDER), or add under [blinding]: secret = "{secrets.token_hex(16)}"'
         )
     folder = default_store(declared.hash) if store is None else store
+    ray = ray_options(engine, address, resource)
+    default_workers = 0 if ray is not None else 1
     _tell_no_films(declared.recording)
     with _shown_progress() as report:
         done = run_trial(
-            declared, folder, workers=workers, operator=operator, fixture=fixture, session=session,
+            declared, folder, workers=default_workers if workers is None else workers, ray=ray, operator=operator,
+            fixture=fixture, session=session,
             shard=None if shard is None else Shard.parse(shard), stop_after=stop_after,
             report=report, worker_log=worker_log, told=_tell_head, arms=arms,
         )  # fmt: skip
@@ -78,6 +99,28 @@ def run(
     if done.is_complete and (fixture, session, shard) == (None, None, None):
         key = ' --allocation allocation.json' if blinding.is_sealed else ''
         typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME{key}')
+
+
+def ray_options(engine: str, address: str | None, resources: list[str] | None) -> RayOptions | None:
+    """What the options of an engine say; None for the local one."""
+    from trialist.errors import InputError, UnknownName
+
+    if engine not in ENGINES:
+        raise UnknownName('engine', engine, ENGINES)
+    if engine == 'local':
+        if address is not None or resources:
+            raise InputError('--address and --resource are about a Ray cluster; add --engine ray')
+        return None
+    from trialist.run.ray_crew import RayOptions
+
+    amounts = {'CPU': 1.0, 'GPU': 0.0}
+    for text in resources or ():
+        name, _, amount = text.partition('=')
+        try:
+            amounts[name] = float(amount)
+        except ValueError:
+            raise InputError(f'--resource is {text!r}, wanted NAME=AMOUNT, such as robot_cell=1') from None
+    return RayOptions(address, cpus=amounts.pop('CPU'), gpus=amounts.pop('GPU'), resources=amounts)
 
 
 def _tell_no_films(recording: RecordingOptions) -> None:

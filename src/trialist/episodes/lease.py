@@ -2,8 +2,8 @@
 
 Each holder writes an object of its own and then looks for others. Listings show every object that was acknowledged
 before, so of two that come at once at least one sees the other. A holder that is gone stops renewing, and its lease
-runs out. Machines' clocks must agree within `SLACK_S`. Should two holders overlap all the same, ids are deterministic and an
-attempt counts once, so work is done twice and nothing is counted twice.
+runs out. Machines' clocks must agree within `SLACK_S`. Should two holders overlap all the same, ids are deterministic
+and an attempt counts once, so work is done twice and nothing is counted twice.
 """
 
 from __future__ import annotations

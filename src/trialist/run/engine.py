@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from trialist.episodes import Outcome, Store, collect_provenance, read_store
 from trialist.episodes.bucket import store_root
@@ -23,6 +24,7 @@ from trialist.run.alarm import AlarmBoard
 from trialist.run.begun import log_interrupted, mark_begun, mark_ended
 from trialist.run.blinding import Blinding, blinded_plan
 from trialist.run.crew import Crew
+from trialist.run.fault import Fault
 from trialist.run.plan import StoppingRule, StoppingScore, TrialPlan
 from trialist.run.progress import Report, Tally, TrialProgress
 from trialist.run.rotation import Slot, trial_slots
@@ -33,6 +35,9 @@ from trialist.run.station import Context, Finished, Station
 from trialist.run.stopping import Stop, decide_stop, stopping_score
 from trialist.run.worker import Errand
 from trialist.run.worker_mark import await_old_workers
+
+if TYPE_CHECKING:
+    from trialist.run.ray_crew import RayOptions
 
 LOCK_WAIT_S = 10.0
 MANY_PARTS = 256
@@ -63,6 +68,7 @@ def run_trial(
     store: Path | str,
     *,
     workers: int = 1,
+    ray: RayOptions | None = None,
     operator: str = '',
     fixture: str | None = None,
     session: str | None = None,
@@ -80,7 +86,7 @@ def run_trial(
     so many episodes in this call.
     worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for. told: called
     with the head of the commit log before the first episode, for somebody to note. arms: for an operator's plan, the
-    file that says how to reach its codes.
+    file that says how to reach its codes. ray: the workers are on a Ray cluster; 0 are as many as it has room for.
     """
     if workers < 0:
         raise InputError(f'workers is {workers}, wanted >= 0')
@@ -112,16 +118,21 @@ def run_trial(
             told(head_before)
         n_interrupted = log_interrupted(opened, run.arms(), by=operator)
         if not run.is_over:
-            _logged_run(run, opened, workers=workers, log=worker_log, by=operator, arms=arms)
+            _logged_run(run, opened, workers=workers, log=worker_log, by=operator, arms=arms, ray=ray)
         result = run.result()
         return dataclasses.replace(result, n_interrupted=n_interrupted, head_before=head_before, head=opened.head())
 
 
-def _logged_run(run: _Run, store: Store, *, workers: int, log: Path | None, by: str, arms: Path | None) -> None:
+def _logged_run(
+    run: _Run, store: Store, *, workers: int, log: Path | None, by: str, arms: Path | None, ray: RayOptions | None
+) -> None:  # fmt: skip
     """Run what is left; that it began and how it ended is on record."""
-    store.log(EntryKind.RUN, by=by, body={'event': 'begin', 'workers': workers})
+    engine = {'engine': 'ray'} if ray is not None else {}
+    store.log(EntryKind.RUN, by=by, body={'event': 'begin', 'workers': workers, **engine})
     try:
-        if workers == 0:
+        if ray is not None:
+            run.on_ray(workers, arms=arms, options=ray)
+        elif workers == 0:
             run.alone()
         else:
             run.with_workers(workers, log=log, arms=arms)
@@ -196,6 +207,27 @@ def sole_runner(root: Path, share: str | None, *, division: str = 'fixtures') ->
             part = hashlib.sha256(share.encode()).hexdigest()[:12]  # its name may hold any character
             hold(f'.run.{part}.lock')
         yield
+
+
+class AnyWorker(Protocol):
+    """A worker, here or on another machine, and what it is at."""
+
+    task: Task | None
+
+    def give(self, task: Task) -> None: ...
+
+
+CrewWorker = TypeVar('CrewWorker', bound=AnyWorker)
+
+
+class Crewing(Protocol[CrewWorker]):
+    """Several workers: who is idle, who has finished what, who was lost at what."""
+
+    def hire(self) -> None: ...
+    def idle(self) -> list[CrewWorker]: ...
+    def listen(self) -> list[tuple[CrewWorker, Finished]]: ...
+    def losses(self) -> list[tuple[CrewWorker, Fault]]: ...
+    def dismiss(self, worker: CrewWorker) -> float: ...
 
 
 class _Run:
@@ -282,7 +314,22 @@ class _Run:
 
     def with_workers(self, workers: int, *, log: Path | None, arms: Path | None) -> None:
         """Run everything in worker processes."""
-        errand = Errand(
+        with Crew(self._errand(arms), size=workers, limits=self._context.plan.watchdog, log=log) as crew:
+            self._with(crew)
+
+    def on_ray(self, workers: int, *, arms: Path | None, options: RayOptions) -> None:
+        """Run everything on a Ray cluster."""
+        from trialist.run.ray_crew import RayCrew, ray_cluster
+
+        with ray_cluster(options) as ray:
+            size = workers or max(1, options.fits(ray.cluster_resources()))
+            size = min(size, max(1, self._schedule.n_left))
+            limits = self._context.plan.watchdog
+            with RayCrew(ray, self._errand(arms), size=size, limits=limits, options=options) as crew:
+                self._with(crew)
+
+    def _errand(self, arms: Path | None) -> Errand:
+        return Errand(
             plan=self._context.plan.as_json(),
             store=store_root(self._store.path.resolve()),
             provenance_id=self._context.provenance_id,
@@ -290,19 +337,19 @@ class _Run:
             import_path=tuple(p or os.getcwd() for p in sys.path),
             arms=arms.resolve() if arms is not None else None,
         )
-        limits = self._context.plan.watchdog
-        with Crew(errand, size=workers, limits=limits, log=log) as crew:
-            while not self._is_spent:
-                for worker in crew.idle():
-                    if (task := self._next_task()) is not None:
-                        worker.give(task)
-                for worker, finished in crew.listen():
-                    self._hear(worker.task, finished)
-                    worker.task = None
-                    if finished.is_poisoned:
-                        crew.dismiss(worker)
-                        crew.hire()
-                self._bury(crew)
+
+    def _with(self, crew: Crewing[CrewWorker]) -> None:
+        while not self._is_spent:
+            for worker in crew.idle():
+                if (task := self._next_task()) is not None:
+                    worker.give(task)
+            for worker, finished in crew.listen():
+                self._hear(worker.task, finished)
+                worker.task = None
+                if finished.is_poisoned:
+                    crew.dismiss(worker)
+                    crew.hire()
+            self._bury(crew)
 
     @property
     def _is_spent(self) -> bool:
@@ -315,7 +362,7 @@ class _Run:
             raise RuntimeError(f'a worker finished slot {finished.slot}, which it was not given')
         self._take(task, finished.outcome)
 
-    def _bury(self, crew: Crew) -> None:
+    def _bury(self, crew: Crewing[CrewWorker]) -> None:
         """Record what dead and hanging workers were at, unless they had stored it, and replace them."""
         for worker, fault in crew.losses():
             task = worker.task

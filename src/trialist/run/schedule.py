@@ -53,6 +53,11 @@ class Schedule:
         return len(self._given_up)
 
     @property
+    def n_left(self) -> int:
+        """Tasks that wait to be handed out."""
+        return len(self._waiting)
+
+    @property
     def is_finished(self) -> bool:
         return not self._waiting and not self._under_way
 
