@@ -154,3 +154,49 @@ def test_a_plan_that_does_not_fit_together_is_refused_as_on_one_machine(lab: Lab
     plan = make_plan(host={'use': 'point-mass', 'options': {'no_such_option': 1}})
     with pytest.raises(InputError, match='no_such_option'):
         run_trial(plan, tmp_path / 'ray', ray=RayOptions())
+
+
+def test_studies_give_the_numbers_of_one_machine(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+    import ray
+
+    from trialist.planning.detection import detection_rate
+    from trialist.timing.farm import Farm, farmed
+    from trialist.timing.operation import Operations
+    from trialist.timing.resample import curve_draws, macro_curve_draws, scalar_draws, sort_cell
+
+    rng = np.random.default_rng(0)
+
+    def cell(scale: float) -> Operations:
+        return Operations(rng.exponential(scale, 60), rng.random(60) < 0.9, np.repeat(np.arange(30), 2))
+
+    policies = {name: {'a': cell(scale), 'b': cell(scale)} for name, scale in (('p', 10.0), ('q', 14.0))}
+    sent: list[int] = []
+    real = Farm._map
+    monkeypatch.setattr(Farm, '_map', lambda self, *a: sent.append(1) or real(self, *a))
+
+    def numbers() -> list[Any]:
+        study = [
+            detection_rate(
+                policies, rng=np.random.default_rng(5), tau_s=40.0, per_cell=(5, 10), metrics=metrics, n_trials=n,
+                n_resamples=99,
+            ).rows
+            for metrics, n in ((('ks',), 40), (('ks', 'rmst_s'), 40), (('ks',), 2))
+        ]  # fmt: skip
+        sorted_cell, grid, seed = sort_cell(policies['p']['a']), np.linspace(0, 40, 9), np.uint64(3)
+        draws = [
+            scalar_draws(sorted_cell, n_resamples=101, seed=seed, tau_s=40.0, levels=(0.5,)),
+            curve_draws(sorted_cell, grid, n_resamples=101, seed=seed),
+            macro_curve_draws([(sorted_cell, seed)], grid, n_resamples=101),
+        ]
+        return [*study, *(d.tobytes() for d in draws)]
+
+    local = numbers()
+    assert sent == []
+    with farmed(ray, least_steps=0):
+        assert numbers() == local
+    assert len(sent) >= 7
+    with farmed(ray):
+        sent.clear()
+        numbers()
+    assert sent == []  # too little work to send

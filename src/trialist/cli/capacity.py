@@ -21,7 +21,7 @@ def print_capacity(
     server_price: float, form: str,
 ) -> None:  # fmt: skip
     """Wall time, cost and bottleneck for a few worker counts, and the one that is worth having."""
-    from trialist.cli.run import ENGINES
+    from trialist.cli.engine import ENGINES
     from trialist.errors import UnknownName
     from trialist.planning.capacity import Fleet, predict_capacity
     from trialist.run import summarize_plan
@@ -51,7 +51,7 @@ def print_capacity(
         err=form != 'text',
     )
     bound = (
-        f'{found.saturates_first} saturate first, at about {found.saturates_at:.0f} workers'
+        f'first to saturate: {found.saturates_first}, at about {found.saturates_at:.0f} workers'
         if found.saturates_first
         else f'nothing that workers share saturates up to {found.points[-1].workers} workers'
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trialist.cli.engine import ray_options
 from trialist.cli.plan import PlanPath
 
 if TYPE_CHECKING:
@@ -15,12 +16,10 @@ if TYPE_CHECKING:
 
     from trialist.run.plan import RecordingOptions
     from trialist.run.progress import Report, TrialProgress
-    from trialist.run.ray_crew import RayOptions
 
 StoreOption = Annotated[
     Path | None, typer.Option('--store', help='The folder of the store.', show_default='runs/ and the plan hash')
 ]
-ENGINES = ('local', 'ray')
 LINE_EVERY_S = 10.0
 SHORTEST_SECRET = 8
 
@@ -99,28 +98,6 @@ def run(
     if done.is_complete and (fixture, session, shard) == (None, None, None):
         key = ' --allocation allocation.json' if blinding.is_sealed else ''
         typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME{key}')
-
-
-def ray_options(engine: str, address: str | None, resources: list[str] | None) -> RayOptions | None:
-    """What the options of an engine say; None for the local one."""
-    from trialist.errors import InputError, UnknownName
-
-    if engine not in ENGINES:
-        raise UnknownName('engine', engine, ENGINES)
-    if engine == 'local':
-        if address is not None or resources:
-            raise InputError('--address and --resource are about a Ray cluster; add --engine ray')
-        return None
-    from trialist.run.ray_crew import RayOptions
-
-    amounts = {'CPU': 1.0, 'GPU': 0.0}
-    for text in resources or ():
-        name, _, amount = text.partition('=')
-        try:
-            amounts[name] = float(amount)
-        except ValueError:
-            raise InputError(f'--resource is {text!r}, wanted NAME=AMOUNT, such as robot_cell=1') from None
-    return RayOptions(address, cpus=amounts.pop('CPU'), gpus=amounts.pop('GPU'), resources=amounts)
 
 
 def _tell_no_films(recording: RecordingOptions) -> None:

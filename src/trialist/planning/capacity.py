@@ -1,9 +1,9 @@
 """How long a trial takes on so many workers, how many are worth having, what it costs, and what saturates first.
 
 Workers are the customers of a closed queueing network: an episode is a delay of its own (host, recording, a policy in
-the worker's process) and visits to what all workers share (policy servers, the driver). Exact mean value analysis (Reiser
-and Lavenberg 1980) gives the throughput of N workers; it assumes exponential service, which is pessimistic for the
-regular service of an inference, so predictions of queues are on the safe side.
+the worker's process) and visits to what all workers share (policy servers, the driver). Exact mean value analysis
+(Reiser and Lavenberg 1980) gives the throughput of N workers; it assumes exponential service, which is pessimistic
+for the regular service of an inference, so predictions of queues are on the safe side.
 """
 
 from __future__ import annotations

@@ -1,0 +1,64 @@
+"""Where work is done: on this machine, or on a Ray cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from trialist.run.ray_crew import RayOptions
+
+ENGINES = ('local', 'ray')
+EngineOption = Annotated[
+    str, typer.Option('--engine', help='local, or ray: large resampling on a Ray cluster, with the same numbers.')
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option('--address', help='For --engine ray: the cluster, such as auto.', show_default='this machine'),
+]
+
+
+def ray_options(engine: str, address: str | None, resources: list[str] | None = None) -> RayOptions | None:
+    """What the options of an engine say; None for the local one."""
+    from trialist.errors import InputError, UnknownName
+
+    if engine not in ENGINES:
+        raise UnknownName('engine', engine, ENGINES)
+    if engine == 'local':
+        if address is not None or resources:
+            raise InputError('--address and --resource are about a Ray cluster; add --engine ray')
+        return None
+    from trialist.run.ray_crew import RayOptions
+
+    amounts = {'CPU': 1.0, 'GPU': 0.0}
+    for text in resources or ():
+        name, _, amount = text.partition('=')
+        try:
+            amounts[name] = float(amount)
+        except ValueError:
+            raise InputError(f'--resource is {text!r}, wanted NAME=AMOUNT, such as robot_cell=1') from None
+    return RayOptions(address, cpus=amounts.pop('CPU'), gpus=amounts.pop('GPU'), resources=amounts)
+
+
+def resampled_on(engine: str, address: str | None) -> AbstractContextManager[None]:
+    """Within it, large resampling is done on the engine asked for."""
+    from contextlib import contextmanager
+
+    options = ray_options(engine, address)
+
+    @contextmanager
+    def connected() -> Iterator[None]:
+        if options is None:
+            yield
+            return
+        from trialist.run.ray_crew import ray_cluster
+        from trialist.timing.farm import farmed
+
+        with ray_cluster(options) as ray, farmed(ray):
+            yield
+
+    return connected()
