@@ -24,7 +24,7 @@ from trialist.run.progress import TrialProgress
 from trialist.run.ray_crew import RayOptions
 
 pytestmark = [pytest.mark.scale, pytest.mark.filterwarnings('ignore')]  # Ray's own
-SMALL = {'object_store_memory': 80 << 20, 'include_dashboard': False}
+SMALL = {'object_store_memory': 80 << 20, 'include_dashboard': False, 'node_ip_address': '127.0.0.1'}
 
 
 @dataclass

@@ -261,6 +261,17 @@ class Folder:
             )
         return sorted(here)
 
+    def has_any(self, name: str) -> bool:
+        """Whether anything lies in a folder."""
+        path = self.root / name
+        if isinstance(path, CachedPath):
+            return next(path.bucket.keys(path.key), None) is not None
+        try:
+            with os.scandir(path) as entries:
+                return next(entries, None) is not None
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def files(self, name: str = '') -> Iterator[str]:
         """Every file below a folder, in order, by its name in the store."""
         base = self.root / name
