@@ -101,7 +101,7 @@ def _cluster() -> Iterator[None]:
     import ray
     from ray.cluster_utils import Cluster
 
-    small = {'object_store_memory': 80 << 20, 'include_dashboard': False, 'node_ip_address': '127.0.0.1'}
+    small = {'object_store_memory': 80 << 20, 'include_dashboard': False}
     cluster = Cluster(initialize_head=True, head_node_args={'num_cpus': 0, **small})
     try:
         for _ in range(2):

@@ -24,7 +24,7 @@ from trialist.run.progress import TrialProgress
 from trialist.run.ray_crew import RayOptions
 
 pytestmark = [pytest.mark.scale, pytest.mark.filterwarnings('ignore')]  # Ray's own
-SMALL = {'object_store_memory': 80 << 20, 'include_dashboard': False, 'node_ip_address': '127.0.0.1'}
+SMALL = {'object_store_memory': 80 << 20, 'include_dashboard': False}
 
 
 @dataclass
@@ -142,6 +142,18 @@ def test_a_trial_on_ray_and_object_storage_resumes(lab: Lab, tmp_path: Path) -> 
     done = run_trial(plan, place, workers=0, ray=cell)
     assert (done.n_run, done.is_complete) == (4, True)
     assert content(place)[0] == content(tmp_path / 'local')[0]
+
+
+def test_policies_shared_by_all_workers_answer_in_batches_with_the_same_results(lab: Lab, tmp_path: Path) -> None:
+    policies = {
+        name: {'use': 'tests.run.waiting:BatchingPolicy', 'options': {'speed_m_s': speed, 'sloppiness_m': 0.01}}
+        for name, speed in ((FAST, 1.6), (SLOW, 0.5))
+    }
+    plan = make_plan(episodes_per_cell=3, policies=policies)
+    run_trial(plan, tmp_path / 'local', workers=0)
+    options = RayOptions(cpus=0.25, policy_servers=1)
+    assert run_trial(plan, tmp_path / 'ray', workers=2, ray=options).is_complete
+    assert content(tmp_path / 'ray')[0] == content(tmp_path / 'local')[0]
 
 
 def test_room_that_no_node_has_is_said(lab: Lab, tmp_path: Path) -> None:

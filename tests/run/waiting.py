@@ -1,9 +1,10 @@
-"""A policy that waits, in the middle of its episodes, while a file says so: for tests that must strike just then."""
+"""Policies for tests of engines: one waits in mid-episode while a file says so, one answers in batches."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from trialist.run import Chunk, Observation, PolicySpec, Session, Setup
@@ -37,3 +38,12 @@ class _Waiting:
             (self._folder / f'busy-{os.getpid()}').touch()
             time.sleep(0.02)
         return self._inner.act(observation)
+
+
+class BatchingPolicy(SeekPolicy):
+    """Seeks, for several sessions at once."""
+
+    is_batched = True
+
+    def act_many(self, sessions: Sequence[Session], observations: Sequence[Observation]) -> Sequence[Chunk]:
+        return [session.act(observation) for session, observation in zip(sessions, observations, strict=True)]

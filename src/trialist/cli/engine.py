@@ -22,15 +22,17 @@ AddressOption = Annotated[
 ]
 
 
-def ray_options(engine: str, address: str | None, resources: list[str] | None = None) -> RayOptions | None:
+def ray_options(
+    engine: str, address: str | None, resources: list[str] | None = None, *, policy_servers: int = 0
+) -> RayOptions | None:
     """What the options of an engine say; None for the local one."""
     from trialist.errors import InputError, UnknownName
 
     if engine not in ENGINES:
         raise UnknownName('engine', engine, ENGINES)
     if engine == 'local':
-        if address is not None or resources:
-            raise InputError('--address and --resource are about a Ray cluster; add --engine ray')
+        if address is not None or resources or policy_servers:
+            raise InputError('--address, --resource and --policy-servers are about a Ray cluster; add --engine ray')
         return None
     from trialist.run.ray_crew import RayOptions
 
@@ -41,7 +43,10 @@ def ray_options(engine: str, address: str | None, resources: list[str] | None = 
             amounts[name] = float(amount)
         except ValueError:
             raise InputError(f'--resource is {text!r}, wanted NAME=AMOUNT, such as robot_cell=1') from None
-    return RayOptions(address, cpus=amounts.pop('CPU'), gpus=amounts.pop('GPU'), resources=amounts)
+    cpus, gpus = amounts.pop('CPU'), amounts.pop('GPU')
+    if policy_servers:  # the policy's share of a GPU is where the policy is
+        return RayOptions(address, cpus=cpus, resources=amounts, policy_servers=policy_servers, server_gpus=gpus)
+    return RayOptions(address, cpus=cpus, gpus=gpus, resources=amounts)
 
 
 def resampled_on(engine: str, address: str | None) -> AbstractContextManager[None]:

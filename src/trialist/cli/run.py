@@ -51,6 +51,12 @@ def run(
         list[str] | None,
         typer.Option(help='For --engine ray: what one worker takes, such as CPU=1, GPU=0.5 or robot_cell=1; repeat.'),
     ] = None,
+    policy_servers: Annotated[
+        int,
+        typer.Option(
+            min=0, help='For --engine ray: servers of each policy, shared by all workers; 0: one in each worker.'
+        ),
+    ] = 0,
     arms: Annotated[
         Path | None, typer.Option(help="For an operator's plan: the file that says how to reach its codes.")
     ] = None,
@@ -76,7 +82,7 @@ def run(
             f'seal {trial} -o FOLDER), or add under [blinding]: secret = "{secrets.token_hex(16)}"'
         )
     folder = default_store(declared.hash) if store is None else store
-    ray = ray_options(engine, address, resource)
+    ray = ray_options(engine, address, resource, policy_servers=policy_servers)
     default_workers = 0 if ray is not None else 1
     _tell_no_films(declared.recording)
     with _shown_progress() as report:

@@ -325,7 +325,9 @@ class _Run:
             size = workers or max(1, options.fits(ray.cluster_resources()))
             size = min(size, max(1, self._schedule.n_left))
             limits = self._context.plan.watchdog
-            with RayCrew(ray, self._errand(arms), size=size, limits=limits, options=options) as crew:
+            policies = {name: self._context.entry(name) for name in self._codes}
+            errand = self._errand(arms)
+            with RayCrew(ray, errand, size=size, limits=limits, options=options, policies=policies) as crew:
                 self._with(crew)
 
     def _errand(self, arms: Path | None) -> Errand:

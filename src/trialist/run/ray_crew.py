@@ -18,15 +18,17 @@ from typing import Any
 
 from trialist.episodes.bucket import CachedPath, store_root
 from trialist.errors import InputError, SetupError, StoreError, TrialistError
+from trialist.run.component import POLICIES
 from trialist.run.crew import START_TRIES, Crew
 from trialist.run.fault import Fault, FaultKind
-from trialist.run.plan import WatchdogOptions, plan_from_json
+from trialist.run.plan import PolicyEntry, WatchdogOptions, plan_from_json
 from trialist.run.rotation import trial_slots
 from trialist.run.schedule import Task
 from trialist.run.station import Finished
 from trialist.run.worker import Errand
 
 POLL_S = 0.05
+POLICY_HOST = 'trialist.policies.shared:PolicyHost'
 ROOM_WAIT_S = 600.0  # for a first node with room; an autoscaler takes minutes
 
 
@@ -38,6 +40,8 @@ class RayOptions:
     cpus: float = 1.0
     gpus: float = 0.0
     resources: Mapping[str, float] = field(default_factory=dict)  # such as robot_cell = 1
+    policy_servers: int = 0  # of each policy, shared by all workers; 0: every worker opens its own
+    server_gpus: float = 0.0
     room_wait_s: float = ROOM_WAIT_S
 
     def __post_init__(self) -> None:
@@ -77,6 +81,49 @@ def ray_cluster(options: RayOptions) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+class SharedPolicies:
+    """Policies as actors of their own: some servers of each, which workers share evenly."""
+
+    def __init__(self, ray: Any, entries: Mapping[str, PolicyEntry], options: RayOptions) -> None:
+        import secrets
+
+        from ray.exceptions import RayTaskError
+
+        host = ray.remote(POLICIES.load(POLICY_HOST)).options(
+            num_cpus=options.cpus if options.policy_servers else 0, num_gpus=options.server_gpus, max_restarts=0,
+            max_concurrency=2,
+        )  # fmt: skip
+        self._ray = ray
+        self._actors = [
+            {name: host.remote(entry, secrets.token_hex(32)) for name, entry in entries.items()}
+            for _ in range(options.policy_servers)
+        ]
+        everyone = [(row, name, actor) for row, actors in enumerate(self._actors) for name, actor in actors.items()]
+        asked = [actor.entry.remote() for *_, actor in everyone]
+        waiting = ray.wait(asked, num_returns=len(asked), timeout=options.room_wait_s)[1] if asked else []
+        if waiting:
+            raise SetupError(f'{len(waiting)} of {len(asked)} policy servers found no room or did not open in time')
+        self.served: list[dict[str, PolicyEntry]] = [{} for _ in self._actors] or [{}]
+        try:
+            for (row, name, _), reference in zip(everyone, asked, strict=True):
+                self.served[row][name] = ray.get(reference)
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, TrialistError) else SetupError(str(error)) from None
+        except ray.exceptions.RayError as error:
+            raise SetupError(f'a policy server did not start ({type(error).__name__})') from None
+        self._lives = [actor.live.remote() for *_, actor in everyone]
+
+    def check(self) -> None:
+        """Raise if a server is gone: its workers could only fail from now on."""
+        if self._lives and self._ray.wait(self._lives, timeout=0)[0]:
+            raise SetupError('a policy server was lost with its node; run the same command again to resume')
+
+    def close(self) -> None:
+        for actors in self._actors:
+            for actor in actors.values():
+                self._ray.kill(actor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +213,15 @@ class RayCrew:
     and show an autoscaler what is wanted.
     """
 
-    def __init__(self, ray: Any, errand: Errand, *, size: int, limits: WatchdogOptions, options: RayOptions) -> None:
+    def __init__(
+        self, ray: Any, errand: Errand, *, size: int, limits: WatchdogOptions, options: RayOptions,
+        policies: Mapping[str, PolicyEntry],
+    ) -> None:  # fmt: skip
         self._ray, self._options = ray, options
+        self._shared = SharedPolicies(ray, policies, options)
+        self._n_hired = 0
         address = errand.store.address if isinstance(errand.store, CachedPath) else str(errand.store)
-        self._arguments = (errand, address, limits)
+        self._errand, self._address, self._limits = errand, address, limits
         self._station = ray.remote(RayStation).options(
             num_cpus=options.cpus, num_gpus=options.gpus, resources=dict(options.resources), max_restarts=0,
             max_task_retries=0,
@@ -183,7 +235,13 @@ class RayCrew:
 
     def hire(self) -> None:
         """One more worker: an actor that is warm already, or a new one."""
-        self.workers.append(self._spare.pop() if self._spare else RayWorker(self._station.remote(*self._arguments)))
+        if self._spare:
+            self.workers.append(self._spare.pop())
+            return
+        served = self._shared.served[self._n_hired % len(self._shared.served)]
+        self._n_hired += 1
+        errand = dataclasses.replace(self._errand, served=served)
+        self.workers.append(RayWorker(self._station.remote(errand, self._address, self._limits)))
 
     def idle(self) -> list[RayWorker]:
         return [w for w in self.workers if w.is_ready and w.task is None and not w.is_gone]
@@ -209,6 +267,7 @@ class RayCrew:
                 worker.is_ready = True
                 self._failed_starts = 0
         self._check_room()
+        self._shared.check()
         return said
 
     def _get(self, worker: RayWorker, reference: Any) -> Any:
@@ -266,3 +325,4 @@ class RayCrew:
         for worker in [*self.workers, *self._spare]:
             self._ray.kill(worker.actor)
         self.workers, self._spare = [], []
+        self._shared.close()
