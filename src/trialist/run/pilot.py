@@ -14,7 +14,7 @@ from trialist.run.plan import TrialPlan
 from trialist.run.rotation import trial_slots
 from trialist.run.station import Context, Station
 
-# Of the one process that hands out slots, per episode; measured by `python -m bench scale`.
+# Of the one process that hands out slots, per episode: assumed. `python -m bench scale` says what it is on a machine.
 DRIVER_S = {'local': 0.004, 'ray': 0.006}
 
 
