@@ -1,4 +1,4 @@
-"""Oriented-box IoU against manifold3d, and RGB-D fusion against Open3D and numpy.
+"""Oriented-box IoU against manifold3d, RGB-D fusion against Open3D and numpy, and the score of an episode.
 
 Open3D runs in its own environment (tools/peer_open3d.sh makes .peers/open3d; or TRIALIST_OPEN3D_PYTHON names a Python);
 without it that row is not measured and not kept.
@@ -37,7 +37,11 @@ BOUNDS = ((-0.5, -0.5, -0.05), (0.5, 0.5, 0.4))
 
 
 def run() -> list[Result]:
-    return [*(_iou(*kind) for kind in (('random', _random_pairs), ('nearly coincident', _tilted_pairs))), *_fuse()]
+    return [
+        *(_iou(*kind) for kind in (('random', _random_pairs), ('nearly coincident', _tilted_pairs))),
+        *_fuse(),
+        _score(),
+    ]
 
 
 def _random_pairs(rng: np.random.Generator) -> list[Any]:
@@ -157,6 +161,24 @@ def _against_open3d(name: str, ours_s: float, theirs: dict[str, Any], cloud: Vox
         target=1.5,
         work=f'{len(cloud)} coloured voxels on one thread; Open3D on all cores: {told} (TSDF: another result)',
     )
+
+
+def _score() -> Result:
+    """An episode of the demo's kind by three cameras, start and end, against the second of CPU that it may take."""
+    from trialist.cell.host import TabletopHost
+    from trialist.geometry.camera_score import score_episode
+
+    host = TabletopHost(state='privileged', watchers=('front', 'side', 'gallery'), watcher_noise='default')
+    host.reset('bin_to_bin', seed=1)
+    start, end, known = dict(host.views()), dict(host.views(is_over=True)), host.known_scene()
+    host.close()
+    score = score_episode(start, end, known)
+    if score.success is not False:
+        raise SystemExit(f'items that nobody moved were scored as {score}')
+    return against(
+        'geometry/score of an episode from three cameras', ours_s=seconds(lambda: score_episode(start, end, known)),
+        peer='a budget of 1 s', peer_s=1.0, target=1.0, work='six views of 320x240: calibration, edges, warp and count',
+    )  # fmt: skip
 
 
 def _open3d_report(views: list[RgbdView]) -> dict[str, Any] | None:

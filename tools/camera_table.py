@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.geometry.camera_study import DEGREES, measure, study_host, study_row
 
-FIRST_SEED = 9000
+FIRST_SEED = 20000  # not used to choose any limit
 
 
 def main(n_scenes: int, levels: list[str]) -> None:

@@ -89,9 +89,13 @@ def _read_union(options: tuple[Any, ...], value: object, where: str) -> Any:
 
 def _read_scalar(hint: Any, value: object, where: str) -> Any:
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise InputError(f'{where} is {value}, wanted a finite number')
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            number = math.inf
+        if not math.isfinite(number):
+            raise InputError(f'{where} is {number}, wanted a finite number')
+        return number
     if hint is int and isinstance(value, bool):
         raise InputError(f'{where} is {value}, wanted a whole number')
     if not isinstance(value, hint):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trialist.analysis import Absent, present
-from trialist.analysis.cameras import camera_part
+from trialist.analysis.cameras import CameraPart, camera_part
 from trialist.analysis.frame import build_frame
 from trialist.analysis.selection import select_episodes
 from trialist.episodes import Episode, Outcome
@@ -67,6 +67,51 @@ def test_the_corrections_come_from_the_other_policies() -> None:
     assert b.corrected.value == pytest.approx(1.0)
     assert a.host is not None
     assert a.host.count == 10
+
+
+def test_a_stratum_that_cameras_hardly_see_gives_bounds_and_no_rate() -> None:
+    """Blocks are seen, spoons are not: pooled, their silence would be corrected by what holds for blocks."""
+    seen = [(True, True)] * 5 + [(False, False)] * 5
+    dark = [(True, None)] * 4 + [(False, None)] * 4 + [(True, True)] + [(False, False)]
+    words = {p: {'block': seen, 'spoon': dark} for p in 'abc'}
+    a = present(strata_part(words)).policies[0]
+    assert a.corrected.value is None
+    assert 'spoon' in a.corrected.note
+    assert a.corrected.interval is not None
+    assert a.corrected.interval.low <= a.bounds.low
+    assert a.corrected.interval.high >= 0.7
+    clear = present(strata_part({p: {'block': seen, 'spoon': seen} for p in 'abc'})).policies[0]
+    assert clear.corrected.value == pytest.approx(0.5)
+
+
+def strata_part(words: dict[str, dict[str, list[tuple[bool | None, bool | None]]]]) -> CameraPart | Absent:
+    episodes, scores = [], {}
+    for policy, strata in words.items():
+        for stratum, said in strata.items():
+            for seed, (host, cameras) in enumerate(said):
+                episode = Episode(
+                    policy=policy, task='t', stratum=stratum, outcome=Outcome.SUCCESS if host else Outcome.TIMEOUT,
+                    duration_s=1.0, success=host, seed=seed,
+                )  # fmt: skip
+                episodes.append(episode)
+                scores[episode.key] = unscored('dark') if cameras is None else CameraScore(cameras, 0.9)
+    frame = present(build_frame(select_episodes(episodes), AnalysisPlan(stratify_by=('stratum',))))
+    return camera_part(frame, scores, {e.key: e for e in episodes}, level=0.95)
+
+
+def test_strata_seen_unlike_are_corrected_apart() -> None:
+    """Half of the spoons' successes are unscored, for every policy; a is bad at spoons, the others are not."""
+    block = [(True, True)] * 9 + [(False, False)] * 3
+    good = [(True, True)] * 4 + [(True, None)] * 4 + [(False, False)] * 4
+    poor = [(True, True)] + [(True, None)] + [(False, False)] * 10
+    part = present(
+        strata_part({'a': {'block': block, 'spoon': poor}, 'b': {'block': block, 'spoon': good},
+                     'c': {'block': block, 'spoon': good}})
+    )  # fmt: skip
+    a = part.policies[0]
+    assert a.corrected.value == pytest.approx((9 + 2) / 24)  # its true rate
+    assert a.host is not None
+    assert a.host.value == pytest.approx(11 / 24)
 
 
 def test_episodes_without_truth_are_powered_by_predictions() -> None:

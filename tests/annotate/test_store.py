@@ -196,3 +196,11 @@ def test_an_episode_that_cannot_be_read_waits(tmp_path) -> None:
     made.annotate(scan([(episode, None)], ZONES))
     status = status_of(episode, made.annotations()[episode.key])
     assert (status.standing, status.why) == (LabelStanding.WAITING, 'no telemetry was recorded')
+
+
+def test_an_episode_of_one_operation_is_timed_by_its_end() -> None:
+    episode, _ = recorded('p', 0, pace_s=3.0)
+    single = episode.replace(items=None, items_placed=None, events=())
+    assert status_of(single, []).standing is LabelStanding.TIMED
+    assert status_of(single.replace(items=4), []).standing is LabelStanding.WAITING
+    assert status_of(single.replace(duration_s=None), []).standing is LabelStanding.WAITING

@@ -231,3 +231,11 @@ def test_a_place_outside_the_shared_memory_is_refused() -> None:
             reader.take({'x': {'__shared__': place}})
     block.close()
     reader.close()
+
+
+@pytest.mark.parametrize('line', ["a @ file:///x ; 'a'=='a'", 'a==1 --index-url=x', 'a==1 # b', '-r x==1', 'a', 'a=='])
+def test_only_locked_packages_by_name_go_into_a_recipe(tmp_path: Path, line: str) -> None:
+    path = tmp_path / 'mine.toml'
+    path.write_text(f'requirements = ["{line}"]')
+    with pytest.raises(InputError, match='is not locked'):
+        read_recipe(str(path))

@@ -90,3 +90,30 @@ def test_states_come_back_bit_for_bit(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(StoreError, match='not readable as states'):
         read_states(path)
+
+
+@pytest.mark.parametrize(
+    'kept',
+    [
+        {'steps': np.array([-1, 2]), 'states': np.zeros((2, 3))},
+        {'steps': np.array([1, 1]), 'states': np.zeros((2, 3))},
+        {'steps': np.array([0.0, 1.0]), 'states': np.zeros((2, 3))},
+        {'steps': np.arange(2), 'states': np.zeros(2)},
+        {'steps': np.arange(0), 'states': np.zeros((0, 3))},
+        {'steps': np.arange(2), 'states': np.array([['a'], ['b']])},
+    ],
+)
+def test_states_that_are_none_are_refused(tmp_path: Path, kept: dict[str, np.ndarray]) -> None:
+    path = tmp_path / 'states.npz'
+    np.savez_compressed(path, setup=np.array(''), **kept)
+    with pytest.raises(StoreError, match='not readable as states'):
+        read_states(path)
+
+
+def test_states_are_measured_before_they_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / 'states.npz'
+    path.write_bytes(FilmStates(np.arange(2), np.zeros((2, 100_000))).to_bytes())
+    assert len(read_states(path).steps) == 2
+    monkeypatch.setattr('trialist.episodes.film.MOST_STATES_BYTES', 1_000_000)
+    with pytest.raises(StoreError, match='bytes unpacked, wanted at most'):
+        read_states(path)

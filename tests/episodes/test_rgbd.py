@@ -102,3 +102,27 @@ def test_a_known_scene_comes_back_and_a_strange_key_is_refused() -> None:
         read_known(text.replace(b'"floor_z_m"', b'"flor_z_m"'), where='here')
     with pytest.raises(StoreError, match='not JSON'):
         read_known(text[:-3], where='here')
+
+
+@pytest.mark.parametrize('packing', [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_moments_packed_otherwise_are_refused(packing: int) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, 'w', packing) as archive:
+        archive.writestr('views.json', '{}')
+    with pytest.raises(StoreError, match='packed in another way'):
+        unpack_views(packed.getvalue(), where='x.zip')
+
+
+def test_texts_nested_too_deeply_and_cameras_without_a_lens_are_refused() -> None:
+    entry = {'number': 0, 'height_px': 1, 'width_px': 1, 't_s': 0.0, 'intrinsics_px': [0.0] * 9,
+             'world_from_camera': [0.0] * 16}  # fmt: skip
+    for text, match in ((100_000 * '[', 'recursion'), (json.dumps({'a': entry}), 'a focal length of 0 px')):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, 'w') as archive:
+            archive.writestr('views.json', text)
+            archive.writestr('0.depth', 4 * b'0')
+            archive.writestr('0.rgb', 3 * b'0')
+        with pytest.raises(StoreError, match=match):
+            unpack_views(packed.getvalue(), where='x.zip')
+    with pytest.raises(StoreError, match='not JSON'):
+        read_known(100_000 * b'[', where='known.json')

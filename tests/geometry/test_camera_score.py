@@ -17,11 +17,14 @@ from trialist.episodes import Outcome, Store
 from trialist.episodes.rgbd import END, START, KnownScene, View, pack_views
 from trialist.geometry import Box
 from trialist.geometry.bin_count import ObjectCount
-from trialist.geometry.calibration import Standing, check_calibration
+from trialist.geometry.calibration import Standing, check_calibration, flattened
 from trialist.geometry.camera_score import region_verdict, score_episode, static_scene
+from trialist.geometry.edge import fit_edges
+from trialist.geometry.fit import refine_box, rotation_of
 from trialist.geometry.projection import camera_scores, read_projections, write_projection
 from trialist.geometry.segment import ObjectModel, color_masks, supported_masks
 from trialist.geometry.static_scene import StaticScene
+from trialist.geometry.trust import upright
 
 
 @pytest.fixture(scope='module')
@@ -141,6 +144,18 @@ def test_a_count_near_a_half_is_not_told(inside: float, outside: float, hidden: 
         assert 'of 4 inside' in found.reason
 
 
+@pytest.mark.parametrize(
+    ('inside', 'outside', 'pieces', 'reached'),
+    [(4.1, 0.1, (3, 3, 2), None), (2.7, 0.0, (3, 4, 3), True), (2.3, 0.0, (3, 4, 3), None),
+     (2.3, 0.0, (2, 2, 2), False),
+     (3.0, 1.0, (4, 3, 3), None), (3.0, 1.0, (3, 3, 3), False)],
+)  # fmt: skip
+def test_area_and_pieces_must_not_contradict_each_other(
+    inside: float, outside: float, pieces: tuple[int, ...], reached: bool | None
+) -> None:
+    assert region_verdict(ObjectCount(inside, outside, 0.0, 0.0, True, pieces), 4, 'objects').reached is reached
+
+
 def test_a_projection_is_used_as_long_as_its_views_are_the_same(watched: TabletopHost, tmp_path: Path) -> None:
     from trialist.episodes import Episode
 
@@ -164,14 +179,63 @@ def test_a_projection_is_used_as_long_as_its_views_are_the_same(watched: Tableto
     assert [e.success for e in store.episodes()] == [False, False]
 
 
+@pytest.mark.parametrize(('lean_deg', 'stands'), [(0, True), (5, True), (16, False), (25, False)])
+def test_a_box_stands_unless_it_clearly_leans(lean_deg: float, stands: bool) -> None:
+    """Three faces of a cube with 2 mm of noise: a lean that noise could make is taken away, a clear one stays."""
+    rng = np.random.default_rng(4)
+    turn = rotation_of(np.radians([lean_deg, 0, 0])) @ rotation_of(np.array([0, 0, 0.5]))
+    local = rng.uniform(-0.5, 0.5, (300, 3))
+    local[np.arange(300), rng.choice(3, 300)] = 0.5
+    points = 0.04 * local @ turn.T + rng.normal(0, 0.002, (300, 3))
+    leaning = refine_box(points, Box((0, 0, 0), (0.04, 0.04, 0.04), turn), tolerance_m=0.009)
+    box = upright(leaning, points, tolerance_m=0.009)
+    assert (box is leaning) is not stands
+    assert not stands or np.abs(box.rotation[2]).max() == pytest.approx(1)
+
+
+def test_edges_find_a_turn_that_a_plane_does_not_show(host: TabletopHost) -> None:
+    """About the table's normal, without any depth noise: the plane stays where it is, its edges do not."""
+    host.reset('single_block', seed=6)
+    scene = static_scene(host.known_scene())
+    view = taken(host)[0]
+    pose = view.base_from_camera.copy()
+    pose[:3, :3] = rotation_of(np.radians([0, 0, 0.4])) @ pose[:3, :3]
+    fit = fit_edges(replace(view, base_from_camera=pose), scene)
+    assert fit is not None
+    left = fit.turn @ pose[:3, :3] @ view.base_from_camera[:3, :3].T
+    assert np.degrees(np.arccos(np.clip((np.trace(left) - 1) / 2, -1, 1))) < 0.1
+
+
+def test_a_picture_without_edges_is_left_to_its_depth(host: TabletopHost) -> None:
+    host.reset('single_block', seed=6)
+    scene = static_scene(host.known_scene())
+    view = taken(host)[0]
+    assert fit_edges(replace(view, rgb=np.full_like(view.rgb, 120)), scene) is None
+
+
+def test_a_smooth_error_of_depth_is_taken_away(host: TabletopHost) -> None:
+    """A warp of disparity over the whole picture: what is left on the table is a fraction of it."""
+    host.reset('single_block', seed=7)
+    scene = static_scene(host.known_scene())
+    view = taken(host)[0]
+    across = np.linspace(0, np.pi, view.depth_m.shape[1])[None, :]
+    warped = replace(view, depth_m=(1 / (1 / view.depth_m + 0.005 * np.sin(across))).astype(np.float32))
+    on_table = np.abs(scene.depth(view) - view.depth_m) < 1e-4
+    before, after = (np.abs(v.depth_m - view.depth_m)[on_table] for v in (warped, flattened(warped, scene)))
+    assert np.median(after) < 0.2 * np.median(before)
+
+
 @pytest.mark.study
 @pytest.mark.parametrize('noise', ['white', 'default'])
 @pytest.mark.parametrize('degrees', DEGREES)
 def test_no_wrong_box_is_trusted_up_to_two_degrees(host: TabletopHost, noise: str, degrees: float) -> None:
-    """Over 200 blocks; beyond two degrees wrong ones are only counted."""
-    found = [f for seed in range(9000, 9068) for f in measure(host, seed, noise=noise, degrees=degrees)]
+    """Fifty of the blocks of the table in docs/concepts/reconstruction.md; `tools/camera_table.py` does all.
+
+    Beyond two degrees wrong ones are only counted.
+    """
+    found = [f for seed in range(20000, 20017) for f in measure(host, seed, noise=noise, degrees=degrees)]
     print(noise, degrees, study_row(found))
-    assert len(found) >= 200
+    assert len(found) >= 50
     assert sum(f.is_trusted for f in found) >= 0.8 * len(found)
     if degrees <= 2:
         assert not [f for f in found if f.is_trusted and f.is_wrong]

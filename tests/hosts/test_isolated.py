@@ -216,3 +216,19 @@ def test_the_inside_needs_numpy_and_msgpack_alone() -> None:
         env={**os.environ, 'PYTHONPATH': os.pathsep.join(p for p in sys.path if p)},
     )  # fmt: skip
     assert set(ran.stdout.split()) <= {'numpy', 'msgpack', 'trialist', '__main__', '__mp_main__'}
+
+
+@pytest.mark.parametrize(
+    'message',
+    [
+        {'__kind__': []},
+        {'__kind__': 'Outcome'},
+        {'__kind__': 'Outcome', 'value': 'won'},
+        {'__kind__': 'HostSpec', 'name': 'x', 'action': 3, 'control_rate_hz': 'fast'},
+        {'__kind__': 'Event', 't_s': 'x', 'kind': 'grasp'},
+        {'__kind__': 'Observation', 't_s': 1.0},
+    ],
+)
+def test_messages_that_are_nothing_of_ours_are_named(message: dict[str, object]) -> None:
+    with pytest.raises(InputError, match='a message'):
+        from_message(message)

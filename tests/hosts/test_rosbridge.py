@@ -255,3 +255,18 @@ def test_a_service_that_is_silent_or_fails_is_named(bridges: list[CellBridge]) -
     with pytest.raises(RemoteError, match='service /robot/halt failed: no such service'):
         link.call_service('/robot/halt', {}, timeout_s=1.0)
     link.close()
+
+
+def test_numbers_too_long_for_a_float_and_pictures_that_are_no_base64_are_answers_of_the_rig() -> None:
+    from trialist.hosts.ros_message import joint_values, picture, pose, stamp_s
+
+    long = 10**400
+    turn = {'w': 1, 'x': 0, 'y': 0, 'z': 0}
+    for read in (
+        lambda: joint_values({'name': ['a'], 'position': [long]}, 'position', ['a']),
+        lambda: stamp_s({'header': {'stamp': {'sec': long, 'nanosec': 0}}}),
+        lambda: pose({'pose': {'position': {'x': long, 'y': 0, 'z': 0}, 'orientation': turn}}),
+        lambda: picture({'format': 'jpeg', 'data': 'é'}, height_px=2, width_px=2),
+    ):
+        with pytest.raises(AnswerError):
+            read()

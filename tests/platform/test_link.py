@@ -14,7 +14,7 @@ from tests.platform.desk import PLAN, Desk, job, token
 from trialist.episodes import EventKind, Outcome
 from trialist.errors import RigError
 from trialist.platform.bundle import unpack_bundle
-from trialist.platform.client import WorkerRefused, act_in_episode
+from trialist.platform.client import Submitter, WorkerRefused, act_in_episode
 from trialist.platform.message import VERSION, ErrorCode, MessageType, decode, encode, spec_to_map
 from trialist.platform.worker_episode import CellOptions, NotBegun
 from trialist.platform.worker_host import Workspace
@@ -355,3 +355,14 @@ def test_the_stop_wants_its_secret(desk, path, secret, status):
 def test_the_port_tells_its_state(desk):
     with urllib.request.urlopen(f'http://127.0.0.1:{desk.port.port}/healthz', timeout=5) as found:
         assert json.load(found) == {'state': 'idle'}
+
+
+def test_a_platform_that_does_not_answer_is_said_at_once(monkeypatch):
+    monkeypatch.setattr('trialist.platform.client.MOST_SETBACKS', 2)
+    said: list[str] = []
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        nobody = f'http://127.0.0.1:{taken.getsockname()[1]}'
+    with pytest.raises(RigError):
+        Submitter(nobody, 'tlt_x', told=said.append).submit('reach', name='mine')
+    assert len(said) == 1
+    assert 'does not answer, trying again' in said[0]

@@ -91,3 +91,34 @@ class ShownHost(PointMassHost):
         images = {name: np.zeros((*size, 3), dtype=np.uint8) for name, size in self.spec.images.items()}
         images['front'][:, :16] = min(3 * self._shown, 250)
         return dataclasses.replace(observation, images=images)
+
+
+class TopicHost(ShownHost):
+    """Its cameras have the names of topics, and some that lead out of a folder."""
+
+    names = ('/camera/../../front', 'wrist é', 'third')
+    sizes = ((33, 47), (16, 16), (16, 16))
+
+    @property
+    def spec(self) -> HostSpec:
+        return dataclasses.replace(super().spec, images=dict(zip(self.names, self.sizes, strict=True)))
+
+    def _with_images(self, observation: Observation) -> Observation:
+        images = {name: np.zeros((*size, 3), dtype=np.uint8) for name, size in self.spec.images.items()}
+        return dataclasses.replace(observation, images=images)
+
+
+class SpeckHost(TopicHost):
+    sizes = ((1, 47), (0, 0), (16, 16))
+
+
+class FloatHost(TopicHost):
+    def _with_images(self, observation: Observation) -> Observation:
+        shown = super()._with_images(observation)
+        return dataclasses.replace(shown, images={k: v / np.float32(255) for k, v in shown.images.items()})
+
+
+class ListHost(TopicHost):
+    def _with_images(self, observation: Observation) -> Observation:
+        shown = super()._with_images(observation)
+        return dataclasses.replace(shown, images={k: v.tolist() for k, v in shown.images.items()})

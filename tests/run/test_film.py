@@ -21,7 +21,7 @@ from trialist.episodes.film import STATES_FILE, FilmStates, film_times, read_sta
 from trialist.errors import InputError, UnknownName
 from trialist.run import Order, TrialPlan, check_host, run_episode, run_trial
 from trialist.run.component import open_policy
-from trialist.run.film import film_obstacle, film_steps, thinned
+from trialist.run.film import SeenFrames, film_obstacle, film_steps, thinned
 from trialist.run.plan import FilmOptions, RecordingOptions, plan_from_json
 from trialist.run.seam import Footage, Setup
 
@@ -224,3 +224,48 @@ def test_a_host_that_only_shows_is_filmed_by_what_it_showed(tmp_path: Path) -> N
     plan = filmed_plan('ShownHost', recording={'film': {'cameras': ['nothing']}})
     with pytest.raises(InputError, match='cannot draw'):
         run_trial(plan, tmp_path / 'refused', workers=0)
+
+
+def test_a_camera_named_like_a_topic_has_a_film_in_its_folder(tmp_path: Path) -> None:
+    for episode, trajectory in run(filmed_plan('TopicHost'), tmp_path / 's'):
+        assert episode.is_valid
+        assert trajectory is not None
+        videos = {c.name: c.video for c in trajectory.scene.cameras}
+        folder = f'episodes/{episode.episode_id}-{episode.attempt}'
+        assert videos == {
+            'film_/camera/../../front': f'{folder}/film_camera-1.mp4',
+            'film_wrist é': f'{folder}/film_camera-2.mp4',
+        }
+        assert all((tmp_path / 's' / 'media' / video).is_file() for video in videos.values())
+
+
+def test_pictures_too_small_for_a_film_leave_the_episode_as_it_was(tmp_path: Path) -> None:
+    for episode, trajectory in run(filmed_plan('SpeckHost'), tmp_path / 's'):
+        assert episode.is_valid
+        assert trajectory is not None
+        assert 'too few for a film' in episode.labels['film']
+
+
+@pytest.mark.parametrize('host', ['FloatHost', 'ListHost'])
+def test_pictures_of_another_kind_than_declared_are_the_hosts_fault(tmp_path: Path, host: str) -> None:
+    for episode, _ in run(filmed_plan(host), tmp_path / 's'):
+        assert not episode.is_valid
+        assert 'host' in episode.reason
+
+
+def test_a_long_episode_of_large_pictures_is_filmed_more_rarely_and_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('trialist.run.film.MOST_SEEN_BYTES', 40 * 3 * (33 * 47 + 16 * 16))
+    host = ShownHost()
+    frames = SeenFrames(host.spec, FilmOptions(rate_hz=5.0))
+    images = {name: np.zeros((*size, 3), np.uint8) for name, size in host.spec.images.items()}
+    for step in range(10_001):
+        frames.see(images, step=step)
+        assert len(frames._kept) <= 40
+    trajectory = Trajectory(time_s=np.arange(10_000) / 20.0)
+    filmed = frames.film(trajectory, lambda: None)
+    assert filmed.trajectory is not None
+    steps = filmed.trajectory.scene.cameras[0].video_steps
+    assert steps is not None
+    assert 20 <= len(steps) <= 41
+    assert (steps[0], steps[-1]) == (0, 10_000)
+    assert len(set(np.diff(steps[:-1]))) == 1

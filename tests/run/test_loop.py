@@ -286,5 +286,6 @@ def test_a_mismatch_of_conventions_names_both_sides() -> None:
         'state_width: host cell has 4, policy act has 8',
         'state_layout: host cell has none',
         'camera wrist: host cell has only top, policy act has a need of it',
+        'say state = "privileged" among the options of the host',
     ):
         assert part in str(caught.value)

@@ -9,7 +9,8 @@ from tests.run.plans import FAST, SLOW, make_plan
 
 from trialist.errors import InputError, StoreError
 from trialist.run import read_plan, run_trial, summarize_plan
-from trialist.run.plan import plan_from_json
+from trialist.run.component import open_policy
+from trialist.run.plan import PolicyEntry, plan_from_json
 
 MINIMAL = """
 seed = 3
@@ -119,6 +120,11 @@ def test_an_unknown_host_condition_or_option_is_named(tmp_path: Path) -> None:
         run_trial(make_plan(host={'use': 'point-mass', 'options': {'colour': 1}}), tmp_path / 'c', workers=0)
 
 
+def test_a_missing_option_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(InputError, match="'temper'; its options are: temper"):
+        open_policy(PolicyEntry('scripted'))
+
+
 def test_a_policy_card_is_declared_with_the_policy_and_a_wrong_field_is_named(tmp_path: Path) -> None:
     card = '{checkpoint = "step 30000", image_resolution_px = [224, 224]}'
     text = MINIMAL.replace('a = "seek"', f'a = {{use = "seek", card = {card}}}')
@@ -152,3 +158,31 @@ def test_a_value_that_can_not_be_hashed_is_named(tmp_path: Path, value: str) -> 
     text = MINIMAL.replace('a = "seek"', f'a = {{use = "seek", options = {{speed = {value}}}}}')
     with pytest.raises(InputError, match=r'policies\.a\.options\.speed'):
         read_plan(written(tmp_path, text))
+
+
+def test_every_policy_of_the_catalogue_says_what_it_is() -> None:
+    from trialist.cli.policies import ABOUT
+    from trialist.run.component import POLICIES
+
+    assert set(POLICIES.builtin) <= set(ABOUT)
+
+
+def test_a_task_that_the_host_does_not_know_is_named_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no task of host tabletop named 'single_blok': did you mean 'single_block'"):
+        run_trial(make_plan(host='tabletop', tasks=['single_blok']), tmp_path / 's', workers=0)
+
+
+@pytest.mark.parametrize(
+    ('latency', 'match'),
+    [
+        ({'network_s': -1}, 'network_s is -1.0, wanted 0 to 86400'),
+        ({'network_s': 1e308}, 'network_s is 1e.308, wanted 0 to 86400'),
+        ({'network_s': {'low_s': 0, 'high_s': 1e308}}, 'high_s 1e.308, wanted'),
+        ({'jitter': 1e200}, 'jitter is 1e.200, wanted 0 to 10'),
+        ({'inference_s': 10**400}, 'inference_s'),
+        ({'repeat_s': 10**400}, 'repeat_s is inf, wanted a finite number'),
+    ],
+)
+def test_latencies_that_no_episode_can_meet_are_refused(latency: dict[str, object], match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        make_plan(loop={'latency': {'mode': 'injected', **latency}})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trialist.errors import InputError
-from trialist.stats.corrected_rate import ScorerErrors, prediction_powered, rogan_gladen
+from trialist.stats.corrected_rate import ScorerErrors, StratumWord, prediction_powered, rogan_gladen, stratified_rate
 from trialist.stats.proportion import wilson
 
 
@@ -54,6 +54,49 @@ def test_a_scorer_at_chance_corrects_nothing() -> None:
     estimate = rogan_gladen(30, 100, ScorerErrors(50, 100, 50, 100))
     assert estimate.value is None
     assert 'chance' in estimate.note
+
+
+def test_one_stratum_is_the_plain_correction() -> None:
+    errors = ScorerErrors(90, 100, 80, 100)
+    plain, alone = rogan_gladen(40, 100, errors), stratified_rate([StratumWord('x', 100, 40, 3, errors)])
+    assert alone.value == pytest.approx(plain.value)
+    assert alone.interval is not None
+    assert plain.interval is not None
+    assert tuple(alone.interval) == pytest.approx(tuple(plain.interval))
+
+
+def test_a_stratum_without_known_errors_leaves_bounds() -> None:
+    known = StratumWord('x', 50, 25, 0, ScorerErrors(100, 100, 100, 100))
+    wide = stratified_rate([known, StratumWord('y', 50, 10, 30, None)])
+    assert wide.value is None
+    assert wide.interval is not None
+    assert wide.interval.low <= 0.35
+    assert wide.interval.high >= 0.65
+    assert 'y' in wide.note
+
+
+@pytest.mark.study
+def test_the_interval_over_strata_covers_the_true_rate() -> None:
+    """400 worlds, two strata that are seen unlike, silence that depends on success; a rate or bounds, both cover."""
+    rng = np.random.default_rng(5)
+    covered = 0
+    for _ in range(400):
+        words, true = [], 0.0
+        for name, rate, sens, spec in (('x', 0.8, 0.97, 0.98), ('y', 0.4, 0.75, 0.98)):
+            n, n_known = 30, 80
+            labels = rng.random(n_known) < 0.6
+            yes = np.where(labels, rng.random(n_known) < sens, rng.random(n_known) > spec)
+            errors = ScorerErrors(
+                int(yes[labels].sum()), int(labels.sum()), int((~yes[~labels]).sum()), int((~labels).sum())
+            )
+            own = rng.random(n) < rate
+            said = np.where(own, rng.random(n) < sens, rng.random(n) > spec)
+            words.append(StratumWord(name, n, int(said.sum()), int((own & ~said).sum()), errors))
+            true += rate / 2
+        interval = stratified_rate(words).interval
+        assert interval is not None
+        covered += interval.low <= true <= interval.high
+    assert covered >= 0.93 * 400
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=40), st.lists(st.booleans(), max_size=60))

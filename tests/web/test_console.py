@@ -496,3 +496,42 @@ def test_a_killed_server_resumes_the_episode_under_way(tmp_path: Path) -> None:
         server.wait()
     assert len(list(Store.open(store).episodes())) == 2
     assert verify_store(store).is_clean
+
+
+def test_an_assignment_is_tried_no_more_often_than_planned_and_in_order(client: TestClient, desk: Desk) -> None:
+    episode_id = first(client)['key'].partition('/')[0]
+    fault = account(label='fault', counts={}, marks=[])
+    ahead = client.post('/api/actions', json=action('record', f'{episode_id}/7', account=account()))
+    assert ahead.status_code == 409
+    assert 'not the next' in ahead.json()['error']
+    for attempt in range(desk.context.plan.faults.attempts):
+        assert client.post('/api/actions', json=action('record', f'{episode_id}/{attempt}', account=fault)).is_success
+    again = action('record', f'{episode_id}/{desk.context.plan.faults.attempts}', account=account())
+    answer = client.post('/api/actions', json=again)
+    assert answer.status_code == 409
+    assert 'given up' in answer.json()['error']
+    assert not any(e.is_valid for e in desk.store.episodes(attempts='all'))
+    assert again['id'] in desk.journal.path.read_text()
+
+
+@pytest.mark.parametrize('body', ['', '[]', '{"t_s": NaN}', '{"t_s": -1}', '{"key": 3}', '\xff'])
+def test_no_request_to_stop_is_refused_for_its_form(desk: Desk, body: str) -> None:
+    desk._stop = lambda: ArmStop(True, 'held')
+    answer = TestClient(create_console(desk)).post('/api/stop', content=body.encode('latin-1'))
+    assert answer.json() == {'confirmed': True, 'told': 'held'}
+
+
+@pytest.mark.parametrize('note', ['\ud800', float('nan')])
+def test_a_body_that_is_no_json_is_named_and_not_repeated(client: TestClient, note: object) -> None:
+    body = json.dumps(action('record', first(client)['key'], account=account(note=note)))
+    answer = client.post('/api/actions', content=body, headers={'content-type': 'application/json'})
+    assert answer.status_code == 422
+    assert 'account.note' in answer.json()['error']
+
+
+@pytest.mark.parametrize('body', [{}, 3, {'key': 3}, {'key': 'x'}])
+@pytest.mark.parametrize('kind', ['draft', 'answered'])
+def test_a_damaged_journal_is_named_by_its_line(desk: Desk, kind: str, body: object) -> None:
+    desk.journal.path.write_text(json.dumps({'kind': kind, 'at': '', 'body': body}) + '\n')
+    with pytest.raises(StoreError, match=r'journal\.jsonl line 1: not an entry'):
+        make_desk(desk.context.plan, desk.store.path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from tests.browser import Browser, Opened
@@ -12,10 +14,11 @@ from tests.run.plans import make_plan
 from tests.web.serving import served
 from tests.web.stores import make_store
 
-from trialist.episodes import Store, read_store
+from trialist.episodes import Camera, Episode, Outcome, Scene, Store, Trajectory, read_store
 from trialist.run import close_trial, run_trial
 from trialist.web.explore import create_explorer
 from trialist.web.explore.index import build_index
+from trialist.web.review import create_review
 
 
 @pytest.fixture(scope='module')
@@ -150,3 +153,59 @@ def test_the_explorer_by_keyboard_in_a_browser(browser: Browser, store: Store) -
         assert all(url.startswith(address) for url in asked if not url.startswith(('blob:', 'data:')))
         assert not trouble
         page.close()
+
+
+ODD = '<img src=x onerror=alert(1)>"{{7*7}}'
+
+
+def odd_store(path: Path) -> tuple[Store, list[Episode]]:
+    """Names that are markup, numbers that are none, and cameras whose films lead elsewhere."""
+    store = Store.create(path)
+    columns = {name: np.zeros(9) for name in ('gripper_command', 'gripper_position')}
+    videos = ('../../trial.json', '/etc/passwd', 'a\0b', 5000 * 'x', 'missing.mp4', 'media')
+    cameras = tuple(Camera(ODD, None, None, 4, 4, video=video, video_steps=(0, 1)) for video in videos)
+    scenes = (
+        Scene(target_center_m=(math.nan, 0, 0), target_size_m=(1, 1, math.inf), control_rate_hz=20.0),
+        Scene(cameras=cameras, control_rate_hz=20.0),
+    )
+    episodes = []
+    for seed, scene in enumerate(scenes):
+        episode = Episode(policy=ODD, task=ODD, stratum=ODD, reason=ODD, outcome=Outcome.TIMEOUT, duration_s=1.0,
+                          time_cap_s=2.0, items=2, items_placed=1, seed=seed, instance=seed)  # fmt: skip
+        extra = {ODD: np.full(9, np.inf)}
+        trajectory = Trajectory(time_s=np.arange(1, 10) / 20, ee_pose=np.full((9, 7), np.nan), extra=extra, scene=scene,
+                                **columns)  # fmt: skip
+        store.append([episode], trajectories={episode.key: trajectory})
+        episodes.append(episode)
+    return store, episodes
+
+
+def test_odd_names_and_numbers_are_shown_as_what_they_are(tmp_path: Path) -> None:
+    store, episodes = odd_store(tmp_path / 's')
+    for app, page in ((create_explorer(store), 'episode'), (create_review(store, by=ODD), 'review')):
+        client = TestClient(app)
+        for episode in episodes:
+            for address in ('/', f'/{page}/{episode.episode_id}/0'):
+                answer = client.get(address)
+                assert answer.status_code == 200
+                assert '<img src=x' not in answer.text
+            told = client.get(f'/data/episode/{episode.episode_id}/0').json()
+            assert told['path']['target'] is None
+            assert told['films'] == []
+
+
+def test_an_empty_store_is_shown_as_empty(tmp_path: Path) -> None:
+    client = TestClient(create_explorer(Store.create(tmp_path / 's')))
+    assert client.get('/').status_code == 200
+    assert client.get('/figures').status_code == 400
+
+
+@pytest.mark.parametrize('name', ['%00.mp4', 5000 * 'a' + '.mp4', '..%2F..%2Ftrial.json', '%2Fetc%2Fpasswd'])
+def test_media_that_no_file_can_be_are_refused(client: TestClient, name: str) -> None:
+    assert client.get(f'/media/{name}').status_code == 400
+
+
+@pytest.mark.parametrize('headers', [{'host': '[::1'}, {'origin': 'http://[x'}, {'host': 'example.org'}])
+def test_odd_senders_are_refused(store: Store, headers: dict[str, str]) -> None:
+    answer = TestClient(create_review(store, by='ann')).post('/review/x/0', json={'marks': []}, headers=headers)
+    assert answer.status_code in (403, 421)

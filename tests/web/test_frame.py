@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+import socket
+import threading
+import urllib.request
 from importlib import resources
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from trialist.web.frame import Pages, install_frame, static_url
+from trialist.errors import SetupError
+from trialist.web.frame import Pages, install_frame, listen, serve_locally, static_url
 
 STATIC = resources.files('trialist.web').joinpath('static')
 
@@ -81,3 +85,32 @@ def test_the_colours_are_those_of_the_report() -> None:
     light = re.findall(r'--[\w-]+: [^;]+;', report.split('@media')[0])
     assert light
     assert all(colour in frame for colour in [*light, *re.findall(r'--[\w-]+: [^;]+;', dark)])
+
+
+def test_an_address_takes_callers_before_its_pages_are_served() -> None:
+    app = FastAPI()
+    install_frame(app, is_local=True)
+    listener = listen(0)
+    port = listener.getsockname()[1]
+    answers: list[int] = []
+
+    @app.get('/')
+    def home():
+        return {}
+
+    def call() -> None:
+        with urllib.request.urlopen(f'http://127.0.0.1:{port}/', timeout=30) as answer:
+            answers.append(answer.status)
+
+    with socket.create_connection(('127.0.0.1', port), timeout=5):
+        pass
+    caller = threading.Thread(target=call)
+    caller.start()
+    threading.Thread(target=serve_locally, args=(app, listener), daemon=True).start()
+    caller.join(timeout=30)
+    assert answers == [200]
+
+
+def test_a_port_that_is_taken_is_said_with_what_to_do() -> None:
+    with listen(0) as taken, pytest.raises(SetupError, match='in use; give another --port'):
+        listen(taken.getsockname()[1])

@@ -15,6 +15,7 @@ import numpy as np
 
 from trialist.analysis import endpoint_pairs as pairing
 from trialist.analysis.absent import Absent, or_absent, present
+from trialist.analysis.camera_extreme import extreme_pairs
 from trialist.analysis.cameras import CameraPart, camera_part
 from trialist.analysis.card import KnownPolicy, known_policies
 from trialist.analysis.comparability import comparability_cautions
@@ -196,11 +197,14 @@ class Analysis:
             part = self.cameras
             if isinstance(part, Absent):
                 return part
-            if any(p.unscored for p in part.policies):
-                n = sum(p.unscored for p in part.policies)
+            if n := sum(p.unscored for p in part.policies):
+                bounds = ', '.join(
+                    f'{p.policy} {100 * p.bounds.low:.0f} to {100 * p.bounds.high:.0f} %' for p in part.policies
+                )
                 return Absent(
-                    f'{n} ranked episodes could not be scored from cameras; they are no failures, and leaving them out '
-                    'could favour a policy', 'read the bounds and the corrected rates of the cameras',
+                    f'{n} ranked episodes could not be scored from cameras, which are no failures and no successes; '
+                    f'whatever they were, success is {bounds}',
+                    'see the corrected rates of the cameras; pairs are compared at both extremes',
                 )  # fmt: skip
         return count_rates(self.frame, self.plan, lambda episode: episode.is_success)
 
@@ -285,6 +289,10 @@ class Analysis:
             order = present(self.ranking).order
             return order, [pairing.time_verdict(t) for t in self._time_pairs]
         if name is EndpointName.SUCCESS:
+            if unscored := self._unscored_ends(frame):
+                low = count_rates(frame, self.plan, lambda e: e.key not in unscored and e.is_success)
+                at_extremes = extreme_pairs(frame, self.plan, self.stream, unscored=unscored)
+                return pairing.ordered_by_rate(frame, low), at_extremes
             if isinstance(self.success, Absent):
                 return self.success
             rates = self.success
@@ -295,6 +303,14 @@ class Analysis:
         if name is EndpointName.SAFETY:
             return self._safety_pairs(frame)
         return self._score_pairs(frame)
+
+    def _unscored_ends(self, frame: ComparisonFrame) -> frozenset[tuple[str, int]]:
+        """Ranked episodes that cameras could not score, where success is theirs."""
+        told = self.by_cameras
+        if told is None:
+            return frozenset()
+        ranked = (e for p in frame.policies for group in frame.ranked_cells(p).values() for e in group)
+        return frozenset(e.key for e in ranked if e.key not in told)
 
     def _safety_pairs(self, frame: ComparisonFrame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
         scored = {(s.episode_id, s.attempt): s for s in self.trajectories.safety if s.is_scored}

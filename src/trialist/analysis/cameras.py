@@ -11,7 +11,7 @@ from trialist.analysis.frame import ComparisonFrame
 from trialist.episodes import Episode
 from trialist.geometry.camera_score import CameraScore
 from trialist.stats import Estimate, Interval, Rate
-from trialist.stats.corrected_rate import ScorerErrors, prediction_powered, rogan_gladen
+from trialist.stats.corrected_rate import LEAST_KNOWN, ScorerErrors, StratumWord, prediction_powered, stratified_rate
 from trialist.stats.proportion import newcombe_paired
 
 Key = tuple[str, int]
@@ -38,13 +38,12 @@ class Confusion:
         return self.n_scored + self.unscored_success + self.unscored_failure
 
     @property
-    def errors(self) -> ScorerErrors | None:
-        """The cameras as a scorer that says success or not; unscored is not saying so. None without both truths."""
-        n_true = self.both_success + self.only_host + self.unscored_success
-        n_false = self.both_failure + self.only_cameras + self.unscored_failure
-        if not n_true or not n_false:
-            return None
-        return ScorerErrors(self.both_success, n_true, self.both_failure + self.unscored_failure, n_false)
+    def n_true(self) -> int:
+        return self.both_success + self.only_host + self.unscored_success
+
+    @property
+    def n_false(self) -> int:
+        return self.both_failure + self.only_cameras + self.unscored_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,8 @@ def camera_part(
     frame: ComparisonFrame, scores: Mapping[Key, CameraScore], recorded: Mapping[Key, Episode], *, level: float
 ) -> CameraPart | Absent:
     """Every policy's success by cameras, on the episodes that policies are ranked by; `recorded` has the host's."""
-    cells = {p: [recorded[e.key] for group in frame.cells[p].values() for e in group] for p in frame.everyone}
-    episodes = [e for group in cells.values() for e in group]
+    cells = {p: {s: [recorded[e.key] for e in es] for s, es in frame.cells[p].items()} for p in frame.everyone}
+    episodes = [e for strata in cells.values() for group in strata.values() for e in group]
     if all(scores[e.key].success is None for e in episodes):
         why = Counter(scores[e.key].reason for e in episodes).most_common(1)[0][0]
         return Absent(f'no episode could be scored from cameras: {why}', 'keep RGB-D views: a host with cameras does')
@@ -103,7 +102,7 @@ def camera_part(
         confusion=confusion,
         agreement=Rate(confusion.both_success + confusion.both_failure, scored, level),
         bias=bias,
-        policies=tuple(_policy(p, group, cells, scores, level) for p, group in cells.items() if group),
+        policies=tuple(_policy(p, cells, scores, level) for p, strata in cells.items() if strata),
         unscored_reasons=dict(known.most_common(MOST_REASONS)),
         standings=dict(sorted(standings.items())),
     )
@@ -123,18 +122,13 @@ def has_truth(episode: Episode) -> bool:
 
 
 def _policy(
-    policy: str, group: Sequence[Episode], cells: Mapping[str, Sequence[Episode]], scores: Mapping[Key, CameraScore],
-    level: float,
-) -> PolicyByCameras:  # fmt: skip
+    policy: str, cells: Mapping[str, Mapping[str, Sequence[Episode]]], scores: Mapping[Key, CameraScore], level: float
+) -> PolicyByCameras:
+    group = [e for es in cells[policy].values() for e in es]
     told = Counter(scores[e.key].success for e in group)
     true = [e for e in group if has_truth(e)]
-    # The errors are measured on other policies' episodes, where there are any: its own must not correct themselves.
-    others = [e for p, es in cells.items() for e in es if p != policy] or list(group)
-    errors = confusion_of(others, scores).errors
-    if errors is None:
-        corrected = Estimate(None, note='the host knows no success or no failure of other policies')
-    else:
-        corrected = rogan_gladen(told[True], len(group), errors, level=level)
+    words = [_stratum(policy, name, cells, scores) for name in cells[policy]]
+    corrected = stratified_rate(words, level=level)
     powered = Estimate(None, note='the host knows none of its episodes')
     if true:
         rest = [_said(scores[e.key]) for e in group if not has_truth(e)]
@@ -145,6 +139,34 @@ def _policy(
     return PolicyByCameras(
         policy, len(group), told[True], told[False], told[None], host, level, corrected, powered
     )  # fmt: skip
+
+
+def _stratum(
+    policy: str, name: str, cells: Mapping[str, Mapping[str, Sequence[Episode]]], scores: Mapping[Key, CameraScore]
+) -> StratumWord:
+    """A policy's word in one stratum, and the cameras' errors there on other policies' episodes.
+
+    Unscored ends cluster by what is to be seen, so errors of other strata would mislead; and an episode must not
+    correct itself.
+    """
+    group = cells[policy][name]
+    told = Counter(scores[e.key].success for e in group)
+    others = [strata for p, strata in cells.items() if p != policy]
+    here = confusion_of([e for strata in others for e in strata.get(name, ())], scores)
+    anywhere = confusion_of([e for strata in others for es in strata.values() for e in es], scores)
+    return StratumWord(name, len(group), told[True], told[None], _errors(here, anywhere))
+
+
+def _errors(here: Confusion, anywhere: Confusion) -> ScorerErrors | None:
+    """The cameras as a scorer that says success or not; unscored is not saying so. None without both truths.
+
+    Sensitivity is that of the stratum. Specificity, too, where it has enough failures; else it is that of all strata.
+    """
+    false = here if here.n_false >= LEAST_KNOWN else anywhere
+    if not here.n_true or not false.n_false:
+        return None
+    silent = false.both_failure + false.unscored_failure
+    return ScorerErrors(here.both_success, here.n_true, silent, false.n_false)
 
 
 def _said(score: CameraScore) -> float:

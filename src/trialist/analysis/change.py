@@ -11,6 +11,7 @@ import numpy as np
 
 from trialist.analysis.arm import Arm, check_distinct, declared_for, read_arms
 from trialist.analysis.arm_safety import arm_safety, scored_cells, tell_apart
+from trialist.analysis.camera_extreme import Extremes, camera_extremes
 from trialist.analysis.endpoint import Flag, cell_taus, design_effect, is_success, rate_cells
 from trialist.analysis.selection import selection_of
 from trialist.analysis.shared_cell import CellPair, SharedCells, share_cells
@@ -191,7 +192,7 @@ def _presence(mine: Mapping[str, Arm], other: Mapping[str, Arm], mapped: set[str
 def _policy_change(before: Arm, after: Arm, plan: AnalysisPlan) -> PolicyChange:
     check_distinct(after, before)
     shared = share_cells(after.episodes, before.episodes, pairing=plan.pairing.value)
-    scope = _Scope(after.policy, shared, plan, cell_taus(shared, plan))
+    scope = _Scope(after.policy, shared, plan, cell_taus(shared, plan), extremes=camera_extremes(after, before, plan))
     safety, no_safety = _safety_shifts(before, after, scope)
     return PolicyChange(
         policy=after.policy,
@@ -219,9 +220,11 @@ class _Scope:
     plan: AnalysisPlan
     taus_s: Mapping[str, float]
     cell: str = ''
+    extremes: Extremes | None = None  # where success is the cameras'
 
     def within(self, cell: CellPair) -> _Scope:
-        return replace(self, shared=replace(self.shared, cells=(cell,)), cell=cell.name)
+        ends = None if self.extremes is None else self.extremes.within(cell)
+        return replace(self, shared=replace(self.shared, cells=(cell,)), cell=cell.name, extremes=ends)
 
     def shift(self, metric: str, before: float | None, after: float | None, gap: float | None) -> Shift:
         moved = 0.0 if gap is not None and abs(gap) < ROUNDING else gap
@@ -232,7 +235,29 @@ class _Scope:
 
 
 def _success_shift(scope: _Scope) -> Shift:
-    return _rate_shift('success', scope, is_success)
+    if scope.extremes is None:
+        return _rate_shift('success', scope, is_success)
+    low, high = (
+        _rate_shift('success', replace(scope, shared=shared), is_success)
+        for shared in (scope.extremes.against_new, scope.extremes.for_new)
+    )
+    return _success_between(low, high, scope.extremes.n_unscored)
+
+
+def _success_between(low: Shift, high: Shift, n_unscored: tuple[int, int]) -> Shift:
+    """The smaller of two changes of one sign; none where unscored ends could decide which way it went."""
+    after, before = n_unscored
+    note = (
+        f'by cameras; {before} unscored before and {after} after, taken both ways' if before or after else 'by cameras'
+    )
+    if low.difference is None or high.difference is None or low.interval is None or high.interval is None:
+        return replace(low, note=note)
+    if low.difference * high.difference < 0 or (0 in (low.difference, high.difference) and low != high):
+        return replace(low, before=None, after=None, difference=None, interval=None, p_value=None, note=note)
+    smaller = low if low.difference > 0 else high
+    span = Interval(min(low.interval.low, high.interval.low), max(low.interval.high, high.interval.high))
+    p_values = [s.p_value for s in (low, high) if s.p_value is not None]
+    return replace(smaller, interval=span, p_value=max(p_values) if len(p_values) == 2 else None, note=note)
 
 
 def _rate_shift(metric: str, scope: _Scope, flag: Flag) -> Shift:

@@ -15,6 +15,7 @@ from typing import Any
 
 from trialist.analysis.arm import Arm, check_distinct, choose_arm, declared_for, read_arms
 from trialist.analysis.arm_safety import Scores, arm_safety, scored_cells, tell_apart
+from trialist.analysis.camera_extreme import Extremes, camera_extremes
 from trialist.analysis.endpoint import (
     ENDPOINTS,
     Finding,
@@ -158,7 +159,10 @@ def gate_stores(
         scores = [arm_safety(arm, side, scoring=rule) for arm, side in sides]
     required = chosen.require or _default_required(scores)
     levels = Levels(chosen.alpha, chosen.alpha / len(required), chosen.power)
-    endpoints = _endpoints(shared, scores, plan, rules=chosen, levels=levels, asked=asked, required=required)
+    extremes = camera_extremes(new, reference, plan) if 'success' in asked else None
+    endpoints = _endpoints(
+        shared, scores, plan, rules=chosen, levels=levels, asked=asked, required=required, extremes=extremes
+    )
     return GateResult(
         verdict=_verdict([e for e in endpoints if e.is_required]),
         endpoints=endpoints,
@@ -203,16 +207,35 @@ def _default_required(scores: Sequence[Scores | str]) -> tuple[str, ...]:
 
 def _endpoints(
     shared: SharedCells, scores: Sequence[Scores | str], plan: AnalysisPlan, *, rules: GateRules, levels: Levels,
-    asked: Sequence[str], required: Sequence[str],
+    asked: Sequence[str], required: Sequence[str], extremes: Extremes | None,
 ) -> tuple[GateEndpoint, ...]:  # fmt: skip
     made = []
     if 'success' in asked:
-        made.append(success_endpoint(shared, margin=rules.margins['success'], levels=levels))
+        margin = rules.margins['success']
+        made.append(
+            success_endpoint(shared, margin=margin, levels=levels)
+            if extremes is None
+            else _success_by_cameras(extremes, margin=margin, levels=levels)
+        )
     if 'speed' in asked:
         made.append(_speed_endpoint(shared, plan, margin=rules.margins['speed'], levels=levels))
     if 'safety' in asked:
         made.append(_safety_endpoint(shared, scores, margin=rules.margins['safety'], levels=levels))
     return tuple(replace(e, is_required=e.name in required) for e in made)
+
+
+def _success_by_cameras(extremes: Extremes, *, margin: float, levels: Levels) -> GateEndpoint:
+    """No worse where that holds with every unscored end against the candidate; worse where it holds with all for it."""
+    n_new, n_old = extremes.n_unscored
+    silence = f'{n_new} unscored ends of the candidate and {n_old} of the baseline'
+    against, favour = (
+        success_endpoint(shared, margin=margin, levels=levels) for shared in (extremes.against_new, extremes.for_new)
+    )
+    if favour.finding is Finding.WORSE:
+        return replace(favour, note=f'success by cameras, {silence} counted for the candidate')
+    if against.finding is Finding.WORSE:
+        return missing_endpoint('success', against.measure, margin, f'success by cameras: {silence} decide')
+    return replace(against, note=f'success by cameras, {silence} counted against the candidate')
 
 
 def _speed_endpoint(shared: SharedCells, plan: AnalysisPlan, *, margin: float, levels: Levels) -> GateEndpoint:

@@ -19,6 +19,8 @@ from trialist.planning.analysis_plan import DeclaredAnalysis, declared_analysis
 from trialist.stats import Estimate
 
 ALL = 'all episodes'
+MOST_TRIALS = 10_000
+LARGEST_JITTER_S = 3600.0
 EASY = (
     'auto-validated episodes are the easy ones: detector and operator agreed because little went wrong, so this '
     'compares streams of different difficulty and does not measure the bias of a reviewer'
@@ -61,8 +63,13 @@ def label_robustness(
     seed: int = 0,
 ) -> LabelRobustness:  # fmt: skip
     """The ranking on auto-validated, on reviewed and on all episodes, and how it bears inexact times."""
-    if n_trials < 1 or any(not j > 0 for j in jitters_s):
-        raise InputError('wanted at least one trial, and jitters above 0 s')
+    if not 1 <= n_trials <= MOST_TRIALS or any(not 0 < j <= LARGEST_JITTER_S for j in jitters_s):
+        raise InputError(
+            f'{n_trials} trials with jitters of {list(jitters_s)} s, wanted 1 to {MOST_TRIALS} trials, and jitters '
+            f'above 0 and at most {LARGEST_JITTER_S:g} s'
+        )
+    if store.is_blinded:
+        raise NotEstimable(f'{store.path}: the trial is blinded and open, so there is no ranking yet; close it first')
     annotations = store.annotations()
     told = statuses(store.episodes(where=where), annotations)
     if not told:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from trialist.analysis.absent import Absent
 from trialist.analysis.selection import Selection
 from trialist.episodes import Camera, Episode, Store, Trajectory
-from trialist.errors import NotEstimable
+from trialist.episodes.store import check_media_name
+from trialist.errors import InputError, NotEstimable
 from trialist.geometry import Box, PlacementScore, recorded_placement, score_recorded_pose
 
 
@@ -56,7 +57,7 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
     media = selection.store.path / 'media'
     for episode, trajectory in selection.store.trajectories(where=selection.where, signals=()):
         for camera in trajectory.scene.cameras if episode.is_valid else ():
-            if camera.video and (media / camera.video).exists():
+            if _is_there(media, camera):
                 film = _film(episode, trajectory, camera, path=media / camera.video)
                 found.setdefault(episode.key, []).append(film)
     return tuple(film for episode in selection.episodes for film in found.get(episode.key, ()))
@@ -65,8 +66,15 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
 def films_of(store: Store, episode: Episode, trajectory: Trajectory) -> tuple[tuple[Film, Camera], ...]:
     """The films of one episode that are there, with their cameras."""
     media = store.path / 'media'
-    there = [c for c in trajectory.scene.cameras if c.video and (media / c.video).exists()]
+    there = [c for c in trajectory.scene.cameras if _is_there(media, c)]
     return tuple((_film(episode, trajectory, c, path=media / c.video), c) for c in there)
+
+
+def _is_there(media: Path, camera: Camera) -> bool:
+    try:
+        return (media / check_media_name(camera.video)).is_file()
+    except (InputError, OSError):  # a record that leads out of its store, or names what no file can be called
+        return False
 
 
 def _film(episode: Episode, trajectory: Trajectory, camera: Camera, *, path: Path) -> Film:

@@ -18,6 +18,8 @@ from trialist.annotate.telemetry import FloatArray, Telemetry
 from trialist.annotate.zone import Zones
 from trialist.errors import InputError
 
+MOST_SMOOTHED = 500  # steps either side
+
 
 class ReleaseKind(enum.StrEnum):
     RELEASE = 'release'  # the gripper was told to open
@@ -107,7 +109,7 @@ def _of_grip(
     """A slump if what was held was lost, else the release at the end; a grip that lasts to the end gives neither."""
     last = len(telemetry.time_s) if end is None else end
     opening = _smooth(telemetry.opening[start:last], telemetry.dt_s)
-    window = max(2, round(options.plateau_s / telemetry.dt_s))
+    window = max(2, round(min(options.plateau_s / telemetry.dt_s, len(opening) + 1)))
     slump = _slump(opening, window, options)
     if slump is not None:
         grip = float(np.median(opening[slump // 2 : slump]))
@@ -123,7 +125,7 @@ def _of_grip(
 
 def _smooth(values: FloatArray, dt_s: float) -> FloatArray:
     """A running median over about a fifth of a second: wild readings go, edges stay where they are."""
-    half = max(1, round(0.1 / dt_s))
+    half = max(1, round(min(0.1 / dt_s, MOST_SMOOTHED)))
     padded = np.pad(values, half, mode='edge')
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1), axis=1))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -19,6 +18,7 @@ FEATURES = (
     'grip', 'plateau', 'empty', 'ledger',
 )  # fmt: skip
 FEWEST = 10  # of either answer
+LARGEST = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,15 @@ class LearnedClassifier:
 
     def __post_init__(self) -> None:
         for name in ('weights', 'center', 'scale'):
-            values = tuple(float(v) for v in getattr(self, name))
-            if len(values) != len(FEATURES) or not all(map(math.isfinite, values)):
-                raise InputError(f'{name} has {len(values)} numbers, wanted {len(FEATURES)} finite ones')
+            given = getattr(self, name)
+            values = () if isinstance(given, str) else tuple(float(v) for v in given)
+            if len(values) != len(FEATURES) or not all(abs(v) <= LARGEST for v in values):
+                raise InputError(f'{name} has {len(values)} numbers, wanted {len(FEATURES)} of at most {LARGEST:g}')
             object.__setattr__(self, name, values)
+        if not min(self.scale) > 0:
+            raise InputError(f'scale holds {min(self.scale)}, wanted numbers > 0')
+        if isinstance(self.bias, str | bool) or not abs(self.bias) <= LARGEST:
+            raise InputError(f'bias is {self.bias!r}, wanted a number of at most {LARGEST:g}')
         if not 0 <= self.other_below < self.success_above <= 1:
             raise InputError('wanted 0 <= other_below < success_above <= 1')
 
@@ -76,7 +81,7 @@ def classifier_from_json(text: str, *, where: str) -> LearnedClassifier:
         if tuple(values.pop('features')) != FEATURES:
             raise InputError('it was trained on other features; train it again')
         return LearnedClassifier(**values)
-    except (ValueError, TypeError, KeyError, AttributeError, InputError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(f'{where}: no classifier ({error})') from error
 
 

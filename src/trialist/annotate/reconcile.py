@@ -12,9 +12,10 @@ from trialist.annotate.telemetry import read_telemetry
 from trialist.annotate.verdict import JudgedRelease, ReleaseVerdict
 from trialist.annotate.zone import Zones
 from trialist.episodes import Annotation, Episode, Event, EventKind, EventSource, Trajectory
-from trialist.errors import NotEstimable
+from trialist.errors import NotEstimable, TrialistError
 
 TOOL = 'release detector'
+TIME_SLACK_S = 1e-6
 KINDS = {ReleaseVerdict.SUCCESS: EventKind.PLACEMENT, ReleaseVerdict.FAILURE: EventKind.DROP_OUTSIDE}
 
 
@@ -49,7 +50,7 @@ def _account(episode: Episode, trajectory: Trajectory | None, zones: Zones, sett
         if trajectory is None:
             raise NotEstimable('no telemetry was recorded')
         judged = settings.apply(read_telemetry(trajectory), zones.of(episode.labels))
-    except NotEstimable as error:
+    except TrialistError as error:  # one recording that is odd does not keep the others from being looked at
         return Annotation(
             episode_id=episode.episode_id, attempt=episode.attempt, source=EventSource.DETECTOR, by=TOOL,
             note=str(error),
@@ -91,6 +92,8 @@ def status_of(episode: Episode, annotations: Sequence[Annotation]) -> LabelStatu
     if timed and (counted is None or timed == counted):
         return LabelStatus(episode, LabelStanding.TIMED, f'{timed} placements were timed when it was recorded')
     by_source = {source: [a for a in annotations if a.source is source] for source in EventSource}
+    if counted is None and not annotations and episode.items in (None, 1) and episode.duration_s is not None:
+        return LabelStatus(episode, LabelStanding.TIMED, 'one operation, which ends with the episode')
     if counted is None:
         return LabelStatus(episode, LabelStanding.WAITING, 'the operator left no count: correct items_placed first')
     for source, standing in (
@@ -99,6 +102,8 @@ def status_of(episode: Episode, annotations: Sequence[Annotation]) -> LabelStatu
     ):  # fmt: skip
         last = by_source[source][-1] if by_source[source] else None
         if last is not None and last.count == counted:
+            if odd := _oddity(episode, last):
+                return LabelStatus(episode, LabelStanding.WAITING, odd)
             return LabelStatus(episode, standing, f'{last.by} and the operator count {counted}', last)
         if last is not None and source is EventSource.REVIEWER:
             why = f'the reviewer {last.by} counts {last.count}, the operator {counted}: settle items_placed'
@@ -110,6 +115,17 @@ def status_of(episode: Episode, annotations: Sequence[Annotation]) -> LabelStatu
         return LabelStatus(episode, LabelStanding.NOT_SCANNED, 'run `trialist annotate detect`')
     why = found[-1].note or f'the detector counts {found[-1].count}, the operator {counted}'
     return LabelStatus(episode, LabelStanding.WAITING, why)
+
+
+def _oddity(episode: Episode, account: Annotation) -> str:
+    """Why an account is not believed although its count is the operator's: its marks are not what it counts."""
+    marked = sum(e.count for e in account.events if e.kind is EventKind.PLACEMENT)
+    if marked != account.count:
+        return f'{account.by} counts {account.count} and marks {marked}: it has to be marked again'
+    end_s = episode.duration_s
+    if end_s is not None and account.events and account.events[-1].t_s > end_s + TIME_SLACK_S:
+        return f'{account.by} has a mark at {account.events[-1].t_s:g} s, and the episode ended at {end_s:g} s'
+    return ''
 
 
 def statuses(

@@ -30,11 +30,14 @@ def read_settings(path: Path) -> tuple[Zones | None, Settings]:
     zones = read_zones(values['zones'], where=str(path)) if 'zones' in values else None
     classifier = None
     if 'classifier' in values:
-        named = path.parent / str(values['classifier'])
+        if not isinstance(values['classifier'], str):
+            raise InputError(f'{path}: classifier is {values["classifier"]!r}, wanted the name of a file')
+        named = path.parent / values['classifier']
         try:
-            classifier = classifier_from_json(named.read_text(encoding='utf-8'), where=str(named))
-        except OSError as error:
-            raise InputError(f'{named}: cannot be read ({error.strerror})') from error
+            text = named.read_text(encoding='utf-8')
+        except (OSError, ValueError) as error:  # also a name or a content that is no text
+            raise InputError(f'{named}: cannot be read ({error})') from error
+        classifier = classifier_from_json(text, where=str(named))
     return zones, Settings(
         detector=read_table(DetectorOptions, values.get('detector', {}), where=f'{path}: detector'),
         rules=read_table(RuleOptions, values.get('rules', {}), where=f'{path}: rules'),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trialist.annotate.detector import ReleaseCandidate, ReleaseKind
 from trialist.annotate.zone import OUTSIDE
+from trialist.errors import InputError
+
+FURTHEST_M = 10.0
 
 
 class ReleaseVerdict(enum.StrEnum):
@@ -21,6 +25,12 @@ class ReleaseVerdict(enum.StrEnum):
 class RuleOptions:
     edge_m: float = 0.02  # nearer than this to the edge of a zone, it cannot be said on which side an item fell
     least_displacement_m: float = 0.05  # carried less far, an item was not carried over
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not 0 <= value <= FURTHEST_M:
+                raise InputError(f'{field.name} is {value}, wanted 0 to {FURTHEST_M:g}')
 
 
 @dataclass(frozen=True, slots=True)

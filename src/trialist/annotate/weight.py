@@ -15,6 +15,8 @@ from trialist.annotate.telemetry import FloatArray
 from trialist.episodes import Annotation, Episode, Event, EventKind, EventSource
 from trialist.errors import InputError
 
+MOST_ITEMS = 1000  # that one step can put down
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleOptions:
@@ -27,8 +29,9 @@ class ScaleOptions:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.item_kg) and self.item_kg > 0):
             raise InputError(f'item_kg is {self.item_kg}, wanted > 0')
-        if not 0 < self.tolerance < 0.5 or self.settle_s <= 0:
-            raise InputError('wanted 0 < tolerance < 0.5 and settle_s > 0')
+        if not (0 < self.tolerance < 0.5 and self.settle_s > 0):
+            found = f'tolerance is {self.tolerance} and settle_s {self.settle_s}'
+            raise InputError(f'{found}, wanted 0 < tolerance < 0.5 and settle_s > 0')
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,17 @@ def weight_steps(time_s: Sequence[float], weight_kg: Sequence[float], options: S
     fine = np.isfinite(weights)
     times, weights = times[fine], weights[fine]
     levels = _levels(times, weights, options)
+    if not levels:
+        found = f'{len(times)} of {len(fine)} readings are numbers'
+        raise InputError(f'the weight never stood still for {options.settle_s:g} s ({found})')
     steps = []
     for (_, before), (start, after) in itertools.pairwise(levels):
         items = (after - before) / options.item_kg
+        if not abs(items) <= MOST_ITEMS:
+            found = f'the weight changed from {before:g} to {after:g} kg at {times[start]:.2f} s'
+            raise InputError(
+                f'{found}, more than {MOST_ITEMS} items at once; check item_kg and the unit of the readings'
+            )
         if abs(items - round(items)) > options.tolerance:
             raise InputError(
                 f'the weight changed by {after - before:.4f} kg at {times[start]:.2f} s, which is {items:.2f} items; '
@@ -104,17 +115,21 @@ def read_weights(path: Path) -> dict[str, tuple[list[float], list[float]]]:
     """Episode -> times and weights, from a CSV with the columns episode_id, t_s and weight_kg."""
     found: dict[str, tuple[list[float], list[float]]] = {}
     try:
-        with path.open(newline='', encoding='utf-8') as file:
+        with path.open(newline='', encoding='utf-8-sig') as file:
             rows = csv.DictReader(file)
             missing = {'episode_id', 't_s', 'weight_kg'} - set(rows.fieldnames or ())
             if missing:
-                raise InputError(f'{path}: no column {", ".join(sorted(missing))}')
+                raise InputError(f'no column {", ".join(sorted(missing))}; found: {", ".join(rows.fieldnames or ())}')
             for row in rows:
+                if None in row or None in row.values():
+                    raise InputError(f'more or fewer fields than the {len(rows.fieldnames or ())} of the first line')
                 times_s, weights_kg = found.setdefault(row['episode_id'], ([], []))
                 times_s.append(float(row['t_s']))
                 weights_kg.append(float(row['weight_kg'] or 'nan'))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f'{path}: cannot be read ({error})') from error
-    except (TypeError, ValueError) as error:
+    except (csv.Error, ValueError) as error:
         raise InputError(f'{path}: line {rows.line_num}: {error}') from error
+    if not found:
+        raise InputError(f'{path}: no readings below its first line')
     return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from trialist.errors import InputError, NotEstimable, UnknownName
 
 OUTSIDE = 'outside'
+LONGEST_M = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +59,14 @@ class Zones:
 
 def _two(values: object, name: str) -> tuple[float, float]:
     if isinstance(values, Sequence) and len(values) == 2:
-        numbers = tuple(float(v) for v in values if isinstance(v, int | float) and math.isfinite(v))
+        numbers = tuple(float(v) for v in values if _is_length(v))
         if len(numbers) == 2:
             return (numbers[0], numbers[1])
-    raise InputError(f'{name} is {values!r}, wanted two finite numbers, in metres')
+    raise InputError(f'{name} is {values!r:.200}, wanted two numbers of at most {LONGEST_M:g}, in metres')
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LONGEST_M
 
 
 def swapped(zones: Zones) -> Zones:
@@ -69,8 +74,10 @@ def swapped(zones: Zones) -> Zones:
     return Zones(source=zones.target, target=zones.source)
 
 
-def read_zones(values: Mapping[str, object], *, where: str) -> Zones:
+def read_zones(values: object, *, where: str) -> Zones:
     """Zones from a `[zones]` table: source and target, each with center_m and size_m; `swapped_when` is one label."""
+    if not isinstance(values, Mapping):
+        raise InputError(f'{where}: zones is {values!r:.200}, wanted a table with source and target')
     read = {}
     for name in values:
         if name not in ('source', 'target', 'swapped_when'):
@@ -79,7 +86,10 @@ def read_zones(values: Mapping[str, object], *, where: str) -> Zones:
         table = values.get(name)
         if not isinstance(table, Mapping) or set(table) != {'center_m', 'size_m'}:
             raise InputError(f'{where}: zones.{name} is {table!r}, wanted center_m and size_m, two numbers each')
-        read[name] = Zone(center_m=table['center_m'], size_m=table['size_m'])
+        try:
+            read[name] = Zone(center_m=table['center_m'], size_m=table['size_m'])
+        except InputError as error:
+            raise InputError(f'{where}: zones.{name}: {error}') from error
     zones = Zones(source=read['source'], target=read['target'])
     label = values.get('swapped_when')
     if label is None:

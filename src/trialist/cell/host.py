@@ -34,7 +34,7 @@ from trialist.cell.scene import (
     SUBSTEPS,
     load_mujoco,
 )
-from trialist.cell.task import MAX_ITEMS, find_task
+from trialist.cell.task import MAX_ITEMS, TASKS, find_task
 from trialist.cell.thing import things_of
 from trialist.cell.watch import Watch, at_home
 from trialist.cell.world import KINDS, SEEN_ONLY, World
@@ -132,6 +132,7 @@ class TabletopHost:
             state_width=state_width(self._kind),
             images=dict.fromkeys(cameras, (height, width)),
             conditions=_in_world(conditions, has_cameras=bool(cameras)),
+            tasks=tuple(TASKS),
         )
 
     @property

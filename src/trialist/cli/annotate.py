@@ -186,7 +186,7 @@ def weights(
     from trialist.annotate import ScaleOptions, statuses, weigh
     from trialist.annotate.weight import read_weights
     from trialist.episodes import read_store
-    from trialist.errors import InputError
+    from trialist.errors import InputError, TrialistError
     from trialist.show.annotation import standing_table
 
     opened = read_store(store)
@@ -196,15 +196,16 @@ def weights(
     for name, (times_s, weights_kg) in read_weights(file).items():
         if name not in episodes:
             raise InputError(f'{file}: no episode {name} in {store}; `trialist store ls` lists them')
-        told.append(weigh(episodes[name], times_s, weights_kg, options))
+        try:
+            told.append(weigh(episodes[name], times_s, weights_kg, options))
+        except TrialistError as error:
+            raise InputError(f'{file}: episode {name}: {error}') from error
     opened.annotate(told, by=by)
     print_table(standing_table(statuses(episodes.values(), opened.annotations())), form)
 
 
 def _settings(store: Store, path: Path | None) -> tuple[Zones, Settings]:
     """Zones and settings: from a file, or those of the embedded cell for its own trials."""
-    import json
-
     from trialist.annotate import Settings, Zones
     from trialist.annotate.settings import read_settings
     from trialist.errors import InputError
@@ -212,8 +213,7 @@ def _settings(store: Store, path: Path | None) -> tuple[Zones, Settings]:
     zones, chosen = read_settings(path) if path is not None else (None, Settings())
     if zones is not None:
         return zones, chosen
-    host = json.loads(store.trial.plan or '{}').get('host') or {}
-    if host.get('use') == 'tabletop':
+    if _host_name(store) == 'tabletop':
         from trialist.annotate import Zone
         from trialist.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
 
@@ -225,10 +225,19 @@ def _settings(store: Store, path: Path | None) -> tuple[Zones, Settings]:
     )
 
 
+def _host_name(store: Store) -> str:
+    import json
+
+    try:
+        return str(json.loads(store.trial.plan)['host']['use'])
+    except (ValueError, LookupError, TypeError):  # no plan, or one of somebody else
+        return ''
+
+
 def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None) -> Sequence[Labelled]:
     """The valid episodes whose placements are all timed, with telemetry."""
     from trialist.annotate import Labelled, LabelStanding, read_telemetry, status_of, with_marks
-    from trialist.errors import NotEstimable
+    from trialist.errors import NotEstimable, TrialistError
 
     annotations = store.annotations()
     found, missing = [], ''
@@ -241,7 +250,7 @@ def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None)
         try:
             chosen = zones.of(episode.labels)
             found.append(Labelled(with_marks(episode, own), read_telemetry(trajectory), chosen))
-        except NotEstimable as error:
+        except TrialistError as error:
             missing = str(error)
     if not found:
         raise NotEstimable(f'{store.path}: no episode has both timed placements and telemetry; {missing}'.rstrip('; '))
@@ -256,7 +265,9 @@ def review(
     everything: Annotated[
         bool, typer.Option('--everything', help='Offer every episode, not only those that wait.')
     ] = False,
-    port: Annotated[int, typer.Option(help='Where to listen on this machine; 0: any free port.')] = 8767,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help='Where to listen on this machine; 0: any free port.')
+    ] = 8767,
     browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
 ) -> None:
     """Mark what the detector could not settle: film, timeline, telemetry, by keyboard.

@@ -23,7 +23,7 @@ VERBS: dict[str, tuple[str, str]] = {
     'demo': ('trialist.cli.demo:demo', 'Run a blinded trial in the embedded cell, and score it.'),
     'plan': ('trialist.cli.plan:plan', 'Say what a declared trial amounts to.'),
     'seal': ('trialist.cli.seal:seal', 'Blind a trial: one file for each role.'),
-    'run': ('trialist.cli.run:run', 'Run a trial, or go on with it.'),
+    'run': ('trialist.cli.run:run', 'Run a trial, or resume it.'),
     'console': ('trialist.cli.console:console', 'Run a real robot: assignments, clock, counts, stop.'),
     'watch': ('trialist.cli.watch:watch', 'Say when a running trial may stop.'),
     'close': ('trialist.cli.close:close', 'Unblind a trial, once.'),

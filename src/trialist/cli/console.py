@@ -39,7 +39,7 @@ def console(
     host: Annotated[
         str, typer.Option(help='0.0.0.0 lets a phone in, with the key in the printed address.')
     ] = '127.0.0.1',
-    port: Annotated[int, typer.Option(help='Where to listen; 0: any free port.')] = 8766,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help='Where to listen; 0: any free port.')] = 8766,
     certificate: Annotated[
         Path | None, typer.Option(help='Serve over TLS; a phone needs it to open the page without the server.')
     ] = None,
@@ -75,7 +75,7 @@ def console(
     try:
         from trialist.web.console import Desk, access_key, create_console
         from trialist.web.console.journal import Journal, console_folder
-        from trialist.web.frame import free_port, serve_locally
+        from trialist.web.frame import listen, serve_locally
     except ModuleNotFoundError as error:
         raise SetupError(f'pages need {error.name}: pip install "trialist[web]"') from error
     opened = open_trial_store(context, store)
@@ -85,18 +85,17 @@ def console(
         desk = Desk(with_provenance(context, opened), opened, slots, journal, stop=hook, ahead=ahead)
         key = '' if host in LOOPBACK else access_key(folder)
         app = create_console(desk, key=key, is_secure=certificate is not None)
-        chosen = port or free_port()
-        address = f'{"https" if certificate else "http"}://{_shown_host(host)}:{chosen}/' + (
-            f'?key={key}' if key else ''
-        )
+        listener = listen(port, host=host)
+        place = f'{_shown_host(host)}:{listener.getsockname()[1]}'
+        address = f'{"https" if certificate else "http"}://{place}/' + (f'?key={key}' if key else '')
         _tell(desk, address, has_key=bool(key), has_hook=hook is not None)
         if browser:
             import threading
             import webbrowser
 
-            threading.Timer(0.8, webbrowser.open, [address]).start()
+            threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
         opened.log(EntryKind.RUN, by=operator, body={'event': 'begin', 'console': True})
-        serve_locally(app, port=chosen, host=host, certificate=certificate, private_key=private_key)
+        serve_locally(app, listener, certificate=certificate, private_key=private_key)
 
 
 def _declared(store: Path, path: Path | None) -> TrialPlan:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def explore(
     store: StoreArgument,
-    port: Annotated[int, typer.Option(help='Where to listen on this machine; 0: any free port.')] = 8765,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help='Where to listen on this machine; 0: any free port.')
+    ] = 8765,
     browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
 ) -> None:
     """Find an episode, and see what happened in it, to the frame.
@@ -40,18 +42,18 @@ def explore(
 def open_pages(make: Callable[[], FastAPI], *, title: str, port: int, browser: bool) -> None:
     """Serve pages to this machine until interrupted."""
     from trialist.errors import SetupError
-    from trialist.web.frame import free_port, serve_locally
+    from trialist.web.frame import listen, serve_locally
 
     try:
         app = make()
     except ModuleNotFoundError as error:
         raise SetupError(f'pages need {error.name}: pip install "trialist[web]"') from error
-    chosen = port or free_port()
-    address = f'http://127.0.0.1:{chosen}/'
+    listener = listen(port)
+    address = f'http://127.0.0.1:{listener.getsockname()[1]}/'
     typer.echo(f'{title}: {address} (interrupt to end)')
     if browser:
         import threading
         import webbrowser
 
-        threading.Timer(0.8, webbrowser.open, [address]).start()
-    serve_locally(app, port=chosen)
+        threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+    serve_locally(app, listener)

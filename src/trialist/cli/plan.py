@@ -83,7 +83,7 @@ def plan(
 
         typer.echo(
             'Blinding has no secret: who can guess the policies can check the guess against the plan hash. '
-            f'Add under [blinding]: secret = "{secrets.token_hex(8)}"',
+            f'Add under [blinding]: secret = "{secrets.token_hex(16)}"',
             err=True,
         )
     if not declared.benchmark:

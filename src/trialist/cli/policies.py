@@ -49,12 +49,16 @@ def ls(
 
 
 ABOUT = {
+    'demonstration': 'robomimic or LIBERO demonstrations, played back',
     'function': 'a Python function or class, by module:attribute',
     'groot': 'GR00T: ZeroMQ, msgpack',
     'lerobot': 'a LeRobot checkpoint folder, in an environment of its own',
+    'libero-scripted': 'LIBERO: reads the true state',
+    'no_op': 'stands still: the floor of a benchmark',
     'openpi': 'openpi: WebSocket, msgpack',
     'openvla': 'OpenVLA, OpenVLA-OFT, AutoEval: POST /act',
     'positronic': 'positronic: session wire version 1, actions with times',
+    'random': 'acts at random',
     'replay': 'recorded actions, played back',
     'roboarena': 'RoboArena: openpi framing with sessions',
     'scripted': 'the embedded cell: reads the true state',

@@ -108,7 +108,13 @@ def named_changes(
 
 def tell_analysis(analysis: Analysis) -> None:
     """Say on stderr what was used, and what a reader must know before the numbers."""
+    from trialist.analysis import Absent
+
     typer.echo(analysis.statement, err=True)
+    frame = analysis.frame
+    if not isinstance(frame, Absent) and frame.n_conditions > 1 and frame.condition:
+        others = f'{frame.n_conditions - 1} more in the store: trialist robustness compares them'
+        typer.echo(f'Note: policies are ranked by the episodes of condition {frame.condition} ({others}).', err=True)
     for caution in analysis.cautions:
         typer.echo(f'Note: {caution}', err=True)
 

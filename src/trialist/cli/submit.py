@@ -76,7 +76,7 @@ def _have_dialled(
 
     from trialist.platform.client import Submitter
 
-    platform = Submitter(server, token)
+    platform = Submitter(server, token, told=lambda text: typer.echo(text, err=True))
     submission_id = platform.submit(benchmark, name=name, client_key=key, dial=entry)
     typer.echo(f'submission {submission_id}', err=True)
     last = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import tomllib
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from trialist.errors import InputError, UnknownName
 
 DIGEST_DIGITS = 12
+LOCKED = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for line in (*self.requirements, *self.constraints, *self.without_dependencies):
-            if line.startswith('-') or '==' not in line or '\n' in line:
+            if not LOCKED.fullmatch(line):
                 raise InputError(f'recipe {self.name}: {line!r} is not locked, wanted PACKAGE==VERSION')
         for module in self.imports:
             if not all(part.isidentifier() for part in module.split('.')):
@@ -57,8 +59,8 @@ def read_recipe(name: str) -> Recipe:
         path = Path(name)
         try:
             return _parse(path.read_text(encoding='utf-8'), path.stem, str(path))
-        except OSError as error:
-            raise InputError(f'{path}: cannot be read ({error.strerror})') from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f'{path}: cannot be read ({error})') from error
     if name not in recipe_names():
         raise UnknownName('environment', name, recipe_names())
     text = files('trialist.environment').joinpath('recipes', f'{name}.toml').read_text(encoding='utf-8')

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trialist.episodes.event import Event, EventSource
+from trialist.episodes.event import Event, EventSource, enum_member
 from trialist.errors import InputError, RecordError, StoreError
 
 MOST_EVENTS = 10_000
@@ -32,11 +32,16 @@ class Annotation:
     at: str = ''  # set when it is logged
 
     def __post_init__(self) -> None:
-        if not self.by:
+        object.__setattr__(self, 'source', enum_member(EventSource, self.source, 'source'))
+        if not str(self.by).strip():
             raise InputError('an annotation wants the name of whoever made it (by)')
+        for name in ('by', 'note'):
+            value: object = getattr(self, name)
+            if not isinstance(value, str) or value != _encodable(value):
+                raise InputError(f'{name} is {value!r:.60}, wanted text that can be written as UTF-8')
         if len(self.events) > MOST_EVENTS:
             raise InputError(f'an annotation has {len(self.events)} events, wanted at most {MOST_EVENTS}')
-        if self.count is not None and (isinstance(self.count, bool) or self.count < 0):
+        if self.count is not None and (type(self.count) is not int or self.count < 0):
             raise InputError(f'count is {self.count!r}, wanted a whole number from 0 on')
         for event in self.events:
             if event.source is not self.source:
@@ -67,12 +72,22 @@ def annotation_from_json(values: Any, *, where: str) -> Annotation:
         )
         count = values.get('count')
         return Annotation(
-            episode_id=str(values['episode_id']), attempt=int(values['attempt']), source=source, by=str(values['by']),
-            at=str(values.get('at', '')), count=None if count is None else int(count), events=events,
-            note=str(values.get('note', '')), details=dict(values.get('details', {})),
+            episode_id=str(values['episode_id']), attempt=_whole(values['attempt']), source=source,
+            by=_encodable(values['by']), at=str(values.get('at', '')), count=count, events=events,
+            note=_encodable(values.get('note', '')), details=dict(values.get('details', {})),
         )  # fmt: skip
-    except (KeyError, TypeError, ValueError, AttributeError, RecordError, InputError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecordError) as error:
         raise StoreError(f'{where}: an annotation cannot be read ({error})') from error
+
+
+def _encodable(value: object) -> str:
+    return str(value).encode('utf-8', 'replace').decode()
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise InputError(f'{value!r:.60} where a whole number was wanted')
+    return value
 
 
 def check_within(annotation: Annotation, duration_s: float | None) -> None:

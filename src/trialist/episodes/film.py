@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trialist.episodes.rgbd import UNREADABLE
 from trialist.errors import InputError, SetupError, StoreError
 
 FloatArray = NDArray[np.floating[Any]]
 STATES_FILE = 'states.npz'  # beside the films
+MOST_STATES_BYTES = 1 << 30
 GROUP = 10  # frames from one that needs no other to the next: what a player decodes to show any frame
 QUALITY = {'crf': '25', 'preset': 'veryfast', 'bf': '0', 'g': str(GROUP), 'threads': '1', 'sc_threshold': '0'}
 CONTAINER = {'movflags': '+faststart', 'fflags': '+bitexact'}
@@ -47,9 +49,21 @@ class FilmStates:
 def read_states(path: Path) -> FilmStates:
     """The states of an episode's `states.npz`."""
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as kept:
-            return FilmStates(kept['steps'], kept['states'], str(kept['setup']))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        content = io.BytesIO(path.read_bytes())
+        with zipfile.ZipFile(content) as archive:  # what is read is checked before it is unpacked
+            n_bytes = sum(info.file_size for info in archive.infolist())
+        if n_bytes > MOST_STATES_BYTES:
+            raise ValueError(f'{n_bytes} bytes unpacked, wanted at most {MOST_STATES_BYTES}')
+        content.seek(0)
+        with np.load(content, allow_pickle=False) as kept:
+            states = FilmStates(kept['steps'], kept['states'], str(kept['setup']))
+        steps, n = states.steps, len(states.states)
+        if steps.dtype.kind != 'i' or steps.shape != (n,) or not n or states.states.ndim != 2:
+            raise ValueError(f'{steps.shape} steps of {steps.dtype} and {states.states.shape} states')
+        if steps[0] < 0 or np.any(np.diff(steps) <= 0) or states.states.dtype.kind != 'f':
+            raise ValueError('wanted rising steps from 0 on, and states of numbers')
+        return states
+    except (OSError, KeyError, TypeError, MemoryError, *UNREADABLE) as error:
         raise StoreError(f'{path}: not readable as states of an episode ({error})') from error
 
 

@@ -70,6 +70,12 @@ def read_ledger(root: Path, *, fresh: bool = False) -> Ledger:
     return ledger
 
 
+def _place(root: Path, log: Log, name: str, entry: Entry) -> Path:
+    """Where an entry lies that cannot be read: a repair sets that file aside, and only accounts can be spared."""
+    alone = (file for file, ids in log.sources.items() if ids == (name,) and entry.kind is EntryKind.ANNOTATION)
+    return root / LOG / next(alone, '')
+
+
 def _unlogged(root: Path) -> Ledger:
     infos = listed_parts(root)
     replaced = {name for info in infos for name in info.replaces}
@@ -96,7 +102,11 @@ def _summed(root: Path, log: Log) -> Ledger:
             lost.update(entry.body.get('lost', {}))
             mended.update(entry.body.get('mended', ()))
         except (KeyError, TypeError, ValueError, StoreError) as error:
-            damage.append(Finding(FindingKind.DAMAGED, root / LOG, f'entry {name[:12]} ({entry.kind}): {error}'))
+            damage.append(
+                Finding(
+                    FindingKind.DAMAGED, _place(root, log, name, entry), f'entry {name[:12]} ({entry.kind}): {error}'
+                )
+            )
     for parent, children in sorted(log.dangling().items()):
         if parent not in mended:
             detail = f'entry {parent[:12]} of the log is gone; entry {children[0][:12]} names it'

@@ -30,6 +30,9 @@ KNOWN = f'{FOLDER}/known.json'
 MOST_VIEWS = 32
 MOST_PIXELS = 4096 * 4096
 MOST_TEXT_BYTES = 1 << 20
+PACKING = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# What a damaged archive, or a text that is no JSON, makes of reading it; a RuntimeError is encryption or depth.
+UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 _CONTENTS = 'views.json'
 
 
@@ -107,7 +110,7 @@ def read_known(content: bytes, *, where: str) -> KnownScene:
         raise StoreError(f'{where}: {len(content)} bytes, wanted at most {MOST_TEXT_BYTES}')
     try:
         values = json.loads(content)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f'{where}: not JSON ({error})') from error
     try:
         return read_table(KnownScene, _without_none(values), where=where)
@@ -170,12 +173,16 @@ class _Entry:
             raise InputError(f'{self.height_px} x {self.width_px} pixels are more than {MOST_PIXELS}')
         if len(self.intrinsics_px) != 9 or len(self.world_from_camera) != 16:
             raise InputError('wanted 9 numbers of intrinsics and 16 of a pose')
+        if not (self.intrinsics_px[0] and self.intrinsics_px[4]):
+            raise InputError('a focal length of 0 px')
 
 
 def unpack_views(content: bytes, *, where: str) -> dict[str, View]:
     """The views of a moment; a file that is cut, too large or not what it says is a StoreError."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if any(info.compress_type not in PACKING for info in archive.infolist()):
+                raise StoreError(f'{where}: packed in another way than moments are')
             sizes = {info.filename: info.file_size for info in archive.infolist()}
             if len(sizes) > 1 + 2 * MOST_VIEWS or sizes.get(_CONTENTS, MOST_TEXT_BYTES + 1) > MOST_TEXT_BYTES:
                 raise StoreError(f'{where}: not a moment of RGB-D views ({len(sizes)} members, no {_CONTENTS})')
@@ -183,7 +190,7 @@ def unpack_views(content: bytes, *, where: str) -> dict[str, View]:
             if not isinstance(contents, dict):
                 raise StoreError(f'{where}: {_CONTENTS} is no table')
             return {name: _view(archive, name, values, where) for name, values in contents.items()}
-    except (zipfile.BadZipFile, zlib.error, json.JSONDecodeError, UnicodeDecodeError, InputError, EOFError) as error:
+    except UNREADABLE as error:
         raise StoreError(f'{where}: not a moment of RGB-D views ({error})') from error
 
 

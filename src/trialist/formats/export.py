@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from trialist.catalog import Catalog
 from trialist.episodes import Camera, Episode, Store, Trajectory
 from trialist.episodes.select import Where
+from trialist.episodes.store import check_media_name
 from trialist.errors import InputError, SetupError
 from trialist.formats.imported import Ledger
 from trialist.formats.to_table import episode_row
@@ -113,8 +114,10 @@ def check_some(count: int) -> None:
 
 def media_file(store: Store, name: str) -> Path | None:
     """A file of the store's media folder, or None where it is gone."""
-    path = store.path / 'media' / name
-    return path if name and path.exists() else None
+    if not name:
+        return None
+    path = store.path / 'media' / check_media_name(name)
+    return path if path.exists() else None
 
 
 def frame_times(camera: Camera, trajectory: Trajectory) -> NDArray[np.floating[Any]]:

@@ -15,8 +15,7 @@ from trialist.geometry.view import RgbdView
 LEAST_POINTS = 12
 CLEAR_M = 0.03  # nearer than the object by so much is in front of it
 LEAST_OVERLAP = 0.4  # of outline and pixels: below that they may be two objects
-OUTLINE_SPREAD_PX = 0.7  # of the middle of an outline
-OUTLINE_TURN_RAD = 0.0035  # what a fitted camera may still be turned by
+OUTLINE_SPREAD_PX = 0.5  # of the middle of an outline
 HOLD = 0.02  # of the points' weight: a direction that a view does not see is not moved
 
 
@@ -58,11 +57,13 @@ def view_agreement(
 
 
 def laid_on_outlines(
-    box: Box, views: Sequence[RgbdView], *, outlines: Mapping[str, BoolArray], depth_spread_m: float, steps: int = 3
-) -> Box:
+    box: Box, views: Sequence[RgbdView], *, outlines: Mapping[str, BoolArray], depth_spread_m: float, turn_rad: float,
+    steps: int = 3,
+) -> Box:  # fmt: skip
     """The box moved so that its outlines lie on the object's pixels, as far as its depth allows.
 
-    Colours have no depth noise: two views hold a place across their lines of sight better than noisy depth does.
+    `turn_rad` is what the cameras may still be turned by. Colours have no depth noise: two views hold a place across
+    their lines of sight better than noisy depth does.
     """
     start = box
     for _ in range(steps):
@@ -72,7 +73,7 @@ def laid_on_outlines(
             drawn = outline(box, view, outlines[view.name])
             if drawn is None or drawn.overlap < LEAST_OVERLAP:
                 continue
-            spread_px = OUTLINE_SPREAD_PX + OUTLINE_TURN_RAD * view.intrinsics_px[0, 0]
+            spread_px = OUTLINE_SPREAD_PX + turn_rad * view.intrinsics_px[0, 0]
             jacobian = _pixel_jacobian(box.center, view)
             normal += jacobian.T @ jacobian / spread_px**2
             rhs += jacobian.T @ drawn.offset_px / spread_px**2

@@ -4,6 +4,7 @@ What one object shows is measured at the start, where the plan says they stand: 
 round them. At the end, pixels of the region that have changed since the start, and lie no higher than objects do, are
 objects that came; pixels at the start places that have not changed are objects that stayed. Their colour is measured
 at the start by the same camera; none is assumed.
+Area varies with how an object lies, so its separate patches are counted in each picture, too.
 Views are joined place by place: of each few square centimetres the view counts that shows most of it.
 """
 
@@ -25,6 +26,7 @@ MOST_STACKED = 2.0  # object heights above the surface: higher up is the arm, or
 CHANGED = 36.0  # distance of two colours, of 441
 CELL_M = 0.025
 LEAST_PIXELS = 12
+LEAST_PIECE = 0.3  # of what one object shows: a smaller patch is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class ObjectCount:
     hidden_share: float  # of the region, from every view
     apart: float  # largest difference between two views' own counts inside, where both see it all
     is_known: bool = True  # the objects could be made out at the start
+    pieces: tuple[int, ...] = ()  # separate patches of the objects' colour inside, of every view
 
 
 def count_objects(
@@ -47,6 +50,7 @@ def count_objects(
     unit, inside, outside = (dict[tuple[int, int], float]() for _ in range(3))
     free: set[tuple[int, int]] = set()
     own: list[float] = []
+    pieces: list[int] = []
     for view in after.views:
         start = first.get(view.name)
         if start is None or start.depth_m.shape != view.depth_m.shape:
@@ -57,10 +61,12 @@ def count_objects(
             continue
         was = here & _is_nearer(start.rgb, look[0], look[1]) & start.has_depth
         changed = np.linalg.norm(view.rgb.astype(float) - start.rgb.astype(float), axis=2) > CHANGED
-        alike = changed & ~here & _is_nearer(view.rgb, look[0], start.rgb)
+        # Where an object went, its shaded rim turns into what is round it: brighter, but not the object's colour.
+        alike = changed & ~here & _is_nearer(view.rgb, look[0], start.rgb) & _is_nearer(view.rgb, look[0], look[1])
         floor = filled_hull(view.project(_floor_corners(low_m, high_m))[0], here.shape)
         low = _is_low(view, after, MOST_STACKED * height_m + after.tolerance_m, alike | was | floor)
         came, stayed = alike & low, was & ~changed & low
+        pieces.append(_n_pieces(alike & floor, one_px=_one_px(start, was, len(places), view, floor)))
         _add(unit, _cells(start, was))
         _add(inside, arrived := _within(_cells(view, came), low_m, high_m))
         _add(outside, _cells(view, stayed))
@@ -75,7 +81,25 @@ def count_objects(
         return ObjectCount(0.0, 0.0, 1.0, 0.0, is_known=False)
     hidden = 1.0 - min(1.0, len(free) / _n_cells(low_m, high_m))
     apart = max(own) - min(own) if len(own) > 1 else 0.0
-    return ObjectCount(sum(inside.values()) / one, sum(outside.values()) / one, hidden, apart)
+    return ObjectCount(sum(inside.values()) / one, sum(outside.values()) / one, hidden, apart, True, tuple(pieces))
+
+
+def _one_px(start: RgbdView, was: BoolArray, n: int, view: RgbdView, floor: BoolArray) -> float:
+    """The pixels that one object shows in the region: as many as at the start, by the square of the distance."""
+    there = floor & view.has_depth
+    if not was.any() or not there.any():
+        return 0.0
+    nearer = float(np.median(start.depth_m[was])) / float(np.median(view.depth_m[there]))
+    return float(was.sum()) / n * nearer**2
+
+
+def _n_pieces(mask: BoolArray, *, one_px: float) -> int:
+    """Separate patches that are large enough to be an object; depth is not asked, so its holes split nothing."""
+    from scipy.ndimage import label
+
+    patches, n = label(mask, structure=np.ones((3, 3)))
+    size = np.bincount(patches.ravel(), minlength=n + 1)[1:]
+    return int((size >= max(LEAST_PIECE * one_px, 4)).sum()) if one_px > 0 else 0
 
 
 def _places_mask(view: RgbdView, places: Sequence[Box]) -> BoolArray:

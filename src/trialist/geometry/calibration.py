@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trialist.geometry.box import FloatArray
+from trialist.geometry.edge import fit_edges
 from trialist.geometry.fit import rotation_of
 from trialist.geometry.static_scene import StaticScene, view_points
 from trialist.geometry.view import RgbdView
@@ -33,6 +34,9 @@ WIDTHS_M = (0.15, 0.1, 0.06, 0.03, 0.02, 0.014)  # of the robust weights at one 
 STEPS_EACH = 4
 NEARLY_M, NEARLY_WIDTH = 0.006, 3
 SETTLED = 3e-5
+EDGE_DOUBT_RAD = math.radians(0.15)  # how far off a camera may be that was laid on edges (95 %)
+WARP_STEP, WARP_LENGTH = 4, 0.08  # pixels, and the share of the height over which depth is off alike
+WARP_HOLD = 0.02  # where hardly any of the static scene is seen, nothing is taken away
 
 
 class Standing(enum.StrEnum):
@@ -70,7 +74,11 @@ class CameraFit:
 
     @property
     def angle_rad(self) -> float:
-        return float(np.arccos(np.clip((np.trace(self.turn) - 1) / 2, -1.0, 1.0)))
+        return angle_of(self.turn)
+
+
+def angle_of(turn: FloatArray) -> float:
+    return float(np.arccos(np.clip((np.trace(turn) - 1) / 2, -1.0, 1.0)))
 
 
 def check_calibration(view: RgbdView, scene: StaticScene, *, parameters: int = 3) -> CalibrationCheck:
@@ -90,9 +98,16 @@ def check_calibration(view: RgbdView, scene: StaticScene, *, parameters: int = 3
     last, is_turned = first, first.angle_rad > ALARM_RAD
     if is_turned:
         last = fit_camera(static_points(corrected, scene), corrected, scene, parameters=parameters)
+    edges = fit_edges(corrected, scene) if parameters == 3 else None
+    turn = first.turn
+    if edges is not None:
+        turn = edges.turn @ turn
+        corrected = turned_view(corrected, edges.turn)
+    corrected = flattened(corrected, scene)
+    angle_rad = angle_of(turn)
     faults = []
-    if first.angle_rad > MOST_RAD:
-        faults.append(f'off by {math.degrees(first.angle_rad):.1f} degrees, wanted at most {math.degrees(MOST_RAD):g}')
+    if angle_rad > MOST_RAD:
+        faults.append(f'off by {math.degrees(angle_rad):.1f} degrees, wanted at most {math.degrees(MOST_RAD):g}')
     if is_turned and last.angle_rad > LEFT_RAD:
         faults.append(f'still off by {math.degrees(last.angle_rad):.1f} degrees after a correction')
     if last.inlier_share < LEAST_INLIERS:
@@ -100,8 +115,9 @@ def check_calibration(view: RgbdView, scene: StaticScene, *, parameters: int = 3
         faults.append(f'{share} lie on what stands fixed, wanted {100 * LEAST_INLIERS:.0f} %')
     standing = Standing.REFUSED if faults else Standing.CORRECTED if is_turned else Standing.SOUND
     return CalibrationCheck(
-        view.name, standing, first.angle_rad, float(np.linalg.norm(first.shift_m)), doubt_rad(last.residual_m),
-        last.inlier_share, last.residual_m, view if faults else corrected,
+        view.name, standing, angle_rad, float(np.linalg.norm(first.shift_m)),
+        doubt_rad(last.residual_m) if edges is None else EDGE_DOUBT_RAD, last.inlier_share, last.residual_m,
+        view if faults else corrected,
         f'camera {view.name}: {"; ".join(faults)}' if faults else '',
     )  # fmt: skip
 
@@ -163,6 +179,36 @@ def fit_camera(points: FloatArray, view: RgbdView, scene: StaticScene, *, parame
     inlier = distance < WIDTHS_M[-1]
     residual = float(np.median(distance[inlier])) if inlier.any() else math.inf
     return CameraFit(turn, shift, bias, float(inlier.mean()), residual)
+
+
+def turned_view(view: RgbdView, turn: FloatArray) -> RgbdView:
+    """The view with its camera turned about its own centre."""
+    pose = view.base_from_camera.copy()
+    pose[:3, :3] = turn @ pose[:3, :3]
+    return replace(view, base_from_camera=pose)
+
+
+def flattened(view: RgbdView, scene: StaticScene) -> RgbdView:
+    """The view without the smooth part of its depth's error, as the static scene about each pixel shows it.
+
+    Errors of stereo depth are smooth in disparity, that is in the inverse of depth; objects and arm are left out.
+    """
+    from scipy.ndimage import gaussian_filter, zoom
+
+    empty = scene.depth(view, step=WARP_STEP)
+    measured = view.depth_m[::WARP_STEP, ::WARP_STEP].astype(np.float64)
+    with np.errstate(invalid='ignore', divide='ignore'):
+        off = 1 / measured - 1 / empty
+        on_scene = np.isfinite(off) & np.isfinite(empty) & (np.abs(off) < WIDTHS_M[-1])
+    length = WARP_LENGTH * view.depth_m.shape[0] / WARP_STEP
+    weight = gaussian_filter(on_scene.astype(np.float64), length)
+    smooth = gaussian_filter(np.where(on_scene, off, 0.0), length) / (weight + WARP_HOLD)
+    height, width = view.depth_m.shape
+    full = zoom(smooth, WARP_STEP, order=1, grid_mode=False)[:height, :width]
+    full = np.pad(full, [(0, height - full.shape[0]), (0, width - full.shape[1])], mode='edge')
+    with np.errstate(invalid='ignore', divide='ignore'):
+        depth = 1 / (1 / view.depth_m - full)
+    return replace(view, depth_m=np.where(depth > 0, depth, np.nan).astype(view.depth_m.dtype))
 
 
 def moved_view(view: RgbdView, fit: CameraFit) -> RgbdView:

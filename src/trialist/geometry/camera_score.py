@@ -22,7 +22,7 @@ from trialist.geometry.static_scene import StaticScene
 from trialist.geometry.trust import LEAST_CONFIDENCE, CheckedViews, check_views, locate
 from trialist.geometry.view import RgbdView, view_from_camera
 
-METHOD = 'reconstruction 1'  # changes whenever the same views may be scored otherwise
+METHOD = 'reconstruction 2'  # changes whenever the same views may be scored otherwise
 EMPTY_SHARE = 0.7  # of a target that must be seen through to call it empty
 ONE_SHORT = 0.5  # half an object
 SLACK = 0.1  # counts this near to a half are not told
@@ -181,19 +181,27 @@ def _score_region(before: CheckedViews, after: CheckedViews, known: KnownScene, 
 def region_verdict(count: ObjectCount, n: int, name: str) -> GoalScore:
     """Reached when all are shown inside and none elsewhere; missed when one is clearly elsewhere, or nowhere.
 
-    What one object shows varies with where it lies; so counts near a half are not told.
+    What one object shows varies with where it lies, so counts near a half are not told; and a view must show as many
+    separate pieces as there are objects, or else three that show much would pass for four.
     """
     if not count.is_known:
         return GoalScore(name, None, 0.0, 'the objects could not be made out at the start')
     placed = int(np.clip(round(count.inside), 0, n))
     missing = n - count.inside
     said = f'cameras show {count.inside:.1f} of {n} inside, {count.outside:.1f} elsewhere'
+    if count.pieces:
+        said += f', in {"/".join(map(str, count.pieces))} pieces by view'
     sure = 1.0 - min(1.0, count.apart / n)
-    if count.outside > ONE_SHORT - SLACK and missing > ONE_SHORT / 2:
+    is_whole = n in count.pieces
+    if count.outside > ONE_SHORT - SLACK and missing > ONE_SHORT / 2 and not is_whole:
         return GoalScore(name, False, sure, n_placed=min(placed, n - 1))
-    if missing > 1 + ONE_SHORT + SLACK and count.hidden_share <= MOST_HIDDEN:
+    few = max(count.pieces, default=0) < n
+    if missing > 1 + ONE_SHORT + SLACK and count.hidden_share <= MOST_HIDDEN and few:
         return GoalScore(name, False, sure, n_placed=min(placed, n - 1))
-    if missing < ONE_SHORT + SLACK and count.outside < ONE_SHORT / 2 and sure >= LEAST_CONFIDENCE:
+    is_clear = count.outside < ONE_SHORT / 2
+    if is_whole and is_clear and missing < 1 + ONE_SHORT:
+        return GoalScore(name, True, max(sure, LEAST_CONFIDENCE), n_placed=n)
+    if not count.pieces and is_clear and missing < ONE_SHORT + SLACK and sure >= LEAST_CONFIDENCE:
         return GoalScore(name, True, sure, n_placed=n)
     if count.hidden_share > MOST_HIDDEN:
         said = f'{100 * count.hidden_share:.0f} % of the region is hidden; {said}'

@@ -62,7 +62,7 @@ def fit_box(
     seen: list[BoxFit] = []
     for frame in face_frames(points, views, tolerance_m=tolerance_m):
         for sides in _starts(points, size_m, frame):
-            costs = [_cost(points, box, tolerance_m) for box in sides]
+            costs = [fit_cost(points, box, tolerance_m) for box in sides]
             start = sides[int(np.argmin(costs))]
             evidence = weigh_evidence(start, views, masks=masks, tolerance_m=2 * tolerance_m)
             seen.append(_finish(points, start, evidence, tolerance_m))
@@ -184,7 +184,8 @@ def surface_distance(points: FloatArray, box: Box) -> tuple[FloatArray, FloatArr
     return distance, gradient
 
 
-def _cost(points: FloatArray, box: Box, tolerance_m: float) -> float:
+def fit_cost(points: FloatArray, box: Box, tolerance_m: float) -> float:
+    """Mean square distance from the surface, bounded, and how far the middle of what was seen lies off the box's."""
     distance = surface_distance(points, box)[0]
     return float(np.mean(np.minimum(distance**2, (2 * tolerance_m) ** 2))) + MIDDLE_WEIGHT * float(
         np.sum(_middle_offset(points, box) ** 2)
@@ -201,10 +202,13 @@ def _middle_offset(points: FloatArray, box: Box) -> FloatArray:
     return offset
 
 
-def refine_box(points: FloatArray, box: Box, *, tolerance_m: float, steps: int = 25) -> Box:
-    """Levenberg-Marquardt with Tukey's weights on the distances from the surface; the edges stay."""
+def refine_box(
+    points: FloatArray, box: Box, *, tolerance_m: float, steps: int = 25, turns: Sequence[int] = (0, 1, 2)
+) -> Box:
+    """Levenberg-Marquardt with Tukey's weights on the distances from the surface; it turns about its axes `turns`."""
     damping = 1e-3
-    cost = _cost(points, box, tolerance_m)
+    free = [0, 1, 2, *(3 + axis for axis in turns)]
+    cost = fit_cost(points, box, tolerance_m)
     for _ in range(steps):
         distance, gradient = surface_distance(points, box)
         spread = max(1.4826 * float(np.median(np.abs(distance))), tolerance_m / 6)
@@ -220,9 +224,10 @@ def refine_box(points: FloatArray, box: Box, *, tolerance_m: float, steps: int =
         rhs[:3] += held * middle
         # Scaled so that a direction that no point holds stays where it is.
         scale = np.diag(normal) + 1e-9 * np.trace(normal)
-        step = np.linalg.solve(normal + damping * np.diag(scale), rhs)
+        step = np.zeros(6)
+        step[free] = np.linalg.solve((normal + damping * np.diag(scale))[np.ix_(free, free)], rhs[free])
         moved = Box(box.center + box.rotation @ step[:3], box.size, box.rotation @ rotation_of(step[3:]))
-        new = _cost(points, moved, tolerance_m)
+        new = fit_cost(points, moved, tolerance_m)
         if new < cost:
             settled = float(np.abs(step[:3]).max()) < 1e-6 and float(np.abs(step[3:]).max()) < 1e-5
             box, cost, damping = moved, new, max(damping / 5, 1e-9)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trialist.errors import InputError
 from trialist.geometry.box import BoolArray, FloatArray
-from trialist.geometry.static_scene import StaticScene
+from trialist.geometry.static_scene import StaticScene, empty_depth
 from trialist.geometry.view import RgbdView, VoxelCloud
 
 GREY_SATURATION = 0.15
@@ -87,7 +87,7 @@ def supported_masks(
     masks = {}
     for view in views:
         mask = color_masks([view], model)[view.name]
-        empty = scene.depth(view)
+        empty = empty_depth(scene, view)
         with np.errstate(invalid='ignore'):
             rises = mask & (view.depth_m < empty - tolerance_m * np.maximum(np.minimum(empty, 4.0) ** 2, 0.25))
         patches, n = label(mask, structure=np.ones((3, 3)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,13 @@ class StaticScene:
         """Depth along z (H, W) that the view would have of the scene alone; infinite where it sees nothing of it."""
         height, width = view.depth_m.shape
         v, u = np.mgrid[0:height:step, 0:width:step]
+        return self.depth_at(view, v.ravel(), u.ravel()).reshape(u.shape)
+
+    def depth_at(self, view: RgbdView, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """The same at pixels (N,)."""
         k = view.intrinsics_px
-        local = np.stack([(u - k[0, 2]) / k[0, 0], (v - k[1, 2]) / k[1, 1], np.ones(u.shape)], axis=-1)
-        rays = local.reshape(-1, 3) @ view.base_from_camera[:3, :3].T
+        x, y = (columns - k[0, 2]) / k[0, 0], (rows - k[1, 2]) / k[1, 1]
+        rays = np.stack([x, y, np.ones(len(rows))], axis=-1) @ view.base_from_camera[:3, :3].T
         depth = np.full(len(rays), np.inf)
         start = view.position_m
         with np.errstate(divide='ignore', invalid='ignore'):
@@ -67,10 +72,18 @@ class StaticScene:
                 # A ray's parameter is its depth, because its third component in the camera is 1.
                 origin, way = (start - box.center) @ box.rotation, rays @ box.rotation
                 ends = np.stack([(-box.size / 2 - origin) / way, (box.size / 2 - origin) / way])
-                enter, leave = np.nanmax(ends.min(axis=0), axis=1), np.nanmin(ends.max(axis=0), axis=1)
+                low, high = ends.min(axis=0), ends.max(axis=0)
+                enter = np.fmax(np.fmax(low[:, 0], low[:, 1]), low[:, 2])
+                leave = np.fmin(np.fmin(high[:, 0], high[:, 1]), high[:, 2])
                 hit = (enter <= leave) & (enter > 0)
                 depth = np.where(hit & (enter < depth), enter, depth)
-        return depth.reshape(u.shape)
+        return depth
+
+
+@lru_cache(maxsize=8)
+def empty_depth(scene: StaticScene, view: RgbdView) -> FloatArray:
+    """`scene.depth(view)`, worked out once for the objects that are looked for in the same view."""
+    return scene.depth(view)
 
 
 def _box_distance(points: FloatArray, box: Box) -> tuple[FloatArray, FloatArray]:

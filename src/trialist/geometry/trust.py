@@ -15,17 +15,23 @@ import numpy as np
 
 from trialist.errors import NotEstimable
 from trialist.geometry.agreement import ViewAgreement, laid_on_outlines, view_agreement
-from trialist.geometry.box import Box, box_iou, box_iou_pairs
+from trialist.geometry.box import Box, FloatArray, box_iou, box_iou_pairs
 from trialist.geometry.calibration import CalibrationCheck, Standing, check_calibration
+from trialist.geometry.fit import fit_cost, refine_box, rotation_of
 from trialist.geometry.reconstruct import Reconstruction, identify, reconstruct_boxes
 from trialist.geometry.segment import ObjectModel, supported_masks, whole_patches
 from trialist.geometry.static_scene import StaticScene
 from trialist.geometry.view import RgbdView
 
 LEAST_CONFIDENCE = 0.5
-RIGHT_IOU = 0.5  # a box that overlaps the true one by less is wrong
+RIGHT_IOU = 0.6  # a box that overlaps the true one by less is wrong
 LEAST_ERROR_M = 0.002
-NOISE_FACTOR = 3.7  # error of a box (95 %) over the residual of its cameras: measured by the study test
+WHOLE_OUTLINE = 0.7  # overlap of drawn and seen outline below which a box is trusted less
+STEEPNESS = 4  # of the fall of confidence where an error that is to be expected makes a wrong box
+NOISE_FACTOR = 2.4  # error of a box over the residual of its cameras: 95 % are below 1.5, 99 % below 2
+MOST_LEAN_RAD = math.radians(25)
+LEAN_COST = 1.6  # mean square distance of a box that stands over that of one that leans: more is a lean
+LEAN_SLACK_M = 0.0005
 OFFSET_SLACK_M = 0.004  # offsets between views and outlines below this are pixels
 WAYS = np.array([w for w in product((-1.0, 0.0, 1.0), repeat=3) if any(w)])
 WAYS /= np.linalg.norm(WAYS, axis=1)[:, None]
@@ -42,6 +48,11 @@ class CheckedViews:
     @property
     def residual_m(self) -> float:
         return max(c.residual_m for c in self.checks if c.standing is not Standing.REFUSED)
+
+    @property
+    def turn_rad(self) -> float:
+        """What a camera may still be turned by, as a standard deviation."""
+        return max(c.doubt_rad for c in self.checks if c.standing is not Standing.REFUSED) / 2
 
     @property
     def tolerance_m(self) -> float:
@@ -76,7 +87,13 @@ class LocatedBox:
         An ordering, no probability; docs/concepts/reconstruction.md has how often a trusted box is wrong.
         """
         worst = min(box_iou_pairs([self.box] * len(WAYS), self.moved(self.error_m)))
-        return self.found.confidence * min(1.0, float(worst) / RIGHT_IOU) ** 2
+        return self.found.confidence * self.drawn * min(1.0, float(worst) / RIGHT_IOU) ** STEEPNESS
+
+    @property
+    def drawn(self) -> float:
+        """In [0, 1]: how well its outline lies on the object's pixels; 1 where no view has it whole."""
+        share = None if self.agreement is None else self.agreement.outline_share
+        return 1.0 if share is None else min(1.0, share / WHOLE_OUTLINE) ** 2
 
     def moved(self, by_m: float) -> list[Box]:
         """The box moved by a length, each way."""
@@ -87,7 +104,7 @@ class LocatedBox:
         reached = box_iou(self.box, target) > threshold
         moved = [b for share in (0.5, 1.0) for b in self.moved(share * self.error_m)]
         same = (box_iou_pairs(moved, [target] * len(moved)) > threshold) == reached
-        return reached, self.found.confidence * float(same.mean())
+        return reached, self.found.confidence * self.drawn * float(same.mean())
 
 
 def locate(
@@ -103,11 +120,26 @@ def locate(
     masks = supported_masks(views, model, checked.scene, tolerance_m=tolerance_m)
     outlines = whole_patches(views, model, masks)
     spread_m = max(2.5 * checked.residual_m, 0.0005)
-    box = found.box
+    box = upright(found.box, found.cloud.point_m, tolerance_m=tolerance_m)
     if found.n_parts == 1:  # of several patches the outline would be of all
-        box = laid_on_outlines(box, views, outlines=outlines, depth_spread_m=spread_m)
+        box = laid_on_outlines(box, views, outlines=outlines, depth_spread_m=spread_m, turn_rad=checked.turn_rad)
     agreement = view_agreement(box, views, masks=masks, outlines=outlines, tolerance_m=tolerance_m)
     return LocatedBox(box, _error_m(checked, agreement), agreement, replace(found, box=box))
+
+
+def upright(box: Box, points: FloatArray, *, tolerance_m: float) -> Box:
+    """The box with a face down, where that explains the points as well: things at rest do not lean for nothing."""
+    axis = int(np.argmax(np.abs(box.rotation[2])))
+    up = box.rotation[:, axis] * np.sign(box.rotation[2, axis])
+    lean = math.acos(min(1.0, float(up[2])))
+    if lean > MOST_LEAN_RAD:
+        return box
+    about = np.cross(up, [0.0, 0.0, 1.0])
+    turn = rotation_of(about / max(float(np.linalg.norm(about)), 1e-12) * lean)
+    placed = Box(box.center, box.size, turn @ box.rotation)
+    placed = refine_box(points, placed, tolerance_m=tolerance_m, turns=(axis,))
+    free, stood = (fit_cost(points, b, tolerance_m) for b in (box, placed))
+    return placed if stood <= LEAN_COST * free + LEAN_SLACK_M**2 else box
 
 
 def _error_m(checked: CheckedViews, agreement: ViewAgreement | None) -> float:

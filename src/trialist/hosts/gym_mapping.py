@@ -118,7 +118,7 @@ def read_mapping(name: str, changes: Mapping[str, Any] | None = None) -> GymMapp
     Of `arguments` those given are changed, the others stay.
     """
     values, given = _values(name), dict(changes or {})
-    if isinstance(given.get('arguments'), Mapping):
+    if isinstance(given.get('arguments'), Mapping) and isinstance(values.get('arguments', {}), Mapping):
         given['arguments'] = {**values.get('arguments', {}), **given['arguments']}
     values.update(given)
     return read_table(GymMapping, values, where=f'mapping {name}' if name else 'the mapping')
@@ -130,8 +130,8 @@ def _values(name: str) -> dict[str, Any]:
     if name.endswith('.toml'):
         try:
             text = Path(name).read_text(encoding='utf-8')
-        except OSError as error:
-            raise InputError(f'{name}: cannot be read ({error.strerror})') from error
+        except (OSError, ValueError) as error:  # also a name or a content that is no text
+            raise InputError(f'{name}: cannot be read ({error})') from error
     elif name in mapping_names():
         text = files('trialist.hosts').joinpath('mappings', f'{name}.toml').read_text(encoding='utf-8')
     else:

@@ -206,6 +206,7 @@ class GymnasiumHost:
             state_width=len(first.state),
             state_layout=self._map.state_layout,
             images={camera: image.shape[:2] for camera, image in first.images.items()},
+            tasks=tuple(self._map.tasks),
         )
 
     def _observe(self) -> Observation:

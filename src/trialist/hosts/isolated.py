@@ -89,9 +89,12 @@ class IsolatedHost:
         except BaseException:
             self.close()
             raise
+        if not isinstance(told, dict) or not isinstance(told.get('spec'), HostSpec):
+            self.close()
+            raise AnswerError(f'{self._target}: open was not answered with the spec of a host')
         self._spec = told['spec']
         for name in OPTIONAL:  # as attributes of the instance, because a seam is recognised by what a host has
-            if name in told['has']:
+            if name in told.get('has', ()):
                 setattr(self, name, self._read_signals if name == 'signals' else self._asker(name))
         return worker
 
@@ -131,6 +134,6 @@ class IsolatedHost:
         if not isinstance(told, dict):
             raise AnswerError(f'{self._target}: {name} was answered with a {type(told).__name__}, wanted a map')
         if 'raised' in told:
-            kind, message = told['raised']
+            kind, message = [*map(str, told['raised']), '', ''][:2]
             raise ERRORS.get(kind, RemoteError)(message)
         return from_message(told.get('value'))

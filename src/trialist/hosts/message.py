@@ -44,13 +44,11 @@ def from_message(value: object) -> Any:
         kind = value.get(KIND)
         if kind is None:
             return parts
-        if kind == 'Outcome':
-            return Outcome(parts['value'])
-        if kind not in KINDS:
-            raise InputError(f'a message of unknown kind {kind!r}')
+        if not isinstance(kind, str) or kind not in (*KINDS, 'Outcome'):
+            raise InputError(f'a message of unknown kind {kind!r:.60}')
         try:
-            return KINDS[kind](**parts)
-        except TypeError as error:
+            return Outcome(parts['value']) if kind == 'Outcome' else KINDS[kind](**parts)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise InputError(f'a message that is no {kind}: {error}') from error
     if isinstance(value, list):
         return tuple(from_message(part) for part in value)

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trialist.declaration import read_table
 from trialist.episodes import Episode, Outcome, Scene, Trajectory, read_store
+from trialist.episodes.store import check_media_name
 from trialist.episodes.trajectory import STEP_COLUMNS
 from trialist.errors import InputError
 from trialist.formats.clip import opened_video
@@ -69,7 +71,7 @@ class ReplayHost:
             raise InputError(f'{self._where(episode)} has no control rate, so it cannot be played back')
         self._spec = HostSpec(
             name='replay',
-            action=ActionConvention(**convention),
+            action=read_table(ActionConvention, convention, where='convention'),
             control_rate_hz=rate_hz,
             state_width=_states(trajectory).shape[1],
             state_layout=tuple(state_layout),
@@ -186,7 +188,7 @@ class _Tape:
         for name in spec.images:
             if not videos.get(name):
                 raise InputError(f'episode {episode.episode_id}: no video of camera {name!r} was recorded')
-            self.films[name] = _Film(store / 'media' / videos[name])
+            self.films[name] = _Film(store / 'media' / check_media_name(videos[name]))
 
     @property
     def is_over(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.errors import AnswerError, InputError
+from trialist.errors import AnswerError
 from trialist.wire.vla_eval_array import decode_image
 
 FloatArray = NDArray[np.float64]
+LARGEST = 1e300  # a whole number can be too long for a float
 FORMATS = {'jpeg': 'jpeg', 'jpg': 'jpeg', 'png': 'png'}
 
 
@@ -44,7 +44,7 @@ def joint_values(message: Mapping[str, Any], field: str, joints: Sequence[str]) 
     if missing:
         raise AnswerError(f'a joint state without {", ".join(missing)}; it has {", ".join(known)}')
     chosen = [known[joint] for joint in joints]
-    if not all(_is_number(v) and math.isfinite(v) for v in chosen):
+    if not all(map(_is_number, chosen)):
         raise AnswerError(f'a joint state with {field} {chosen}, wanted finite numbers')
     return np.array(chosen, dtype=float)
 
@@ -60,7 +60,7 @@ def picture(message: Mapping[str, Any], *, height_px: int, width_px: int) -> NDA
         raise AnswerError(f'an image with data of type {type(data).__name__}, wanted base64')
     try:
         return np.array(decode_image(base64.b64decode(data, validate=True), form, shape=(height_px, width_px, 3)))
-    except (InputError, binascii.Error) as error:
+    except ValueError as error:
         raise AnswerError(f'an image that cannot be read: {error}') from error
 
 
@@ -72,7 +72,7 @@ def pose(message: Mapping[str, Any]) -> FloatArray:
         values = [position[k] for k in 'xyz'] + [turn[k] for k in 'wxyz']
     except (KeyError, TypeError) as error:
         raise AnswerError(f'a pose without {error}') from error
-    if not all(_is_number(v) and math.isfinite(v) for v in values):
+    if not all(map(_is_number, values)):
         raise AnswerError(f'a pose of {values}, wanted finite numbers')
     return np.array(values, dtype=float)
 
@@ -99,4 +99,4 @@ def twist(values: Sequence[float], *, frame: str) -> dict[str, Any]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST

@@ -183,7 +183,7 @@ class RosbridgeHost:
                 self._command(link, sent)
             seen = self._look(link, after=before)
             self._judge(link)
-        except TrialistError:
+        except Exception:  # whatever it was, the arm must not go on
             self._halt()
             self._drop()
             raise

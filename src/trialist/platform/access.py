@@ -156,6 +156,11 @@ def identify(session: Session, text: str, *, now: float) -> Caller:
     token = session.scalar(select(Token).where(Token.sha256 == sha256))
     if token is None or not hmac.compare_digest(token.sha256, sha256):
         raise _unknown()
+    return caller_with(token, now=now)
+
+
+def caller_with(token: Token, *, now: float) -> Caller:
+    """Who has this token, while it is good."""
     if token.revoked_at is not None or token.user.disabled_at is not None:
         raise Refusal(401, 'token_revoked', 'this token was revoked; ask an admin for another')
     if token.expires_at is not None and token.expires_at <= now:

@@ -1,4 +1,4 @@
-"""The application: the REST interface, health, metrics, and room for pages.
+"""The application: the REST interface, pages, health and metrics.
 
 uvicorn.run(create_app(read_config('FOLDER')))
 """
@@ -22,6 +22,7 @@ from trialist import __version__
 from trialist.errors import TrialistError, WriteError
 from trialist.platform.config import PlatformConfig
 from trialist.platform.database import disk_full
+from trialist.platform.page import error_page, install_pages
 from trialist.platform.refusal import Refusal
 from trialist.platform.route import admin, cell, submission
 from trialist.platform.server import Platform
@@ -34,7 +35,7 @@ log = logging.getLogger('trialist.platform')
 def create_app(
     config: PlatformConfig, *, platform: Platform | None = None, routers: Sequence[APIRouter] = ()
 ) -> FastAPI:
-    """The application on a folder; `routers` are pages beside the REST interface."""
+    """The application on a folder; `routers` are further routes beside the REST interface and the pages."""
     server = platform or Platform(config)
 
     @contextlib.asynccontextmanager
@@ -60,6 +61,7 @@ def create_app(
     _add_handlers(app)
     app.add_middleware(BodyLimit, config=config)
     app.add_middleware(Observed, platform=server)
+    install_pages(app)
     return app
 
 
@@ -93,31 +95,39 @@ def problem(status: int, code: str, message: str, *, retry_after_s: float | None
     return JSONResponse({'error': {'code': code, 'message': message}}, status, headers)
 
 
+def _told(request: Request, status: int, code: str, message: str, *, retry_after_s: float | None = None) -> Response:
+    """A refusal as JSON, or as a page to whoever looks at pages."""
+    wants_page = 'text/html' in request.headers.get('accept', '') or 'hx-request' in request.headers
+    if wants_page and not request.url.path.startswith(f'{PREFIX}/'):
+        return error_page(request, status, message)
+    return problem(status, code, message, retry_after_s=retry_after_s)
+
+
 def _add_handlers(app: FastAPI) -> None:
     @app.exception_handler(Refusal)
-    def _refused(_request: Request, refusal: Refusal) -> JSONResponse:
-        return problem(refusal.status, refusal.code, str(refusal), retry_after_s=refusal.retry_after_s)
+    def _refused(request: Request, refusal: Refusal) -> Response:
+        return _told(request, refusal.status, refusal.code, str(refusal), retry_after_s=refusal.retry_after_s)
 
     @app.exception_handler(RequestValidationError)
-    def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+    def _invalid(request: Request, error: RequestValidationError) -> Response:
         told = [f'{".".join(str(p) for p in e["loc"][1:]) or e["loc"][0]}: {e["msg"]}' for e in error.errors()[:5]]
-        return problem(422, 'invalid_request', '; '.join(told).encode('utf-8', 'backslashreplace').decode())
+        return _told(request, 422, 'invalid_request', '; '.join(told).encode('utf-8', 'backslashreplace').decode())
 
     @app.exception_handler(HTTPException)
-    def _http(_request: Request, error: HTTPException) -> JSONResponse:
-        answer = problem(error.status_code, CODES.get(error.status_code, 'refused'), str(error.detail))
+    def _http(request: Request, error: HTTPException) -> Response:
+        answer = _told(request, error.status_code, CODES.get(error.status_code, 'refused'), str(error.detail))
         answer.headers.update(error.headers or {})
         return answer
 
     @app.exception_handler(WriteError)
-    def _full(_request: Request, _error: WriteError) -> JSONResponse:
+    def _full(request: Request, _error: WriteError) -> Response:
         refusal = disk_full()
-        return problem(refusal.status, refusal.code, str(refusal), retry_after_s=refusal.retry_after_s)
+        return _told(request, refusal.status, refusal.code, str(refusal), retry_after_s=refusal.retry_after_s)
 
     @app.exception_handler(TrialistError)
-    def _ours(_request: Request, error: TrialistError) -> JSONResponse:
+    def _ours(request: Request, error: TrialistError) -> Response:
         log.error('refused by the record', exc_info=error)
-        return problem(500, 'record', 'the record could not be read or written; the log of the server says why')
+        return _told(request, 500, 'record', 'the record could not be read or written; the log of the server says why')
 
     @app.exception_handler(Exception)
     def _any(_request: Request, error: Exception) -> JSONResponse:
@@ -166,7 +176,7 @@ class BodyLimit:
 
 
 class Observed:
-    """Counts and logs requests by route, and keeps answers from being guessed at or framed."""
+    """Counts and logs requests by route."""
 
     def __init__(self, app: Any, *, platform: Platform) -> None:
         self._app, self._platform = app, platform
@@ -181,7 +191,6 @@ class Observed:
             nonlocal status
             if message['type'] == 'http.response.start':
                 status = message['status']
-                message = {**message, 'headers': [*message.get('headers', []), (b'x-content-type-options', b'nosniff')]}
             await send(message)
 
         try:

@@ -79,8 +79,8 @@ class Evaluation:
 class Submitter:
     """One user's view of a platform: submissions, leases and scores."""
 
-    def __init__(self, server: str, token: str) -> None:
-        self._api = Api(server, token)
+    def __init__(self, server: str, token: str, *, told: Told | None = None) -> None:
+        self._api, self._told = Api(server, token), told
 
     def submit(
         self, benchmark: str, *, name: str, client_key: str = '', card: Mapping[str, Any] | None = None,
@@ -139,6 +139,8 @@ class Submitter:
                 is_last = setback + 1 == MOST_SETBACKS
                 if is_last or (isinstance(error, ApiError) and not error.is_passing):
                     raise
+                if setback == 0 and self._told is not None:
+                    self._told(f'the platform does not answer, trying again: {error}')
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S[1])
         raise AssertionError('unreachable')
@@ -149,7 +151,7 @@ def evaluate(
     card: Mapping[str, Any] | None = None, told: Told | None = None,
 ) -> Evaluation:  # fmt: skip
     """Submit a policy that lives in this process, act in its episodes until it is finished, and give its score."""
-    with contextlib.closing(Submitter(server, token)) as platform:
+    with contextlib.closing(Submitter(server, token, told=told)) as platform:
         return _evaluate(
             platform, policy, benchmark=benchmark, name=name, client_key=client_key, card=card,
             tell=told or (lambda text: None),

@@ -63,12 +63,15 @@ class PlatformConfig:
     drain_s: float = 30.0  # on SIGTERM: how long requests under way may take
     most_body_bytes: int = 1 << 20
     most_bundle_bytes: int = 256 << 20
+    sign_in_s: float = 12 * 3600.0  # a browser stays signed in for so long
+    public_leaderboards: bool = False  # whether those of open benchmarks are shown to everyone
     least_free_bytes: int = 64 << 20  # results are refused, to be sent again later, when the disk has less
     quota: Quota = field(default_factory=Quota)
     dial: DialRules = field(default_factory=DialRules)
 
     def __post_init__(self) -> None:
-        for name in ('heartbeat_s', 'lease_s', 'claim_s', 'lost_s', 'presence_s', 'retry_s', 'sweep_s', 'drain_s'):
+        for name in ('heartbeat_s', 'lease_s', 'claim_s', 'lost_s', 'presence_s', 'retry_s', 'sweep_s', 'drain_s',
+                     'sign_in_s'):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise InputError(f'{name} is {getattr(self, name)}, wanted > 0')
         if self.lease_s < 2 * self.heartbeat_s:

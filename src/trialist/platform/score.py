@@ -189,6 +189,8 @@ def policy_values(analysis: Analysis, policy: str) -> dict[str, Value]:
         values['hrt'] = Value(note=ranking.reason)
     elif ranking.reference is None:
         values['hrt'] = Value(note='the benchmark has no reference')
+    elif policy == ranking.reference:
+        values['hrt'] = Value(note='the reference has none: it is what the others are measured against')
     elif policy in ranking.relative:
         values['hrt'] = from_estimate(ranking.relative[policy].macro)
     if isinstance(success, Absent):

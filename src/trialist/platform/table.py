@@ -43,6 +43,17 @@ class Token(Base):
     user: Mapped[User] = relationship(lazy='joined')
 
 
+class SignIn(Base):
+    """A browser that showed a token once. Its cookie is random text, of which only the SHA-256 is here."""
+
+    __tablename__ = 'sign_ins'
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    token_id: Mapped[str] = mapped_column(ForeignKey('tokens.id'), index=True)
+    created_at: Mapped[float]
+    expires_at: Mapped[float] = mapped_column(index=True)
+    token: Mapped[Token] = relationship(lazy='joined')
+
+
 class Benchmark(Base):
     __tablename__ = 'benchmarks'
     id: Mapped[str] = mapped_column(String(40), primary_key=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 from trialist.catalog import Catalog
@@ -78,6 +79,15 @@ def _make(catalog: Catalog, use: str, options: Mapping[str, Any], *, methods: Se
         raise InputError(f'{catalog.kind} {use} is a {type(maker).__name__}, wanted a class or function that makes one')
     check_maker(catalog.kind, use, maker, methods=methods)
     try:
+        signature(maker).bind(**options)
+    except TypeError as error:
+        names = ', '.join(signature(maker).parameters) or 'none'
+        raise InputError(
+            f'{catalog.kind} {use} does not take these options: {error}; its options are: {names}'
+        ) from error
+    except ValueError:
+        pass  # a maker in C without a signature
+    try:
         return maker(**options)
     except TypeError as error:
         raise InputError(f'{catalog.kind} {use} does not take these options: {error}') from error
@@ -97,6 +107,9 @@ def check_host_fits(plan: TrialPlan, host: Host) -> None:
         raise InputError(
             f"host {spec.name} takes position targets, and a position is kept, not repeated; say waiting = 'keep'"
         )
+    for task in plan.tasks:
+        if spec.tasks and task.name not in spec.tasks:
+            raise UnknownName(f'task of host {spec.name}', task.name, spec.tasks)
     for entry in plan.conditions:
         for rung in entry.rungs():
             applied = check_condition_fits(rung, host)

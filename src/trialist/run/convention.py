@@ -126,6 +126,7 @@ class HostSpec:
     state_layout: tuple[str, ...] = ()  # what each number of the state is, with its unit: ('joint_0_rad', ...)
     images: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()  # the conditions it can bring about, besides nominal
+    tasks: tuple[str, ...] = ()  # the tasks it knows; empty: it does not say
     labels: tuple[str, ...] = ()  # the nuisance labels it can bring about by itself
     transport_latency_s: float | None = None  # from the command to the first motion, if known
 
@@ -167,6 +168,8 @@ def check_conventions(host: HostSpec, policy: PolicySpec, *, policy_name: str | 
     if found:
         shown = policy_name or policy.name
         lines = [f'{what}: host {host.name} has {ours}, policy {shown} has {theirs}' for what, ours, theirs in found]
+        if policy.state_width is not None and policy.state_width > host.state_width:
+            lines.append('if the policy reads the true state, say state = "privileged" among the options of the host')
         raise InputError('host and policy do not fit together: ' + '; '.join(lines))
 
 

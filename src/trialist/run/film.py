@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from trialist.episodes import Trajectory
 from trialist.episodes.film import STATES_FILE, FilmStates, encode_film, load_av
 from trialist.episodes.trajectory import Camera
-from trialist.errors import InputError, SetupError, TrialistError, UnknownName
+from trialist.errors import InputError, SetupError, StoreError, TrialistError, UnknownName
 from trialist.run.convention import HostSpec
 from trialist.run.fault import message_of, storable_text
 from trialist.run.plan import FilmOptions, RecordingOptions
@@ -26,6 +27,7 @@ from trialist.run.seam import FilmingHost, Host, Setup
 
 LONGEST_NOTE = 300
 MOST_SEEN = 2
+MOST_SEEN_BYTES = 256 << 20  # a longer episode is filmed at half the rate, and half again
 PREFIX = 'film_'  # a film has its own size, so it is a camera of its own in the record
 
 
@@ -44,6 +46,7 @@ class SeenFrames:
     def __init__(self, spec: HostSpec, options: FilmOptions) -> None:
         self._spec, self._every = spec, max(spec.control_rate_hz / options.rate_hz, 1.0)
         self._cameras = tuple(c for c in spec.images if c in options.cameras or not options.cameras)[:MOST_SEEN]
+        self._frame_bytes = sum(3 * high * wide for high, wide in (spec.images[c] for c in self._cameras))
         self._kept: dict[int, dict[str, NDArray[np.uint8]]] = {}
         self._last: tuple[int, dict[str, NDArray[np.uint8]]] | None = None
 
@@ -53,18 +56,23 @@ class SeenFrames:
         self._last = (step, seen)
         if step == int(np.floor(len(self._kept) * self._every + 0.5)):
             self._kept[step] = seen
+            if len(self._kept) * self._frame_bytes > MOST_SEEN_BYTES:
+                self._kept = dict(list(self._kept.items())[::2])
+                self._every *= 2
 
     def film(self, trajectory: Trajectory, beat: Callable[[], None]) -> Filmed:
         """A film of each camera, as the policy's side was shown the world before any condition was laid over it."""
         frames = {**self._kept, **({self._last[0]: self._last[1]} if self._last else {})}
         steps = tuple(sorted(frames))
         media, cameras = {}, []
-        for name in self._cameras:
+        for place, name in enumerate(self._cameras):
             high, wide = (side - side % 2 for side in self._spec.images[name])  # 4:2:0 wants even sides
+            if not (high and wide):
+                raise InputError(f'camera {name} shows {self._spec.images[name]} pixels, too few for a film')
             own = _beating((frames[step][name][:high, :wide] for step in steps), beat)
-            title = f'{PREFIX}{name}'
-            media[f'{title}.mp4'] = encode_film(own, steps, control_rate_hz=self._spec.control_rate_hz)
-            cameras.append(Camera(title, None, None, wide, high, video=f'{title}.mp4', video_steps=steps))
+            file = _film_file(name, place)
+            media[file] = encode_film(own, steps, control_rate_hz=self._spec.control_rate_hz)
+            cameras.append(Camera(f'{PREFIX}{name}', None, None, wide, high, video=file, video_steps=steps))
         return Filmed(_with_cameras(trajectory, cameras), media)
 
 
@@ -101,11 +109,11 @@ def film_episode(
         steps = tuple(int(step) for step in states.steps)
         load_av('filming')
         cameras = []
-        for shot in footage.shots:
-            name = f'{PREFIX}{shot.camera.name}'
+        for place, shot in enumerate(footage.shots):
+            name, file = f'{PREFIX}{shot.camera.name}', _film_file(shot.camera.name, place)
             frames = _beating(shot.frames, beat)
-            media[f'{name}.mp4'] = encode_film(frames, steps, control_rate_hz=host.spec.control_rate_hz)
-            cameras.append(dataclasses.replace(shot.camera, name=name, video=f'{name}.mp4', video_steps=steps))
+            media[file] = encode_film(frames, steps, control_rate_hz=host.spec.control_rate_hz)
+            cameras.append(dataclasses.replace(shot.camera, name=name, video=file, video_steps=steps))
     except (Exception, SystemExit) as error:
         return Filmed(trajectory, _only_states(media), _told(error))
     return Filmed(_with_cameras(trajectory, cameras), media)
@@ -158,12 +166,21 @@ def _setup_to_json(setup: Setup) -> str:
 
 def setup_from_json(text: str) -> Setup:
     """The set-up that states were kept with."""
-    return Setup(**json.loads(text))
+    try:
+        return Setup(**json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StoreError(f'the set-up that states were kept with cannot be read ({error})') from error
 
 
 def _told(error: BaseException) -> str:
     said = storable_text(message_of(error))[:LONGEST_NOTE]
     return said if isinstance(error, TrialistError) else f'{type(error).__name__}: {said}'
+
+
+def _film_file(camera: str, place: int) -> str:
+    """The file of a camera's film; a name that is none for a file, such as a topic, is left to the record."""
+    is_plain = re.fullmatch(r'[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}', camera) is not None
+    return f'{PREFIX}{camera}.mp4' if is_plain else f'{PREFIX}camera-{place + 1}.mp4'
 
 
 def _only_states(media: Mapping[str, bytes]) -> dict[str, bytes]:

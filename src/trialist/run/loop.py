@@ -367,8 +367,10 @@ class ControlLoop:
         if not np.isfinite(state).all():
             raise self._bad_answer('the state is not finite')
         for camera, size in self._spec.images.items():
-            if camera not in observation.images or observation.images[camera].shape != (*size, 3):
-                raise self._bad_answer(f'no image of camera {camera} with shape {(*size, 3)}')
+            image: Any = observation.images.get(camera)
+            if not isinstance(image, np.ndarray) or image.shape != (*size, 3) or image.dtype != np.uint8:
+                found = f'{np.shape(image)} of {getattr(image, "dtype", type(image).__name__)}'
+                raise self._bad_answer(f'camera {camera} showed {found}, declared {(*size, 3)} of uint8')
         if self._seen_frames is not None:
             self._seen_frames.see(observation.images, step=step)
         self._observation = observation = self._applied.show(observation, step=step)

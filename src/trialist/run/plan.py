@@ -24,6 +24,8 @@ from trialist.planning.analysis_plan import AnalysisPlan
 HASH_HEX_DIGITS = 32
 MOST_EPISODES = 1_000_000
 LONGEST_CAP_S = 7 * 86_400.0
+LONGEST_LATENCY_S = 86_400.0
+MOST_JITTER = 10.0
 MOST_PLAN_BYTES = 4 << 20
 HUMAN = 'human'  # the `use` of an arm that is a person, who acts under the same protocol
 LATER_KEYS = (
@@ -237,8 +239,9 @@ class Spread:
     high_s: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low_s <= self.high_s:
-            raise InputError(f'low_s is {self.low_s} and high_s {self.high_s}, wanted 0 <= low_s <= high_s')
+        if not 0 <= self.low_s <= self.high_s <= LONGEST_LATENCY_S:
+            found = f'low_s is {self.low_s} and high_s {self.high_s}'
+            raise InputError(f'{found}, wanted 0 <= low_s <= high_s <= {LONGEST_LATENCY_S:g}')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,17 +267,18 @@ class LatencyOptions:
     def __post_init__(self) -> None:
         for name in ('network_s', 'inference_s', 'transport_s'):
             value = getattr(self, name)
-            if isinstance(value, float) and value < 0:
-                raise InputError(f'{name} is {value}, wanted >= 0')
+            if not isinstance(value, Spread) and not 0 <= value <= LONGEST_LATENCY_S:
+                raise InputError(f'{name} is {value}, wanted 0 to {LONGEST_LATENCY_S:g}')
             if self.mode is not LatencyMode.INJECTED and value != 0.0:
                 raise InputError(f"{name} is given and mode is {self.mode}; injected latencies want mode = 'injected'")
         if self.jitter and self.mode is not LatencyMode.INJECTED:
             raise InputError(f"jitter is given and mode is {self.mode}; it wants mode = 'injected'")
         if self.loss and self.mode is LatencyMode.NONE:
             raise InputError("loss is given and mode is none; it wants mode = 'injected' or 'measured'")
-        for name in ('jitter', 'repeat_s'):
-            if getattr(self, name) < 0:
-                raise InputError(f'{name} is {getattr(self, name)}, wanted >= 0')
+        if not 0 <= self.jitter <= MOST_JITTER:
+            raise InputError(f'jitter is {self.jitter}, wanted 0 to {MOST_JITTER:g}')
+        if not self.repeat_s >= 0:
+            raise InputError(f'repeat_s is {self.repeat_s}, wanted >= 0')
         if not 0 <= self.loss < 1:
             raise InputError(f'loss is {self.loss}, wanted a chance below 1')
         if not self.retry_s > 0:

@@ -43,10 +43,12 @@ def rate_table(part: CameraPart) -> Table:
         'host (%)',
     )]  # fmt: skip
     note = (
-        "Least and most count every unscored episode as a failure, and as a success. Corrected is Rogan and Gladen's "
-        f'rate with the {level} interval of Lang and Reiczigel; sensitivity and specificity come from the other '
-        "policies' episodes, unscored counting as not said, and are taken to be the same for this one. "
-        f'Prediction-powered, with its {level} interval, stands where the host knows a part of the episodes only.'
+        'Least and most count every unscored episode as a failure, and as a success. Corrected is the rate of Rogan '
+        f'and Gladen in each stratum, weighed by size, with a {level} interval of Lang and Reiczigel over strata; '
+        "sensitivity and specificity come from the other policies' episodes, unscored counting as not said. Where most "
+        'ends of a stratum are unscored, or too few have a known truth, low and high bound its rate and there is no '
+        f'corrected one. Prediction-powered, with its {level} interval, stands where the host knows a part of the '
+        'episodes only.'
     )
     return without_empty(table('Success by cameras', columns, rows, note=note))
 

@@ -15,6 +15,9 @@ from trialist.stats.interval import Interval
 from trialist.stats.normal import two_sided_z
 from trialist.stats.proportion import wilson
 
+LEAST_KNOWN = 3  # true successes, and true failures, that a scorer's errors are measured on
+LEAST_YOUDEN = 1 / 3  # below it a correction multiplies chance by more than three
+
 
 @dataclass(frozen=True, slots=True)
 class ScorerErrors:
@@ -66,6 +69,60 @@ def rogan_gladen(said_yes: int, n: int, errors: ScorerErrors, *, level: float = 
     half = z * math.sqrt(spread) / slope
     low, high = (min(1.0, max(0.0, middle + shift + side * half)) for side in (-1, 1))
     return Estimate(value, Interval(min(low, value), max(high, value)), n=n)
+
+
+@dataclass(frozen=True, slots=True)
+class StratumWord:
+    """What a scorer said of the units of one stratum, and how it does there where the truth is known."""
+
+    name: str
+    n: int
+    said_yes: int
+    unscored: int  # of which it said nothing
+    errors: ScorerErrors | None  # not saying so counts as "no"; None where nothing is known
+
+    @property
+    def is_correctable(self) -> bool:
+        """Whether its errors are known well enough: a scorer that stays silent on most says nothing of the rest."""
+        e = self.errors
+        if e is None or min(e.n_true, e.n_false) < LEAST_KNOWN or 2 * self.unscored > self.n:
+            return False
+        return e.sensitivity + e.specificity - 1 >= LEAST_YOUDEN
+
+
+def stratified_rate(strata: Sequence[StratumWord], *, level: float = 0.95) -> Estimate:
+    """The true rate over strata, each corrected for the scorer's errors in it (Rogan and Gladen), weighed by size.
+
+    A stratum whose errors are not known well enough gives bounds: its rate if all that is unscored failed, and if all
+    succeeded. Then there is no value, only an interval. Limits are joined by MOVER (Zou and Donner 2008).
+    """
+    n = sum(s.n for s in strata)
+    if not n:
+        return Estimate(None, note='no units')
+    lows, highs, short = [], [], []
+    for s in strata:
+        corrected = rogan_gladen(s.said_yes, s.n, s.errors, level=level) if s.errors and s.is_correctable else None
+        if corrected is None or corrected.value is None or corrected.interval is None:
+            short.append(s.name)
+            low, high = s.said_yes, s.said_yes + s.unscored
+            lows.append((s.n / n, low / s.n, wilson(low, s.n, level).low))
+            highs.append((s.n / n, high / s.n, wilson(high, s.n, level).high))
+        else:
+            lows.append((s.n / n, corrected.value, corrected.interval.low))
+            highs.append((s.n / n, corrected.value, corrected.interval.high))
+    reach = Interval(_mover(lows, -1), _mover(highs, 1))
+    if short:
+        note = f'bounds only: too little is known of the scorer in {", ".join(short)}'
+        return Estimate(None, reach, note=note, n=n)
+    value = min(1.0, sum(weight * rate for weight, rate, _ in lows))
+    return Estimate(value, Interval(min(reach.low, value), max(reach.high, value)), n=n)
+
+
+def _mover(parts: Sequence[tuple[float, float, float]], side: int) -> float:
+    """One limit of a weighted sum, from (weight, value, its own limit) of independent parts."""
+    middle = sum(weight * value for weight, value, _ in parts)
+    half = math.sqrt(sum((weight * (value - limit)) ** 2 for weight, value, limit in parts))
+    return min(1.0, max(0.0, middle + side * half))
 
 
 def prediction_powered(

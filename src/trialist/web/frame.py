@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from trialist.errors import SetupError
+
 if TYPE_CHECKING:
+    from socket import socket
+
     from fastapi import FastAPI
     from jinja2 import Environment
     from starlette.requests import Request
@@ -26,11 +31,13 @@ CONTENT_POLICY = '; '.join(
 HEADERS = {
     'Content-Security-Policy': CONTENT_POLICY,
     'X-Content-Type-Options': 'nosniff',
-    'Referrer-Policy': 'no-referrer',
+    'Referrer-Policy': 'same-origin',  # with no-referrer a browser says Origin: null of our own forms
     'Cross-Origin-Opener-Policy': 'same-origin',
     'Cross-Origin-Resource-Policy': 'same-origin',
     'Permissions-Policy': 'camera=(), microphone=(), geolocation=()',
 }
+MOST_TOLD = 5
+OWN_NAMES = ('localhost', '127.0.0.1', '::1', 'testserver')
 SAFE_METHODS = ('GET', 'HEAD', 'OPTIONS')
 
 
@@ -76,63 +83,105 @@ def install_frame(app: FastAPI, *, is_local: bool = False) -> None:
 
     With `is_local` only this machine's own names are answered to: a page elsewhere can point a name of its own here.
     """
+    from fastapi.exception_handlers import request_validation_exception_handler
+    from fastapi.exceptions import RequestValidationError
     from starlette.staticfiles import StaticFiles
 
     folder = resources.files('trialist.web').joinpath('static')
     app.mount('/static', StaticFiles(directory=str(folder)), name='static')
-    app.middleware('http')(_local_guard if is_local else _guard)
+    app.add_middleware(Guard, is_local=is_local)
+    if app.exception_handlers.get(RequestValidationError) is request_validation_exception_handler:
+        app.exception_handler(RequestValidationError)(_tell_invalid)
 
 
-async def _guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    return await _guarded(request, answer)
+async def _tell_invalid(request: Request, error: Any) -> Response:
+    """What is wrong with a request and where; what was sent is not repeated, as it may be no JSON."""
+    from starlette.responses import JSONResponse
+
+    told = [f'{".".join(map(str, one["loc"]))}: {one["msg"]}' for one in error.errors()[:MOST_TOLD]]
+    return JSONResponse({'error': '; '.join(told).encode('utf-8', 'replace').decode()}, status_code=422)
 
 
-async def _local_guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    from starlette.responses import PlainTextResponse
+class Guard:
+    """Keeps every answer of an app to itself, and other sites from changing anything."""
 
-    if urlsplit(f'//{request.headers.get("host", "")}').hostname not in ('localhost', '127.0.0.1', '::1', 'testserver'):
-        return PlainTextResponse('wanted localhost: this page answers to this machine alone', status_code=421)
-    return await _guarded(request, answer)
+    def __init__(self, app: Any, *, is_local: bool = False) -> None:
+        self._app, self._is_local = app, is_local
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.datastructures import MutableHeaders
+        from starlette.requests import Request
+
+        if scope['type'] != 'http':
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Any) -> None:
+            if message['type'] == 'http.response.start':
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                if scope['path'].startswith('/static/') and scope['query_string'].startswith(b'v='):
+                    headers['Cache-Control'] = 'public, max-age=31536000, immutable'
+                else:
+                    headers.setdefault('Cache-Control', 'no-store')
+            await send(message)
+
+        refused = self._refused(Request(scope))
+        await (self._app if refused is None else refused)(scope, receive, guarded)
+
+    def _refused(self, request: Request) -> Response | None:
+        from starlette.responses import PlainTextResponse
+
+        if self._is_local and _host_name(f'//{request.headers.get("host", "")}') not in OWN_NAMES:
+            return PlainTextResponse('wanted localhost: this page answers to this machine alone', status_code=421)
+        if request.method not in SAFE_METHODS and _is_from_elsewhere(request):
+            return PlainTextResponse('a page of another site may not change anything here', status_code=403)
+        return None
 
 
-async def _guarded(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    from starlette.responses import PlainTextResponse
-
-    if request.method not in SAFE_METHODS and _is_from_elsewhere(request):
-        return PlainTextResponse('a page of another site may not change anything here', status_code=403)
-    response = await answer(request)
-    for name, value in HEADERS.items():
-        response.headers.setdefault(name, value)
-    if request.url.path.startswith('/static/') and request.url.query.startswith('v='):
-        response.headers['Cache-Control'] = 'public, max-age=31536000, immutable'
-    elif 'Cache-Control' not in response.headers:
-        response.headers['Cache-Control'] = 'no-store'
-    return response
+def _host_name(address: str) -> str | None:
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
 
 
 def _is_from_elsewhere(request: Request) -> bool:
     """Whether a browser sent this for a page of another origin. Programs send neither header, and carry no cookie."""
-    if request.headers.get('sec-fetch-site', 'none') in ('cross-site', 'same-site'):
-        return True
+    site = request.headers.get('sec-fetch-site')
+    if site is not None:
+        return site not in ('same-origin', 'none')
     origin = request.headers.get('origin')
-    return origin is not None and urlsplit(origin).netloc != request.headers.get('host')
+    return origin is not None and origin.partition('://')[2] != request.headers.get('host')
+
+
+def listen(port: int, *, host: str = '127.0.0.1') -> socket:
+    """A socket that keeps callers waiting until it is served, so that its address can be told first; port 0: any."""
+    import os
+    import socket
+
+    family = socket.AF_INET6 if ':' in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise SetupError(
+            f'cannot listen on {host} port {port}: {os.strerror(error.errno or 0)}; '
+            'give another --port (0: any free port)'
+        ) from error
 
 
 def serve_locally(
-    app: FastAPI,
-    *,
-    port: int,
-    host: str = '127.0.0.1',
-    certificate: Path | None = None,
-    private_key: Path | None = None,
+    app: FastAPI, listener: socket, *, certificate: Path | None = None, private_key: Path | None = None
 ) -> None:
-    """Run an app until interrupted; over TLS where a certificate is given."""
+    """Run an app on what `listen` gave until interrupted; over TLS where a certificate is given."""
     import uvicorn
 
-    uvicorn.run(
-        app, host=host, port=port, log_level='warning', timeout_graceful_shutdown=3,
-        ssl_certfile=certificate, ssl_keyfile=private_key,
-    )  # fmt: skip
+    config = uvicorn.Config(
+        app, log_level='warning', timeout_graceful_shutdown=3, ssl_certfile=certificate, ssl_keyfile=private_key
+    )
+    with contextlib.suppress(KeyboardInterrupt), listener:
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def free_port() -> int:

@@ -82,6 +82,7 @@ class RobosuiteHost:
             state_width=len(LAYOUTS[state]),
             state_layout=LAYOUTS[state],
             images=dict.fromkeys(self._cameras, (self._height, self._width)),
+            tasks=tuple(self._family.tasks),
         )
         # robosuite compiles its controllers at the first step, for longer than a call may take.
         self.reset(next(iter(self._family.tasks)), seed=0)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trialist.episodes import Episode, Store
-from trialist.errors import InputError, TrialistError
+from trialist.errors import InputError, StoreError, TrialistError
 from trialist.run.arm_stop import StopHook
 from trialist.run.begun import log_interrupted, mark_begun, mark_ended
 from trialist.run.condition import draw_entry
@@ -193,6 +193,11 @@ class Desk:
             raise Refusal('this assignment was already saved, by another window or device', is_conflict=True)
         if any(e.is_valid and not edits.is_dropped(*e.key) for e in stored):
             raise Refusal('this assignment has a valid episode already', is_conflict=True)
+        most = self.context.plan.faults.attempts
+        if sum(not e.is_valid and not edits.is_dropped(*e.key) for e in stored) >= most:
+            raise Refusal(f'this assignment was given up after {most} attempts; reload the page', is_conflict=True)
+        if attempt > max((e.attempt for e in stored), default=-1) + 1:
+            raise Refusal(f'attempt {attempt} of this assignment is not the next; reload the page', is_conflict=True)
 
     def _stored(self, episode_id: str) -> list[Episode]:
         found = self.store.episodes(attempts='all', dropped=True, events=False, where={'episode_id': episode_id})
@@ -237,24 +242,32 @@ class Desk:
     def _catch_up(self) -> None:
         """Where an earlier run of the console stopped, from its journal and the store."""
         asked: dict[str, Action] = {}
-        for entry in self.journal.entries:
-            kind, body = entry['kind'], entry['body']
-            if kind == 'asked':
-                action = read_action(body, where=self.journal.path)
-                asked[action.name] = action
-            elif kind == 'answered':
-                asked.pop(body['name'], None)
-                self._settle(body['name'], body['answer'])
-            elif kind == 'failed':
-                asked.pop(body['name'], None)
-            elif kind == 'draft' and body['key'].partition('/')[0] in self._by_id:
-                self._drafts[body['id']] = body
+        for number, entry in enumerate(self.journal.entries, start=1):
+            try:
+                self._replay(entry['kind'], entry['body'], asked)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise StoreError(
+                    f'{self.journal.path} line {number}: not an entry of the console ({error}); the store itself is '
+                    'not concerned: set this file aside, and the console begins a new one'
+                ) from error
         for action in asked.values():
             with contextlib.suppress(TrialistError):  # in the journal; the page has it still, and will ask again
                 self._answered(action, self._finish)
         under_way = {draft['key'].partition('/')[0] for draft in self._drafts.values()}
         idle = {episode_id: self._code(episode_id) for episode_id in self._by_id if episode_id not in under_way}
         log_interrupted(self.store, idle, by=self.context.operator)  # what earlier runs left, with or without a console
+
+    def _replay(self, kind: str, body: dict[str, Any], asked: dict[str, Action]) -> None:
+        if kind == 'asked':
+            action = read_action(body, where=self.journal.path)
+            asked[action.name] = action
+        elif kind == 'answered':
+            asked.pop(body['name'], None)
+            self._settle(body['name'], body['answer'])
+        elif kind == 'failed':
+            asked.pop(body['name'], None)
+        elif kind == 'draft' and parse_key(body['key'])[0] in self._by_id:
+            self._drafts[body['id']] = {name: body[name] for name in ('id', 'key', 'revision', 'account')}
 
     def _finish(self, action: Action) -> Answer:
         """Carry out what a power cut left between the journal and the store, unless it had got there."""

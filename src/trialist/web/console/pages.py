@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trialist.errors import StoreError, TrialistError
 from trialist.web.console.access import install_access
@@ -70,11 +70,20 @@ def create_console(desk: Desk, *, key: str = '', is_secure: bool = False) -> Fas
         return desk.act(action)
 
     @app.post('/api/stop')
-    async def stop(given: GivenStopRequest) -> Answer:
+    async def stop(request: Request) -> Answer:
+        given = _stop_request(await request.body())
         # A thread outside the pool that serves the other addresses: however many of those wait, this one runs.
         return await asyncio.to_thread(desk.stop_arm, key=given.key, t_s=given.t_s)
 
     return app
+
+
+def _stop_request(body: bytes) -> GivenStopRequest:
+    """Of which episode and when, as far as it can be read: no request to stop the arm is refused for its form."""
+    try:
+        return GivenStopRequest.model_validate_json(body)
+    except ValidationError:
+        return GivenStopRequest()
 
 
 def _modules() -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +45,7 @@ def episode_data(
     }  # fmt: skip
     if trajectory is None:
         told['missing'].append('no trajectory was recorded: no path, no telemetry, no films')
-        return told
+        return dict(_plain(told))
     kept = _kept(trajectory.n_steps)
     told['time_s'] = _numbers(np.asarray(trajectory.time_s)[kept])
     told['lanes'] = _lanes(trajectory, kept)
@@ -59,7 +60,16 @@ def episode_data(
     if trajectory.ee_pose is None:
         told['missing'].append('no path of the tool')
     told.update(_safety(episode, trajectory, kept, scoring))
-    return told
+    return dict(_plain(told))
+
+
+def _plain(value: Any) -> Any:
+    """The value with null for every number that is none: JSON has no word for it."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _facts(episode: Episode) -> dict[str, Any]:
@@ -151,7 +161,9 @@ def _path(trajectory: Trajectory, kept: NDArray[np.int64]) -> dict[str, Any]:
             if role != 'robot':
                 found['bodies'].append({'name': name, 'role': role, 'path': [_numbers(row) for row in rows]})
     if scene.target_center_m is not None and scene.target_size_m is not None:
-        found['target'] = {'center': list(scene.target_center_m), 'size': list(scene.target_size_m)}
+        numbers = (*scene.target_center_m, *scene.target_size_m)
+        if all(map(math.isfinite, numbers)):
+            found['target'] = {'center': list(scene.target_center_m), 'size': list(scene.target_size_m)}
     return found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.episodes import Episode, Store
+from trialist.episodes.select import Where
 from trialist.errors import UnknownName
 
 FILTERS = ('policy', 'benchmark', 'task', 'stratum', 'condition', 'outcome', 'session', 'operator')
@@ -80,9 +81,9 @@ class EpisodeIndex:
         }  # fmt: skip
 
 
-def build_index(store: Store) -> EpisodeIndex:
+def build_index(store: Store, *, where: Where | None = None) -> EpisodeIndex:
     """Read the tables of a store, as it shows itself: an open trial under its codes. Events are not read."""
-    rows: list[Episode] = list(store.episodes(events=False))
+    rows: list[Episode] = list(store.episodes(events=False, where=where))
     codes: dict[str, NDArray[np.int64]] = {}
     values: dict[str, tuple[str, ...]] = {}
     for name in FILTERS:
@@ -107,13 +108,13 @@ def build_index(store: Store) -> EpisodeIndex:
 class LiveIndex:
     """The index of a store, built anew when the store has changed."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, *, where: Where | None = None) -> None:
+        self.store, self._where = store, where
         self._head = ''
         self._index: EpisodeIndex | None = None
 
     def now(self) -> EpisodeIndex:
         head = self.store.head() or str(self.store.count())
         if self._index is None or head != self._head:
-            self._index, self._head = build_index(self.store), head
+            self._index, self._head = build_index(self.store, where=self._where), head
         return self._index

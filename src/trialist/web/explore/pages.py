@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
 from trialist.episodes import Episode, Store
+from trialist.episodes.select import Where
 from trialist.errors import InputError, TrialistError
 from trialist.web.explore.detail import episode_data
 from trialist.web.explore.index import FILTERS, PAGE_ROWS, SORTS, EpisodeIndex, LiveIndex
@@ -22,11 +23,18 @@ PAGES = Pages('trialist.web.explore')
 Query = Iterable[tuple[str, str]]
 
 
-def create_explorer(store: Store, *, beside: Mapping[str, str] | None = None) -> FastAPI:
-    """The explorer of one store. `beside` adds links to other pages (title -> address), such as the review's."""
+def create_explorer(
+    store: Store, *, beside: Mapping[str, str] | None = None, where: Where | None = None, is_mounted: bool = False
+) -> FastAPI:
+    """The explorer of one store, or of what `where` selects of it: nothing else of the store can be reached.
+
+    `beside` adds links to other pages (title -> address), such as the review's. Mounted in another app, it leaves
+    static files and guards to that one.
+    """
     app = FastAPI(title='trialist explorer', docs_url=None, redoc_url=None, openapi_url=None)
-    install_frame(app, is_local=True)
-    index = LiveIndex(store)
+    if not is_mounted:
+        install_frame(app, is_local=True)
+    index = LiveIndex(store, where=where)
     common: dict[str, Any] = {'store': store.path.name, 'links': dict(beside or {}), 'is_blinded': store.is_blinded}
 
     @app.exception_handler(TrialistError)
@@ -35,9 +43,9 @@ def create_explorer(store: Store, *, beside: Mapping[str, str] | None = None) ->
 
     @app.get('/')
     def table(request: Request) -> HTMLResponse:
-        shown = _table(index.now(), request.query_params.multi_items())
+        shown = _table(index.now(), request.query_params.multi_items(), base=_base(request))
         template = 'explore_rows.html.j2' if request.headers.get('hx-request') else 'explore.html.j2'
-        return PAGES.page(template, title=f'Episodes of {store.path.name}', **common, **shown)
+        return PAGES.page(template, title=f'Episodes of {store.path.name}', base=_base(request), **common, **shown)
 
     @app.get('/episode/{episode_id}/{attempt}')
     def episode(episode_id: str, attempt: int, request: Request) -> HTMLResponse:
@@ -50,7 +58,8 @@ def create_explorer(store: Store, *, beside: Mapping[str, str] | None = None) ->
         back = urlencode([(k, v) for k, v in request.query_params.multi_items() if k in (*FILTERS, 'sort')])
         return PAGES.page(
             'explore_episode.html.j2', title=_title(found[0]), episodes=shown, back=back,
-            neighbours=_neighbours(index.now(), found[0], request.query_params.multi_items()), **common,
+            neighbours=_neighbours(index.now(), found[0], request.query_params.multi_items(), base=_base(request)),
+            base=_base(request), **common,
         )  # fmt: skip
 
     @app.get('/data/episode/{episode_id}/{attempt}')
@@ -58,15 +67,22 @@ def create_explorer(store: Store, *, beside: Mapping[str, str] | None = None) ->
         return JSONResponse(episode_data(store, _found(index.now(), store, episode_id, attempt)))
 
     @app.get('/figures')
-    def figures() -> HTMLResponse:
-        curves = curve_points(store)
+    def figures(request: Request) -> HTMLResponse:
+        curves, witnesses = curve_points(store, where=where), witness_points(store, where=where)
         return PAGES.page(
-            'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witness_points(store), **common
+            'explore_figures.html.j2',
+            title='Figures',
+            curves=curves,
+            witnesses=witnesses,
+            base=_base(request),
+            **common,
         )
 
     @app.get('/media/{name:path}')
     def media(name: str) -> Response:
         path = media_file(store, name)
+        if where is not None and not _is_of(index.now(), path.relative_to((store.path / 'media').resolve())):
+            raise InputError(f'{name!r}: no film of these episodes')
         return FileResponse(path, media_type=MEDIA_KINDS[path.suffix], headers={'Cache-Control': 'private'})
 
     return app
@@ -75,10 +91,26 @@ def create_explorer(store: Store, *, beside: Mapping[str, str] | None = None) ->
 def media_file(store: Store, name: str) -> Path:
     """A film or picture of the store's media; anything else, and anything outside, is refused."""
     root = (store.path / 'media').resolve()
-    path = (root / name).resolve()
-    if not path.is_relative_to(root) or path.suffix not in MEDIA_KINDS or not path.is_file():
-        raise InputError(f'{name!r}: no film of this store')
+    try:
+        path = (root / name).resolve()
+        is_film = path.is_relative_to(root) and path.suffix in MEDIA_KINDS and path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        is_film = False
+    if not is_film:
+        raise InputError(f'{name[:200]!r}: no film of this store')
     return path
+
+
+def _is_of(index: EpisodeIndex, file: Path) -> bool:
+    """Whether a file of the media lies in the folder of an episode that is in the index."""
+    kind, folder = file.parts[0], file.parts[1] if len(file.parts) > 2 else ''
+    episode_id, _, attempt = folder.rpartition('-')
+    return kind == 'episodes' and attempt.isdecimal() and (episode_id, int(attempt)) in index.places
+
+
+def _base(request: Request) -> str:
+    """Where the explorer is mounted."""
+    return str(request.scope.get('root_path', ''))
 
 
 def _whole(text: str) -> int:
@@ -112,7 +144,7 @@ def _rows(index: EpisodeIndex, query: Query) -> tuple[Any, dict[str, list[str]],
     return index.ordered(index.matching(wanted), sort), wanted, sort
 
 
-def _table(index: EpisodeIndex, query: list[tuple[str, str]]) -> dict[str, Any]:
+def _table(index: EpisodeIndex, query: list[tuple[str, str]], *, base: str) -> dict[str, Any]:
     """One page of the table, the filters that can be set, and the addresses of the pages around it."""
     rows, wanted, sort = _rows(index, query)
     number = max(1, _whole(next((v for n, v in query if n == 'page' and v), '1')))
@@ -122,7 +154,7 @@ def _table(index: EpisodeIndex, query: list[tuple[str, str]]) -> dict[str, Any]:
     def address(**changes: object) -> str:
         pairs = [*kept, ('sort', sort), ('page', str(number))]
         pairs = [(k, v) for k, v in pairs if k not in changes] + [(k, str(v)) for k, v in changes.items()]
-        return '/?' + urlencode([(k, v) for k, v in pairs if (k, v) not in (('sort', 'place'), ('page', '1'))])
+        return f'{base}/?' + urlencode([(k, v) for k, v in pairs if (k, v) not in (('sort', 'place'), ('page', '1'))])
 
     orders = {name: address(sort=f'-{name}' if sort == name else name, page=1) for name in SORTS}
     return {
@@ -137,7 +169,7 @@ def _table(index: EpisodeIndex, query: list[tuple[str, str]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _neighbours(index: EpisodeIndex, episode: Episode, query: list[tuple[str, str]]) -> dict[str, str]:
+def _neighbours(index: EpisodeIndex, episode: Episode, query: list[tuple[str, str]], *, base: str) -> dict[str, str]:
     """The addresses of the episodes before and after this one, in the list that was filtered."""
     rows, wanted, sort = _rows(index, query)
     places = [index.keys[int(n)] for n in rows]
@@ -147,6 +179,6 @@ def _neighbours(index: EpisodeIndex, episode: Episode, query: list[tuple[str, st
     trail = urlencode([(n, v) for n, values in wanted.items() for v in values] + [('sort', sort)])
 
     def address(at: int) -> str:
-        return f'/episode/{places[at][0]}/{places[at][1]}?{trail}' if 0 <= at < len(places) else ''
+        return f'{base}/episode/{places[at][0]}/{places[at][1]}?{trail}' if 0 <= at < len(places) else ''
 
     return {'before': address(here - 1), 'after': address(here + 1)}

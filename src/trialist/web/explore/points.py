@@ -9,6 +9,7 @@ import numpy as np
 from trialist.analysis import analyse
 from trialist.analysis.absent import Absent
 from trialist.episodes import Store
+from trialist.episodes.select import Where
 from trialist.errors import TrialistError
 from trialist.timing import operations, success_curve
 
@@ -17,11 +18,11 @@ MOST_WITNESSES = 1000
 CLOSED = 'results stay shut until the trial is closed'
 
 
-def curve_points(store: Store) -> dict[str, Any]:
+def curve_points(store: Store, *, where: Where | None = None) -> dict[str, Any]:
     """Each policy's curve pooled over strata, with the episode behind every step; or why there is none."""
     if store.is_blinded:
         return {'why': CLOSED, 'policies': []}
-    episodes = [e for e in analyse(store).episodes if e.is_valid]
+    episodes = [e for e in analyse(store, where=where).episodes if e.is_valid]
     curves = []
     try:
         for policy in sorted({e.policy for e in episodes}):
@@ -52,11 +53,11 @@ def _moment(found: Any, own: list[Any], place: int) -> float:
     return float(np.sum(times[np.isfinite(times)]))
 
 
-def witness_points(store: Store) -> dict[str, Any]:
+def witness_points(store: Store, *, where: Where | None = None) -> dict[str, Any]:
     """Every violation with its episode and time; or why none can be shown."""
     if store.is_blinded:
         return {'why': CLOSED, 'rows': []}
-    analysis = analyse(store)
+    analysis = analyse(store, where=where)
     part = analysis.safety
     if isinstance(part, Absent):
         return {'why': part.reason, 'rows': []}

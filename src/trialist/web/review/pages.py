@@ -5,7 +5,7 @@ A reviewer who is blinded sees neither policies nor who else has marked what.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -42,8 +42,8 @@ class GivenAccount(BaseModel):
 
 def create_review(store: Store, *, by: str, blinded: bool = True, everything: bool = False) -> FastAPI:
     """The review of one store by one person. `everything` offers also episodes that need no review, for agreement."""
-    if not by:
-        raise InputError('a review wants the name of the reviewer')
+    if not by.strip() or not by.isprintable():
+        raise InputError(f'by is {by!r}: a review wants the name of the reviewer, as it goes with every account')
     app = FastAPI(title='trialist review', docs_url=None, redoc_url=None, openapi_url=None)
     install_frame(app, is_local=True)
     common: dict[str, Any] = {'store': store.path.name, 'by': by, 'blinded': blinded}
@@ -130,9 +130,10 @@ def _proposed(rows: Sequence[Annotation], *, by: str) -> list[dict[str, Any]]:
     found = [a for a in rows if a.source is EventSource.DETECTOR]
     candidates = found[-1].details.get('candidates', []) if found else []
     return [
-        {'t_s': c['t_s'], 'kind': 'placement' if c['verdict'] == 'success' else '', 'count': 1,
-         'verdict': c['verdict'], 'why': c['why']}
-        for c in candidates
+        {'t_s': c['t_s'], 'kind': 'placement' if c.get('verdict') == 'success' else '', 'count': 1,
+         'verdict': str(c.get('verdict', '')), 'why': str(c.get('why', ''))}
+        for c in (candidates if isinstance(candidates, list) else [])
+        if isinstance(c, Mapping) and isinstance(c.get('t_s'), int | float)
     ]  # fmt: skip
 
 

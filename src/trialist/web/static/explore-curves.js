@@ -26,7 +26,7 @@ if (place && source) {
     policy.steps.forEach((s) => { drawn += `H${x(s.t_s)}V${y(s.chance)}`; });
     picture.append(make('path', { d: drawn, fill: 'none', stroke: colour, 'stroke-width': 2 }));
     policy.steps.forEach((s) => {
-      const link = make('a', { href: `/episode/${s.key}?t=${s.at_s.toFixed(3)}`, 'aria-label': `${policy.policy}, ${s.t_s.toFixed(2)} s` });
+      const link = make('a', { href: `${place.dataset.base || ''}/episode/${s.key}?t=${s.at_s.toFixed(3)}`, 'aria-label': `${policy.policy}, ${s.t_s.toFixed(2)} s` });
       link.append(make('circle', { cx: x(s.t_s), cy: y(s.chance), r: 5, fill: colour }), make('title', {}, `${policy.policy}: ${s.t_s.toFixed(2)} s`));
       picture.append(link);
     });

@@ -1,6 +1,7 @@
 // One clock over films, lanes and whatever else a page shows. Films are shown frame by frame: each frame has its own time.
 const query = new URLSearchParams(location.search);
 const player = document.querySelector('[data-player]');
+const base = player.dataset.base || '';
 const slider = player.querySelector('[data-slider]');
 const clock = player.querySelector('[data-clock]');
 const speed = player.querySelector('[data-speed]');
@@ -28,7 +29,7 @@ export function placeOf(times, t) {
 function addFilms(side) {
   const place = side.root.querySelector('[data-films]');
   side.films = side.data.films.map((film) => {
-    const address = '/media/' + film.name.split('/').map(encodeURIComponent).join('/');
+    const address = `${base}/media/` + film.name.split('/').map(encodeURIComponent).join('/');
     const video = element('video', { src: address, muted: true, playsInline: true, preload: 'auto' });
     video.width = film.width;
     video.height = film.height;
@@ -183,8 +184,9 @@ export async function start(sides, { onLoad, onShow, keys = {} }) {
   Object.assign(state, { sides, onShow, keys });
   await Promise.all(sides.map(async (side) => {
     const missing = side.root.querySelector('[data-missing]');
+    missing.textContent = 'Loading the episode …';
     try {
-      const answer = await fetch(`/data/episode/${side.key}`);
+      const answer = await fetch(`${base}/data/episode/${side.key}`);
       if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
       side.data = await answer.json();
     } catch (error) {
