@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test test-peers test-hosts test-platform setup check study grid crash bench generated lock sbom system peers clean
+.PHONY: demo test test-peers test-hosts test-platform test-scale setup check study grid crash bench generated lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -31,6 +31,10 @@ test-hosts: $(STAMP) system
 # Server, workers and clients as real processes, on SQLite and PostgreSQL, and in a browser.
 test-platform: $(STAMP) system
 	$(BIN)/python -m pytest -m platform
+
+# A Ray cluster of several nodes' worth of processes, and an S3 server, on this machine.
+test-scale: $(STAMP)
+	$(BIN)/python -m pytest -m scale
 
 study: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study

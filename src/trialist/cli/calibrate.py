@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from trialist.cli.engine import AddressOption, EngineOption, resampled_on
 from trialist.cli.output import FormatOption, progress_bar
 from trialist.cli.source import MethodOption, SeedOption, StoreArgument, TauOption, WhereOption
 
@@ -22,6 +23,8 @@ def calibrate(
     tau: TauOption = None,
     seed: SeedOption = None,
     where: WhereOption = None,
+    engine: EngineOption = 'local',
+    address: AddressOption = None,
     form: FormatOption = 'text',
 ) -> None:
     """Reject rates of the macro-KS test on null data made from the store's own episodes.
@@ -38,7 +41,7 @@ def calibrate(
         if name not in set(NullSetup):
             raise UnknownName('null setup', name, [s.value for s in NullSetup])
     analysis = open_analysis(store, where, tau=tau, seed=seed)
-    with progress_bar('null scenarios') as advance:
+    with resampled_on(engine, address), progress_bar('null scenarios') as advance:
         found = analysis.planning.calibration(
             n_trials=trials, n_resamples=resamples, setups=tuple(setup or NullSetup), label=label,
             method=check_method(method), on_row=advance,

@@ -32,6 +32,26 @@ def plan(
     pilot: Annotated[
         Path | None, typer.Option('--pilot', help='For --power: a store with a pilot, for time-to-success.')
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help='Also predict wall time, cost and bottleneck on this engine: local or ray.')
+    ] = None,
+    measure: Annotated[int, typer.Option(min=1, help='For --engine: run so many episodes here and time them.')] = 4,
+    episode_s: Annotated[
+        float | None, typer.Option(help='For --engine: seconds per episode, instead of measuring.')
+    ] = None,
+    inference_s: Annotated[
+        float | None, typer.Option(help='With --episode-s: of these, seconds per inference.')
+    ] = None,
+    inferences: Annotated[float | None, typer.Option(help='With --episode-s: inferences per episode.')] = None,
+    most_workers: Annotated[
+        int | None, typer.Option(min=1, help='For --engine: workers there could be.', show_default='8, on Ray 256')
+    ] = None,
+    policy_servers: Annotated[
+        int, typer.Option(min=0, help='For --engine: policy servers that all workers share; 0: one in each worker.')
+    ] = 0,
+    batch_speedup: Annotated[float, typer.Option(help='For --engine: what batching brings a policy server.')] = 1.0,
+    worker_price: Annotated[float, typer.Option(help='For --engine: of a worker, per hour.')] = 0.0,
+    server_price: Annotated[float, typer.Option(help='For --engine: of a policy server, per hour.')] = 0.0,
     form: FormatOption = 'text',
 ) -> None:
     """Print the cells of a declared trial, how long it takes at most, and what it will be able to tell.
@@ -76,6 +96,14 @@ def plan(
         print_plan_power(
             declared, power=power, rate=rate, difference=difference, discordance=discordance, pilot=pilot, form=form
         )
+    if engine is not None:
+        from trialist.cli.capacity import print_capacity
+
+        print_capacity(
+            declared, engine=engine, measure=measure, episode_s=episode_s, inference_s=inference_s,
+            inferences=inferences, most_workers=most_workers, policy_servers=policy_servers,
+            batch_speedup=batch_speedup, worker_price=worker_price, server_price=server_price, form=form,
+        )  # fmt: skip
     if check:
         _check(declared)
         typer.echo('host and policies open and fit together', err=form != 'text')

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trialist.cli.engine import AddressOption, EngineOption, resampled_on
 from trialist.cli.output import FormatOption, print_table, print_tables, progress_bar
 from trialist.cli.source import AlphaOption, MethodOption, SeedOption, WhereOption
 
@@ -214,6 +215,8 @@ def detect(
     where: WhereOption = None,
     csv: Annotated[Path | None, typer.Option('--csv', help='Write every (pair, metric, N, rate) here.')] = None,
     figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
+    engine: EngineOption = 'local',
+    address: AddressOption = None,
     form: FormatOption = 'text',
 ) -> None:
     """How often each test tells policies apart at each N: subsamples of a pilot, or draws from assumed curves.
@@ -230,7 +233,7 @@ def detect(
         seed=seed, alpha=alpha,
     )  # fmt: skip
     pairs = None if pair is None else [(text.partition(':')[0], text.partition(':')[2]) for text in pair]
-    with progress_bar('pairs x N') as advance:
+    with resampled_on(engine, address), progress_bar('pairs x N') as advance:
         found = pilot.detection(
             per_cell=parse_sizes(n), pairs=pairs, metrics=tuple(metric or METRICS), n_trials=trials,
             n_resamples=resamples, method=check_method(method), threads=threads, on_row=advance,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trialist.cli.engine import ray_options
 from trialist.cli.plan import PlanPath
 
 if TYPE_CHECKING:
@@ -26,11 +27,36 @@ SHORTEST_SECRET = 8
 def run(
     trial: PlanPath,
     store: StoreOption = None,
-    workers: Annotated[int, typer.Option(help='Processes; each has its own host and policies.')] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help='Processes; each has its own host and policies.',
+            show_default='1; with Ray, what the cluster has room for',
+        ),
+    ] = None,
     operator: Annotated[str, typer.Option(help='Who stands beside the robot; recorded with every episode.')] = '',
     fixture: Annotated[str | None, typer.Option(help='Only the slots of this fixture.')] = None,
     session: Annotated[str | None, typer.Option(help='Only the slots of this session: s1, s2, ...')] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(help='Only share i of n, such as 3/64: for array jobs that share the folder of the store.'),
+    ] = None,
     stop_after: Annotated[int | None, typer.Option(help='At most so many episodes now; run again for more.')] = None,
+    engine: Annotated[str, typer.Option(help='local, or ray: workers on a Ray cluster.')] = 'local',
+    address: Annotated[
+        str | None,
+        typer.Option(help='For --engine ray: the cluster, such as auto or HOST:6379.', show_default='this machine'),
+    ] = None,
+    resource: Annotated[
+        list[str] | None,
+        typer.Option(help='For --engine ray: what one worker takes, such as CPU=1, GPU=0.5 or robot_cell=1; repeat.'),
+    ] = None,
+    policy_servers: Annotated[
+        int,
+        typer.Option(
+            min=0, help='For --engine ray: servers of each policy, shared by all workers; 0: one in each worker.'
+        ),
+    ] = 0,
     arms: Annotated[
         Path | None, typer.Option(help="For an operator's plan: the file that says how to reach its codes.")
     ] = None,
@@ -41,17 +67,22 @@ def run(
     """Run what is left of a trial, in blinded random order. Interrupt it whenever you like; the same command goes on.
 
     Example: `trialist run trial.toml --workers 2 --operator kim`
+    On a cluster: `trialist run trial.toml --engine ray --address auto --store s3://lab/may`
     """
-    from trialist.run import read_plan, run_trial
+    from trialist.run import Shard, read_plan, run_trial
 
     declared = read_plan(trial)
     check_secret(declared, trial)
     folder = default_store(declared.hash) if store is None else store
+    ray = ray_options(engine, address, resource, policy_servers=policy_servers)
+    default_workers = 0 if ray is not None else 1
     _tell_no_films(declared.recording)
     with _shown_progress() as report:
         done = run_trial(
-            declared, folder, workers=workers, operator=operator, fixture=fixture, session=session,
-            stop_after=stop_after, report=report, worker_log=worker_log, told=_tell_head, arms=arms,
+            declared, folder, workers=default_workers if workers is None else workers, ray=ray, operator=operator,
+            fixture=fixture, session=session,
+            shard=None if shard is None else Shard.parse(shard), stop_after=stop_after,
+            report=report, worker_log=worker_log, told=_tell_head, arms=arms,
         )  # fmt: skip
     typer.echo(f'{done.store}: {done.n_valid} of {done.n_total} episodes valid, {done.n_run} run now')
     typer.echo(f'head {done.head} (note it: trialist store verify --head tells later whether anything was changed)')
@@ -62,7 +93,7 @@ def run(
         typer.echo(f'{done.n_given_up} given up: every attempt was INVALID; `trialist store ls --all` says why')
     if done.stop is not None:
         typer.echo(f'stopped by the rule: {done.stop.reason}')
-    if done.is_complete and fixture is None and session is None:
+    if done.is_complete and (fixture, session, shard) == (None, None, None):
         key = ' --allocation allocation.json' if declared.blinding.is_sealed else ''
         typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME{key}')
 

@@ -64,6 +64,37 @@ def list_episodes(
     )
 
 
+@store_app.command('summary')
+def summary(
+    stores: Annotated[
+        list[Path], typer.Argument(help='Folders of stores, such as those of shards.', show_default=False)
+    ],
+    where: WhereOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Count every cell of one store or of many, of any size, in memory that does not grow with them.
+
+    Example: `trialist store summary runs/shard-*`
+    """
+    from trialist.episodes.cell_summary import summarize_stores
+    from trialist.show.table import Column, table
+    from trialist.stats import wilson
+
+    found = summarize_stores(stores, where=parse_where(where) or None)
+    rows: list[list[str | int | float | None]] = []
+    for (policy, task, stratum, condition), cell in sorted(found.items()):
+        interval = wilson(cell.n_success, cell.n_valid) if cell.n_valid else None
+        rows.append([
+            policy, task, stratum or None, condition, cell.n_valid, cell.n_success, interval.low if interval else None,
+            interval.high if interval else None, cell.mean_success_s, cell.success_quantile_s(0.5), cell.n_invalid,
+        ])  # fmt: skip
+    columns: list[str | Column] = [
+        'policy', 'task', 'stratum', 'condition', 'valid', 'success', Column('95 % from', '.3f'), Column('to', '.3f'),
+        Column('mean time to success (s)', '.2f'), Column('median (s)', '.3g'), 'invalid',
+    ]  # fmt: skip
+    print_table(table(f'{len(stores)} stores' if len(stores) > 1 else str(stores[0]), columns, rows), form)
+
+
 def find_id(store: Store, start: str) -> str:
     """The one id that starts so; none or several is an error that lists them."""
     from trialist.errors import InputError

@@ -1,7 +1,8 @@
 """The file layer of a store: create-only files, whole or not at all, and durable when it says so.
 
 Everything that a store writes goes through `Folder`, and everything `Folder` does to the disk goes through `Disk`.
-An object store with conditional puts can stand in for the first, a disk that breaks at call N for the second.
+A folder of object storage (`bucket.CachedPath`) takes create-only puts instead; a disk that breaks at call N can stand
+in for the second.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trialist.episodes.bucket import CachedPath
 from trialist.errors import StoreError, WriteError
 
 PENDING = '.pending'
 WRITE_LOCK = '.write.lock'
+LEASES = '.leases'  # on object storage
 BUFFER_BYTES = 4 << 20
 POLL_S = 0.02
 # Some network and removable file systems have no hard links.
@@ -171,12 +174,16 @@ class Folder:
     def publish(self, draft: Draft, name: str) -> bool:
         """Show a draft under its name; False if a file of that name is there. Durable after `sync`."""
         target = self.root / name
+        if isinstance(target, CachedPath) and not _stays_here(name):
+            target.bucket.probe(f'{CachedPath(self.root).key}/{LEASES}')
+            if not target.bucket.create(target.key, Path(draft.path)):
+                return False
         with naming_trouble(target):
             self.make(name.rpartition('/')[0])
             try:
                 disk().link(draft.path, target)
             except FileExistsError:
-                return False
+                return isinstance(target, CachedPath)  # an older copy of what is gone from object storage
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
@@ -187,7 +194,7 @@ class Folder:
 
     def create(self, name: str, content: bytes) -> bool:
         """Create a file durably; False if a file of that name is there, which is left as it is."""
-        if (self.root / name).exists():
+        if not isinstance(self.root, CachedPath) and (self.root / name).exists():
             return False
         with self.draft(lambda stream: stream.write(content)) as made:
             is_new = self.publish(made, name)
@@ -197,6 +204,9 @@ class Folder:
     def make(self, name: str) -> None:
         """Make a folder and those above it, durably; fine if it is there."""
         path = self.root / name
+        if isinstance(path, CachedPath):
+            path.local.mkdir(parents=True, exist_ok=True)  # object storage has no folders
+            return
         if path.is_dir():
             return
         with naming_trouble(path):
@@ -208,14 +218,15 @@ class Folder:
 
     def sync(self, *names: str) -> None:
         """Make what was published in these folders durable."""
-        for name in names:
+        for name in names if not isinstance(self.root, CachedPath) else ():  # a put is durable when it returns
             with naming_trouble(self.root / name):
                 disk().sync_folder(self.root / name)
 
     def read(self, name: str) -> bytes:
         """A file's bytes; FileNotFoundError if it is not there, StoreError if the disk does not give them."""
+        path = self.root / name
         try:
-            return disk().read(self.root / name)
+            return disk().read(path.fetch() if isinstance(path, CachedPath) else path)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -225,22 +236,58 @@ class Folder:
     def remove(self, name: str) -> None:
         """Remove a file; fine if it is gone."""
         with naming_trouble(self.root / name), contextlib.suppress(FileNotFoundError):
-            disk().unlink(self.root / name)
+            path = self.root / name
+            if isinstance(path, CachedPath):
+                path.bucket.remove(path.key)
+            disk().unlink(path)
+
+    def mark(self, name: str) -> None:
+        """Leave an empty file, which may be there. Not synced: it has to outlive a process, not a power cut."""
+        path = self.root / name
+        if isinstance(path, CachedPath):
+            path.bucket.write(path.key, b'')
+        path.touch()
 
     def names(self, name: str) -> list[str]:
         """What lies directly in a folder, sorted; nothing if there is no such folder."""
+        path = self.root / name
         try:
-            return sorted(os.listdir(self.root / name))
+            here = set(os.listdir(path))
         except (FileNotFoundError, NotADirectoryError):
-            return []
+            here = set()
+        if isinstance(path, CachedPath):
+            return sorted(
+                {n for n in here if _stays_here(f'{name}/{n}'.lstrip('/'))} | set(path.bucket.names(path.key))
+            )
+        return sorted(here)
+
+    def has_any(self, name: str) -> bool:
+        """Whether anything lies in a folder."""
+        path = self.root / name
+        if isinstance(path, CachedPath):
+            return next(path.bucket.keys(path.key), None) is not None
+        try:
+            with os.scandir(path) as entries:
+                return next(entries, None) is not None
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def files(self, name: str = '') -> Iterator[str]:
         """Every file below a folder, in order, by its name in the store."""
         base = self.root / name
+        if isinstance(base, CachedPath):
+            start = len(self.root.key) + 1 if isinstance(self.root, CachedPath) else 0
+            yield from sorted(key[start:] for key in base.bucket.keys(base.key))
+            return
         for folder, folders, files in os.walk(base):
             folders.sort()
             for file in sorted(files):
                 yield (Path(folder) / file).relative_to(self.root).as_posix()
+
+
+def _stays_here(name: str) -> bool:
+    """Whether a file is this machine's alone, also of a store on object storage: drafts and locks."""
+    return (name.startswith(f'{PENDING}/') and not name.endswith('.intent')) or name.endswith('.lock')
 
 
 @contextlib.contextmanager
@@ -262,6 +309,17 @@ def naming_trouble(path: Path) -> Iterator[None]:
 def held_lock(root: Path, name: str, *, shared: bool = False, wait_s: float = 0.0, busy: str) -> Iterator[int]:
     """Hold a lock file; `busy` says what is under way if it can't be had within `wait_s`."""
     path = root / name
+    with contextlib.ExitStack() as stack:
+        if isinstance(root, CachedPath) and name != WRITE_LOCK:
+            from trialist.episodes.lease import held_lease
+
+            Folder(root).make('')
+            stack.enter_context(held_lease(root, name, shared=shared, wait_s=wait_s, busy=busy))
+        yield stack.enter_context(_held_file(path, shared=shared, wait_s=wait_s, busy=busy))
+
+
+@contextlib.contextmanager
+def _held_file(path: Path, *, shared: bool, wait_s: float, busy: str) -> Iterator[int]:
     with naming_trouble(path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     _held.add(handle)
@@ -273,8 +331,13 @@ def held_lock(root: Path, name: str, *, shared: bool = False, wait_s: float = 0.
                 break
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
-                    raise StoreError(f'{root}: {busy}') from error
+                    raise StoreError(f'{path.parent}: {busy}') from error
                 time.sleep(POLL_S)
+            except OSError as error:
+                told = error.strerror or error
+                raise StoreError(
+                    f'{path}: this file system gives no locks ({told}); mount it with locks, or give another store'
+                ) from error
         yield handle
     finally:
         _held.discard(handle)

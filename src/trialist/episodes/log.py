@@ -39,11 +39,26 @@ class Log:
     own: set[str] = field(default_factory=set)  # files that this process knows to be durable
     state: Any = None  # what others derived from these entries; dropped when they change
     guard: threading.RLock = field(default_factory=threading.RLock)
+    _named: set[str] = field(default_factory=set)  # parents of all entries
+    _heads: set[str] = field(default_factory=set)  # kept up with every entry: a commit must not cost more in a long log
 
     def heads(self) -> tuple[str, ...]:
         """The entries that no other names: one, unless writers worked side by side."""
-        named = {parent for entry in self.entries.values() for parent in entry.parents}
-        return tuple(sorted(self.entries.keys() - named))
+        return tuple(sorted(self._heads))
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Take in an entry; once is enough."""
+        if name in self.entries:
+            return
+        self.entries[name] = entry
+        self._named.update(entry.parents)
+        self._heads.difference_update(entry.parents)
+        if name not in self._named:
+            self._heads.add(name)
+
+    def clear(self) -> None:
+        for held in (self.sources, self.entries, self._named, self._heads):
+            held.clear()
 
     def dangling(self) -> dict[str, list[str]]:
         """Entries that are named as parents and are not there -> who names them."""
@@ -87,7 +102,7 @@ class Log:
 
 def is_logged(root: Path) -> bool:
     """Whether a store has a commit log at all."""
-    return bool(Folder(root).names(LOG))
+    return Folder(root).has_any(LOG)
 
 
 _logs: dict[Path, Log] = {}
@@ -122,8 +137,7 @@ def _read_new(log: Log) -> None:
         return
     gone = log.sources.keys() - set(names)
     if gone:  # packed, or taken away: start over from what is there
-        log.sources.clear()
-        log.entries.clear()
+        log.clear()
     log.damage = [f for f in log.damage if f.path.name in log.sources]
     for name in names:
         if name not in log.sources:
@@ -157,7 +171,7 @@ def _read_file(log: Log, name: str) -> tuple[str, ...] | None:
             log.damage.append(Finding(FindingKind.DAMAGED, path, str(error).removeprefix(f'{path}: ')))
             continue
         ids.append(entry_id(line))
-        log.entries.setdefault(ids[-1], entry)
+        log.add(ids[-1], entry)
     return tuple(ids)
 
 
@@ -168,8 +182,7 @@ def add_entry(
     """Add one entry after all heads that are there now, durably; its id and itself."""
     log, folder = read_log(root), Folder(root)
     with log.guard:
-        _refresh(log)
-        if log.sources.keys() - log.own:
+        if len(log.sources) > len(log.own) or log.sources.keys() - log.own:
             # What others wrote may not be durable yet; an entry must not outlive its parents.
             folder.sync(LOG)
             log.own.update(log.sources)
@@ -178,7 +191,7 @@ def add_entry(
         identity = entry_id(line)
         name = f'{time.time_ns():016x}-{identity}.json'
         folder.create(f'{LOG}/{name}', line)
-        log.entries[identity] = entry
+        log.add(identity, entry)
         log.sources[name] = (identity,)
         log.own.add(name)
         log.state = None

@@ -13,6 +13,7 @@ from typing import IO
 import pyarrow as pa
 
 from trialist.episodes.adoption import adoption_of
+from trialist.episodes.bucket import CachedPath
 from trialist.episodes.commit import Commit, announced, check_logged, commit
 from trialist.episodes.entry import EntryKind, LoggedFile, entry_id
 from trialist.episodes.episode import Episode
@@ -184,7 +185,7 @@ def _retire_part(root: Path, part: PartInfo) -> None:
     events = [root / 'events' / part.events] if part.events else []
     for path in (part.path, *events, *(root / 'trajectories' / name for name in part.trajectories)):
         with naming_trouble(path), contextlib.suppress(FileNotFoundError):
-            disk().touch(path)
+            disk().touch(path.local if isinstance(path, CachedPath) else path)
 
 
 def _join_trajectories(
@@ -233,6 +234,8 @@ def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _remove_leftovers(root: Path, stale_after_s: float) -> int:
     """Remove replaced parts that nobody can still be reading, and what killed writers left if nobody is writing now."""
+    if isinstance(root, CachedPath):
+        return 0  # nobody can tell there who is still writing or reading
     folder, ledger = Folder(root), read_ledger(root)
     before = time.time() - stale_after_s
     old = [name for name in sorted(ledger.retired) if _written_before(root / name, before)]

@@ -10,7 +10,7 @@ import hashlib
 import json
 import mmap
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trialist.episodes.bucket import CachedPath, fetch_spans, sparse_copy
 from trialist.episodes.entry import Chunk, LoggedFile
 from trialist.episodes.folder import Draft, Folder
 from trialist.errors import StoreError
@@ -29,6 +30,8 @@ METADATA_KEY = b'trialist'
 SMALL_BYTES = 4 << 20  # up to here a part is read and hashed whole
 CHUNK_HEX = 32
 MANY_BYTES = 1 << 20
+PRUNED_BY = ('trial_id', 'policy', 'task', 'benchmark', 'stratum', 'condition')
+FEW_VALUES = 8
 FEW_ROWS = 16  # threads cost more than they bring
 ADVICE = 'run: trialist store verify, and then: trialist store repair'
 
@@ -44,6 +47,8 @@ class PartInfo:
     events: str  # file name in events/, or ''
     trajectories: tuple[str, ...]  # file names in trajectories/
     replaces: tuple[str, ...] = ()  # episodes parts that a compaction put into this one
+    # What the columns that identify an episode hold, where it is few.
+    values: Mapping[str, Collection[str]] = field(default_factory=dict, compare=False, repr=False)
     files: Mapping[str, LoggedFile] = field(default_factory=dict, compare=False, repr=False)  # all that the log knows
 
     @property
@@ -60,6 +65,7 @@ class PartInfo:
             'name': self.path.name, 'rows': self.n_rows, 'schema_version': self.schema_version,
             'n_events': self.n_events, 'events': self.events, 'trajectories': list(self.trajectories),
             'replaces': list(self.replaces),
+            **({'values': {name: sorted(held) for name, held in self.values.items()}} if self.values else {}),
         }  # fmt: skip
 
 
@@ -73,8 +79,15 @@ def part_from_json(root: Path, values: Mapping[str, Any], files: Mapping[str, Lo
         events=str(values['events']),
         trajectories=tuple(values['trajectories']),
         replaces=tuple(values['replaces']),
+        values={str(name): frozenset(map(str, held)) for name, held in values.get('values', {}).items()},
         files=files,
     )
+
+
+def part_values(episodes: pa.Table) -> dict[str, list[str]]:
+    """What the columns that identify an episode hold, where it is few: a part that can't match need not be opened."""
+    held = {name: episodes[name].unique().to_pylist() for name in PRUNED_BY}
+    return {name: sorted(values) for name, values in held.items() if len(values) <= FEW_VALUES and None not in values}
 
 
 def file_hash(path: Path) -> str:
@@ -179,6 +192,15 @@ def check_digest(path: Path, found: str, logged: LoggedFile | None) -> None:
 
 def checked_source(path: Path, logged: LoggedFile | None) -> pa.NativeFile | str:
     """Where the bytes of a part can be read from, after all of them were checked."""
+    if isinstance(path, CachedPath) and path.local.exists():
+        try:
+            return _checked_source(path.local, logged)
+        except StoreError:
+            path.local.unlink(missing_ok=True)  # a damaged copy: fetched again
+    return _checked_source(path, logged)
+
+
+def _checked_source(path: Path, logged: LoggedFile | None) -> pa.NativeFile | str:
     with naming_damage(path):
         if _checked_size(path, logged) <= SMALL_BYTES:
             content = Folder(path.parent).read(path.name)
@@ -194,7 +216,14 @@ def open_part(path: Path, logged: LoggedFile | None) -> pq.ParquetFile:
         if logged is None or not logged.chunks or _checked_size(path, logged) <= SMALL_BYTES:
             return pq.ParquetFile(checked_source(path, logged), memory_map=True)
         _check_spans(path, [logged.chunks[-1][:2]], logged)
-        return pq.ParquetFile(path, memory_map=True)
+        return pq.ParquetFile(_ranged(path, logged), memory_map=True)
+
+
+def _ranged(path: Path, logged: LoggedFile | None) -> Path:
+    """Where a large part of object storage is read range by range; other parts are read where they are."""
+    if isinstance(path, CachedPath) and logged is not None and logged.chunks and not path.local.exists():
+        return sparse_copy(path, logged.n_bytes)
+    return path
 
 
 def _checked_size(path: Path, logged: LoggedFile | None) -> int:
@@ -205,12 +234,20 @@ def _checked_size(path: Path, logged: LoggedFile | None) -> int:
 
 
 def _check_spans(path: Path, spans: Sequence[tuple[int, int]], logged: LoggedFile) -> None:
-    known = {(offset, length): digest for offset, length, digest in logged.chunks}
-    with _mapped(path) as view:
-        wrong = [span for span, digest in zip(spans, _digests(view, spans), strict=True) if known.get(span) != digest]
+    place = _ranged(path, logged)
+    wrong = _wrong_spans(place, spans, logged)
+    if wrong and place is not path and isinstance(path, CachedPath):
+        fetch_spans(path, place, wrong)
+        wrong = _wrong_spans(place, wrong, logged)
     if wrong:
         offset, length = wrong[0]
         raise StoreError(f'{path}: damaged (bytes {offset} to {offset + length}); {ADVICE}')
+
+
+def _wrong_spans(path: Path, spans: Sequence[tuple[int, int]], logged: LoggedFile) -> list[tuple[int, int]]:
+    known = {(offset, length): digest for offset, length, digest in logged.chunks}
+    with _mapped(path) as view:
+        return [span for span, digest in zip(spans, _digests(view, spans), strict=True) if known.get(span) != digest]
 
 
 def _digests(view: memoryview, spans: Sequence[tuple[int, int]]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trialist.episodes.bucket import CachedPath, store_root
 from trialist.episodes.commit import check_logged
 from trialist.episodes.entry import EntryKind, LoggedFile
 from trialist.episodes.folder import Draft, Folder, disk, naming_trouble, shared_writing
@@ -42,7 +43,9 @@ def repair_store(path: Path | str, *, by: str, why: str) -> Repair:
 
     A merge with a sound copy brings back what the copy has.
     """
-    root = Path(path)
+    root = store_root(path)
+    if isinstance(root, CachedPath):
+        raise StoreError(f'{root.address}: merge it into a folder (trialist store merge), and repair that')
     if not by.strip() or not why.strip():
         raise InputError('a repair says who and why: both must be given')
     check_logged(root)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from trialist.episodes.edit import Edits
 from trialist.episodes.episode import Episode, Outcome
 from trialist.episodes.event import Event
-from trialist.episodes.part import PartInfo, checked_source, naming_damage
+from trialist.episodes.part import PRUNED_BY, PartInfo, checked_source, naming_damage
 from trialist.episodes.schema import (
     EPISODE_FIELDS,
     EPISODE_MIGRATIONS,
@@ -66,6 +66,27 @@ def check_where(where: Where | None) -> None:
             pa.array(values, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         except (pa.ArrowException, OverflowError, TypeError, UnicodeEncodeError) as error:
             raise InputError(f'a filter wants {name} as {field.type}, found {wanted!r} ({error})') from error
+
+
+def prune_parts(
+    parts: Sequence[PartInfo], where: Where | None, *, edits: Edits, unblindings: Unblindings | None = None
+) -> list[PartInfo]:
+    """The parts that may hold a row that matches, as far as the log tells without opening them.
+
+    All attempts of an episode share the fields that are looked at, so which attempt counts does not change.
+    """
+    opened = unblindings if unblindings is not None and unblindings.by_trial else None
+    edited = {edit.field for rows in edits.by_episode.values() for edit in rows}
+    asked = {
+        name: set(_values(wanted))
+        for name, wanted in (_blinded(where, opened) or {}).items()
+        if name in PRUNED_BY and name not in edited
+    }
+    return [
+        p
+        for p in parts
+        if all(name not in p.values or not wanted.isdisjoint(p.values[name]) for name, wanted in asked.items())
+    ]
 
 
 def select_attempts(parts: Sequence[PartInfo], edits: Edits, *, every: bool = False) -> Selection:

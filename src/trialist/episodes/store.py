@@ -40,6 +40,7 @@ from trialist.episodes.blinded import (
     check_blinded_where,
     is_blinded_plan,
 )
+from trialist.episodes.bucket import CachedPath, forget_copies, store_root
 from trialist.episodes.column import columns_for, trajectories_from_arrow, trajectories_to_arrow
 from trialist.episodes.commit import Commit, commit, log_entry
 from trialist.episodes.edit import Edit, EditOperation, Edits, check_edit, now
@@ -47,7 +48,7 @@ from trialist.episodes.entry import Entry, EntryKind, LoggedFile
 from trialist.episodes.episode import Episode
 from trialist.episodes.event import enum_member
 from trialist.episodes.finding import Finding, FindingKind
-from trialist.episodes.folder import PENDING, Folder
+from trialist.episodes.folder import LEASES, PENDING, Folder
 from trialist.episodes.ledger import Ledger, Look, read_ledger
 from trialist.episodes.log import LOG, add_entry, is_logged, read_log
 from trialist.episodes.part import (
@@ -56,6 +57,7 @@ from trialist.episodes.part import (
     naming_damage,
     open_part,
     part_metadata,
+    part_values,
     read_companion,
     row_groups,
     write_table,
@@ -70,7 +72,14 @@ from trialist.episodes.schema import (
     migrate,
 )
 from trialist.episodes.sealed import with_sealed
-from trialist.episodes.select import Where, check_where, counted_attempt, read_part_episodes, select_attempts
+from trialist.episodes.select import (
+    Where,
+    check_where,
+    counted_attempt,
+    prune_parts,
+    read_part_episodes,
+    select_attempts,
+)
 from trialist.episodes.trajectory import Trajectory
 from trialist.episodes.unblinding import Unblindings, read_unblindings
 from trialist.errors import InputError, RecordError, StoreError, TrialistError, WriteError
@@ -116,7 +125,9 @@ class Store:
         cls, path: Path | str, *, trial_id: str = '', title: str = '', plan_hash: str = '', plan: str = ''
     ) -> Store:
         """Make a new store; opens it instead if the same trial's store is already there."""
-        root = Path(path)
+        root = store_root(path)
+        if isinstance(root, CachedPath):
+            _forget_older(root)
         if root.exists() and not root.is_dir():
             raise StoreError(f'{root}: a file; wanted a folder for the store')
         if root.exists() and not (root / 'trial.json').exists() and any(map(_is_foreign, root.iterdir())):
@@ -144,7 +155,7 @@ class Store:
     @classmethod
     def open(cls, path: Path | str, *, skip_damaged: bool = False) -> Store:
         """Open a store that exists; `skip_damaged` reads what can be read, and names the rest in `missing`."""
-        root = Path(path)
+        root = store_root(path)
         return cls(root, _read_trial(root), skip_damaged)
 
     # --- writing
@@ -447,6 +458,7 @@ class Store:
         parts, edits, unblindings = self.parts(), self.edits(), self.unblindings()
         if self.skip_damaged:
             parts = [part for part in parts if self._is_readable(part)]
+        parts = prune_parts(parts, where, edits=edits, unblindings=unblindings)
         selection = select_attempts(parts, edits, every=attempts == 'all')
         for number, part in enumerate(parts):
             shown: set[Key] = set()
@@ -531,6 +543,7 @@ def write_episodes(
         events=events_name,
         trajectories=tuple(trajectories),
         replaces=tuple(replaces),
+        values=part_values(episodes),
     )
 
 
@@ -612,7 +625,7 @@ def opened_stores() -> list[Store]:
 
 def _is_foreign(path: Path) -> bool:
     """Whether a file in a folder without a trial.json was there before us; a killed creation leaves only its draft."""
-    return path.name not in (*FOLDERS, LOG, PENDING) and not path.name.startswith('.trial.json.')
+    return path.name not in (*FOLDERS, LOG, PENDING, LEASES) and not path.name.startswith('.trial.json.')
 
 
 def _check_batch(batch: Sequence[Episode], trajectories: Mapping[Key, Trajectory]) -> None:
@@ -628,8 +641,22 @@ def _check_batch(batch: Sequence[Episode], trajectories: Mapping[Key, Trajectory
         raise InputError(f'a trajectory is keyed {min(orphans)}, which is none of the {len(keys)} episodes given')
 
 
+def _forget_older(root: CachedPath) -> None:
+    """Remove local copies of another store that was at this address before."""
+    copy = root.local / 'trial.json'
+    if copy.exists():
+        try:
+            same = copy.read_bytes() == bytes(root.bucket.read(f'{root.key}/trial.json'))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            forget_copies(root)
+
+
 def _read_trial(root: Path) -> TrialInfo:
     path = root / 'trial.json'
+    if isinstance(root, CachedPath):
+        _forget_older(root)
     if not root.is_dir():
         raise StoreError(f'{root}: no such folder; wanted a store')
     if not path.exists():

@@ -12,12 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from trialist.episodes.bucket import CachedPath, forget_copies, store_root
 from trialist.episodes.column import trajectories_from_arrow
 from trialist.episodes.commit import announced
 from trialist.episodes.edit import Edits, listed_edits
 from trialist.episodes.episode import Episode, Outcome
 from trialist.episodes.finding import Finding, FindingKind
-from trialist.episodes.folder import PENDING, Folder
+from trialist.episodes.folder import LEASES, PENDING, Folder
 from trialist.episodes.ledger import EDITS, Ledger, read_ledger
 from trialist.episodes.log import LOG, read_log
 from trialist.episodes.missing import known_losses, what_it_held
@@ -60,7 +61,9 @@ def verify_store(path: Path | str, *, head: str = '') -> Verification:
 
     `head` is one that somebody noted earlier: it must still be part of the log.
     """
-    root = Path(path)
+    root = store_root(path)
+    if isinstance(root, CachedPath):
+        forget_copies(root)  # the question is what object storage holds
     store = Store.open(root)
     findings: list[Finding] = _missing_folders(root)
     ledger = _ledger_of(store, findings)
@@ -108,6 +111,8 @@ def _check_head(root: Path, head: str) -> Iterator[Finding]:
 
 
 def _missing_folders(root: Path) -> list[Finding]:
+    if isinstance(root, CachedPath):
+        return []  # object storage has no folders
     gone = [name for name in FOLDERS if not (root / name).is_dir()]
     return [Finding(FindingKind.MISSING, root / name, 'a folder of the store is gone') for name in gone]
 
@@ -115,7 +120,7 @@ def _missing_folders(root: Path) -> list[Finding]:
 def _check_files(store: Store, ledger: Ledger, findings: list[Finding]) -> set[str]:
     """Every file's bytes against the log (or, without one, its name); the names of those that can't be trusted."""
     root, bad = store.path, set()
-    found = [name for name in Folder(root).files() if not name.startswith((f'{LOG}/', f'{QUARANTINE}/'))]
+    found = [name for name in Folder(root).files() if not name.startswith((f'{LOG}/', f'{QUARANTINE}/', f'{LEASES}/'))]
     for name in found:
         finding = _check_file(store, ledger, name)
         if finding is not None:

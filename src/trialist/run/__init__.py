@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trialist.run.plan import TrialPlan, read_plan
     from trialist.run.rotation import Slot, trial_slots
     from trialist.run.seam import Action, Chunk, Host, HostReport, Observation, Policy, Session, Setup
+    from trialist.run.shard import Shard
     from trialist.run.size import PlanSummary, summarize_plan
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     'Rotation',
     'Session',
     'Setup',
+    'Shard',
     'Slot',
     'Target',
     'TrialPlan',
@@ -75,6 +77,7 @@ _PLACES = {
     'plan': 'TrialPlan read_plan',
     'rotation': 'Slot trial_slots',
     'seam': 'Action Chunk Host HostReport Observation Policy Session Setup',
+    'shard': 'Shard',
     'size': 'PlanSummary summarize_plan',
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}

@@ -17,7 +17,7 @@ def mark_begun(store: Store, key: Key) -> None:
     """Say that an attempt is under way. Not synced: it has to outlive a killed process, not a power cut."""
     folder = Folder(store.path)
     folder.make(FOLDER)
-    (store.path / FOLDER / _name(key)).touch()
+    folder.mark(f'{FOLDER}/{_name(key)}')
 
 
 def mark_ended(store: Store, key: Key) -> None:

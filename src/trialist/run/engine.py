@@ -12,25 +12,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from trialist.episodes import Outcome, Store, collect_provenance, read_store
+from trialist.episodes.bucket import store_root
 from trialist.episodes.entry import EntryKind
-from trialist.episodes.folder import held_lock
+from trialist.episodes.folder import Folder, held_lock
 from trialist.episodes.maintain import compact_store
 from trialist.errors import InputError, StoreError, TrialistError, UnknownName, WriteError
 from trialist.run.alarm import AlarmBoard
 from trialist.run.begun import log_interrupted, mark_begun, mark_ended
 from trialist.run.blinding import Blinding, blinded_plan
 from trialist.run.crew import Crew
+from trialist.run.fault import Fault
 from trialist.run.plan import StoppingRule, StoppingScore, TrialPlan
 from trialist.run.progress import Report, Tally, TrialProgress
 from trialist.run.rotation import Slot, trial_slots
 from trialist.run.schedule import Attempted, Schedule, Task, look_edges
 from trialist.run.sealing import read_arms
+from trialist.run.shard import Shard
 from trialist.run.station import Context, Finished, Station
 from trialist.run.stopping import Stop, decide_stop, stopping_score
 from trialist.run.worker import Errand
 from trialist.run.worker_mark import await_old_workers
+
+if TYPE_CHECKING:
+    from trialist.run.ray_crew import RayOptions
 
 LOCK_WAIT_S = 10.0
 MANY_PARTS = 256
@@ -61,9 +68,11 @@ def run_trial(
     store: Path | str,
     *,
     workers: int = 1,
+    ray: RayOptions | None = None,
     operator: str = '',
     fixture: str | None = None,
     session: str | None = None,
+    shard: Shard | None = None,
     stop_after: int | None = None,
     report: Report | None = None,
     worker_log: Path | None = None,
@@ -73,24 +82,30 @@ def run_trial(
     """Run what is left of a trial into its store; results do not depend on `workers`.
 
     workers: processes, each with its own host and policies, watched and replaced when they hang or die; 0 runs inside
-    this process, unwatched. fixture, session: only these slots. stop_after: at most so many episodes in this call.
+    this process, unwatched. fixture, session, shard: only these slots; shards may run side by side. stop_after: at most
+    so many episodes in this call.
     worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for. told: called
     with the head of the commit log before the first episode, for somebody to note. arms: for an operator's plan, the
-    file that says how to reach its codes.
+    file that says how to reach its codes. ray: the workers are on a Ray cluster; 0 are as many as it has room for.
     """
     if workers < 0:
         raise InputError(f'workers is {workers}, wanted >= 0')
-    if plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
-        raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
+    if plan.stopping.rule is not StoppingRule.NONE and (fixture, session, shard) != (None, None, None):
+        raise InputError('a stopping rule looks at all slots in their order; run without fixture, session and shard')
+    if fixture is not None and shard is not None:
+        raise InputError('fixture and shard both share out a trial; give one of the two')
     behind = read_arms(plan, arms) if arms is not None else None
     context = Context.of(plan, operator=operator, arms=behind)
     slots = chosen_slots(trial_slots(plan), fixture=fixture, session=session)
+    if shard is not None:
+        slots = shard.slots(slots)
+    share = fixture if shard is None else f'shard {shard}'
     opened = open_trial_store(context, store)
-    with sole_runner(opened.path, fixture):
-        if fixture is None:
+    with sole_runner(opened.path, share, division='fixtures' if shard is None else f'shards-of-{shard.count}'):
+        if share is None:
             await_old_workers(opened.path)
         check_open(context, opened)
-        if len(opened.parts()) > MANY_PARTS:
+        if shard is None and len(opened.parts()) > MANY_PARTS:  # of many shards, only one could
             compact_store(opened.path)
         context = with_provenance(context, opened)
         run = _Run(context, opened, slots, limit=stop_after, report=report)
@@ -99,7 +114,7 @@ def run_trial(
             told(head_before)
         n_interrupted = log_interrupted(opened, run.arms(), by=operator)
         if not run.is_over:
-            _logged_run(run, opened, workers=workers, log=worker_log, by=operator, arms=arms)
+            _logged_run(run, opened, workers=workers, log=worker_log, by=operator, arms=arms, ray=ray)
         result = run.result()
         return dataclasses.replace(result, n_interrupted=n_interrupted, head_before=head_before, head=opened.head())
 
@@ -119,11 +134,16 @@ def with_provenance(context: Context, store: Store) -> Context:
     return dataclasses.replace(context, provenance_id=store.write_provenance(provenance))
 
 
-def _logged_run(run: _Run, store: Store, *, workers: int, log: Path | None, by: str, arms: Path | None) -> None:
+def _logged_run(
+    run: _Run, store: Store, *, workers: int, log: Path | None, by: str, arms: Path | None, ray: RayOptions | None
+) -> None:  # fmt: skip
     """Run what is left; that it began and how it ended is on record."""
-    store.log(EntryKind.RUN, by=by, body={'event': 'begin', 'workers': workers})
+    engine = {'engine': 'ray'} if ray is not None else {}
+    store.log(EntryKind.RUN, by=by, body={'event': 'begin', 'workers': workers, **engine})
     try:
-        if workers == 0:
+        if ray is not None:
+            run.on_ray(workers, arms=arms, options=ray)
+        elif workers == 0:
             run.alone()
         else:
             run.with_workers(workers, log=log, arms=arms)
@@ -145,7 +165,7 @@ def open_tasks(context: Context, store: Store, slots: Sequence[Slot]) -> tuple[T
 
 def open_trial_store(context: Context, path: Path | str) -> Store:
     """The store of a trial, made if it is new; a store of another plan is refused, naming what differs."""
-    root, plan = Path(path), context.plan
+    root, plan = store_root(path), context.plan
     if plan.blinding.enabled and Blinding({}, b'', context.blinding.codes).scrub(str(root)) != str(root):
         raise InputError(f'the path of the store ({root}) holds the name of a policy; give another')
     shown = blinded_plan(plan, context.blinding)
@@ -181,17 +201,51 @@ def chosen_slots(slots: Sequence[Slot], *, fixture: str | None, session: str | N
 
 
 @contextlib.contextmanager
-def sole_runner(root: Path, fixture: str | None) -> Iterator[None]:
-    """Hold the right to run or to close: alone, or alone on one fixture."""
+def sole_runner(root: Path, share: str | None, *, division: str = 'fixtures') -> Iterator[None]:
+    """Hold the right to run or to close: alone, or alone on one share of a division (a fixture, a shard of n).
+
+    Two divisions of one trial, such as shards of 8 and of 16, have slots in common and exclude each other.
+    """
     busy = 'another run of this trial is under way; wait for it to end'
     with contextlib.ExitStack() as stack:
-        stack.enter_context(
-            held_lock(root, '.run.lock', shared=fixture is not None, wait_s=LOCK_WAIT_S, busy=busy)
-        )  # fmt: skip
-        if fixture is not None:
-            part = hashlib.sha256(fixture.encode()).hexdigest()[:12]  # a fixture's name may hold any character
-            stack.enter_context(held_lock(root, f'.run.{part}.lock', wait_s=LOCK_WAIT_S, busy=busy))
+
+        def hold(name: str, *, shared: bool = False) -> None:
+            stack.enter_context(held_lock(root, name, shared=shared, wait_s=LOCK_WAIT_S, busy=busy))
+
+        hold('.run.lock', shared=share is not None)
+        if share is not None:
+            own = f'.run.by-{division}.lock'
+            hold(own, shared=True)
+            for name in Folder(root).names(''):
+                if name.startswith('.run.by-') and name != own:
+                    other = name.removeprefix('.run.by-').removesuffix('.lock')
+                    told = f'a run by {other} is under way; wait for it to end, or run by {other} too'
+                    with held_lock(root, name, wait_s=LOCK_WAIT_S, busy=told):
+                        pass
+            part = hashlib.sha256(share.encode()).hexdigest()[:12]  # its name may hold any character
+            hold(f'.run.{part}.lock')
         yield
+
+
+class AnyWorker(Protocol):
+    """A worker, here or on another machine, and what it is at."""
+
+    task: Task | None
+
+    def give(self, task: Task) -> None: ...
+
+
+CrewWorker = TypeVar('CrewWorker', bound=AnyWorker)
+
+
+class Crewing(Protocol[CrewWorker]):
+    """Several workers: who is idle, who has finished what, who was lost at what."""
+
+    def hire(self) -> None: ...
+    def idle(self) -> list[CrewWorker]: ...
+    def listen(self) -> list[tuple[CrewWorker, Finished]]: ...
+    def losses(self) -> list[tuple[CrewWorker, Fault]]: ...
+    def dismiss(self, worker: CrewWorker) -> float: ...
 
 
 class _Run:
@@ -278,27 +332,44 @@ class _Run:
 
     def with_workers(self, workers: int, *, log: Path | None, arms: Path | None) -> None:
         """Run everything in worker processes."""
-        errand = Errand(
+        with Crew(self._errand(arms), size=workers, limits=self._context.plan.watchdog, log=log) as crew:
+            self._with(crew)
+
+    def on_ray(self, workers: int, *, arms: Path | None, options: RayOptions) -> None:
+        """Run everything on a Ray cluster."""
+        from trialist.run.ray_crew import RayCrew, ray_cluster
+
+        with ray_cluster(options) as ray:
+            size = workers or max(1, options.fits(ray.cluster_resources()))
+            size = min(size, max(1, self._schedule.n_left))
+            limits = self._context.plan.watchdog
+            policies = {name: self._context.entry(name) for name in self._codes}
+            errand = self._errand(arms)
+            with RayCrew(ray, errand, size=size, limits=limits, options=options, policies=policies) as crew:
+                self._with(crew)
+
+    def _errand(self, arms: Path | None) -> Errand:
+        return Errand(
             plan=self._context.plan.as_json(),
-            store=self._store.path.resolve(),
+            store=store_root(self._store.path.resolve()),
             provenance_id=self._context.provenance_id,
             operator=self._context.operator,
             import_path=tuple(p or os.getcwd() for p in sys.path),
             arms=arms.resolve() if arms is not None else None,
         )
-        limits = self._context.plan.watchdog
-        with Crew(errand, size=workers, limits=limits, log=log) as crew:
-            while not self._is_spent:
-                for worker in crew.idle():
-                    if (task := self._next_task()) is not None:
-                        worker.give(task)
-                for worker, finished in crew.listen():
-                    self._hear(worker.task, finished)
-                    worker.task = None
-                    if finished.is_poisoned:
-                        crew.dismiss(worker)
-                        crew.hire()
-                self._bury(crew)
+
+    def _with(self, crew: Crewing[CrewWorker]) -> None:
+        while not self._is_spent:
+            for worker in crew.idle():
+                if (task := self._next_task()) is not None:
+                    worker.give(task)
+            for worker, finished in crew.listen():
+                self._hear(worker.task, finished)
+                worker.task = None
+                if finished.is_poisoned:
+                    crew.dismiss(worker)
+                    crew.hire()
+            self._bury(crew)
 
     @property
     def _is_spent(self) -> bool:
@@ -311,7 +382,7 @@ class _Run:
             raise RuntimeError(f'a worker finished slot {finished.slot}, which it was not given')
         self._take(task, finished.outcome)
 
-    def _bury(self, crew: Crew) -> None:
+    def _bury(self, crew: Crewing[CrewWorker]) -> None:
         """Record what dead and hanging workers were at, unless they had stored it, and replace them."""
         for worker, fault in crew.losses():
             task = worker.task

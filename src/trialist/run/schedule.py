@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,15 +43,20 @@ class Schedule:
         self.n_total = len(slots)
         self.n_valid = sum(1 for d in done.values() if d.is_valid)
         self._given_up = {n for n, d in done.items() if not d.is_valid and d.n_faults >= attempts}
-        self._waiting = [
+        self._waiting = deque(
             Task(slot, done[slot.number].n_attempts if slot.number in done else 0)
             for slot in slots
             if slot.number not in self._given_up and not (slot.number in done and done[slot.number].is_valid)
-        ]
+        )
 
     @property
     def n_given_up(self) -> int:
         return len(self._given_up)
+
+    @property
+    def n_left(self) -> int:
+        """Tasks that wait to be handed out."""
+        return len(self._waiting)
 
     @property
     def is_finished(self) -> bool:
@@ -64,7 +70,7 @@ class Schedule:
         """The next task, or None if there is none now (others may still be under way, or a look is due)."""
         if not self._waiting or self._is_held(self._waiting[0]):
             return None
-        task = self._waiting.pop(0)
+        task = self._waiting.popleft()
         self._under_way[task.slot.number] = task
         return task
 
@@ -87,7 +93,7 @@ class Schedule:
         while self._looks and self._is_settled_before(self._looks[0]):
             edge = self._looks.pop(0)
             if decide(edge):
-                self._waiting = []
+                self._waiting.clear()
                 return True
         return False
 

@@ -226,8 +226,12 @@ class Finished:
 class Station:
     """Opens host and policies once, and again after a fault, so that no episode inherits another's damage."""
 
-    def __init__(self, context: Context, store: Store, *, board: PhaseBoard | None = None) -> None:
+    def __init__(
+        self, context: Context, store: Store, *, board: PhaseBoard | None = None,
+        served: Mapping[str, PolicyEntry] | None = None,
+    ) -> None:  # fmt: skip
         self._context, self._store = context, store
+        self._served = served or {}
         self._board = board or NoBoard()
         self._host: Host | None = None
         self._policies: dict[str, Policy] = {}
@@ -318,7 +322,7 @@ class Station:
     def _open_policy(self, name: str) -> Policy:
         if name not in self._policies:
             plan, entry, code = self._context.plan, self._context.entry(name), self._context.blinding.codes[name]
-            policy = open_policy(entry)
+            policy = open_policy(self._served.get(name, entry))
             check_policy_fits(plan, self._open_host(), policy, name=name, shown=code, entry=entry)
             self._policies[name] = policy
         return self._policies[name]

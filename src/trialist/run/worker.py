@@ -11,9 +11,15 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trialist.run.plan import PolicyEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,9 @@ class Errand:
     operator: str
     import_path: tuple[str, ...]
     arms: Path | None = None  # of an operator's plan
+    served: Mapping[str, PolicyEntry] = field(
+        default_factory=dict
+    )  # policies that all workers share, as they are reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,7 @@ def main() -> None:
     plan = plan_from_json(errand.plan)
     arms = read_arms(plan, errand.arms) if errand.arms is not None else None
     context = Context.of(plan, provenance_id=errand.provenance_id, operator=errand.operator, arms=arms)
-    station = Station(context, Store.open(errand.store), board=board)
+    station = Station(context, Store.open(errand.store), board=board, served=errand.served)
     try:
         station.check()
     except (Exception, SystemExit) as error:

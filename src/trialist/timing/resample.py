@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from trialist.errors import InputError, NotEstimable
 from trialist.stats.argument import check_rng
+from trialist.timing.farm import current_farm
 from trialist.timing.operation import FloatArray, IntArray, Operations
 
 RMST, CHANCE, MOMENT, PLATEAU, FIRST_QUANTILE = range(5)
@@ -124,17 +125,28 @@ def helpers(count: int) -> ThreadPoolExecutor:
 
 def scalar_draws(
     cell: SortedCell, *, n_resamples: int, seed: np.uint64, tau_s: float, levels: Sequence[float] = (),
-    threads: int | None = None,
+    threads: int | None = None, first: int = 0,
 ) -> FloatArray:  # fmt: skip
     """(n_resamples, 4 + levels) episode-bootstrap draws: RMST, F(tau), integral of t dF, plateau, quantiles."""
     from trialist.timing import kernel
 
+    if (farm := current_farm()) is not None and farm.takes(n_resamples * len(cell.times_s)):
+        return np.asarray(farm.rows(scalar_draws, cell, n_resamples=n_resamples, seed=seed, tau_s=tau_s, levels=levels))
     out = np.empty((n_resamples, kernel.N_SCALARS + len(levels)))
     asked = np.array(levels, dtype=np.float64)
 
     def work(start: int, stop: int) -> None:
         kernel.bootstrap_scalars(
-            cell.times_s, cell.cluster, cell.event, cell.sizes, cell.inverse, tau_s, asked, seed, start, out[start:stop]
+            cell.times_s,
+            cell.cluster,
+            cell.event,
+            cell.sizes,
+            cell.inverse,
+            tau_s,
+            asked,
+            seed,
+            first + start,
+            out[start:stop],
         )
 
     spread(n_resamples, work, steps_a_row=len(cell.times_s), threads=threads)
@@ -142,37 +154,57 @@ def scalar_draws(
 
 
 def curve_draws(
-    cell: SortedCell, grid_s: FloatArray, *, n_resamples: int, seed: np.uint64, threads: int | None = None
+    cell: SortedCell,
+    grid_s: FloatArray,
+    *,
+    n_resamples: int,
+    seed: np.uint64,
+    threads: int | None = None,
+    first: int = 0,
 ) -> FloatArray:
     """(n_resamples, grid) episode-bootstrap draws of F on a sorted grid of times."""
     from trialist.timing import kernel
 
+    if (farm := current_farm()) is not None and farm.takes(n_resamples * len(cell.times_s)):
+        return np.asarray(farm.rows(curve_draws, cell, grid_s, n_resamples=n_resamples, seed=seed))
     out = np.empty((n_resamples, len(grid_s)))
     grid = np.ascontiguousarray(grid_s, dtype=np.float64)
 
     def work(start: int, stop: int) -> None:
-        kernel.bootstrap_curves(cell.times_s, cell.cluster, cell.event, cell.sizes, grid, seed, start, out[start:stop])
+        kernel.bootstrap_curves(
+            cell.times_s, cell.cluster, cell.event, cell.sizes, grid, seed, first + start, out[start:stop]
+        )
 
     spread(n_resamples, work, steps_a_row=len(cell.times_s), threads=threads)
     return out
 
 
 def macro_curve_draws(
-    cells: Sequence[tuple[SortedCell, np.uint64]], grid_s: FloatArray, *, n_resamples: int, threads: int | None = None
+    cells: Sequence[tuple[SortedCell, np.uint64]],
+    grid_s: FloatArray,
+    *,
+    n_resamples: int,
+    threads: int | None = None,
+    first: int = 0,
 ) -> FloatArray:
     """(n_resamples, grid) draws of the equal-weight mean of cells' F, each cell resampled by its own seed."""
     from trialist.timing import kernel
 
+    steps_a_row = sum(len(cell.times_s) for cell, _ in cells)
+    if (farm := current_farm()) is not None and farm.takes(n_resamples * steps_a_row):
+        return np.asarray(farm.rows(macro_curve_draws, cells, grid_s, n_resamples=n_resamples))
     out = np.zeros((n_resamples, len(grid_s)))
     places = [np.searchsorted(grid_s, cell.times_s).astype(np.int64) for cell, _ in cells]
 
     def work(start: int, stop: int) -> None:
         rows = out[start:stop]
         for (cell, seed), where in zip(cells, places, strict=True):
-            kernel.bootstrap_jumps(cell.cluster, cell.event, cell.sizes, where, 1 / len(cells), seed, start, rows)
+            kernel.bootstrap_jumps(
+                cell.cluster, cell.event, cell.sizes, where, 1 / len(cells), seed, first + start, rows
+            )
         np.cumsum(rows, axis=1, out=rows)
 
-    spread(n_resamples, work, steps_a_row=sum(len(cell.times_s) for cell, _ in cells), threads=threads)
+    spread(n_resamples, work, steps_a_row=steps_a_row, threads=threads)
     return out
 
 
@@ -245,7 +277,7 @@ def _merge_stratum(
 
 def ks_trials(
     layout: PairLayout, units: NDArray[np.int32], *, n_a: IntArray, n_b: IntArray, n_resamples: int,
-    method: NullMethod, seed: np.uint64, threads: int | None = None,
+    method: NullMethod, seed: np.uint64, threads: int | None = None, first_trial: int = 0, first_resample: int = 0,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """Many macro-KS tests over one layout: per-stratum KS (trials, strata) and null macro-KS (trials, n_resamples).
 
@@ -254,6 +286,10 @@ def ks_trials(
     """
     from trialist.timing import kernel
 
+    if (farm := current_farm()) is not None and farm.takes(len(units) * n_resamples * len(layout.times_s)):
+        asked = {'n_a': n_a, 'n_b': n_b, 'method': method, 'seed': seed}
+        observed, null = farm.trials(ks_trials, layout, units, n_resamples=n_resamples, **asked)
+        return observed, null
     offsets = unit_offsets(n_a, n_b)
     trials = len(units)
     observed = np.empty((trials, len(n_a)))
@@ -266,8 +302,8 @@ def ks_trials(
         part, seen = np.empty(null[rows, columns].shape), np.empty_like(observed[rows])
         kernel.macro_ks_trials(
             layout.rank, layout.cluster, layout.event, layout.op_offsets, layout.sizes, layout.episode_offsets,
-            units[rows], offsets, n_a, METHOD_CODES[method], seed, start if over_trials else 0,
-            0 if over_trials else start, seen, part,
+            units[rows], offsets, n_a, METHOD_CODES[method], seed,
+            first_trial + (start if over_trials else 0), first_resample + (0 if over_trials else start), seen, part,
         )  # fmt: skip
         null[rows, columns], observed[rows] = part, seen
 
@@ -281,6 +317,7 @@ def ks_trials(
 def contrast_trials(
     layout: PairLayout, units: NDArray[np.int32], *, n_a: IntArray, n_b: IntArray, n_resamples: int,
     method: NullMethod, seed: np.uint64, tau_s: float, thresholds_s: Sequence[float], threads: int | None = None,
+    first_trial: int = 0, first_resample: int = 0,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """As ks_trials, for KS, RMST difference and F differences at sorted thresholds.
 
@@ -292,6 +329,12 @@ def contrast_trials(
     asked = np.array(thresholds_s, dtype=np.float64)
     if np.any(np.diff(asked) < 0):
         raise InputError(f'thresholds_s is {list(thresholds_s)}, wanted them in increasing order')
+    if (farm := current_farm()) is not None and farm.takes(len(units) * n_resamples * len(layout.times_s)):
+        options = {'n_a': n_a, 'n_b': n_b, 'method': method, 'seed': seed}
+        observed, null = farm.trials(
+            contrast_trials, layout, units, n_resamples=n_resamples, tau_s=tau_s, thresholds_s=thresholds_s, **options
+        )
+        return observed, null
     observed = np.zeros((len(units), len(n_a), 2 + len(asked)))
     null = np.zeros((len(units), n_resamples, 2 + len(asked)))
     over_trials = len(units) >= 16
@@ -303,7 +346,8 @@ def contrast_trials(
         kernel.contrast_trials(
             layout.times_s, layout.rank, layout.cluster, layout.event, layout.op_offsets, layout.sizes,
             layout.episode_offsets, units[rows], offsets, n_a, METHOD_CODES[method], seed,
-            start if over_trials else 0, 0 if over_trials else start, tau_s, asked, seen, part,
+            first_trial + (start if over_trials else 0), first_resample + (0 if over_trials else start), tau_s, asked,
+            seen, part,
         )  # fmt: skip
         null[rows, columns], observed[rows] = part, seen
 

@@ -1,0 +1,49 @@
+"""Policies for tests of engines: one waits in mid-episode while a file says so, one answers in batches."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from trialist.run import Chunk, Observation, PolicySpec, Session, Setup
+from trialist.testing.policy import SeekPolicy
+
+LONGEST_S = 120.0
+
+
+class WaitingPolicy:
+    """Seeks; while `hold` exists in `folder`, says in busy-PID that it is under way, and waits."""
+
+    def __init__(self, *, folder: str, speed_m_s: float = 0.5) -> None:
+        self.folder = Path(folder)
+        self._inner = SeekPolicy(speed_m_s=speed_m_s)
+
+    @property
+    def spec(self) -> PolicySpec:
+        return self._inner.spec
+
+    def start(self, setup: Setup, *, seed: int) -> Session:
+        return _Waiting(self.folder, self._inner.start(setup, seed=seed))
+
+
+class _Waiting:
+    def __init__(self, folder: Path, inner: Session) -> None:
+        self._folder, self._inner = folder, inner
+
+    def act(self, observation: Observation) -> Chunk:
+        deadline = time.monotonic() + LONGEST_S
+        while (self._folder / 'hold').exists() and time.monotonic() < deadline:
+            (self._folder / f'busy-{os.getpid()}').touch()
+            time.sleep(0.02)
+        return self._inner.act(observation)
+
+
+class BatchingPolicy(SeekPolicy):
+    """Seeks, for several sessions at once."""
+
+    is_batched = True
+
+    def act_many(self, sessions: Sequence[Session], observations: Sequence[Observation]) -> Sequence[Chunk]:
+        return [session.act(observation) for session, observation in zip(sessions, observations, strict=True)]
