@@ -76,7 +76,10 @@ def test_a_trial_over_the_wire_is_the_trial_without_it(tmp_path: Path, server: O
     remote = {'use': 'openpi', 'options': {'url': server.url, **OPTIONS}}
     local = {'use': 'seek', 'options': {'chunk_length': 4}}
     for name, entry in (('remote', remote), ('local', local)):
-        plan = make_plan(host=host, policies={'served': entry}, reference='', title='', episodes_per_cell=2)
+        policies = {'served': entry}
+        plan = make_plan(
+            host=host, policies=policies, reference='', title='', episodes_per_cell=2, recording={'film': 'off'}
+        )
         run_trial(plan, tmp_path / name, workers=1)
     stores = [Store.open(tmp_path / name) for name in ('remote', 'local')]
     found = [{e.seed: t for e, t in store.trajectories()} for store in stores]

@@ -137,9 +137,8 @@ def test_the_explorer_by_keyboard_in_a_browser(browser: Browser, store: Store) -
         page.keyboard.press('End')
         page.keyboard.press('[')
         assert 't=9.600' in page.url
-        page.wait_for_function(
-            'document.querySelector("video").readyState >= 2 && !document.querySelector("video").seeking'
-        )
+        shown = 'const look = () => (v.readyState >= 2 && !v.seeking ? done() : setTimeout(look, 20)); look();'
+        frame.evaluate(f'v => new Promise((done) => {{ {shown} }})')
         assert frame.evaluate('v => [v.currentTime >= 9.6, v.currentTime < 9.8]') == [True, True]
         assert page.locator('.lane').count() == 2
         Opened(page).shot('explorer-episode')

@@ -72,7 +72,7 @@ def films_of(store: Store, episode: Episode, trajectory: Trajectory) -> tuple[tu
 
 def _is_there(media: Path, camera: Camera) -> bool:
     try:
-        return (media / check_media_name(camera.video)).is_file()
+        return (media / check_media_name(camera.video)).exists()
     except (InputError, OSError):  # a record that leads out of its store, or names what no file can be called
         return False
 

@@ -47,8 +47,8 @@ def rogan_gladen(said_yes: int, n: int, errors: ScorerErrors, *, level: float = 
     The interval is that of Lang and Reiczigel (Prev Vet Med 2014), which carries the uncertainty of sensitivity and
     specificity. The scorer must err as often here as where its errors were measured.
 
-    >>> rogan_gladen(30, 100, ScorerErrors(90, 100, 80, 100)).value
-    0.14285714285714288
+    >>> round(rogan_gladen(30, 100, ScorerErrors(90, 100, 80, 100)).value, 9)
+    0.142857143
     """
     x, n = check_successes(said_yes, n, names=('said_yes', 'n'))
     youden = errors.sensitivity + errors.specificity - 1

@@ -66,8 +66,27 @@ class Showcase:
             return self.splits
         if name.startswith(('safety', 'placement', 'success-film', 'failure-film')):
             return self.safety
+        if name.startswith(('camera', 'iou-over-time')):
+            return watched_trial(self.trial.parent / 'cameras')
         changed = ('condition', 'drop', 'dose', 'compound', 'swap', 'start', 'spatial', 'task-success')
         return self.conditions if name.startswith(changed) else self.trial
+
+
+def watched_trial(folder: Path) -> Path:
+    """A short trial in the cell that RGB-D cameras watch; made when it is first asked for, as it has to be drawn."""
+    if not folder.exists():
+        from trialist.declaration import read_table
+        from trialist.run import TrialPlan, run_trial
+
+        host = {'state': 'privileged', 'watchers': ['front', 'side'], 'watcher_size': [120, 160]}
+        plan = {
+            'seed': 1, 'episodes_per_cell': 1, 'time_cap_s': 5.0, 'tasks': [{'name': 'single_block'}],
+            'host': {'use': 'tabletop', 'options': host}, 'benchmark': 'tabletop',
+            'policies': {t: {'use': 'scripted', 'options': {'temper': t}} for t in ('careful', 'hasty')},
+            'blinding': {'enabled': False}, 'recording': {'rgbd': 1.0, 'film': 'off'}, 'analysis': {'success': 'both'},
+        }  # fmt: skip
+        run_trial(read_table(TrialPlan, plan, where='showcase'), folder, workers=0)
+    return folder
 
 
 def make_showcase(folder: Path) -> Showcase:

@@ -45,6 +45,8 @@ class WebSocket:
 
     def _send(self, send: Callable[[bytes], None], message: bytes, timeout_s: float) -> None:
         deadline = Deadline.after(timeout_s)
+        if self._protocol.state is not self._open_state:
+            raise RigError(f'{self.url}: the connection is closing')
         try:
             send(message)
             self._flush(deadline)
