@@ -6,9 +6,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from trialist.run.declaration import read_table
-
 from bench.measure import Result, against, seconds
+from trialist.declaration import read_table
 from trialist.run import Order, Setup, TrialPlan, run_episode, run_trial
 from trialist.run.plan import RecordingOptions
 from trialist.testing.point_mass import PointMassHost
@@ -69,22 +68,23 @@ def _overhead() -> list[Result]:
     return results
 
 
-def _plan() -> TrialPlan:
+def stepping_plan(*, episodes: int = EPISODES, steps: int = EPISODE_STEPS) -> TrialPlan:
+    """Episodes that neither succeed nor fail, so that every one takes all its steps."""
     options = {'table_m': 1e9, 'reach_m': -1.0, 'substeps': SUBSTEPS}
     values = {
         'seed': 1,
         'host': {'use': 'point-mass', 'options': options},
         'tasks': ['reach'],
         'policies': {'a': {'use': 'seek', 'options': {'speed_m_s': 0.01}}, 'b': 'seek'},
-        'episodes_per_cell': EPISODES // 2,
-        'time_cap_s': EPISODE_STEPS / 20,
+        'episodes_per_cell': episodes // 2,
+        'time_cap_s': steps / 20,
     }
     return read_table(TrialPlan, values, where='bench')
 
 
 def _two_workers() -> Result:
     """Workers' start is left out: a trial of hours pays it once."""
-    plan = _plan()
+    plan = stepping_plan()
     taken = {}
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as folder:

@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 
 from bench.measure import Result, against
-from trialist.declaration import read_table
+from bench.run import stepping_plan
 from trialist.episodes import Episode, Outcome, Store
 from trialist.run import Order, TrialPlan, run_episode, run_trial, trial_slots
 from trialist.run.component import open_host, open_policy
 from trialist.run.ray_crew import RayOptions
 from trialist.run.station import setup_of
 
-SUBSTEPS = 3000
 EPISODE_STEPS = 400
 EPISODES = 40
 SKIPPED = 6  # until every worker is at work
@@ -45,16 +44,7 @@ def run() -> list[Result]:
 
 
 def _plan() -> TrialPlan:
-    options = {'table_m': 1e9, 'reach_m': -1.0, 'substeps': SUBSTEPS}
-    values = {
-        'seed': 1,
-        'host': {'use': 'point-mass', 'options': options},
-        'tasks': ['reach'],
-        'policies': {'a': {'use': 'seek', 'options': {'speed_m_s': 0.01}}, 'b': 'seek'},
-        'episodes_per_cell': EPISODES // 2,
-        'time_cap_s': EPISODE_STEPS / 20,
-    }
-    return read_table(TrialPlan, values, where='bench')
+    return stepping_plan(episodes=EPISODES, steps=EPISODE_STEPS)
 
 
 _warm: dict[str, Any] = {}

@@ -14,6 +14,8 @@ from tests.run.plans import make_plan
 from tests.web.serving import served
 from tests.web.stores import make_store
 
+from trialist.analysis import analyse, present
+from trialist.analysis.curve_point import curve_points
 from trialist.episodes import Camera, Episode, Outcome, Scene, Store, Trajectory, read_store
 from trialist.run import close_trial, run_trial
 from trialist.web.explore import create_explorer
@@ -88,6 +90,16 @@ def test_only_films_of_the_store_are_served(client: TestClient, name: str) -> No
 @pytest.mark.parametrize('path', ['/episode/nobody/0', '/episode/nobody/x', '/data/episode/nobody/0'])
 def test_an_unknown_episode_is_refused(client: TestClient, path: str) -> None:
     assert client.get(path).status_code in (400, 422)
+
+
+def test_the_explorers_curve_is_that_of_the_report(store: Store) -> None:
+    """The chance at every mark is the report's curve at that time, to the last digit; each placement is there once."""
+    analysis = analyse(store)
+    for curve, points in present(curve_points(analysis)):
+        known = dict(zip(curve.times_s.tolist(), curve.chance.tolist(), strict=True))
+        assert [p.chance for p in points] == [known[p.took_s] for p in points]
+        ends = sorted((e.episode_id, v.t_s) for e in analysis.episodes if e.policy == curve.policy for v in e.events)
+        assert sorted((p.episode.episode_id, round(p.at_s, 9)) for p in points) == ends
 
 
 def test_every_step_of_a_curve_leads_to_its_moment(client: TestClient) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from trialist.errors import InputError
 from trialist.geometry.box import Box, FloatArray
+from trialist.geometry.fit import surface_distance
 from trialist.geometry.view import RgbdView
 
 IndexArray = NDArray[np.signedinteger[Any]]
@@ -45,7 +46,7 @@ class StaticScene:
             near = np.flatnonzero(np.einsum('nd,nd->n', gap, gap) < np.maximum(best, 0.0) ** 2 + 1e-12)
             if not len(near):
                 continue
-            found, local = _box_distance(points[near], box)
+            found, local = surface_distance(points[near], box)
             closer = found < best[near]
             best[near[closer]] = found[closer]
             gradient[near[closer]] = local[closer] @ box.rotation.T
@@ -84,19 +85,6 @@ class StaticScene:
 def empty_depth(scene: StaticScene, view: RgbdView) -> FloatArray:
     """`scene.depth(view)`, worked out once for the objects that are looked for in the same view."""
     return scene.depth(view)
-
-
-def _box_distance(points: FloatArray, box: Box) -> tuple[FloatArray, FloatArray]:
-    local = (points - box.center) @ box.rotation
-    beyond = np.abs(local) - box.size / 2
-    sign = np.where(local < 0, -1.0, 1.0)
-    out = np.maximum(beyond, 0.0)
-    far = np.linalg.norm(out, axis=1)
-    nearest = np.argmax(beyond, axis=1)
-    distance = np.where(far > 0, far, beyond[np.arange(len(local)), nearest])
-    with np.errstate(invalid='ignore', divide='ignore'):
-        gradient = np.where(far[:, None] > 0, sign * out / far[:, None], sign * (np.arange(3) == nearest[:, None]))
-    return distance, gradient
 
 
 def view_points(view: RgbdView, rows: IndexArray, columns: IndexArray) -> FloatArray:

@@ -15,7 +15,7 @@ from trialist.episodes.select import Where
 from trialist.errors import InputError, TrialistError
 from trialist.web.explore.detail import episode_data
 from trialist.web.explore.index import FILTERS, PAGE_ROWS, SORTS, EpisodeIndex, LiveIndex
-from trialist.web.explore.points import curve_points, witness_points
+from trialist.web.explore.points import figure_points
 from trialist.web.frame import Pages, install_frame
 
 MEDIA_KINDS = {'.mp4': 'video/mp4', '.webm': 'video/webm', '.png': 'image/png', '.jpg': 'image/jpeg'}
@@ -68,7 +68,7 @@ def create_explorer(
 
     @app.get('/figures')
     def figures(request: Request) -> HTMLResponse:
-        curves, witnesses = curve_points(store, where=where), witness_points(store, where=where)
+        curves, witnesses = figure_points(store, where=where)
         return PAGES.page(
             'explore_figures.html.j2',
             title='Figures',
