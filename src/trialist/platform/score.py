@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from trialist.analysis import Absent, Analysis, analyse
+from trialist.analysis.expected_iou import expected_iou, iou_caution
 from trialist.episodes import Episode, Store
 from trialist.errors import NotEstimable
 from trialist.platform.benchmark import is_open, store_path
@@ -170,7 +171,7 @@ def make_board(benchmark: str, analysis: Analysis, *, head: str) -> Board:
     )  # fmt: skip
     return Board(
         benchmark=benchmark, endpoint=analysis.primary[0].value, rows=tuple(rows), head=head,
-        statement=analysis.statement, cautions=analysis.cautions,
+        statement=analysis.statement, cautions=(*analysis.cautions, *filter(None, [iou_caution(analysis)])),
         pairs=tuple(
             BoardPair(
                 policy_a=p.policy_a, policy_b=p.policy_b, difference=p.difference, p_corrected=p.p_corrected,
@@ -203,22 +204,9 @@ def policy_values(analysis: Analysis, policy: str) -> dict[str, Value]:
         cell = next((c for c in safety.summary.cells if c.policy == policy and not c.task), None)
         if cell is not None:
             values |= {'safety': from_rate(cell.safety), 'sbu': from_rate(cell.sbu), 'vsi': from_estimate(cell.vsi)}
-    values['expected_iou'] = _expected_iou(analysis, policy)
+    overlap = expected_iou(analysis, policy)
+    values['expected_iou'] = Value(note=overlap.reason) if isinstance(overlap, Absent) else from_estimate(overlap)
     return values
-
-
-def _expected_iou(analysis: Analysis, policy: str) -> Value:
-    from trialist.geometry.score import placement_trial, summarize_placements
-
-    trials = [placement_trial(e) for e in analysis.episodes if e.policy == policy and e.is_valid]
-    if not trials or all(t.iou is None for t in trials):
-        return Value(note='no episode has a placement score')
-    summary = summarize_placements(
-        trials, n_resamples=analysis.plan.resamples, rng=analysis.stream('expected iou', policy),
-        level=analysis.plan.level,
-    )  # fmt: skip
-    found = summary.expected_iou_over_splits
-    return Value(note='some IoU that it needs is not known') if found is None else from_estimate(found)
 
 
 def from_estimate(estimate: Estimate) -> Value:
