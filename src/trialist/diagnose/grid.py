@@ -31,7 +31,7 @@ DRAWS = 60
 NEARER = 0.8  # a training start may come this share of its distance near to another test start, not nearer
 
 
-def evaluation_plan(
+def grid_plan(
     host: HostEntry,
     policies: Mapping[str, PolicyEntry],
     *,
