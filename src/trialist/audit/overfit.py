@@ -135,6 +135,7 @@ def overfit(
     level: float = 0.95,
     least_share: float = LEAST_SHARE,
     missing: Mapping[str, str] | None = None,
+    n_resamples: int = 4_000,
 ) -> Overfit:
     """Drops of every policy (keys of `calibration`) under every change, with what each may be called.
 
@@ -152,7 +153,8 @@ def overfit(
             seed = int(rng.integers(2**32))
             pair = [
                 drop_of_outcomes(
-                    _one_task(calibration[policy]), _one_task(other), level=at, rng=np.random.default_rng(seed)
+                    _one_task(calibration[policy]), _one_task(other), level=at, n_resamples=n_resamples,
+                    rng=np.random.default_rng(seed),
                 )
                 for at in (level, 1 - (1 - level) / n_rows)
             ]

@@ -44,7 +44,7 @@ class ExpertEntry:
     """Who demonstrates: a policy, and what its host shows it beyond what a policy sees."""
 
     use: str = 'scripted'
-    options: Mapping[str, Any] = field(default_factory=lambda: {'temper': 'careful'})
+    options: Mapping[str, Any] = field(default_factory=lambda: {'temper': 'reference'})
     host_options: Mapping[str, Any] = field(default_factory=lambda: {'state': 'privileged'})
     state_width: int | None = 8  # so many first numbers of its state are what a policy may see
 

@@ -16,6 +16,7 @@ from trialist.errors import InputError
 from trialist.run.blinding import derived_seed
 from trialist.run.plan import (
     BlindingOptions,
+    ConditionEntry,
     HostEntry,
     PolicyEntry,
     RecordingOptions,
@@ -42,12 +43,15 @@ def grid_plan(
     stratum: str = '',
     title: str = '',
     repeats: int = 1,
+    conditions: tuple[ConditionEntry, ...] = (),
+    recording: RecordingOptions | None = None,
 ) -> TrialPlan:
     """An ordinary trial on the test's start states, which follow from task, stratum, seed and number alone."""
     return TrialPlan(
         host=host, policies=policies, tasks=(TaskEntry(name=task),), seed=seed, title=title, benchmark=host.use,
         strata=(StratumEntry(name=stratum),) if stratum else (), episodes_per_cell=grid, repeats=repeats,
-        time_cap_s=time_cap_s, blinding=BlindingOptions(enabled=False), recording=RecordingOptions(film=False, rgbd='off'),
+        time_cap_s=time_cap_s, conditions=conditions, blinding=BlindingOptions(enabled=False),
+        recording=recording or RecordingOptions(trajectories=False, film=False, rgbd='off'),
     )  # fmt: skip
 
 
