@@ -42,6 +42,7 @@ POLICIES = Catalog(
         'openpi': 'trialist.policies.openpi:OpenPiPolicy',
         'openvla': 'trialist.policies.openvla:OpenVlaPolicy',
         'positronic': 'trialist.policies.positronic:PositronicPolicy',
+        'probe': 'trialist.policies.probe:ProbePolicy',
         'random': 'trialist.policies.plain:RandomPolicy',
         'replay': 'trialist.policies.replay:ReplayPolicy',
         'roboarena': 'trialist.policies.roboarena:RoboArenaPolicy',

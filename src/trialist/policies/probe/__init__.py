@@ -1,0 +1,74 @@
+"""The probe: an image encoder and a small MLP, trained on demonstrations, that is told its task by a number.
+
+It has no language encoder, no robot pretraining, no diffusion and no tokenizer: what it reaches on a benchmark, the
+benchmark grants without them. Names are found when asked for, because torch lives in an environment of its own and the
+process there has numpy alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trialist.policies.probe.collect import collect_demonstrations
+    from trialist.policies.probe.demonstration import (
+        DemonstrationFacts,
+        Demonstrations,
+        DemonstrationWriter,
+        EpisodeFacts,
+        read_demonstrations,
+    )
+    from trialist.policies.probe.option import ProbeOptions, read_options, variants
+    from trialist.policies.probe.policy import ProbePolicy
+    from trialist.policies.probe.source import (
+        demonstrations_from_hdf5,
+        demonstrations_from_lerobot,
+        demonstrations_from_store,
+    )
+    from trialist.policies.probe.sweep import SweepResult, sweep
+    from trialist.policies.probe.train import ProbeCheckpoint, TrainedProbe, read_trained, train_probe
+
+__all__ = [
+    'DemonstrationFacts',
+    'DemonstrationWriter',
+    'Demonstrations',
+    'EpisodeFacts',
+    'ProbeCheckpoint',
+    'ProbeOptions',
+    'ProbePolicy',
+    'SweepResult',
+    'TrainedProbe',
+    'collect_demonstrations',
+    'demonstrations_from_hdf5',
+    'demonstrations_from_lerobot',
+    'demonstrations_from_store',
+    'read_demonstrations',
+    'read_options',
+    'read_trained',
+    'sweep',
+    'train_probe',
+    'variants',
+]
+
+_PLACES = {
+    'collect': 'collect_demonstrations',
+    'demonstration': 'DemonstrationFacts DemonstrationWriter Demonstrations EpisodeFacts read_demonstrations',
+    'option': 'ProbeOptions read_options variants',
+    'policy': 'ProbePolicy',
+    'source': 'demonstrations_from_hdf5 demonstrations_from_lerobot demonstrations_from_store',
+    'sweep': 'SweepResult sweep',
+    'train': 'ProbeCheckpoint TrainedProbe read_trained train_probe',
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = globals()[name] = getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

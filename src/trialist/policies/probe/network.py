@@ -1,0 +1,184 @@
+"""The probe's network. Imported inside the environment, where torch is.
+
+Pictures come as bytes (B, H, W, 3) of each camera; the answer is a chunk (B, h, A) in units of the normalised actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+DINOV2 = {'dinov2-s14': 'vit_small_patch14_dinov2.lvd142m', 'dinov2-b14': 'vit_base_patch14_dinov2.lvd142m'}
+IMAGE_MEAN, IMAGE_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class SpatialSoftmax(nn.Module):
+    """Where each channel looks: the mean place (x, y in -1..1) under its softmax (Levine et al. 2016), and its peak."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.log_temperature = nn.Parameter(torch.zeros(channels, 1))
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        b, c, h, w = maps.shape
+        flat = maps.flatten(2)
+        weights = torch.softmax(flat * self.log_temperature.exp(), dim=2).view(b, c, h, w)
+        xs = torch.linspace(-1, 1, w, device=maps.device)
+        ys = torch.linspace(-1, 1, h, device=maps.device)
+        x, y = (weights.sum(2) * xs).sum(2), (weights.sum(3) * ys).sum(2)
+        return torch.cat([x, y, flat.amax(2)], dim=1)
+
+
+class ConvEncoder(nn.Module):
+    """Three convolutions, half the picture's resolution, a spatial softmax."""
+
+    def __init__(self, channels: Sequence[int]) -> None:
+        super().__init__()
+        a, b, c = channels
+        self.first = nn.Conv2d(3, a, 5, stride=2, padding=2)
+        self.second = nn.Conv2d(a, b, 3, padding=1)
+        self.third = nn.Conv2d(b, c, 3, padding=1)
+        self.norms = nn.ModuleList([nn.GroupNorm(4 if n % 4 == 0 else 1, n) for n in (a, b)])
+        self.where = SpatialSoftmax(c)
+        self.width = 3 * c
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        seen = functional.relu(self.norms[0](self.first(pictures)))
+        seen = functional.relu(self.norms[1](self.second(seen)))
+        return self.where(self.third(seen))
+
+
+class DinoEncoder(nn.Module):
+    """DINOv2 through timm, shared by the cameras: the class token."""
+
+    def __init__(self, name: str, image_size: tuple[int, int]) -> None:
+        super().__init__()
+        import timm
+
+        sides = tuple(max(14, round(side / 14) * 14) for side in image_size)
+        self.sides = sides
+        self.model = timm.create_model(DINOV2[name], pretrained=False, num_classes=0, img_size=sides)
+        self.width = int(self.model.num_features)
+
+    def load_weights(self, path: str) -> None:
+        """Weights from a local file, the place embeddings resampled to this picture's size."""
+        if path.endswith('.safetensors'):
+            from safetensors.torch import load_file
+
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location='cpu', weights_only=True)
+        from timm.models.vision_transformer import checkpoint_filter_fn
+
+        missing, unknown = self.model.load_state_dict(checkpoint_filter_fn(state, self.model), strict=False)
+        if missing or [name for name in unknown if not name.startswith('head')]:
+            raise ValueError(f'{path} does not fit {type(self.model).__name__}: missing {missing[:3]}, unknown {unknown[:3]}')
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        if tuple(pictures.shape[-2:]) != self.sides:
+            pictures = functional.interpolate(pictures, self.sides, mode='bicubic', antialias=True, align_corners=False)
+        return self.model(pictures)
+
+
+class ProbeNetwork(nn.Module):
+    """Encoders, the state, the task; one MLP; a chunk. `sizes` has what the data decide."""
+
+    def __init__(self, options: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.cameras = tuple(sizes['cameras']) if options['uses_images'] else ()
+        self.uses_state, self.task_input = options['uses_state'], options['task_input']
+        self.chunk, self.n_actions = options['chunk_length'], sizes['action']
+        width = sizes['state'] if self.uses_state else 0
+        self.encoders = nn.ModuleDict()
+        if self.cameras and options['encoder'] != 'conv':
+            self.encoders['shared'] = DinoEncoder(options['encoder'], tuple(sizes['image_size']))
+        for camera in self.cameras if options['encoder'] == 'conv' else ():
+            self.encoders[_key(camera)] = ConvEncoder(options['channels'])
+        width += sum(self._encoder(camera).width for camera in self.cameras)
+        if self.task_input == 'id':
+            self.task = nn.Embedding(sizes['tasks'], options['task_width'])
+        elif self.task_input == 'text':
+            self.task = nn.Linear(sizes['text'], options['task_width'])
+        width += options['task_width'] if self.task_input != 'none' else 0
+        layers: list[nn.Module] = []
+        for hidden in options['hidden']:
+            layers += [nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.GELU()]
+            width = hidden
+        self.head = nn.Sequential(*layers, nn.Linear(width, self.chunk * self.n_actions))
+        self.register_buffer('mean', torch.tensor(IMAGE_MEAN).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer('std', torch.tensor(IMAGE_STD).view(1, 3, 1, 1), persistent=False)
+
+    def _encoder(self, camera: str) -> Any:
+        return self.encoders['shared' if 'shared' in self.encoders else _key(camera)]
+
+    def forward(
+        self, images: Mapping[str, torch.Tensor], state: torch.Tensor, task: torch.Tensor, change: Any = None
+    ) -> torch.Tensor:
+        parts = []
+        for number, camera in enumerate(self.cameras):
+            pictures = images[camera].permute(0, 3, 1, 2).float() / 255
+            if change is not None:
+                pictures = change(pictures, number)
+            parts.append(self._encoder(camera)((pictures - self.mean) / self.std))
+        if self.uses_state:
+            parts.append(state)
+        if self.task_input != 'none':
+            parts.append(self.task(task))
+        return self.head(torch.cat(parts, dim=1)).view(len(state), self.chunk, self.n_actions)
+
+
+class PerTaskNetwork(nn.Module):
+    """One network for each task, none of which is told its task."""
+
+    def __init__(self, options: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
+        super().__init__()
+        own = {**options, 'task_input': 'none'}
+        self.models = nn.ModuleList([ProbeNetwork(own, sizes) for _ in range(sizes['tasks'])])
+        self.shape = (options['chunk_length'], sizes['action'])
+
+    def forward(
+        self, images: Mapping[str, torch.Tensor], state: torch.Tensor, task: torch.Tensor, change: Any = None
+    ) -> torch.Tensor:
+        answers = state.new_empty((len(state), *self.shape))
+        for number, model in enumerate(self.models):
+            rows = (task == number).nonzero()[:, 0]
+            if len(rows):
+                own = {camera: frames[rows] for camera, frames in images.items()}
+                answers[rows] = model(own, state[rows], task[rows], change)
+        return answers
+
+
+class Augmentation:
+    """Random shifts and changes of brightness and contrast, one draw per picture, from a generator of its own."""
+
+    def __init__(self, strength: float, rng: np.random.Generator) -> None:
+        self._strength, self._rng = strength, rng
+
+    def __call__(self, pictures: torch.Tensor, number: int) -> torch.Tensor:
+        b, _, h, w = pictures.shape
+        shift = self._strength / 8  # in units of half a side
+        moves = self._rng.uniform(-shift, shift, (b, 2)).astype(np.float32)
+        # Whole pixels: a shift between two would blur what is to be located.
+        moves = np.round(moves * np.array([w, h]) / 2) * 2 / np.array([w, h])
+        theta = torch.zeros(b, 2, 3)
+        theta[:, 0, 0] = theta[:, 1, 1] = 1.0
+        theta[:, :, 2] = torch.from_numpy(moves.astype(np.float32))
+        grid = functional.affine_grid(theta, [b, 3, h, w], align_corners=False).to(pictures.device)
+        moved = functional.grid_sample(pictures, grid, padding_mode='border', align_corners=False)
+        gain, bias = (self._rng.uniform(-0.1, 0.1, (b, 1, 1, 1)) * self._strength for _ in range(2))
+        gain, bias = (torch.from_numpy(v.astype(np.float32)).to(pictures.device) for v in (gain, bias))
+        return ((moved - 0.5) * (1 + gain) + 0.5 + bias).clamp(0, 1)
+
+
+def _key(camera: str) -> str:
+    """A camera's name as a module's, which may hold no dot."""
+    return camera.replace('.', '|')
+
+
+def count_parameters(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
