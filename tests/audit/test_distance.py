@@ -54,14 +54,10 @@ def test_the_nearest_start_agrees_with_a_plain_loop(seed, n_train, n_test):
     found = nearest_start(train, test, tolerance_m=0.5, tolerance_rad=1.0)
     leaked = 0
     for i in range(n_test):
-        gaps = [
-            max(math.dist(test.position_m[i, k], train.position_m[j, k]) for k in range(2)) for j in range(n_train)
-        ]
+        gaps = [max(math.dist(test.position_m[i, k], train.position_m[j, k]) for k in range(2)) for j in range(n_train)]
         assert found.position_m[i] == pytest.approx(min(gaps))
         turned = [
-            max(
-                float(yaw_distance(test.yaw_rad[i, k], train.yaw_rad[j, k], turns)) for k, turns in enumerate((4, 1))
-            )
+            max(float(yaw_distance(test.yaw_rad[i, k], train.yaw_rad[j, k], turns)) for k, turns in enumerate((4, 1)))
             for j in range(n_train)
         ]
         leaked += any(g <= 0.5 and t <= 1.0 for g, t in zip(gaps, turned, strict=True))

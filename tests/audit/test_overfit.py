@@ -30,15 +30,17 @@ PRINTED = {
     ('Dexbotic', 'reverse language'): (-2.78, -10.84, 5.33),
 }
 COUNTS = TrainingCount(
-    total=53_192, counts={'official': 41, 'reverse language': 30}, basis='demonstrations whose words name the colours in this order'
-)  # fmt: skip
+    total=53_192, counts={'official': 41, 'reverse language': 30}, basis='words that name the colours in this order'
+)
 
 
 def run(successes, *, task='stack', grid=24, repeats=12):
     """288 outcomes over 24 start states, successes spread over them in turn."""
     order = [(repeat, number) for repeat, number in itertools.product(range(repeats), range(grid))]
     return [
-        InstanceOutcome(task, f'instance={number} repeat={repeat}', int(i < successes), start=f'{task} instance={number}')
+        InstanceOutcome(
+            task, f'instance={number} repeat={repeat}', int(i < successes), start=f'{task} instance={number}'
+        )
         for i, (repeat, number) in enumerate(order)
     ]
 
@@ -50,8 +52,15 @@ def published():
     altered = {
         change: (ChangeKind.ALTERED, {p: run(row[change]) for p, (_, row) in TABLE_5.items()}) for change in changes
     }
-    return overfit(calibration, altered, host='simpler', task='stack', rng=np.random.default_rng(0), training=COUNTS,
-                   n_resamples=400)
+    return overfit(
+        calibration,
+        altered,
+        host='simpler',
+        task='stack',
+        rng=np.random.default_rng(0),
+        training=COUNTS,
+        n_resamples=400,
+    )
 
 
 def row_of(found, policy, change) -> Alteration:
@@ -94,11 +103,19 @@ def test_the_family_interval_is_wider_and_no_drop_stays_no_drop(published):
 
 def test_start_states_of_a_fresh_sample_are_not_those_of_the_grid():
     """All successes on one half of the starts: shared starts would cancel, other starts do not."""
-    half = [InstanceOutcome('t', f'instance={i} repeat={r}', int(i < 12), start=f't instance={i}') for i in range(24) for r in range(12)]
+    half = [
+        InstanceOutcome('t', f'instance={i} repeat={r}', int(i < 12), start=f't instance={i}')
+        for i in range(24)
+        for r in range(12)
+    ]
     kinds = {'same starts': ChangeKind.ALTERED, 'other starts': ChangeKind.FRESH}
     found = overfit(
-        {'p': half}, {name: (kind, {'p': half}) for name, kind in kinds.items()}, host='h', task='t', rng=np.random.default_rng(1)
-    )  # fmt: skip
+        {'p': half},
+        {name: (kind, {'p': half}) for name, kind in kinds.items()},
+        host='h',
+        task='t',
+        rng=np.random.default_rng(1),
+    )
     same, other = found.rows
     assert same.cluster_low == pytest.approx(0.0)
     assert other.cluster_high - other.cluster_low > 0.4

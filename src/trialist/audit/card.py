@@ -84,11 +84,13 @@ class BenchmarkCard:
     def findings(self) -> tuple[Finding, ...]:
         """One line per part, in the paper's order, then determinism."""
         return (
-            self._found('shortcut solvability', self.shortcut and _shortcut(self.shortcut)),
-            self._found('statistical significance', self.significance and _significance(self.significance)),
-            self._found('creeping overfitting', self.overfit and _overfit(self.overfit)),
-            self._found('data-source dependence', self.datasource and _datasource(self.datasource)),
-            self._found('determinism', self.determinism and _determinism(self.determinism)),
+            self._found('shortcut solvability', None if self.shortcut is None else _shortcut(self.shortcut)),
+            self._found(
+                'statistical significance', None if self.significance is None else _significance(self.significance)
+            ),
+            self._found('creeping overfitting', None if self.overfit is None else _overfit(self.overfit)),
+            self._found('data-source dependence', None if self.datasource is None else _datasource(self.datasource)),
+            self._found('determinism', None if self.determinism is None else _determinism(self.determinism)),
         )
 
     def _found(self, part: str, told: tuple[Standing, str] | None) -> Finding:
@@ -139,12 +141,19 @@ def _significance(found: SignificanceCutoffs) -> tuple[Standing, str]:
 
 def _overfit(found: Overfit) -> tuple[Standing, str]:
     readings = [found.reading(row) for row in found.rows]
-    hit = [f'{r.policy} under {r.change}' for r, told in zip(found.rows, readings, strict=True) if told is Reading.OVERFITTING]
+    hit = [
+        f'{r.policy} under {r.change}'
+        for r, told in zip(found.rows, readings, strict=True)
+        if told is Reading.OVERFITTING
+    ]
     if hit:
         return Standing.WEAK, f'Overfitting: {", ".join(hit)}.'
     unclear = sum(told in (Reading.UNCOUNTED, Reading.RARE) for told in readings)
     if unclear:
-        return Standing.OPEN, f'{unclear} of {len(readings)} drops are shown whose cause the training data does not tell.'
+        return (
+            Standing.OPEN,
+            f'{unclear} of {len(readings)} drops are shown whose cause the training data does not tell.',
+        )
     return Standing.SOUND, f'No drop was shown in {len(readings)} comparisons.'
 
 
@@ -155,8 +164,8 @@ def _datasource(found: DataSource) -> tuple[Standing, str]:
         return Standing.OPEN, f'{error}.'
     near, far = fall.near, fall.far
     text = (
-        f'Data {1000 * near.median_m:.1f} mm from the test gives {near.successes}/{near.n}, data {1000 * far.median_m:.0f} mm '
-        f'from it {far.successes}/{far.n} ({found.protocol.learner}).'
+        f'Data {1000 * near.median_m:.1f} mm from the test gives {near.successes}/{near.n}, '
+        f'data {1000 * far.median_m:.0f} mm from it {far.successes}/{far.n} ({found.protocol.learner}).'
     )
     if fall.is_resolved:
         return Standing.WEAK, f'{text} A score says little unless training data is restricted or its distance reported.'

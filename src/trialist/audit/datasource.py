@@ -30,7 +30,7 @@ class SourcePoint:
     outcomes: tuple[int, ...]  # 1 where the policy succeeded
     nearest_m: tuple[float, ...]
     nearest_deg: tuple[float, ...]
-    images: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # embedding -> distance over the test's spread
+    images: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # embedding -> over the spread
     n_same: int
     n_leaked: int
     parameters: int | None = None  # of the policy, where it has any
@@ -206,4 +206,3 @@ def read_datasource(path: Path | str) -> DataSource:
 def table_nine() -> Sequence[tuple[str, int, int, int]]:
     """Appendix A.3, Table 9: task, scripted demonstrations, successes, evaluations on the SimplerEnv WidowX grid."""
     return (('Stack', 120, 24, 24), ('Carrot', 120, 23, 24), ('Spoon', 120, 21, 24), ('Eggplant', 120, 23, 24))
-

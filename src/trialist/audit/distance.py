@@ -115,7 +115,7 @@ def nearest_start(
 
 def embed_pixels(images: NDArray[np.uint8]) -> FloatArray:
     """(n, H, W, 3) -> (n, 768): means over a 16 x 16 grid of the picture, 0 to 1. No model."""
-    return _pooled(np.asarray(images, dtype=np.float32) / 255, 16)
+    return _pooled(images.astype(np.float32) / np.float32(255), 16)
 
 
 def embed_random(images: NDArray[np.uint8]) -> FloatArray:
@@ -123,7 +123,7 @@ def embed_random(images: NDArray[np.uint8]) -> FloatArray:
 
     Random convolutional features keep edges and colours in place, and need no weights from anywhere.
     """
-    pixels = _grid(np.asarray(images, dtype=np.float32) / 255, 8)  # (n, rows, columns, 192)
+    pixels = _grid(images.astype(np.float32) / np.float32(255), 8)  # (n, rows, columns, 192)
     centred = pixels - pixels.mean(axis=-1, keepdims=True)
     filters = np.random.default_rng(8).standard_normal((centred.shape[-1], 64)).astype(np.float32)
     return _pooled(np.maximum(centred @ (filters / math.sqrt(len(filters))), 0.0), 4)

@@ -114,7 +114,9 @@ class Overfit:
     def reading(self, row: Alteration) -> Reading:
         if not row.is_dropped:
             return Reading.NO_DROP
-        in_support = None if self.training is None else self.training.is_in_support(row.change, least_share=self.least_share)
+        in_support = (
+            None if self.training is None else self.training.is_in_support(row.change, least_share=self.least_share)
+        )
         if in_support is None:
             return Reading.UNCOUNTED
         return Reading.OVERFITTING if in_support else Reading.RARE
@@ -153,7 +155,10 @@ def overfit(
             seed = int(rng.integers(2**32))
             pair = [
                 drop_of_outcomes(
-                    _one_task(calibration[policy]), _one_task(other), level=at, n_resamples=n_resamples,
+                    _one_task(calibration[policy]),
+                    _one_task(other),
+                    level=at,
+                    n_resamples=n_resamples,
                     rng=np.random.default_rng(seed),
                 )
                 for at in (level, 1 - (1 - level) / n_rows)

@@ -29,11 +29,15 @@ def read_result(form: str, kind: type[T], path: Path) -> T:
     try:
         content = json.loads(path.read_text(encoding='utf-8'))
     except (OSError, ValueError) as error:
-        raise InputError(f'{path}: cannot be read ({error}); wanted a result of {form.removeprefix("trialist-")}') from error
+        raise InputError(
+            f'{path}: cannot be read ({error}); wanted a result of {form.removeprefix("trialist-")}'
+        ) from error
     found = content.get('format') if isinstance(content, dict) else type(content).__name__
     if found != form or content.get('version') != 1:
         raise InputError(f'{path}: {found!r} is there, wanted {form} of version 1')
-    return read_table(kind, _without_nulls({k: v for k, v in content.items() if k not in ('format', 'version')}), where=str(path))
+    return read_table(
+        kind, _without_nulls({k: v for k, v in content.items() if k not in ('format', 'version')}), where=str(path)
+    )
 
 
 def _without_nulls(value: Any) -> Any:

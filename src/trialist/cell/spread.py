@@ -48,7 +48,9 @@ class Piece:
     turn: Turn = Turn.WHOLE
 
 
-def spread_layout(layout: Layout, condition: conditions.Layout | conditions.Displacement, *, attempt: int = 0) -> Layout:
+def spread_layout(
+    layout: Layout, condition: conditions.Layout | conditions.Displacement, *, attempt: int = 0
+) -> Layout:
     """The layout with every free piece moved; InputError when no collision-free place is found."""
     if condition.severity == 0:
         return layout

@@ -26,7 +26,9 @@ def add_support(layout: Layout, condition: Support) -> Layout:
         box = layout.scene.item_types[name].box_m
         half = (box[0] / 2 + RIM_M, box[1] / 2 + RIM_M, condition.height_m / 2)
         place = yaw_pose(spot.x_m, spot.y_m, STAGE_TOP_M, yaw_rad=spot.yaw_rad)
-        supports.append(Fixture(f'support_{name}', (((0.0, 0.0, condition.height_m / 2), half),), tuple(place.tolist())))
+        supports.append(
+            Fixture(f'support_{name}', (((0.0, 0.0, condition.height_m / 2), half),), tuple(place.tolist()))
+        )
         at[2] += condition.height_m
         poses[name] = at
     scene = dataclasses.replace(layout.scene, fixtures=(*layout.scene.fixtures, *supports))

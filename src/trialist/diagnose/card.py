@@ -108,7 +108,9 @@ def _determinism(request: CardRequest, task: str, told: Callable[[str], None]) -
     told(f'running {RERUN_EPISODES} episodes of {chosen.use} three times')
     with tempfile.TemporaryDirectory(prefix='trialist-card-') as folder:
         entry = HostEntry(request.host.use, {**options, **request.host.options})
-        compared = rerun(entry, chosen, task=task if request.task or known is None else 'single_block', folder=Path(folder))
+        compared = rerun(
+            entry, chosen, task=task if request.task or known is None else 'single_block', folder=Path(folder)
+        )
     return determinism_check(compared, policy=chosen.use)
 
 
@@ -126,7 +128,9 @@ def _protocol(request: CardRequest, n_tasks: int) -> tuple[Protocol | None, str]
         return None, ''
     if request.samples is not None:
         return Protocol(n_tasks, request.samples), f'{n_tasks} tasks of the host, S = {request.samples} as asked'
-    return Protocol(n_tasks, SAMPLES), f'{n_tasks} tasks of the host, S = {SAMPLES} assumed: the host has no official number'
+    return Protocol(
+        n_tasks, SAMPLES
+    ), f'{n_tasks} tasks of the host, S = {SAMPLES} assumed: the host has no official number'
 
 
 def _rules(facts: ProtocolFacts) -> dict[str, str]:

@@ -7,6 +7,7 @@ augmentation, no checkpoint selection; evaluation without jitter. Everything lie
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,15 @@ import numpy as np
 from trialist.audit.datasource import DataSource, SourcePoint, SourceProtocol, write_datasource
 from trialist.audit.distance import EMBEDDINGS, StartStates, nearest_image, nearest_start
 from trialist.declaration import read_table
-from trialist.diagnose.grid import TrainingStart, displaced_starts, grid_plan, radians, start_setups, start_table
+from trialist.diagnose.grid import (
+    TrainingStart,
+    displaced_starts,
+    grid_outcomes,
+    grid_plan,
+    start_setups,
+    start_table,
+)
 from trialist.diagnose.start import ObservedStarts, observe_starts, opened
-from trialist.episodes import read_store
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.policies.probe import (
     Demonstrations,
@@ -86,7 +93,11 @@ class SourcePlan:
             raise UnknownName('learner', self.learner, LEARNERS)
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise InputError(f'tasks are {list(self.tasks)}, wanted at least one, each once')
-        if not self.distances_m or any(d < 0 for d in self.distances_m) or len(set(self.distances_m)) < len(self.distances_m):
+        if (
+            not self.distances_m
+            or any(d < 0 for d in self.distances_m)
+            or len(set(self.distances_m)) < len(self.distances_m)
+        ):
             raise InputError(f'distances_m are {list(self.distances_m)}, wanted numbers >= 0, each once')
         for name in ('grid', 'demonstrations_per_start', 'chunk_length', 'execute'):
             if getattr(self, name) < (2 if name == 'grid' else 1):
@@ -187,8 +198,10 @@ def _run_task(plan: SourcePlan, task: str, work: Path, workers: int, tell: Told)
     store = work / task / 'evaluation'
     trial = run_trial(_evaluation(plan, task, entries), store, workers=workers)
     if not trial.is_complete or trial.n_given_up:
-        raise NotEstimable(f'{store}: {trial.n_given_up} episodes came to nothing; a score would leave start states out')
-    return [_point(plan, task, t, observed, _outcomes(store, _name(t.distance_m), plan.grid)) for t in trained]
+        raise NotEstimable(
+            f'{store}: {trial.n_given_up} episodes came to nothing; a score would leave start states out'
+        )
+    return [_point(plan, task, t, observed, grid_outcomes(store, _name(t.distance_m), plan.grid)) for t in trained]
 
 
 def _evaluation(plan: SourcePlan, task: str, policies: Mapping[str, PolicyEntry]) -> Any:
@@ -211,7 +224,7 @@ def _train_at(
     with opened(HostEntry(plan.host.use, {**plan.host.options, 'cameras': []})) as host:
         starts = displaced_starts(
             host, test, observed, distance_m=distance_m, per_start=plan.demonstrations_per_start,
-            jitter_m=plan.jitter_m, turn_rad=radians(plan.turn_deg), seed=plan.seed,
+            jitter_m=plan.jitter_m, turn_rad=math.radians(plan.turn_deg), seed=plan.seed,
         )  # fmt: skip
     demonstrations = _demonstrations(plan, starts, place / 'demonstrations', lambda text: tell(f'{place.name}: {text}'))
     kept = tuple(starts[int(episode.id)] for episode in demonstrations.facts.episodes)
@@ -238,19 +251,12 @@ def _demonstrations(plan: SourcePlan, starts: Sequence[TrainingStart], folder: P
     )  # fmt: skip
 
 
-def _outcomes(store: Path, policy: str, grid: int) -> tuple[int, ...]:
-    found = {e.instance: int(bool(e.success)) for e in read_store(store).episodes() if e.is_valid and e.policy == policy}
-    if sorted(found) != list(range(grid)):  # type: ignore[type-var]  # instances of our own plan are numbers
-        raise NotEstimable(f'{store}: policy {policy} has {len(found)} of {grid} start states')
-    return tuple(found[number] for number in range(grid))
-
-
 def _point(
     plan: SourcePlan, task: str, trained: _Trained, observed: ObservedStarts, outcomes: tuple[int, ...]
 ) -> SourcePoint:
     table: StartStates = start_table(trained.starts, observed)
     nearest = nearest_start(
-        table, observed.states, tolerance_m=plan.tolerance_m, tolerance_rad=radians(plan.tolerance_deg)
+        table, observed.states, tolerance_m=plan.tolerance_m, tolerance_rad=math.radians(plan.tolerance_deg)
     )
     first = trained.demonstrations.starts[:-1]
     images = {}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import numpy as np
 from trialist.audit.distance import state_distance
 from trialist.conditions import Displacement, condition_parameters
 from trialist.diagnose.start import ObservedStarts, observe_start, states_of
-from trialist.errors import InputError
+from trialist.episodes import read_store
+from trialist.errors import InputError, NotEstimable
 from trialist.run.blinding import derived_seed
 from trialist.run.plan import (
     BlindingOptions,
@@ -91,7 +92,9 @@ def displaced_starts(
         for draw in range(DRAWS * per_start):
             if found == per_start:
                 break
-            drawn = _displaced(setup, distance_m, jitter_m, turn_rad, derived_seed(b'trialist source', seed, number, draw))
+            drawn = _displaced(
+                setup, distance_m, jitter_m, turn_rad, derived_seed(b'trialist source', seed, number, draw)
+            )
             try:
                 start = observe_start(host, drawn)
             except InputError:
@@ -128,5 +131,12 @@ def start_table(starts: Sequence[TrainingStart], observed: ObservedStarts) -> An
     return states_of(names, rows, turns=observed.states.turns[0])
 
 
-def radians(turn_deg: float) -> float:
-    return math.radians(turn_deg)
+def grid_outcomes(store: Path, policy: str, grid: int) -> tuple[int, ...]:
+    """Whether a policy succeeded at each start state, in the order of their numbers; one that is missing raises."""
+    found = {
+        e.instance: int(bool(e.success)) for e in read_store(store).episodes() if e.is_valid and e.policy == policy
+    }
+    lacking = sorted(set(range(grid)) - set(found))
+    if lacking:
+        raise NotEstimable(f'{store}: policy {policy} has no valid episode at start states {lacking}; run it again')
+    return tuple(found[number] for number in range(grid))

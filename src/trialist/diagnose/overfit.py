@@ -1,8 +1,8 @@
 """The overfitting diagnostic: the official grid again, fresh samples, and one factor changed at a time, matched.
 
-Every run is an ordinary trial of the same policies: the calibration repeats the grid's start states, a change keeps them
-and alters one factor, and a fresh sample draws others from the same generator. How often each of them occurs in the
-training data is stated, or counted from demonstrations.
+Every run is an ordinary trial of the same policies: the calibration repeats the grid's start states, a change keeps
+them and alters one factor, and a fresh sample draws others from the same generator. How often each of them occurs in
+the training data is stated, or counted from demonstrations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.audit import InstanceOutcome, read_outcomes
+from trialist.audit import read_outcomes
 from trialist.audit.overfit import LEAST_SHARE, OFFICIAL, ChangeKind, Overfit, TrainingCount, overfit, write_overfit
 from trialist.conditions import Support, condition_parameters
 from trialist.declaration import read_table
@@ -173,18 +173,17 @@ def _trial(
 ) -> TrialPlan:
     made = grid_plan(
         plan.host, plan.policies, task=task, seed=plan.seed if seed is None else seed, grid=grid or plan.grid,
-        repeats=repeats or plan.repeats, time_cap_s=plan.time_cap_s, stratum=plan.stratum, title=f'overfit: {plan.task}',
+        repeats=repeats or plan.repeats, time_cap_s=plan.time_cap_s, stratum=plan.stratum,
+        title=f'overfit: {plan.task}',
     )  # fmt: skip
     return replace(made, tasks=(TaskEntry(name=task, scene=plan.task),))  # the same seeds, whatever is asked for
 
 
-def count_training(
-    plan: OverfitPlan, demonstrations: Demonstrations, runs: Mapping[str, TrialPlan]
-) -> TrainingCount:
+def count_training(plan: OverfitPlan, demonstrations: Demonstrations, runs: Mapping[str, TrialPlan]) -> TrainingCount:
     """How many demonstrations begin as a start state of each run does; the calibration is the official condition."""
     if demonstrations.start_state is None:
         raise InputError(
-            f'{demonstrations.folder}: no start states are kept, so nothing can be counted; state the counts in [training]'
+            f'{demonstrations.folder}: no start states, so nothing can be counted; state the counts in [training]'
         )
     counts = {}
     with opened(plan.host) as host:
@@ -199,7 +198,7 @@ def count_training(
 
 
 def _occurrences(demonstrations: Demonstrations, starts: Sequence[tuple[FloatArray, str]], tolerance_m: float) -> int:
-    assert demonstrations.start_state is not None  # noqa: S101 - checked by the caller
+    assert demonstrations.start_state is not None
     found = 0
     for numbers, facts in zip(demonstrations.start_state, demonstrations.facts.episodes, strict=True):
         places = start_places(numbers)
@@ -233,5 +232,3 @@ def _start(host: Host, setup: Setup) -> tuple[FloatArray, str]:
     target = host.scene().target_center_m if isinstance(host, DescribedHost) else None
     words = setup.instruction or (host.instruction() if isinstance(host, InstructingHost) else '')
     return np.array([*places, *([target] if target is not None else [])]), words
-
-

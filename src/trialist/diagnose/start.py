@@ -78,7 +78,7 @@ class ObservedStart:
 
 
 def observe_start(host: Host, setup: Setup) -> ObservedStart:
-    """The target, the other objects in the order of their names, and the goal: roles, since names change with colours."""
+    """The target, the other objects in the order of their names, the goal: roles, since names change with colours."""
     if not (isinstance(host, MeasuredHost) and isinstance(host, DescribedHost)):
         raise InputError(f'host {host.spec.name} shows no object poses and no target; distances need both')
     if isinstance(host, PreparedHost):
@@ -87,7 +87,9 @@ def observe_start(host: Host, setup: Setup) -> ObservedStart:
     poses: Mapping[str, FloatArray] = host.signals().get('body_pose', {})
     scene = host.scene()
     if not poses or scene.target_object not in poses:
-        raise InputError(f'host {host.spec.name}, task {setup.task}: no pose of the target object is known at the start')
+        raise InputError(
+            f'host {host.spec.name}, task {setup.task}: no pose of the target object is known at the start'
+        )
     objects = {TARGET: _planar(poses[scene.target_object])}
     others = [pose for name, pose in sorted(poses.items()) if name != scene.target_object]
     objects |= {f'object {number}': _planar(pose) for number, pose in enumerate(others, start=2)}

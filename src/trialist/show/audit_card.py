@@ -63,7 +63,7 @@ def _shortcut(card: BenchmarkCard) -> list[Block]:
          v.score.interval.high, str(v.need)]
         for v in found.variants
     ]  # fmt: skip
-    columns = [
+    columns: list[str | Column] = [
         'run', 'kind', 'total', 'n', Column('mean', '.3f'), Column('low', '.3f'), Column('high', '.3f'), 'input is',
     ]  # fmt: skip
     words = paragraph(f'Best checkpoint {found.best}: {found.verdict}.')
@@ -79,7 +79,12 @@ def _significance(card: BenchmarkCard) -> list[Block]:
         [percent, row.count_a, _points(row.smallest_feasible, most), _points(row.smallest_guaranteed, most)]
         for percent, row in zip(BASELINES_PERCENT, found.rows, strict=True)
     ]
-    columns = ['baseline %', 'count', Column('could be, points', '.2f'), Column('must be, points', '.2f')]
+    columns: list[str | Column] = [
+        'baseline %',
+        'count',
+        Column('could be, points', '.2f'),
+        Column('must be, points', '.2f'),
+    ]
     title = f'Gaps that averages alone can call significant (T = {found.protocol.tasks}, S = {found.protocol.samples})'
     note = f'One-sided alpha {found.alpha}; {found.source}. A dash: no gap would do.'
     return [TableBlock('cutoffs', table(title, columns, rows, note=note))]
@@ -114,8 +119,9 @@ def _determinism(card: BenchmarkCard) -> list[Block]:
     rows: list[list[Cell]] = [[str(g.target), str(g.grade), g.evidence] for g in found.grades]
     closed = {True: 'closed loop', False: 'open loop, which is no evidence', None: 'nobody said whether closed-loop'}
     note = (
-        f'{found.n_episodes} episodes of {found.policy}, {closed[found.is_closed_loop]}; {found.contrast}; same-machine '
-        f'control: {found.control}. Nothing here tells what another machine would do unless the contrast names one.'
+        f'{found.n_episodes} episodes of {found.policy}, {closed[found.is_closed_loop]}; {found.contrast}; '
+        f'same-machine control: {found.control}. '
+        'Nothing here tells what another machine would do unless the contrast names one.'
     )
     return [TableBlock('grades', table('Reproduction targets', ['target', 'grade', 'evidence'], rows, note=note))]
 

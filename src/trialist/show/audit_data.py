@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from trialist.audit.datasource import DataSource, table_nine
 from trialist.audit.mix import TrainingMix
 from trialist.audit.overfit import OFFICIAL, Overfit
+from trialist.show.audit_figure import DropLine
 from trialist.show.chart.line import LinePoint, LineSeries, line_chart
 from trialist.show.document import Chart
 from trialist.show.figure import COLUMN_WIDTH_IN, new_figure
@@ -25,10 +26,10 @@ EXISTENCE = (
 def point_table(found: DataSource) -> Table:
     """One row per task and distance: the layout of Table 9, with how close the data was."""
     embeddings = list(dict.fromkeys(name for p in found.points for name in p.images))
-    columns = [
+    columns: list[str | Column] = [
         'task', Column('displaced mm', '.1f'), Column('nearest mm', '.1f'), Column('nearest deg', '.1f'),
-        *(Column(f'image ({name})', '.2f') for name in embeddings), 'same start', 'leaked', 'demonstrations', 'successes',
-        'n', Column('rate', '.3f'), Column('low', '.3f'), Column('high', '.3f'),
+        *(Column(f'image ({name})', '.2f') for name in embeddings), 'same start', 'leaked', 'demonstrations',
+        'successes', 'n', Column('rate', '.3f'), Column('low', '.3f'), Column('high', '.3f'),
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for p in sorted(found.points, key=lambda p: (p.task, p.asked_m)):
@@ -40,11 +41,14 @@ def point_table(found: DataSource) -> Table:
         )  # fmt: skip
     protocol = found.protocol
     note = (
-        f'{EXISTENCE} Nearest: the median over test starts of the distance to the nearest training start (the object that '
-        f'differs most); image: the same in pictures, where 1 is as far as test starts lie from each other. Leaked: test '
-        f'starts with a training start within {1000 * protocol.tolerance_m:g} mm and {protocol.tolerance_deg:g} degrees.'
+        f'{EXISTENCE} Nearest: the median over test starts of the distance to the nearest training start, by the '
+        f'object that differs most; image: the same in pictures, where 1 is as far as test starts lie from each other. '
+        f'Leaked: test starts with a training start within '
+        f'{1000 * protocol.tolerance_m:g} mm and {protocol.tolerance_deg:g} degrees.'
     )
-    return table(f'Score against distance of the training data ({protocol.host}, {protocol.learner})', columns, rows, note=note)
+    return table(
+        f'Score against distance of the training data ({protocol.host}, {protocol.learner})', columns, rows, note=note
+    )
 
 
 def fall_table(found: DataSource) -> Table:
@@ -55,7 +59,7 @@ def fall_table(found: DataSource) -> Table:
         f'{fall.far.successes}/{fall.far.n}', fall.won_near_only, fall.won_far_only, fall.estimate, fall.interval.low,
         fall.interval.high, fall.p_value, fall.is_resolved,
     ]  # fmt: skip
-    columns = [
+    columns: list[str | Column] = [
         Column('near mm', '.1f'), 'near score', Column('far mm', '.1f'), 'far score', 'won near only', 'won far only',
         Column('fall', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'), Column('p', '.2g'), 'resolved',
     ]  # fmt: skip
@@ -96,8 +100,10 @@ def distance_figure(found: DataSource) -> Figure:
     curve = found.curve()
     x, y = [1000 * p.median_m for p in curve], [p.rate for p in curve]
     low, high = ([getattr(p.interval, end) for p in curve] for end in ('low', 'high'))
+    below = [max(0.0, rate - end) for rate, end in zip(y, low, strict=True)]
+    above = [max(0.0, end - rate) for rate, end in zip(y, high, strict=True)]
     axes.errorbar(
-        x, y, yerr=[[max(0.0, a - b) for a, b in zip(y, low, strict=True)], [max(0.0, b - a) for a, b in zip(y, high, strict=True)]],
+        x, y, yerr=[below, above],
         fmt='o-', color='#332288', ms=4, lw=1.2, capsize=2,
     )  # fmt: skip
     axes.set_xlabel('nearest training start, median (mm)')
@@ -118,7 +124,7 @@ def alteration_table(found: Overfit) -> Table:
          None if training is None else training.counts[OFFICIAL], str(found.reading(r))]
         for r in found.rows
     ]  # fmt: skip
-    columns = [
+    columns: list[str | Column] = [
         'policy', 'change', 'kind', 'calibration', 'altered', Column('drop', '+.2f'), Column('low', '+.2f'),
         Column('high', '+.2f'), Column('low, starts', '+.2f'), Column('high, starts', '+.2f'),
         Column('low, all rows', '+.2f'), 'in training', 'official in training', 'reading',
@@ -128,10 +134,18 @@ def alteration_table(found: Overfit) -> Table:
         counted = f'Counted over {training.total} demonstrations: {training.basis}.'
     note = (
         f'drop = calibration - altered, in points; {100 * found.level:g} % intervals by rows (Newcombe) and with start '
-        f'states drawn whole. "Low, all rows" allows for the {len(found.rows)} comparisons, and a drop is shown where it '
+        f'states drawn whole. "Low, all rows" allows for the {len(found.rows)} comparisons; a drop is shown where it '
         f'is above 0. {counted}'
     )
     return table(f'Creeping overfitting ({found.host}, {found.task})', columns, rows, note=note)
+
+
+def alteration_lines(found: Overfit) -> list[DropLine]:
+    """The same as lines of a forest plot: the interval that allows for all rows."""
+    return [
+        DropLine(f'{r.policy}, {r.change}', 100 * r.drop, 100 * r.family_low, 100 * r.family_high, r.is_dropped)
+        for r in found.rows
+    ]
 
 
 def lacking_table(found: Overfit) -> Table | None:
