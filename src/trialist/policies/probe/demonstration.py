@@ -219,7 +219,9 @@ class DemonstrationWriter:
             if not re.fullmatch(r'[A-Za-z0-9_.-]+', camera):
                 raise InputError(f'{where}: a camera is named {camera!r}, wanted letters, digits, . _ and -')
             if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3:
-                raise InputError(f'{where}: images of {camera} are {frames.dtype} {frames.shape}, wanted uint8 (T, H, W, 3)')
+                raise InputError(
+                    f'{where}: images of {camera} are {frames.dtype} {frames.shape}, wanted uint8 (T, H, W, 3)'
+                )
             arrays[f'images_{camera}'] = frames
         for name, array in arrays.items():
             if len(array) != len(action) or array.ndim < 2:
@@ -227,7 +229,9 @@ class DemonstrationWriter:
             if array.dtype != np.uint8 and not np.isfinite(array).all():
                 raise InputError(f'{where}: {name} holds numbers that are not finite')
             if name in self._files and self._files[name].shape != array.shape[1:]:
-                raise InputError(f'{where}: {name} is {array.shape[1:]} per step, {self._files[name].shape} in those before')
+                raise InputError(
+                    f'{where}: {name} is {array.shape[1:]} per step, {self._files[name].shape} in those before'
+                )
         if self._episodes and (start_state is None) != (not self._start_states):
             raise InputError(f'{where}: a start state is given for some demonstrations and not for others')
         return arrays

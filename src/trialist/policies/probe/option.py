@@ -57,7 +57,7 @@ class ProbeOptions:
     weight_decay: float = 1e-4
     batch: int = 64
     steps: int = 2000
-    augmentation: float = 1.0
+    augmentation: float = 0.25
     average_decay: float = 0.995  # of the running average of weights that checkpoints keep
     validation: float = 0.05
     checkpoints: tuple[int, ...] = ()  # besides the last step

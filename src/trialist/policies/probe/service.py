@@ -28,7 +28,7 @@ STATE = 'state.pt'
 SAVE_S = 60.0
 WARM_UP = 0.03
 LEAST_STD = 1e-6
-VALIDATION_ROWS = 1024
+VALIDATION_ROWS = 256
 POINTS = 50  # of the loss curve
 
 
@@ -50,7 +50,8 @@ class ProbeService:
         self._optimizer = torch.optim.AdamW(
             self._model.parameters(), lr=options['learning_rate'], weight_decay=options['weight_decay']
         )
-        self._step, self._seconds, self._recent = 0, 0.0, list[float]()
+        self._step, self._seconds, self._cpu_seconds = 0, 0.0, 0.0
+        self._recent: list[float] = []
         self._curve: list[list[float]] = []
         if (self._folder / STATE).exists():
             self._restore()
@@ -63,10 +64,11 @@ class ProbeService:
         options, kept = self._options, set(asked['kept'])
         every = max(1, options['steps'] // POINTS)
         while self._step < options['steps'] and time.monotonic() - began_s < asked['seconds']:
-            update_s = time.perf_counter()
+            update_s, cpu_s = time.perf_counter(), time.process_time()
             self._recent.append(self._update())
             self._step += 1
             self._seconds += time.perf_counter() - update_s
+            self._cpu_seconds += time.process_time() - cpu_s
             if self._step % every == 0 or self._step in kept:
                 self._curve.append([self._step, float(np.mean(self._recent)), self._validation_loss()])
                 self._recent = []
@@ -75,7 +77,8 @@ class ProbeService:
                 self._save()
         if time.monotonic() - self._saved_s > SAVE_S:
             self._save()
-        return {'step': self._step, 'seconds': self._seconds, 'curve': self._curve}
+        spent = {'seconds': self._seconds, 'cpu_seconds': self._cpu_seconds}
+        return {'step': self._step, 'curve': self._curve, **spent}
 
     def load(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """A checkpoint, to act with."""
@@ -170,6 +173,7 @@ class ProbeService:
             'optimizer': self._optimizer.state_dict(),
             'step': self._step,
             'seconds': self._seconds,
+            'cpu_seconds': self._cpu_seconds,
             'curve': self._curve,
             'recent': self._recent,
         }
@@ -183,7 +187,7 @@ class ProbeService:
         self._model.load_state_dict(held['model'])
         self._average = held['average']
         self._optimizer.load_state_dict(held['optimizer'])
-        self._step, self._seconds = held['step'], held['seconds']
+        self._step, self._seconds, self._cpu_seconds = held['step'], held['seconds'], held['cpu_seconds']
         self._curve, self._recent = held['curve'], held['recent']
 
 
