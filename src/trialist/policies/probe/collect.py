@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from trialist.episodes import Outcome
 from trialist.errors import InputError
-from trialist.policies.probe.demonstration import Demonstrations, DemonstrationWriter, EpisodeFacts
+from trialist.policies.probe.demonstration import Demonstrations, EpisodeFacts
+from trialist.policies.probe.writer import DemonstrationWriter
 from trialist.run.component import open_host, open_policy
 from trialist.run.convention import Target, check_conventions
 from trialist.run.plan import HostEntry, PolicyEntry
@@ -89,8 +90,9 @@ def collect_demonstrations(
     state_width: so many first numbers of the state are kept, for an expert that is shown more than a policy may be (on
     the tabletop cell 8: proprioception comes first). padding_steps: how long the arm is held still after the success.
     skip_steps: leaves out the first steps, so that a demonstration begins in mid-motion. noise: the standard deviation
-    of what pushes each motion number that is carried out aside, in bursts of five steps that take up `noise_share` of the
-    time; the expert's own action is recorded, so that demonstrations show the way back (after DART, Laskey et al. 2017).
+    of what pushes each motion number that is carried out aside, in bursts of five steps that take up `noise_share` of
+    the time; the expert's own action is recorded, so that demonstrations show the way back (after DART, Laskey et al.
+    2017).
     task_key: whether a task is told by the plan's name for it, or by the words of its instruction.
     """
     setups = list(setups)

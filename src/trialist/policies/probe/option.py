@@ -123,8 +123,8 @@ def variants(options: ProbeOptions | None = None) -> dict[str, ProbeOptions]:
     """The probe and what is taken from it, by name.
 
     ``full`` has images, proprioception and the task's number. ``blind`` has no images. ``proprioception`` has neither
-    images nor the task: the arm's own state alone. ``no_task`` has images and proprioception. ``shuffled`` is trained as
-    ``full`` is, and told another task than it runs when it is evaluated (`ProbePolicy(shuffle_tasks=...)`).
+    images nor the task: the arm's own state alone. ``no_task`` has images and proprioception. ``shuffled`` is trained
+    as ``full`` is, and told another task than it runs when it is evaluated (`ProbePolicy(shuffle_tasks=...)`).
     """
     full = options or ProbeOptions()
     return {

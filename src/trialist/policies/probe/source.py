@@ -23,7 +23,8 @@ from trialist.policies.probe.collect import (
     digested,
     using_host,
 )
-from trialist.policies.probe.demonstration import Demonstrations, DemonstrationWriter, EpisodeFacts, file_digest
+from trialist.policies.probe.demonstration import Demonstrations, EpisodeFacts, file_digest
+from trialist.policies.probe.writer import DemonstrationWriter
 from trialist.policies.replay import ReplaySession
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
 from trialist.run.plan import HostEntry
@@ -127,8 +128,8 @@ def demonstrations_from_lerobot(
 ) -> Demonstrations:
     """A LeRobotDataset. What its actions mean it does not say itself: `action` does.
 
-    cameras: the probe's name -> the dataset's; state: parts of the dataset's state, joined; all of both unless given. An
-    instruction is a task of its own unless `phrasings` maps it to one. Whether an episode succeeded is not known here.
+    cameras: the probe's name -> the dataset's; state: parts of the dataset's state, joined; all of both unless given.
+    An instruction is a task of its own unless `phrasings` maps it to one. Whether episodes succeeded is not known.
     """
     from trialist.formats.lerobot import LeRobotDataset
 

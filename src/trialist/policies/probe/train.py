@@ -55,7 +55,7 @@ class ProbeCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class TrainedProbe:
-    """A finished training. `seconds` is what the updates took, over all the calls that it was stopped and resumed in."""
+    """A finished training. `seconds` is what the updates took, however often it was stopped and resumed."""
 
     folder: Path
     options: ProbeOptions
