@@ -95,7 +95,8 @@ def test_cutoffs_are_those_of_topline():
 )
 def test_determinism_is_graded_by_what_was_shown(grades, standing):
     check = DeterminismCheck(
-        contrast='same hardware', control='bitwise identical', n_episodes=2, policy='p', is_closed_loop=True, lacking=(),
+        contrast='same hardware', control='bitwise identical', n_episodes=2, policy='p', is_closed_loop=True,
+        lacking=(),
         grades=tuple(Graded(t, g, 'e') for t, g in zip(Target, grades, strict=True)),
     )  # fmt: skip
     assert finding(made(determinism=check), 'determinism').standing is standing

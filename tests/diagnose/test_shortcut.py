@@ -109,7 +109,7 @@ def test_another_plan_is_refused_and_another_reading_is_not(single_folder: Path)
 def test_one_task_has_no_other_to_be_told(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, SINGLE[:1], variants=('shuffled',))
     assert not found.variants
-    assert found.not_run == ('shuffled: one task is evaluated, and there is no other to be told',)
+    assert found.not_run == ('shuffled: the demonstrations are of one task, and there is no other to be told',)
 
 
 def test_a_mistake_in_reported_scores_shows_before_training(tmp_path: Path) -> None:

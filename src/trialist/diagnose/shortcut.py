@@ -46,6 +46,9 @@ class Maker(Protocol):
     def shuffled(self, final: MadeCheckpoint) -> PolicyEntry:
         """The same checkpoint, told another task than it runs."""
 
+    def task_names(self) -> Sequence[str]:
+        """The tasks that the probe tells apart."""
+
     def facts(self) -> ProbeFacts: ...
 
 
@@ -68,8 +71,8 @@ def diagnose_shortcut(
     policies = {c.name: c.entry for c in checkpoints}
     not_run = []
     for variant in plan.variants:
-        if variant == SHUFFLED and len(_tasks(plan)) == 1:
-            not_run.append('shuffled: one task is evaluated, and there is no other to be told')
+        if variant == SHUFFLED and len(maker.task_names()) == 1:
+            not_run.append('shuffled: the demonstrations are of one task, and there is no other to be told')
             continue
         policies[variant] = (
             maker.shuffled(checkpoints[-1]) if variant == SHUFFLED else maker.train(variant)[-1].entry
@@ -96,11 +99,6 @@ def diagnose_shortcut(
     )
     _write(root / RESULT, found.as_json())
     return found
-
-
-def _tasks(plan: ShortcutPlan) -> Sequence[object]:
-    official = official_protocol(plan.host)
-    return plan.evaluation.tasks or (official.tasks if official else ())
 
 
 def _reported(plan: ShortcutPlan) -> tuple[ReportedScore, ...]:

@@ -31,8 +31,11 @@ class ExpertOptions:
     host: Mapping[str, Any] = field(default_factory=dict)
     episodes_per_task: int = 50
     seed: int = 1
-    padding_steps: int = 0
-    noise: float = 0.0  # of the executed action, in parts of its range; the expert's own action is what is recorded
+    time_cap_s: float = 60.0
+    condition: str = 'nominal'
+    task_key: str = 'task'  # or 'instruction': a task number for every wording
+    padding_steps: int = 0  # held still after the success
+    noise: tuple[float, ...] | float = 0.0  # pushes the executed action aside; the expert's own action is recorded
 
     def __post_init__(self) -> None:
         if self.episodes_per_task < 1:

@@ -64,7 +64,7 @@ class Hdf5Format:
         refuse_unused(options, name='HDF5 demonstrations', takes=('columns', 'answers', 'rate_hz'))
         ledger = Ledger()
         with opened(path) as file:
-            facts = _facts(file, path)
+            facts = file_facts(file, path)
             numbers = demo_numbers(file, path)
             assignments = _assignments(file, numbers[0], options, path)
         rate_hz = _rate(facts, options, ledger)
@@ -125,7 +125,8 @@ class Facts:
     control_rate_hz: float | None
 
 
-def _facts(file: Any, path: Path) -> Facts:
+def file_facts(file: Any, path: Path) -> Facts:
+    """The attributes of a file of demonstrations, read."""
     attributes = file['data'].attrs if 'data' in file else {}
     texts = {name: _text(attributes[name]) for name in ATTRIBUTES if name in attributes}
     arguments = _json(texts.get('env_args', ''), path, 'env_args')
@@ -137,6 +138,12 @@ def _facts(file: Any, path: Path) -> Facts:
     rate = kwargs.get('control_freq')
     environment = str(arguments.get('env_name') or arguments.get('problem_name') or attributes.get('env_name', ''))
     return Facts(texts, str(instruction).strip('"'), environment, float(rate) if rate else None)
+
+
+def task_name(facts: Facts, path: Path) -> str:
+    """The task of a file: its BDDL file's, its environment's, or its own name."""
+    name = facts.texts.get('bddl_file_name', '')
+    return Path(name).stem or facts.environment or path.stem.removesuffix('_demo')
 
 
 def _text(value: Any) -> str:
@@ -279,17 +286,13 @@ class _Source:
         rewarded = np.flatnonzero(columns['rewards'] >= 1) if 'rewards' in columns else None
         return Rollout(
             where=where, number=number, time_s=np.arange(steps) / self.rate_hz, duration_s=steps / self.rate_hz,
-            signals=take_signals(self.assignments, columns, where=where), task=self._task(),
+            signals=take_signals(self.assignments, columns, where=where), task=task_name(self.facts, self.path),
             instruction=self.facts.instruction,
             success=None if rewarded is None else bool(len(rewarded)),
             success_t_s=(int(rewarded[0]) + 1) / self.rate_hz if rewarded is not None and len(rewarded) else None,
             labels={'demo': str(number)}, control_rate_hz=self.rate_hz,
             cameras={_short(key): self._camera(demo, key, where) for key in cameras},
         )  # fmt: skip
-
-    def _task(self) -> str:
-        name = self.facts.texts.get('bddl_file_name', '')
-        return Path(name).stem or self.facts.environment or self.path.stem.removesuffix('_demo')
 
     def _camera(self, demo: Any, key: str, where: str) -> CameraClip:
         if key not in demo:

@@ -132,6 +132,9 @@ class RidgeMaker:
             raise InputError('one task: there is no other to be told')
         return PolicyEntry(final.entry.use, {**final.entry.options, 'shuffle_tasks': 0})
 
+    def task_names(self) -> Sequence[str]:
+        return self.tasks
+
     def facts(self) -> ProbeFacts:
         return ProbeFacts(
             encoder='pixels', task_input='id' if self.reads_task else 'none', demonstrations=self.steps[-1],

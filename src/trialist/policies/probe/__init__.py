@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from trialist.policies.probe.demonstration import (
         DemonstrationFacts,
         Demonstrations,
-        DemonstrationWriter,
         EpisodeFacts,
         read_demonstrations,
     )
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     )
     from trialist.policies.probe.sweep import SweepResult, sweep
     from trialist.policies.probe.train import ProbeCheckpoint, TrainedProbe, read_trained, train_probe
+    from trialist.policies.probe.writer import DemonstrationWriter
 
 __all__ = [
     'DemonstrationFacts',
@@ -53,11 +53,12 @@ __all__ = [
 
 _PLACES = {
     'collect': 'collect_demonstrations',
-    'demonstration': 'DemonstrationFacts DemonstrationWriter Demonstrations EpisodeFacts read_demonstrations',
+    'demonstration': 'DemonstrationFacts Demonstrations EpisodeFacts read_demonstrations',
     'option': 'ProbeOptions read_options variants',
     'policy': 'ProbePolicy',
     'source': 'demonstrations_from_hdf5 demonstrations_from_lerobot demonstrations_from_store',
     'sweep': 'SweepResult sweep',
+    'writer': 'DemonstrationWriter',
     'train': 'ProbeCheckpoint TrainedProbe read_trained train_probe',
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}

@@ -35,22 +35,20 @@ class SpatialSoftmax(nn.Module):
 
 
 class ConvEncoder(nn.Module):
-    """Three convolutions, half the picture's resolution, a spatial softmax."""
+    """Three convolutions at half and a quarter of the picture's resolution, and a spatial softmax."""
 
     def __init__(self, channels: Sequence[int]) -> None:
         super().__init__()
         a, b, c = channels
         self.first = nn.Conv2d(3, a, 5, stride=2, padding=2)
-        self.second = nn.Conv2d(a, b, 3, padding=1)
+        self.second = nn.Conv2d(a, b, 3, stride=2, padding=1)
         self.third = nn.Conv2d(b, c, 3, padding=1)
-        self.norms = nn.ModuleList([nn.GroupNorm(4 if n % 4 == 0 else 1, n) for n in (a, b)])
         self.where = SpatialSoftmax(c)
         self.width = 3 * c
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        seen = functional.relu(self.norms[0](self.first(pictures)))
-        seen = functional.relu(self.norms[1](self.second(seen)))
-        return self.where(self.third(seen))
+        seen = functional.relu(self.first(pictures))
+        return self.where(self.third(functional.relu(self.second(seen))))
 
 
 class DinoEncoder(nn.Module):
@@ -77,7 +75,9 @@ class DinoEncoder(nn.Module):
 
         missing, unknown = self.model.load_state_dict(checkpoint_filter_fn(state, self.model), strict=False)
         if missing or [name for name in unknown if not name.startswith('head')]:
-            raise ValueError(f'{path} does not fit {type(self.model).__name__}: missing {missing[:3]}, unknown {unknown[:3]}')
+            raise ValueError(
+                f'{path} does not fit {type(self.model).__name__}: missing {missing[:3]}, unknown {unknown[:3]}'
+            )
 
     def forward(self, pictures: torch.Tensor) -> torch.Tensor:
         if tuple(pictures.shape[-2:]) != self.sides:
@@ -120,10 +120,10 @@ class ProbeNetwork(nn.Module):
         self, images: Mapping[str, torch.Tensor], state: torch.Tensor, task: torch.Tensor, change: Any = None
     ) -> torch.Tensor:
         parts = []
-        for number, camera in enumerate(self.cameras):
+        for camera in self.cameras:
             pictures = images[camera].permute(0, 3, 1, 2).float() / 255
             if change is not None:
-                pictures = change(pictures, number)
+                pictures = change(pictures)
             parts.append(self._encoder(camera)((pictures - self.mean) / self.std))
         if self.uses_state:
             parts.append(state)
@@ -159,20 +159,23 @@ class Augmentation:
     def __init__(self, strength: float, rng: np.random.Generator) -> None:
         self._strength, self._rng = strength, rng
 
-    def __call__(self, pictures: torch.Tensor, number: int) -> torch.Tensor:
+    def __call__(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Pictures (B, 3, H, W) in 0..1. Shifts are by whole pixels: others would blur what is to be located."""
         b, _, h, w = pictures.shape
-        shift = self._strength / 8  # in units of half a side
-        moves = self._rng.uniform(-shift, shift, (b, 2)).astype(np.float32)
-        # Whole pixels: a shift between two would blur what is to be located.
-        moves = np.round(moves * np.array([w, h]) / 2) * 2 / np.array([w, h])
-        theta = torch.zeros(b, 2, 3)
-        theta[:, 0, 0] = theta[:, 1, 1] = 1.0
-        theta[:, :, 2] = torch.from_numpy(moves.astype(np.float32))
-        grid = functional.affine_grid(theta, [b, 3, h, w], align_corners=False).to(pictures.device)
-        moved = functional.grid_sample(pictures, grid, padding_mode='border', align_corners=False)
-        gain, bias = (self._rng.uniform(-0.1, 0.1, (b, 1, 1, 1)) * self._strength for _ in range(2))
-        gain, bias = (torch.from_numpy(v.astype(np.float32)).to(pictures.device) for v in (gain, bias))
+        rows, columns = (self._places(b, side).to(pictures.device) for side in (h, w))
+        moved = pictures.gather(2, rows[:, None, :, None].expand(pictures.shape))
+        moved = moved.gather(3, columns[:, None, None, :].expand(pictures.shape))
+        gain, bias = (self._factor(b).to(pictures.device) for _ in range(2))
         return ((moved - 0.5) * (1 + gain) + 0.5 + bias).clamp(0, 1)
+
+    def _places(self, n: int, side: int) -> torch.Tensor:
+        """Where each row of n shifted pictures comes from (n, side); past the edge the last one is repeated."""
+        most = round(self._strength * side / 16)
+        shifts = self._rng.integers(-most, most, size=(n, 1), endpoint=True)
+        return torch.from_numpy(np.clip(np.arange(side) + shifts, 0, side - 1))
+
+    def _factor(self, n: int) -> torch.Tensor:
+        return torch.from_numpy((0.1 * self._strength * self._rng.uniform(-1, 1, (n, 1, 1, 1))).astype(np.float32))
 
 
 def _key(camera: str) -> str:

@@ -57,7 +57,7 @@ class ProbeOptions:
     weight_decay: float = 1e-4
     batch: int = 64
     steps: int = 2000
-    augmentation: float = 1.0
+    augmentation: float = 0.25
     average_decay: float = 0.995  # of the running average of weights that checkpoints keep
     validation: float = 0.05
     checkpoints: tuple[int, ...] = ()  # besides the last step
@@ -123,8 +123,8 @@ def variants(options: ProbeOptions | None = None) -> dict[str, ProbeOptions]:
     """The probe and what is taken from it, by name.
 
     ``full`` has images, proprioception and the task's number. ``blind`` has no images. ``proprioception`` has neither
-    images nor the task: the arm's own state alone. ``no_task`` has images and proprioception. ``shuffled`` is trained as
-    ``full`` is, and told another task than it runs when it is evaluated (`ProbePolicy(shuffle_tasks=...)`).
+    images nor the task: the arm's own state alone. ``no_task`` has images and proprioception. ``shuffled`` is trained
+    as ``full`` is, and told another task than it runs when it is evaluated (`ProbePolicy(shuffle_tasks=...)`).
     """
     full = options or ProbeOptions()
     return {

@@ -63,7 +63,7 @@ class ProbePolicy:
             control_rate_hz=float(self._card['control_rate_hz']),
             state_width=sizes['state'] if self._options.uses_state else None,
             state_layout=tuple(self._card['state_layout']) if self._options.uses_state else (),
-            images={camera: tuple(sizes['input_size'][camera]) for camera in sizes['cameras']},  # type: ignore[misc]
+            images={camera: tuple(sizes['input_size'][camera]) for camera in sizes['cameras']},
             is_remote=True,
         )
 

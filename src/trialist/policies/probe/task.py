@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def _hashed(words: str) -> NDArray[np.float32]:
     """The sum of one random unit vector per word and pair of words, scaled to length 1 (feature hashing)."""
     parts = words.split()
     total = np.zeros(HASHED_WIDTH)
-    for part in (*parts, *(' '.join(pair) for pair in zip(parts, parts[1:], strict=False))):
+    for part in (*parts, *(' '.join(pair) for pair in itertools.pairwise(parts))):
         seed = int.from_bytes(hashlib.sha256(part.encode()).digest()[:8], 'big')
         total += np.random.Generator(np.random.PCG64(seed)).standard_normal(HASHED_WIDTH)
     return np.asarray(total / np.linalg.norm(total), np.float32)

@@ -55,7 +55,7 @@ class ProbeCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class TrainedProbe:
-    """A finished training. `seconds` is what the updates took, over all the calls that it was stopped and resumed in."""
+    """A finished training. `seconds` is what the updates took, however often it was stopped and resumed."""
 
     folder: Path
     options: ProbeOptions
@@ -64,6 +64,7 @@ class TrainedProbe:
     loss_curve: tuple[LossPoint, ...]
     parameters: Mapping[str, int]  # total, encoder, head
     seconds: float
+    cpu_seconds: float  # of all threads; below `seconds` where others use the machine too
 
     @property
     def last(self) -> ProbeCheckpoint:
@@ -130,6 +131,7 @@ def read_trained(folder: Path | str) -> TrainedProbe:
         loss_curve=curve,
         parameters=record['parameters'],
         seconds=float(record['seconds']),
+        cpu_seconds=float(record['cpu_seconds']),
     )
 
 
@@ -209,7 +211,8 @@ def _run(
         if told['step'] >= options.steps:
             break
     curve = [[step, t, v if math.isfinite(v) else None] for step, t, v in told['curve']]
-    return {'curve': curve, 'seconds': told['seconds'], 'parameters': begun['parameters']}
+    spent = {key: told[key] for key in ('seconds', 'cpu_seconds')}
+    return {'curve': curve, 'parameters': begun['parameters'], **spent}
 
 
 def _claim(folder: Path, card: Mapping[str, Any]) -> Mapping[str, Any]:

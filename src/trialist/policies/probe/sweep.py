@@ -1,0 +1,65 @@
+"""A small grid of trainings over learning rate, augmentation and steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trialist.errors import InputError
+from trialist.policies.probe.demonstration import Demonstrations
+from trialist.policies.probe.option import ProbeOptions
+from trialist.policies.probe.train import TrainedProbe, TrainingProgress, train_probe
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """Every training of a grid. `best` is by validation loss, which need not be the best by success."""
+
+    trained: tuple[TrainedProbe, ...]
+
+    @property
+    def best(self) -> TrainedProbe:
+        return min(self.trained, key=lambda trained: trained.last.validation_loss)
+
+
+def sweep(
+    demonstrations: Demonstrations,
+    options: ProbeOptions,
+    folder: Path | str,
+    *,
+    learning_rates: Sequence[float] = (),
+    augmentations: Sequence[float] = (),
+    steps: Sequence[int] = (),
+    progress: Callable[[int, int, TrainingProgress], None] | None = None,
+    device: str = 'cpu',
+) -> SweepResult:
+    """Train one probe for every combination into a folder each; those that are finished are not trained again."""
+    grid = list(
+        itertools.product(
+            learning_rates or (options.learning_rate,),
+            augmentations or (options.augmentation,),
+            steps or (options.steps,),
+        )
+    )
+    if len(grid) > 1 and not options.validation:
+        raise InputError('validation is 0, and a sweep is compared by the validation loss; hold some out')
+    trained = []
+    for number, (rate, augmentation, n_steps) in enumerate(grid, start=1):
+        kept = tuple(step for step in options.checkpoints if step <= n_steps)
+        tried = dataclasses.replace(
+            options, learning_rate=rate, augmentation=augmentation, steps=n_steps, checkpoints=kept
+        )
+        place = Path(folder) / f'rate-{rate:g}-augmentation-{augmentation:g}-steps-{n_steps}'
+
+        def tell(at: TrainingProgress, number: int = number) -> None:
+            if progress is not None:
+                progress(number, len(grid), at)
+
+        trained.append(train_probe(demonstrations, tried, place, progress=tell, device=device))
+    if any(math.isnan(probe.last.validation_loss) for probe in trained) and len(grid) > 1:
+        raise InputError('a training has no validation loss; wanted at least two demonstrations')
+    return SweepResult(tuple(trained))
