@@ -4,8 +4,8 @@ import pytest
 
 from trialist.audit.card import (
     BenchmarkCard,
+    CardStanding,
     DeterminismCheck,
-    Standing,
     significance_cutoffs,
     standing_words,
 )
@@ -48,33 +48,33 @@ def made(**parts):
 
 def test_an_empty_card_passes_nothing():
     findings = EMPTY.findings()
-    assert {f.standing for f in findings} == {Standing.NOT_RUN}
+    assert {f.standing for f in findings} == {CardStanding.NOT_RUN}
     assert standing_words(findings) == 'Of 5 parts: 5 not run.'
 
 
 def test_a_part_that_broke_is_said_to_have_broken():
     card = made(failures={'determinism': 'the host died'})
-    assert finding(card, 'determinism').standing is Standing.NOT_RUN
+    assert finding(card, 'determinism').standing is CardStanding.NOT_RUN
     assert 'the host died' in finding(card, 'determinism').text
 
 
 def test_overfitting_is_a_weakness_only_where_it_was_counted():
     counted = TrainingCount(total=10, counts={'official': 4, 'poses': 4}, basis='starts')
     part = 'creeping overfitting'
-    assert finding(made(overfit=overfit_of(row(0.1), training=counted)), part).standing is Standing.WEAK
-    assert finding(made(overfit=overfit_of(row(0.1))), part).standing is Standing.OPEN
-    assert finding(made(overfit=overfit_of(row(-0.1))), part).standing is Standing.SOUND
+    assert finding(made(overfit=overfit_of(row(0.1), training=counted)), part).standing is CardStanding.WEAK
+    assert finding(made(overfit=overfit_of(row(0.1))), part).standing is CardStanding.OPEN
+    assert finding(made(overfit=overfit_of(row(-0.1))), part).standing is CardStanding.SOUND
 
 
 def test_a_fall_with_distance_is_a_weakness_and_one_distance_settles_nothing():
     protocol = SourceProtocol(host='tabletop', learner='lookup', seed=1)
     part = 'data-source dependence'
     falls = DataSource(protocol=protocol, points=(point(0.0, 12), point(0.1, 0)))
-    assert finding(made(datasource=falls), part).standing is Standing.WEAK
+    assert finding(made(datasource=falls), part).standing is CardStanding.WEAK
     stays = DataSource(protocol=protocol, points=(point(0.0, 10), point(0.1, 10)))
-    assert finding(made(datasource=stays), part).standing is Standing.OPEN
+    assert finding(made(datasource=stays), part).standing is CardStanding.OPEN
     alone = DataSource(protocol=protocol, points=(point(0.0, 12),))
-    assert finding(made(datasource=alone), part).standing is Standing.OPEN
+    assert finding(made(datasource=alone), part).standing is CardStanding.OPEN
 
 
 def test_cutoffs_are_those_of_topline():
@@ -88,9 +88,9 @@ def test_cutoffs_are_those_of_topline():
 @pytest.mark.parametrize(
     ('grades', 'standing'),
     [
-        ((Grade.MET,) * 4, Standing.SOUND),
-        ((Grade.NOT_MET, Grade.MET, Grade.MET, Grade.MET), Standing.WEAK),
-        ((Grade.NOT_SHOWN,) * 4, Standing.OPEN),
+        ((Grade.MET,) * 4, CardStanding.SOUND),
+        ((Grade.NOT_MET, Grade.MET, Grade.MET, Grade.MET), CardStanding.WEAK),
+        ((Grade.NOT_SHOWN,) * 4, CardStanding.OPEN),
     ],
 )
 def test_determinism_is_graded_by_what_was_shown(grades, standing):

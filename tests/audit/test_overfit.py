@@ -10,7 +10,7 @@ from trialist.audit.outcome import InstanceOutcome
 from trialist.audit.overfit import (
     Alteration,
     ChangeKind,
-    Reading,
+    DropReading,
     TrainingCount,
     overfit,
     read_overfit,
@@ -78,17 +78,17 @@ def test_overfitting_is_said_only_where_the_training_data_was_counted(published)
     found = published
     stacked = row_of(found, 'X-VLA-WidowX', 'stacked support')
     assert stacked.is_dropped
-    assert found.reading(stacked) is Reading.UNCOUNTED
+    assert found.reading(stacked) is DropReading.UNCOUNTED
     reverse = row_of(found, 'CogACT-Base', 'reverse language')
     assert reverse.is_dropped
-    assert found.reading(reverse) is Reading.OVERFITTING
-    assert replace(found, training=None).reading(reverse) is Reading.UNCOUNTED
+    assert found.reading(reverse) is DropReading.OVERFITTING
+    assert replace(found, training=None).reading(reverse) is DropReading.UNCOUNTED
 
 
 def test_a_change_that_training_hardly_holds_is_not_overfitting(published):
     rare = TrainingCount(total=100, counts={'official': 41, 'reverse language': 3}, basis='words')
     found = replace(published, training=rare)
-    assert found.reading(row_of(found, 'CogACT-Base', 'reverse language')) is Reading.RARE
+    assert found.reading(row_of(found, 'CogACT-Base', 'reverse language')) is DropReading.RARE
     absent = TrainingCount(total=100, counts={'official': 0, 'reverse language': 0}, basis='words')
     assert absent.is_in_support('reverse language') is False
 
@@ -98,7 +98,7 @@ def test_the_family_interval_is_wider_and_no_drop_stays_no_drop(published):
     for row in found.rows:
         assert row.family_low <= row.low
         assert row.family_high >= row.high
-    assert found.reading(row_of(found, 'Dexbotic', 'reverse language')) is Reading.NO_DROP
+    assert found.reading(row_of(found, 'Dexbotic', 'reverse language')) is DropReading.NO_DROP
 
 
 def test_start_states_of_a_fresh_sample_are_not_those_of_the_grid():
@@ -119,6 +119,15 @@ def test_start_states_of_a_fresh_sample_are_not_those_of_the_grid():
     same, other = found.rows
     assert same.cluster_low == pytest.approx(0.0)
     assert other.cluster_high - other.cluster_low > 0.4
+
+
+def test_a_drop_on_fresh_samples_needs_a_count_but_no_share():
+    rng = np.random.default_rng(2)
+    counted = TrainingCount(total=60, counts={'official': 60, 'fresh': 0}, basis='starts')
+    runs = ({'p': run(288)}, {'fresh': (ChangeKind.FRESH, {'p': run(30)})})
+    found = overfit(*runs, host='h', task='stack', rng=rng, training=counted, n_resamples=200)
+    assert found.reading(found.rows[0]) is DropReading.OVERFITTING
+    assert replace(found, training=None).reading(found.rows[0]) is DropReading.UNCOUNTED
 
 
 def test_the_result_survives_its_file(published, tmp_path):

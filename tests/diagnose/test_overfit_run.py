@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from trialist.audit.overfit import Reading, read_overfit
+from trialist.audit.overfit import DropReading, read_overfit
 from trialist.diagnose.overfit import (
-    Change,
+    OverfitChange,
     OverfitPlan,
     count_training,
     read_overfit_plan,
@@ -61,7 +61,7 @@ def readings(found):
 
 def test_a_change_that_hurts_and_was_trained_on_is_overfitting_and_a_fresh_sample_is_not(run):
     _, _, found = run
-    assert readings(found) == {'wind': Reading.OVERFITTING, 'fresh sample': Reading.NO_DROP}
+    assert readings(found) == {'wind': DropReading.OVERFITTING, 'fresh sample': DropReading.NO_DROP}
     wind = next(row for row in found.rows if row.change == 'wind')
     assert (wind.n, wind.n_starts) == ((24, 24), (12, 12))
     assert wind.drop > 0.8
@@ -89,7 +89,7 @@ def test_it_resumes_and_its_file_is_the_result(run):
 )
 def test_a_change_that_is_none_is_refused(change, message):
     with pytest.raises(InputError, match=message):
-        Change(**change)
+        OverfitChange(**change)
 
 
 def test_an_unknown_task_of_the_host_is_refused_before_anything_runs(tmp_path):
@@ -114,7 +114,7 @@ def test_demonstrations_are_counted_by_words_and_places(tmp_path):
 
     plan = OverfitPlan(
         task='choose_red', host=HostEntry('tabletop'), policies={'p': PolicyEntry('no_op')}, grid=2, fresh=0,
-        changes=(Change(name='reversed instruction', task='choose_green'),),
+        changes=(OverfitChange(name='reversed instruction', task='choose_green'),),
     )  # fmt: skip
     runs, _ = _runs(plan)
     with opened(plan.host) as host:

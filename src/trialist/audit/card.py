@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from trialist.audit.datasource import DataSource
 from trialist.audit.determinism import Grade, Graded, RunComparison, Target
-from trialist.audit.overfit import Overfit, Reading
+from trialist.audit.overfit import DropReading, Overfit
 from trialist.audit.shortcut import InputNeed, Shortcut, ShortcutVerdict
 from trialist.audit.topline import Cutoff, Protocol, cutoffs
 from trialist.errors import NotEstimable
@@ -19,7 +19,7 @@ from trialist.errors import NotEstimable
 BASELINES_PERCENT = (50, 80, 90, 95, 98)
 
 
-class Standing(enum.StrEnum):
+class CardStanding(enum.StrEnum):
     """What a part of the card found."""
 
     WEAK = 'weakness shown'
@@ -29,9 +29,9 @@ class Standing(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CardFinding:
     part: str
-    standing: Standing
+    standing: CardStanding
     text: str
 
 
@@ -81,7 +81,7 @@ class BenchmarkCard:
     notes: tuple[str, ...] = ()  # weaknesses that the host's rules show by themselves
     failures: Mapping[str, str] = field(default_factory=dict)  # a part that was tried and broke -> why
 
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[CardFinding, ...]:
         """One line per part, in the paper's order, then determinism."""
         return (
             self._found('shortcut solvability', None if self.shortcut is None else _shortcut(self.shortcut)),
@@ -93,11 +93,13 @@ class BenchmarkCard:
             self._found('determinism', None if self.determinism is None else _determinism(self.determinism)),
         )
 
-    def _found(self, part: str, told: tuple[Standing, str] | None) -> Finding:
+    def _found(self, part: str, told: tuple[CardStanding, str] | None) -> CardFinding:
         if told is None:
             why = self.failures.get(part, '')
-            return Finding(part, Standing.NOT_RUN, f'Tried, and it broke: {why}' if why else 'Nobody has looked yet.')
-        return Finding(part, *told)
+            return CardFinding(
+                part, CardStanding.NOT_RUN, f'Tried, and it broke: {why}' if why else 'Nobody has looked yet.'
+            )
+        return CardFinding(part, *told)
 
 
 def significance_cutoffs(protocol: Protocol, *, source: str, alpha: str = '0.05') -> SignificanceCutoffs:
@@ -113,7 +115,7 @@ def determinism_check(run: RunComparison, *, policy: str) -> DeterminismCheck:
     )  # fmt: skip
 
 
-def _shortcut(found: Shortcut) -> tuple[Standing, str]:
+def _shortcut(found: Shortcut) -> tuple[CardStanding, str]:
     """The verdict on the best checkpoint, as every submission is chosen, and which inputs the score does without."""
     best = found.best_checkpoint
     score = f'{best.total}/{best.n * best.max_score}'
@@ -122,69 +124,72 @@ def _shortcut(found: Shortcut) -> tuple[Standing, str]:
     if idle:
         text += f' The score does without {", ".join(v.removes for v in idle)}.'
     if idle or found.verdict in (ShortcutVerdict.NEAR_BEST, ShortcutVerdict.NEAR_FOUNDATION):
-        return Standing.WEAK, text
-    return (Standing.SOUND if found.verdict is ShortcutVerdict.BELOW else Standing.OPEN), text
+        return CardStanding.WEAK, text
+    return (CardStanding.SOUND if found.verdict is ShortcutVerdict.BELOW else CardStanding.OPEN), text
 
 
-def _significance(found: SignificanceCutoffs) -> tuple[Standing, str]:
+def _significance(found: SignificanceCutoffs) -> tuple[CardStanding, str]:
     row, most = found.row_at(90), found.protocol.most
     could, must = (
         None if gap is None else 100 * gap / most for gap in (row.smallest_feasible, row.smallest_guaranteed)
     )
     over = f'Over a baseline of {100 * row.count_a / most:.1f} %'
     if could is None:
-        return Standing.WEAK, f'{over} no gain at all can be significant from the averages alone.'
+        return CardStanding.WEAK, f'{over} no gain at all can be significant from the averages alone.'
     sure = 'no gain is certain to be' if must is None else f'only one of {must:.2f} points is certain to be'
     text = f'{over} a gain below {could:.2f} points cannot be significant, and {sure}; {found.source}.'
-    return (Standing.WEAK if must is None or must > 1.0 else Standing.SOUND), text
+    return (CardStanding.WEAK if must is None or must > 1.0 else CardStanding.SOUND), text
 
 
-def _overfit(found: Overfit) -> tuple[Standing, str]:
+def _overfit(found: Overfit) -> tuple[CardStanding, str]:
     readings = [found.reading(row) for row in found.rows]
     hit = [
         f'{r.policy} under {r.change}'
         for r, told in zip(found.rows, readings, strict=True)
-        if told is Reading.OVERFITTING
+        if told is DropReading.OVERFITTING
     ]
     if hit:
-        return Standing.WEAK, f'Overfitting: {", ".join(hit)}.'
-    unclear = sum(told in (Reading.UNCOUNTED, Reading.RARE) for told in readings)
+        return CardStanding.WEAK, f'Overfitting: {", ".join(hit)}.'
+    unclear = sum(told in (DropReading.UNCOUNTED, DropReading.RARE) for told in readings)
     if unclear:
         return (
-            Standing.OPEN,
+            CardStanding.OPEN,
             f'{unclear} of {len(readings)} drops are shown whose cause the training data does not tell.',
         )
-    return Standing.SOUND, f'No drop was shown in {len(readings)} comparisons.'
+    return CardStanding.SOUND, f'No drop was shown in {len(readings)} comparisons.'
 
 
-def _datasource(found: DataSource) -> tuple[Standing, str]:
+def _datasource(found: DataSource) -> tuple[CardStanding, str]:
     try:
         fall = found.fall()
     except NotEstimable as error:
-        return Standing.OPEN, f'{error}.'
+        return CardStanding.OPEN, f'{error}.'
     near, far = fall.near, fall.far
     text = (
         f'Data {1000 * near.median_m:.1f} mm from the test gives {near.successes}/{near.n}, '
         f'data {1000 * far.median_m:.0f} mm from it {far.successes}/{far.n} ({found.protocol.learner}).'
     )
     if fall.is_resolved:
-        return Standing.WEAK, f'{text} A score says little unless training data is restricted or its distance reported.'
-    return Standing.OPEN, f'{text} The fall is not resolved.'
+        return (
+            CardStanding.WEAK,
+            f'{text} A score says little unless training data is restricted or its distance reported.',
+        )
+    return CardStanding.OPEN, f'{text} The fall is not resolved.'
 
 
-def _determinism(found: DeterminismCheck) -> tuple[Standing, str]:
+def _determinism(found: DeterminismCheck) -> tuple[CardStanding, str]:
     strictest = next((g for g in found.grades if g.grade is Grade.MET), None)
     broken = [str(g.target) for g in found.grades if g.grade is Grade.NOT_MET]
     where = f'{found.n_episodes} episodes of {found.policy}, {found.contrast}'
     if broken:
-        return Standing.WEAK, f'Not met: {", ".join(broken)} ({where}).'
+        return CardStanding.WEAK, f'Not met: {", ".join(broken)} ({where}).'
     if strictest is None:
-        return Standing.OPEN, f'No target is shown to be met ({where}).'
-    return Standing.SOUND, f'The strictest target shown to be met is {strictest.target} ({where}).'
+        return CardStanding.OPEN, f'No target is shown to be met ({where}).'
+    return CardStanding.SOUND, f'The strictest target shown to be met is {strictest.target} ({where}).'
 
 
-def standing_words(findings: Sequence[Finding]) -> str:
+def standing_words(findings: Sequence[CardFinding]) -> str:
     """The card in a sentence: how many parts show a weakness, and how many nobody ran."""
-    counts = {s: sum(f.standing is s for f in findings) for s in Standing}
+    counts = {s: sum(f.standing is s for f in findings) for s in CardStanding}
     parts = [f'{count} {standing}' for standing, count in counts.items() if count]
     return f'Of {len(findings)} parts: {", ".join(parts)}.'

@@ -74,6 +74,32 @@ def mixes(tasks: Sequence[str], blocks: Sequence[str]) -> Mapping[str, Mapping[s
     return {**made, ALL: dict.fromkeys(tasks, whole)}
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedMix:
+    """A row of RADAR's Table 2: successes, trials and mean IoU of successes (None without any) for each split."""
+
+    name: str
+    splits: tuple[tuple[int, int, float | None], ...]
+    expected_iou: float  # as printed
+
+    @property
+    def recomputed_iou(self) -> float:
+        """E[IoU]: the mean over splits of the success rate times the mean IoU of successes."""
+        return sum(x / n * (iou or 0.0) for x, n, iou in self.splits) / len(self.splits)
+
+    @property
+    def total(self) -> tuple[int, int]:
+        return sum(x for x, _, _ in self.splits), sum(n for _, n, _ in self.splits)
+
+
+RADAR_SPLITS = ('SingleBlock', 'TwoBlock', 'ThreeBlock', 'Spatial')
+RADAR_TABLE_TWO = (
+    PublishedMix('Independent', ((4, 4, 0.5216), (4, 10, 0.4608), (6, 10, 0.4816), (3, 8, 0.1261)), 0.2605),
+    PublishedMix('Mix Blocks', ((3, 4, 0.6240), (3, 10, 0.4378), (4, 10, 0.5334), (0, 8, None)), 0.2032),
+    PublishedMix('Mix ALL', ((4, 4, 0.6186), (4, 10, 0.5711), (2, 10, 0.4056), (2, 8, 0.5655)), 0.2674),
+)
+
+
 def write_mix(found: TrainingMix, path: Path) -> Path:
     return write_result(FORMAT, found, path)
 

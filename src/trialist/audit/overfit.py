@@ -2,7 +2,9 @@
 
 A drop alone does not say "overfitting": a policy that never met a change may simply not generalise. So every change
 comes with how often it and the official condition occur in the training data, and the word is used only where the
-change is there about as often. drop = calibration - altered.
+change is there about as often. A fresh sample has the official distribution by construction, so there a count is
+enough, whatever it is: data that holds the official samples and not their like is sample overfitting.
+drop = calibration - altered.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class ChangeKind(enum.StrEnum):
     ALTERED = 'altered'  # one factor changed
 
 
-class Reading(enum.StrEnum):
+class DropReading(enum.StrEnum):
     """What a drop may be called."""
 
     OVERFITTING = 'overfitting'
@@ -111,15 +113,16 @@ class Overfit:
     least_share: float = LEAST_SHARE
     missing: Mapping[str, str] = field(default_factory=dict)  # a change that this host cannot make -> why
 
-    def reading(self, row: Alteration) -> Reading:
+    def reading(self, row: Alteration) -> DropReading:
         if not row.is_dropped:
-            return Reading.NO_DROP
+            return DropReading.NO_DROP
         in_support = (
             None if self.training is None else self.training.is_in_support(row.change, least_share=self.least_share)
         )
         if in_support is None:
-            return Reading.UNCOUNTED
-        return Reading.OVERFITTING if in_support else Reading.RARE
+            return DropReading.UNCOUNTED
+        is_same_distribution = row.kind is ChangeKind.FRESH  # by construction, however rare in training
+        return DropReading.OVERFITTING if in_support or is_same_distribution else DropReading.RARE
 
     @property
     def changes(self) -> tuple[str, ...]:

@@ -169,6 +169,7 @@ def mix_command(
     plan: Annotated[Path | None, typer.Option(help='A TOML file that says what to run.')] = None,
     workers: WorkersOption = 1,
     read: Annotated[Path | None, typer.Option(help='Print a mix.json that is there already.')] = None,
+    paper: Annotated[bool, typer.Option('--paper', help="Print RADAR's Table 2.")] = False,
     form: FormatOption = 'text',
 ) -> None:
     """Train on one task at a time, on some together and on all, and test each on every task.
@@ -177,8 +178,11 @@ def mix_command(
     """
     from trialist.audit.mix import read_mix
     from trialist.errors import InputError
-    from trialist.show.audit_data import mix_table
+    from trialist.show.audit_data import mix_table, published_mix_table
 
+    if paper:
+        print_tables([published_mix_table()], form)
+        return
     if read is not None:
         found = read_mix(read)
     elif folder is None:

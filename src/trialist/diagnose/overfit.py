@@ -36,7 +36,7 @@ FloatArray = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class OverfitChange:
     """One altered factor: another task on the same start states (a reversed instruction), or a condition."""
 
     name: str
@@ -68,7 +68,7 @@ class OverfitPlan:
     task: str
     host: HostEntry
     policies: Mapping[str, PolicyEntry]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[OverfitChange, ...] = ()
     stratum: str = ''
     grid: int = 24
     repeats: int = 12
@@ -95,14 +95,14 @@ class OverfitPlan:
             raise InputError(f'tolerance_m is {self.tolerance_m}, wanted >= 0')
 
 
-def tabletop_changes(task: str) -> tuple[Change, ...]:
+def tabletop_changes(task: str) -> tuple[OverfitChange, ...]:
     """What can be changed on the embedded cell: poses over the whole platform, another block asked for, a support."""
     other = {'choose_red': 'choose_green', 'choose_green': 'choose_blue', 'choose_blue': 'choose_red'}
-    reverse = (Change(name='reversed instruction', task=other[task]),) if task in other else ()
+    reverse = (OverfitChange(name='reversed instruction', task=other[task]),) if task in other else ()
     support: dict[str, Any] = condition_parameters(Support.of(0.04))
     return (
-        Change(name='resampled poses', condition='layout', severity=1.0), *reverse,
-        Change(name='changed support', condition='support', parameters=support),
+        OverfitChange(name='resampled poses', condition='layout', severity=1.0), *reverse,
+        OverfitChange(name='changed support', condition='support', parameters=support),
     )  # fmt: skip
 
 

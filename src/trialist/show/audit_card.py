@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trialist.audit.card import BASELINES_PERCENT, BenchmarkCard, Standing, standing_words
+from trialist.audit.card import BASELINES_PERCENT, BenchmarkCard, CardStanding, standing_words
 from trialist.show.audit_data import alteration_table, distance_chart, fall_table, lacking_table, point_table
 from trialist.show.document import Block, ChartBlock, Document, Missing, Section, TableBlock, paragraph, section
 from trialist.show.table import Cell, Column, Table, table
@@ -21,7 +21,7 @@ def card_document(card: BenchmarkCard) -> Document:
     findings = card.findings()
     rows: list[list[Cell]] = [[f.part, str(f.standing), f.text] for f in findings]
     lead = (paragraph(standing_words(findings)), paragraph('A part that was not run is not a part that was passed.'))
-    weak = [f.text for f in findings if f.standing is Standing.WEAK] + list(card.notes)
+    weak = [f.text for f in findings if f.standing is CardStanding.WEAK] + list(card.notes)
     blocks: list[Block] = [TableBlock('findings', table('What was found', ['part', 'finding', 'in words'], rows))]
     blocks += [paragraph(f'Weakness: {text}') for text in weak]
     return Document(

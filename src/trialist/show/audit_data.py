@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trialist.audit.datasource import DataSource, table_nine
-from trialist.audit.mix import TrainingMix
+from trialist.audit.mix import RADAR_SPLITS, RADAR_TABLE_TWO, TrainingMix
 from trialist.audit.overfit import OFFICIAL, Overfit
 from trialist.show.audit_figure import DropLine
 from trialist.show.chart.line import LinePoint, LineSeries, line_chart
 from trialist.show.document import Chart
 from trialist.show.figure import COLUMN_WIDTH_IN, new_figure
 from trialist.show.table import Cell, Column, Table, table
-from trialist.stats import wilson
+from trialist.stats import newcombe, wilson
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -166,6 +166,24 @@ def mix_table(found: TrainingMix) -> Table:
         f'Training mixes ({found.host}, {found.learner})', ['trained on', *tasks, 'total', Column('rate', '.3f')], rows,
         note='One training per mix. Independent: each task by a policy trained on its own demonstrations alone.',
     )  # fmt: skip
+
+
+def published_mix_table() -> Table:
+    """RADAR's Table 2, with E[IoU] as printed and recomputed, and the interval of each difference to Independent."""
+    first = RADAR_TABLE_TWO[0].total
+    rows: list[list[Cell]] = []
+    for mix in RADAR_TABLE_TWO:
+        gap = None if mix.total == first else newcombe(*first, *mix.total)
+        rows.append(
+            [mix.name, *(f'{x}/{n}' for x, n, _ in mix.splits), '{}/{}'.format(*mix.total), mix.expected_iou,
+             mix.recomputed_iou, None if gap is None else gap.low, None if gap is None else gap.high]
+        )  # fmt: skip
+    columns: list[str | Column] = [
+        'trained on', *RADAR_SPLITS, 'total', Column('E[IoU] printed', '.4f'), Column('E[IoU] recomputed', '.5f'),
+        Column('behind, low', '+.3f'), Column('behind, high', '+.3f'),
+    ]  # fmt: skip
+    note = 'Behind: Independent minus the row, Newcombe 95 %. One training and one trial per layout; none is resolved.'
+    return table('RADAR, Table 2: training mixes', columns, rows, note=note)
 
 
 SUBMISSION_FORM = """\
