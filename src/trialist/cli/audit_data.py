@@ -137,6 +137,7 @@ def card_command(
     from trialist.audit.datasource import read_datasource
     from trialist.audit.overfit import read_overfit
     from trialist.audit.shortcut import read_shortcut
+    from trialist.cli.worker import read_option
     from trialist.diagnose.card import CardRequest, make_card
     from trialist.run.plan import HostEntry
     from trialist.show.audit_card import card_document
@@ -147,7 +148,7 @@ def card_command(
     check_target(output)
     card = make_card(
         CardRequest(
-            host=HostEntry(host, _options(option or [])), benchmark=benchmark, samples=samples, runs=tuple(run or ()),
+            host=HostEntry(host, dict(read_option(text) for text in option or [])), benchmark=benchmark, samples=samples, runs=tuple(run or ()),
             rerun=rerun, policy=_policy(policy), task=task,
             shortcut=None if shortcut is None else read_shortcut(shortcut),
             overfit=None if overfit is None else read_overfit(overfit),
@@ -207,24 +208,6 @@ def _changed(plan: Any, asked: dict[str, Any]) -> Any:
     from dataclasses import replace
 
     return replace(plan, **{name: value for name, value in asked.items() if value is not None})
-
-
-def _options(pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE with the value as TOML writes it, or as plain text."""
-    import tomllib
-
-    from trialist.errors import InputError
-
-    options = {}
-    for pair in pairs:
-        name, equals, value = pair.partition('=')
-        if not equals or not name:
-            raise InputError(f'--option is {pair!r}, wanted KEY=VALUE, such as suite=libero-goal')
-        try:
-            options[name] = tomllib.loads(f'value = {value}')['value']
-        except tomllib.TOMLDecodeError:
-            options[name] = value
-    return options
 
 
 def _policy(text: str) -> PolicyEntry | None:

@@ -8,7 +8,6 @@ augmentation, no checkpoint selection; evaluation without jitter. Everything lie
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 
 from trialist.audit.datasource import DataSource, SourcePoint, SourceProtocol, write_datasource
 from trialist.audit.distance import EMBEDDINGS, StartStates, nearest_image, nearest_start
-from trialist.declaration import read_table
+from trialist.declaration import read_toml
 from trialist.diagnose.grid import (
     TrainingStart,
     displaced_starts,
@@ -124,11 +123,7 @@ class SourcePlan:
 
 def read_source_plan(path: Path | str) -> SourcePlan:
     """The plan in a TOML file."""
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding='utf-8'))
-    except (OSError, ValueError) as error:
-        raise InputError(f'{path}: cannot be read as TOML ({error})') from error
-    return read_table(SourcePlan, content, where=str(path))
+    return read_toml(SourcePlan, path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,13 @@ Start states of the test are those of a trial with another seed than the demonst
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from trialist.audit.mix import MixScore, TrainingMix, mixes, write_mix
-from trialist.declaration import read_table
+from trialist.declaration import read_toml
 from trialist.diagnose.datasource import ExpertEntry
 from trialist.diagnose.grid import grid_outcomes, grid_plan, start_setups
 from trialist.errors import InputError
@@ -67,11 +66,7 @@ class MixPlan:
 
 def read_mix_plan(path: Path | str) -> MixPlan:
     """The plan in a TOML file."""
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding='utf-8'))
-    except (OSError, ValueError) as error:
-        raise InputError(f'{path}: cannot be read as TOML ({error})') from error
-    return read_table(MixPlan, content, where=str(path))
+    return read_toml(MixPlan, path)
 
 
 def run_mix(plan: MixPlan, folder: Path | str, *, workers: int = 1, told: Told | None = None) -> TrainingMix:

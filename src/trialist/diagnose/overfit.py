@@ -7,7 +7,6 @@ the training data is stated, or counted from demonstrations.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from trialist.audit import read_outcomes
 from trialist.audit.overfit import LEAST_SHARE, OFFICIAL, ChangeKind, Overfit, TrainingCount, overfit, write_overfit
 from trialist.conditions import Support, condition_parameters
-from trialist.declaration import read_table
+from trialist.declaration import read_toml
 from trialist.diagnose.grid import grid_plan, start_setups
 from trialist.diagnose.start import opened
 from trialist.errors import InputError, NotEstimable, UnknownName
@@ -108,11 +107,7 @@ def tabletop_changes(task: str) -> tuple[OverfitChange, ...]:
 
 def read_overfit_plan(path: Path | str) -> OverfitPlan:
     """The plan in a TOML file."""
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding='utf-8'))
-    except (OSError, ValueError) as error:
-        raise InputError(f'{path}: cannot be read as TOML ({error})') from error
-    return read_table(OverfitPlan, content, where=str(path))
+    return read_toml(OverfitPlan, path)
 
 
 def run_overfit(
