@@ -148,7 +148,8 @@ def card_command(
     check_target(output)
     card = make_card(
         CardRequest(
-            host=HostEntry(host, dict(read_option(text) for text in option or [])), benchmark=benchmark, samples=samples, runs=tuple(run or ()),
+            host=HostEntry(host, dict(read_option(text) for text in option or [])),
+            benchmark=benchmark, samples=samples, runs=tuple(run or ()),
             rerun=rerun, policy=_policy(policy), task=task,
             shortcut=None if shortcut is None else read_shortcut(shortcut),
             overfit=None if overfit is None else read_overfit(overfit),
