@@ -288,4 +288,4 @@ def _source(
 
 def digested(source: dict[str, Any]) -> dict[str, Any]:
     """A source with what identifies it."""
-    return source | {'digest': hashlib.sha256(json.dumps(source, sort_keys=True, default=str).encode()).hexdigest()}
+    return source | {'digest': hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()}

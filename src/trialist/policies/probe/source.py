@@ -187,7 +187,7 @@ def demonstrations_from_store(
     if not chosen:
         raise InputError(f'{store.path}: no {"successful" if only_successes else "valid"} episode of {policy}')
     check_task_key(task_key)
-    source = digested({'kind': 'store', 'trial': store.trial.trial_id, 'policy': policy, 'head': store.head})
+    source = digested({'kind': 'store', 'trial': store.trial.trial_id, 'policy': policy, 'head': store.head()})
     with using_host(entry) as live:
         collector = Collector(live, CollectOptions(state_width=state_width))
         with collector.writer(folder, source) as writer:
