@@ -10,6 +10,7 @@ import numpy as np
 
 from trialist.audit.shortcut import ProbeFacts
 from trialist.diagnose.evaluate import evaluation_plan, official_protocol
+from trialist.diagnose.mid_motion import begins_in_motion
 from trialist.diagnose.shortcut import MadeCheckpoint
 from trialist.diagnose.shortcut_plan import ExpertOptions, ShortcutPlan
 from trialist.errors import InputError
@@ -76,15 +77,16 @@ class ProbeMaker:
         return dataclasses.replace(final.entry, options={**final.entry.options, 'shuffle_tasks': SHUFFLE_SEED})
 
     def facts(self) -> ProbeFacts:
-        episodes = self.demonstrations.facts.episodes
+        held = self.demonstrations
+        is_said = np.array([e.begins_in_motion for e in held.facts.episodes], dtype=bool)
         full = self._options[FULL]
         return ProbeFacts(
             encoder=full.encoder.value if full.uses_images else '',
             parameters=None if self._full is None else self._full.parameters['total'],
             task_input=full.task_input.value,
-            demonstrations=len(episodes),
-            mid_motion=sum(e.begins_in_motion for e in episodes),
-            digest=self.demonstrations.digest,
+            demonstrations=held.n_episodes,
+            mid_motion=int((is_said | begins_in_motion(held.state, held.starts)).sum()),
+            digest=held.digest,
         )
 
     def _chosen(self, variant: str) -> ProbeOptions:

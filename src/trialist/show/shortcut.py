@@ -153,7 +153,8 @@ def checkpoint_table(found: Shortcut) -> Table:
 
 def optimism_table(found: Shortcut) -> Table:
     """What choosing a checkpoint on the test set adds."""
-    told, rows = found.optimism, []
+    told = found.optimism
+    rows: list[list[Cell]] = []
     if told is not None:
         rows = [
             ['best', _scaled(found, told.best)],

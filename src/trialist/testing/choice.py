@@ -74,8 +74,8 @@ class ChoiceHost:
 
 def _features(observation: Observation, task: int, n_tasks: int, inputs: Sequence[str]) -> FloatArray:
     """A constant, the state and the pixels, once for each task if the task is an input."""
-    image = observation.images['top'][..., :2].ravel() / 255 if 'images' in inputs else []
-    plain = np.array([1.0, *observation.state, *image])
+    pixels = observation.images['top'][..., :2].ravel() / 255
+    plain = np.array([1.0, *observation.state, *(pixels if 'images' in inputs else ())])
     if 'task' not in inputs:
         return plain
     gated = np.zeros((n_tasks, len(plain)))
