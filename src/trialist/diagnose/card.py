@@ -26,11 +26,22 @@ from trialist.run.seam import DescribedHost, Host
 SAMPLES = 50  # where a host has no official number: as LIBERO has
 RERUN_EPISODES = 2
 RERUN_CAP_S = 12.0
-# Who is rerun where nobody says: a policy that answers its own observations and can solve the task.
-RERUN: Mapping[str, tuple[Mapping[str, Any], PolicyEntry]] = {
-    'tabletop': (
-        {'state': 'privileged', 'cameras': ['front'], 'image_size': [64, 64], 'shadows': False},
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """Who is rerun on a host where nobody says: a policy that answers what it sees and can solve the task."""
+
+    task: str
+    policy: PolicyEntry
+    options: Mapping[str, Any]  # of the host
+
+
+RERUNS: Mapping[str, Rerun] = {
+    'tabletop': Rerun(
+        'single_block',
         PolicyEntry('scripted', {'temper': 'reference'}),
+        {'state': 'privileged', 'cameras': ['front'], 'image_size': [64, 64], 'shadows': False},
     ),
 }
 
@@ -64,7 +75,7 @@ def make_card(request: CardRequest, *, told: Callable[[str], None] | None = None
     failures = dict(request.failures)
     determinism = None
     try:
-        determinism = _determinism(request, request.task or next(iter(spec.tasks), ''), told or (lambda text: None))
+        determinism = _determinism(request, next(iter(spec.tasks), ''), told or (lambda text: None))
     except TrialistError as error:
         failures['determinism'] = str(error)
     return BenchmarkCard(
@@ -76,15 +87,20 @@ def make_card(request: CardRequest, *, told: Callable[[str], None] | None = None
     )  # fmt: skip
 
 
-def rerun(host: HostEntry, policy: PolicyEntry, *, task: str, folder: Path, seed: int = 1) -> RunComparison:
-    """One plan three times in new processes on this machine, step by step: twice as a contrast, once as the control."""
+def rerun(
+    host: HostEntry, policy: PolicyEntry, *, task: str, folder: Path, seed: int = 1, workers: int = 1
+) -> RunComparison:
+    """One plan three times on this machine, compared step by step: twice as a contrast, once as the control.
+
+    Each is in a process of its own, unless `workers` is 0.
+    """
     plan = grid_plan(
         host, {'rerun': policy}, task=task, seed=seed, grid=RERUN_EPISODES, time_cap_s=RERUN_CAP_S,
         recording=RecordingOptions(film=False, rgbd='off', simulator_state=True, frame_hashes=True),
     )  # fmt: skip
     stores = [folder / name for name in ('first', 'second', 'control')]
     for store in stores:
-        state = run_trial(plan, store, workers=1)
+        state = run_trial(plan, store, workers=workers)
         if state.n_given_up or not state.is_complete:
             raise NotEstimable(f'{store.name} run: {state.n_given_up} of {state.n_total} episodes came to nothing')
     return compare_traces(stores[0], stores[1], control=stores[2], closed_loop=True, name=host.use)
@@ -100,18 +116,17 @@ def _determinism(request: CardRequest, task: str, told: Callable[[str], None]) -
         return determinism_check(compared, policy=', '.join(policies))
     if not request.rerun:
         return None
-    known = RERUN.get(request.host.use)
-    if known is None and request.policy is None:
+    known = RERUNS.get(request.host.use)
+    policy = request.policy or (known.policy if known is not None else None)
+    if policy is None:
         return None
-    options, policy = known if known is not None else ({}, PolicyEntry('no_op'))
-    chosen = request.policy or policy
-    told(f'running {RERUN_EPISODES} episodes of {chosen.use} three times')
+    chosen = request.task or (known.task if known is not None else task)
+    if not chosen:
+        raise InputError(f'host {request.host.use} names no tasks; say which one to rerun with --task')
+    entry = HostEntry(request.host.use, {**(known.options if known is not None else {}), **request.host.options})
+    told(f'running {RERUN_EPISODES} episodes of {policy.use} three times')
     with tempfile.TemporaryDirectory(prefix='trialist-card-') as folder:
-        entry = HostEntry(request.host.use, {**options, **request.host.options})
-        compared = rerun(
-            entry, chosen, task=task if request.task or known is None else 'single_block', folder=Path(folder)
-        )
-    return determinism_check(compared, policy=chosen.use)
+        return determinism_check(rerun(entry, policy, task=chosen, folder=Path(folder)), policy=policy.use)
 
 
 def _protocol(request: CardRequest, n_tasks: int) -> tuple[Protocol | None, str]:
@@ -154,7 +169,7 @@ def _notes(host: Host, facts: ProtocolFacts | None) -> list[str]:
         notes.append(f'Assets: {facts.assets_note}')
     if not isinstance(host, DescribedHost):
         notes.append('The host describes no target: how close training data lies cannot be measured on it.')
-    return [*notes, 'The benchmark does not say which data a submission may be trained on.']
+    return [*notes, 'The host states no rule on what a submission may be trained on.']
 
 
 def _check_same_host(request: CardRequest) -> None:
