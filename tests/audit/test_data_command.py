@@ -40,7 +40,7 @@ def test_the_form_and_the_papers_tables_are_printed():
 def test_a_result_is_read_back_and_drawn(tmp_path):
     path = result(tmp_path)
     tables = json.loads(call('datasource', '--read', path, '--format', 'json', '--figure', tmp_path / 'd.svg'))
-    assert [t['rows'][0]['successes'] for t in tables[:1]] == [6]
+    assert tables[0]['rows'][0]['score'] == '6/6'
     assert (tmp_path / 'd.svg').stat().st_size > 1000
 
 

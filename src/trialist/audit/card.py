@@ -190,6 +190,12 @@ def _determinism(found: DeterminismCheck) -> tuple[CardStanding, str]:
 
 def standing_words(findings: Sequence[CardFinding]) -> str:
     """The card in a sentence: how many parts show a weakness, and how many nobody ran."""
+    words = {
+        CardStanding.WEAK: ('shows a weakness', 'show a weakness'),
+        CardStanding.OPEN: ('is open', 'are open'),
+        CardStanding.SOUND: ('shows none', 'show none'),
+        CardStanding.NOT_RUN: ('was not run', 'were not run'),
+    }
     counts = {s: sum(f.standing is s for f in findings) for s in CardStanding}
-    parts = [f'{count} {standing}' for standing, count in counts.items() if count]
-    return f'Of {len(findings)} parts: {", ".join(parts)}.'
+    told = [f'{count} {words[s][count != 1]}' for s, count in counts.items() if count]
+    return f'Of {len(findings)} parts, {", ".join(told)}.'

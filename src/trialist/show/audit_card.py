@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from trialist.audit.card import BASELINES_PERCENT, BenchmarkCard, CardStanding, standing_words
+from trialist.audit.card import BASELINES_PERCENT, BenchmarkCard, standing_words
 from trialist.show.audit_data import alteration_table, distance_chart, fall_table, lacking_table, point_table
 from trialist.show.document import Block, ChartBlock, Document, Missing, Section, TableBlock, paragraph, section
 from trialist.show.table import Cell, Column, Table, table
 
 HOW = {
-    'shortcut solvability': 'run `trialist audit shortcut`, then give its shortcut.json with --shortcut',
+    'shortcut solvability': 'run trialist audit shortcut, then give its shortcut.json with --shortcut',
     'statistical significance': 'give --samples, the episodes per task that the benchmark asks for',
-    'creeping overfitting': 'run `trialist audit overfit`, then give its overfit.json with --overfit',
-    'data-source dependence': 'run `trialist audit datasource`, then give its datasource.json with --datasource',
+    'creeping overfitting': 'run trialist audit overfit, then give its overfit.json with --overfit',
+    'data-source dependence': 'run trialist audit datasource, then give its datasource.json with --datasource',
     'determinism': 'give two recorded runs with --run A --run B, or --policy to run one here',
 }  # fmt: skip
 
@@ -21,9 +21,10 @@ def card_document(card: BenchmarkCard) -> Document:
     findings = card.findings()
     rows: list[list[Cell]] = [[f.part, str(f.standing), f.text] for f in findings]
     lead = (paragraph(standing_words(findings)), paragraph('A part that was not run is not a part that was passed.'))
-    weak = [f.text for f in findings if f.standing is CardStanding.WEAK] + list(card.notes)
     blocks: list[Block] = [TableBlock('findings', table('What was found', ['part', 'finding', 'in words'], rows))]
-    blocks += [paragraph(f'Weakness: {text}') for text in weak]
+    if card.notes:
+        shown = table('Weaknesses that its rules show by themselves', ['weakness'], [[text] for text in card.notes])
+        blocks.append(TableBlock('notes', shown))
     return Document(
         title=f'Benchmark card: {card.title}',
         subtitle=f'host {card.host}, {len(card.tasks)} tasks, trialist {card.version}',

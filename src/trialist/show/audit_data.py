@@ -27,17 +27,17 @@ def point_table(found: DataSource) -> Table:
     """One row per task and distance: the layout of Table 9, with how close the data was."""
     embeddings = list(dict.fromkeys(name for p in found.points for name in p.images))
     columns: list[str | Column] = [
-        'task', Column('displaced mm', '.1f'), Column('nearest mm', '.1f'), Column('nearest deg', '.1f'),
-        *(Column(f'image ({name})', '.2f') for name in embeddings), 'same start', 'leaked', 'demonstrations',
-        'successes', 'n', Column('rate', '.3f'), Column('low', '.3f'), Column('high', '.3f'),
+        'task', Column('displaced mm', '.1f'), Column('nearest mm', '.1f'), 'score', Column('low', '.3f'),
+        Column('high', '.3f'), 'leaked', 'same start', Column('nearest deg', '.1f'),
+        *(Column(f'image ({name})', '.2f') for name in embeddings), 'demonstrations', 'parameters',
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for p in sorted(found.points, key=lambda p: (p.task, p.asked_m)):
         interval = wilson(p.successes, p.n)
         images: list[Cell] = [p.median_image(name) if name in p.images else None for name in embeddings]
         rows.append(
-            [p.task, 1000 * p.asked_m, 1000 * p.median_m, p.median_deg, *images, p.n_same, p.n_leaked,
-             p.n_demonstrations, p.successes, p.n, p.successes / p.n, interval.low, interval.high]
+            [p.task, 1000 * p.asked_m, 1000 * p.median_m, f'{p.successes}/{p.n}', interval.low, interval.high,
+             p.n_leaked, p.n_same, p.median_deg, *images, f'{p.n_demonstrations} of {p.n_tried} tried', p.parameters]
         )  # fmt: skip
     protocol = found.protocol
     note = (
