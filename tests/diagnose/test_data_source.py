@@ -87,8 +87,9 @@ def test_a_lookup_plays_the_nearest_demonstration_and_then_keeps_still(tmp_path)
     seen = Observation(0.0, np.zeros(2), {'front': np.full((16, 16, 3), 130, np.uint8)})
     assert session.act(seen).actions == pytest.approx(np.full((2, DELTA.width), 120 / 255))
     other = Observation(0.1, np.zeros(2), {'front': np.full((16, 16, 3), 200, np.uint8)})
-    assert session.act(other).actions.shape == (1, DELTA.width)  # chosen once, at the start
-    still = session.act(other).actions[0]
+    last, still = session.act(other).actions  # chosen once, at the start; every chunk has its declared length
+    assert last == pytest.approx(120 / 255)
+    assert session.act(other).actions == pytest.approx(np.array([still, still]))
     assert still[: DELTA.motion_width] == pytest.approx(0.0)
     assert still[-1] == pytest.approx(120 / 255)
 

@@ -18,6 +18,8 @@ from trialist.run.blinding import derived_seed
 from trialist.run.plan import (
     BlindingOptions,
     ConditionEntry,
+    FaultOptions,
+    FaultOutcome,
     HostEntry,
     PolicyEntry,
     RecordingOptions,
@@ -47,11 +49,15 @@ def grid_plan(
     conditions: tuple[ConditionEntry, ...] = (),
     recording: RecordingOptions | None = None,
 ) -> TrialPlan:
-    """An ordinary trial on the test's start states, which follow from task, stratum, seed and number alone."""
+    """An ordinary trial on the test's start states, which follow from task, stratum, seed and number alone.
+
+    A policy's fault is INVALID here and ends the diagnosis: counted as a failure it would make a drop.
+    """
     return TrialPlan(
         host=host, policies=policies, tasks=(TaskEntry(name=task),), seed=seed, title=title, benchmark=host.use,
         strata=(StratumEntry(name=stratum),) if stratum else (), episodes_per_cell=grid, repeats=repeats,
         time_cap_s=time_cap_s, conditions=conditions, blinding=BlindingOptions(enabled=False),
+        faults=FaultOptions(attempts=2, policy_answer=FaultOutcome.INVALID, policy_late=FaultOutcome.INVALID),
         recording=recording or RecordingOptions(trajectories=False, film=False, rgbd='off'),
     )  # fmt: skip
 

@@ -66,9 +66,8 @@ class LookupSession:
             self._actions = self._policy.recall(observation)
         chosen = self._actions[self._taken : self._taken + self._chunk_length]
         self._taken += len(chosen)
-        if len(chosen) == 0:
-            return Chunk(self._still(self._actions[-1])[None])
-        return Chunk(np.asarray(chosen, dtype=float))
+        rest = [self._still(self._actions[-1])] * (self._chunk_length - len(chosen))
+        return Chunk(np.array([*chosen, *rest], dtype=float))
 
     def _still(self, last: FloatArray) -> FloatArray:
         convention = self._policy.spec.action

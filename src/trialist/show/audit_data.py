@@ -89,7 +89,7 @@ def distance_chart(found: DataSource, *, key: str = 'distance') -> Chart:
     return line_chart(
         key, [LineSeries(found.protocol.learner, points)], title='Score against distance of the training data',
         x_label='median distance of a test start to the nearest training start (mm)', y_label='success rate',
-        note=EXISTENCE,
+        x_ticks={0.0: '0'} | {p.x: f'{p.x:.3g}' for p in points}, note=EXISTENCE,
     )  # fmt: skip
 
 
@@ -118,16 +118,16 @@ def alteration_table(found: Overfit) -> Table:
     training = found.training
     rows: list[list[Cell]] = [
         [r.policy, r.change, str(r.kind), f'{r.successes[0]:g}/{r.n[0]}', f'{r.successes[1]:g}/{r.n[1]}', 100 * r.drop,
+         str(found.reading(r)), None if training is None else training.counts.get(r.change),
+         None if training is None else training.counts[OFFICIAL],
          100 * r.low, 100 * r.high, None if r.cluster_low is None else 100 * r.cluster_low,
-         None if r.cluster_high is None else 100 * r.cluster_high, 100 * r.family_low,
-         None if training is None else training.counts.get(r.change),
-         None if training is None else training.counts[OFFICIAL], str(found.reading(r))]
+         None if r.cluster_high is None else 100 * r.cluster_high, 100 * r.family_low]
         for r in found.rows
     ]  # fmt: skip
     columns: list[str | Column] = [
-        'policy', 'change', 'kind', 'calibration', 'altered', Column('drop', '+.2f'), Column('low', '+.2f'),
-        Column('high', '+.2f'), Column('low, starts', '+.2f'), Column('high, starts', '+.2f'),
-        Column('low, all rows', '+.2f'), 'in training', 'official in training', 'reading',
+        'policy', 'change', 'kind', 'calibration', 'altered', Column('drop', '+.2f'), 'reading', 'in training',
+        'official in training', Column('low', '+.2f'), Column('high', '+.2f'), Column('low, starts', '+.2f'),
+        Column('high, starts', '+.2f'), Column('low, all rows', '+.2f'),
     ]  # fmt: skip
     counted = 'The training data was not counted, so no drop is called overfitting.'
     if training is not None:
