@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test test-peers test-hosts test-platform test-scale setup check study grid crash bench generated lock sbom system peers clean
+.PHONY: demo test test-peers test-hosts test-platform test-scale test-training setup check study grid crash bench generated lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -35,6 +35,10 @@ test-platform: $(STAMP) system
 # A Ray cluster of several nodes' worth of processes, and an S3 server, on this machine.
 test-scale: $(STAMP)
 	$(BIN)/python -m pytest -m scale
+
+# Probes trained on demonstrations of the embedded cell, in the environment that users get; about 20 minutes of one core.
+test-training: $(STAMP) system
+	TRIALIST_ENVIRONMENTS=$${TRIALIST_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m training
 
 study: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study

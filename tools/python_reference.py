@@ -52,6 +52,11 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'read_outcomes',
     ),
     'trialist.conditions': ('CameraFrame', 'condition_parameters', 'draw_condition', 'severity_ladder'),
+    'trialist.policies.probe': (
+        'Demonstrations', 'DemonstrationWriter', 'EpisodeFacts', 'read_demonstrations', 'collect_demonstrations',
+        'demonstrations_from_hdf5', 'demonstrations_from_lerobot', 'demonstrations_from_store', 'ProbeOptions',
+        'read_options', 'variants', 'train_probe', 'read_trained', 'TrainedProbe', 'sweep', 'ProbePolicy',
+    ),
     'trialist.run': (
         'Host', 'Policy', 'TrialPlan', 'read_plan', 'run_trial', 'close_trial', 'check_host', 'check_policy',
     ),

@@ -95,18 +95,28 @@ TEMPERS: Mapping[str, Temper] = {
 }  # fmt: skip
 
 
+def changed(temper: Temper, changes: Mapping[str, float | bool]) -> Temper:
+    """A temper with some of its fields set otherwise."""
+    from trialist.declaration import read_table
+
+    return read_table(Temper, {**dataclasses.asdict(temper), **changes}, where='changes of a temper')
+
+
 class ScriptedPolicy:
     """A scripted policy by its temper: `careful`, `hasty`, `forgetful`, `drifting` or `reference`.
 
     With a `chunk_length` it answers with so many actions at once, planned ahead on what it expects to see.
+    changes: fields of its `Temper` to set otherwise, such as ``{'margin_m': 0.02}``.
     """
 
-    def __init__(self, *, temper: str, chunk_length: int = 1) -> None:
+    def __init__(
+        self, *, temper: str, chunk_length: int = 1, changes: Mapping[str, float | bool] | None = None
+    ) -> None:
         if temper not in TEMPERS:
             raise UnknownName('temper of a scripted policy', temper, TEMPERS)
         if chunk_length < 1:
             raise InputError(f'chunk_length is {chunk_length}, wanted >= 1')
-        self._temper = TEMPERS[temper]
+        self._temper = changed(TEMPERS[temper], changes or {})
         self._chunk_length = chunk_length
         self._spec = PolicySpec(
             name=f'scripted {temper}',

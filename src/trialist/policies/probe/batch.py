@@ -25,9 +25,7 @@ class TrainingData:
         cameras = options['cameras'] or demonstrations.facts.cameras
         cameras = tuple(cameras) if options['uses_images'] else ()
         sources = {camera: demonstrations.images[camera] for camera in cameras}
-        native = next((frames.shape[1:3] for frames in sources.values()), (0, 0))
-        size = tuple(options['image_size'] or native)
-        self._images = {camera: _resized_all(frames, size) for camera, frames in sources.items()}
+        self._images = {camera: _looked_at(frames, camera, options) for camera, frames in sources.items()}
         training, self.held_out = split_rows(demonstrations.starts, options)
         self._rows = training
         state, action = demonstrations.state, demonstrations.action
@@ -40,6 +38,8 @@ class TrainingData:
         of = {key: np.array(value, np.float32) for key, value in self.statistics.items()}
         self._state = (state - of['state_mean']) / of['state_std']
         self._chunks = (chunks(demonstrations, options['chunk_length']) - of['action_mean']) / of['action_std']
+        convention = demonstrations.facts.action
+        self.n_moves = convention.motion_width if convention.target == 'delta' else 0
         self._ids = demonstrations.task.copy()
         tasks = demonstrations.facts.tasks
         if options['is_task_shuffled']:
@@ -53,7 +53,7 @@ class TrainingData:
         self.sizes = {
             'cameras': list(cameras),
             'input_size': {camera: list(frames.shape[1:3]) for camera, frames in sources.items()},
-            'image_size': list(size),
+            'image_size': {camera: list(frames.shape[1:3]) for camera, frames in self._images.items()},
             'state': state.shape[1],
             'action': action.shape[1],
             'tasks': len(tasks),
@@ -113,10 +113,21 @@ def resized(frames: torch.Tensor, size: Any) -> torch.Tensor:
     return small.round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous()
 
 
-def _resized_all(frames: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    if frames.shape[1:3] == size:
+def cropped(frames: Any, crop: Any) -> Any:
+    """The part (top, bottom, left, right in 0..1) of pictures (n, H, W, 3); all of it without a crop."""
+    if crop is None:
         return frames
-    parts = [resized(torch.from_numpy(np.array(frames[i : i + 256])), size).numpy() for i in range(0, len(frames), 256)]
+    h, w = frames.shape[1:3]
+    top, bottom, left, right = (round(share * side) for share, side in zip(crop, (h, h, w, w), strict=True))
+    return frames[:, top:bottom, left:right]
+
+
+def _looked_at(frames: np.ndarray, camera: str, options: Mapping[str, Any]) -> np.ndarray:
+    part = cropped(frames, options['crops'].get(camera))
+    size = options['image_size'] or part.shape[1:3]
+    if part.shape == frames.shape and tuple(size) == frames.shape[1:3]:
+        return frames  # stays on disk
+    parts = [resized(torch.from_numpy(np.array(part[i : i + 256])), size).numpy() for i in range(0, len(part), 256)]
     return np.concatenate(parts)
 
 

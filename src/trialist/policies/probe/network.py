@@ -18,20 +18,24 @@ IMAGE_MEAN, IMAGE_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class SpatialSoftmax(nn.Module):
-    """Where each channel looks: the mean place (x, y in -1..1) under its softmax (Levine et al. 2016), and its peak."""
+    """Where each channel looks: the mean place (x, y in -1..1) under its softmax (Levine et al. 2016), and its peak.
+
+    Maps are brought to mean 0 and variance 1 first: flat ones would all point to the middle, and teach nothing.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.log_temperature = nn.Parameter(torch.zeros(channels, 1))
+        self.log_temperature = nn.Parameter(torch.full((channels, 1), 0.5))
 
     def forward(self, maps: torch.Tensor) -> torch.Tensor:
         b, c, h, w = maps.shape
         flat = maps.flatten(2)
+        flat = (flat - flat.mean(2, keepdim=True)) / (flat.std(2, keepdim=True) + 1e-3)
         weights = torch.softmax(flat * self.log_temperature.exp(), dim=2).view(b, c, h, w)
         xs = torch.linspace(-1, 1, w, device=maps.device)
         ys = torch.linspace(-1, 1, h, device=maps.device)
         x, y = (weights.sum(2) * xs).sum(2), (weights.sum(3) * ys).sum(2)
-        return torch.cat([x, y, flat.amax(2)], dim=1)
+        return torch.cat([2 * x, 2 * y, flat.amax(2) / 4], dim=1)
 
 
 class ConvEncoder(nn.Module):
@@ -96,7 +100,7 @@ class ProbeNetwork(nn.Module):
         width = sizes['state'] if self.uses_state else 0
         self.encoders = nn.ModuleDict()
         if self.cameras and options['encoder'] != 'conv':
-            self.encoders['shared'] = DinoEncoder(options['encoder'], tuple(sizes['image_size']))
+            self.encoders['shared'] = DinoEncoder(options['encoder'], tuple(sizes['image_size'][self.cameras[0]]))
         for camera in self.cameras if options['encoder'] == 'conv' else ():
             self.encoders[_key(camera)] = ConvEncoder(options['channels'])
         width += sum(self._encoder(camera).width for camera in self.cameras)

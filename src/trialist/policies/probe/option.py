@@ -8,7 +8,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trialist.declaration import read_table
@@ -31,16 +31,18 @@ class TaskInput(enum.StrEnum):
 class ProbeOptions:
     """A probe and its training. Lengths of chunks are in control steps, `steps` and `checkpoints` in updates.
 
-    `cameras`: all of the demonstrations' unless given. `image_size`: (height, width) that pictures are resized to, as
-    they are unless given. `augmentation` is the strength of random shifts and of changes of brightness and contrast:
-    0 none, 1 shifts by up to 1/16 of a side. `validation` is the share of demonstrations held out for the validation
-    loss. `text_embeddings`: an ``.npz`` file with ``texts`` and ``vectors`` for task_input text; words are hashed
-    without one. `is_task_shuffled`: demonstrations are labelled with another task's number while training.
+    `cameras`: all of the demonstrations' unless given. `crops`: camera -> (top, bottom, left, right) of what is
+    looked at, as shares of the picture; all of it unless given. `image_size`: (height, width) that it is then resized
+    to, as it is unless given. `augmentation` is the strength of random shifts and of changes of brightness and
+    contrast: 0 none, 1 shifts by up to 1/16 of a side. `validation` is the share of demonstrations held out for the
+    validation loss. `text_embeddings`: an ``.npz`` file with ``texts`` and ``vectors`` for task_input text; words are
+    hashed without one. `is_task_shuffled`: demonstrations are labelled with another task's number while training.
     """
 
     encoder: EncoderKind = EncoderKind.CONV
     weights: str = ''
     cameras: tuple[str, ...] = ()
+    crops: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     image_size: tuple[int, ...] = ()
     uses_images: bool = True
     uses_state: bool = True
@@ -48,7 +50,7 @@ class ProbeOptions:
     text_embeddings: str = ''
     is_task_shuffled: bool = False
     per_task: bool = False  # one model for each task
-    chunk_length: int = 8
+    chunk_length: int = 16
     execute: int = 4
     hidden: tuple[int, ...] = (256, 256)
     channels: tuple[int, ...] = (16, 32, 32)  # of the conv encoder
@@ -80,6 +82,10 @@ class ProbeOptions:
                 raise InputError(f'{name} is {getattr(self, name)}, wanted 0 up to below 1')
         if self.image_size and (len(self.image_size) != 2 or min(self.image_size) < 16):
             raise InputError(f'image_size is {list(self.image_size)}, wanted [height, width] of at least 16')
+        for camera, crop in self.crops.items():
+            is_fine = len(crop) == 4 and 0 <= crop[0] < crop[1] <= 1 and 0 <= crop[2] < crop[3] <= 1
+            if not is_fine:
+                raise InputError(f'crops: {camera} has {list(crop)}, wanted [top, bottom, left, right] in 0..1')
         if not self.hidden or min(self.hidden) < 1 or len(self.channels) != 3 or min(self.channels) < 1:
             raise InputError('hidden wants at least one layer, and channels three, of at least one unit')
         if any(not 1 <= step <= self.steps for step in self.checkpoints):

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trialist.policies.probe.batch import TrainingData, resized, tensor_on
+from trialist.policies.probe.batch import TrainingData, cropped, resized, tensor_on
 from trialist.policies.probe.demonstration import read_demonstrations
 from trialist.policies.probe.network import Augmentation, PerTaskNetwork, ProbeNetwork, count_parameters
 
@@ -44,6 +44,8 @@ class ProbeService:
         if options['uses_images'] and options['encoder'] != 'conv':
             for network in networks(self._model):
                 network.encoders['shared'].load_weights(options['weights'])
+        h = torch.arange(1, options['chunk_length'] + 1, device=self._device).sqrt().view(1, -1, 1)
+        self._reach = h  # how far steps that know nothing of each other would add up to
         self._average = {name: value.detach().clone() for name, value in self._model.state_dict().items()}
         self._optimizer = torch.optim.AdamW(
             self._model.parameters(), lr=options['learning_rate'], weight_decay=options['weight_decay']
@@ -96,10 +98,11 @@ class ProbeService:
     def infer(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """A chunk (h, A) in the robot's units."""
         began_s = time.perf_counter()
-        of, sizes = self._statistics, self._card['sizes']
+        of, sizes, crops = self._statistics, self._card['sizes'], self._options['crops']
         images = {
-            camera: resized(torch.from_numpy(np.array(frame)[None]), sizes['image_size']).to(self._device)
+            camera: resized(torch.from_numpy(np.array(cropped(frame[None], crops.get(camera)))), size).to(self._device)
             for camera, frame in asked['images'].items()
+            for size in [sizes['image_size'][camera]]
         }
         state = (np.asarray(asked['state'], np.float32) - of['state_mean']) / of['state_std']
         with torch.inference_mode():
@@ -133,7 +136,14 @@ class ProbeService:
 
     def _loss(self, rows: np.ndarray, change: Any = None) -> torch.Tensor:
         images, state, task, target = self._data.batch(rows, self._device)
-        return functional.l1_loss(self._model(images, state, task, change), target)
+        answer = self._model(images, state, task, change)
+        loss = functional.l1_loss(answer, target)
+        moves = self._data.n_moves
+        if not moves:
+            return loss
+        # Where the arm gets to, besides how it moves at each step: small errors of one sign would add up.
+        way = (answer - target)[..., :moves].cumsum(1) / self._reach
+        return loss + way.abs().mean()
 
     def _validation_loss(self) -> float:
         """Of the averaged weights on the held-out demonstrations; NaN if none are held out."""

@@ -141,14 +141,11 @@ def check_options(options: ProbeOptions, demonstrations: Demonstrations) -> None
     from trialist.policies.probe.task import TextEmbedding, derangement
 
     facts = demonstrations.facts
-    for camera in options.cameras:
+    for camera in (*options.cameras, *options.crops):
         if camera not in facts.cameras:
             raise UnknownName('camera of the demonstrations', camera, facts.cameras)
     if options.uses_images and not facts.cameras:
         raise InputError(f'{demonstrations.folder} has no images; wanted some, or uses_images = false')
-    sizes = {demonstrations.images[camera].shape[1:3] for camera in options.cameras or facts.cameras}
-    if options.uses_images and not options.image_size and len(sizes) > 1:
-        raise InputError(f'the cameras have pictures of {sorted(sizes)}; image_size says what to resize them to')
     if options.uses_state and not demonstrations.state.shape[1]:
         raise InputError(f'{demonstrations.folder} has no state; wanted one, or uses_state = false')
     if options.is_task_shuffled:

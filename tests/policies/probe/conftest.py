@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import pytest
+
+from trialist.environment import Environment, read_recipe
+from trialist.environment.create import create_environment
+
+
+@pytest.fixture(scope='session')
+def probe_environment() -> Environment:
+    """The environment that users get, made if it is not there."""
+    return create_environment(read_recipe('probe'))
