@@ -42,9 +42,10 @@ class ProbeMaker:
     """The probe of `trialist.policies.probe`, in the folders ``demonstrations`` and ``probe`` of a work folder."""
 
     def __init__(
-        self, plan: ShortcutPlan, folder: Path | str, *, device: str = 'cpu', told: Told = lambda *_: None
+        self, plan: ShortcutPlan, folder: Path | str, *, device: str = 'cpu', told: Told | None = None
     ) -> None:  # fmt: skip
-        self._plan, self._root, self._device, self._told = plan, Path(folder).resolve(), device, told
+        self._plan, self._root, self._device = plan, Path(folder).resolve(), device
+        self._told: Told = told or (lambda *_: None)
         self._options = variants(read_options(plan.probe, where='[probe]'))
         self._demonstrations: Demonstrations | None = None
         self._full: TrainedProbe | None = None

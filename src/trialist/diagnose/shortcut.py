@@ -59,7 +59,7 @@ def diagnose_shortcut(
     *,
     workers: int = 1,
     report: Report | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    told: Callable[[str], None] | None = None,
 ) -> Shortcut:
     """Train, evaluate every checkpoint and variant as one trial, and write the diagnosis to ``shortcut.json``."""
     root = Path(folder)
@@ -80,7 +80,8 @@ def diagnose_shortcut(
     trial = evaluation_plan(
         plan.host, policies, plan.evaluation, title=plan.title or f'shortcut diagnosis of {plan.host.use}'
     )
-    told(f'{len(policies)} policies x {len(trial.tasks)} tasks x {trial.episodes_in_a_cell()} start states')
+    if told is not None:
+        told(f'{len(policies)} policies x {len(trial.tasks)} tasks x {trial.episodes_in_a_cell()} start states')
     evaluated = evaluate(trial, root / STORE, workers=workers, report=report)
     official = official_protocol(plan.host)
     steps = {c.name: c.step for c in checkpoints}

@@ -7,6 +7,7 @@ tasks share one scene, nothing but the task tells that. The expert's privileged 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from trialist.run import Action, Chunk, HostSpec, Observation, PolicySpec, Sessi
 
 COLORS = ('red', 'green', 'blue', 'yellow')
 OPENING, TOOL = 7, slice(15, 22)  # in the privileged state
-BODY_WIDTH = 6  # is there, x, y, z, and the heading of a square: cos 4a, sin 4a
+BODY_WIDTH = 6  # is there, x, y, z as seen from the tool, and the heading of a square: cos 4a, sin 4a
 WIDTH = 1 + (2 + len(COLORS)) * BODY_WIDTH
 
 FloatArray = NDArray[np.floating[Any]]
@@ -49,24 +50,25 @@ class BlocksHost(TabletopHost):
         items = read_state(seen.state).items
         square = items[0].goal if items else None  # the same whichever block is asked for
         blocks = [poses.get(f'{color}_block') for color in COLORS]
-        parts = [_body(pose) for pose in (seen.state[TOOL], square, *blocks)]
+        tool = seen.state[TOOL]
+        parts = [_body(tool, origin=np.zeros(3)), *(_body(pose, origin=tool[:3]) for pose in (square, *blocks))]
         numbers = np.concatenate([[seen.state[OPENING]], *parts])
         state = np.concatenate([numbers, seen.state]) if self._is_told else numbers
         return dataclasses.replace(seen, state=state)
 
 
-def _body(pose: FloatArray | None) -> FloatArray:
+def _body(pose: FloatArray | None, *, origin: FloatArray) -> FloatArray:
     if pose is None:
         return np.zeros(BODY_WIDTH)
     angle = 4 * heading(pose[3:7])
-    return np.array([1.0, *pose[:3], np.cos(angle), np.sin(angle)])
+    return np.array([1.0, *(pose[:3] - origin), np.cos(angle), np.sin(angle)])
 
 
 class BlocksExpert:
     """The scripted policy on a `BlocksHost` that is told the privileged state."""
 
-    def __init__(self, *, temper: str = 'reference') -> None:
-        self._inner = ScriptedPolicy(temper=temper)
+    def __init__(self, *, temper: str = 'reference', changes: Mapping[str, float | bool] | None = None) -> None:
+        self._inner = ScriptedPolicy(temper=temper, changes=changes)
 
     @property
     def spec(self) -> PolicySpec:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trialist.policies.probe import DemonstrationWriter, Demonstrations, EpisodeFacts
+from trialist.policies.probe import Demonstrations, DemonstrationWriter, EpisodeFacts
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Target
 
 CONVENTION = ActionConvention(

@@ -68,7 +68,7 @@ def test_a_changed_picture_is_found(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputError, match='images_top.npy.*changed'):
+    with pytest.raises(InputError, match=r'images_top\.npy.*changed'):
         made.verify()
 
 
@@ -131,5 +131,5 @@ def test_missing_or_foreign_facts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match='version 1'):
         read_demonstrations(tmp_path / 'demos')
     path.write_text(json.dumps({**facts, 'cameras': ['top', 'side']}))
-    with pytest.raises(InputError, match='images_side.npy'):
+    with pytest.raises(InputError, match=r'images_side\.npy'):
         read_demonstrations(tmp_path / 'demos')

@@ -13,7 +13,7 @@ from trialist.policies.probe.option import TaskInput
 @pytest.mark.parametrize(
     ('given', 'message'),
     [
-        ({'execute': 9}, 'execute is 9'),
+        ({'execute': 17}, 'execute is 17'),
         ({'steps': 0}, 'steps is 0'),
         ({'checkpoints': (3000,)}, 'checkpoints'),
         ({'learning_rate': 0.0}, 'learning_rate'),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -52,13 +52,24 @@ def seen(row: int, side_px: int = 24) -> Observation:
     return Observation(0.0, np.zeros(3), {'top': image})
 
 
-def act(folder: Path, task: str, row: int = 12, *, words: str = '', shuffle: int | None = None) -> np.ndarray:
-    """The mean action of one chunk."""
-    policy = ProbePolicy(path=str(folder), shuffle_tasks=shuffle)
-    try:
+Acting = Callable[..., np.ndarray]
+
+
+@pytest.fixture(scope='module')
+def act() -> Iterator[Acting]:
+    """The mean action of one chunk; every checkpoint is loaded once."""
+    policies: dict[tuple[Path, int | None], ProbePolicy] = {}
+
+    def mean_action(
+        folder: Path, task: str, row: int = 12, *, words: str = '', shuffle: int | None = None
+    ) -> np.ndarray:
+        key = (folder, shuffle)
+        policy = policies[key] = policies.get(key) or ProbePolicy(path=str(folder), shuffle_tasks=shuffle)
         session = policy.start(Setup(task=task, seed=0, instruction=words), seed=0)
         return np.asarray(session.act(seen(row)).actions.mean(axis=0))
-    finally:
+
+    yield mean_action
+    for policy in policies.values():
         policy.close()
 
 
@@ -74,7 +85,7 @@ def test_the_loss_falls_and_everything_is_kept(trained: TrainedProbe) -> None:
         assert card['validation_loss'] == checkpoint.validation_loss
 
 
-def test_the_probe_goes_where_its_task_says(trained: TrainedProbe) -> None:
+def test_the_probe_goes_where_its_task_says(trained: TrainedProbe, act: Acting) -> None:
     left, right = (act(trained.last.folder, task) for task in TASKS)
     assert left[0] == pytest.approx(-0.01, abs=0.003)
     assert right[0] == pytest.approx(0.01, abs=0.003)
@@ -82,17 +93,17 @@ def test_the_probe_goes_where_its_task_says(trained: TrainedProbe) -> None:
     np.testing.assert_array_equal(by_words, right)
 
 
-def test_the_probe_sees(trained: TrainedProbe) -> None:
+def test_the_probe_sees(trained: TrainedProbe, act: Acting) -> None:
     up, down = (act(trained.last.folder, TASKS[0], row)[1] for row in (3, 20))
     assert down - up > 0.003  # of 0.0071 in the demonstrations
 
 
-def test_a_shuffled_probe_is_told_the_other_task(trained: TrainedProbe) -> None:
+def test_a_shuffled_probe_is_told_the_other_task(trained: TrainedProbe, act: Acting) -> None:
     told = act(trained.last.folder, TASKS[0], shuffle=1)
     np.testing.assert_array_equal(told, act(trained.last.folder, TASKS[1]))
 
 
-def test_variants_do_without(demonstrations: Demonstrations, tmp_path: Path) -> None:
+def test_variants_do_without(demonstrations: Demonstrations, tmp_path: Path, act: Acting) -> None:
     made = variants(SMALL)
     blind = train_probe(demonstrations, made['blind'], tmp_path / 'blind').last.folder
     np.testing.assert_array_equal(act(blind, TASKS[0], 3), act(blind, TASKS[0], 20))
@@ -105,7 +116,7 @@ def test_variants_do_without(demonstrations: Demonstrations, tmp_path: Path) -> 
 
 @pytest.mark.parametrize('change', [{'per_task': True}, {'task_input': TaskInput.TEXT}])
 def test_a_model_per_task_and_words_tell_tasks_apart(
-    demonstrations: Demonstrations, tmp_path: Path, change: dict[str, object]
+    demonstrations: Demonstrations, tmp_path: Path, act: Acting, change: dict[str, object]
 ) -> None:
     options = dataclasses.replace(SMALL, **change)  # type: ignore[arg-type]
     folder = train_probe(demonstrations, options, tmp_path / 'probe').last.folder
@@ -113,7 +124,7 @@ def test_a_model_per_task_and_words_tell_tasks_apart(
     assert left < -0.005 < 0.005 < right
 
 
-def test_an_unknown_task_is_refused(trained: TrainedProbe) -> None:
+def test_an_unknown_task_is_refused(trained: TrainedProbe, act: Acting) -> None:
     with pytest.raises(InputError, match='go left'):
         act(trained.last.folder, 'go up')
 
