@@ -13,7 +13,7 @@ from trialist.diagnose.overfit import (
     start_places,
     tabletop_changes,
 )
-from trialist.errors import InputError, UnknownName
+from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.policies.probe import DemonstrationWriter, EpisodeFacts
 from trialist.run.plan import HostEntry, PolicyEntry
 
@@ -77,6 +77,15 @@ def test_it_resumes_and_its_file_is_the_result(run):
     plan, folder, found = run
     assert run_overfit(plan, folder / 'work', workers=0) == found
     assert read_overfit(folder / 'work' / 'overfit.json') == found
+
+
+def test_a_policy_that_answers_wrongly_has_no_drop(tmp_path):
+    """Counted as failures, its faults would look like overfitting wherever they happen more often."""
+    faulty = PolicyEntry('trialist.testing.policy:FaultyPolicy', {'fault': 'shape'})
+    plan = OverfitPlan(task='reach', host=HostEntry('point-mass'), policies={'p': faulty}, grid=2, repeats=1, fresh=2)
+    with pytest.raises(NotEstimable, match='came to nothing'):
+        run_overfit(plan, tmp_path / 'work', workers=0)
+    assert not (tmp_path / 'work' / 'overfit.json').exists()
 
 
 @pytest.mark.parametrize(

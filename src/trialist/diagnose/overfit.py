@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.audit import read_outcomes
+from trialist.audit import InstanceOutcome, outcomes_of
 from trialist.audit.overfit import LEAST_SHARE, OFFICIAL, ChangeKind, Overfit, TrainingCount, overfit, write_overfit
 from trialist.conditions import Support, condition_parameters
 from trialist.declaration import read_toml
 from trialist.diagnose.grid import grid_plan, start_setups
 from trialist.diagnose.start import opened
+from trialist.episodes import read_store
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.policies.probe import Demonstrations, read_demonstrations
 from trialist.policies.probe.demonstration import plain_words
@@ -126,7 +127,7 @@ def run_overfit(
         state = run_trial(trial, store, workers=workers)
         if state.n_given_up or not state.is_complete:
             raise NotEstimable(f'{store}: {state.n_given_up} episodes came to nothing; a drop would leave them out')
-        scored[name] = {policy: read_outcomes(store, policy=policy) for policy in plan.policies}
+        scored[name] = {policy: _outcomes(store, policy) for policy in plan.policies}
     found = overfit(
         scored[CALIBRATION],
         {name: (_kind(name), outcomes) for name, outcomes in scored.items() if name != CALIBRATION},
@@ -135,6 +136,15 @@ def run_overfit(
     )  # fmt: skip
     write_overfit(found, work / RESULT)
     return found
+
+
+def _outcomes(store: Path, policy: str) -> tuple[InstanceOutcome, ...]:
+    """Outcomes of a run; a score out of 1 beside a success (an IoU) is quality, and the success is counted."""
+    episodes = [
+        replace(e, score=None, max_score=None) if e.max_score == 1 and e.success is not None else e
+        for e in read_store(store).episodes()
+    ]
+    return outcomes_of(episodes, policy=policy, where=str(store))
 
 
 def _kind(name: str) -> ChangeKind:

@@ -89,7 +89,7 @@ def distance_chart(found: DataSource, *, key: str = 'distance') -> Chart:
     return line_chart(
         key, [LineSeries(found.protocol.learner, points)], title='Score against distance of the training data',
         x_label='median distance of a test start to the nearest training start (mm)', y_label='success rate',
-        x_ticks={0.0: '0'} | {p.x: f'{p.x:.3g}' for p in points}, note=EXISTENCE,
+        x_ticks={p.x: f'{p.x:.3g}' for p in points}, note=EXISTENCE,
     )  # fmt: skip
 
 
