@@ -109,7 +109,7 @@ def test_libero_files_become_what_the_libero_host_shows(tmp_path: Path) -> None:
 
 
 def test_the_probes_layout_of_libero_is_the_hosts() -> None:
-    from trialist.hosts.libero.state import PROPRIOCEPTION
+    from trialist.hosts.arm.state import PROPRIOCEPTION
     from trialist.policies.probe.source import LIBERO_LAYOUT
 
     assert LIBERO_LAYOUT == PROPRIOCEPTION
