@@ -79,14 +79,13 @@ class ProbeMaker:
 
     def facts(self) -> ProbeFacts:
         held = self.demonstrations
-        is_said = np.array([e.begins_in_motion for e in held.facts.episodes], dtype=bool)
         full = self._options[FULL]
         return ProbeFacts(
             encoder=full.encoder.value if full.uses_images else '',
             parameters=None if self._full is None else self._full.parameters['total'],
             task_input=full.task_input.value,
             demonstrations=held.n_episodes,
-            mid_motion=int((is_said | begins_in_motion(held.state, held.starts)).sum()),
+            mid_motion=_mid_motion(held),
             digest=held.digest,
         )
 
@@ -164,6 +163,14 @@ def demonstration_setups(plan: ShortcutPlan) -> list[Setup]:
     if same is not None:
         raise InputError(f'{same.task}: seed {same.seed} is a start state of the test; give the expert another seed')
     return made
+
+
+def _mid_motion(held: Demonstrations) -> int:
+    """As the source says; of files, which do not say it, as their first steps show it."""
+    is_said = np.array([e.begins_in_motion for e in held.facts.episodes], dtype=bool)
+    if held.facts.source.get('kind') == 'collected':
+        return int(is_said.sum())
+    return int((is_said | begins_in_motion(held.state, held.starts)).sum())
 
 
 def _state_width(host: HostEntry) -> int:

@@ -60,7 +60,7 @@ class BlocksHost(TabletopHost):
 def _body(pose: FloatArray | None, *, origin: FloatArray) -> FloatArray:
     if pose is None:
         return np.zeros(BODY_WIDTH)
-    angle = 4 * heading(pose[3:7])
+    angle = 4 * heading(pose[3:7].tolist())
     return np.array([1.0, *(pose[:3] - origin), np.cos(angle), np.sin(angle)])
 
 
