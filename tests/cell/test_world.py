@@ -19,7 +19,7 @@ from trialist.cell.scene import compile_scene
 from trialist.cell.scripted import ScriptedPolicy
 from trialist.cell.spread import goal_rectangle, item_rectangle, spread_layout
 from trialist.cell.task import draw_layout
-from trialist.cell.world import KINDS, World
+from trialist.cell.world import KINDS, STATED, World
 from trialist.conditions import (
     CameraShift,
     Condition,
@@ -74,8 +74,8 @@ def script(host: TabletopHost, condition: Condition | None, *, task: str = 'two_
 
 
 def test_the_cell_declares_what_it_can_bring_about() -> None:
-    assert set(TabletopHost(cameras=('front',)).spec.conditions) == set(KINDS)
-    assert set(TabletopHost().spec.conditions) == {'layout', 'distractor', 'robot_state', 'disturbance'}
+    assert set(TabletopHost(cameras=('front',)).spec.conditions) == {*KINDS, *STATED}
+    assert set(TabletopHost().spec.conditions) == {'layout', 'distractor', 'robot_state', 'disturbance', *STATED}
     assert TabletopHost(cameras=('front',), conditions=('layout',)).spec.conditions == ('layout',)
     with pytest.raises(UnknownName, match="did you mean 'layout'"):
         TabletopHost(conditions=('layuot',))

@@ -37,7 +37,7 @@ from trialist.cell.scene import (
 from trialist.cell.task import MAX_ITEMS, TASKS, find_task
 from trialist.cell.thing import things_of
 from trialist.cell.watch import Watch, at_home
-from trialist.cell.world import KINDS, SEEN_ONLY, World
+from trialist.cell.world import KINDS, SEEN_ONLY, STATED, World
 from trialist.conditions import Thing
 from trialist.episodes import Outcome
 from trialist.episodes.film import FilmStates
@@ -87,8 +87,8 @@ class TabletopHost:
     """One cell. `cameras` are rendered with depth and calibration; none are by default.
 
     camera_rate_hz: pictures are taken so often and shown until the next; at every control step unless given.
-    conditions: the kinds to bring about in the world, all of `world.KINDS` by default; those left out that have a
-    version for images are laid over the frames instead.
+    conditions: the kinds to bring about in the world, all of `world.KINDS` and `STATED` by default; those left out
+    that have a version for images are laid over the frames instead.
     watchers: RGB-D cameras that a trial keeps for its scores, apart from what the policy sees: the fixed ones among
     `cameras` unless given. watcher_noise: none, or a stereo camera by name (mild, default, heavy).
     """
@@ -485,10 +485,11 @@ def state_width(kind: StateKind) -> int:
 
 
 def _in_world(kinds: Sequence[str] | None, *, has_cameras: bool) -> tuple[str, ...]:
+    every = (*KINDS, *STATED)
     for kind in kinds or ():
-        if kind not in KINDS:
-            raise UnknownName('condition of the tabletop cell', kind, KINDS)
-    wanted = KINDS if kinds is None else tuple(kinds)
+        if kind not in every:
+            raise UnknownName('condition of the tabletop cell', kind, every)
+    wanted = every if kinds is None else tuple(kinds)
     return tuple(k for k in wanted if has_cameras or k not in SEEN_ONLY)
 
 

@@ -34,7 +34,8 @@ from trialist.run.seam import Setup
 
 FloatArray = NDArray[np.floating[Any]]
 SEEN_ONLY = ('background', 'light', *CameraShift.KINDS)  # without cameras they would change nothing
-KINDS = ('layout', 'displacement', 'support', 'distractor', 'robot_state', 'disturbance', *SEEN_ONLY)
+STATED = ('displacement', 'support')  # by their numbers alone: no severity draws them, and chaos has none
+KINDS = ('layout', 'distractor', 'robot_state', 'disturbance', *SEEN_ONLY)
 LOWEST_START_M = 0.12
 MOST_TILT = 0.7  # cosine of the angle between the hand and straight down, at the start
 
@@ -91,9 +92,9 @@ def _read(setup: Setup) -> Condition | None:
         return _stated_robot_state(parameters, seed=setup.seed)
     is_known = any(key.rsplit('.', 1)[-1] == 'severity' for key in parameters)
     if not is_known:
-        if name in KINDS:
+        if name in (*KINDS, *STATED):
             raise InputError(f'condition {name} of the tabletop cell wants its drawn numbers; see draw_condition')
-        raise UnknownName('condition of the tabletop cell', name, KINDS)
+        raise UnknownName('condition of the tabletop cell', name, (*KINDS, *STATED))
     return read_condition(name, parameters)
 
 
