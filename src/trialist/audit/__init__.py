@@ -1,4 +1,4 @@
-"""Does the benchmark score mean anything? Significance, creeping overfitting, reproducibility, citations."""
+"""Does the benchmark score mean anything? Significance, shortcuts, overfitting, reproducibility, citations."""
 
 from trialist.audit.benchmark import BENCHMARKS, Benchmark, find_benchmark
 from trialist.audit.candidate_table import candidates_from_bibtex, candidates_from_leaderboard, read_candidates
@@ -9,6 +9,9 @@ from trialist.audit.leaderboard import LeaderboardAudit, Rule, audit_leaderboard
 from trialist.audit.leaderboard_entry import Leaderboard, read_leaderboard
 from trialist.audit.outcome import InstanceOutcome, align, outcomes_of, read_outcomes
 from trialist.audit.paired import PairedSignificance, compare_outcomes, paired_significance
+from trialist.audit.reported import ReportedScore, ScoreKind, read_reported
+from trialist.audit.run_score import RunOutcomes
+from trialist.audit.shortcut import Shortcut, ShortcutVerdict, read_shortcut, shortcut
 from trialist.audit.topline import Classification, Protocol, Topline, cutoffs, topline
 from trialist.audit.trace import Channel, TraceComparison, compare_trajectories
 
@@ -26,8 +29,13 @@ __all__ = [
     'LeaderboardAudit',
     'PairedSignificance',
     'Protocol',
+    'ReportedScore',
     'Rule',
     'RunComparison',
+    'RunOutcomes',
+    'ScoreKind',
+    'Shortcut',
+    'ShortcutVerdict',
     'Topline',
     'TraceComparison',
     'Tracker',
@@ -50,5 +58,8 @@ __all__ = [
     'read_candidates',
     'read_leaderboard',
     'read_outcomes',
+    'read_reported',
+    'read_shortcut',
+    'shortcut',
     'topline',
 ]

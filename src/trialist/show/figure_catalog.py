@@ -39,6 +39,7 @@ FIGURES = Catalog(
         'citations': 'trialist.show.audit_plot:draw_citations',
         'cutoffs': 'trialist.show.audit_plot:draw_cutoffs',
         'divergence': 'trialist.show.audit_plot:draw_divergence',
+        'shortcut': 'trialist.show.shortcut_sheet:draw_shortcut',
         'condition-success': 'trialist.show.robustness_plot:draw_condition_success',
         'condition-drops': 'trialist.show.robustness_plot:draw_condition_drops',
         'doses': 'trialist.show.robustness_plot:draw_doses',
