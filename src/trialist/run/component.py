@@ -38,6 +38,7 @@ POLICIES = Catalog(
         'groot': 'trialist.policies.groot:GrootPolicy',
         'lerobot': 'trialist.policies.lerobot:LeRobotPolicy',
         'libero-scripted': 'trialist.hosts.libero.scripted:ScriptedLiberoPolicy',
+        'lookup': 'trialist.diagnose.lookup:LookupPolicy',
         'no_op': 'trialist.policies.plain:NoOpPolicy',
         'openpi': 'trialist.policies.openpi:OpenPiPolicy',
         'openvla': 'trialist.policies.openvla:OpenVlaPolicy',
