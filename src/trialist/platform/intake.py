@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from trialist.episodes import Episode, Outcome, Store
@@ -47,6 +47,7 @@ NOT_BEGUN = 'not begun'  # a worker's word for: no observation was ever shown
 MOST_GIVEN_BACK = 5
 RIG_FAULTS = (FaultKind.HOST_CRASH, FaultKind.HOST_HANG, FaultKind.HOST_ANSWER, FaultKind.WORKER_DEATH)
 IDENTITY = ('trial_id', 'policy', 'benchmark', 'task', 'stratum', 'condition', 'seed', 'instance', 'repeat')
+_LOCKED_LEASE = select(Lease).where(Lease.id == bindparam('lease_id')).with_for_update()
 log = logging.getLogger('trialist.platform')
 
 
@@ -348,7 +349,7 @@ def expired(session: Session, *, now: float) -> list[tuple[str, str]]:
 
 
 def _locked_lease(session: Session, lease_id: str) -> Lease:
-    return session.scalars(select(Lease).where(Lease.id == lease_id).with_for_update()).one()
+    return session.scalars(_LOCKED_LEASE, {'lease_id': lease_id}).one()
 
 
 def _may_give_back(session: Session, lease: Lease) -> bool:
