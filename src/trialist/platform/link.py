@@ -133,7 +133,7 @@ class LinkPolicy:
     ) -> None:
         self._link, self._answer_s, self._hold = link, answer_s, hold
         self._spec = dataclasses.replace(spec, name=code, is_remote=True)
-        self.arrivals_s: list[float] = []  # when each answer was there, by time.perf_counter()
+        self.arrivals_s: dict[int, float] = {}  # by the number of its question: when the answer was there, perf_counter
 
     @property
     def spec(self) -> PolicySpec:
@@ -154,8 +154,10 @@ class LinkPolicy:
             fields = link.receive(MessageType.ACTION, timeout_s=self._answer_s)
         except Stopped:
             return Chunk(np.tile(self._hold(), (self._spec.chunk_length, 1)))
-        self.arrivals_s.append(time.perf_counter())
-        return read_action(fields, step=step)
+        arrived_s = time.perf_counter()
+        chunk = read_action(fields, step=step)
+        self.arrivals_s[step] = arrived_s
+        return chunk
 
 
 class _LinkSession:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -161,10 +162,10 @@ class CellStation:
 
     def _policy(
         self, job: Job, plan: TrialPlan, host: GuardedHost, link: ClientLink | None
-    ) -> tuple[Policy, list[float]]:
+    ) -> tuple[Policy, Mapping[int, float]]:
         """The policy at the other end, fitted; and when its answers arrive, if that is known."""
         entry = job.dial or PolicyEntry('platform')
-        arrivals_s: list[float] = []
+        arrivals_s: Mapping[int, float] = {}
         try:
             if link is None:
                 policy: Policy = open_dialled(entry, code=job.code)
@@ -199,14 +200,16 @@ class CellStation:
             policy_limit_s=plan.watchdog.policy_s,
         )
 
-    def _attempt(self, job: Job, host: GuardedHost, rollout: Rollout, arrivals_s: list[float]) -> Attempt:
+    def _attempt(self, job: Job, host: GuardedHost, rollout: Rollout, arrivals_s: Mapping[int, float]) -> Attempt:
         context, slot = job.context(operator=self._name), job.read_slot()
         if rollout.fault is not None and job.blinded and rollout.fault.kind.is_the_policys:
             rollout = dataclasses.replace(rollout, fault=Fault(rollout.fault.kind, rollout.fault.summary))
         trajectory = rollout.trajectory
         is_measured = context.plan.loop.latency.mode is not LatencyMode.INJECTED and 'latency' not in rollout.applied_by
         if trajectory is not None and arrivals_s and is_measured:
-            trajectory = with_transport(trajectory, arrivals_s=arrivals_s, steps_s=host.step_times_s)
+            trajectory = with_transport(
+                trajectory, arrivals_s=arrivals_s, answers=rollout.answers, steps_s=host.step_times_s
+            )
         episode, fault = context.finished(slot, job.attempt, rollout)
         checked = 'as planned' if host.is_reset_checked and not host.reset_fault else 'not checked'
         episode = episode.replace(labels={**episode.labels, 'reset_check': host.reset_fault or checked})
