@@ -82,7 +82,7 @@ def test_an_episode_over_the_link_is_the_one_that_runs_at_home(desk):
     given = job()
     attempt, end = desk.run(given, lambda: act_in_episode(SeekPolicy(), desk.url, token()))
     plan, slot = given.read_plan(), given.read_slot()
-    order = Order(time_cap_s=slot.cell.time_cap_s, policy_seed=given.policy_seed, loop=plan.loop)
+    order = Order(time_cap_s=slot.cell.time_cap_s, policy_seed=given.loop_seed, loop=plan.loop)
     home = run_episode(open_host(plan.host), SeekPolicy(), setup_of(slot), order=order)
     bundle = unpack_bundle(attempt.bundle)
     assert end.outcome == 'success'

@@ -120,7 +120,8 @@ def open_store(folder: Path, benchmark: Benchmark) -> Store:
 def submission_plan(benchmark: Benchmark) -> str:
     """The plan of one submission: of a trial the trial's; else with a secret, and so a trial id, of its own.
 
-    Its own id lets the record open one submission while others are still blinded.
+    Its own id lets the record open one submission while others are still blinded, and its own secret puts the slots
+    into an order of its own: the place of an episode does not tell its start state.
     """
     if benchmark.mode == 'trial':
         return benchmark.plan

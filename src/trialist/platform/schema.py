@@ -86,7 +86,7 @@ class SubmissionIn(Asked):
 class SubmissionOut(BaseModel):
     id: str
     benchmark: str
-    name: str
+    name: str = Field(description='Empty for anyone but its owner until its blinding ends.')
     user: str
     kind: str = Field(description='client or dial.')
     state: str = Field(
@@ -107,7 +107,7 @@ class LeaseOut(BaseModel):
     worker_address: str
     token: str = Field(description='Good for one connection, until `expires_at`.')
     expires_at: UnixS
-    job: dict[str, str | int] = Field(description='job_id, number of the episode, attempt.')
+    job: dict[str, str | int] = Field(description="job_id, the episode's place in this submission's order, attempt.")
 
 
 class WaitOut(BaseModel):
@@ -154,7 +154,7 @@ class EpisodeOut(BaseModel):
     task: str
     stratum: str
     condition: str
-    instance: int | None
+    instance: int | None = Field(description='Of its start state; told once the benchmark is closed.')
     outcome: str
     reason: str
     duration_s: float | None

@@ -168,13 +168,15 @@ class CellStation:
         arrivals_s: Mapping[int, float] = {}
         try:
             if link is None:
-                policy: Policy = open_dialled(entry, code=job.code)
+                policy: Policy = open_dialled(entry, code=job.code, seed=job.policy_seed)
             else:
                 time_cap_s = job.read_slot().cell.time_cap_s
                 welcome = Welcome(host=host.spec, time_cap_s=time_cap_s, attempt=job.attempt)
                 spec = greet(link, welcome, timeout_s=GREET_S)
                 answer_s = 0.95 * plan.watchdog.policy_s  # before the alarm, which would tell less
-                at_link = LinkPolicy(link, spec, code=job.code, answer_s=answer_s, hold=lambda: _hold(host))
+                at_link = LinkPolicy(
+                    link, spec, code=job.code, seed=job.policy_seed, answer_s=answer_s, hold=lambda: _hold(host)
+                )
                 policy, arrivals_s = at_link, at_link.arrivals_s
             check_policy_fits(plan, host, policy, name=ARM, shown=job.code, entry=entry)
         except Stopped as error:
@@ -193,7 +195,7 @@ class CellStation:
         limits = stricter(plan.loop.limits, self._cell.limits)
         return Order(
             time_cap_s=time_cap_s,
-            policy_seed=job.policy_seed,
+            policy_seed=job.loop_seed,
             loop=dataclasses.replace(plan.loop, limits=limits),
             recording=plan.recording,
             execute=job.dial.execute if job.dial is not None else None,
