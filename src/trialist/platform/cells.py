@@ -34,7 +34,7 @@ class Heard:
 
 
 def register(
-    session: Session, caller: Caller, *, name: str, host: str, address: str, protocol: int, now: float
+    session: Session, caller: Caller, *, name: str, host: str, address: str, protocol: int, now: float, spec: str = ''
 ) -> tuple[Worker, list[str]]:
     """The worker of this name, with a new secret, and its leases that were not begun, which are void.
 
@@ -53,12 +53,13 @@ def register(
         worker = Worker(
             id=new_id('wrk'), name=name, user_id=caller.user_id, host=host, address=address, protocol=protocol,
             secret=secret, state='idle', wanted='run', note='', registered_at=now, heard_at=now, idle_since=now,
-            busy_s=0.0, first_at=now,
+            busy_s=0.0, first_at=now, spec=spec,
         )  # fmt: skip
         session.add(worker)
         note(session, 'worker.register', worker.id, name=name, host=host)
         return worker, []
     worker.host, worker.address, worker.secret, worker.protocol = host, address, secret, protocol
+    worker.spec = spec
     worker.state, worker.registered_at, worker.heard_at, worker.idle_since = 'busy', now, now, None
     note(session, 'worker.register', worker.id, name=name, host=host, again=True)
     unbegun = session.scalars(select(Lease.id).where(Lease.worker_id == worker.id, Lease.state == 'granted'))

@@ -22,6 +22,9 @@ from trialist.run.station import Context
 
 ARM = 'the-policy-under-test'  # the one policy of a benchmark's plan; nothing that is shown may hold its name
 POLICY_SEED = b'trialist platform policy'
+# Why a worker gives a job back with no attempt used.
+NOT_BEGUN = 'not begun'  # no observation was ever shown
+IMPOSSIBLE = 'impossible'  # the plan names what this cell does not have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

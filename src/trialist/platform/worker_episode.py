@@ -20,6 +20,7 @@ from trialist.platform.message import ErrorCode, Welcome
 from trialist.platform.worker_host import GuardedHost, Workspace, inspected_entry, stricter, with_transport
 from trialist.run.alarm import AlarmBoard
 from trialist.run.component import check_host_fits, check_policy_fits, open_host
+from trialist.run.convention import HostSpec
 from trialist.run.fault import Fault, FaultKind
 from trialist.run.loop import Order, Rollout, run_episode
 from trialist.run.phase import Phase
@@ -32,11 +33,11 @@ HANG_SLACK_S = 10.0
 
 
 class NotBegun(Exception):  # noqa: N818 - a job is given back before its episode began
-    """The episode could not begin; `code` is for the client, and `is_cells` says whose fault it is."""
+    """The episode could not begin; `code` is for the client, `is_cells` and `is_plans` say whose fault it is."""
 
-    def __init__(self, code: ErrorCode, message: str, *, is_cells: bool) -> None:
+    def __init__(self, code: ErrorCode, message: str, *, is_cells: bool, is_plans: bool = False) -> None:
         super().__init__(message)
-        self.code, self.is_cells = code, is_cells
+        self.code, self.is_cells, self.is_plans = code, is_cells, is_plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,19 @@ class CellStation:
         self._entry: HostEntry | None = None
         self._guarded: GuardedHost | None = None
         self.board: WorkerBoard | None = None
+
+    def describe(self) -> HostSpec | None:
+        """What the host says of itself under the cell's own options; None if it cannot be opened with these alone."""
+        entry = HostEntry(self._cell.host, self._cell.options)
+        try:
+            with WorkerBoard(WatchdogOptions()) as board:
+                board.enter(Phase.START)
+                self._host = open_host(inspected_entry(entry, checks_reset=self._cell.checks_reset))
+        except Exception:  # whatever a host raises: its first job says what is wrong
+            self.close()
+            return None
+        self._entry = entry
+        return self._host.spec
 
     def run(self, job: Job, link: ClientLink | None) -> Attempt:
         """Run one attempt of a job to its bundle; NotBegun if it could not begin."""
@@ -155,9 +169,12 @@ class CellStation:
                 self._host, interrupts=self._interrupts, workspace=self._cell.workspace,
                 checks_reset=self._cell.checks_reset,
             )  # fmt: skip
-            check_host_fits(plan, self._guarded)
         except InputError as error:
             raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=True) from error
+        try:
+            check_host_fits(plan, self._guarded)
+        except InputError as error:
+            raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=False, is_plans=True) from error
         return self._guarded
 
     def _policy(

@@ -243,7 +243,7 @@ def with_transport(
     if network is None or stated is None:
         return trajectory
     transport = np.array(stated, dtype=float)
-    for row in np.flatnonzero(np.isfinite(network)):
+    for row in np.flatnonzero(np.isfinite(network)).tolist():
         arrived_s = arrivals_s.get(answers[row])
         if arrived_s is not None:  # None: the emergency stop stood in for an answer
             transport[row] += max(0.0, steps_s[row] - arrived_s)

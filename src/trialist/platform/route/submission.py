@@ -55,6 +55,7 @@ def shown(session: Session, submission: Submission, caller: Caller) -> Submissio
         user=submission.user.name, kind=submission.kind, state=submission.state, jobs=jobs, n_jobs=sum(jobs.values()),
         under_way=list(steps) if is_seen else [],
         is_open=submission.opened_at is not None, created_at=submission.created_at, finished_at=submission.finished_at,
+        reason=submission.reason,
     )  # fmt: skip
 
 
@@ -148,10 +149,10 @@ def get_score(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> S
         submission = find_submission(session, caller, submission_id)
         counts = job_counts(session, submission.id)
         if submission.opened_at is None:
+            due = 'trial is closed' if submission.benchmark.mode == 'trial' else 'submission is finished'
             return ScoreOut(
                 state=submission.state, is_open=False, jobs=counts, values={}, letters='', results=[],
-                note='results are shown when the trial is closed' if submission.benchmark.mode == 'trial'
-                else 'results are shown when the submission is finished',
+                note=submission.reason or f'results are shown when the {due}',
             )  # fmt: skip
         jobs = list(session.scalars(select(Job).where(Job.submission_id == submission.id).order_by(Job.position)))
         board = platform.scores.board(session, submission.benchmark)
@@ -162,7 +163,8 @@ def get_score(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> S
         values = _alone(platform, submission)
     return ScoreOut(
         state=submission.state, is_open=True, jobs=counts, values=values, letters=row.letters if row else '',
-        results=[_result(submission, job) for job in jobs], note='' if values else board.note or 'no valid episode',
+        results=[_result(submission, job) for job in jobs],
+        note='' if values else submission.reason or board.note or 'no valid episode',
     )  # fmt: skip
 
 
