@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -24,12 +24,13 @@ Query = Iterable[tuple[str, str]]
 
 
 def create_explorer(
-    store: Store, *, beside: Mapping[str, str] | None = None, where: Where | None = None, is_mounted: bool = False
-) -> FastAPI:
+    store: Store, *, beside: Mapping[str, str] | None = None, where: Where | None = None, is_mounted: bool = False,
+    shown: Callable[[Episode], Episode] = lambda episode: episode,
+) -> FastAPI:  # fmt: skip
     """The explorer of one store, or of what `where` selects of it: nothing else of the store can be reached.
 
     `beside` adds links to other pages (title -> address), such as the review's. Mounted in another app, it leaves
-    static files and guards to that one.
+    static files and guards to that one. `shown` is an episode as far as its facts may be seen.
     """
     app = FastAPI(title='trialist explorer', docs_url=None, redoc_url=None, openapi_url=None)
     if not is_mounted:
@@ -43,9 +44,9 @@ def create_explorer(
 
     @app.get('/')
     def table(request: Request) -> HTMLResponse:
-        shown = _table(index.now(), request.query_params.multi_items(), base=_base(request))
+        rows = _table(index.now(), request.query_params.multi_items(), base=_base(request))
         template = 'explore_rows.html.j2' if request.headers.get('hx-request') else 'explore.html.j2'
-        return PAGES.page(template, title=f'Episodes of {store.path.name}', base=_base(request), **common, **shown)
+        return PAGES.page(template, title=f'Episodes of {store.path.name}', base=_base(request), **common, **rows)
 
     @app.get('/episode/{episode_id}/{attempt}')
     def episode(episode_id: str, attempt: int, request: Request) -> HTMLResponse:
@@ -54,17 +55,17 @@ def create_explorer(
         if other:
             name, _, number = other.partition(':')
             found.append(_found(index.now(), store, name, _whole(number or '0')))
-        shown = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in found]
+        titles = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in found]
         back = urlencode([(k, v) for k, v in request.query_params.multi_items() if k in (*FILTERS, 'sort')])
         return PAGES.page(
-            'explore_episode.html.j2', title=_title(found[0]), episodes=shown, back=back,
+            'explore_episode.html.j2', title=_title(found[0]), episodes=titles, back=back,
             neighbours=_neighbours(index.now(), found[0], request.query_params.multi_items(), base=_base(request)),
             base=_base(request), **common,
         )  # fmt: skip
 
     @app.get('/data/episode/{episode_id}/{attempt}')
     def data(episode_id: str, attempt: int) -> JSONResponse:
-        return JSONResponse(episode_data(store, _found(index.now(), store, episode_id, attempt)))
+        return JSONResponse(episode_data(store, shown(_found(index.now(), store, episode_id, attempt))))
 
     @app.get('/figures')
     def figures(request: Request) -> HTMLResponse:
