@@ -156,6 +156,26 @@ def test_policies_shared_by_all_workers_answer_in_batches_with_the_same_results(
     assert content(tmp_path / 'ray')[0] == content(tmp_path / 'local')[0]
 
 
+def test_a_policy_server_that_dies_costs_its_episode_and_is_started_again(lab: Lab, tmp_path: Path) -> None:
+    policies = {
+        name: {'use': 'tests.run.waiting:MortalPolicy', 'options': {'speed_m_s': speed, 'folder': str(tmp_path)}}
+        for name, speed in ((FAST, 1.6), (SLOW, 0.5))
+    }
+    plan = make_plan(episodes_per_cell=3, policies=policies, faults={'attempts': 2})
+    run_trial(plan, tmp_path / 'local', workers=0)
+
+    def after_two(progress: TrialProgress) -> None:
+        if progress.n_valid == 2 and not progress.n_invalid:
+            (tmp_path / 'strike').touch()
+
+    options = RayOptions(cpus=0.25, policy_servers=1)
+    done = run_trial(plan, tmp_path / 'ray', workers=1, ray=options, report=after_two)
+    assert done.is_complete
+    recorded = list(Store.open(tmp_path / 'ray').episodes(attempts='all'))
+    assert [e.reason[:16] for e in recorded if e.outcome is Outcome.INVALID] == ['policy endpoint:']
+    assert counted(tmp_path / 'ray') == counted(tmp_path / 'local')
+
+
 def test_room_that_no_node_has_is_said(lab: Lab, tmp_path: Path) -> None:
     options = RayOptions(resources={'wheelbarrow': 1}, room_wait_s=2.0)
     with pytest.raises(SetupError, match='wheelbarrow 1; the cluster has CPU 1'):
