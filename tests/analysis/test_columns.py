@@ -79,3 +79,26 @@ def test_a_report_of_columns_is_the_report_of_objects(
         trialist('report', store.path, '-o', tmp_path / 'r.json', '--resamples', 60)
         told.append(json.loads((tmp_path / 'r.json').read_text(encoding='utf-8')))
     assert told[0] == told[1]
+
+
+def test_an_ordinary_episode_takes_under_a_hundred_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Id, seed, duration, success and a byte for each name that varies; an object takes over 400."""
+    import tracemalloc
+
+    monkeypatch.setattr(selection, 'MOST_KEPT', 0)
+    store, n = Store.create(tmp_path / 's'), 4000
+    store.append(
+        Episode(
+            policy=f'p{k % 4}', task=f't{k % 7}', outcome=Outcome.SUCCESS, duration_s=1.0 + k, seed=k, time_cap_s=1e6,
+            instruction='put the bowl on the plate', labels={'lab': 'north'}, started_at=stores.START,
+        )
+        for k in range(n)
+    )  # fmt: skip
+    select_store(store)
+    tracemalloc.start()
+    chosen = select_store(store).episodes
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(chosen, EpisodeRows)
+    arrow = sum(array.nbytes for array in chosen._columns.varying.values())
+    assert (arrow + kept) / n < 100
