@@ -16,7 +16,7 @@ from tests.cli.command import trialist
 from trialist.analysis import selection
 from trialist.analysis.selection import select_store
 from trialist.episodes import Episode, Event, EventKind, Outcome, Store
-from trialist.episodes.rows import EpisodeRows, join, ordered_rows, pick
+from trialist.episodes.rows import EpisodeRows, distinct, join, ordered_rows, pick
 
 STORES: dict[str, Callable[[Path], Store]] = {
     'timed': stores.timed_store, 'items': stores.item_store, 'conditions': stores.changed_store,
@@ -64,6 +64,14 @@ def test_columns_give_back_the_episodes_in_the_canonical_order(n: int, monkeypat
     chosen = list(range(n))[::-2]
     assert tuple(pick(rows, chosen)) == pick(expected, chosen)
     assert tuple(join([rows[:1], rows[1:]])) == join([expected[:1], expected[1:]])
+    for names in (
+        ('policy',),
+        ('benchmark', 'task', 'stratum'),
+        ('instance', 'is_reference', 'condition'),
+        ('attempt',),
+    ):
+        assert distinct(rows, *names) == distinct(rows[: n // 2 + 1], *names) | distinct(rows[n // 2 :], *names)
+        assert distinct(rows, *names) == distinct(expected, *names)
     assert rows[0].replace(reason='again').reason == 'again'  # a whole episode, which can be checked again
 
 

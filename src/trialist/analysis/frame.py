@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trialist.analysis.absent import Absent
 from trialist.analysis.selection import Selection
 from trialist.episodes import Episode, Outcome
-from trialist.episodes.rows import EpisodeRows, pick
+from trialist.episodes.rows import EpisodeRows, distinct, pick
 from trialist.errors import InputError, UnknownName
 from trialist.planning.analysis_plan import AnalysisPlan, FailureRule, SuccessSource
 
@@ -84,7 +84,7 @@ def ranked_episodes(episodes: Sequence[Episode], baseline: str) -> tuple[Sequenc
 
     The second value names the condition; it is '' where several are taken together because none is the baseline.
     """
-    conditions = {e.condition for e in episodes}
+    conditions = {condition for (condition,) in distinct(episodes, 'condition')}
     if len(conditions) == 1:
         return episodes, conditions.pop(), 1
     if baseline in conditions:
@@ -113,7 +113,7 @@ def project(episode: Episode, plan: AnalysisPlan, by_cameras: Mapping[tuple[str,
 
 def stratum_names(episodes: Iterable[Episode], fields: Sequence[str]) -> dict[tuple[str, str, str], str]:
     """A name for every benchmark x task x object: the declared fields that vary, or the task where none does."""
-    keys = sorted({(e.benchmark, e.task, e.stratum) for e in episodes})
+    keys = sorted(distinct(episodes, 'benchmark', 'task', 'stratum'))
     places = [k for k, name in enumerate(('benchmark', 'task', 'stratum')) if name in fields]
     varying = [k for k in places if len({key[k] for key in keys}) > 1]
     if not varying:
@@ -130,7 +130,7 @@ def find_reference(policies: Mapping[str, Mapping[str, Sequence[Episode]]], name
         return named
     marked = []
     for policy, cells in policies.items():
-        flags = {e.is_reference for episodes in cells.values() for e in episodes}
+        flags = {flag for episodes in cells.values() for (flag,) in distinct(episodes, 'is_reference')}
         if len(flags) > 1:
             raise InputError(f'{policy}: some episodes say is_reference and some do not; correct one of them')
         if flags == {True}:
@@ -190,7 +190,7 @@ def _cautions(
         yield f'Not every policy was run on {len(left_out)} strata ({shown}); policies are ranked on the others.'
     pooled = [name for name in ('benchmark', 'task', 'stratum') if name not in plan.stratify_by]
     for name in pooled:
-        if len({getattr(e, name) for e in episodes}) > 1:
+        if len(distinct(episodes, name)) > 1:
             yield f'Episodes of different {name} are pooled into one stratum, as declared.'
 
 

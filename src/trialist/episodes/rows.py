@@ -98,6 +98,16 @@ class EpisodeRows(Sequence[Episode]):
         chosen = np.fromiter(places, np.int32)
         return EpisodeRows(self._columns, self._places[chosen], self._change)
 
+    def distinct(self, names: Sequence[str]) -> set[tuple[Any, ...]]:
+        """The combinations of these fields that occur, which no change is about."""
+        columns, index = self._columns, pa.array(self._places)
+        varying = {name: columns.varying[name].take(index) for name in names if name in columns.varying}
+        rows: list[dict[str, Any]] = [{}]
+        if varying:
+            table = pa.table(varying)
+            rows = table.group_by(list(varying), use_threads=False).aggregate([]).to_pylist()
+        return {tuple(row[n] if n in row else columns.shared[n] for n in names) for row in rows}
+
     def changed(self, change: Change) -> EpisodeRows:
         """The same episodes as `change` makes them, each time that they are read."""
         if self._change is not None:
@@ -112,6 +122,13 @@ class EpisodeRows(Sequence[Episode]):
 def pick(episodes: Sequence[Episode], places: Sequence[int]) -> Sequence[Episode]:
     """The episodes at these places: as columns where they are columns."""
     return episodes.at(places) if isinstance(episodes, EpisodeRows) else tuple(episodes[p] for p in places)
+
+
+def distinct(episodes: Iterable[Episode], *names: str) -> set[tuple[Any, ...]]:
+    """The combinations of fields that occur among episodes: of names and flags that identify, not of what happened."""
+    if isinstance(episodes, EpisodeRows) and episodes:
+        return episodes.distinct(names)
+    return {tuple(getattr(episode, name) for name in names) for episode in episodes}
 
 
 def join(groups: Sequence[Sequence[Episode]]) -> Sequence[Episode]:

@@ -36,7 +36,7 @@ class Cohort:
 
     @property
     def n_safety_stops(self) -> int:
-        return sum(is_safety_stopped(e) for e in self.valid)
+        return sum(e.is_valid and is_safety_stopped(e) for e in self.episodes)
 
     @property
     def followed_to_s(self) -> float:
