@@ -49,8 +49,8 @@ class BatchingPolicy(SeekPolicy):
         return [session.act(observation) for session, observation in zip(sessions, observations, strict=True)]
 
 
-class MortalPolicy(SeekPolicy):
-    """Seeks; when `strike` lies in `folder`, takes it away and ends its process without a word."""
+class MortalPolicy(BatchingPolicy):
+    """Seeks, for several at once; when `strike` lies in `folder`, takes it away and ends its process without a word."""
 
     def __init__(self, *, folder: str, **options: float) -> None:
         super().__init__(**options)  # type: ignore[arg-type]
