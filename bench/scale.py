@@ -160,10 +160,10 @@ def _synthetic(path: Path, n: int) -> None:
         kinds, times_s = rng.integers(0, 3, BATCH).tolist(), rng.uniform(1, 60, BATCH).tolist()
         store.append(
             Episode(
-                policy=f'p{i % 4}', task=f't{i // 4 % 7}', outcome=outcomes[kinds[i]], duration_s=times_s[i],
-                time_cap_s=60.0, seed=(first + i) // 28,
+                policy=f'p{k % 4}', task=f't{k // 4 % 7}', outcome=outcomes[kind], duration_s=time_s,
+                time_cap_s=60.0, seed=k // 28,
             )
-            for i in range(BATCH)
+            for k, (kind, time_s) in enumerate(zip(kinds, times_s, strict=True), start=first)
         )  # fmt: skip
 
 
