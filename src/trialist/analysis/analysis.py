@@ -6,7 +6,7 @@ reports, the gate and Python give the same digits, because there is nothing else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,7 +101,7 @@ class Analysis:
         return self.selection.trial
 
     @property
-    def episodes(self) -> tuple[Episode, ...]:
+    def episodes(self) -> Sequence[Episode]:
         return self.selection.episodes
 
     @property

@@ -19,6 +19,7 @@ import base64
 import dataclasses
 import datetime as dt
 import hashlib
+import itertools
 import json
 import uuid
 import zlib
@@ -354,16 +355,14 @@ class Store:
     ) -> Iterator[tuple[Episode, Trajectory]]:
         """Stream the counted episodes that have a trajectory, with it; `signals` limits what is read."""
         is_blinded = self.is_blinded
-        wanted: dict[str, dict[Key, Episode]] = {}
-        files: Mapping[str, LoggedFile] = {}
-        for part, episode in self._stream(where, attempts='counted', dropped=False, events=True):
-            files = part.files
+        streamed = self._stream(where, attempts='counted', dropped=False, events=True)
+        for _, group in itertools.groupby(streamed, key=lambda row: id(row[0])):  # a part at a time, however many
+            rows = list(group)
+            part, episodes = rows[0][0], {episode.key: episode for _, episode in rows}
             for name in part.trajectories:
-                wanted.setdefault(name, {})[episode.key] = episode
-        for name, episodes in wanted.items():
-            for key, trajectory in self._trajectories_in(name, files.get(f'trajectories/{name}'), signals):
-                if key in episodes:
-                    yield episodes[key], self._shown(trajectory, key, is_blinded=is_blinded)
+                for key, trajectory in self._trajectories_in(name, part.files.get(f'trajectories/{name}'), signals):
+                    if key in episodes:
+                        yield episodes[key], self._shown(trajectory, key, is_blinded=is_blinded)
 
     def trajectory(self, episode: Episode, *, signals: Sequence[str] | None = None) -> Trajectory | None:
         """The trajectory of one episode, or None if none was recorded."""
