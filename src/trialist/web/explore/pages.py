@@ -51,11 +51,11 @@ def create_explorer(
 
     @app.get('/episode/{episode_id}/{attempt}')
     def episode(episode_id: str, attempt: int, request: Request) -> HTMLResponse:
-        found = [_found(index.now(), store, episode_id, attempt)]
+        found = [_found(store, episode_id, attempt, where=where)]
         other = request.query_params.get('beside', '')
         if other:
             name, _, number = other.partition(':')
-            found.append(_found(index.now(), store, name, _whole(number or '0')))
+            found.append(_found(store, name, _whole(number or '0'), where=where))
         shown = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in found]
         back = urlencode([(k, v) for k, v in request.query_params.multi_items() if k in (*FILTERS, 'sort')])
         return PAGES.page(
@@ -66,7 +66,7 @@ def create_explorer(
 
     @app.get('/data/episode/{episode_id}/{attempt}')
     def data(episode_id: str, attempt: int) -> JSONResponse:
-        return JSONResponse(episode_data(store, _found(index.now(), store, episode_id, attempt)))
+        return JSONResponse(episode_data(store, _found(store, episode_id, attempt, where=where)))
 
     @app.get('/figures')
     def figures(request: Request) -> HTMLResponse:
@@ -142,10 +142,12 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _found(index: EpisodeIndex, store: Store, episode_id: str, attempt: int) -> Episode:
-    if (episode_id, attempt) not in index.places:
-        raise InputError(f'no episode {episode_id} attempt {attempt} in {store.path.name}')
-    return next(e for e in store.episodes(where={'episode_id': episode_id}) if e.attempt == attempt)
+def _found(store: Store, episode_id: str, attempt: int, *, where: Where | None) -> Episode:
+    """One counted episode of those that may be seen; nothing is read of the others but their ids."""
+    for episode in store.episodes(where={**(where or {}), 'episode_id': episode_id}):
+        if episode.attempt == attempt:
+            return episode
+    raise InputError(f'no episode {episode_id} attempt {attempt} in {store.path.name}')
 
 
 def _title(episode: Episode) -> str:
