@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from trialist.episodes import Store
 from trialist.episodes.maintain import compact_store
 from trialist.episodes.verify import verify_store
@@ -64,6 +66,7 @@ class Nursery:
         self.process.communicate(timeout=60)
 
 
+@pytest.mark.crash
 def test_nothing_acknowledged_is_lost_when_four_writers_are_killed_200_times(tmp_path: Path) -> None:
     rng = random.Random(20260101)
     store = Store.create(tmp_path / 's')

@@ -201,6 +201,7 @@ def _plain_provenance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('trialist.run.engine.collect_provenance', lambda: Provenance(cpu='x'))
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize('name', [name for name in VERBS if name not in ('import', 'resume')])  # appends and runs
 def test_a_verb_on_a_disk_that_breaks_at_random(name: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(sum(map(ord, name)))

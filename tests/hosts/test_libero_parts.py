@@ -10,12 +10,14 @@ import pytest
 
 from trialist.conditions import condition_parameters, draw_condition
 from trialist.errors import InputError, SetupError, UnknownName
+from trialist.hosts.arm.cast import Cast
+from trialist.hosts.arm.monitor import held_things
+from trialist.hosts.arm.state import axis_angle
 from trialist.hosts.libero.assets import HUB_METADATA, WANTED, assets_hash, assets_note, find_assets
-from trialist.hosts.libero.monitor import held_things
-from trialist.hosts.libero.role import Cast, goal_atoms
+from trialist.hosts.libero.role import goal_atoms
 from trialist.hosts.libero.scripted import Grasp, ScriptedLiberoPolicy, Thing
 from trialist.hosts.libero.start import Start
-from trialist.hosts.libero.state import LAYOUTS, axis_angle
+from trialist.hosts.libero.state import LAYOUTS
 from trialist.hosts.libero.suite import SUITES, find_suite, task_number
 from trialist.run import Observation, Setup
 from trialist.safety import load_registry

@@ -252,6 +252,7 @@ def test_walk_bounds_spend_at_most_alpha_by_enumeration() -> None:
         assert crossed[:, : k + 1].any(1).mean() <= 0.1 * (n / 20) ** 2 + 1e-12
 
 
+@pytest.mark.study
 def test_the_sign_walk_errs_at_most_alpha_and_is_sharper_than_betting() -> None:
     rng = np.random.default_rng(14)
     won = {'null': 0, 'sign_walk': 0, 'betting': 0}

@@ -227,6 +227,7 @@ def test_serve_serves_until_interrupted(tmp_path: Path) -> None:
     serving = subprocess.Popen(
         [sys.executable, '-u', '-m', 'trialist.cli', 'policies', 'serve', str(trial), 'mine', '--port', '0'],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's jobs may ignore it
     )  # fmt: skip
     killer = threading.Timer(60.0, serving.kill)
     killer.start()

@@ -308,6 +308,7 @@ def test_a_verdict_is_the_strongest_that_the_evidence_allows(
     assert (found.verdict, found.winner) == (verdict, winner)
 
 
+@pytest.mark.study
 def test_equal_means_of_other_shapes_give_hardly_any_false_winner_among_six() -> None:
     """Six policies of equal mean gave some false winner in 0.37 to 0.55 of trials; the family is kept by 15 pairs."""
     rng = np.random.default_rng(0)

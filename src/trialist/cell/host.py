@@ -170,6 +170,12 @@ class TabletopHost:
         self._types = start.layout.scene.item_types
         others = [n for n in self._types if n not in start.layout.distractors]
         self._order = tuple(dict.fromkeys([*(g.item for g in start.layout.goals), *others]))
+        self._slots = state.Slots(
+            [self._types[name] for name in self._order], [self._referee.status(name)[2] for name in self._order]
+        )
+        names = (*self._order, *(n for n in start.scene.item_qpos if n not in self._order))
+        self._item_rows = {name: i for i, name in enumerate(names)}
+        self._item_qpos = np.array([range(a, a + 7) for a in (start.scene.item_qpos[n] for n in names)], dtype=np.intp)
         self._steps = 0
         self._contacts: list[tuple[str, str, float]] = []
         self._force_n = 0.0
@@ -398,11 +404,12 @@ class TabletopHost:
     def _read_poses(self) -> None:
         start = self._begun()
         data, scene = start.data, start.scene
-        self._poses = {n: data.qpos[a : a + 7].copy() for n, a in scene.item_qpos.items()}
+        self._item_poses = data.qpos[self._item_qpos]  # (items, 7), a copy
+        self._poses = {name: self._item_poses[self._item_rows[name]] for name in scene.item_qpos}
         quaternion = np.empty(4)
         load_mujoco().mju_mat2Quat(quaternion, data.site_xmat[scene.tool_site])
         self._tool = np.concatenate([data.site_xpos[scene.tool_site], quaternion])
-        self._opening = float(data.qpos[scene.finger_qpos].sum()) / (2 * panda.FINGER_TRAVEL_M)
+        self._opening = sum(data.qpos[scene.finger_qpos].tolist()) / (2 * panda.FINGER_TRAVEL_M)
 
     def _roles(self) -> dict[str, str]:
         layout = self._begun().layout
@@ -440,21 +447,26 @@ class TabletopHost:
     def _state(self) -> FloatArray:
         start = self._begun()
         data, scene = start.data, start.scene
-        own = state.proprioception(data.qpos[scene.joint_qpos], self._opening)
+        n = panda.N_JOINTS
+        found = np.empty(state_width(self._kind))
+        found[:n] = data.qpos[scene.joint_qpos]
+        found[n] = self._opening
         if self._kind is StateKind.PROPRIOCEPTION:
-            return own
-        controller = self._controller
-        slots = np.zeros((MAX_ITEMS, state.SLOT_WIDTH))
-        for row, name in zip(slots, self._order, strict=False):
-            is_placed, is_lost, goal = self._referee.status(name)
-            status = state.LOST if is_lost else state.PLACED if is_placed else state.TO_MOVE
-            if goal is None:
-                status = state.BYSTANDER
-            where = None if goal is None else goal.pose
-            is_free = goal is not None and goal.is_yaw_free
-            state.write_slot(row, status, self._types[name], self._poses[name], goal=where, is_yaw_free=is_free)
-        parts = [own, data.qvel[scene.joint_dof], self._tool, controller.tool]
-        return np.concatenate([*parts, [controller.width, float(self._grip_contact)], slots.ravel()])
+            return found
+        controller, at = self._controller, state.PROPRIOCEPTION_WIDTH
+        found[at : at + n] = data.qvel[scene.joint_dof]
+        found[at + 7 : at + 14] = self._tool
+        found[at + 14 : at + 21] = controller.tool
+        found[at + 21], found[at + 22] = controller.width, self._grip_contact
+        slots = found[at + 23 :].reshape(MAX_ITEMS, state.SLOT_WIDTH)
+        self._slots.write(slots, self._item_poses, np.array([self._status(name) for name in self._order]))
+        return found
+
+    def _status(self, name: str) -> float:
+        is_placed, is_lost, goal = self._referee.status(name)
+        if goal is None:
+            return state.BYSTANDER
+        return state.LOST if is_lost else state.PLACED if is_placed else state.TO_MOVE
 
 
 def largest_seen(poses: Mapping[str, FloatArray], types: Mapping[str, ItemType]) -> str:

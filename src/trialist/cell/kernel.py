@@ -1,4 +1,4 @@
-"""The two inner loops of a control step, compiled: inverse kinematics, and the peaks of contact forces."""
+"""The inner loops of a control step, compiled: inverse kinematics, peaks of contact forces, the state of the items."""
 
 from __future__ import annotations
 
@@ -274,3 +274,28 @@ def write_nearest_turn(out: FloatArray, goal: FloatArray, item_pose: FloatArray,
     out[4] = goal[4] * w + goal[5] * z
     out[5] = goal[5] * w - goal[4] * z
     out[6] = goal[3] * z + goal[6] * w
+
+
+@njit(cache=True)
+def write_slots(
+    out: FloatArray,
+    poses: FloatArray,
+    measures: FloatArray,
+    turns: IntArray,
+    goals: FloatArray,
+    status: FloatArray,
+    tip_m: float,
+) -> None:
+    """The items as a policy sees them, one slot a row; an item whose goal is NaN has its own pose there.
+
+    measures (n, 8): grip width, is yaw free, grasp point, box.
+    """
+    for i in range(len(poses)):
+        row = out[i]
+        row[0], row[1], row[2] = status[i], measures[i, 0], measures[i, 1]
+        row[3:10] = poses[i]
+        write_grasp(row[10:17], poses[i], measures[i, 2:5], measures[i, 5:8], turns[i], tip_m)
+        if math.isnan(goals[i, 0]):
+            row[17:24] = poses[i]
+        else:
+            write_nearest_turn(row[17:24], goals[i], poses[i], turns[i])

@@ -259,6 +259,7 @@ def compile_scene(spec: SceneSpec) -> Scene:
     )
 
 
+@functools.cache
 def load_mujoco() -> Any:
     """MuJoCo, or a message that says what to install."""
     from trialist.errors import SetupError

@@ -5,16 +5,14 @@ Both layouts are public and fixed. Poses are (x, y, z, qw, qx, qy, qz) in the wo
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.cell import panda
 from trialist.cell.item import ItemType
-from trialist.cell.task import MAX_ITEMS
+from trialist.cell.task import MAX_ITEMS, Goal
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -37,29 +35,22 @@ def heading(quaternion: Sequence[float]) -> float:
     return float(compiled(*quaternion))
 
 
-def proprioception(angles_rad: FloatArray, opening: float) -> FloatArray:
-    state = np.empty(PROPRIOCEPTION_WIDTH)
-    state[: panda.N_JOINTS] = angles_rad
-    state[panda.N_JOINTS] = opening
-    return state
+class Slots:
+    """The items' part of the privileged state, for one episode; items in the order of their slots."""
 
+    def __init__(self, items: Sequence[ItemType], goals: Sequence[Goal | None]) -> None:
+        from trialist.cell.kernel import write_slots
 
-def write_slot(
-    row: FloatArray, status: float, item: ItemType, item_pose: FloatArray, *, goal: FloatArray | None, is_yaw_free: bool
-) -> None:
-    """One item as a policy sees it, into its slot; an item without a goal has its own pose there."""
-    from trialist.cell.kernel import write_grasp, write_nearest_turn
+        self._write = write_slots
+        taken = list(zip(items, goals, strict=True))[:MAX_ITEMS]
+        self._measures = np.array(
+            [(i.grip_width_m, g is not None and g.is_yaw_free, *i.grasp_m, *i.box_m) for i, g in taken], dtype=float
+        ).reshape(-1, 8)
+        self._turns = np.array([item.turns for item, _ in taken], dtype=np.int64)
+        self._goals = np.array([[np.nan] * 7 if g is None else g.pose for _, g in taken], dtype=float).reshape(-1, 7)
 
-    grasp_m, box_m = _measures(item)
-    row[0], row[1], row[2] = status, item.grip_width_m, is_yaw_free
-    row[3:10] = item_pose
-    write_grasp(row[10:17], item_pose, grasp_m, box_m, item.turns, TIP_M)
-    if goal is None:
-        row[17:24] = item_pose
-    else:
-        write_nearest_turn(row[17:24], goal, item_pose, item.turns)
-
-
-@functools.lru_cache(maxsize=64)
-def _measures(item: ItemType) -> tuple[FloatArray, FloatArray]:
-    return np.array(item.grasp_m, dtype=float), np.array(item.box_m, dtype=float)
+    def write(self, out: FloatArray, poses: FloatArray, status: FloatArray) -> None:
+        """Into `out` (MAX_ITEMS, SLOT_WIDTH): the poses (n, 7) and what became of the items (n,)."""
+        n = len(self._turns)
+        out[n:] = ABSENT
+        self._write(out, poses[:n], self._measures, self._turns, self._goals, status[:n], TIP_M)

@@ -13,24 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.episodes import Camera, Outcome, Scene
+from trialist.episodes import Outcome, Scene
 from trialist.errors import InputError, RigError, SetupError, UnknownName
+from trialist.hosts.arm.cast import Cast
+from trialist.hosts.arm.monitor import Monitor
+from trialist.hosts.arm.render import FrameCheck, mend_rendering
+from trialist.hosts.arm.signal import CONVENTION, REST, arm_scene, arm_signals, checked_action
+from trialist.hosts.arm.state import proprioception
 from trialist.hosts.libero.assets import assets_hash, assets_note, find_assets
-from trialist.hosts.libero.monitor import Monitor, held_things
-from trialist.hosts.libero.render import FrameCheck, mend_rendering
-from trialist.hosts.libero.role import Cast, read_cast
+from trialist.hosts.libero.role import read_cast
 from trialist.hosts.libero.start import CAMERA, CONDITIONS, Start, changed_state, init_states_hash, move_camera
-from trialist.hosts.libero.state import LAYOUTS, Privileged, proprioception
+from trialist.hosts.libero.state import LAYOUTS, Privileged
 from trialist.hosts.libero.suite import CAMERAS, CONTROL_RATE_HZ, SETTLING_STEPS, find_suite, task_number
-from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
+from trialist.run.convention import HostSpec
 from trialist.run.protocol import ProtocolFacts, source_hash
 from trialist.run.seam import Action, HostReport, Observation, Setup
 
-CONVENTION = ActionConvention(
-    control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.BASE, rotation=Rotation.AXIS_ANGLE,
-    gripper=Gripper.CLOSED_IS_PLUS_ONE,
-)  # fmt: skip
-REST = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0])
 MOST_RESETS = 20  # LIBERO tries without end to place objects that do not fit
 PACKAGES = ('hf-libero', 'robosuite', 'mujoco', 'numpy', 'torch')
 
@@ -76,6 +74,7 @@ class LiberoHost:
             state_layout=LAYOUTS[state],
             images=dict.fromkeys(self._cameras, (self._height, self._width)),
             conditions=conditions,
+            tasks=self._suite.tasks,
         )
 
     @property
@@ -113,9 +112,7 @@ class LiberoHost:
 
     def step(self, action: Action) -> Observation:
         env = self._begun()
-        sent = np.asarray(action, dtype=float)
-        if sent.shape != (7,) or not np.isfinite(sent).all():
-            raise InputError(f'an action is {sent}, wanted 7 finite numbers')
+        sent = checked_action(action)
         if self._monitor is not None:
             self._monitor.begin()
         observed, _, done, _ = env.step(sent)
@@ -151,34 +148,15 @@ class LiberoHost:
     def signals(self) -> Mapping[str, Any]:
         """The last control step: peaks of torque and contact force over its substeps, poses at its end."""
         env = self._begun().env
-        data, robot = env.sim.data._data, env.robots[0]
-        known: dict[str, Any] = {
-            'ee_pose': self._hand(),
-            'joint_position_rad': data.qpos[robot._ref_joint_pos_indexes],
-            'gripper_position': float(np.abs(data.qpos[robot._ref_gripper_joint_pos_indexes]).sum()),
-            'joint_velocity_rad_s': data.qvel[robot._ref_joint_vel_indexes],
-            'simulator_state': self._env.get_sim_state(),
-            'body_pose': {
-                name: np.concatenate([data.xpos[body], data.xquat[body]]) for name, body in self._cast.body_of.items()
-            },
-        }
-        if self._monitor is not None:
-            contacts = self._monitor.contacts
-            known |= {
-                'joint_torque_nm': self._monitor.torque_nm,
-                'joint_torque_limit_nm': self._monitor.torque_limit_nm,
-                'contacts': contacts,
-                'gripper_contact': bool(held_things(contacts, self._cast)),
-            }
-        return known
+        robot = env.robots[0]
+        known = arm_signals(
+            env, self._cast, self._monitor, site=robot.eef_site_id, fingers=robot._ref_gripper_joint_pos_indexes
+        )
+        return {**known, 'simulator_state': self._env.get_sim_state()}
 
     def scene(self) -> Scene:
         self._begun()
-        return Scene(
-            body_roles=dict(self._cast.roles),
-            target_object=self._cast.targets[0] if self._cast.targets else '',
-            cameras=tuple(Camera(name, None, None, self._width, self._height) for name in self._cameras),
-        )
+        return arm_scene(self._cast, self._cameras, height_px=self._height, width_px=self._width)
 
     def protocol(self) -> ProtocolFacts:
         from importlib.metadata import version
@@ -264,15 +242,6 @@ class LiberoHost:
                 'take fewer instances, or the condition fresh_start'
             )
         return np.asarray(self._init_states[instance], dtype=float)
-
-    def _hand(self) -> NDArray[np.float64]:
-        import mujoco
-
-        env = self._env.env
-        site, data = env.robots[0].eef_site_id, env.sim.data._data
-        quaternion = np.empty(4)
-        mujoco.mju_mat2Quat(quaternion, data.site_xmat[site])
-        return np.concatenate([data.site_xpos[site], quaternion])
 
     def _images(self, observed: Any) -> dict[str, NDArray[np.uint8]]:
         return {name: np.array(observed[f'{camera}_image']) for name, camera in self._cameras.items()}

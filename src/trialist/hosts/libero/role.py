@@ -1,30 +1,15 @@
-"""What every body of a LIBERO scene is to its task: robot, target, bystander or furniture, from the task's BDDL."""
+"""The roles of the bodies of a LIBERO scene, from the task's BDDL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-ROBOT, GRIPPER, TARGET, BYSTANDER, FURNITURE, STRUCTURE = (
-    'robot', 'gripper', 'target', 'bystander', 'furniture', 'structure',
-)  # fmt: skip
+from trialist.hosts.arm.cast import BYSTANDER, FURNITURE, GRIPPER, ROBOT, STRUCTURE, TARGET, Cast
+
 BUILDING = ('world', 'floor')
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cast:
-    """Bodies grouped into things with one role each: an object or fixture is one thing, a robot's link another."""
-
-    things: tuple[str, ...]
-    thing_of_geom: NDArray[np.int64]  # (geoms,) index into things
-    roles: Mapping[str, str]
-    targets: tuple[str, ...]  # the movable objects that the goal is about
-    destination: str  # what the first target goes to: an object, or a region of one; may be empty
-    body_of: Mapping[str, int]  # movable object -> its root body
 
 
 def goal_atoms(goal: Iterable[Any]) -> list[Sequence[str]]:

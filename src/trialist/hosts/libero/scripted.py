@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError, UnknownName
-from trialist.hosts.libero.state import PRIVILEGED, PROPRIOCEPTION, THING
+from trialist.hosts.arm.state import PROPRIOCEPTION
+from trialist.hosts.libero.state import PRIVILEGED, THING
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, PolicySpec, Rotation, Target
 from trialist.run.seam import Chunk, Observation, Session, Setup
 

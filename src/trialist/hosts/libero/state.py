@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.hosts.libero.role import Cast
+from trialist.hosts.arm.cast import Cast
+from trialist.hosts.arm.state import PROPRIOCEPTION
 
 FloatArray = NDArray[np.float64]
 
-PROPRIOCEPTION = (
-    'eef_x_m', 'eef_y_m', 'eef_z_m', 'eef_rx_rad', 'eef_ry_rad', 'eef_rz_rad', 'finger_left_m', 'finger_right_m',
-)  # fmt: skip
 THING = (
     'x_m',
     'y_m',
@@ -33,23 +30,6 @@ THING = (
 # After the proprioception: pose of the first target and of where it goes, each with its box in its own frame.
 PRIVILEGED = (*PROPRIOCEPTION, *(f'target_{name}' for name in THING), *(f'goal_{name}' for name in THING))
 LAYOUTS = {'proprioception': PROPRIOCEPTION, 'privileged': PRIVILEGED}
-
-
-def axis_angle(quaternion_xyzw: FloatArray) -> FloatArray:
-    """The rotation vector, as published LIBERO evaluations compute it."""
-    w = min(max(float(quaternion_xyzw[3]), -1.0), 1.0)
-    length = math.sqrt(1.0 - w * w)
-    if math.isclose(length, 0.0):
-        return np.zeros(3)
-    turned: FloatArray = quaternion_xyzw[:3] * 2.0 * math.acos(w) / length
-    return turned
-
-
-def proprioception(observed: Any) -> FloatArray:
-    """Eight numbers: hand position, hand rotation vector, finger joints."""
-    return np.concatenate(
-        [observed['robot0_eef_pos'], axis_angle(observed['robot0_eef_quat']), observed['robot0_gripper_qpos']]
-    )
 
 
 class Privileged:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trialist.errors import InputError
-from trialist.hosts.libero.role import BYSTANDER, FURNITURE, GRIPPER, ROBOT, STRUCTURE, TARGET, Cast
+from trialist.hosts.arm.cast import BYSTANDER, FURNITURE, GRIPPER, ROBOT, STRUCTURE, TARGET, Cast
 
 # robosuite names the bodies of robots by what they belong to.
 ROBOT_PREFIXES = {

@@ -16,22 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.episodes import Camera, Outcome, Scene
+from trialist.episodes import Outcome, Scene
 from trialist.errors import InputError, RigError, SetupError, UnknownName
-from trialist.hosts.libero.monitor import Monitor, held_things
-from trialist.hosts.libero.render import FrameCheck, mend_rendering
-from trialist.hosts.libero.state import PROPRIOCEPTION, proprioception
+from trialist.hosts.arm.monitor import Monitor
+from trialist.hosts.arm.render import FrameCheck, mend_rendering
+from trialist.hosts.arm.signal import CONVENTION, REST, arm_scene, arm_signals, body_pose, checked_action
+from trialist.hosts.arm.state import PROPRIOCEPTION, proprioception
 from trialist.hosts.robosuite.cast import read_cast
 from trialist.hosts.robosuite.family import read_family
-from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
+from trialist.run.convention import HostSpec
 from trialist.run.protocol import ProtocolFacts, source_hash
 from trialist.run.seam import Action, HostReport, Observation
 
-CONVENTION = ActionConvention(
-    control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.BASE, rotation=Rotation.AXIS_ANGLE,
-    gripper=Gripper.CLOSED_IS_PLUS_ONE,
-)  # fmt: skip
-REST = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0])
 ARM = 'right'
 PACKAGES = ('robosuite', 'robocasa', 'mujoco', 'numpy', 'numba')
 THING = ('x_m', 'y_m', 'z_m', 'qw', 'qx', 'qy', 'qz')
@@ -114,9 +110,7 @@ class RobosuiteHost:
 
     def step(self, action: Action) -> Observation:
         env = self._begun()
-        sent = np.asarray(action, dtype=float)
-        if sent.shape != (CONVENTION.width,) or not np.isfinite(sent).all():
-            raise InputError(f'an action is {sent}, wanted {CONVENTION.width} finite numbers')
+        sent = checked_action(action)
         if self._monitor is not None:
             self._monitor.begin()
         observed, reward, *_ = env.step(self._full_action(sent))
@@ -154,35 +148,23 @@ class RobosuiteHost:
         """The last control step: peaks of torque and contact force over its substeps, poses at its end."""
         env = self._begun()
         data, robot = env.sim.data._data, env.robots[0]
-        known: dict[str, Any] = {
-            'ee_pose': self._hand(),
-            'joint_position_rad': data.qpos[robot._ref_joint_pos_indexes],
-            'gripper_position': float(np.abs(data.qpos[robot._ref_gripper_joint_pos_indexes[ARM]]).sum()),
-            'joint_velocity_rad_s': data.qvel[robot._ref_joint_vel_indexes],
+        known = arm_signals(
+            env,
+            self._cast,
+            self._monitor,
+            site=robot.eef_site_id[ARM],
+            fingers=robot._ref_gripper_joint_pos_indexes[ARM],
+        )
+        return {
+            **known,
             'simulator_state': np.concatenate([[data.time], data.qpos, data.qvel]),
             'reward': self._reward,
             'done': self.outcome() is not None,
-            'body_pose': {
-                name: np.concatenate([data.xpos[body], data.xquat[body]]) for name, body in self._cast.body_of.items()
-            },
         }
-        if self._monitor is not None:
-            contacts = self._monitor.contacts
-            known |= {
-                'joint_torque_nm': self._monitor.torque_nm,
-                'joint_torque_limit_nm': self._monitor.torque_limit_nm,
-                'contacts': contacts,
-                'gripper_contact': bool(held_things(contacts, self._cast)),
-            }
-        return known
 
     def scene(self) -> Scene:
         self._begun()
-        return Scene(
-            body_roles=dict(self._cast.roles),
-            target_object=self._cast.targets[0] if self._cast.targets else '',
-            cameras=tuple(Camera(name, None, None, self._width, self._height) for name in self._cameras),
-        )
+        return arm_scene(self._cast, self._cameras, height_px=self._height, width_px=self._width)
 
     def protocol(self) -> ProtocolFacts:
         packages = {name: version for name in PACKAGES if (version := _version(name))}
@@ -277,14 +259,6 @@ class RobosuiteHost:
         full: NDArray[np.float64] = robot.create_action_vector(parts)
         return full
 
-    def _hand(self) -> NDArray[np.float64]:
-        import mujoco
-
-        site, data = self._env.robots[0].eef_site_id[ARM], self._env.sim.data._data
-        quaternion = np.empty(4)
-        mujoco.mju_mat2Quat(quaternion, data.site_xmat[site])
-        return np.concatenate([data.site_xpos[site], quaternion])
-
     def _raw_images(self, observed: Any) -> dict[str, NDArray[np.uint8]]:
         return {name: np.asarray(observed[f'{camera}_image']) for name, camera in self._cameras.items()}
 
@@ -302,7 +276,7 @@ class RobosuiteHost:
         data, bodies = self._env.sim.data._data, self._cast.body_of
         target = self._cast.targets[0] if self._cast.targets else ''
         poses = [
-            np.concatenate([data.xpos[bodies[n]], data.xquat[bodies[n]]]) if n in bodies else np.zeros(len(THING))
+            body_pose(data, bodies[n]) if n in bodies else np.zeros(len(THING))
             for n in (target, self._cast.destination)
         ]
         return np.concatenate(poses)

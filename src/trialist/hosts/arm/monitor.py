@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.hosts.libero.role import Cast
+from trialist.hosts.arm.cast import Cast
 
 FORCE_FLOOR_N = 1e-3  # lighter contacts are not kept
 ELLIPTIC = 1  # mjtCone: forces stand in efc_force as they are
 
 
 class Monitor:
-    """Hooked into one simulation, which LIBERO makes anew at every reset."""
+    """Hooked into one simulation, which robosuite makes anew at every reset."""
 
     def __init__(self, env: Any, cast: Cast) -> None:
         import mujoco
