@@ -1,7 +1,7 @@
 """Print how the release detector does on episodes of the embedded cell, by object and by noise, as Markdown.
 
     python tools/annotation_table.py STORE
-    python tools/annotation_table.py STORE --fresh 20270 --episodes 12
+    python tools/annotation_table.py STORE --fresh 20270 --episodes 12 --first 200
 
 With `--fresh` the store is recorded first: the demo's policies and objects under another seed, so that no start state
 is one that the detector was tuned on. The store's timed placements are the truth and are not shown to the detector.
@@ -27,7 +27,7 @@ from trialist.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
 from trialist.cli.demo import prepare
 from trialist.episodes import Episode, Store, Trajectory
 from trialist.errors import InputError
-from trialist.run import close_trial, read_plan, run_trial
+from trialist.run import read_plan, run_trial
 from trialist.stats import Interval, cluster_bootstrap
 
 TUNED_SEED = 2026  # of the demo: the detector's rules were chosen on its episodes
@@ -44,8 +44,8 @@ N_RESAMPLES = 2000
 Recorded = Sequence[tuple[Episode, Trajectory]]
 
 
-def record(path: Path, *, seed: int, episodes: int, workers: int = 1) -> None:
-    """Run the demo's plan under another seed, without its cameras."""
+def record(path: Path, *, seed: int, episodes: int, first: int | None = None, workers: int = 1) -> None:
+    """Run the demo's plan under another seed, without its cameras; all of it, or so many of its random order."""
     if seed == TUNED_SEED:
         raise InputError(f'seed {seed} is that of the episodes that the detector was tuned on; give another')
     with tempfile.TemporaryDirectory() as folder:
@@ -53,8 +53,7 @@ def record(path: Path, *, seed: int, episodes: int, workers: int = 1) -> None:
         text = trial.read_text(encoding='utf-8').replace('watchers = ["front", "side", "gallery"]', 'watchers = []')
         trial.write_text(text.replace('success = "both"', 'success = "host"'), encoding='utf-8')
         plan = read_plan(trial)
-        run_trial(plan, path, workers=workers)
-        close_trial(plan, path, by='annotation_table')
+        run_trial(plan, path, workers=workers, stop_after=first)
 
 
 def read_recorded(path: Path) -> Recorded:
@@ -123,10 +122,11 @@ def main() -> None:
     parser.add_argument('store', type=Path)
     parser.add_argument('--fresh', type=int, metavar='SEED', help='record the store first, under this seed')
     parser.add_argument('--episodes', type=int, default=12, help='of each policy with each object, with --fresh')
+    parser.add_argument('--first', type=int, help='stop after so many episodes of the random order, with --fresh')
     parser.add_argument('--workers', type=int, default=1)
     given = parser.parse_args()
     if given.fresh is not None:
-        record(given.store, seed=given.fresh, episodes=given.episodes, workers=given.workers)
+        record(given.store, seed=given.fresh, episodes=given.episodes, first=given.first, workers=given.workers)
     print('|', ' | '.join(COLUMNS), '|')
     print('|' + '---|' * len(COLUMNS))
     for row in table_rows(read_recorded(given.store)):

@@ -22,17 +22,6 @@ class CurvePoint:
     at_s: float
 
 
-def placements(analysis: Analysis, policy: str, stratum: str = ALL_STRATA) -> list[tuple[float, Episode]]:
-    """A policy's placements in one stratum or in all: how long each took, and its episode."""
-    cells, own = present(analysis.times).cohorts[policy].cells, present(analysis.frame).cells[policy]
-    return [
-        (float(cell.durations_s[place]), own[name][int(cell.episode[place])])
-        for name, cell in cells.items()
-        if stratum in (ALL_STRATA, name)
-        for place in np.flatnonzero(cell.observed)
-    ]
-
-
 def curve_points(analysis: Analysis) -> list[tuple[PolicyCurve, tuple[CurvePoint, ...]]] | Absent:
     """Each policy's curve over all strata, as in every report of this analysis, with the placements up to its tau."""
     if isinstance(analysis.curves, Absent):

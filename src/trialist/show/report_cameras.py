@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from trialist.analysis import Absent, Analysis
-from trialist.analysis.cameras import CameraPart, has_truth
-from trialist.episodes import Episode
+from trialist.analysis.cameras import CameraPart
 from trialist.planning.analysis_plan import SuccessSource
 from trialist.show.cameras import confusion_table, rate_table, reason_table, standing_table
 from trialist.show.document import Block, EpisodeFilter, Section, paragraph, section
@@ -45,12 +44,10 @@ def camera_sections(analysis: Analysis) -> list[Section]:
 def _confused(analysis: Analysis, part: CameraPart) -> dict[tuple[int, str], EpisodeFilter]:
     """The episodes behind every number of the confusion table."""
     told = {True: 'cameras: success', False: 'cameras: failure', None: 'unscored'}
-    found: dict[tuple[int, str], list[Episode]] = {}
-    for episode in analysis.episodes:
-        if episode.key in part.scores and has_truth(episode):
-            place = (0 if episode.is_success else 1, told[part.scores[episode.key].success])
-            found.setdefault(place, []).append(episode)
-    return {place: these_episodes(episodes) for place, episodes in found.items()}
+    return {
+        (0 if host else 1, told[cameras]): these_episodes(episodes)
+        for (host, cameras), episodes in analysis.behind.confused(part).items()
+    }
 
 
 def _agreement(part: CameraPart) -> list[Block]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from trialist.analysis import ComparisonFrame, PolicyCurve, Ranking, Rates, SafetyPart
+from trialist.analysis.behind import EpisodesBehind
 from trialist.robustness import ConditionDrop, DoseResponse
 from trialist.show.chart import (
     GridCell,
@@ -27,7 +28,7 @@ from trialist.show.document import Chart, EpisodeFilter
 from trialist.show.figure_mark import Behind, of_policies, these_episodes
 from trialist.show.phrase import ends
 from trialist.stats import Estimate
-from trialist.timing.incidence import CAUSES, End, Incidence, episodes_by_end
+from trialist.timing.incidence import CAUSES, End, Incidence
 
 ALL_STRATA = 'all strata'
 ENDS = {
@@ -126,9 +127,11 @@ def curve_chart(
     )  # fmt: skip
 
 
-def incidence_chart(found: Mapping[str, Incidence], frame: ComparisonFrame, policies: Sequence[str]) -> Chart:
+def incidence_chart(
+    found: Mapping[str, Incidence], frame: ComparisonFrame, behind: EpisodesBehind, policies: Sequence[str]
+) -> Chart:
     """How operations ended: by the end of observation, and by tau."""
-    behind = {p: episodes_by_end([e for own in frame.cells[p].values() for e in own]) for p in policies}
+    by_end = {p: behind.by_end(frame, p) for p in policies}
 
     def bar(policy: str, *, at_tau: bool) -> StackedBar:
         incidence = found[policy]
@@ -136,7 +139,7 @@ def incidence_chart(found: Mapping[str, Incidence], frame: ComparisonFrame, poli
         rest = incidence.under_way_at_tau if at_tau else incidence.under_way[-1]
         everyone = of_policies(frame, policy)
         shares = [
-            Share(ENDS[c], share, episodes=these_episodes(behind[policy].get(c, ()), everyone))
+            Share(ENDS[c], share, episodes=these_episodes(by_end[policy].get(c, ()), everyone))
             for c, share in zip(CAUSES, ends_, strict=True)
         ]
         return StackedBar(policy, (*shares, Share(UNDER_WAY, rest, episodes=everyone)))

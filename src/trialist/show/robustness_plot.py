@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from trialist.analysis import Analysis, RobustnessPart, present
 from trialist.errors import NotEstimable
 from trialist.robustness import ConditionDrop, ConditionRow, DoseResponse, StartTrial
-from trialist.robustness.trial import episodes_by_severity, recorded_severity
 from trialist.show.document import EpisodeFilter
 from trialist.show.figure_mark import Behind, these_episodes
 from trialist.show.request import ShowRequest, apart
@@ -52,17 +51,9 @@ def draw_starts(request: ShowRequest) -> Figure:
 
 def conditioned(analysis: Analysis) -> Behind:
     """Which episodes stand behind a policy under a condition: as the analysis names it, or at a severity."""
-    baseline = analysis.plan.baseline
-    valid = [e for e in analysis.selection.episodes if e.is_valid]
-    named = [(e, other.condition) for e, other in zip(valid, episodes_by_severity(valid), strict=True)]
 
     def behind(policy: str, condition: str, severity: float | None) -> EpisodeFilter:
-        own = [
-            e for e, name in named
-            if e.policy == policy
-            and (condition in (e.condition, name) if severity is None else e.condition in (condition, baseline)
-                 and recorded_severity(e, baseline=baseline) == severity)
-        ]  # fmt: skip
+        own = analysis.behind.under(policy, condition, severity)
         return these_episodes(own, {'policy': (policy,), 'condition': tuple(dict.fromkeys(e.condition for e in own))})
 
     return behind

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trialist.analysis import Analysis, present
-from trialist.analysis.curve_point import placements
 from trialist.episodes import Episode
 from trialist.show.figure_mark import counted, is_leading, lead_to, of_policies, these_episodes
 from trialist.show.request import ShowRequest
@@ -47,6 +46,7 @@ def lead_from_vertices(
 
 def _by_time(analysis: Analysis, policy: str, stratum: str) -> dict[float, list[Episode]]:
     found: dict[float, list[Episode]] = {}
-    for took_s, episode in placements(analysis, policy, stratum):
+    frame, times = present(analysis.frame), present(analysis.times)
+    for took_s, episode in analysis.behind.placements(frame, times, policy, stratum):
         found.setdefault(round(took_s, DIGITS), []).append(episode)
     return found
