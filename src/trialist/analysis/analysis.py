@@ -15,6 +15,7 @@ import numpy as np
 
 from trialist.analysis import endpoint_pairs as pairing
 from trialist.analysis.absent import Absent, or_absent, present
+from trialist.analysis.behind import EpisodesBehind
 from trialist.analysis.camera_extreme import extreme_pairs
 from trialist.analysis.cameras import CameraPart, camera_part
 from trialist.analysis.card import KnownPolicy, known_policies
@@ -103,6 +104,11 @@ class Analysis:
     @property
     def episodes(self) -> Sequence[Episode]:
         return self.selection.episodes
+
+    @cached_property
+    def behind(self) -> EpisodesBehind:
+        """The episodes behind its numbers."""
+        return EpisodesBehind(self.selection, self.plan.baseline)
 
     @property
     def every_policy(self) -> tuple[str, ...]:
