@@ -80,11 +80,11 @@ def create_explorer(
 
     @app.get('/figures/{name}')
     def figure(name: str, request: Request) -> HTMLResponse:
-        shown = drawn.draw(name)
+        figure = drawn.draw(name)
         attempts = dict(index.now().keys)
-        marks = [(mark, _mark_address(mark, attempts, base=_base(request))) for mark in shown.marks]
+        marks = [(mark, _mark_address(mark, attempts, base=_base(request))) for mark in figure.marks]
         return PAGES.page(
-            'explore_figure.html.j2', title=shown.summary, name=name, figure=shown, marks=marks, base=_base(request),
+            'explore_figure.html.j2', title=figure.summary, name=name, figure=figure, marks=marks, base=_base(request),
             **common,
         )  # fmt: skip
 
