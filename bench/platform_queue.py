@@ -1,6 +1,6 @@
 """The server under load: 200 workers that send heartbeats and 50 queue operations a second, on both databases.
 
-Latency is that of the machine as it is; the server's CPU time per answer hardly depends on what else runs.
+Latency is that of the machine as it is; the server's CPU time per answer depends far less on what else runs.
 """
 
 from __future__ import annotations
