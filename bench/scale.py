@@ -27,8 +27,8 @@ from trialist.run.station import setup_of
 
 EPISODE_STEPS = 40
 THINK_S = 0.025  # a step: a second an episode, in which it waits, as for a robot or a GPU
-EPISODES = 16
-SKIPPED = 4  # until every worker is at work
+EPISODES = 24
+SKIPPED = 12  # until every worker is at work, also where starting one takes seconds
 ROUNDS = 3
 SMALL, LARGE = 100_000, 1_000_000
 BATCH = 50_000
