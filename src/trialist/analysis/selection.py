@@ -14,9 +14,8 @@ from trialist.episodes.select import Where
 from trialist.errors import InputError, NotEstimable
 from trialist.safety import store_pairs
 
-MOST_KEPT = (
-    20_000  # episodes that are kept as objects (0.5 kB each); more are columns (0.05 kB), built as they are read
-)
+# As objects (0.5 kB each) so many episodes are kept; more are columns (0.05 kB), built as they are read.
+MOST_KEPT = 20_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
