@@ -14,6 +14,7 @@ from trialist.analysis.ranking import ALL_STRATA
 from trialist.analysis.selection import Selection
 from trialist.analysis.times import Times
 from trialist.episodes import Episode
+from trialist.episodes.rows import pick
 from trialist.robustness.trial import episodes_by_severity, recorded_severity
 from trialist.timing.incidence import End, episodes_by_end
 
@@ -29,13 +30,13 @@ class EpisodesBehind:
         self, frame: ComparisonFrame, times: Times, policy: str, stratum: str = ALL_STRATA
     ) -> list[tuple[float, Episode]]:
         """A policy's placements in one stratum or in all: how long each took, and its episode."""
-        cells, own = times.cohorts[policy].cells, frame.cells[policy]
-        return [
-            (float(cell.durations_s[place]), own[name][int(cell.episode[place])])
-            for name, cell in cells.items()
-            if stratum in (ALL_STRATA, name)
-            for place in np.flatnonzero(cell.observed)
-        ]
+        found: list[tuple[float, Episode]] = []
+        for name, cell in times.cohorts[policy].cells.items():
+            if stratum in (ALL_STRATA, name):
+                placed = np.flatnonzero(cell.observed)
+                behind = pick(frame.cells[policy][name], cell.episode[placed].tolist())
+                found += zip(cell.durations_s[placed].tolist(), behind, strict=True)
+        return found
 
     def by_end(self, frame: ComparisonFrame, policy: str) -> Mapping[End, list[Episode]]:
         """A policy's ranked episodes by how their operations ended; one episode may be under several ends."""
