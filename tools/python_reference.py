@@ -49,8 +49,9 @@ SURFACE: dict[str, tuple[str, ...]] = {
     ),
     'trialist.audit': (
         'topline', 'paired_significance', 'drop', 'compare_traces', 'citation_counts', 'compare_outcomes',
-        'read_outcomes',
+        'read_outcomes', 'outcomes_of', 'shortcut', 'read_shortcut', 'read_reported', 'RunOutcomes',
     ),
+    'trialist.diagnose': ('ShortcutPlan', 'read_shortcut_plan', 'diagnose_shortcut', 'EvaluationOptions'),
     'trialist.conditions': ('CameraFrame', 'condition_parameters', 'draw_condition', 'severity_ladder'),
     'trialist.policies.probe': (
         'Demonstrations', 'DemonstrationWriter', 'EpisodeFacts', 'read_demonstrations', 'collect_demonstrations',

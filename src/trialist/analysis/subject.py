@@ -32,6 +32,7 @@ from trialist.audit import (
     find_benchmark,
     read_candidates,
     read_leaderboard,
+    read_shortcut,
 )
 from trialist.audit.topline import Cutoff
 from trialist.errors import InputError
@@ -51,6 +52,7 @@ class Input(enum.StrEnum):
     LEADERBOARD = 'leaderboard'  # a vla-eval leaderboard file
     CANDIDATES = 'candidates'  # tables of papers (CSV, JSONL), or a leaderboard file
     BENCHMARK = 'benchmark'  # the name of a preset, such as libero-spatial
+    SHORTCUT = 'shortcut'  # the shortcut.json that `trialist audit shortcut` writes
     REGISTRY = 'registry'  # nothing: the built-in safety registry; or registry files of your own after it
     NOTHING = 'nothing'
 
@@ -93,6 +95,8 @@ def read_subject(wanted: Input, sources: Sequence[str], *, n_resamples: int = 20
         return run_comparison(sources[0], sources[1])
     if wanted is Input.PREDICTIONS:
         return predictions(sources[0], n_resamples=n_resamples, seed=seed)
+    if wanted is Input.SHORTCUT:
+        return read_shortcut(sources[0])
     if wanted is Input.BENCHMARK:
         return benchmark_gaps(sources[0])
     return registry(sources) if wanted is Input.REGISTRY else None

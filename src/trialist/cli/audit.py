@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trialist.cli.audit_data import card_command, datasource_command, mix_command, overfit_command
 from trialist.cli.audit_outcome import drop_command, paired_command, replay_command, traces_command
+from trialist.cli.audit_training import shortcut_command
 from trialist.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from trialist.show.table import Table
 
 audit_app = typer.Typer(
-    help='Does the benchmark score mean anything? Significance, overfitting, reproducibility, citations.',
+    help='Does the benchmark score mean anything? Significance, shortcuts, overfitting, reproducibility.',
     no_args_is_help=True,
     rich_markup_mode='markdown',
 )
@@ -166,6 +168,11 @@ audit_app.command('paired')(paired_command)
 audit_app.command('drop')(drop_command)
 audit_app.command('traces')(traces_command)
 audit_app.command('replay')(replay_command)
+audit_app.command('shortcut')(shortcut_command)
+audit_app.command('datasource')(datasource_command)
+audit_app.command('overfit')(overfit_command)
+audit_app.command('mix')(mix_command)
+audit_app.command('card')(card_command)
 
 
 def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: int | None, unit: str) -> Benchmark:

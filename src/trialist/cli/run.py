@@ -77,7 +77,7 @@ def run(
     ray = ray_options(engine, address, resource, policy_servers=policy_servers)
     default_workers = 0 if ray is not None else 1
     _tell_no_films(declared.recording)
-    with _shown_progress() as report:
+    with shown_progress() as report:
         done = run_trial(
             declared, folder, workers=default_workers if workers is None else workers, ray=ray, operator=operator,
             fixture=fixture, session=session,
@@ -144,7 +144,8 @@ def default_store(plan_hash: str) -> Path:
     return Path('runs') / plan_hash[:12]
 
 
-def _shown_progress() -> AbstractContextManager[Report]:
+def shown_progress() -> AbstractContextManager[Report]:
+    """A bar on a terminal, else a line now and then."""
     import sys
 
     return _bar() if sys.stderr.isatty() else _lines()

@@ -39,6 +39,7 @@ FIGURES = Catalog(
         'citations': 'trialist.show.audit_plot:draw_citations',
         'cutoffs': 'trialist.show.audit_plot:draw_cutoffs',
         'divergence': 'trialist.show.audit_plot:draw_divergence',
+        'shortcut': 'trialist.show.shortcut_sheet:draw_shortcut',
         'condition-success': 'trialist.show.robustness_plot:draw_condition_success',
         'condition-drops': 'trialist.show.robustness_plot:draw_condition_drops',
         'doses': 'trialist.show.robustness_plot:draw_doses',
@@ -53,6 +54,8 @@ FIGURES = Catalog(
     entry_point_group='trialist.figures',
 )
 
+# Of a design or of simulations of it, not of episodes.
+SIMULATED = frozenset({'detection', 'power', 'sequential'})
 FigureRequest = ShowRequest  # what a figure is drawn from
 
 Draw = Callable[[ShowRequest], 'Figure']

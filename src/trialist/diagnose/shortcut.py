@@ -1,0 +1,129 @@
+"""The shortcut diagnosis from start to end: demonstrations, training, one trial of everything, the reading of it.
+
+A stopped diagnosis resumes: demonstrations and checkpoints that are whole are kept, and the trial runs what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from trialist.audit import ReportedScore, RunOutcomes, Shortcut, read_reported, shortcut
+from trialist.audit.reported import of_protocol
+from trialist.audit.shortcut import ProbeFacts
+from trialist.diagnose.evaluate import evaluate, evaluation_plan, official_protocol
+from trialist.diagnose.shortcut_plan import ShortcutPlan
+from trialist.errors import InputError
+from trialist.run.plan import PolicyEntry
+from trialist.run.progress import Report
+
+RESULT, STORE, PLAN = 'shortcut.json', 'store', 'plan.json'
+SHUFFLED = 'shuffled'
+
+
+@dataclass(frozen=True, slots=True)
+class MadeCheckpoint:
+    """A checkpoint that a plan can name."""
+
+    step: int
+    entry: PolicyEntry
+
+    @property
+    def name(self) -> str:
+        return f'step {self.step}'
+
+
+class Maker(Protocol):
+    """Who makes the probe and its variants: the room of the probe, or a stand-in of the same manners."""
+
+    def train(self, variant: str) -> Sequence[MadeCheckpoint]:
+        """The checkpoints of 'full' or a trained variant, in training order; what is there already is not made anew."""
+
+    def shuffled(self, final: MadeCheckpoint) -> PolicyEntry:
+        """The same checkpoint, told another task than it runs."""
+
+    def task_names(self) -> Sequence[str]:
+        """The tasks that the probe tells apart."""
+
+    def facts(self) -> ProbeFacts: ...
+
+
+def diagnose_shortcut(
+    plan: ShortcutPlan,
+    folder: Path | str,
+    maker: Maker,
+    *,
+    workers: int = 1,
+    report: Report | None = None,
+    told: Callable[[str], None] | None = None,
+) -> Shortcut:
+    """Train, evaluate every checkpoint and variant as one trial, and write the diagnosis to ``shortcut.json``."""
+    root = Path(folder)
+    reported = _reported(plan)  # a mistake in the file shows before hours of training
+    _claim(plan, root)
+    checkpoints = list(maker.train('full'))
+    if not checkpoints:
+        raise InputError('the probe kept no checkpoint; say at which steps to keep one')
+    policies = {c.name: c.entry for c in checkpoints}
+    not_run = []
+    for variant in plan.variants:
+        if variant == SHUFFLED and len(maker.task_names()) == 1:
+            not_run.append('shuffled: the demonstrations are of one task, and there is no other to be told')
+            continue
+        policies[variant] = (
+            maker.shuffled(checkpoints[-1]) if variant == SHUFFLED else maker.train(variant)[-1].entry
+        )  # fmt: skip
+    trial = evaluation_plan(
+        plan.host, policies, plan.evaluation, title=plan.title or f'shortcut diagnosis of {plan.host.use}'
+    )
+    if told is not None:
+        told(f'{len(policies)} policies x {len(trial.tasks)} tasks x {trial.episodes_in_a_cell()} start states')
+    evaluated = evaluate(trial, root / STORE, workers=workers, report=report)
+    official = official_protocol(plan.host)
+    steps = {c.name: c.step for c in checkpoints}
+    found = shortcut(
+        [RunOutcomes(name, evaluated.outcomes[name], step) for name, step in steps.items()],
+        [RunOutcomes(name, runs) for name, runs in evaluated.outcomes.items() if name not in steps],
+        reported=reported,
+        official=official.benchmark.protocol if official else None,
+        max_score=evaluated.max_score,
+        margin=plan.margin,
+        rng=np.random.default_rng(plan.seed),
+        title=trial.title,
+        probe=maker.facts(),
+        deviations=evaluated.deviations,
+        not_run=not_run,
+    )
+    _write(root / RESULT, found.as_json())
+    return found
+
+
+def _reported(plan: ShortcutPlan) -> tuple[ReportedScore, ...]:
+    if not plan.reported:
+        return ()
+    official = official_protocol(plan.host)
+    return of_protocol(read_reported(plan.reported), plan.protocol or (official.benchmark.name if official else ''))
+
+
+def _claim(plan: ShortcutPlan, root: Path) -> None:
+    """A work folder belongs to one plan: another one in it would mix two diagnoses."""
+    root.mkdir(parents=True, exist_ok=True)
+    path, ours = root / PLAN, plan.as_json()
+    if path.exists():
+        if path.read_text(encoding='utf-8') != ours:
+            raise InputError(
+                f'{path} is another plan than this one; take a new folder, or the old plan to resume its diagnosis'
+            )
+        return
+    _write(path, ours)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    draft = path.with_name(f'.{path.name}.new')
+    draft.write_text(text, encoding='utf-8')
+    draft.replace(path)

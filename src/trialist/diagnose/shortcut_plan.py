@@ -1,0 +1,104 @@
+"""What a shortcut diagnosis is declared by: a host, its demonstrations, a probe, an evaluation, reported scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trialist.audit.shortcut import REMOVED
+from trialist.declaration import read_table
+from trialist.diagnose.evaluate import EvaluationOptions
+from trialist.errors import InputError, UnknownName
+from trialist.run.plan import HostEntry
+
+MOST_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertOptions:
+    """Who demonstrates, on the same host, when there are no demonstrations yet.
+
+    `host` are options of the host for the expert alone, such as a privileged state that the probe never sees.
+    """
+
+    use: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    host: Mapping[str, Any] = field(default_factory=dict)
+    episodes_per_task: int = 50
+    seed: int = 1
+    time_cap_s: float = 60.0
+    condition: str = 'nominal'
+    task_key: str = 'task'  # or 'instruction': a task number for every wording
+    padding_steps: int = 0  # held still after the success
+    noise: tuple[float, ...] | float = 0.0  # pushes the executed action aside; the expert's own action is recorded
+
+    def __post_init__(self) -> None:
+        if self.episodes_per_task < 1:
+            raise InputError(f'episodes_per_task is {self.episodes_per_task}, wanted >= 1')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortcutPlan:
+    """A declared diagnosis. Either `demonstrations` names a folder or files, or `expert` makes them."""
+
+    host: HostEntry
+    evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
+    probe: Mapping[str, Any] = field(default_factory=dict)  # fields of ProbeOptions
+    expert: ExpertOptions | None = None
+    demonstrations: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ('blind', 'proprioception', 'shuffled')
+    reported: str = ''  # a CSV of reported scores
+    protocol: str = ''  # which of its protocols; the host's own benchmark unless given
+    margin: float = 0.05
+    seed: int = 0  # of resampling
+    title: str = ''
+
+    def __post_init__(self) -> None:
+        if bool(self.demonstrations) == (self.expert is not None):
+            raise InputError('wanted either demonstrations = [...] or an [expert], found both or neither')
+        for name in self.variants:
+            if name not in REMOVED:
+                raise UnknownName('variant of the probe', name, REMOVED)
+        if len(set(self.variants)) != len(self.variants):
+            raise InputError(f'variants are {list(self.variants)}, wanted each once')
+        if not 0 < self.margin < 1:
+            raise InputError(f'margin is {self.margin}, wanted a share of the full score between 0 and 1')
+        if self.expert is not None and self.expert.seed == self.evaluation.seed:
+            raise InputError(
+                f'expert and evaluation both have seed {self.expert.seed}: the probe would be tested on the starts it '
+                'was shown; give them different seeds'
+            )
+
+    def as_json(self) -> str:
+        """All of it, defaults filled in, as canonical JSON; what a work folder is held to."""
+        values = dataclasses.asdict(self)
+        for name in ('reported', 'protocol', 'margin', 'seed', 'title'):
+            del values[name]  # change nothing that was trained or run, only how it is read
+        return json.dumps(values, sort_keys=True, indent=1, allow_nan=False) + '\n'
+
+
+def read_shortcut_plan(path: Path | str) -> ShortcutPlan:
+    """The plan in a TOML file; paths in it are relative to the file."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise InputError(f'{file}: {file.stat().st_size} bytes, wanted a plan of at most {MOST_BYTES}')
+        values = tomllib.loads(file.read_text(encoding='utf-8'))
+    except OSError as error:
+        raise InputError(f'{file}: cannot be read ({error.strerror}); wanted a TOML file with [host]') from error
+    except ValueError as error:
+        raise InputError(f'{file}: not TOML ({error})') from error
+    if isinstance(values.get('demonstrations'), str):
+        values['demonstrations'] = [values['demonstrations']]
+    plan = read_table(ShortcutPlan, values, where=str(file))
+    base = file.resolve().parent
+    return dataclasses.replace(
+        plan,
+        demonstrations=tuple(str(base / given) for given in plan.demonstrations),
+        reported=str(base / plan.reported) if plan.reported else '',
+    )

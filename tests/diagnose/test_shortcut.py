@@ -1,0 +1,120 @@
+"""The diagnosis from training to reading, on a world where the truth is known; it must be able to fail."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from trialist.audit import ShortcutVerdict, read_shortcut
+from trialist.audit.shortcut import InputNeed, Shortcut
+from trialist.diagnose import EvaluationOptions, ShortcutPlan, diagnose_shortcut
+from trialist.episodes import read_store
+from trialist.errors import InputError
+from trialist.run.plan import HostEntry, TaskEntry
+from trialist.testing.choice import RidgeMaker
+
+CHOOSE, SINGLE = ('choose_left', 'choose_right'), ('single_left', 'single_right')
+SCORES = 'policy,score,unit,kind,tasks,samples\nbig,90.0,percent,foundation,2,50\nbest,99.0,percent,other,2,50\n'
+
+
+def plan_of(tasks: tuple[str, ...], **changes: object) -> ShortcutPlan:
+    evaluation = EvaluationOptions(
+        tasks=tuple(TaskEntry(name, scene=name.partition('_')[0]) for name in tasks), episodes_per_task=12,
+        time_cap_s=1.5, seed=5,
+    )  # fmt: skip
+    plan = ShortcutPlan(
+        host=HostEntry('trialist.testing.choice:ChoiceHost'), demonstrations=('ridge',), evaluation=evaluation,
+        margin=0.15, variants=('blind', 'proprioception', 'shuffled'),
+    )  # fmt: skip
+    return dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
+
+
+def diagnosed(tmp_path: Path, tasks: tuple[str, ...], *, reads_task: bool = True, **changes: object) -> Shortcut:
+    maker = RidgeMaker(tmp_path / 'probe', tasks, reads_task=reads_task)
+    return diagnose_shortcut(plan_of(tasks, **changes), tmp_path / 'work', maker, workers=0)
+
+
+def needs(found: Shortcut) -> dict[str, InputNeed]:
+    return {v.score.name: v.need for v in found.variants}
+
+
+@pytest.fixture(scope='module')
+def choose(tmp_path_factory: pytest.TempPathFactory) -> Shortcut:
+    return diagnosed(tmp_path_factory.mktemp('choose'), CHOOSE)
+
+
+@pytest.fixture(scope='module')
+def single_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp('single')
+    (folder / 'scores.csv').write_text(SCORES, encoding='utf-8')
+    diagnosed(folder, SINGLE, variants=('blind', 'shuffled'), reported=str(folder / 'scores.csv'))
+    return folder
+
+
+@pytest.fixture
+def single(single_folder: Path) -> Shortcut:
+    return read_shortcut(single_folder / 'work' / 'shortcut.json')
+
+
+def test_a_probe_that_uses_the_instruction_is_seen_to_need_it(choose: Shortcut) -> None:
+    """choose_left and choose_right share their scenes: told the wrong one, the probe goes to the wrong mark."""
+    assert choose.final_checkpoint.mean == 1.0
+    assert needs(choose) == dict.fromkeys(('blind', 'proprioception', 'shuffled'), InputNeed.NEEDED)
+    shuffled = choose.variants[-1]
+    assert shuffled.score.total == 0
+    assert {t.need for t in shuffled.tasks} == {InputNeed.NEEDED}
+
+
+def test_where_the_scene_tells_the_task_the_instruction_is_not_needed(single: Shortcut) -> None:
+    assert single.final_checkpoint.mean == 1.0
+    assert needs(single) == {'blind': InputNeed.NEEDED, 'shuffled': InputNeed.NOT_NEEDED}
+
+
+def test_a_probe_that_ignores_the_instruction_is_caught(tmp_path: Path) -> None:
+    """Where the task is needed it fails, and nothing changes when it is told the wrong one."""
+    found = diagnosed(tmp_path, CHOOSE, reads_task=False, variants=('shuffled',))
+    assert found.final_checkpoint.mean < 0.3
+    shuffled = found.variants[0]
+    assert shuffled.score.total == found.final_checkpoint.total
+    assert shuffled.need is InputNeed.UNRESOLVED
+
+
+def test_checkpoints_are_set_beside_reported_scores(single: Shortcut) -> None:
+    assert [c.step for c in single.checkpoints] == [2, 40]
+    assert single.best == 'step 40'
+    assert single.verdict is ShortcutVerdict.NEAR_BEST
+    assert single.optimism is not None
+    assert single.deviations == ()
+
+
+def test_a_diagnosis_resumes_and_runs_nothing_twice(single: Shortcut, single_folder: Path) -> None:
+    store = single_folder / 'work' / 'store'
+    episodes = sorted(e.episode_id for e in read_store(store).episodes())
+    maker = RidgeMaker(single_folder / 'probe', SINGLE)
+    plan = plan_of(SINGLE, variants=('blind', 'shuffled'), reported=str(single_folder / 'scores.csv'))
+    assert diagnose_shortcut(plan, single_folder / 'work', maker, workers=0) == single
+    assert maker.trained == []
+    assert sorted(e.episode_id for e in read_store(store).episodes()) == episodes
+
+
+def test_another_plan_is_refused_and_another_reading_is_not(single_folder: Path) -> None:
+    with pytest.raises(InputError, match='another plan'):
+        diagnosed(single_folder, SINGLE, variants=('blind',))
+    strict = diagnosed(single_folder, SINGLE, variants=('blind', 'shuffled'), margin=0.02)
+    assert needs(strict)['shuffled'] is InputNeed.UNRESOLVED
+
+
+def test_one_task_has_no_other_to_be_told(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, SINGLE[:1], variants=('shuffled',))
+    assert not found.variants
+    assert found.not_run == ('shuffled: the demonstrations are of one task, and there is no other to be told',)
+
+
+def test_a_mistake_in_reported_scores_shows_before_training(tmp_path: Path) -> None:
+    scores = tmp_path / 'scores.csv'
+    scores.write_text(SCORES.replace('99.0', '990'), encoding='utf-8')
+    with pytest.raises(InputError, match='line 3'):
+        diagnosed(tmp_path, SINGLE, reported=str(scores))
+    assert not (tmp_path / 'probe').exists()

@@ -1,0 +1,111 @@
+"""Declaring a shortcut diagnosis: what a plan wants, and which start states the expert is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trialist.diagnose import ShortcutPlan, evaluation_plan, read_shortcut_plan
+from trialist.diagnose.probe_maker import demonstration_setups, open_demonstrations
+from trialist.diagnose.shortcut_preset import host_plan
+from trialist.errors import InputError
+from trialist.run import trial_slots
+from trialist.run.plan import PolicyEntry
+
+PLAN = """
+title = "which block"
+reported = "scores.csv"
+
+[host]
+use = "tabletop"
+options = {cameras = ["front"], image_size = [64, 64]}
+
+[expert]
+use = "scripted"
+episodes_per_task = 5
+host = {state = "privileged"}
+
+[probe]
+steps = 100
+
+[evaluation]
+tasks = [{name = "choose_red", scene = "choose"}, {name = "choose_blue", scene = "choose"}]
+episodes_per_task = 4
+time_cap_s = 12.0
+"""
+
+
+def written(tmp_path: Path, text: str = PLAN) -> Path:
+    path = tmp_path / 'shortcut.toml'
+    path.write_text(text, encoding='utf-8')
+    return path
+
+
+def test_a_plan_is_read_with_paths_beside_it(tmp_path: Path) -> None:
+    plan = read_shortcut_plan(written(tmp_path))
+    assert plan.reported == str(tmp_path / 'scores.csv')
+    assert plan.expert is not None
+    assert plan.variants == ('blind', 'proprioception', 'shuffled')
+    assert [t.scene for t in plan.evaluation.tasks] == ['choose', 'choose']
+
+
+@pytest.mark.parametrize(
+    ('change', 'said'),
+    [
+        (('[expert]', '[experts]'), "no key 'experts': did you mean 'expert'"),
+        (('title =', 'demonstrations = "demos"\ntitle ='), 'either demonstrations'),
+        (('title =', 'variants = ["blinded"]\ntitle ='), "did you mean 'blind'"),
+        (('title =', 'margin = 5\ntitle ='), 'margin is 5.0, wanted a share'),
+        (('episodes_per_task = 5', 'episodes_per_task = 0'), 'episodes_per_task is 0'),
+        (('episodes_per_task = 5', 'seed = 2026'), 'both have seed 2026'),
+        (('[host]', '[host'), 'not TOML'),
+    ],
+)
+def test_a_mistake_in_the_plan_is_named(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_shortcut_plan(written(tmp_path, PLAN.replace(*change, 1)))
+
+
+def test_tasks_of_one_scene_are_demonstrated_from_the_same_starts_and_none_is_tested(tmp_path: Path) -> None:
+    plan = read_shortcut_plan(written(tmp_path))
+    setups = demonstration_setups(plan)
+    red, blue = ([s.seed for s in setups if s.task == f'choose_{color}'] for color in ('red', 'blue'))
+    assert len(red) == 5
+    assert red == blue
+    assert len(set(red)) == 5
+    trial = evaluation_plan(plan.host, {'probe': PolicyEntry('probe')}, plan.evaluation)
+    assert not {s.seed for s in trial_slots(trial)} & set(red)
+
+
+def test_an_expert_may_not_demonstrate_from_the_fixed_starts_of_the_test(tmp_path: Path) -> None:
+    libero = PLAN.replace('use = "tabletop"', 'use = "libero"').partition('[evaluation]')[0]
+    plan = read_shortcut_plan(written(tmp_path, libero.replace('options = {cameras = ["front"], ', 'options = {')))
+    with pytest.raises(InputError, match='condition = "fresh_start"'):
+        demonstration_setups(plan)
+
+
+def test_a_host_by_name_brings_its_own_expert() -> None:
+    plan = host_plan('tabletop', tasks=['choose_red', 'single_block'], episodes_per_task=3, time_cap_s=9.0)
+    assert isinstance(plan, ShortcutPlan)
+    assert plan.expert is not None
+    assert plan.expert.use == 'scripted'
+    assert [t.scene for t in plan.evaluation.tasks] == ['choose', '']
+    libero = host_plan('libero', suite='libero-goal', demonstrations=['demos'])
+    assert evaluation_plan(libero.host, {'p': PolicyEntry('no_op')}, libero.evaluation).benchmark == 'libero-goal'
+
+
+def test_what_a_host_lacks_is_asked_for() -> None:
+    with pytest.raises(InputError, match='give --demonstrations PATH or --expert NAME'):
+        host_plan('libero')
+    with pytest.raises(InputError, match="did you mean 'tabletop'"):
+        host_plan('table-top')
+    with pytest.raises(InputError, match="did you mean 'choose_red'"):
+        host_plan('tabletop', tasks=['chose_red'])
+
+
+def test_files_that_are_no_demonstrations_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match='no such file'):
+        open_demonstrations([str(tmp_path / 'absent')], tmp_path / 'made')
+    with pytest.raises(InputError, match='holds no HDF5'):
+        open_demonstrations([str(tmp_path)], tmp_path / 'made')

@@ -1,0 +1,105 @@
+"""The shortcut diagnosis with the probe itself: on the cell, and on LIBERO by its official protocol."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from tests.hosts.conftest import libero_assets, made
+
+from trialist.audit import Shortcut
+from trialist.audit.shortcut import InputNeed
+from trialist.declaration import read_table
+from trialist.diagnose import ShortcutPlan, diagnose_shortcut
+from trialist.diagnose.probe_maker import ProbeMaker
+from trialist.episodes import read_store
+
+pytestmark = pytest.mark.training
+__all__ = ['libero_assets']
+WORDS = (
+    'pick up the black bowl between the plate and the ramekin and place it on the plate',
+    'pick up the black bowl next to the ramekin and place it on the plate',
+)
+
+
+@pytest.fixture(scope='module', autouse=True)
+def probe_environment() -> None:
+    made('probe')
+
+
+def diagnosed(values: dict[str, object], folder: Path, *, workers: int = 1) -> Shortcut:
+    plan = read_table(ShortcutPlan, values, where='plan')
+    return diagnose_shortcut(plan, folder, ProbeMaker(plan, folder), workers=workers)
+
+
+def blocks_plan(tasks: list[dict[str, str]], **changes: object) -> dict[str, object]:
+    expert = {
+        'use': 'trialist.testing.blocks:BlocksExpert', 'host': {'privileged': True}, 'episodes_per_task': 80,
+        'noise': [0.006, 0.006, 0.006, 0.015, 0.015, 0.015],
+    }  # fmt: skip
+    return {
+        'host': {'use': 'trialist.testing.blocks:BlocksHost'},
+        'expert': {**expert, **changes.pop('expert', {})},  # type: ignore[dict-item]
+        'probe': {'uses_images': False, 'steps': 6000, 'batch': 256, 'checkpoints': [3000]},
+        'evaluation': {'tasks': tasks, 'episodes_per_task': 16, 'time_cap_s': 8.0, **changes},
+        'variants': ['shuffled'],
+        'margin': 0.15,
+    }
+
+
+def test_told_the_wrong_colour_the_probe_takes_the_wrong_block(tmp_path: Path) -> None:
+    """choose_<colour> share one scene: the score needs the right task."""
+    tasks = [{'name': f'choose_{color}', 'scene': 'choose'} for color in ('red', 'green', 'blue')]
+    found = diagnosed(blocks_plan(tasks), tmp_path)
+    shuffled = found.variants[0]
+    assert shuffled.need is InputNeed.NEEDED
+    assert found.final_checkpoint.interval.low > shuffled.score.interval.high
+
+
+def write_demonstrations(path: Path, words: str, *, seed: int) -> Path:
+    """Two short demonstrations in LIBERO's layout, of random motions: enough to train on, and no good."""
+    rng = np.random.default_rng(seed)
+    with h5py.File(path, 'w') as file:
+        data = file.create_group('data')
+        data.attrs['env_args'] = json.dumps({'env_kwargs': {'control_freq': 20}})
+        data.attrs['problem_info'] = json.dumps({'language_instruction': words})
+        data.attrs['bddl_file_name'] = f'libero_spatial/{words.replace(" ", "_")}.bddl'
+        data.attrs['num_demos'] = 2
+        for number in range(2):
+            demo = data.create_group(f'demo_{number}')
+            demo['actions'] = np.clip(rng.normal(0, 0.3, (30, 7)), -1, 1)
+            demo['rewards'] = np.arange(30) == 29
+            demo['obs/ee_states'] = rng.normal(0, 0.1, (30, 6))
+            demo['obs/gripper_states'] = rng.normal(0, 0.01, (30, 2))
+            for camera in ('agentview', 'eye_in_hand'):
+                demo[f'obs/{camera}_rgb'] = rng.integers(0, 255, (30, 128, 128, 3), dtype=np.uint8)
+    return path
+
+
+def test_libero_is_diagnosed_from_its_own_files_by_its_own_protocol(tmp_path: Path, libero_assets: Path) -> None:
+    """Fixed start states by number, the suite's settling and cap; what is left out of the protocol is said."""
+    made('libero')
+    files = [write_demonstrations(tmp_path / f'{i}_demo.hdf5', words, seed=i) for i, words in enumerate(WORDS)]
+    options = {
+        'suite': 'libero-spatial', 'cameras': ['agentview', 'wrist'], 'image_size': [128, 128],
+        'assets': str(libero_assets),
+    }  # fmt: skip
+    values: dict[str, object] = {
+        'host': {'use': 'libero', 'options': options},
+        'demonstrations': [str(file) for file in files],
+        'probe': {'steps': 20, 'batch': 8, 'image_size': [32, 32]},
+        'evaluation': {'tasks': [{'name': 'task_0'}, {'name': 'task_1'}], 'episodes_per_task': 2, 'time_cap_s': 0.5},
+        'variants': ['shuffled'],
+    }
+    found = diagnosed(values, tmp_path / 'work')
+    assert found.final_checkpoint.n == 4
+    assert found.final_checkpoint.missing == 0
+    episodes = list(read_store(tmp_path / 'work' / 'store').episodes())
+    assert {(e.task, e.instance) for e in episodes} == {(f'task_{t}', i) for t in range(2) for i in range(2)}
+    told = ' / '.join(found.deviations)
+    for said in ('2 of the 10 official tasks', '2 start states x 1 per task, official 50 x 1', 'end at 10 steps'):
+        assert said in told
+    assert 'start states:' not in told  # they are the benchmark's own, by number
