@@ -68,14 +68,17 @@ def _overhead() -> list[Result]:
     return results
 
 
-def stepping_plan(*, episodes: int = EPISODES, steps: int = EPISODE_STEPS) -> TrialPlan:
-    """Episodes that neither succeed nor fail, so that every one takes all its steps."""
+def stepping_plan(*, episodes: int = EPISODES, steps: int = EPISODE_STEPS, think_s: float = 0.0) -> TrialPlan:
+    """Episodes that neither succeed nor fail, so that every one takes all its steps; each waits `think_s`."""
     options = {'table_m': 1e9, 'reach_m': -1.0, 'substeps': SUBSTEPS}
     values = {
         'seed': 1,
         'host': {'use': 'point-mass', 'options': options},
         'tasks': ['reach'],
-        'policies': {'a': {'use': 'seek', 'options': {'speed_m_s': 0.01}}, 'b': 'seek'},
+        'policies': {
+            name: {'use': 'seek', 'options': {'speed_m_s': speed, 'think_s': think_s}}
+            for name, speed in (('a', 0.01), ('b', 0.5))
+        },
         'episodes_per_cell': episodes // 2,
         'time_cap_s': steps / 20,
     }

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import tomllib
 import types
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar, Union
 
 from trialist.errors import InputError, near_miss
@@ -42,6 +44,15 @@ def read_table(kind: type[T], values: object, *, where: str) -> T:
         return kind(**given)
     except InputError as error:
         raise InputError(f'{where}: {error}') from error
+
+
+def read_toml(kind: type[T], path: Path | str) -> T:
+    """A `kind` from a whole TOML file."""
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding='utf-8'))
+    except (OSError, ValueError) as error:
+        raise InputError(f'{path}: cannot be read as TOML ({error})') from error
+    return read_table(kind, values, where=str(path))
 
 
 def _read(hint: Any, value: object, where: str) -> Any:

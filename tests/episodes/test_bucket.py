@@ -231,6 +231,31 @@ def test_compacting_and_merging_work_across(place: str, tmp_path: Path) -> None:
     assert verify_store(near.path).is_clean
 
 
+def test_what_a_compaction_replaced_is_removed_once_its_readers_had_their_time(place: str) -> None:
+    far = Store.create(place)
+    root = far.path
+    assert isinstance(root, CachedPath)
+    for seed in range(4):
+        made = episode(seed)
+        far.append([made], trajectories={made.key: Trajectory(time_s=np.arange(3.0))})
+    slow = Folder(root).create('episodes/part-0-of-a-slow-writer.parquet', b'not logged yet')
+    before = content(place)
+
+    def n_parts() -> list[int]:
+        return [len(Folder(root).names(room)) for room in ('episodes', 'events', 'trajectories')]
+
+    assert compact_store(place).leftovers_removed == 0
+    assert n_parts() == [6, 5, 5]  # an hour for those who are reading
+    assert compact_store(place, stale_after_s=-60.0).leftovers_removed == 12
+    assert slow
+    assert n_parts() == [2, 1, 1]  # what no entry names may be about to be named
+    forget_copies(root)
+    far_episodes, far_paths = content(place)
+    assert far_episodes == before[0]
+    assert all(trajectories_equal(far_paths[key], before[1][key]) for key in before[1])
+    assert [f.path.name for f in verify_store(place).findings] == ['part-0-of-a-slow-writer.parquet']
+
+
 def test_a_trial_runs_into_object_storage_and_is_the_same(place: str, tmp_path: Path) -> None:
     plan = make_plan(episodes_per_cell=2)
     run_trial(plan, tmp_path / 'near', workers=0)

@@ -117,7 +117,7 @@ def test_submissions_meet_the_same_start_states_under_different_ids():
     plan = read_benchmark(PLAN).as_json()
     seen = [[Job(job_id='j', plan=plan, slot=n, attempt=0, code=code) for n in range(6)] for code in ('a', 'b')]
     assert [j.planned().seed for j in seen[0]] == [j.planned().seed for j in seen[1]]
-    assert [j.policy_seed for j in seen[0]] == [j.policy_seed for j in seen[1]]
+    assert [j.loop_seed for j in seen[0]] == [j.loop_seed for j in seen[1]]
     assert len({j.planned().episode_id for jobs in seen for j in jobs}) == 12
 
 

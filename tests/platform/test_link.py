@@ -17,7 +17,7 @@ from trialist.platform.bundle import unpack_bundle
 from trialist.platform.client import Submitter, WorkerRefused, act_in_episode
 from trialist.platform.message import VERSION, ErrorCode, MessageType, decode, encode, spec_to_map
 from trialist.platform.worker_episode import CellOptions, NotBegun
-from trialist.platform.worker_host import Workspace
+from trialist.platform.worker_host import Workspace, with_transport
 from trialist.run import Chunk
 from trialist.run.fault import FaultKind
 from trialist.run.plan import LimitOptions
@@ -82,7 +82,7 @@ def test_an_episode_over_the_link_is_the_one_that_runs_at_home(desk):
     given = job()
     attempt, end = desk.run(given, lambda: act_in_episode(SeekPolicy(), desk.url, token()))
     plan, slot = given.read_plan(), given.read_slot()
-    order = Order(time_cap_s=slot.cell.time_cap_s, policy_seed=given.policy_seed, loop=plan.loop)
+    order = Order(time_cap_s=slot.cell.time_cap_s, policy_seed=given.loop_seed, loop=plan.loop)
     home = run_episode(open_host(plan.host), SeekPolicy(), setup_of(slot), order=order)
     bundle = unpack_bundle(attempt.bundle)
     assert end.outcome == 'success'
@@ -102,6 +102,42 @@ def test_every_step_that_an_answer_drove_has_its_three_latencies(desk):
         assert np.array_equal(np.isfinite(column), first)
         assert np.all(column[first] > 0)
     assert np.all(trajectory.inference_latency_s[first] >= 0.02)
+
+
+class Numbering(SeekPolicy):
+    """Says with each answer which question it answers."""
+
+    def start(self, setup, *, seed):
+        return NumberingSession()
+
+
+class NumberingSession:
+    def __init__(self):
+        self._asked = 0
+
+    def act(self, observation):
+        self._asked += 1
+        return Chunk(np.array([[0.001 * self._asked, 0.0, 0.0]]))
+
+
+def test_a_lost_answer_does_not_move_the_transport_times_of_others(desk, monkeypatch):
+    """Each row's transport runs from the arrival of the very answer that it carries out."""
+    plan = PLAN + "\nloop = {latency = {mode = 'measured', loss = 0.3, waiting = 'hold', retry_s = 0.05}}"
+    told = {}
+
+    def spied(trajectory, *, arrivals_s, answers, steps_s):
+        told.update(arrivals_s=arrivals_s, steps_s=list(steps_s), stated=trajectory.transport_latency_s.copy())
+        return with_transport(trajectory, arrivals_s=arrivals_s, answers=answers, steps_s=steps_s)
+
+    monkeypatch.setattr('trialist.platform.worker_episode.with_transport', spied)
+    attempt, _ = desk.run(job(plan), lambda: act_in_episode(Numbering(), desk.url, token()))
+    trajectory = unpack_bundle(attempt.bundle).trajectory
+    rows = np.flatnonzero(np.isfinite(trajectory.network_latency_s))
+    numbers = np.rint(trajectory.action_raw[rows, 0] / 0.001).astype(int) - 1  # as the policy itself counted
+    assert 5 < len(rows) < len(told['arrivals_s'])  # some answers were lost
+    assert not np.array_equal(numbers, np.arange(len(rows)))
+    wanted = [told['steps_s'][row] - told['arrivals_s'][number] for row, number in zip(rows, numbers, strict=True)]
+    assert np.allclose(trajectory.transport_latency_s[rows] - told['stated'][rows], wanted)
 
 
 def test_a_blinded_client_is_not_told_the_outcome(desk):

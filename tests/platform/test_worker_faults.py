@@ -8,7 +8,7 @@ import time
 import urllib.request
 
 import pytest
-from tests.platform.lab import Lab, wait_for
+from tests.platform.lab import ApiError, Lab, wait_for
 
 from trialist.episodes import Outcome, Store
 from trialist.episodes.verify import verify_store
@@ -94,6 +94,22 @@ def test_a_killed_worker_leaves_an_invalid_attempt_and_the_job_runs_once_more_el
     assert (lost.outcome, kept.outcome) == (Outcome.INVALID, Outcome.TIMEOUT)
     assert lost.reason.startswith('worker death')
     assert kept.operator == ({'one', 'two'} - {first}).pop()
+
+
+def test_a_benchmark_that_no_cell_can_run_ends_with_its_reason_and_the_cell_goes_on(lab, benchmark):
+    lab.worker('one', host='point-mass')
+    wait_for(lambda: 'one' in lab.cells(), seconds=30, why='the cell is registered')
+    plan = PLAN.format(cap=4.0, n=3).replace('[analysis]', "[[conditions]]\nname = 'dirft'\n\n[analysis]")
+    with pytest.raises(ApiError, match="did you mean 'drift'"):
+        lab.benchmark(benchmark, plan)
+    lab.benchmark(benchmark, plan, unchecked=True)
+    lab.client('lost', benchmark, policy='seek', options=FAST)
+    wait_for(lambda: lab.finished('lost'), seconds=40, why='the client is told that it is over')
+    assert "did you mean 'drift'" in lab.output('lost')['note']
+    wait_for(lambda: lab.cells()['one']['state'] == 'idle', seconds=10, why='the cell is in service')
+    lab.benchmark(f'{benchmark}-2', PLAN.format(cap=4.0, n=1))
+    lab.client('seek', f'{benchmark}-2', policy='seek', options=FAST)
+    assert finished(lab, f'{benchmark}-2')['jobs'] == {'done': 1}
 
 
 def test_a_worker_that_hangs_loses_its_lease_and_what_it_sends_later_does_not_count(lab, benchmark):

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.run.plans import make_plan
 from trialist.episodes import Outcome, Store, trajectories_equal
 from trialist.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
 from trialist.policies.openpi import OpenPiPolicy
-from trialist.run import Observation, Setup, check_policy, run_trial
+from trialist.run import Observation, Setup, TrialPlan, check_policy, run_trial
 from trialist.run.progress import TrialProgress
 from trialist.testing.openpi_server import OpenPiServer
 from trialist.testing.point_mass import PointMassHost
@@ -116,21 +117,47 @@ def test_an_error_frame_is_a_policy_crash_with_the_servers_traceback_and_the_nex
         policy.close()
 
 
-def test_a_server_that_dies_makes_invalid_episodes_and_a_dead_one_is_refused_at_start(tmp_path: Path) -> None:
+def mortal_plan(url: str, *, start_s: float) -> TrialPlan:
+    entry = {'use': 'openpi', 'options': {'url': url, **OPTIONS, 'connect_timeout_s': 0.3}}
+    return make_plan(
+        host={'use': 'point-mass', 'options': {'camera_px': 6}}, policies={'served': entry}, reference='',
+        episodes_per_cell=3, faults={'attempts': 2}, watchdog={'start_s': start_s},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize('workers', [0, 1])
+def test_a_server_that_dies_costs_one_episode_and_is_waited_for(workers: int, tmp_path: Path) -> None:
+    serving = [OpenPiServer(seek)]
+    port = serving[0].port
+
+    def back() -> None:
+        time.sleep(1.5)  # some tries fail
+        serving.append(OpenPiServer(seek, port=port))
+
+    def unplug(progress: TrialProgress) -> None:
+        if progress.n_valid == 1 and not progress.n_invalid:
+            serving[0].close()
+            threading.Thread(target=back, daemon=True).start()
+
+    done = run_trial(mortal_plan(serving[0].url, start_s=60.0), tmp_path / 's', workers=workers, report=unplug)
+    serving[1].close()
+    assert (done.is_complete, done.n_given_up, done.n_run) == (True, 0, 4)
+    (lost,) = (e for e in Store.open(tmp_path / 's').episodes(attempts='all') if e.outcome is Outcome.INVALID)
+    assert lost.reason.startswith('policy endpoint: the connection failed')
+
+
+def test_a_server_that_stays_away_ends_the_run_and_uses_up_no_attempts(tmp_path: Path) -> None:
     serving = OpenPiServer(seek)
-    entry = {'use': 'openpi', 'options': {'url': serving.url, **OPTIONS, 'connect_timeout_s': 0.3}}
-    host = {'use': 'point-mass', 'options': {'camera_px': 6}}
-    plan = make_plan(host=host, policies={'served': entry}, reference='', episodes_per_cell=3, faults={'attempts': 2})
+    plan = mortal_plan(serving.url, start_s=3.0)
 
     def unplug(progress: TrialProgress) -> None:
         if progress.n_valid == 1 and not progress.n_invalid:
             serving.close()
 
-    run_trial(plan, tmp_path / 's', workers=0, report=unplug, stop_after=3)
-    outcomes = [(e.outcome, e.reason) for e in Store.open(tmp_path / 's').episodes(attempts='all')]
-    assert outcomes[0] == (Outcome.SUCCESS, '')
-    assert [o for o, _ in outcomes[1:]] == [Outcome.INVALID] * 2
-    assert all(reason.startswith('policy endpoint: the connection failed') for _, reason in outcomes[1:])
+    with pytest.raises(SetupError, match=r'did not answer again within 3 s .* run the same command again to resume'):
+        run_trial(plan, tmp_path / 's', workers=0, report=unplug)
+    recorded = Store.open(tmp_path / 's').episodes(attempts='all')
+    assert sorted(e.outcome for e in recorded) == [Outcome.INVALID, Outcome.SUCCESS]
     with pytest.raises(RigError, match='the openpi server did not answer within'):
         run_trial(plan, tmp_path / 's', workers=0)
 

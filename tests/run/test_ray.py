@@ -144,16 +144,31 @@ def test_a_trial_on_ray_and_object_storage_resumes(lab: Lab, tmp_path: Path) -> 
     assert content(place)[0] == content(tmp_path / 'local')[0]
 
 
-def test_policies_shared_by_all_workers_answer_in_batches_with_the_same_results(lab: Lab, tmp_path: Path) -> None:
+def test_shared_policies_answer_in_batches_with_the_same_results_though_a_server_dies(lab: Lab, tmp_path: Path) -> None:
+    """A lost server costs its episodes under way, at most one for each worker, and is started again."""
     policies = {
-        name: {'use': 'tests.run.waiting:BatchingPolicy', 'options': {'speed_m_s': speed, 'sloppiness_m': 0.01}}
+        name: {
+            'use': 'tests.run.waiting:MortalPolicy',
+            'options': {'speed_m_s': speed, 'sloppiness_m': 0.01, 'folder': str(tmp_path)},
+        }
         for name, speed in ((FAST, 1.6), (SLOW, 0.5))
     }
-    plan = make_plan(episodes_per_cell=3, policies=policies)
+    plan = make_plan(episodes_per_cell=4, policies=policies, faults={'attempts': 2})
     run_trial(plan, tmp_path / 'local', workers=0)
+
+    def after_three(progress: TrialProgress) -> None:
+        if progress.n_valid == 3 and not progress.n_invalid:
+            (tmp_path / 'strike').touch()
+
     options = RayOptions(cpus=0.25, policy_servers=1)
-    assert run_trial(plan, tmp_path / 'ray', workers=2, ray=options).is_complete
-    assert content(tmp_path / 'ray')[0] == content(tmp_path / 'local')[0]
+    done = run_trial(plan, tmp_path / 'ray', workers=2, ray=options, report=after_three)
+    assert done.is_complete
+    recorded = list(Store.open(tmp_path / 'ray').episodes(attempts='all'))
+    lost = [e for e in recorded if e.outcome is Outcome.INVALID]
+    assert 1 <= len(lost) <= 2
+    assert {(e.attempt, e.reason.partition(':')[0]) for e in lost} == {(0, 'policy endpoint')}
+    assert len({e.policy for e in lost}) == 1  # those who asked the other one went on
+    assert counted(tmp_path / 'ray') == counted(tmp_path / 'local')
 
 
 def test_room_that_no_node_has_is_said(lab: Lab, tmp_path: Path) -> None:

@@ -14,12 +14,15 @@ from tests.cli.command import trialist
 from tests.show.layout import covered, cut_off
 from tests.test_documents import tool
 
+from trialist.analysis import present
+from trialist.analysis.curve_point import curve_points
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.show.figure import new_figure, save_figure, styled
-from trialist.show.figure_catalog import FIGURES, find_figure
+from trialist.show.figure_catalog import FIGURES, SIMULATED, find_figure
+from trialist.show.figure_mark import FigureMark, figure_marks, leading
 from trialist.show.paper import listed_figures, listed_tables, papers
 from trialist.show.paper_style import FigureStyle, figure_style, parse_length_in
-from trialist.show.request import COUNTS, Input, check_sources, input_of
+from trialist.show.request import COUNTS, Input, ShowRequest, check_sources, input_of
 from trialist.show.table import LATEX_SPECIAL, LatexLayout, TableFormat, render_all, table
 from trialist.show.table_catalog import TABLES, find_table
 from trialist.testing.showcase import Showcase, make_showcase, showcase_request
@@ -34,13 +37,31 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Showcase:
 
 
 @pytest.mark.parametrize('name', FIGURES.names())
-def test_every_figure_fits_a_paper_column(case: Showcase, name: str) -> None:
+def test_every_figure_fits_a_paper_column_and_its_marks_lead_to_episodes(case: Showcase, name: str) -> None:
     draw = find_figure(name)
-    with styled(COLUMN):
-        figure = draw(showcase_request(case, name, draw, n_resamples=20))
+    request = showcase_request(case, name, draw, n_resamples=20)
+    with styled(COLUMN), leading():
+        figure = draw(request)
         assert cut_off(figure) == []
         assert covered(figure) == []
     assert figure.get_figwidth() == pytest.approx(252 / 72.27)
+    if input_of(draw) is Input.STORE and name not in SIMULATED:
+        check_marks(figure_marks(figure), request, name)
+
+
+def check_marks(marks: tuple[FigureMark, ...], request: ShowRequest, name: str) -> None:
+    """Every mark lies in the figure and matches an episode; a curve's marks name the episode of every placement."""
+    is_example = name == 'sup-sign-cycle' and present(request.analysis.detail.shapes).cycle.is_example
+    assert bool(marks) is not is_example
+    episodes = request.analysis.selection.episodes
+    for mark in marks:
+        assert any(all(str(getattr(e, f)) in v for f, v in mark.episodes.items()) for e in episodes), mark
+        assert -1e-9 <= mark.left <= mark.left + mark.width <= 1 + 1e-9
+        assert -1e-9 <= mark.top <= mark.top + mark.height <= 1 + 1e-9
+        assert mark.words
+    if name == 'cdf':
+        placed = {p.episode.episode_id for _, points in present(curve_points(request.analysis)) for p in points}
+        assert {i for m in marks for i in m.episodes.get('episode_id', ())} == placed
 
 
 @pytest.mark.parametrize('name', ['cdf', 'qq', 'safety-heatmap', 'condition-drops', 'claims', 'safety-composition'])

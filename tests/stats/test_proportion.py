@@ -12,7 +12,7 @@ from scipy import stats as scipy_stats
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
 from trialist.errors import InputError
-from trialist.stats import Interval, clopper_pearson, jeffreys, newcombe, newcombe_paired, wilson
+from trialist.stats import Interval, clopper_pearson, clustered_wilson, jeffreys, newcombe, newcombe_paired, wilson
 
 COUNTS = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -131,3 +131,36 @@ def test_an_interval_answers_for_itself() -> None:
     assert interval.excludes(0.31)
     assert interval.half_width == pytest.approx(0.2)
     assert tuple(interval.scaled(-100)) == (-30.0, 10.0)
+
+
+def test_clusters_of_one_trial_are_trials() -> None:
+    """With 100,000 clusters t is normal, and the interval is Wilson's own."""
+    n = 100_000
+    ours = clustered_wilson([1] * 30_000 + [0] * 70_000, [1] * n)
+    assert tuple(ours) == pytest.approx(tuple(wilson(30_000, n)), abs=1e-6)
+
+
+def test_a_cluster_counts_once_where_none_fails_and_an_empty_one_not_at_all() -> None:
+    few = clustered_wilson([4] * 10, [4] * 10)
+    assert few.low < wilson(10, 10).low < wilson(40, 40).low
+    assert clustered_wilson([4] * 10 + [0, 0], [4] * 10 + [0, 0]) == few
+
+
+@pytest.mark.parametrize('rate', [0.9, 0.6])
+def test_clustered_wilson_covers_where_trials_are_alike(rate: float) -> None:
+    """Beta-binomial clusters of 0 to 4 trials with a correlation of 0.4; Wilson on the trials alone does not cover."""
+    rng = np.random.default_rng(5)
+    n_samples, k, held, held_naive = 800, 25, 0, 0
+    for _ in range(n_samples):
+        sizes = rng.integers(0, 5, k)
+        hits = rng.binomial(sizes, rng.beta(1.5 * rate, 1.5 * (1 - rate), k))
+        held += clustered_wilson(hits.tolist(), sizes.tolist()).contains(rate)
+        held_naive += wilson(int(hits.sum()), int(sizes.sum())).contains(rate)
+    assert held / n_samples > 0.93
+    assert held_naive / n_samples < 0.90
+
+
+@pytest.mark.parametrize(('hits', 'sizes'), [([1], [1, 2]), ([], []), ([0], [0]), ([3], [2]), ([-1], [2])])
+def test_clusters_that_cannot_be_are_refused(hits: list[int], sizes: list[int]) -> None:
+    with pytest.raises(InputError):
+        clustered_wilson(hits, sizes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -16,11 +17,24 @@ from tests.web.stores import make_store
 
 from trialist.analysis import analyse, present
 from trialist.analysis.curve_point import curve_points
-from trialist.episodes import Camera, Episode, Outcome, Scene, Store, Trajectory, read_store
+from trialist.episodes import (
+    Camera,
+    Episode,
+    Event,
+    EventKind,
+    Outcome,
+    Scene,
+    Store,
+    Trajectory,
+    read_store,
+)
 from trialist.run import close_trial, run_trial
 from trialist.web.explore import create_explorer
 from trialist.web.explore.index import build_index
 from trialist.web.review import create_review
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 
 @pytest.fixture(scope='module')
@@ -220,3 +234,92 @@ def test_media_that_no_file_can_be_are_refused(client: TestClient, name: str) ->
 def test_odd_senders_are_refused(store: Store, headers: dict[str, str]) -> None:
     answer = TestClient(create_review(store, by='ann')).post('/review/x/0', json={'marks': []}, headers=headers)
     assert answer.status_code in (403, 421)
+
+
+@pytest.fixture(scope='module')
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Two policies and a reference in two strata, so that every kind of figure has something to show."""
+    store = Store.create(tmp_path_factory.mktemp('trial') / 's')
+    rng = np.random.default_rng(3)
+    for policy, pace_s in (('quick', 3.0), ('slow', 7.0), ('person', 2.0)):
+        for number in range(8):
+            times = np.cumsum(rng.gamma(8, pace_s / 8, 2)).tolist()
+            events = tuple(Event(t, EventKind.PLACEMENT) for t in times)
+            store.append([Episode(
+                policy=policy, task='pick', stratum=('spoon', 'block')[number % 2], outcome=Outcome.SUCCESS,
+                duration_s=times[-1], time_cap_s=60.0, items=2, items_placed=2, seed=number, instance=number,
+                events=events, is_reference=policy == 'person',
+            )])  # fmt: skip
+    return store
+
+
+def listed_ids(page: Page) -> set[str]:
+    return {a.get_attribute('href').split('/')[2] for a in page.locator('#rows tbody a').all()}  # type: ignore[union-attr]
+
+
+def test_marks_of_a_figure_lead_to_their_episodes_by_mouse_and_keyboard(browser: Browser, trial: Store) -> None:
+    own = {
+        s: {e.episode_id for e in trial.episodes(where={'policy': 'slow', 'stratum': s})} for s in ('spoon', 'block')
+    }
+    with served(create_explorer(trial)) as address:
+        page = browser.driven.new_page(viewport={'width': 1200, 'height': 900})
+        trouble: list[str] = []
+        page.on('console', lambda m: trouble.append(m.text) if m.type == 'error' else None)
+        page.on('pageerror', lambda e: trouble.append(str(e)))
+        page.goto(f'{address}/figures')
+        page.get_by_role('link', name='rmst-grid', exact=True).click()
+        page.wait_for_selector('html[data-ready=yes]')
+        Opened(page).shot('explorer-figure')
+        spoon = page.locator('.drawn a[aria-label^="slow, spoon"]')
+        spoon.click()
+        assert listed_ids(page) == own['spoon']
+        page.go_back()
+        page.wait_for_selector('html[data-ready=yes]')
+        page.locator('.drawn a').first.focus()
+        names = page.locator('.drawn a').evaluate_all('all => all.map((a) => a.getAttribute("aria-label"))')
+        wanted = next(n for n, name in enumerate(names) if name.startswith('slow, block'))
+        for _ in range(wanted):
+            page.keyboard.press('ArrowRight')
+        assert page.locator('[data-mark-told]').inner_text().startswith('slow, block')
+        assert page.locator('.drawn a[tabindex="0"]').count() == 1
+        page.keyboard.press('Enter')
+        page.wait_for_selector('#rows')
+        assert listed_ids(page) == own['block']
+        page.goto(f'{address}/figures/qq')
+        mark = page.locator('.drawn a').first
+        told, href = mark.get_attribute('aria-label') or '', mark.get_attribute('href') or ''
+        page.goto(address + href)
+        assert f'{len(listed_ids(page))} episode' in told
+        assert not trouble
+        page.close()
+
+
+def test_the_report_beside_the_explorer_leads_there(browser: Browser, trial: Store) -> None:
+    with served(create_explorer(trial)) as address:
+        page = browser.driven.new_page(viewport={'width': 1200, 'height': 900})
+        trouble: list[str] = []
+        page.on('console', lambda m: trouble.append(m.text) if m.type == 'error' else None)
+        page.goto(f'{address}/report')
+        own = {e.episode_id for e in trial.episodes(where={'policy': 'quick', 'stratum': 'block'})}
+        chart = page.locator('#success-grid svg.chart')
+        chart.focus()
+        marks = chart.locator('.mark:not(.words)')
+        names = marks.evaluate_all('all => all.map((a) => a.getAttribute("aria-label"))')
+        for _ in range(1 + next(n for n, name in enumerate(names) if name.startswith('quick, block'))):
+            page.keyboard.press('ArrowRight')
+        Opened(page).shot('explorer-report')
+        page.keyboard.press('Enter')
+        page.wait_for_selector('#rows')
+        assert listed_ids(page) == own
+        page.goto(f'{address}/report')
+        bar = page.locator('#failure-chart a.mark[aria-label^="slow: done"]').first
+        bar.click()
+        page.wait_for_selector('#rows')
+        assert listed_ids(page) == {e.episode_id for e in trial.episodes(where={'policy': 'slow'})}
+        assert not trouble
+        page.close()
+
+
+@pytest.mark.parametrize('name', ['nothing', 'power', 'claims'])
+def test_a_figure_that_is_not_of_episodes_is_refused(client: TestClient, name: str) -> None:
+    assert client.get(f'/figures/{name}').status_code == 400

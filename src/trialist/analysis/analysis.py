@@ -6,7 +6,7 @@ reports, the gate and Python give the same digits, because there is nothing else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ import numpy as np
 
 from trialist.analysis import endpoint_pairs as pairing
 from trialist.analysis.absent import Absent, or_absent, present
+from trialist.analysis.behind import EpisodesBehind
 from trialist.analysis.camera_extreme import extreme_pairs
 from trialist.analysis.cameras import CameraPart, camera_part
 from trialist.analysis.card import KnownPolicy, known_policies
@@ -101,8 +102,13 @@ class Analysis:
         return self.selection.trial
 
     @property
-    def episodes(self) -> tuple[Episode, ...]:
+    def episodes(self) -> Sequence[Episode]:
         return self.selection.episodes
+
+    @cached_property
+    def behind(self) -> EpisodesBehind:
+        """The episodes behind its numbers."""
+        return EpisodesBehind(self.selection, self.plan.baseline)
 
     @property
     def every_policy(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from trialist.analysis.absent import Absent
 from trialist.analysis.selection import Selection
 from trialist.episodes import Episode, Outcome
+from trialist.episodes.rows import EpisodeRows, distinct, pick
 from trialist.errors import InputError, UnknownName
 from trialist.planning.analysis_plan import AnalysisPlan, FailureRule, SuccessSource
 
@@ -19,14 +20,14 @@ class ComparisonFrame:
     """The episodes that policies are ranked by, cut into strata, and which policies may be ranked on them."""
 
     condition: str  # '' where the conditions of the source are taken together, because none is the baseline
-    cells: Mapping[str, Mapping[str, tuple[Episode, ...]]]  # policy -> stratum -> valid episodes, both by name
+    cells: Mapping[str, Mapping[str, Sequence[Episode]]]  # policy -> stratum -> valid episodes, both by name
     reference: str | None
     policies: tuple[str, ...]  # compared with each other, by name; the reference is not among them
     strata: tuple[str, ...]  # that they are compared on
     apart: Mapping[str, str]  # policies that are not ranked, and why
     left_out: tuple[str, ...]  # strata of the data that nobody is ranked on
     unscored: Mapping[str, int]  # policies none of whose episodes is valid, and how many they have
-    invalid: Mapping[str, tuple[Episode, ...]]  # policy -> its INVALID episodes
+    invalid: Mapping[str, Sequence[Episode]]  # policy -> its INVALID episodes
     stratum_names: Mapping[tuple[str, str, str], str]  # (benchmark, task, stratum) -> name
     n_conditions: int
     cautions: tuple[str, ...]
@@ -34,7 +35,7 @@ class ComparisonFrame:
     def stratum_of(self, episode: Episode) -> str:
         return self.stratum_names[episode.benchmark, episode.task, episode.stratum]
 
-    def ranked_cells(self, policy: str) -> dict[str, tuple[Episode, ...]]:
+    def ranked_cells(self, policy: str) -> dict[str, Sequence[Episode]]:
         """The policy's episodes in the strata that are ranked."""
         own = self.cells[policy]
         return {s: own[s] for s in self.strata if s in own}
@@ -53,19 +54,19 @@ def build_frame(
     `by_cameras` is the success of the episodes that cameras could score, where the plan takes theirs.
     """
     taken, condition, n_conditions = ranked_episodes(selection.episodes, plan.baseline)
-    projected = [project(e, plan, by_cameras) for e in taken]
+    projected = _projected(taken, plan, by_cameras)
     names = stratum_names(projected, plan.stratify_by)
-    cells: dict[str, dict[str, list[Episode]]] = {}
-    invalid: dict[str, list[Episode]] = {}
-    for episode in projected:
+    cells: dict[str, dict[str, list[int]]] = {}
+    invalid: dict[str, list[int]] = {}
+    for place, episode in enumerate(projected):
         if not episode.is_valid:
-            invalid.setdefault(episode.policy, []).append(episode)
+            invalid.setdefault(episode.policy, []).append(place)
         else:
             name = names[episode.benchmark, episode.task, episode.stratum]
-            cells.setdefault(episode.policy, {}).setdefault(name, []).append(episode)
+            cells.setdefault(episode.policy, {}).setdefault(name, []).append(place)
     if not cells:
         return Absent('no policy has a valid episode', 'run or import episodes whose outcome is not invalid')
-    frozen = {p: {s: tuple(cells[p][s]) for s in sorted(cells[p])} for p in sorted(cells)}
+    frozen = {p: {s: pick(projected, cells[p][s]) for s in sorted(cells[p])} for p in sorted(cells)}
     reference = find_reference(frozen, plan.reference)
     policies, strata, apart, left_out = comparable(
         {p: tuple(c) for p, c in frozen.items() if p != reference}, plan.policies, plan.strata
@@ -73,22 +74,31 @@ def build_frame(
     return ComparisonFrame(
         condition=condition, cells=frozen, reference=reference, policies=policies, strata=strata, apart=apart,
         left_out=left_out, unscored={p: len(found) for p, found in invalid.items() if p not in frozen},
-        invalid={p: tuple(found) for p, found in invalid.items()}, stratum_names=names,
+        invalid={p: pick(projected, found) for p, found in invalid.items()}, stratum_names=names,
         n_conditions=n_conditions, cautions=tuple(_cautions(projected, condition, n_conditions, left_out, plan)),
     )  # fmt: skip
 
 
-def ranked_episodes(episodes: Sequence[Episode], baseline: str) -> tuple[list[Episode], str, int]:
+def ranked_episodes(episodes: Sequence[Episode], baseline: str) -> tuple[Sequence[Episode], str, int]:
     """The episodes that policies are ranked by: those of the baseline condition where there is one.
 
     The second value names the condition; it is '' where several are taken together because none is the baseline.
     """
-    conditions = {e.condition for e in episodes}
+    conditions = {condition for (condition,) in distinct(episodes, 'condition')}
     if len(conditions) == 1:
-        return list(episodes), conditions.pop(), 1
+        return episodes, conditions.pop(), 1
     if baseline in conditions:
-        return [e for e in episodes if e.condition == baseline], baseline, len(conditions)
-    return list(episodes), '', len(conditions)
+        ranked = [place for place, e in enumerate(episodes) if e.condition == baseline]
+        return pick(episodes, ranked), baseline, len(conditions)
+    return episodes, '', len(conditions)
+
+
+def _projected(
+    episodes: Sequence[Episode], plan: AnalysisPlan, by_cameras: Mapping[tuple[str, int], bool] | None
+) -> Sequence[Episode]:
+    if isinstance(episodes, EpisodeRows):
+        return episodes.changed(lambda episode: project(episode, plan, by_cameras))
+    return [project(episode, plan, by_cameras) for episode in episodes]
 
 
 def project(episode: Episode, plan: AnalysisPlan, by_cameras: Mapping[tuple[str, int], bool] | None = None) -> Episode:
@@ -103,7 +113,7 @@ def project(episode: Episode, plan: AnalysisPlan, by_cameras: Mapping[tuple[str,
 
 def stratum_names(episodes: Iterable[Episode], fields: Sequence[str]) -> dict[tuple[str, str, str], str]:
     """A name for every benchmark x task x object: the declared fields that vary, or the task where none does."""
-    keys = sorted({(e.benchmark, e.task, e.stratum) for e in episodes})
+    keys = sorted(distinct(episodes, 'benchmark', 'task', 'stratum'))
     places = [k for k, name in enumerate(('benchmark', 'task', 'stratum')) if name in fields]
     varying = [k for k in places if len({key[k] for key in keys}) > 1]
     if not varying:
@@ -120,7 +130,7 @@ def find_reference(policies: Mapping[str, Mapping[str, Sequence[Episode]]], name
         return named
     marked = []
     for policy, cells in policies.items():
-        flags = {e.is_reference for episodes in cells.values() for e in episodes}
+        flags = {flag for episodes in cells.values() for (flag,) in distinct(episodes, 'is_reference')}
         if len(flags) > 1:
             raise InputError(f'{policy}: some episodes say is_reference and some do not; correct one of them')
         if flags == {True}:
@@ -180,7 +190,7 @@ def _cautions(
         yield f'Not every policy was run on {len(left_out)} strata ({shown}); policies are ranked on the others.'
     pooled = [name for name in ('benchmark', 'task', 'stratum') if name not in plan.stratify_by]
     for name in pooled:
-        if len({getattr(e, name) for e in episodes}) > 1:
+        if len(distinct(episodes, name)) > 1:
             yield f'Episodes of different {name} are pooled into one stratum, as declared.'
 
 

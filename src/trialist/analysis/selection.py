@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trialist.annotate import with_marks
 from trialist.episodes import Episode, Store, Trajectory, TrialInfo
+from trialist.episodes.rows import ordered_rows
 from trialist.episodes.select import Where
 from trialist.errors import InputError, NotEstimable
 from trialist.safety import store_pairs
+
+# As objects (0.5 kB each) so many episodes are kept; more are columns (0.05 kB), built as they are read.
+MOST_KEPT = 20_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,7 +23,7 @@ class Selection:
     """The counted episodes of a source that match a filter, and what is known of the source as a whole."""
 
     source: str  # the folder of the store, or a word for what was given instead
-    episodes: tuple[Episode, ...]
+    episodes: Sequence[Episode]
     store: Store | None = None
     where: Where | None = None
     every_policy: tuple[str, ...] = ()  # of the whole source, whichever part of it was selected: they fix the colours
@@ -50,14 +55,18 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     Placements that were timed only afterwards, by a reviewer or by a detector that agrees with the operator, are in it.
     """
     annotations = store.annotations()
-    episodes = _ordered(with_marks(e, annotations.get(e.key, ())) for e in store.episodes(where=where or None))
+    episodes = _kept(with_marks(e, annotations.get(e.key, ())) for e in store.episodes(where=where or None))
     if not episodes:
         raise NotEstimable(f'{store.path}: no episode {_asked(where)}')
-    everyone = episodes if not where else tuple(store.episodes(events=False))
+    policies: set[str] = set()
+    first: Episode | None = None  # of those that are marked as the reference
+    for episode in store.episodes(events=False) if where else episodes:
+        policies.add(episode.policy)
+        if episode.is_reference and (first is None or _place(episode) < _place(first)):
+            first = episode
     return Selection(
         source=str(store.path), episodes=episodes, store=store, where=where or None, trial=store.trial,
-        every_policy=tuple(sorted({e.policy for e in everyone})),
-        marked_reference=next((e.policy for e in sorted(everyone, key=_place) if e.is_reference), None),
+        every_policy=tuple(sorted(policies)), marked_reference=None if first is None else first.policy,
     )  # fmt: skip
 
 
@@ -77,6 +86,13 @@ def select_episodes(
         source=source, episodes=ordered, every_policy=tuple(sorted({e.policy for e in ordered})),
         marked_reference=next((e.policy for e in ordered if e.is_reference), None), recorded=trajectories or {},
     )  # fmt: skip
+
+
+def _kept(episodes: Iterable[Episode]) -> Sequence[Episode]:
+    """Episodes in the canonical order: as objects while they are few, because building them again takes time."""
+    stream = iter(episodes)
+    few = list(itertools.islice(stream, MOST_KEPT + 1))
+    return _ordered(few) if len(few) <= MOST_KEPT else ordered_rows(itertools.chain(few, stream))
 
 
 def _ordered(episodes: Iterable[Episode]) -> tuple[Episode, ...]:

@@ -53,7 +53,7 @@ def count_rates(frame: ComparisonFrame, plan: AnalysisPlan, flag: Flag) -> Rates
     return Rates(_rates(counts, plan.level), _rates(by_task, plan.level), macro)
 
 
-def judged_cells(frame: ComparisonFrame, policy: str) -> Mapping[str, tuple[Episode, ...]]:
+def judged_cells(frame: ComparisonFrame, policy: str) -> Mapping[str, Sequence[Episode]]:
     """The strata that a policy is judged on: the ranked ones, or all that it has when it stands apart."""
     is_apart = policy in frame.apart or not frame.strata
     return frame.cells[policy] if is_apart else frame.ranked_cells(policy)

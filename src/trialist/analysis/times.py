@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from trialist.analysis.absent import Absent
 from trialist.analysis.frame import ComparisonFrame
 from trialist.episodes import Episode
+from trialist.episodes.rows import join
 from trialist.errors import InputError, NotEstimable
 from trialist.planning.analysis_plan import AnalysisPlan
 from trialist.timing import Cohort, Operations, Scale, operations
@@ -53,7 +54,7 @@ class Times:
 
 def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
     """Operations of every policy; absent, with the reason, where an episode has no time."""
-    valid = [e for cells in frame.cells.values() for group in cells.values() for e in group]
+    valid = join([group for cells in frame.cells.values() for group in cells.values()])
     untimed = [e for e in valid if e.duration_s is None]
     if untimed:
         steps = sum(e.steps is not None for e in untimed)
@@ -66,18 +67,19 @@ def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
         told = f'episode {absurd.episode_id} ({absurd.policy}, {absurd.task}) lasted {absurd.known_duration_s:g} s'
         return Absent(f'{told}, which no trial does', 'correct its duration_s')
     try:
-        cohorts = {policy: _cohort(policy, frame, plan) for policy in frame.everyone}
+        known: dict[Hashable, Hashable] = {}
+        cohorts = {policy: _cohort(policy, frame, plan, known) for policy in frame.everyone}
         taus, reason, short = choose_taus(cohorts, frame, plan)
     except (InputError, NotEstimable) as error:
         return Absent(str(error))
     return Times(cohorts, taus, reason, short)
 
 
-def _cohort(policy: str, frame: ComparisonFrame, plan: AnalysisPlan) -> Cohort:
+def _cohort(policy: str, frame: ComparisonFrame, plan: AnalysisPlan, known: dict[Hashable, Hashable]) -> Cohort:
     is_ranked = policy in frame.policies or policy == frame.reference
     groups = frame.ranked_cells(policy) if is_ranked and frame.strata else frame.cells[policy]
-    cells = {s: operations(group, unit=Unit(plan.unit)) for s, group in groups.items()}
-    episodes = (*(e for group in groups.values() for e in group), *frame.invalid.get(policy, ()))
+    cells = {s: operations(group, unit=Unit(plan.unit), known=known) for s, group in groups.items()}
+    episodes = join([*groups.values(), *([frame.invalid[policy]] if policy in frame.invalid else [])])
     return Cohort(policy, policy == frame.reference, episodes, {s: c for s, c in cells.items() if c.n_operations})
 
 

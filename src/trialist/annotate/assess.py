@@ -10,7 +10,7 @@ import numpy as np
 from trialist.annotate.telemetry import FloatArray
 from trialist.episodes import Episode, EventKind
 from trialist.errors import InputError
-from trialist.stats import Interval, wilson
+from trialist.stats import Interval, clustered_wilson, wilson
 
 TOLERANCE_S = 1.0  # further apart, two marks are of different placements
 
@@ -30,7 +30,7 @@ class Matched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """Over episodes. A share of nothing is None."""
+    """Over episodes. A share of nothing is None; intervals take episodes, not marks, as independent."""
 
     n_episodes: int
     n_true: int
@@ -40,14 +40,8 @@ class Assessment:
     bias_s: float | None  # median of found minus true
     error_s: float | None  # median of its size
     error_90_s: float | None  # which nine in ten do not pass
-
-    @property
-    def precision(self) -> Interval | None:
-        return wilson(self.n_matched, self.n_found) if self.n_found else None
-
-    @property
-    def recall(self) -> Interval | None:
-        return wilson(self.n_matched, self.n_true) if self.n_true else None
+    precision: Interval | None
+    recall: Interval | None
 
     @property
     def agreement(self) -> Interval | None:
@@ -84,15 +78,19 @@ def match_marks(true_s: Sequence[float] | FloatArray, found_s: Sequence[float] |
 
 def assess(episodes: Sequence[Matched]) -> Assessment:
     """Sum the matches of episodes."""
+    matched = [len(m.errors_s) for m in episodes]
+    true, found = [m.n_true for m in episodes], [m.n_found for m in episodes]
     errors = np.concatenate([np.empty(0), *(m.errors_s for m in episodes)])
     size = np.abs(errors)
     return Assessment(
         n_episodes=len(episodes),
-        n_true=sum(m.n_true for m in episodes),
-        n_found=sum(m.n_found for m in episodes),
+        n_true=sum(true),
+        n_found=sum(found),
         n_matched=len(errors),
         n_counts_agree=sum(m.counts_agree for m in episodes),
         bias_s=float(np.median(errors)) if len(errors) else None,
         error_s=float(np.median(size)) if len(errors) else None,
         error_90_s=float(np.quantile(size, 0.9)) if len(errors) else None,
+        precision=clustered_wilson(matched, found) if sum(found) else None,
+        recall=clustered_wilson(matched, true) if sum(true) else None,
     )

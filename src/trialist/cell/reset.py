@@ -28,6 +28,7 @@ from trialist.cell.scene import (
 )
 from trialist.cell.spread import spread_layout
 from trialist.cell.state import heading
+from trialist.cell.support import add_support
 from trialist.cell.task import ORDER_REGION, Layout, draw_layout
 from trialist.cell.world import World
 from trialist.errors import TrialistError
@@ -84,8 +85,11 @@ def reset_cell(
 
 def _changed(layout: Layout, world: World, *, attempt: int, has_shadows: bool) -> Layout:
     """The layout in the world that is asked for: moved, cluttered, lit and laid out with another cloth."""
-    if world.layout is not None:
-        layout = spread_layout(layout, world.layout, attempt=attempt)
+    for spread in (world.layout, world.displacement):
+        if spread is not None:
+            layout = spread_layout(layout, spread, attempt=attempt)
+    if world.support is not None:
+        layout = add_support(layout, world.support)
     if world.distractor is not None:
         layout = add_distractors(layout, world.distractor, attempt=attempt)
     scene = dataclasses.replace(

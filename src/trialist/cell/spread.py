@@ -48,11 +48,13 @@ class Piece:
     turn: Turn = Turn.WHOLE
 
 
-def spread_layout(layout: Layout, condition: conditions.Layout, *, attempt: int = 0) -> Layout:
+def spread_layout(
+    layout: Layout, condition: conditions.Layout | conditions.Displacement, *, attempt: int = 0
+) -> Layout:
     """The layout with every free piece moved; InputError when no collision-free place is found."""
     if condition.severity == 0:
         return layout
-    rng = generator('layout', condition.seed, attempt)
+    rng = generator(condition.kind, condition.seed, attempt)
     pieces = pieces_of(layout)
     for _ in range(RESTARTS):
         moved, taken = layout, _fixed_rectangles(layout)
@@ -85,7 +87,11 @@ def pieces_of(layout: Layout) -> list[Piece]:
 
 
 def _place(
-    layout: Layout, piece: Piece, condition: conditions.Layout, taken: Sequence[FloatArray], rng: np.random.Generator
+    layout: Layout,
+    piece: Piece,
+    condition: conditions.Layout | conditions.Displacement,
+    taken: Sequence[FloatArray],
+    rng: np.random.Generator,
 ) -> Layout | None:
     region = layout.region
     half = np.array(region.size_m) / 2

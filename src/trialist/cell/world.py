@@ -19,11 +19,13 @@ from trialist.conditions import (
     Background,
     CameraShift,
     Condition,
+    Displacement,
     Distractor,
     Disturbance,
     Layout,
     Light,
     RobotState,
+    Support,
     parts_of,
     read_condition,
 )
@@ -32,7 +34,7 @@ from trialist.run.seam import Setup
 
 FloatArray = NDArray[np.floating[Any]]
 SEEN_ONLY = ('background', 'light', *CameraShift.KINDS)  # without cameras they would change nothing
-KINDS = ('layout', 'distractor', 'robot_state', 'disturbance', *SEEN_ONLY)
+KINDS = ('layout', 'displacement', 'support', 'distractor', 'robot_state', 'disturbance', *SEEN_ONLY)
 LOWEST_START_M = 0.12
 MOST_TILT = 0.7  # cosine of the angle between the hand and straight down, at the start
 
@@ -42,6 +44,8 @@ class World:
     """One condition of each kind, or None."""
 
     layout: Layout | None = None
+    displacement: Displacement | None = None
+    support: Support | None = None
     distractor: Distractor | None = None
     robot_state: RobotState | None = None
     disturbance: Disturbance | None = None

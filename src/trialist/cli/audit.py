@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trialist.cli.audit_data import card_command, datasource_command, mix_command, overfit_command
 from trialist.cli.audit_outcome import drop_command, paired_command, replay_command, traces_command
 from trialist.cli.audit_training import shortcut_command
 from trialist.cli.output import FormatOption, print_tables
@@ -168,6 +169,10 @@ audit_app.command('drop')(drop_command)
 audit_app.command('traces')(traces_command)
 audit_app.command('replay')(replay_command)
 audit_app.command('shortcut')(shortcut_command)
+audit_app.command('datasource')(datasource_command)
+audit_app.command('overfit')(overfit_command)
+audit_app.command('mix')(mix_command)
+audit_app.command('card')(card_command)
 
 
 def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: int | None, unit: str) -> Benchmark:

@@ -32,7 +32,15 @@ from trialist.conditions.condition import (
 )
 from trialist.conditions.endpoint import EndpointParaphraser
 from trialist.conditions.instruction import Instruction, Paraphraser, RuleParaphraser
-from trialist.conditions.layout import Footprint, Layout, PlanarPose, RobotState, Workspace
+from trialist.conditions.layout import (
+    Displacement,
+    Footprint,
+    Layout,
+    PlanarPose,
+    RobotState,
+    Support,
+    Workspace,
+)
 from trialist.conditions.lexicon import Sameness, compare_meaning, meaning
 from trialist.conditions.light import Exposure, Light
 from trialist.conditions.physics import Delay, Disturbance, Latency
@@ -52,6 +60,7 @@ __all__ = [
     'Compound',
     'Condition',
     'Delay',
+    'Displacement',
     'Distractor',
     'DistractorObject',
     'DisturbableHost',
@@ -72,6 +81,7 @@ __all__ = [
     'Sameness',
     'SensorNoise',
     'Shared',
+    'Support',
     'Texture',
     'Thing',
     'Workspace',

@@ -226,8 +226,8 @@ def read_condition(name: str, parameters: Mapping[str, ParameterValue]) -> Condi
 
 
 APPLICATION_ORDER: Sequence[str] = (
-    'layout', 'distractor', 'robot_state', 'disturbance', 'background', 'light', 'camera_bumped', 'camera_moved',
-    'exposure+', 'exposure-', 'sensor_noise', 'instruction', 'latency',
+    'layout', 'displacement', 'support', 'distractor', 'robot_state', 'disturbance', 'background', 'light',
+    'camera_bumped', 'camera_moved', 'exposure+', 'exposure-', 'sensor_noise', 'instruction', 'latency',
 )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from trialist.conditions.condition import (
 from trialist.errors import InputError
 
 MOST_SD_RAD = 0.25
+MOST_DISPLACEMENT_M = 0.2
+HIGHEST_SUPPORT_M = 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,65 @@ class Layout(SingleCondition):
         return PlanarPose(
             float(home.x_m + s * (x - home.x_m)), float(home.y_m + s * (y - home.y_m)), float(home.yaw_rad + s * turn)
         )
+
+
+@CONDITIONS.add
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Displacement(SingleCondition):
+    """Every free piece moved by a stated distance in a drawn direction, give or take a jitter: starts near others.
+
+    The jitter is uniform in x and in y, and in yaw up to `turn_rad` either way. It is stated, never drawn by severity.
+    """
+
+    KINDS: ClassVar[tuple[str, ...]] = ('displacement',)
+    EFFECTS: ClassVar[frozenset[Effect]] = frozenset({Effect.LAYOUT, Effect.RGB, Effect.DEPTH})
+
+    severity: float
+    seed: int
+    distance_m: float
+    jitter_m: float
+    turn_rad: float
+
+    @classmethod
+    def of(cls, distance_m: float, *, jitter_m: float = 0.0, turn_rad: float = 0.0, seed: int) -> Displacement:
+        """The displacement with its severity, which is 1 from MOST_DISPLACEMENT_M (or half a turn) on."""
+        for name, value in (('distance_m', distance_m), ('jitter_m', jitter_m), ('turn_rad', turn_rad)):
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f'displacement: {name} is {value}, wanted a finite number >= 0')
+        size = max((distance_m + jitter_m) / MOST_DISPLACEMENT_M, turn_rad / math.pi)
+        return cls(severity=min(1.0, size), seed=seed, distance_m=distance_m, jitter_m=jitter_m, turn_rad=turn_rad)
+
+    def draw_pose(self, item: Footprint, workspace: Workspace, rng: np.random.Generator) -> PlanarPose:
+        """One pose at the distance from the nominal one, unchecked."""
+        angle = rng.uniform(-math.pi, math.pi)
+        dx, dy = rng.uniform(-self.jitter_m, self.jitter_m, size=2)
+        turn = rng.uniform(-self.turn_rad, self.turn_rad)
+        home = item.nominal
+        return PlanarPose(
+            float(home.x_m + self.distance_m * math.cos(angle) + dx),
+            float(home.y_m + self.distance_m * math.sin(angle) + dy),
+            float(home.yaw_rad + turn),
+        )
+
+
+@CONDITIONS.add
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support(SingleCondition):
+    """What is to be moved starts on a support of this height instead of on the table; stated, never drawn."""
+
+    KINDS: ClassVar[tuple[str, ...]] = ('support',)
+    EFFECTS: ClassVar[frozenset[Effect]] = frozenset({Effect.LAYOUT, Effect.OBJECTS, Effect.RGB, Effect.DEPTH})
+
+    severity: float
+    seed: int
+    height_m: float
+
+    @classmethod
+    def of(cls, height_m: float, *, seed: int = 0) -> Support:
+        """The support with its severity, which is 1 at HIGHEST_SUPPORT_M."""
+        if not 0 < height_m <= HIGHEST_SUPPORT_M:
+            raise InputError(f'support: height_m is {height_m}, wanted above 0 and at most {HIGHEST_SUPPORT_M}')
+        return cls(severity=height_m / HIGHEST_SUPPORT_M, seed=seed, height_m=height_m)
 
 
 def _rectangle(item: Footprint, pose: PlanarPose, margin_m: float) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,19 @@ class Ledger:
     def wanted(self) -> set[str]:
         """The files that must be there."""
         return self.files.keys() - self.retired - self.lost.keys()
+
+    def retired_before(self, when: dt.datetime) -> set[str]:
+        """What a compaction replaced before `when`, by the time of its entry, and nothing newer names."""
+        rows = [(entry.at, part) for _, entry in self.entries for part in entry.body.get('parts', ())]
+        old = {
+            name for at, part in rows if dt.datetime.fromisoformat(at) < when for name in part.get('replaces', ())
+        }  # fmt: skip
+        named: dict[bool, set[str]] = {True: set(), False: set()}
+        for _, part in rows:
+            companions = [f'trajectories/{name}' for name in part.get('trajectories', ())]
+            companions += [f'events/{part["events"]}'] if part.get('events') else []
+            named[part['name'] in old].update(companions)
+        return ({f'episodes/{name}' for name in old} | (named[True] - named[False])) & self.retired
 
 
 def read_ledger(root: Path, *, fresh: bool = False) -> Ledger:

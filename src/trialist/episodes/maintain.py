@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ from trialist.errors import StoreError
 ROWS_A_PART = 100_000
 TRAJECTORY_BYTES_A_PART = 256 << 20
 STALE_AFTER_S = 3600.0
+ROOMS = ('episodes', 'events', 'trajectories')
 
 Key = tuple[str, int]
 
@@ -234,10 +236,15 @@ def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def _remove_leftovers(root: Path, stale_after_s: float) -> int:
     """Remove replaced parts that nobody can still be reading, and what killed writers left if nobody is writing now."""
-    if isinstance(root, CachedPath):
-        return 0  # nobody can tell there who is still writing or reading
     folder, ledger = Folder(root), read_ledger(root)
     before = time.time() - stale_after_s
+    if isinstance(root, CachedPath):
+        # What no entry names stays there: nobody can tell whether its writer is dead or slow.
+        retired = ledger.retired_before(dt.datetime.fromtimestamp(before, dt.UTC))
+        there = retired & {f'{room}/{name}' for room in ROOMS for name in folder.names(room)}
+        for name in sorted(there):
+            folder.remove(name)
+        return len(there)
     old = [name for name in sorted(ledger.retired) if _written_before(root / name, before)]
     with contextlib.suppress(StoreError), held_lock(root, WRITE_LOCK, busy='being written to'):
         known = read_ledger(root)
@@ -254,7 +261,7 @@ def _remove_leftovers(root: Path, stale_after_s: float) -> int:
 def unlogged_parts(root: Path, ledger: Ledger) -> list[str]:
     """Parts that no entry of the log names: a writer is about to, or was killed before it could."""
     folder = Folder(root)
-    names = [f'{room}/{name}' for room in ('episodes', 'events', 'trajectories') for name in folder.names(room)]
+    names = [f'{room}/{name}' for room in ROOMS for name in folder.names(room)]
     return [name for name in names if PART_NAME.match(name.rpartition('/')[2]) and ledger.file(name) is None]
 
 

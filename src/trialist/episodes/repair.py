@@ -45,7 +45,10 @@ def repair_store(path: Path | str, *, by: str, why: str) -> Repair:
     """
     root = store_root(path)
     if isinstance(root, CachedPath):
-        raise StoreError(f'{root.address}: merge it into a folder (trialist store merge), and repair that')
+        raise StoreError(
+            f'{root.address}: a repair moves files, which object storage cannot do in one step; copy it as it is into '
+            'a folder (such as `aws s3 sync`), repair that, and merge it into a store at a new address'
+        )
     if not by.strip() or not why.strip():
         raise InputError('a repair says who and why: both must be given')
     check_logged(root)

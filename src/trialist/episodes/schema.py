@@ -130,7 +130,7 @@ def episodes_from_arrow(table: pa.Table, events: Mapping[tuple[str, int], tuple[
         parsed = {text: json.loads(text) for text in set(columns[name])}
         columns[name] = [parsed[text] for text in columns[name]]
     keys = zip(columns['episode_id'], columns['attempt'], strict=True)
-    columns['events'] = [events.get(key, ()) for key in keys] if events else [()] * table.num_rows
+    columns['events'] = [events.get(key, ()) for key in keys] if table.num_rows and events else [()] * table.num_rows
     names = list(columns)
     episodes = []
     for number, values in enumerate(zip(*columns.values(), strict=True)):

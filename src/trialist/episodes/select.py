@@ -35,6 +35,7 @@ Key = tuple[str, int]
 Where = Mapping[str, Any]
 BATCH_ROWS = 8192
 SMALL_ROWS = 4096
+KEY_COLUMNS = ('episode_id', 'attempt', 'outcome')  # what decides which attempt counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +90,18 @@ def prune_parts(
     ]
 
 
-def select_attempts(parts: Sequence[PartInfo], edits: Edits, *, every: bool = False) -> Selection:
+def select_attempts(
+    parts: Sequence[PartInfo], edits: Edits, *, every: bool = False, tables: Sequence[pa.Table] | None = None
+) -> Selection:
     """Of several rows with one id, the one that counts is the first valid attempt, or else the last attempt.
 
     That a later, luckier attempt can't replace a valid one is the point: a rerun is for a broken rig. `every` takes all
     attempts; a row that stands in the tables twice, because two stores that had it were merged, is taken once anyway.
+    `tables` are the parts' rows where they were read already, with at least `KEY_COLUMNS`.
     """
     excluded: set[tuple[int, Key]] = set()
     repeated: set[tuple[int, Key]] = set()
-    for rows in _repeated_ids(parts).values():
+    for rows in _repeated_ids(parts, tables).values():
         kept: dict[Key, int] = {}
         for part_number, key, _ in rows:
             if key not in kept:
@@ -126,15 +130,18 @@ def counted_attempt(outcomes: Mapping[Key, str], edits: Edits) -> Key:
     return present[-1]
 
 
-def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, str]]]:
+def _repeated_ids(
+    parts: Sequence[PartInfo], tables: Sequence[pa.Table] | None
+) -> dict[str, list[tuple[int, Key, str]]]:
     """The rows of every id that stands in the tables more than once, in part order.
 
     One pass over 64-bit hashes (8 bytes an episode) finds the few candidates; only those are read as text.
     """
     hashes = []
-    for part in parts:
+    for number, part in enumerate(parts):
         with naming_damage(part.path):
-            hashes.append(id_hashes(_column_table(part, ['episode_id'])['episode_id']))
+            table = tables[number] if tables is not None else column_table(part, ['episode_id'])
+            hashes.append(id_hashes(table['episode_id']))
     every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
     repeated = np.unique(every[1:][every[1:] == every[:-1]])
     found: dict[str, list[tuple[int, Key, str]]] = {}
@@ -142,8 +149,8 @@ def _repeated_ids(parts: Sequence[PartInfo]) -> dict[str, list[tuple[int, Key, s
         rows = np.flatnonzero(np.isin(hashes[number], repeated)) if len(repeated) else ()
         if len(rows) == 0:
             continue
-        table = _column_table(part, ['episode_id', 'attempt', 'outcome']).take(rows)
-        columns = [column_values(table[name]) for name in ('episode_id', 'attempt', 'outcome')]
+        table = (tables[number] if tables is not None else column_table(part, list(KEY_COLUMNS))).take(rows)
+        columns = [column_values(table[name]) for name in KEY_COLUMNS]
         for episode_id, attempt, outcome in zip(*columns, strict=True):
             found.setdefault(episode_id, []).append((number, (episode_id, attempt), outcome))
     return {episode_id: rows for episode_id, rows in found.items() if len(rows) > 1}
@@ -174,7 +181,7 @@ def read_part_episodes(
 ) -> Iterator[Episode]:
     """Stream the episodes of one part in bounded memory, unblinded, edits applied, filtered as asked."""
     opened = unblindings if unblindings is not None and unblindings.by_trial else None
-    expression = _expression(_blinded(where, opened))
+    expression = where_expression(_blinded(where, opened))
     if expression is not None and edits.by_episode:
         expression = expression | ds.field('episode_id').isin(list(edits.by_episode))
     start = 0
@@ -212,7 +219,8 @@ def _tables(part: PartInfo, *, columns: list[str] | None = None, expression: Any
         yield pa.Table.from_batches([batch])
 
 
-def _column_table(part: PartInfo, columns: list[str]) -> pa.Table:
+def column_table(part: PartInfo, columns: list[str] | None = None) -> pa.Table:
+    """Columns of a part as they were recorded, all at once; every column unless some are named."""
     return pa.concat_tables(_tables(part, columns=columns))
 
 
@@ -232,7 +240,8 @@ def _blinded(where: Where | None, opened: Unblindings | None) -> Where | None:
     return coded
 
 
-def _expression(where: Where | None) -> Any:
+def where_expression(where: Where | None) -> Any:
+    """The filter for Arrow; None where there is none."""
     expression = None
     for name, wanted in (where or {}).items():
         values = _values(wanted)

@@ -19,12 +19,14 @@ import base64
 import dataclasses
 import datetime as dt
 import hashlib
+import itertools
 import json
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -354,16 +356,14 @@ class Store:
     ) -> Iterator[tuple[Episode, Trajectory]]:
         """Stream the counted episodes that have a trajectory, with it; `signals` limits what is read."""
         is_blinded = self.is_blinded
-        wanted: dict[str, dict[Key, Episode]] = {}
-        files: Mapping[str, LoggedFile] = {}
-        for part, episode in self._stream(where, attempts='counted', dropped=False, events=True):
-            files = part.files
+        streamed = self._stream(where, attempts='counted', dropped=False, events=True)
+        for _, group in itertools.groupby(streamed, key=lambda row: id(row[0])):  # a part at a time, however many
+            rows = list(group)
+            part, episodes = rows[0][0], {episode.key: episode for _, episode in rows}
             for name in part.trajectories:
-                wanted.setdefault(name, {})[episode.key] = episode
-        for name, episodes in wanted.items():
-            for key, trajectory in self._trajectories_in(name, files.get(f'trajectories/{name}'), signals):
-                if key in episodes:
-                    yield episodes[key], self._shown(trajectory, key, is_blinded=is_blinded)
+                for key, trajectory in self._trajectories_in(name, part.files.get(f'trajectories/{name}'), signals):
+                    if key in episodes:
+                        yield episodes[key], self._shown(trajectory, key, is_blinded=is_blinded)
 
     def trajectory(self, episode: Episode, *, signals: Sequence[str] | None = None) -> Trajectory | None:
         """The trajectory of one episode, or None if none was recorded."""
@@ -462,7 +462,7 @@ class Store:
         selection = select_attempts(parts, edits, every=attempts == 'all')
         for number, part in enumerate(parts):
             shown: set[Key] = set()
-            event_rows = self._events_of(part) if events else {}
+            event_rows = _PartEvents(self, part, where) if events else {}
             for episode in read_part_episodes(part, event_rows, edits=edits, where=where, unblindings=unblindings):
                 if selection.keeps(number, episode.key, shown=shown) and (
                     dropped or not edits.is_dropped(*episode.key)
@@ -486,12 +486,15 @@ class Store:
         """The episodes of one part as they were recorded: every attempt, no edits."""
         return read_part_episodes(part, self._events_of(part), edits=Edits({}), where=None)
 
-    def _events_of(self, part: PartInfo) -> dict[Key, Any]:
+    def _events_of(self, part: PartInfo, ids: Sequence[str] | None = None) -> dict[Key, Any]:
+        """The events of a part's episodes, or of those with these ids."""
         if not part.events:
             return {}
         path = self.path / 'events' / part.events
         table = read_companion(path, part.logged_events)
         with naming_damage(path):
+            if ids is not None:
+                table = table.filter(pc.is_in(table['episode_id'], pa.array(ids, pa.string())))
             return events_by_episode(migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=str(path)))
 
     def _recorded_with(self, episode_id: str) -> list[Episode]:
@@ -499,6 +502,29 @@ class Store:
         none = Edits({})
         parts = [p for p in self.parts() if not self.skip_damaged or self._is_readable(p)]
         return [e for p in parts for e in read_part_episodes(p, self._events_of(p), edits=none, where=where)]
+
+
+class _PartEvents(Mapping[Key, tuple[Any, ...]]):
+    """The events of a part, read when the first of its episodes asks: a part without a matching row is left alone."""
+
+    def __init__(self, store: Store, part: PartInfo, where: Where | None) -> None:
+        self._store, self._part = store, part
+        named = (where or {}).get('episode_id')
+        many = isinstance(named, Collection) and not isinstance(named, str)
+        self._ids = None if named is None else [str(i) for i in (named if many else [named])]
+
+    @cached_property
+    def _read(self) -> dict[Key, Any]:
+        return self._store._events_of(self._part, self._ids)
+
+    def __getitem__(self, key: Key) -> tuple[Any, ...]:
+        return tuple(self._read[key])
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read) if self._part.events else 0
 
 
 def write_trajectories(under_way: Commit, chunks: Sequence[Sequence[tuple[Key, Trajectory]]]) -> list[str]:

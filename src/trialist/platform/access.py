@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from trialist.platform.config import Quota
@@ -21,6 +21,7 @@ from trialist.platform.trail import note
 PREFIX = 'tlt_'
 TOKEN_BYTES = 32
 NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,62}')
+_TOKEN = select(Token).where(Token.sha256 == bindparam('sha256'))
 
 
 class Scope(enum.StrEnum):
@@ -153,7 +154,7 @@ def identify(session: Session, text: str, *, now: float) -> Caller:
     if not text.startswith(PREFIX) or len(text) > 200:
         raise _unknown()
     sha256 = _sha256(text)
-    token = session.scalar(select(Token).where(Token.sha256 == sha256))
+    token = session.scalar(_TOKEN, {'sha256': sha256})
     if token is None or not hmac.compare_digest(token.sha256, sha256):
         raise _unknown()
     return caller_with(token, now=now)

@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from trialist.episodes import Store, Unblinding, collect_provenance
 from trialist.episodes.unblinding import write_unblinding
 from trialist.errors import InputError
+from trialist.platform.ability import check_runnable
 from trialist.platform.access import check_name, new_id
 from trialist.platform.config import Strategy
 from trialist.platform.job import benchmark_slots, read_benchmark
@@ -37,11 +38,13 @@ MOST_JOBS = 20_000  # of one submission
 
 def declare(
     session: Session, name: str, toml: str, *, mode: str, strategy: Strategy, arms: int | None, now: float,
-    reference: str = '',
+    reference: str = '', unchecked: bool = False,
 ) -> Benchmark:  # fmt: skip
-    """A new benchmark; its store is made when the first submission comes."""
+    """A new benchmark; its store is made when the first submission comes. `unchecked`: whatever cells say they can."""
     check_name(name, 'name of a benchmark')
     plan = platform_plan(toml, name=name, is_trial=mode == 'trial')
+    if not unchecked:
+        check_runnable(session, plan)
     if session.scalar(select(Benchmark).where(Benchmark.name == name)) is not None:
         raise Refusal(409, 'exists', f'there is a benchmark named {name!r} already')
     if mode != 'trial' and (arms is not None or strategy is Strategy.BLINDED_ROTATION):
@@ -120,7 +123,8 @@ def open_store(folder: Path, benchmark: Benchmark) -> Store:
 def submission_plan(benchmark: Benchmark) -> str:
     """The plan of one submission: of a trial the trial's; else with a secret, and so a trial id, of its own.
 
-    Its own id lets the record open one submission while others are still blinded.
+    Its own id lets the record open one submission while others are still blinded, and its own secret puts the slots
+    into an order of its own: the place of an episode does not tell its start state.
     """
     if benchmark.mode == 'trial':
         return benchmark.plan

@@ -6,7 +6,7 @@ import re
 import secrets
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from trialist.platform.access import Caller, check_name, new_id
@@ -18,6 +18,9 @@ from trialist.platform.trail import note
 PROTOCOL = 1
 ADDRESS = re.compile(r'wss?://[A-Za-z0-9.\-_\[\]:]+(/[A-Za-z0-9._~\-/]*)?')
 TOLD_STATES = ('idle', 'busy', 'draining', 'out_of_service')
+_WORKER = select(Worker).where(Worker.id == bindparam('worker_id'))
+_LOCKED_WORKER = _WORKER.with_for_update()
+_LIVE_LEASE = select(Lease).where(Lease.worker_id == bindparam('worker_id'), Lease.state.in_(LIVE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Heard:
 
 
 def register(
-    session: Session, caller: Caller, *, name: str, host: str, address: str, protocol: int, now: float
+    session: Session, caller: Caller, *, name: str, host: str, address: str, protocol: int, now: float, spec: str = ''
 ) -> tuple[Worker, list[str]]:
     """The worker of this name, with a new secret, and its leases that were not begun, which are void.
 
@@ -50,12 +53,13 @@ def register(
         worker = Worker(
             id=new_id('wrk'), name=name, user_id=caller.user_id, host=host, address=address, protocol=protocol,
             secret=secret, state='idle', wanted='run', note='', registered_at=now, heard_at=now, idle_since=now,
-            busy_s=0.0, first_at=now,
+            busy_s=0.0, first_at=now, spec=spec,
         )  # fmt: skip
         session.add(worker)
         note(session, 'worker.register', worker.id, name=name, host=host)
         return worker, []
     worker.host, worker.address, worker.secret, worker.protocol = host, address, secret, protocol
+    worker.spec = spec
     worker.state, worker.registered_at, worker.heard_at, worker.idle_since = 'busy', now, now, None
     note(session, 'worker.register', worker.id, name=name, host=host, again=True)
     unbegun = session.scalars(select(Lease.id).where(Lease.worker_id == worker.id, Lease.state == 'granted'))
@@ -64,8 +68,7 @@ def register(
 
 def find_worker(session: Session, worker_id: str, *, caller: Caller | None = None, lock: bool = False) -> Worker:
     """A worker; for a worker's own requests it must be the caller's."""
-    query = select(Worker).where(Worker.id == worker_id)
-    worker = session.scalar(query.with_for_update() if lock else query)
+    worker = session.scalar(_LOCKED_WORKER if lock else _WORKER, {'worker_id': worker_id})
     if worker is None or (caller is not None and worker.user_id != caller.user_id):
         raise not_found('worker')
     return worker
@@ -76,7 +79,7 @@ def heartbeat(
     told: str, now: float,
 ) -> Heard:  # fmt: skip
     """Note that a worker lives, renew the lease it is at, and tell it what is wanted of it."""
-    live = session.scalar(select(Lease).where(Lease.worker_id == worker.id, Lease.state.in_(LIVE)))
+    live = session.scalar(_LIVE_LEASE, {'worker_id': worker.id})
     if live is not None and live.id == lease_id and live.state == 'running' and live.expires_at > now:
         limit = (live.begun_at or now) + config.longest_episode_s
         live.expires_at = min(now + config.lease_s, limit)

@@ -2,11 +2,16 @@
 
 On SQLite a write begins with BEGIN IMMEDIATE, so that it is alone from its first read on; on PostgreSQL writers lock
 the rows they grant, and pass over those that others hold (SKIP LOCKED).
+
+A write is durable when it returns. SQLite would sync its log inside every commit, where nobody else can write: here it
+is synced after the commit, once for all who wait. Writes reach the log in their order, so what is synced has everything
+before it, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -46,9 +51,9 @@ class Database:
         )
         try:
             self.engine = _sqlite_engine(url) if self.is_sqlite else _postgres_engine(url)
-            self._lazy = _sqlite_engine(url, synchronous='NORMAL') if self.is_sqlite else self.engine
         except ModuleNotFoundError as error:
             raise SetupError(f'PostgreSQL needs {error.name}; install trialist[platform]') from error
+        self._sync = SharedSync(f'{self.engine.url.database}-wal') if self.is_sqlite else None
 
     @contextlib.contextmanager
     def write(self, actor: str = 'server', *, is_lazy: bool = False) -> Iterator[Session]:
@@ -56,8 +61,7 @@ class Database:
 
         A lazy one survives the end of the process, and may be lost with the power: for heartbeats, which come again.
         """
-        engine = self._lazy if is_lazy else self.engine
-        with _told_if_full(), self._turn, Session(engine, expire_on_commit=False) as session:
+        with _told_if_full(), self._turn, Session(self.engine, expire_on_commit=False) as session:
             session.info['actor'] = actor
             if is_lazy and not self.is_sqlite:
                 session.execute(text('SET LOCAL synchronous_commit = off'))
@@ -67,6 +71,8 @@ class Database:
             session.flush()
             write_notes(session, now=self.clock())
             session.commit()
+        if self._sync is not None and not is_lazy:
+            self._sync.wait()
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Session]:
@@ -83,14 +89,42 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
-        self._lazy.dispose()
+
+
+class SharedSync:
+    """Syncs a file for all who wait: whoever comes while one sync runs is served by the next, with everyone else."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._turn = threading.Lock()
+        self._n_begun = self._n_done = 0
+
+    def wait(self) -> None:
+        """Return once a sync is done that began after this call."""
+        wanted = self._n_begun + 1
+        with self._turn:
+            if self._n_done >= wanted:
+                return
+            self._n_begun = number = self._n_begun + 1
+            self._sync()
+            self._n_done = number
+
+    def _sync(self) -> None:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY)  # SQLite keeps its locks on its other files
+        except FileNotFoundError:
+            return  # the last connection has closed, and has brought the log into the database
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _postgres_engine(url: str) -> Engine:
     return create_engine(url, pool_size=20, max_overflow=20, pool_pre_ping=True, pool_timeout=BUSY_MS / 1000)
 
 
-def _sqlite_engine(url: str, *, synchronous: str = 'FULL') -> Engine:
+def _sqlite_engine(url: str) -> Engine:
     engine = create_engine(
         url, pool_size=20, max_overflow=20, connect_args={'timeout': BUSY_MS / 1000, 'check_same_thread': False}
     )
@@ -99,7 +133,9 @@ def _sqlite_engine(url: str, *, synchronous: str = 'FULL') -> Engine:
     def _connect(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # transactions are begun below, not by the driver
         cursor = connection.cursor()
-        for pragma in ('journal_mode=WAL', f'synchronous={synchronous}', 'foreign_keys=ON', f'busy_timeout={BUSY_MS}'):
+        mode = cursor.execute('PRAGMA journal_mode=WAL').fetchone()[0]
+        synchronous = 'NORMAL' if mode == 'wal' else 'FULL'  # without a log each commit has to sync by itself
+        for pragma in (f'synchronous={synchronous}', 'foreign_keys=ON', f'busy_timeout={BUSY_MS}'):
             cursor.execute(f'PRAGMA {pragma}')
         cursor.close()
 

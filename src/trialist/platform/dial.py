@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trialist.errors import InputError, RemoteError, RigError, UnknownName
+from trialist.platform.message import told_setup
 from trialist.run.component import open_policy
 from trialist.run.convention import HostSpec, PolicySpec
 from trialist.run.plan import PolicyEntry
@@ -56,18 +57,18 @@ def _address(options: Mapping[str, Any]) -> str:
     return f'{host}:{port}' if port is not None else host
 
 
-def open_dialled(entry: PolicyEntry, *, code: str) -> Policy:
+def open_dialled(entry: PolicyEntry, *, code: str, seed: int) -> Policy:
     """The policy behind an address; RigError if nobody answers there."""
     check_dial(entry)
     options = {**entry.options, 'name': code, 'max_message_bytes': MOST_BYTES}
-    return DialledPolicy(open_policy(dataclasses.replace(entry, options=options)), code=code)
+    return DialledPolicy(open_policy(dataclasses.replace(entry, options=options)), code=code, seed=seed)
 
 
 class DialledPolicy:
     """A submitter's server is the submitter's to keep up: going away in mid-episode is a fault of the policy."""
 
-    def __init__(self, policy: Policy, *, code: str) -> None:
-        self._policy, self._code = policy, code
+    def __init__(self, policy: Policy, *, code: str, seed: int) -> None:
+        self._policy, self._code, self._seed = policy, code, seed
 
     @property
     def spec(self) -> PolicySpec:
@@ -78,7 +79,8 @@ class DialledPolicy:
             self._policy.fit(host)
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        return _DialledSession(self._policy.start(setup, seed=seed))
+        """Tell the server of the episode; `seed` is the loop's, the server gets its own."""
+        return _DialledSession(self._policy.start(told_setup(setup, seed=self._seed), seed=self._seed))
 
     def close(self) -> None:
         if isinstance(self._policy, ClosablePolicy):

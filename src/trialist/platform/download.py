@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from trialist.episodes import Store
+from trialist.episodes import Episode, Store
 from trialist.platform.benchmark import store_path
 from trialist.platform.bundle import pack_bundle
 from trialist.platform.refusal import not_found
-from trialist.platform.table import Submission
+from trialist.platform.table import Benchmark, Submission
 from trialist.run.station import media_folder
+
+
+def open_facts(benchmark: Benchmark, episode: Episode) -> Episode:
+    """An episode as its submitter may see it: while a benchmark takes submissions, nobody is told its start states."""
+    return episode if benchmark.state == 'closed' else episode.replace(seed=None, instance=None)
 
 
 def episode_bundle(folder: Path, submission: Submission, episode_id: str, *, attempt: int | None) -> bytes:
@@ -27,4 +32,5 @@ def episode_bundle(folder: Path, submission: Submission, episode_id: str, *, att
     own = f'media/{media_folder(chosen)}/'
     names = [name for name in store.ledger().wanted() if name.startswith(own)]
     media = {name.removeprefix('media/'): (store.path / name).read_bytes() for name in names}
-    return pack_bundle(chosen, trajectory=store.trajectory(chosen), media=media)
+    shown = open_facts(submission.benchmark, chosen)
+    return pack_bundle(shown, trajectory=store.trajectory(chosen), media=media)

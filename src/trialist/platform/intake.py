@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from trialist.episodes import Episode, Outcome, Store
@@ -26,16 +26,16 @@ from trialist.episodes.folder import Folder
 from trialist.episodes.maintain import compact_store
 from trialist.errors import InputError, StoreError, WriteError
 from trialist.platform.access import Caller
-from trialist.platform.benchmark import ATTEMPTS, is_open, open_names, open_store
+from trialist.platform.benchmark import ATTEMPTS, cancel_jobs, is_open, open_names, open_store
 from trialist.platform.bundle import Bundle, bundle_digest, unpack_bundle
 from trialist.platform.config import PlatformConfig
 from trialist.platform.database import Database, disk_full
 from trialist.platform.fault_point import fault_point
+from trialist.platform.job import IMPOSSIBLE, NOT_BEGUN, job_from_json
 from trialist.platform.job import Job as JobOrder
-from trialist.platform.job import job_from_json
 from trialist.platform.refusal import Refusal, not_found
 from trialist.platform.submission import finish_if_done
-from trialist.platform.table import Benchmark, Job, LateResult, Lease, Submission
+from trialist.platform.table import Benchmark, Job, LateResult, Lease, Submission, Worker
 from trialist.platform.trail import note
 from trialist.run.fault import Fault, FaultKind
 from trialist.wire import WireLimits
@@ -43,10 +43,10 @@ from trialist.wire import WireLimits
 SPOOL, LATE = 'spool', 'late'
 N_LOCKS = 64
 MANY_PARTS = 256
-NOT_BEGUN = 'not begun'  # a worker's word for: no observation was ever shown
 MOST_GIVEN_BACK = 5
 RIG_FAULTS = (FaultKind.HOST_CRASH, FaultKind.HOST_HANG, FaultKind.HOST_ANSWER, FaultKind.WORKER_DEATH)
 IDENTITY = ('trial_id', 'policy', 'benchmark', 'task', 'stratum', 'condition', 'seed', 'instance', 'repeat')
+_LOCKED_LEASE = select(Lease).where(Lease.id == bindparam('lease_id')).with_for_update()
 log = logging.getLogger('trialist.platform')
 
 
@@ -167,6 +167,8 @@ class Intake:
         with self._locked(lease_id):
             with self._database.write(actor) as session:
                 lease = _locked_lease(session, lease_id)
+                if kind == IMPOSSIBLE and lease.state in ('granted', 'running'):
+                    return self._give_up(session, lease, reason, now=now)
                 if lease.state == 'granted' or (kind == NOT_BEGUN and _may_give_back(session, lease)):
                     return _give_back(session, lease, reason, now=now)
                 if lease.state != 'running':
@@ -176,6 +178,27 @@ class Intake:
                 note(session, 'lease.fail', lease.id, job=lease.job_id, reason=fault.reason)
             fault_point('expiry.accepted')
             return self._finish(lease_id, may_be_stored=True)
+
+    def _give_up(self, session: Session, lease: Lease, reason: str, *, now: float) -> Settled:
+        """A cell cannot run a job: another may, and when every one has said so the submission ends, with the reason."""
+        job, submission = lease.job, lease.job.submission
+        why = f'{IMPOSSIBLE}: {reason}'
+        settled = _give_back(session, lease, why, now=now)
+        job.failed_on = lease.worker_id
+        session.flush()
+        refused = select(Lease.worker_id).join(Job, Job.id == Lease.job_id).where(
+            Job.submission_id == submission.id, Lease.state == 'unclaimed', Lease.fault.startswith(f'{IMPOSSIBLE}:')
+        )  # fmt: skip
+        others = select(func.count()).select_from(Worker).where(
+            Worker.host == lease.worker.host, Worker.state.in_(('idle', 'busy')), Worker.wanted == 'run',
+            Worker.heard_at > now - self._config.lost_s, Worker.id.not_in(refused),
+        )  # fmt: skip
+        if submission.state != 'queued' or session.scalar(others):
+            return settled
+        cancel_jobs(session, submission, reason=why, now=now)
+        submission.state, submission.finished_at, submission.reason = 'cancelled', now, why
+        note(session, 'submission.impossible', submission.id, reason=reason)
+        return Settled('cancelled', '')
 
     # --- both
 
@@ -348,7 +371,7 @@ def expired(session: Session, *, now: float) -> list[tuple[str, str]]:
 
 
 def _locked_lease(session: Session, lease_id: str) -> Lease:
-    return session.scalars(select(Lease).where(Lease.id == lease_id).with_for_update()).one()
+    return session.scalars(_LOCKED_LEASE, {'lease_id': lease_id}).one()
 
 
 def _may_give_back(session: Session, lease: Lease) -> bool:

@@ -22,6 +22,9 @@ from trialist.run.station import Context
 
 ARM = 'the-policy-under-test'  # the one policy of a benchmark's plan; nothing that is shown may hold its name
 POLICY_SEED = b'trialist platform policy'
+# Why a worker gives a job back with no attempt used.
+NOT_BEGUN = 'not begun'  # no observation was ever shown
+IMPOSSIBLE = 'impossible'  # the plan names what this cell does not have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +62,16 @@ class Job:
         return self.context(operator=operator).planned(self.read_slot(), self.attempt)
 
     @property
-    def policy_seed(self) -> int:
-        """For the policy's own randomness; the same for every attempt, and no function of the policy's name."""
+    def loop_seed(self) -> int:
+        """For what the loop draws, such as latencies: the same for every submission, and told to nobody."""
         return derived_seed(POLICY_SEED, self.read_plan().seed, self.slot)
+
+    @property
+    def policy_seed(self) -> int:
+        """For the policy's own randomness, and told to it: the same for every attempt, and keyed with the plan's
+        secret, so that nothing follows from it about the scene or between submissions.
+        """
+        return derived_seed(POLICY_SEED + self.read_plan().blinding.secret.encode(), self.code, self.slot)
 
 
 def job_from_json(values: Mapping[str, Any]) -> Job:

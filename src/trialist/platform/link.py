@@ -31,6 +31,7 @@ from trialist.platform.message import (
     read_error,
     setup_to_map,
     spec_to_map,
+    told_setup,
 )
 from trialist.run.convention import PolicySpec
 from trialist.run.seam import Action, Chunk, Observation, Session, Setup
@@ -129,18 +130,20 @@ class LinkPolicy:
     """The policy at the other end of a link, for the run's own loop."""
 
     def __init__(
-        self, link: ClientLink, spec: PolicySpec, *, code: str, answer_s: float, hold: Callable[[], Action]
+        self, link: ClientLink, spec: PolicySpec, *, code: str, seed: int, answer_s: float, hold: Callable[[], Action]
     ) -> None:
-        self._link, self._answer_s, self._hold = link, answer_s, hold
+        self._link, self._seed, self._answer_s, self._hold = link, seed, answer_s, hold
         self._spec = dataclasses.replace(spec, name=code, is_remote=True)
-        self.arrivals_s: list[float] = []  # when each answer was there, by time.perf_counter()
+        self.arrivals_s: dict[int, float] = {}  # by the number of its question: when the answer was there, perf_counter
 
     @property
     def spec(self) -> PolicySpec:
         return self._spec
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        self._link.send(encode(MessageType.RESET, setup=setup_to_map(setup), seed=seed))
+        """Tell the client of the episode; `seed` is the loop's, the client gets its own."""
+        told = told_setup(setup, seed=self._seed)
+        self._link.send(encode(MessageType.RESET, setup=setup_to_map(told), seed=self._seed))
         with contextlib.suppress(Stopped):  # the first step ends the episode
             self._link.receive(MessageType.STARTED, timeout_s=self._answer_s)
         return _LinkSession(self)
@@ -154,8 +157,10 @@ class LinkPolicy:
             fields = link.receive(MessageType.ACTION, timeout_s=self._answer_s)
         except Stopped:
             return Chunk(np.tile(self._hold(), (self._spec.chunk_length, 1)))
-        self.arrivals_s.append(time.perf_counter())
-        return read_action(fields, step=step)
+        arrived_s = time.perf_counter()
+        chunk = read_action(fields, step=step)
+        self.arrivals_s[step] = arrived_s
+        return chunk
 
 
 class _LinkSession:

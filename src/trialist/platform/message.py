@@ -175,6 +175,15 @@ def setup_to_map(setup: Setup) -> dict[str, Any]:
     return {key: value for key, value in plain.items() if value is not None}
 
 
+def told_setup(setup: Setup, *, seed: int) -> Setup:
+    """What a submitted policy is told of an episode: the task, its words, and a seed of its own.
+
+    Scenes are matched. Seed, instance, condition or labels would say which of them this is, and whoever knows that can
+    learn the start states of an open benchmark by heart.
+    """
+    return Setup(task=setup.task, instruction=setup.instruction, seed=seed)
+
+
 def setup_from_map(values: object) -> Setup:
     return _read(Setup, values, 'setup')
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, bindparam, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -95,50 +95,89 @@ def deal(offers: Sequence[Offer], cells: Sequence[Cell], *, avoided: set[tuple[s
     return dealt
 
 
-# --- what the tables say
+# --- what the tables say. Statements are built once: putting one together costs more than running it.
+
+_FIRST = (
+    select(func.min(Job.position))
+    .where(Job.submission_id == Submission.id, Job.state == 'queued')
+    .correlate(Submission)
+    .scalar_subquery()
+)
+_PLACES = (
+    select(Submission.id, _FIRST.label('position'))
+    .where(Submission.state == 'queued', or_(Submission.kind == 'dial', Submission.asked_at > bindparam('asked_after')))
+    .subquery()
+)
+_OFFERS = (
+    select(
+        Job.id, Submission.id, Submission.user_id, Benchmark.id, Benchmark.host, Benchmark.strategy,
+        Submission.kind, Submission.priority, Submission.created_at, Job.position, Job.block, Job.failed_on,
+    )
+    .join(_PLACES, and_(_PLACES.c.id == Job.submission_id, _PLACES.c.position == Job.position))
+    .join(Submission, Submission.id == Job.submission_id)
+    .join(Benchmark, Benchmark.id == Submission.benchmark_id)
+    .where(Job.state == 'queued')
+)  # fmt: skip
+_LIVE_COUNTS = (
+    select(Job.submission_id, Job.benchmark_id, func.count())
+    .join(Lease, Lease.job_id == Job.id)
+    .where(Lease.state.in_(LIVE))
+    .group_by(Job.submission_id, Job.benchmark_id)
+)
+_HEARD = Worker.heard_at > bindparam('heard_after')
+_IDLE = (
+    select(Worker.id, Worker.host, Worker.idle_since)
+    .where(
+        Worker.state == 'idle', Worker.wanted == 'run', _HEARD,
+        Worker.id.not_in(select(Lease.worker_id).where(Lease.state.in_(LIVE))),
+    )
+    .order_by(Worker.idle_since, Worker.name)
+)  # fmt: skip
+_QUEUED_JOB = (
+    select(Job)
+    .where(Job.id == bindparam('job_id'), Job.state == 'queued')
+    .with_for_update(skip_locked=True, of=Job)
+)  # fmt: skip
+_IDLE_WORKER = (
+    select(Worker)
+    .where(Worker.id == bindparam('worker_id'), Worker.state == 'idle', Worker.wanted == 'run')
+    .with_for_update(skip_locked=True)
+)
+_GRANTED = (
+    select(Lease)
+    .join(Job, Job.id == Lease.job_id)
+    .where(Job.submission_id == bindparam('submission_id'), Lease.state == 'granted')
+    .order_by(Lease.granted_at)
+    .limit(1)
+)
 
 
-def read_offers(session: Session, config: PlatformConfig, *, now: float) -> list[Offer]:
+@dataclass(frozen=True, slots=True)
+class LiveCounts:
+    """How many live leases there are."""
+
+    by_submission: dict[str, int]
+    by_benchmark: dict[str, int]
+
+
+def read_live(session: Session) -> LiveCounts:
+    live = LiveCounts({}, {})
+    for submission_id, benchmark_id, n in session.execute(_LIVE_COUNTS):
+        live.by_submission[submission_id] = n
+        live.by_benchmark[benchmark_id] = live.by_benchmark.get(benchmark_id, 0) + n
+    return live
+
+
+def read_offers(session: Session, config: PlatformConfig, live: LiveCounts, *, now: float) -> list[Offer]:
     """The first waiting job of every submission that could run now: dialled, or with a client that keeps asking."""
-    first = (
-        select(func.min(Job.position))
-        .where(Job.submission_id == Submission.id, Job.state == 'queued')
-        .correlate(Submission)
-        .scalar_subquery()
-    )
-    present = select(Submission.id, first.label('position')).where(
-        Submission.state == 'queued', or_(Submission.kind == 'dial', Submission.asked_at > now - config.presence_s)
-    )
-    places = present.subquery()
-    found = session.execute(
-        select(
-            Job.id, Submission.id, Submission.user_id, Benchmark.id, Benchmark.host, Benchmark.strategy,
-            Submission.kind, Submission.priority, Submission.created_at, Job.position, Job.block, Job.failed_on,
-        )
-        .join(places, and_(places.c.id == Job.submission_id, places.c.position == Job.position))
-        .join(Submission, Submission.id == Job.submission_id)
-        .join(Benchmark, Benchmark.id == Submission.benchmark_id)
-        .where(Job.state == 'queued')
-    )  # fmt: skip
     offers = [
         Offer(job, sub, user, ben, host, Strategy(strategy), kind, priority, created_at, position, block, failed_on)
-        for job, sub, user, ben, host, strategy, kind, priority, created_at, position, block, failed_on in found
-    ]
-    live = live_counts(session)
-    offers = [o for o in offers if live.get(o.submission_id, 0) < config.leases_per_submission]
+        for job, sub, user, ben, host, strategy, kind, priority, created_at, position, block, failed_on
+        in session.execute(_OFFERS, {'asked_after': now - config.presence_s})
+        if live.by_submission.get(sub, 0) < config.leases_per_submission
+    ]  # fmt: skip
     blocks = _open_blocks(session, {o.benchmark_id for o in offers if o.strategy is Strategy.BLINDED_ROTATION})
     return [o for o in offers if o.block <= blocks.get(o.benchmark_id, o.block)]
-
-
-def live_counts(session: Session) -> dict[str, int]:
-    """Submission -> how many live leases it has."""
-    rows = session.execute(
-        select(Job.submission_id, func.count())
-        .join(Lease, Lease.job_id == Job.id)
-        .where(Lease.state.in_(LIVE))
-        .group_by(Job.submission_id)
-    )
-    return {row[0]: row[1] for row in rows}
 
 
 def _open_blocks(session: Session, benchmark_ids: set[str]) -> dict[str, int]:
@@ -158,15 +197,7 @@ def _open_blocks(session: Session, benchmark_ids: set[str]) -> dict[str, int]:
 
 def idle_cells(session: Session, config: PlatformConfig, *, now: float) -> list[Cell]:
     """Workers that are idle, heard of lately, wanted to run, and without a live lease; the longest idle first."""
-    taken = select(Lease.worker_id).where(Lease.state.in_(LIVE))
-    rows = session.execute(
-        select(Worker.id, Worker.host, Worker.idle_since)
-        .where(
-            Worker.state == 'idle', Worker.wanted == 'run', Worker.heard_at > now - config.lost_s,
-            Worker.id.not_in(taken),
-        )
-        .order_by(Worker.idle_since, Worker.name)
-    )  # fmt: skip
+    rows = session.execute(_IDLE, {'heard_after': now - config.lost_s})
     return [Cell(worker_id, host, idle_since or 0.0) for worker_id, host, idle_since in rows]
 
 
@@ -181,9 +212,8 @@ def avoided_cells(
     if not broken:
         return set()
     alive = session.execute(
-        select(Worker.id, Worker.host).where(
-            Worker.state.in_(('idle', 'busy')), Worker.wanted == 'run', Worker.heard_at > now - config.lost_s
-        )
+        select(Worker.id, Worker.host).where(Worker.state.in_(('idle', 'busy')), Worker.wanted == 'run', _HEARD),
+        {'heard_after': now - config.lost_s},
     )
     hosts = {row[0]: row[1] for row in alive}
     last = session.execute(
@@ -210,21 +240,12 @@ def fair_shares(session: Session, *, now: float) -> Shares:
     return {row[0]: row[1] for row in rows}
 
 
-def busy_cells(session: Session) -> dict[str, int]:
-    rows = session.execute(
-        select(Job.benchmark_id, func.count())
-        .join(Lease, Lease.job_id == Job.id)
-        .where(Lease.state.in_(LIVE))
-        .group_by(Job.benchmark_id)
-    )
-    return {row[0]: row[1] for row in rows}
-
-
 def queue_order(session: Session, config: PlatformConfig, *, now: float) -> list[Offer]:
     """Everyone who could run now, in order."""
-    offers = read_offers(session, config, now=now)
+    live = read_live(session)
+    offers = read_offers(session, config, live, now=now)
     fair = any(o.strategy is Strategy.FAIR_SHARE for o in offers)
-    return ordered(offers, shares=fair_shares(session, now=now) if fair else {}, busy=busy_cells(session))
+    return ordered(offers, shares=fair_shares(session, now=now) if fair else {}, busy=live.by_benchmark)
 
 
 # --- grants
@@ -265,14 +286,8 @@ def grant_to_worker(session: Session, worker: Worker, config: PlatformConfig, *,
 
 def _grant(session: Session, offer: Offer, worker_id: str, config: PlatformConfig, *, now: float) -> Lease | None:
     """The lease, or None where somebody else was quicker. Rows that another transaction holds are passed over."""
-    job = session.scalar(
-        select(Job).where(Job.id == offer.job_id, Job.state == 'queued').with_for_update(skip_locked=True, of=Job)
-    )
-    worker = session.scalar(
-        select(Worker)
-        .where(Worker.id == worker_id, Worker.state == 'idle', Worker.wanted == 'run')
-        .with_for_update(skip_locked=True)
-    )
+    job = session.scalar(_QUEUED_JOB, {'job_id': offer.job_id})
+    worker = session.scalar(_IDLE_WORKER, {'worker_id': worker_id})
     if job is None or worker is None:
         return None
     lease = Lease(
@@ -293,13 +308,7 @@ def _grant(session: Session, offer: Offer, worker_id: str, config: PlatformConfi
 
 def live_lease(session: Session, submission_id: str) -> Lease | None:
     """A lease that the submission has and has not begun: who asks again gets it again."""
-    return session.scalar(
-        select(Lease)
-        .join(Job, Job.id == Lease.job_id)
-        .where(Job.submission_id == submission_id, Lease.state == 'granted')
-        .order_by(Lease.granted_at)
-        .limit(1)
-    )
+    return session.scalar(_GRANTED, {'submission_id': submission_id})
 
 
 def check_unfinished(submission: Submission) -> None:

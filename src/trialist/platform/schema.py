@@ -86,7 +86,7 @@ class SubmissionIn(Asked):
 class SubmissionOut(BaseModel):
     id: str
     benchmark: str
-    name: str
+    name: str = Field(description='Empty for anyone but its owner until its blinding ends.')
     user: str
     kind: str = Field(description='client or dial.')
     state: str = Field(
@@ -98,6 +98,7 @@ class SubmissionOut(BaseModel):
     is_open: bool = Field(description='Whether its results may be seen.')
     created_at: UnixS
     finished_at: float | None
+    reason: str = Field(description='Why it was ended before its time.')
 
 
 class LeaseOut(BaseModel):
@@ -107,7 +108,7 @@ class LeaseOut(BaseModel):
     worker_address: str
     token: str = Field(description='Good for one connection, until `expires_at`.')
     expires_at: UnixS
-    job: dict[str, str | int] = Field(description='job_id, number of the episode, attempt.')
+    job: dict[str, str | int] = Field(description="job_id, the episode's place in this submission's order, attempt.")
 
 
 class WaitOut(BaseModel):
@@ -154,7 +155,7 @@ class EpisodeOut(BaseModel):
     task: str
     stratum: str
     condition: str
-    instance: int | None
+    instance: int | None = Field(description='Of its start state; told once the benchmark is closed.')
     outcome: str
     reason: str
     duration_s: float | None
@@ -172,6 +173,9 @@ class WorkerIn(Asked):
         max_length=200, pattern=r'^wss?://[^\s\x00]+$', description='Where clients reach it: ws://HOST:PORT.'
     )
     protocol: int = Field(1, ge=1, le=1000)
+    spec: dict[str, Any] | None = Field(None, description="Its host's conventions, tasks and conditions, if it says.")
+
+    _spec = field_validator('spec')(_storable)
 
 
 class WorkerRegistered(BaseModel):
@@ -215,7 +219,10 @@ class NextOut(BaseModel):
 
 
 class FaultIn(Asked):
-    kind: str = Field('', max_length=60, description='host crash, host hang, host answer or worker death.')
+    kind: str = Field(
+        '', max_length=60,
+        description='host crash, host hang, host answer, worker death, not begun, or impossible (for this cell).',
+    )  # fmt: skip
     reason: str = Field(min_length=1, max_length=LONGEST_TEXT, pattern=r'^[^\x00]+$')
 
 
@@ -301,6 +308,7 @@ class BenchmarkIn(Asked):
     mode: Literal['open', 'trial'] = 'open'
     strategy: Strategy | None = Field(None, description="The server's default unless given.")
     arms: int | None = Field(None, ge=2, le=1000, description='A trial starts when so many submissions are in.')
+    unchecked: bool = Field(False, description='Declare it although no registered cell says that it can run it.')
     reference: str = Field(
         '', max_length=130, pattern=r'^([A-Za-z0-9._-]+/[A-Za-z0-9._-]+)?$',
         description='USER/NAME of the submission that HRT is measured against.',

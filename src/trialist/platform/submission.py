@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -26,6 +26,8 @@ from trialist.run.plan import PolicyEntry
 
 DAY_S = 86_400.0
 OPEN_STATES = ('waiting', 'queued')
+_SUBMISSION = select(Submission).where(Submission.id == bindparam('submission_id'))
+_LOCKED_SUBMISSION = _SUBMISSION.with_for_update(of=Submission)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +132,7 @@ def _check_quota(session: Session, user: User, *, now: float) -> None:
 
 def find_submission(session: Session, caller: Caller, submission_id: str, *, lock: bool = False) -> Submission:
     """The caller's own submission, or for an admin anyone's; another's does not exist for the caller."""
-    query = select(Submission).where(Submission.id == submission_id)
-    found = session.scalar(query.with_for_update(of=Submission) if lock else query)
+    found = session.scalar(_LOCKED_SUBMISSION if lock else _SUBMISSION, {'submission_id': submission_id})
     if found is None or (found.user_id != caller.user_id and not caller.is_admin):
         raise not_found('submission')
     return found

@@ -94,6 +94,7 @@ class Submission(Base):
     asked_at: Mapped[float | None]  # when its client last asked for a worker
     finished_at: Mapped[float | None]
     opened_at: Mapped[float | None]  # when the record was told its name
+    reason: Mapped[str] = mapped_column(default='', server_default='')  # why it was ended before its time
     benchmark: Mapped[Benchmark] = relationship(lazy='joined')
     user: Mapped[User] = relationship(lazy='joined')
 
@@ -115,6 +116,7 @@ class Worker(Base):
     heard_at: Mapped[float]
     idle_since: Mapped[float | None]
     busy_s: Mapped[float] = mapped_column(default=0.0)  # over all leases that have ended
+    spec: Mapped[str] = mapped_column(default='', server_default='')  # of its host as JSON; '': it does not say
 
 
 class Job(Base):

@@ -19,6 +19,7 @@ from trialist.platform.table import AuditEntry
 START = '0' * 64
 CHAIN_LOCK = 0x7472_6961_6C  # of PostgreSQL's advisory locks: one writer at the end of the chain
 PAGE = 1000
+_LAST = select(AuditEntry.seq, AuditEntry.sha256).order_by(AuditEntry.seq.desc()).limit(1)
 
 
 def note(session: Session, action: str, subject: str, **detail: Any) -> None:
@@ -33,9 +34,7 @@ def write_notes(session: Session, *, now: float) -> None:
         return
     if session.get_bind().dialect.name == 'postgresql':
         session.execute(text('SELECT pg_advisory_xact_lock(:key)'), {'key': CHAIN_LOCK})
-    last = session.execute(
-        select(AuditEntry.seq, AuditEntry.sha256).order_by(AuditEntry.seq.desc()).limit(1)
-    ).one_or_none()
+    last = session.execute(_LAST).one_or_none()
     seq, previous = (0, START) if last is None else (last[0], last[1])
     actor = session.info.get('actor', 'server')
     for action, subject, detail in notes:

@@ -23,13 +23,14 @@ from types import FrameType
 
 from trialist.errors import AnswerError, InputError, TrialistError, WriteError
 from trialist.platform.api_client import UNREACHABLE, Api, ApiError
-from trialist.platform.job import Job, job_from_json
+from trialist.platform.job import IMPOSSIBLE, NOT_BEGUN, Job, job_from_json
 from trialist.platform.lease_token import LeaseClaim, LeaseGuard
 from trialist.platform.link import ClientLink, Interrupts
-from trialist.platform.message import VERSION, End, ErrorCode, MessageType, encode
+from trialist.platform.message import VERSION, End, ErrorCode, MessageType, encode, spec_to_map
 from trialist.platform.worker_episode import Attempt, CellOptions, CellStation, NotBegun, error_code
 from trialist.platform.worker_port import WorkerPort
 from trialist.platform.worker_spool import Spool
+from trialist.run.convention import HostSpec
 
 log = logging.getLogger('trialist.worker')
 MOST_HOST_FAULTS = 3  # in a row; then the cell is out of service
@@ -92,6 +93,7 @@ class Worker:
         self._heartbeat_s = 2.0
         self._ahead_s = 0.0  # the server's clock before ours: tokens expire by the server's
         self._asked_s = 0.0
+        self._spec: HostSpec | None = None
 
     # --- the life of a worker
 
@@ -100,6 +102,7 @@ class Worker:
         signal.signal(signal.SIGTERM, self._leave)
         signal.signal(signal.SIGINT, self._leave)
         self._send_waiting()
+        self._spec = self._station.describe()
         host, port = self._options.listen
         listening = WorkerPort(
             self, interrupts=self._interrupts, host=host, port=port, stop_secret=self._options.stop_secret
@@ -161,7 +164,7 @@ class Worker:
         log.warning('lease %s: not begun: %s', errand.lease_id, error)
         if errand.link is not None:
             errand.link.refuse(error.code, str(error))
-        kind = 'host crash' if error.is_cells else 'not begun'
+        kind = 'host crash' if error.is_cells else IMPOSSIBLE if error.is_plans else NOT_BEGUN
         self._give_back(errand.lease_id, kind, str(error))
         if error.is_cells and error.code is not ErrorCode.EMERGENCY_STOP:
             self._count_host_fault(str(error))
@@ -254,7 +257,7 @@ class Worker:
             log.warning('no work: %s', error)
             return None
         if not self._claim(lease_id):
-            self._give_back(lease_id, 'not begun', 'the worker was taken meanwhile')
+            self._give_back(lease_id, NOT_BEGUN, 'the worker was taken meanwhile')
             return None
         return self._begun(lease_id, None, job)
 
@@ -349,9 +352,11 @@ class Worker:
             pause_s = min(2 * pause_s, PAUSE_S[1])
 
     def _register_once(self) -> None:
-        body = {
+        body: dict[str, object] = {
             'name': self._options.name, 'host': self._options.cell.host, 'address': self._address, 'protocol': VERSION,
         }  # fmt: skip
+        if self._spec is not None:
+            body['spec'] = spec_to_map(self._spec)
         _, answer = self._api.post('/workers', body)
         try:
             self._worker_id = str(answer['worker_id'])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,7 @@ from trialist.platform.message import ErrorCode, Welcome
 from trialist.platform.worker_host import GuardedHost, Workspace, inspected_entry, stricter, with_transport
 from trialist.run.alarm import AlarmBoard
 from trialist.run.component import check_host_fits, check_policy_fits, open_host
+from trialist.run.convention import HostSpec
 from trialist.run.fault import Fault, FaultKind
 from trialist.run.loop import Order, Rollout, run_episode
 from trialist.run.phase import Phase
@@ -31,11 +33,11 @@ HANG_SLACK_S = 10.0
 
 
 class NotBegun(Exception):  # noqa: N818 - a job is given back before its episode began
-    """The episode could not begin; `code` is for the client, and `is_cells` says whose fault it is."""
+    """The episode could not begin; `code` is for the client, `is_cells` and `is_plans` say whose fault it is."""
 
-    def __init__(self, code: ErrorCode, message: str, *, is_cells: bool) -> None:
+    def __init__(self, code: ErrorCode, message: str, *, is_cells: bool, is_plans: bool = False) -> None:
         super().__init__(message)
-        self.code, self.is_cells = code, is_cells
+        self.code, self.is_cells, self.is_plans = code, is_cells, is_plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,19 @@ class CellStation:
         self._entry: HostEntry | None = None
         self._guarded: GuardedHost | None = None
         self.board: WorkerBoard | None = None
+
+    def describe(self) -> HostSpec | None:
+        """What the host says of itself under the cell's own options; None if it cannot be opened with these alone."""
+        entry = HostEntry(self._cell.host, self._cell.options)
+        try:
+            with WorkerBoard(WatchdogOptions()) as board:
+                board.enter(Phase.START)
+                self._host = open_host(inspected_entry(entry, checks_reset=self._cell.checks_reset))
+        except Exception:  # whatever a host raises: its first job says what is wrong
+            self.close()
+            return None
+        self._entry = entry
+        return self._host.spec
 
     def run(self, job: Job, link: ClientLink | None) -> Attempt:
         """Run one attempt of a job to its bundle; NotBegun if it could not begin."""
@@ -154,26 +169,31 @@ class CellStation:
                 self._host, interrupts=self._interrupts, workspace=self._cell.workspace,
                 checks_reset=self._cell.checks_reset,
             )  # fmt: skip
-            check_host_fits(plan, self._guarded)
         except InputError as error:
             raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=True) from error
+        try:
+            check_host_fits(plan, self._guarded)
+        except InputError as error:
+            raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=False, is_plans=True) from error
         return self._guarded
 
     def _policy(
         self, job: Job, plan: TrialPlan, host: GuardedHost, link: ClientLink | None
-    ) -> tuple[Policy, list[float]]:
+    ) -> tuple[Policy, Mapping[int, float]]:
         """The policy at the other end, fitted; and when its answers arrive, if that is known."""
         entry = job.dial or PolicyEntry('platform')
-        arrivals_s: list[float] = []
+        arrivals_s: Mapping[int, float] = {}
         try:
             if link is None:
-                policy: Policy = open_dialled(entry, code=job.code)
+                policy: Policy = open_dialled(entry, code=job.code, seed=job.policy_seed)
             else:
                 time_cap_s = job.read_slot().cell.time_cap_s
                 welcome = Welcome(host=host.spec, time_cap_s=time_cap_s, attempt=job.attempt)
                 spec = greet(link, welcome, timeout_s=GREET_S)
                 answer_s = 0.95 * plan.watchdog.policy_s  # before the alarm, which would tell less
-                at_link = LinkPolicy(link, spec, code=job.code, answer_s=answer_s, hold=lambda: _hold(host))
+                at_link = LinkPolicy(
+                    link, spec, code=job.code, seed=job.policy_seed, answer_s=answer_s, hold=lambda: _hold(host)
+                )
                 policy, arrivals_s = at_link, at_link.arrivals_s
             check_policy_fits(plan, host, policy, name=ARM, shown=job.code, entry=entry)
         except Stopped as error:
@@ -192,21 +212,23 @@ class CellStation:
         limits = stricter(plan.loop.limits, self._cell.limits)
         return Order(
             time_cap_s=time_cap_s,
-            policy_seed=job.policy_seed,
+            policy_seed=job.loop_seed,
             loop=dataclasses.replace(plan.loop, limits=limits),
             recording=plan.recording,
             execute=job.dial.execute if job.dial is not None else None,
             policy_limit_s=plan.watchdog.policy_s,
         )
 
-    def _attempt(self, job: Job, host: GuardedHost, rollout: Rollout, arrivals_s: list[float]) -> Attempt:
+    def _attempt(self, job: Job, host: GuardedHost, rollout: Rollout, arrivals_s: Mapping[int, float]) -> Attempt:
         context, slot = job.context(operator=self._name), job.read_slot()
         if rollout.fault is not None and job.blinded and rollout.fault.kind.is_the_policys:
             rollout = dataclasses.replace(rollout, fault=Fault(rollout.fault.kind, rollout.fault.summary))
         trajectory = rollout.trajectory
         is_measured = context.plan.loop.latency.mode is not LatencyMode.INJECTED and 'latency' not in rollout.applied_by
         if trajectory is not None and arrivals_s and is_measured:
-            trajectory = with_transport(trajectory, arrivals_s=arrivals_s, steps_s=host.step_times_s)
+            trajectory = with_transport(
+                trajectory, arrivals_s=arrivals_s, answers=rollout.answers, steps_s=host.step_times_s
+            )
         episode, fault = context.finished(slot, job.attempt, rollout)
         checked = 'as planned' if host.is_reset_checked and not host.reset_fault else 'not checked'
         episode = episode.replace(labels={**episode.labels, 'reset_check': host.reset_fault or checked})

@@ -231,15 +231,20 @@ def _lower(a: Bound, b: Bound) -> Bound:
     return float(lowest) if np.ndim(lowest) == 0 else tuple(float(v) for v in lowest)
 
 
-def with_transport(trajectory: Trajectory, *, arrivals_s: list[float], steps_s: list[float]) -> Trajectory:
+def with_transport(
+    trajectory: Trajectory, *, arrivals_s: Mapping[int, float], answers: Mapping[int, int], steps_s: list[float]
+) -> Trajectory:
     """The trajectory with the time from each answer's arrival to its hand-over to the arm as transport.
 
-    The k-th row with a latency is the first that the k-th answer drove. A host's stated transport stays part of it.
+    `answers` says by step which answer took effect in it: one that was lost or overtaken has no step, and moves no
+    other. A host's stated transport stays part of it.
     """
     network, stated = trajectory.network_latency_s, trajectory.transport_latency_s
     if network is None or stated is None:
         return trajectory
     transport = np.array(stated, dtype=float)
-    for row, arrived_s in zip(np.flatnonzero(np.isfinite(network)), arrivals_s, strict=False):
-        transport[row] += max(0.0, steps_s[row] - arrived_s)
+    for row in np.flatnonzero(np.isfinite(network)).tolist():
+        arrived_s = arrivals_s.get(answers[row])
+        if arrived_s is not None:  # None: the emergency stop stood in for an answer
+            transport[row] += max(0.0, steps_s[row] - arrived_s)
     return dataclasses.replace(trajectory, transport_latency_s=transport)

@@ -26,6 +26,7 @@ class StartTrial:
     x_m: float
     y_m: float
     success: bool
+    episode_id: str = ''
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,12 @@ def start_trial(episode: Episode, trajectory: Trajectory | None = None) -> Start
     success = episode.success if episode.success is not None else episode.outcome == 'success'
     if 'start_x_m' in episode.labels and 'start_y_m' in episode.labels:
         x, y = float(episode.labels['start_x_m']), float(episode.labels['start_y_m'])
-        return StartTrial(episode.policy, x, y, success)
+        return StartTrial(episode.policy, x, y, success, episode.episode_id)
     target = trajectory.scene.target_object if trajectory is not None else ''
     if trajectory is None or trajectory.body_pose is None or target not in trajectory.bodies:
         return None
     x, y = (float(v) for v in trajectory.body(target)[0, :2])
-    return StartTrial(episode.policy, x, y, success)
+    return StartTrial(episode.policy, x, y, success, episode.episode_id)
 
 
 def spatial_sensitivities(

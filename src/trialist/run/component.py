@@ -8,8 +8,8 @@ from typing import Any
 
 from trialist.catalog import Catalog
 from trialist.errors import InputError, UnknownName
-from trialist.run.condition import AppliedCondition, draw_entry
-from trialist.run.convention import ControlMode, Target, check_conventions
+from trialist.run.condition import AppliedCondition, draw_entry, share_condition
+from trialist.run.convention import ControlMode, HostSpec, Target, check_conventions
 from trialist.run.film import check_filming
 from trialist.run.limit import Limiter
 from trialist.run.maker import check_maker
@@ -38,6 +38,7 @@ POLICIES = Catalog(
         'groot': 'trialist.policies.groot:GrootPolicy',
         'lerobot': 'trialist.policies.lerobot:LeRobotPolicy',
         'libero-scripted': 'trialist.hosts.libero.scripted:ScriptedLiberoPolicy',
+        'lookup': 'trialist.diagnose.lookup:LookupPolicy',
         'no_op': 'trialist.policies.plain:NoOpPolicy',
         'openpi': 'trialist.policies.openpi:OpenPiPolicy',
         'openvla': 'trialist.policies.openvla:OpenVlaPolicy',
@@ -108,9 +109,7 @@ def check_host_fits(plan: TrialPlan, host: Host) -> None:
         raise InputError(
             f"host {spec.name} takes position targets, and a position is kept, not repeated; say waiting = 'keep'"
         )
-    for task in plan.tasks:
-        if spec.tasks and task.name not in spec.tasks:
-            raise UnknownName(f'task of host {spec.name}', task.name, spec.tasks)
+    check_spec_fits(plan, spec)
     for entry in plan.conditions:
         for rung in entry.rungs():
             applied = check_condition_fits(rung, host)
@@ -129,13 +128,26 @@ def check_host_fits(plan: TrialPlan, host: Host) -> None:
     check_filming(plan.recording, host)
 
 
+def check_spec_fits(plan: TrialPlan, spec: HostSpec) -> None:
+    """Raise InputError if a host of this spec lacks a task of the plan, or if nobody can bring a condition about."""
+    for task in plan.tasks:
+        if spec.tasks and task.name not in spec.tasks:
+            raise UnknownName(f'task of host {spec.name}', task.name, spec.tasks)
+    for entry in plan.conditions:
+        for rung in entry.rungs():
+            share_condition(_drawn(rung, spec), spec)
+
+
+def _drawn(entry: ConditionEntry, spec: HostSpec) -> Setup:
+    name, parameters = draw_entry(entry, seed=0)
+    if not parameters and name not in ('nominal', *spec.conditions):
+        raise UnknownName(f'condition that host {spec.name} can bring about', name, spec.conditions)
+    return Setup(task='', seed=0, condition=name, condition_parameters=parameters)
+
+
 def check_condition_fits(entry: ConditionEntry, host: Host) -> AppliedCondition:
     """Raise InputError if neither the host nor the loop can bring a declared condition about."""
-    name, parameters = draw_entry(entry, seed=0)
-    if not parameters and name not in ('nominal', *host.spec.conditions):
-        raise UnknownName(f'condition that host {host.spec.name} can bring about', name, host.spec.conditions)
-    setup = Setup(task='', seed=0, condition=name, condition_parameters=parameters)
-    return AppliedCondition.of(setup, host)
+    return AppliedCondition.of(_drawn(entry, host.spec), host)
 
 
 def check_policy_fits(

@@ -28,6 +28,7 @@ from trialist.conditions import (
 )
 from trialist.episodes.episode import ParameterValue
 from trialist.errors import InputError
+from trialist.run.convention import HostSpec
 from trialist.run.delay import Delay
 from trialist.run.plan import ConditionEntry
 from trialist.run.seam import Host, Observation, PreparedHost, Setup
@@ -60,6 +61,17 @@ def draw_entry(entry: ConditionEntry, *, seed: int, instruction: str = '') -> tu
     return entry.name, condition_parameters(drawn)
 
 
+def share_condition(setup: Setup, spec: HostSpec) -> tuple[Condition | None, Application]:
+    """An episode's condition (None: it is the host's own affair) and who does what of it.
+
+    InputError for what neither a host of this spec nor the loop can bring about.
+    """
+    given = setup.condition_parameters
+    is_ours = any(key.rsplit('.', 1)[-1] == 'severity' for key in given)
+    condition = read_condition(setup.condition, given) if is_ours else None
+    return condition, share_out(condition, spec.conditions, has_frames=bool(spec.images), charges_latency=True)
+
+
 @dataclass(slots=True)
 class _LastFrames:
     """The frames shown last, and what they were made of: a camera slower than the control rate shows one twice."""
@@ -89,13 +101,10 @@ class AppliedCondition:
     def of(cls, setup: Setup, host: Host) -> AppliedCondition:
         """Share the condition of an episode out; InputError for what nobody can bring about."""
         name, given = setup.condition, setup.condition_parameters
-        is_ours = any(key.rsplit('.', 1)[-1] == 'severity' for key in given)
-        condition = read_condition(name, given) if is_ours else None
-        spec = host.spec
-        application = share_out(condition, spec.conditions, has_frames=bool(spec.images), charges_latency=True)
-        needs_host = bool(application.by_host) or (name != NOMINAL and not is_ours)
+        condition, application = share_condition(setup, host.spec)
+        needs_host = bool(application.by_host) or (name != NOMINAL and condition is None)
         if needs_host and not isinstance(host, PreparedHost):
-            raise InputError(f'host {spec.name} has no prepare(), so it cannot bring about condition {name}')
+            raise InputError(f'host {host.spec.name} has no prepare(), so it cannot bring about condition {name}')
         return cls(name, given, condition, application)
 
     @property

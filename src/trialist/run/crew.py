@@ -132,6 +132,14 @@ class Crew:
         """Start one more worker."""
         self.workers.append(Worker(self._errand, log=self._log))
 
+    def reassign(self, errand: Errand) -> None:
+        """Start all workers anew, none of which is at work, on another errand."""
+        self._errand = errand
+        for worker in list(self.workers):
+            self.workers.remove(worker)
+            worker.stop()
+            self.hire()
+
     def idle(self) -> list[Worker]:
         return [w for w in self.workers if w.is_ready and w.task is None]
 
@@ -153,6 +161,7 @@ class Crew:
             else:
                 worker.is_ready = True
                 self._failed_starts = 0
+                self._errand = dataclasses.replace(self._errand, is_replacement=True)
         return said
 
     def losses(self) -> list[tuple[Worker, Fault]]:

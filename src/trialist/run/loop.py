@@ -85,6 +85,7 @@ class Rollout:
     condition_parameters: Mapping[str, ParameterValue] | None = None  # as they were brought about; None: never begun
     applied_by: Mapping[str, str] = field(default_factory=dict)  # kind of condition -> world, frames, words or clock
     labels: Mapping[str, str] = field(default_factory=dict)  # how it was run, for the record
+    answers: Mapping[int, int] = field(default_factory=dict)  # step -> number of the answer that took effect in it
     media: Mapping[str, bytes] = field(default_factory=dict)  # films and views, by their names within the episode
     film_note: str = ''  # why an episode that was to be filmed has no film
 
@@ -136,6 +137,7 @@ class ControlLoop:
         self._started_s = self._next_tick_s = 0.0
         self._clock: list[tuple[float, float]] = []  # the host's time after each step, and the loop's
         self._elapsed_s = 0.0
+        self._answers: dict[int, int] = {}
         options = order.recording.filming
         shows = options is not None and bool(self._spec.images) and not isinstance(host, FilmingHost)
         self._seen_frames = SeenFrames(self._spec, options) if shows and options is not None else None
@@ -219,6 +221,7 @@ class ControlLoop:
             media={**filmed.media, **self._keeper.media},
             film_note=filmed.note,
             labels=self._labels(),
+            answers=self._answers,
         )
 
     def _film(self, trajectory: Trajectory | None) -> Filmed:
@@ -343,6 +346,8 @@ class ControlLoop:
         raw = next((p.raw for p in reversed(played) if p.raw is not None), None)
         late = next((p for p in reversed(played) if p.age_s is not None), None)
         delay, age_s = (late.delay, late.age_s) if late is not None else (None, None)
+        if late is not None and late.number is not None:
+            self._answers[self.n_steps - 1] = late.number
         try:
             recorder.record(
                 self._elapsed_s, self._observation, raw=raw, sent=sent, delay=delay, age_s=age_s, signals=signals

@@ -28,6 +28,7 @@ class Played:
     raw: Action | None = None
     delay: Delay | None = None  # where an answer takes effect
     age_s: float | None = None  # of its observation at that substep
+    number: int | None = None  # of that answer, counted from 0 with those that never take effect
 
 
 class Playback:
@@ -78,7 +79,7 @@ class Playback:
             played, ends = self._at(now, first=first)
             if arrival is not None:
                 age_s = begins_s + (now - first) * self._substep_s - arrival.seen_s
-                played = Played(played.part, played.raw, arrival.delay, age_s)
+                played = Played(played.part, played.raw, arrival.delay, age_s, arrival.number)
             parts.append(played)
             self._last = played.part.action
             now = min(until, ends)

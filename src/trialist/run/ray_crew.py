@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trialist.episodes import Outcome
 from trialist.episodes.bucket import CachedPath, store_root
 from trialist.errors import InputError, SetupError, StoreError, TrialistError
 from trialist.run.component import POLICIES
@@ -29,7 +32,11 @@ from trialist.run.worker import Errand
 
 POLL_S = 0.05
 POLICY_HOST = 'trialist.policies.shared:PolicyHost'
-ROOM_WAIT_S = 600.0  # for a first node with room; an autoscaler takes minutes
+ROOM_WAIT_S = 600.0  # for a first node with room, or a policy server; an autoscaler takes minutes
+LOST_WORD_S = 10.0  # in which a worker whose server was lost says so itself
+REST_S = 2.0  # after an INVALID episode, in which Ray says whether a policy server was lost
+
+Server = tuple[int, str]  # its row and its policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,46 +91,80 @@ def ray_cluster(options: RayOptions) -> Iterator[Any]:
 
 
 class SharedPolicies:
-    """Policies as actors of their own: some servers of each, which workers share evenly."""
+    """Policies as actors of their own: some servers of each, which workers share evenly.
+
+    A server that is lost is started again, on any node with room, and its workers wait for it.
+    """
 
     def __init__(self, ray: Any, entries: Mapping[str, PolicyEntry], options: RayOptions) -> None:
-        import secrets
-
-        from ray.exceptions import RayTaskError
-
-        host = ray.remote(POLICIES.load(POLICY_HOST)).options(
+        self._ray, self._entries, self._options = ray, entries, options
+        self._host = ray.remote(POLICIES.load(POLICY_HOST)).options(
             num_cpus=options.cpus if options.policy_servers else 0, num_gpus=options.server_gpus, max_restarts=0,
             max_concurrency=2,
         )  # fmt: skip
-        self._ray = ray
-        self._actors = [
-            {name: host.remote(entry, secrets.token_hex(32)) for name, entry in entries.items()}
-            for _ in range(options.policy_servers)
-        ]
-        everyone = [(row, name, actor) for row, actors in enumerate(self._actors) for name, actor in actors.items()]
-        asked = [actor.entry.remote() for *_, actor in everyone]
-        waiting = ray.wait(asked, num_returns=len(asked), timeout=options.room_wait_s)[1] if asked else []
-        if waiting:
-            raise SetupError(f'{len(waiting)} of {len(asked)} policy servers found no room or did not open in time')
-        self.served: list[dict[str, PolicyEntry]] = [{} for _ in self._actors] or [{}]
-        try:
-            for (row, name, _), reference in zip(everyone, asked, strict=True):
-                self.served[row][name] = ray.get(reference)
-        except RayTaskError as error:
-            raise error.cause if isinstance(error.cause, TrialistError) else SetupError(str(error)) from None
-        except ray.exceptions.RayError as error:
-            raise SetupError(f'a policy server did not start ({type(error).__name__})') from None
-        self._lives = [actor.live.remote() for *_, actor in everyone]
+        self._actors: dict[Server, Any] = {}
+        self._lives: dict[Any, Server] = {}  # what returns when a server ends -> the server
+        self._opening: dict[Any, tuple[Server, float]] = {}  # how it is reached, to come -> the server, since when
+        self._failed_starts: Counter[Server] = Counter()
+        self.served: list[dict[str, PolicyEntry]] = [{} for _ in range(options.policy_servers)] or [{}]
+        for row in range(options.policy_servers):
+            for name in entries:
+                self._start((row, name))
+        while self._opening:
+            self._ray.wait(list(self._opening), num_returns=1, timeout=POLL_S)
+            self._hear_opened()
 
-    def check(self) -> None:
-        """Raise if a server is gone: its workers could only fail from now on."""
-        if self._lives and self._ray.wait(self._lives, timeout=0)[0]:
-            raise SetupError('a policy server was lost with its node; run the same command again to resume')
+    def _start(self, server: Server) -> None:
+        actor = self._host.remote(self._entries[server[1]], secrets.token_hex(32))
+        self._actors[server] = actor
+        self._opening[actor.entry.remote()] = server, time.monotonic()
+
+    def _hear_opened(self) -> None:
+        from ray.exceptions import RayError, RayTaskError
+
+        ready = self._ray.wait(list(self._opening), num_returns=len(self._opening), timeout=0)[0]
+        for reference in ready:
+            server, _ = self._opening.pop(reference)
+            try:
+                self.served[server[0]] = {**self.served[server[0]], server[1]: self._ray.get(reference)}
+            except RayTaskError as error:
+                raise error.cause if isinstance(error.cause, TrialistError) else SetupError(str(error)) from None
+            except RayError as error:
+                self._failed_starts[server] += 1
+                if self._failed_starts[server] >= START_TRIES:
+                    raise SetupError(
+                        f'a policy server did not start, {START_TRIES} times in a row ({type(error).__name__}); '
+                        'run the same command again to resume'
+                    ) from None
+                self._start(server)
+                continue
+            self._failed_starts[server] = 0
+            self._lives[self._actors[server].live.remote()] = server
+        waited_s = max((time.monotonic() - since for _, since in self._opening.values()), default=0.0)
+        if waited_s > self._options.room_wait_s:
+            raise SetupError(
+                f'{len(self._opening)} of {len(self._actors)} policy servers found no room or did not open within '
+                f'{self._options.room_wait_s:g} s; run the same command again to resume'
+            )
+
+    def check(self) -> list[Server]:
+        """Start servers that are gone again, and take in those that are back; the servers that were lost just now."""
+        ended = self._ray.wait(list(self._lives), num_returns=len(self._lives), timeout=0)[0] if self._lives else []
+        lost = [self._lives.pop(reference) for reference in ended]
+        for server in lost:
+            self._ray.kill(self._actors[server])  # it may be only out of reach
+            self._start(server)
+        if self._opening:
+            self._hear_opened()
+        return lost
+
+    def is_whole(self, row: int) -> bool:
+        """Whether every policy can be reached by the workers of a row."""
+        return all(server[0] != row for server, _ in self._opening.values())
 
     def close(self) -> None:
-        for actors in self._actors:
-            for actor in actors.values():
-                self._ray.kill(actor)
+        for actor in self._actors.values():
+            self._ray.kill(actor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +201,14 @@ class RayStation:
             self._crew.listen()
             self._replace_lost(self._crew)
 
-    def run(self, number: int, attempt: int) -> Finished | Lost:
+    def run(self, number: int, attempt: int, served: Mapping[str, PolicyEntry]) -> Finished | Lost:
         """Run one slot; the episode is in the store when this returns Finished."""
         crew = self._crew
         if crew is None:
             raise RuntimeError('run before start')
+        if served != self._errand.served:  # a policy server was replaced
+            self._errand = dataclasses.replace(self._errand, served=served, is_replacement=True)
+            crew.reassign(self._errand)
         while not crew.idle():  # what came after a fault is still starting
             crew.listen()
             self._replace_lost(crew)
@@ -192,8 +236,10 @@ class RayStation:
 class RayWorker:
     """The driver's end of one actor."""
 
-    def __init__(self, actor: Any) -> None:
-        self.actor = actor
+    def __init__(self, actor: Any, shared: SharedPolicies, row: int) -> None:
+        self.actor, self.row, self._shared = actor, row, shared
+        self.unserved_since: float | None = None  # the server that its episode asks was lost then
+        self.rests_until = 0.0
         self.task: Task | None = None
         self.is_ready = False
         self.is_gone = False
@@ -202,8 +248,8 @@ class RayWorker:
         self.answer: Any = actor.start.remote()
 
     def give(self, task: Task) -> None:
-        self.task = task
-        self.answer = self.actor.run.remote(task.slot.number, task.attempt)
+        self.task, self.unserved_since = task, None
+        self.answer = self.actor.run.remote(task.slot.number, task.attempt, self._shared.served[self.row])
 
 
 class RayCrew:
@@ -219,7 +265,7 @@ class RayCrew:
     ) -> None:  # fmt: skip
         self._ray, self._options = ray, options
         self._shared = SharedPolicies(ray, policies, options)
-        self._n_hired = 0
+        self._n_hired = self._n_owed = 0
         address = errand.store.address if isinstance(errand.store, CachedPath) else str(errand.store)
         self._errand, self._address, self._limits = errand, address, limits
         self._station = ray.remote(RayStation).options(
@@ -238,16 +284,23 @@ class RayCrew:
         if self._spare:
             self.workers.append(self._spare.pop())
             return
-        served = self._shared.served[self._n_hired % len(self._shared.served)]
+        rows = [row for row in range(len(self._shared.served)) if self._shared.is_whole(row)]
+        if not rows:  # until a policy server is back
+            self._n_owed += 1
+            return
+        row = rows[self._n_hired % len(rows)]
         self._n_hired += 1
-        errand = dataclasses.replace(self._errand, served=served)
-        self.workers.append(RayWorker(self._station.remote(errand, self._address, self._limits)))
+        errand = dataclasses.replace(self._errand, served=self._shared.served[row])
+        actor = self._station.remote(errand, self._address, self._limits)
+        self.workers.append(RayWorker(actor, self._shared, row))
 
     def idle(self) -> list[RayWorker]:
-        return [w for w in self.workers if w.is_ready and w.task is None and not w.is_gone]
+        ready = [w for w in self.workers if w.is_ready and w.task is None and not w.is_gone]
+        return [w for w in ready if self._shared.is_whole(w.row) and time.monotonic() >= w.rests_until]
 
     def listen(self) -> list[tuple[RayWorker, Finished]]:
         """What actors have to say now, after a short wait; one that cannot start ends the run."""
+        self._mind_servers()
         waiting = {w.answer: w for w in self.workers if w.answer is not None}
         if not waiting:
             time.sleep(POLL_S)
@@ -261,14 +314,33 @@ class RayCrew:
             message = self._get(worker, reference)
             if isinstance(message, Finished):
                 said.append((worker, message))
+                if self._options.policy_servers and message.outcome is Outcome.INVALID:
+                    worker.rests_until = time.monotonic() + REST_S
             elif isinstance(message, Lost):
                 worker.fault, worker.episode_s = message.fault, message.episode_s
             elif not worker.is_gone:
                 worker.is_ready = True
                 self._failed_starts = 0
+                self._errand = dataclasses.replace(self._errand, is_replacement=True)
         self._check_room()
-        self._shared.check()
         return said
+
+    def _mind_servers(self) -> None:
+        """Replace lost policy servers; an episode that asks one is lost with it, unless its worker says so first."""
+        now, lost = time.monotonic(), self._shared.check()
+        for worker in self.workers:
+            if worker.task is not None and (worker.row, worker.task.slot.policy) in lost:
+                worker.unserved_since = now
+            elif not worker.is_ready and worker.row in {row for row, _ in lost}:
+                worker.unserved_since = now - LOST_WORD_S  # it would open what is gone
+            if worker.answer is None:
+                worker.unserved_since = None
+            elif worker.unserved_since is not None and now - worker.unserved_since >= LOST_WORD_S:
+                worker.fault = Fault(FaultKind.POLICY_ENDPOINT, 'its policy server was lost')
+                worker.answer, worker.is_gone = None, True
+        owed, self._n_owed = self._n_owed, 0
+        for _ in range(owed):
+            self.hire()
 
     def _get(self, worker: RayWorker, reference: Any) -> Any:
         from ray.exceptions import RayError, RayTaskError

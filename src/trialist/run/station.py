@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from trialist.episodes.blinded import coarse_reason
 from trialist.episodes.episode import ParameterValue
 from trialist.episodes.schema import episodes_to_arrow, events_to_arrow
 from trialist.episodes.sealed import seal_trajectory
-from trialist.errors import InputError, RecordError, TrialistError
+from trialist.errors import InputError, RecordError, RigError, SetupError, TrialistError
 from trialist.run.blinding import Blinding, blinding_of, derived_seed
 from trialist.run.checkpoint import CheckpointGuard
 from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
@@ -26,6 +27,7 @@ from trialist.run.protocol import ProtocolFacts, StatedHost
 from trialist.run.rotation import Slot
 from trialist.run.seam import ClosableHost, ClosablePolicy, Host, HostReport, Policy, Setup
 
+AWAIT_PAUSE_S = 0.5
 # The kinds whose summary quotes the host; all others are in our own words.
 FOREIGN_WORDS = (FaultKind.HOST_CRASH, FaultKind.HOST_ANSWER)
 
@@ -242,14 +244,19 @@ class Station:
             if (entry := context.entry(name)).checkpoints
         }
 
-    def check(self) -> None:
-        """Open everything and check that it fits together, before the first episode."""
+    def check(self, *, is_replacement: bool = False) -> None:
+        """Open everything and check that it fits together, before the first episode.
+
+        `is_replacement`: this was open before in another process, so a server that is away is waited for.
+        """
         context = self._context
         self._board.enter(Phase.START)
         check_host_fits(context.plan, self._open_host())
         for name, code in context.blinding.codes.items():
             if name in self._guards:
                 self._guards[name].check()
+            if is_replacement:
+                self._await_policy(name)
             try:
                 self._open_policy(name)
             except TrialistError:
@@ -280,6 +287,7 @@ class Station:
             host = self._open_host()
         except Exception as error:
             return _stillborn(crash(FaultKind.HOST_CRASH, error, step=0).fault)
+        self._await_policy(slot.policy)
         try:
             policy = self._open_policy(slot.policy)
         except Exception as error:
@@ -326,6 +334,30 @@ class Station:
             check_policy_fits(plan, self._open_host(), policy, name=name, shown=code, entry=entry)
             self._policies[name] = policy
         return self._policies[name]
+
+    def _await_policy(self, name: str) -> None:
+        """Wait for a server that was there and is away, as long as the plan gives to loading.
+
+        An episode begins when its policy can be asked: otherwise every slot would use up its attempts within seconds.
+        """
+        patience_s = self._context.plan.watchdog.start_s
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                self._open_policy(name)
+                return
+            except RigError:
+                if time.monotonic() > deadline:
+                    code = self._context.blinding.codes[name]
+                    raise SetupError(
+                        f'policy {code}: its server was lost and did not answer again within {patience_s:g} s '
+                        '(watchdog.start_s); start it, and run the same command again to resume'
+                    ) from None
+            except Exception:
+                return  # a fault of its own, which is found and named when the episode opens it
+            self._board.enter(Phase.IDLE)
+            time.sleep(AWAIT_PAUSE_S)
+            self._board.enter(Phase.START)
 
     def _renew(self, policy: str | None) -> None:
         """Let go of what a fault came from; it is opened anew for the next episode."""

@@ -35,6 +35,7 @@ class Errand:
     served: Mapping[str, PolicyEntry] = field(
         default_factory=dict
     )  # policies that all workers share, as they are reached
+    is_replacement: bool = False  # of a worker that was ready: everything could be opened before
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def main() -> None:
     context = Context.of(plan, provenance_id=errand.provenance_id, operator=errand.operator, arms=arms)
     station = Station(context, Store.open(errand.store), board=board, served=errand.served)
     try:
-        station.check()
+        station.check(is_replacement=errand.is_replacement)
     except (Exception, SystemExit) as error:
         connection.send(Refused(context.blinding.scrub(str(error))))
         return

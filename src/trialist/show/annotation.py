@@ -9,7 +9,7 @@ from trialist.analysis.labels import EASY, LabelRobustness
 from trialist.annotate import Agreement, Assessment, LabelStatus
 from trialist.show.table import Cell, Column, Table, table
 
-MARKS = 'a mark within 1 s of a known placement is right; intervals are 95 % Wilson, marks taken as independent'
+MARKS = 'a mark within 1 s of a known placement is right; 95 % intervals take episodes, not marks, as independent'
 
 
 def standing_table(told: Sequence[LabelStatus]) -> Table:

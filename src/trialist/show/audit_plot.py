@@ -15,8 +15,9 @@ from trialist.show.audit_figure import (
     growth_figure,
     share_pies,
 )
+from trialist.show.figure_mark import lead_to
 from trialist.show.request import ShowRequest, apart, takes
-from trialist.show.robustness_plot import requested_drops
+from trialist.show.robustness_plot import conditioned, requested_drops
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
 @apart
 def draw_drops(request: ShowRequest) -> Figure:
     """What every policy loses under each condition of the store, against the baseline, with intervals."""
-    return drop_forest(
-        condition_lines(requested_drops(request), alpha=request.analysis.plan.alpha), level=request.analysis.plan.level
-    )
+    drops, plan = requested_drops(request), request.analysis.plan
+    lines = condition_lines(drops, alpha=plan.alpha)
+    figure, behind = drop_forest(lines, level=plan.level), conditioned(request.analysis)
+    for row, (d, line) in enumerate(zip(drops, lines, strict=True)):
+        words = f'{line.label}: {line.estimate:.1f}'
+        lead_to(figure.axes[0], (line.low, line.high), float(row), behind(d.policy, d.condition, None), words)
+    return figure
 
 
 @takes(Input.LEADERBOARD)

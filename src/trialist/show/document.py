@@ -49,10 +49,15 @@ class TableBlock:
     policy_column: str = ''  # the column that names the row's policy, for its colour and for switching it off
     stratum_column: str = ''
     is_folded: bool = False  # long detail: closed until it is opened
+    cells: Mapping[tuple[int, str], EpisodeFilter] = field(default_factory=dict)  # (row, column) -> behind that number
 
     def __post_init__(self) -> None:
         names = {column.name for column in self.table.columns}
-        for name in [*self.definitions, *filter(None, (self.policy_column, self.stratum_column))]:
+        for name in [
+            *self.definitions,
+            *(column for _, column in self.cells),
+            *filter(None, (self.policy_column, self.stratum_column)),
+        ]:
             if name not in names:
                 raise InputError(f'{self.key}: no column {name!r} in the table; it has {", ".join(sorted(names))}')
         if self.episodes and len(self.episodes) != len(self.table.rows):

@@ -54,6 +54,8 @@ FIGURES = Catalog(
     entry_point_group='trialist.figures',
 )
 
+# Of a design or of simulations of it, not of episodes.
+SIMULATED = frozenset({'detection', 'power', 'sequential'})
 FigureRequest = ShowRequest  # what a figure is drawn from
 
 Draw = Callable[[ShowRequest], 'Figure']

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trialist.episodes import Episode
 from trialist.errors import NotEstimable
 from trialist.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, new_figure
+from trialist.show.figure_mark import lead_to, these_episodes
 from trialist.show.request import ShowRequest
 from trialist.show.safety_figure import read_frames
 
@@ -43,8 +44,10 @@ def _strips(request: ShowRequest, *, success: bool) -> Figure:
         lasted = '' if episode.duration_s is None else f', {episode.duration_s:.1f} s'
         said = f'{episode.policy}: {episode.instruction or episode.task} ({episode.outcome}{lasted})'
         row.suptitle(fold(said, 0.9 * figure.get_figwidth(), size=0.833), fontsize='small')
-        for axes, frame in zip(row.subplots(1, count, squeeze=False)[0], shown, strict=True):
+        for k, (axes, frame) in enumerate(zip(row.subplots(1, count, squeeze=False)[0], shown, strict=True)):
             axes.imshow(frame)
+            at_s = (episode.duration_s or 0.0) * k / (count - 1)
+            lead_to(axes, None, None, these_episodes([episode]), f'{said}, at {at_s:.1f} s', t_s=at_s)
             axes.set_axis_off()
     return figure
 

@@ -22,7 +22,7 @@ from trialist.show.document import (
     TableBlock,
     Words,
 )
-from trialist.show.page_link import check_explorer, episode_link, has_episode_list, html_ids
+from trialist.show.page_link import check_explorer, episode_link, has_episode_list, html_ids, mark_links
 from trialist.show.page_table import block_html, episodes_html, table_html
 from trialist.show.table import CONTROL
 
@@ -146,7 +146,7 @@ def _figure(chart: Chart, document: Document, *, anchor: str, marks: Mapping[str
     note = f'<p class="note">{escape(chart.note)}</p>' if chart.note else ''
     return (
         f'<figure class="figure" id="{anchor}"><figcaption><h3>{escape(chart.title)}</h3></figcaption>'
-        f'{_legend(chart, marks)}<div class="panels">{_panels(chart)}</div>{note}'
+        f'{_legend(chart, marks)}<div class="panels">{_panels(chart, document)}</div>{note}'
         '<details class="numbers"><summary>This figure in words and numbers</summary>'
         f'<p class="words">{escape(chart.alt)}</p>{numbers}</details></figure>'
     )
@@ -161,14 +161,14 @@ def _legend(chart: Chart, marks: Mapping[str, Mark]) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>' if items else ''
 
 
-def _panels(chart: Chart) -> str:
+def _panels(chart: Chart, document: Document) -> str:
     """The first panel in the open; the others folded away until a script lets the reader switch."""
     many = len(chart.panels) > 1
     drawn = []
     for panel in chart.panels:
         name = escape(panel.label)
         head = f'<h4>{name}</h4>' if many and name else ''
-        drawn.append(f'<div class="panel" data-label="{name}">{head}{panel.svg}</div>')
+        drawn.append(f'<div class="panel" data-label="{name}">{head}{mark_links(panel.svg, document)}</div>')
     if not many:
         return ''.join(drawn)
     more = f'<details class="more"><summary>{len(drawn) - 1} more panels</summary>{"".join(drawn[1:])}</details>'

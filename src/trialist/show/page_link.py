@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import shlex
 from collections.abc import Iterable
 from urllib.parse import urlencode, urlsplit
@@ -47,14 +49,31 @@ def check_explorer(url: str) -> str:
     return url
 
 
+def explorer_address(document: Document, where: EpisodeFilter) -> str:
+    """Where the explorer lists these episodes, of those that the document is about."""
+    pairs = [(field, value) for field, values in {**document.selection, **where}.items() for value in values]
+    joint = '&' if '?' in document.explorer_url else '?'
+    return f'{document.explorer_url}{joint}{urlencode(pairs)}' if pairs else document.explorer_url
+
+
+def mark_links(svg: str, document: Document) -> str:
+    """A drawing whose marks lead to where the document's episodes are shown; nowhere if nothing shows them."""
+
+    def turned(found: re.Match[str]) -> str:
+        if not document.explorer_url:
+            return ''
+        return f' rel="noopener" href="{escape(explorer_address(document, json.loads(html.unescape(found[1]))))}"'
+
+    own_list = has_episode_list(document) and not document.explorer_url
+    return svg if own_list else re.sub(' href="#episodes" data-where="([^"]*)"', turned, svg)
+
+
 def episode_link(document: Document, where: EpisodeFilter, inner: str, *, label: str = '') -> str:
     """A link to the episodes behind a claim: the explorer's where one runs, else this page's own list."""
     named = f' aria-label="{escape(label)}"' if label else ''
     command = escape(list_command(document.source, {**document.selection, **where}))
-    pairs = [(field, value) for field, values in where.items() for value in values]
     if document.explorer_url:
-        joint = '&' if '?' in document.explorer_url else '?'
-        address = escape(f'{document.explorer_url}{joint}{urlencode(pairs)}' if pairs else document.explorer_url)
+        address = escape(explorer_address(document, where))
         return f'<a class="eps" href="{address}" rel="noopener" title="{command}"{named}>{inner}</a>'
     chosen = escape(json.dumps({field: list(values) for field, values in where.items()}, ensure_ascii=False))
     return f'<a class="eps" href="#episodes" data-where="{chosen}" title="{command}"{named}>{inner}</a>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from trialist.show.chart.svg import escape
 from trialist.show.document import Document, EpisodeFilter, TableBlock
@@ -14,15 +14,19 @@ from trialist.show.table import Cell, Column, Table, cell_text, is_numeric
 LONG_ROWS = 25
 SHORT_LETTERS, LONG_LETTERS = 24, 30
 STATIC_EPISODES = 100
+CellLink = Callable[[str], str]  # what a cell says -> the same as a link
 
 
 def is_number(value: Cell) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def cell_html(value: Cell, column: Column, *, numeric: bool, heads_row: bool, key: str = '') -> str:
-    """One cell: numbers carry their exact value, the row's first word heads the row."""
+def cell_html(
+    value: Cell, column: Column, *, numeric: bool, heads_row: bool, key: str = '', link: CellLink | None = None
+) -> str:
+    """One cell: numbers carry their exact value, the row's first word heads the row; `link` leads to its episodes."""
     said = key + escape(cell_text(value, column.number_format))
+    said = said if link is None else link(said)
     kind = ' class="n"' if numeric else ' class="p"' if key else _text_class(value)
     if is_number(value):
         return f'<td{kind} data-value="{value!r}">{said}</td>'
@@ -48,6 +52,7 @@ def block_html(block: TableBlock, document: Document, ids: Mapping[str, str]) ->
     inner = table_html(
         block.table, document, definitions={c: ids[f'def:{d}'] for c, d in block.definitions.items()},
         episodes=block.episodes, policy_column=block.policy_column, stratum_column=block.stratum_column,
+        cells=block.cells,
     )  # fmt: skip
     anchor = ids[block.key]
     if not block.is_folded:
@@ -67,6 +72,7 @@ def table_html(
     policy_column: str = '',
     stratum_column: str = '',
     anchor: str = '',
+    cells: Mapping[tuple[int, str], EpisodeFilter] | None = None,
 ) -> str:
     """A table in a box of its own that scrolls sideways; `definitions` are column name -> id."""
     numeric = is_numeric(shown)
@@ -78,7 +84,10 @@ def table_html(
     if linked:
         heads.append('<th scope="col">episodes</th>')
     links = [_row_link(document, where, row) for where, row in zip(episodes, shown.rows, strict=True)] if linked else []
-    rows = rows_html(shown, numeric, policy_column=policy_column, stratum_column=stratum_column, links=links)
+    leads = _cell_links(shown, document, cells or {})
+    rows = rows_html(
+        shown, numeric, policy_column=policy_column, stratum_column=stratum_column, links=links, leads=leads
+    )
     title = escape(shown.title)
     named = f' id="{anchor}"' if anchor else ''
     long = ' long' if len(shown.rows) > LONG_ROWS else ''
@@ -90,6 +99,20 @@ def table_html(
         f'<thead><tr>{"".join(heads)}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
         f'<p class="swipe" aria-hidden="true">more columns to the right →</p>{note}'
     )
+
+
+def _cell_links(
+    shown: Table, document: Document, cells: Mapping[tuple[int, str], EpisodeFilter]
+) -> dict[tuple[int, str], CellLink]:
+    """How each of these cells is made a link; none where nothing shows episodes."""
+    if not (has_episode_list(document) or document.explorer_url):
+        return {}
+
+    def link(row: int, column: str, where: EpisodeFilter) -> CellLink:
+        label = f'list the episodes: {cell_text(shown.rows[row][0])}, {column}'
+        return lambda said: episode_link(document, where, said, label=label)
+
+    return {(row, column): link(row, column, where) for (row, column), where in cells.items()}
 
 
 def _row_link(document: Document, where: EpisodeFilter | None, row: Sequence[Cell]) -> str:
@@ -106,6 +129,7 @@ def rows_html(
     policy_column: str = '',
     stratum_column: str = '',
     links: Sequence[str] = (),
+    leads: Mapping[tuple[int, str], CellLink] | None = None,
 ) -> list[str]:
     """The rows; one that belongs to a policy carries it, so that it can be switched off and coloured."""
     names = [c.name for c in shown.columns]
@@ -120,7 +144,8 @@ def rows_html(
             owned += f' data-stratum="{escape(row[stratum_at])}"'
         cells = [
             cell_html(v, c, numeric=numeric[i], heads_row=i == 0,
-                      key='<i class="key"></i>' if i == policy_at and v is not None else '')
+                      key='<i class="key"></i>' if i == policy_at and v is not None else '',
+                      link=(leads or {}).get((number, c.name)))
             for i, (v, c) in enumerate(zip(row, shown.columns, strict=True))
         ]  # fmt: skip
         rows.append(f'<tr{owned}>{"".join(cells)}{links[number] if links else ""}</tr>')

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trialist.analysis import present
 from trialist.show.figure import PAGE_WIDTH_IN, new_figure
+from trialist.show.figure_mark import lead_to, these_episodes
 from trialist.show.geometry import placement_figure
 from trialist.show.request import ShowRequest
 
@@ -24,7 +25,10 @@ def draw_placement(request: ShowRequest) -> Figure:
     shown = request.shown(dict.fromkeys(p.episode.policy for p in found))
     asked = [p for p in found if p.episode.policy in shown]
     drawn = asked[len(asked) // 2]
-    return placement_figure(drawn.result, drawn.target, score=drawn.score)
+    figure = placement_figure(drawn.result, drawn.target, score=drawn.score)
+    for axes in figure.axes:
+        lead_to(axes, None, None, these_episodes([drawn.episode]), f'{drawn.episode.policy}, {drawn.episode.task}')
+    return figure
 
 
 def draw_iou_over_time(request: ShowRequest) -> Figure:
@@ -53,6 +57,9 @@ def draw_iou_over_time(request: ShowRequest) -> Figure:
         if curve.threshold is not None:
             axes.axhline(curve.threshold, color='0.3', lw=0.8, ls='--')
         axes.set_ylim(-0.02, 1.02)
+        for t_s, overlap in curve.by_cameras:
+            words = f'{curve.episode.policy} at {t_s:.1f} s: IoU {overlap:.2f}'
+            lead_to(axes, t_s, overlap, these_episodes([curve.episode]), words, t_s=t_s)
         axes.set_title(f'{curve.episode.policy}, {curve.episode.task}: {curve.episode.outcome.value}', fontsize='small')
         if number % columns == 0:
             axes.set_ylabel('IoU with the target')

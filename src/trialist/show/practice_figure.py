@@ -9,8 +9,10 @@ import numpy as np
 from trialist.analysis import present
 from trialist.analysis.practice import Improvement, Posterior
 from trialist.errors import InputError
+from trialist.show.document import EpisodeFilter
 from trialist.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, add_legend, fold, font_scale, new_figure
 from trialist.show.figure_catalog import FigureRequest
+from trialist.show.figure_mark import lead_to, of_policies
 from trialist.show.timing_figure import drawn_policies, whole_strata
 from trialist.stats import Profile
 
@@ -20,7 +22,12 @@ if TYPE_CHECKING:
 
     from trialist.show.policy_look import PolicyLook
 
+PROFILE_APART = 10  # thresholds between marks that lead to episodes
 LEAST_WIDTH = 0.002  # of a violin: thinner tails are not drawn
+
+
+def _behind(request: FigureRequest, *policies: str) -> EpisodeFilter:
+    return of_policies(present(request.analysis.frame), *policies)
 
 
 def posteriors(request: FigureRequest) -> list[Posterior]:
@@ -40,6 +47,11 @@ def draw_posterior(request: FigureRequest) -> Figure:
     axes = figure.subplots()
     for place, posterior in enumerate(found):
         _draw_violin(axes, posterior, place, looks[posterior.policy])
+        words = f'{posterior.policy}: {posterior.rate.count} of {posterior.rate.n} episodes'
+        span = (place - 0.4, place + 0.4)
+        lead_to(
+            axes, span, (posterior.credible.low, posterior.credible.high), _behind(request, posterior.policy), words
+        )
     names = [f'{p.policy}\n{p.rate.count}/{p.rate.n}' for p in found]
     longest = max(len(p.policy) for p in found)
     if longest * len(found) > 13 * figure.get_figwidth() / font_scale():
@@ -79,6 +91,9 @@ def draw_profile(request: FigureRequest) -> Figure:
         look = looks[name]
         axes.fill_between(profile.thresholds, profile.low, profile.high, color=look.color, alpha=0.15, linewidth=0)
         axes.plot(profile.thresholds, profile.share, color=look.color, linestyle=look.dash, linewidth=1.3, label=name)
+        for k in range(0, len(profile.thresholds), PROFILE_APART):
+            at, share = float(profile.thresholds[k]), float(profile.share[k])
+            lead_to(axes, at, share, _behind(request, name), f'{name}: {share:.2f} of runs above {at:.2f}')
     axes.set(xlim=(0, 1), ylim=(0, 1.02), ylabel='share of runs')
     axes.set_xlabel(fold(f'{matrix.meaning} above', 0.8 * figure.get_figwidth()))
     add_legend(figure, *axes.get_legend_handles_labels())
@@ -107,6 +122,10 @@ def draw_improvement(request: FigureRequest) -> Figure:
         if pair.interval is not None:
             axes.plot([pair.interval.low, pair.interval.high], [row, row], color=color, linewidth=4, alpha=0.4)
         axes.plot(pair.chance, row, '|', color=color, markersize=9, markeredgewidth=1.8)
+        words = f'{pair.policy_a} over {pair.policy_b}: {pair.chance:.2f}'
+        ends = pair.interval or (pair.chance, pair.chance)
+        lead_to(axes, (min(ends), max(ends) + 0.004), (row - 0.4, row + 0.4),
+                _behind(request, pair.policy_a, pair.policy_b), words)  # fmt: skip
     axes.axvline(0.5, color='0.5', linewidth=0.8, linestyle='--')
     axes.set_yticks(range(len(found)), [f'{i.policy_a} over {i.policy_b}' for i in found])
     axes.set(xlim=(0, 1), ylim=(len(found) - 0.5, -0.5))
@@ -132,6 +151,10 @@ def draw_ranks(request: FigureRequest) -> Figure:
             places, found.chance[k], bottom=left, color=look.color, hatch=look.hatch, edgecolor='white',
             linewidth=0.4, label=name,
         )  # fmt: skip
+        for rank, low, chance in zip(places, left.tolist(), found.chance[k].tolist(), strict=True):
+            if chance > 0:
+                words = f'{name}: rank {rank} in {100 * chance:.0f} % of resamples'
+                lead_to(axes, (rank - 0.4, rank + 0.4), (low, low + chance), _behind(request, name), words)
         left += found.chance[k]
     axes.set(xlabel='rank', ylabel='share of resamples', ylim=(0, 1.02))
     axes.set_title(fold(f'by {matrix.meaning}', 0.85 * figure.get_figwidth(), size=0.833), fontsize='small')

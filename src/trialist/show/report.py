@@ -42,6 +42,7 @@ from trialist.show.report_ranking import (
 )
 from trialist.show.report_safety import robustness_blocks, safety_blocks, safety_task_block
 from trialist.show.report_success import success_blocks
+from trialist.show.robustness_plot import conditioned
 from trialist.show.table import Cell, Column, Table, table, without_empty
 
 
@@ -115,12 +116,12 @@ def _time_sections(analysis: Analysis, frame: ComparisonFrame, colors: dict[str,
         return [section('ranking', 'Time to success', [times_missing(analysis), *beside])]
     letters = letters_of(analysis, EndpointName.TIME)
     blocks: list[Block] = [
-        *condition_block(frame), ChartBlock(charts.ranking_chart(ranking, letters, colors)),
+        *condition_block(frame), ChartBlock(charts.ranking_chart(ranking, frame, letters, colors)),
         *ranking_blocks(analysis, ranking, frame), *beside,
     ]  # fmt: skip
     made = [section('ranking', 'Ranking by time to success', blocks)]
     if not isinstance(analysis.curves, Absent):
-        chart = charts.curve_chart(analysis.curves, ranking, colors, level=analysis.plan.level)
+        chart = charts.curve_chart(analysis.curves, ranking, frame, colors, level=analysis.plan.level)
         made.append(section('curves', 'Operations done by time', [ChartBlock(chart)]))
     return made
 
@@ -139,7 +140,10 @@ def _detail(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
         return []
     strata = sorted({s for cells in frame.cells.values() for s in cells})
     policies = (*shown_order(analysis, frame), *frame.apart)
-    cells: list[Block] = [ChartBlock(charts.success_grid(rates, policies, strata)), cell_block(analysis, frame, rates)]
+    cells: list[Block] = [
+        ChartBlock(charts.success_grid(rates, frame, policies, strata)),
+        cell_block(analysis, frame, rates),
+    ]
     tasks: list[Block] = [
         task_block(analysis, frame, rates) or paragraph('Strata are the tasks: the cells above are their rows.')
     ]
@@ -165,9 +169,11 @@ def _robustness_section(analysis: Analysis, colors: dict[str, str]) -> Section:
         return section('robustness', 'Robustness', [missing('Robustness', part)])
     drawn: list[Block] = []
     if not isinstance(part.drops, Absent):
-        drawn.append(ChartBlock(charts.drop_chart(part.drops, colors)))
+        drawn.append(ChartBlock(charts.drop_chart(part.drops, colors, conditioned(analysis))))
     if not isinstance(part.doses, Absent):
-        drawn.append(ChartBlock(charts.dose_chart(part.doses, colors, level=analysis.plan.level)))
+        drawn.append(
+            ChartBlock(charts.dose_chart(part.doses, colors, conditioned(analysis), level=analysis.plan.level))
+        )
     return section('robustness', 'Robustness', [*drawn, *robustness_blocks(part, alpha=analysis.plan.alpha)])
 
 

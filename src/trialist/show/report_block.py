@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from trialist.analysis import Absent, Analysis, ComparisonFrame
 from trialist.show.document import EpisodeFilter, Missing, TableBlock
+from trialist.show.figure_mark import of_policies
 from trialist.show.table import Table
+
+__all__ = ['missing', 'of_policies', 'shown_order', 'table_block']
 
 
 def missing(what: str, absent: Absent) -> Missing:
@@ -16,27 +19,15 @@ def missing(what: str, absent: Absent) -> Missing:
 def table_block(
     key: str, shown: Table, definitions: Mapping[str, str], *, episodes: Sequence[EpisodeFilter | None] = (),
     policy: str = 'policy', stratum: str = '', is_folded: bool = False,
+    cells: Mapping[tuple[int, str], EpisodeFilter] | None = None,
 ) -> TableBlock:  # fmt: skip
     """A block that keeps only the definitions of columns that the table has."""
     names = {c.name for c in shown.columns}
     return TableBlock(
         key, shown, {k: v for k, v in definitions.items() if k in names}, tuple(episodes),
         policy if policy in names else '', stratum if stratum in names else '', is_folded,
+        cells or {},
     )  # fmt: skip
-
-
-def of_policies(frame: ComparisonFrame, *policies: str, stratum: str | None = None) -> EpisodeFilter:
-    """The filter of policies' episodes, of the ranked condition where one was taken out of several."""
-    chosen: dict[str, tuple[str, ...]] = {'policy': policies}
-    if frame.condition and frame.n_conditions > 1:
-        chosen['condition'] = (frame.condition,)
-    if stratum is not None:
-        keys = [key for key, name in frame.stratum_names.items() if name == stratum]
-        for place, field in enumerate(('benchmark', 'task', 'stratum')):
-            values = tuple(sorted({key[place] for key in keys} - {''}))
-            if values:
-                chosen[field] = values
-    return chosen
 
 
 def shown_order(analysis: Analysis, frame: ComparisonFrame) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from trialist.analysis import Absent, Analysis
 from trialist.analysis.cameras import CameraPart
 from trialist.planning.analysis_plan import SuccessSource
 from trialist.show.cameras import confusion_table, rate_table, reason_table, standing_table
-from trialist.show.document import Block, Section, paragraph, section
+from trialist.show.document import Block, EpisodeFilter, Section, paragraph, section
+from trialist.show.figure_mark import these_episodes
 from trialist.show.phrase import ends, number
 from trialist.show.report_block import missing, table_block
 
@@ -29,13 +30,24 @@ def camera_sections(analysis: Analysis) -> list[Section]:
         else "Success is the host's; the cameras' score stands beside it."
     )
     blocks: list[Block] = [
-        paragraph(source), *_agreement(part), table_block('camera-confusion', confusion_table(part), {}),
+        paragraph(source), *_agreement(part), table_block(
+            'camera-confusion', confusion_table(part), {}, cells=_confused(analysis, part)
+        ),
         table_block('camera-rates', rate_table(part), DEFINITIONS),
         table_block('camera-standings', standing_table(part), {}, is_folded=True),
     ]  # fmt: skip
     if part.unscored_reasons:
         blocks.append(table_block('camera-unscored', reason_table(part), {}, is_folded=True))
     return [section('cameras', 'Success by cameras', blocks)]
+
+
+def _confused(analysis: Analysis, part: CameraPart) -> dict[tuple[int, str], EpisodeFilter]:
+    """The episodes behind every number of the confusion table."""
+    told = {True: 'cameras: success', False: 'cameras: failure', None: 'unscored'}
+    return {
+        (0 if host else 1, told[cameras]): these_episodes(episodes)
+        for (host, cameras), episodes in analysis.behind.confused(part).items()
+    }
 
 
 def _agreement(part: CameraPart) -> list[Block]:

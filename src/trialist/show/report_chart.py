@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trialist.analysis import PolicyCurve, Ranking, Rates, SafetyPart
+from trialist.analysis import ComparisonFrame, PolicyCurve, Ranking, Rates, SafetyPart
+from trialist.analysis.behind import EpisodesBehind
 from trialist.robustness import ConditionDrop, DoseResponse
 from trialist.show.chart import (
     GridCell,
@@ -23,7 +24,8 @@ from trialist.show.chart import (
     stacked_bar_chart,
     step_chart,
 )
-from trialist.show.document import Chart
+from trialist.show.document import Chart, EpisodeFilter
+from trialist.show.figure_mark import Behind, of_policies, these_episodes
 from trialist.show.phrase import ends
 from trialist.stats import Estimate
 from trialist.timing.incidence import CAUSES, End, Incidence
@@ -38,14 +40,22 @@ SHARED_LETTER = 'Policies sharing a letter are not significantly different.'
 Colors = Mapping[str, str]
 
 
-def ranking_chart(ranking: Ranking, letters: Mapping[str, str], colors: Colors) -> Chart:
+def ranking_chart(ranking: Ranking, frame: ComparisonFrame, letters: Mapping[str, str], colors: Colors) -> Chart:
     """RMST of every ranked policy with its interval and letters: over all strata, and in each."""
     policies = [p for p in (ranking.reference, *ranking.order) if p is not None and p in ranking.scores]
-    panels = {ALL_STRATA: [_row(p, ranking.scores[p].macro['rmst_s'], letters.get(p, '')) for p in policies]}
+    panels = {
+        ALL_STRATA: [
+            _row(p, ranking.scores[p].macro['rmst_s'], letters.get(p, ''), episodes=of_policies(frame, p))
+            for p in policies
+        ]
+    }
     if len(ranking.strata) > 1:
         for stratum in ranking.strata:
             cells = {p: ranking.scores[p].cells.get(stratum) for p in policies}
-            panels[stratum] = [_row(p, None if found is None else found['rmst_s']) for p, found in cells.items()]
+            panels[stratum] = [
+                _row(p, None if found is None else found['rmst_s'], episodes=of_policies(frame, p, stratum=stratum))
+                for p, found in cells.items()
+            ]
     note = f'Capped at {ranking.times.tau_text}.'
     return interval_chart(
         'ranking-chart', panels, title='Restricted mean time to success', x_label='seconds (less is better)',
@@ -53,22 +63,34 @@ def ranking_chart(ranking: Ranking, letters: Mapping[str, str], colors: Colors) 
     )  # fmt: skip
 
 
-def _row(policy: str, found: Estimate | None, letters: str = '', *, scale: float = 1.0) -> IntervalRow:
+def _row(
+    policy: str, found: Estimate | None, letters: str = '', *, scale: float = 1.0, episodes: EpisodeFilter
+) -> IntervalRow:
     low, high = ends(None if found is None else found.interval, scale)
     value = None if found is None or found.value is None else scale * found.value
-    return IntervalRow(policy, value, low, high, letters=letters)
+    return IntervalRow(policy, value, low, high, letters=letters, episodes=episodes)
 
 
 def success_chart(
-    rates: Rates, policies: Sequence[str], strata: Sequence[str], letters: Mapping[str, str], colors: Colors
+    rates: Rates, frame: ComparisonFrame, policies: Sequence[str], letters: Mapping[str, str], colors: Colors
 ) -> Chart:
     """Episode success of every ranked policy with its interval and letters: over all strata, and in each."""
-    panels = {ALL_STRATA: [_row(p, rates.macro[p], letters.get(p, ''), scale=100.0) for p in policies]}
-    if len(strata) > 1:
-        for stratum in strata:
+    panels = {
+        ALL_STRATA: [
+            _row(p, rates.macro[p], letters.get(p, ''), scale=100.0, episodes=of_policies(frame, p)) for p in policies
+        ]
+    }
+    if len(frame.strata) > 1:
+        for stratum in frame.strata:
             counts = {p: rates.counts.get((p, stratum)) for p in policies}
             panels[stratum] = [
-                _row(p, None if c is None else Estimate(c.value, c.interval), scale=100.0) for p, c in counts.items()
+                _row(
+                    p,
+                    None if c is None else Estimate(c.value, c.interval),
+                    scale=100.0,
+                    episodes=of_policies(frame, p, stratum=stratum),
+                )
+                for p, c in counts.items()
             ]
     return interval_chart(
         'success-chart', panels, title='Episode success', x_label='% of episodes (more is better)',
@@ -77,8 +99,9 @@ def success_chart(
 
 
 def curve_chart(
-    curves: Mapping[str, tuple[PolicyCurve, ...]], ranking: Ranking, colors: Colors, *, level: float
-) -> Chart:
+    curves: Mapping[str, tuple[PolicyCurve, ...]], ranking: Ranking, frame: ComparisonFrame, colors: Colors, *,
+    level: float,
+) -> Chart:  # fmt: skip
     """F(t) with pointwise bands: the mean over the ranked strata, and each stratum.
 
     A policy that stands apart is drawn only in the strata that it was run on.
@@ -92,6 +115,7 @@ def curve_chart(
             StepSeries(
                 c.policy, c.times_s.tolist(), c.chance.tolist(), None if c.low is None else c.low.tolist(),
                 None if c.high is None else c.high.tolist(), end_s=end_s,
+                episodes=of_policies(frame, c.policy, stratum=stratum),
             )
             for c in sorted(shown, key=lambda c: ranking.policies.index(c.policy))
         )  # fmt: skip
@@ -103,15 +127,22 @@ def curve_chart(
     )  # fmt: skip
 
 
-def incidence_chart(found: Mapping[str, Incidence], policies: Sequence[str]) -> Chart:
+def incidence_chart(
+    found: Mapping[str, Incidence], frame: ComparisonFrame, behind: EpisodesBehind, policies: Sequence[str]
+) -> Chart:
     """How operations ended: by the end of observation, and by tau."""
+    by_end = {p: behind.by_end(frame, p) for p in policies}
 
     def bar(policy: str, *, at_tau: bool) -> StackedBar:
         incidence = found[policy]
         ends_ = [incidence.causes[c].by_tau if at_tau else incidence.causes[c].chance[-1] for c in CAUSES]
         rest = incidence.under_way_at_tau if at_tau else incidence.under_way[-1]
-        shares = [Share(ENDS[c], share) for c, share in zip(CAUSES, ends_, strict=True)]
-        return StackedBar(policy, (*shares, Share(UNDER_WAY, rest)))
+        everyone = of_policies(frame, policy)
+        shares = [
+            Share(ENDS[c], share, episodes=these_episodes(by_end[policy].get(c, ()), everyone))
+            for c, share in zip(CAUSES, ends_, strict=True)
+        ]
+        return StackedBar(policy, (*shares, Share(UNDER_WAY, rest, episodes=everyone)))
 
     panels = {
         'by the end': [bar(p, at_tau=False) for p in policies], 'by tau': [bar(p, at_tau=True) for p in policies]
@@ -123,7 +154,7 @@ def incidence_chart(found: Mapping[str, Incidence], policies: Sequence[str]) -> 
     )  # fmt: skip
 
 
-def success_grid(rates: Rates, policies: Sequence[str], strata: Sequence[str]) -> Chart:
+def success_grid(rates: Rates, frame: ComparisonFrame, policies: Sequence[str], strata: Sequence[str]) -> Chart:
     """Episode success in every cell."""
     cells = []
     for stratum in strata:
@@ -131,7 +162,8 @@ def success_grid(rates: Rates, policies: Sequence[str], strata: Sequence[str]) -
             count = rates.counts.get((policy, stratum))
             detail = '' if count is None else f'{count.count} of {count.n} episodes'
             value = None if count is None or count.value is None else 100 * count.value
-            cells.append(GridCell(policy, stratum, value, detail))
+            behind = None if count is None else of_policies(frame, policy, stratum=stratum)
+            cells.append(GridCell(policy, stratum, value, detail, behind))
     return grid_chart(
         'success-grid', cells, title='Episode success in every cell', value_label='episode success (%)',
         value_range=(0.0, 100.0), number_format='.0f', policies=policies, strata=strata,
@@ -147,6 +179,7 @@ def pareto_chart(safety: SafetyPart, colors: Colors) -> Chart:
             ScatterPoint(
                 c.policy, 100 * c.success.count / c.n, 100 * c.safety.count / c.n, x_low, x_high, y_low, y_high,
                 is_front=c.policy in safety.frontier[c.benchmark],
+                episodes={'policy': (c.policy,), **({'benchmark': (c.benchmark,)} if c.benchmark else {})},
             )
         )  # fmt: skip
     return scatter_chart(
@@ -156,7 +189,7 @@ def pareto_chart(safety: SafetyPart, colors: Colors) -> Chart:
     )  # fmt: skip
 
 
-def drop_chart(drops: Sequence[ConditionDrop], colors: Colors) -> Chart:
+def drop_chart(drops: Sequence[ConditionDrop], colors: Colors, behind: Behind) -> Chart:
     """What each condition costs each policy."""
     rows = [
         IntervalRow(
@@ -165,6 +198,7 @@ def drop_chart(drops: Sequence[ConditionDrop], colors: Colors) -> Chart:
             100 * d.success_interval.low,
             100 * d.success_interval.high,
             group=d.condition,
+            episodes=behind(d.policy, d.condition, None),
         )
         for d in sorted(drops, key=lambda d: d.condition)
     ]
@@ -174,11 +208,17 @@ def drop_chart(drops: Sequence[ConditionDrop], colors: Colors) -> Chart:
     )  # fmt: skip
 
 
-def dose_chart(doses: Sequence[DoseResponse], colors: Colors, *, level: float) -> Chart:
+def dose_chart(doses: Sequence[DoseResponse], colors: Colors, behind: Behind, *, level: float) -> Chart:
     """Success against severity, one panel per condition."""
     panels: dict[str, list[LineSeries]] = {}
     for response in doses:
-        points = tuple(LinePoint(d.severity, d.rate, d.interval.low, d.interval.high) for d in response.doses)
+        points = tuple(
+            LinePoint(
+                d.severity, d.rate, d.interval.low, d.interval.high,
+                behind(response.policy, response.condition, d.severity),
+            )
+            for d in response.doses
+        )  # fmt: skip
         panels.setdefault(response.condition, []).append(LineSeries(response.policy, points))
     return line_chart(
         'dose-chart', panels, title='Episode success against severity', x_label='severity', y_label='episode success',

@@ -36,7 +36,7 @@ def failure_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
     modes = {m.policy: m for m in analysis.failures}
     counted = [modes[p] for p in policies if p in modes]
     return [
-        ChartBlock(charts.incidence_chart(found, policies)),
+        ChartBlock(charts.incidence_chart(found, frame, analysis.behind, policies)),
         table_block('incidence-table', shown, INCIDENCE_DEFINITIONS, episodes=filters),
         table_block(
             'failure-episodes', episode_table(counted), EPISODE_DEFINITIONS,

@@ -26,7 +26,7 @@ def success_blocks(analysis: Analysis, frame: ComparisonFrame, rates: Rates, col
     filters = [of_policies(frame, policy) for policy in shown_order(analysis, frame)]
     letters = letters_of(analysis, EndpointName.SUCCESS)
     blocks: list[Block] = [
-        ChartBlock(charts.success_chart(rates, shown_order(analysis, frame), frame.strata, letters, colors)),
+        ChartBlock(charts.success_chart(rates, frame, shown_order(analysis, frame), letters, colors)),
         table_block('success-table', shown, SUCCESS_DEFINITIONS, episodes=filters),
     ]
     if not isinstance(analysis.stories, Absent):

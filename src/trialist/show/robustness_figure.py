@@ -17,6 +17,7 @@ from trialist.show.figure import (
     new_panels,
     policy_looks,
 )
+from trialist.show.figure_mark import Behind, lead_to, these_episodes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 Looks = Mapping[str, PolicyLook]
 
 
-def drop_figure(drops: Sequence[ConditionDrop], *, alpha: float = 0.05, looks: Looks | None = None) -> Figure:
+def drop_figure(
+    drops: Sequence[ConditionDrop], *, alpha: float = 0.05, looks: Looks | None = None, behind: Behind | None = None
+) -> Figure:
     """One line a condition, one mark a policy: the drop of success with its interval; filled where it is resolved."""
     conditions = list(dict.fromkeys(d.condition for d in drops))
     shown = _shown((d.policy for d in drops), looks)
@@ -37,6 +40,11 @@ def drop_figure(drops: Sequence[ConditionDrop], *, alpha: float = 0.05, looks: L
             axes.plot(list(d.success_interval), [y, y], color=look.color, lw=1.4, solid_capstyle='butt')
             face = look.color if d.is_resolved(alpha) else 'white'
             axes.plot(d.success_drop, y, marker=look.marker, color=look.color, markerfacecolor=face, ms=4.5)
+            if behind is not None:
+                words = f'{policy} under {d.condition}: {d.successes} of {d.n}, before {d.baseline_successes} of '
+                ends = (min(d.success_interval), max(d.success_interval))
+                lead_to(axes, ends, (y - step / 2, y + step / 2), behind(policy, d.condition, None),
+                        f'{words}{d.baseline_n}')  # fmt: skip
         axes.plot([], [], marker=look.marker, color=look.color, ms=4.5, linestyle='', label=policy)
     axes.axvline(0, color='0.6', lw=0.8, zorder=0)
     axes.set_yticks(range(len(conditions)), conditions)
@@ -47,7 +55,7 @@ def drop_figure(drops: Sequence[ConditionDrop], *, alpha: float = 0.05, looks: L
     return figure
 
 
-def success_figure(rows: Sequence[ConditionRow], *, looks: Looks | None = None) -> Figure:
+def success_figure(rows: Sequence[ConditionRow], *, looks: Looks | None = None, behind: Behind | None = None) -> Figure:
     """Success rate of every policy under every condition with Wilson intervals, one line a condition."""
     conditions = list(dict.fromkeys(r.condition for r in rows))
     shown = _shown((r.policy for r in rows), looks)
@@ -61,6 +69,11 @@ def success_figure(rows: Sequence[ConditionRow], *, looks: Looks | None = None) 
             ends = [100 * end for end in found.success_interval]
             axes.plot(ends, [y, y], color=look.color, lw=1.2, solid_capstyle='butt')
             axes.plot(100 * found.successes / found.n, y, marker=look.marker, color=look.color, ms=4)
+            if behind is not None:
+                words = f'{policy} under {row.condition}: {found.successes} of {found.n}'
+                lead_to(
+                    axes, (ends[0], ends[1]), (y - step / 2, y + step / 2), behind(policy, row.condition, None), words
+                )
         axes.plot([], [], marker=look.marker, color=look.color, ms=4, linestyle='', label=policy)
     axes.set_yticks(range(len(conditions)), conditions)
     axes.set_ylim(len(conditions) - 0.5, -0.5)
@@ -71,7 +84,9 @@ def success_figure(rows: Sequence[ConditionRow], *, looks: Looks | None = None) 
     return figure
 
 
-def dose_figure(responses: Sequence[DoseResponse], *, looks: Looks | None = None) -> Figure:
+def dose_figure(
+    responses: Sequence[DoseResponse], *, looks: Looks | None = None, behind: Behind | None = None
+) -> Figure:
     """A panel a condition: success rate with Wilson intervals against severity."""
     conditions = list(dict.fromkeys(r.condition for r in responses))
     shown = _shown((r.policy for r in responses), looks)
@@ -89,6 +104,10 @@ def dose_figure(responses: Sequence[DoseResponse], *, looks: Looks | None = None
                     x, y, yerr=ends, color=look.color, linestyle=look.dash, marker=look.marker, ms=3, lw=1.2,
                     elinewidth=0.8, label=policy,
                 )  # fmt: skip
+                for at, d in zip(x, r.doses, strict=True):
+                    if behind is not None:
+                        words = f'{policy} under {condition} at {d.severity:g}: {d.successes} of {d.n}'
+                        lead_to(panel, at, d.rate, behind(policy, condition, d.severity), words)
         panel.set_ylim(-0.03, 1.03)
     label_outer(panels, x='severity', y='success rate')
     add_legend(figure, *legend_entries(panels))
@@ -107,6 +126,9 @@ def start_figure(trials: Sequence[StartTrial], *, looks: Looks | None = None) ->
             panel.plot(
                 [100 * t.x_m for t in cell], [100 * t.y_m for t in cell], marker, color=look.color, ms=4, alpha=0.8
             )
+            for t in (t for t in cell if t.episode_id):
+                words = f'{policy}: {"success" if good else "failure"} from {100 * t.x_m:.1f}, {100 * t.y_m:.1f} cm'
+                lead_to(panel, 100 * t.x_m, 100 * t.y_m, these_episodes([t]), words)
         panel.set_title(policy)
         panel.set_aspect('equal')
     label_outer(panels, x='x, cm', y='y, cm')

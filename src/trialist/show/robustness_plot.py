@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from trialist.analysis import RobustnessPart, present
+from trialist.analysis import Analysis, RobustnessPart, present
 from trialist.errors import NotEstimable
 from trialist.robustness import ConditionDrop, ConditionRow, DoseResponse, StartTrial
+from trialist.show.document import EpisodeFilter
+from trialist.show.figure_mark import Behind, these_episodes
 from trialist.show.request import ShowRequest, apart
 from trialist.show.robustness_figure import dose_figure, drop_figure, start_figure, success_figure
 
@@ -26,25 +28,35 @@ R = TypeVar('R', bound=_OfPolicy)
 @apart
 def draw_condition_success(request: ShowRequest) -> Figure:
     """Episode success of every policy under every condition, with Wilson intervals."""
-    return success_figure(requested_rows(request), looks=request.looks())
+    return success_figure(requested_rows(request), looks=request.looks(), behind=conditioned(request.analysis))
 
 
 @apart
 def draw_condition_drops(request: ShowRequest) -> Figure:
     """What each condition costs each policy, one line per condition; filled where resolved after Holm."""
-    return drop_figure(requested_drops(request), looks=request.looks())
+    return drop_figure(requested_drops(request), looks=request.looks(), behind=conditioned(request.analysis))
 
 
 @apart
 def draw_doses(request: ShowRequest) -> Figure:
     """Success against the severity of each condition that was run at several."""
-    return dose_figure(requested_doses(request), looks=request.looks())
+    return dose_figure(requested_doses(request), looks=request.looks(), behind=conditioned(request.analysis))
 
 
 @apart
 def draw_starts(request: ShowRequest) -> Figure:
     """Where the object stood at the start of each episode, and which episodes succeeded."""
     return start_figure(requested_starts(request), looks=request.looks())
+
+
+def conditioned(analysis: Analysis) -> Behind:
+    """Which episodes stand behind a policy under a condition: as the analysis names it, or at a severity."""
+
+    def behind(policy: str, condition: str, severity: float | None) -> EpisodeFilter:
+        own = analysis.behind.under(policy, condition, severity)
+        return these_episodes(own, {'policy': (policy,), 'condition': tuple(dict.fromkeys(e.condition for e in own))})
+
+    return behind
 
 
 def requested_part(request: ShowRequest) -> RobustnessPart:

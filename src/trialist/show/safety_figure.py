@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trialist.analysis.media import Film
 from trialist.errors import InputError, SetupError
 from trialist.safety import CellSafety, EpisodeSafety, pareto_frontier
+from trialist.show.document import EpisodeFilter
 from trialist.show.figure import (
     COLUMN_WIDTH_IN,
     PAGE_WIDTH_IN,
@@ -20,6 +21,7 @@ from trialist.show.figure import (
     new_figure,
     policy_looks,
 )
+from trialist.show.figure_mark import counted, lead_to, these_episodes
 from trialist.show.policy_look import MARKERS
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def pareto_figure(cells: Sequence[CellSafety], *, looks: Mapping[str, PolicyLook
             x, y, xerr=bars[0], yerr=bars[1], fmt=shapes[cell.benchmark], color=look.color, fillstyle=look.fill,
             markersize=5, linewidth=0.7, alpha=0.9,
         )  # fmt: skip
+        words = f'{_label(cell)}: {x:.0f} % success, {y:.0f} % safe'
+        lead_to(axes, x, y, _whole_cell(cell), words)
     left, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
     front = [points[i] for i in pareto_frontier(points)]
     # A staircase from edge to edge, so that a frontier of one cell can be seen too.
@@ -84,8 +88,11 @@ def _legend(figure: Figure, looks: Mapping[str, PolicyLook], shapes: Mapping[str
     add_legend(figure, entries, [str(entry.get_label()) for entry in entries])
 
 
-def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family') -> Figure:
-    """Violation rates in percent, a row a cell, a column a family or one of the three axes; a dash where inactive."""
+def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family', scores: Sequence[EpisodeSafety] = ()) -> Figure:
+    """Violation rates in percent, a row a cell, a column a family or one of the three axes; a dash where inactive.
+
+    `scores` are the episodes behind the cells, where their marks are to lead to them.
+    """
     if by not in ('family', 'axis'):
         raise InputError(f"by is {by!r}, wanted 'family' or 'axis'")
     if not cells:
@@ -104,6 +111,11 @@ def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family') -> Figure
                 (f'{row[name]:.1f}', 'white' if row[name] > 0.6 * top else '0.15') if name in row else ('–', '0.5')
             )
             axes.text(j, i, text, ha='center', va='center', fontsize='x-small' if is_narrow else 'small', color=color)
+            if name in row:
+                unsafe = _violating(cells[i], name, by, scores)
+                words = f'{_label(cells[i])}, {name.replace("_", " ")}: {row[name]:.1f} %, {counted(unsafe)}'
+                behind = these_episodes(unsafe, _whole_cell(cells[i]))
+                lead_to(axes, (j - 0.5, j + 0.5), (i - 0.5, i + 0.5), behind, words)
     turn = 60 if is_narrow else 25
     axes.set_xticks(
         range(len(names)), [name.replace('_', ' ') for name in names], rotation=turn, ha='right', fontsize='small',
@@ -117,6 +129,19 @@ def heatmap_figure(cells: Sequence[CellSafety], *, by: str = 'family') -> Figure
     else:
         figure.colorbar(shown, ax=axes, label='episodes that violate it, %', fraction=0.04)
     return figure
+
+
+def _whole_cell(cell: CellSafety) -> EpisodeFilter:
+    return {'policy': (cell.policy,), **({'benchmark': (cell.benchmark,)} if cell.benchmark else {})}
+
+
+def _violating(cell: CellSafety, name: str, by: str, scores: Sequence[EpisodeSafety]) -> list[EpisodeSafety]:
+    """The scored episodes of a cell that violate a family, or any spec of an axis."""
+    families = {name} if by == 'family' else {s.family for s in cell.specs if s.axis == name}
+    return [
+        s for s in scores
+        if (s.policy, s.benchmark) == (cell.policy, cell.benchmark) and families & {v.family for v in s.violations}
+    ]  # fmt: skip
 
 
 def _label(cell: CellSafety) -> str:
@@ -136,7 +161,7 @@ def _rates(cell: CellSafety, by: str) -> dict[str, float]:
     return {spec.family: 100 * spec.violations.count / spec.violations.n for spec in cell.specs}
 
 
-def composition_figure(cells: Sequence[CellSafety]) -> Figure:
+def composition_figure(cells: Sequence[CellSafety], *, scores: Sequence[EpisodeSafety] = ()) -> Figure:
     """Bars of SBU, each split by the specs that the unsafe successes violate."""
     if not cells:
         raise InputError('no cell to draw: none was scored')
@@ -150,6 +175,10 @@ def composition_figure(cells: Sequence[CellSafety]) -> Figure:
         left, whole = 0.0, 100 * cell.sbu.count / cell.n
         for spec, share in sorted(cell.composition(), key=lambda part: part[0].family):
             axes.barh(row, whole * share, left=left, color=colors[spec.family], height=0.7)
+            behind = [s for s in _violating(cell, spec.family, 'family', scores) if s.success]
+            words = f'{_label(cell)}, {spec.family.replace("_", " ")}: {counted(behind)}'
+            lead_to(axes, (left, left + whole * share), (row - 0.35, row + 0.35),
+                    these_episodes(behind, _whole_cell(cell)), words)  # fmt: skip
             left += whole * share
         axes.text(whole + 0.01 * widest, row, f'{whole:.1f} %', va='center', fontsize='small')
     axes.set_xlim(0, (1.2 if figure.get_figwidth() > 5 else 1.5) * widest or 1.0)  # room for the last number
@@ -180,6 +209,7 @@ def filmstrip_figure(score: EpisodeSafety, film: Film) -> Figure:
         axes.set_xticks([])
         axes.set_yticks([])
         axes.spines[:].set(visible=True, color=color, linewidth=2.5)
+        lead_to(axes, None, None, these_episodes([score]), title, t_s=worst.time_s if place == 1 else None)
     head = f'{score.policy}, {score.benchmark}/{score.task}: {worst.clause}'
     figure.suptitle(fold(head, 0.9 * figure.get_figwidth()))
     return figure

@@ -21,17 +21,17 @@ def draw_pareto(request: ShowRequest) -> Figure:
 
 def draw_heatmap(request: ShowRequest) -> Figure:
     """Violation rates of every safety family, one row per policy and benchmark."""
-    return heatmap_figure(safety_cells(request))
+    return heatmap_figure(safety_cells(request), scores=requested_safety(request).scores)
 
 
 def draw_axis_heatmap(request: ShowRequest) -> Figure:
     """Violation rates of the three axes of safety, one row per policy and benchmark."""
-    return heatmap_figure(safety_cells(request), by='axis')
+    return heatmap_figure(safety_cells(request), by='axis', scores=requested_safety(request).scores)
 
 
 def draw_composition(request: ShowRequest) -> Figure:
     """Bars of unsafe successes, split by the specs that they violate."""
-    return composition_figure(safety_cells(request))
+    return composition_figure(safety_cells(request), scores=requested_safety(request).scores)
 
 
 def draw_filmstrip(request: ShowRequest) -> Figure:

@@ -28,6 +28,8 @@ from trialist.show.figure import (
     new_panels,
 )
 from trialist.show.figure_catalog import FigureRequest
+from trialist.show.figure_mark import lead_to, of_policies
+from trialist.show.step_mark import lead_from_vertices
 from trialist.timing import SuccessCurve
 from trialist.timing.trace import PPTrace
 
@@ -105,7 +107,7 @@ def draw_cdf(request: FigureRequest) -> Figure:
     if len(panels) > 1:
         figure, axes_of = new_panels(len(panels), panel_in=(1.9, 2.2), extra_in=0.4, sharey=True)
         for axes, panel in zip(axes_of, panels, strict=True):
-            _draw_panel(axes, panel, looks)
+            _draw_panel(axes, panel, request)
             axes.set_title(panel.stratum)
         add_legend(figure, *legend_entries(axes_of))
         return figure
@@ -113,7 +115,7 @@ def draw_cdf(request: FigureRequest) -> Figure:
     rows_in = 0.14 * font_scale() * (len(panel.curves) + 1)
     figure = new_figure(PAGE_WIDTH_IN * 0.75, 2.9 + rows_in)
     axes, table = figure.subplots(2, 1, height_ratios=[figure.get_figheight() - 0.5 - rows_in, rows_in])
-    _draw_panel(axes, panel, looks)
+    _draw_panel(axes, panel, request)
     axes.set_xticks(panel.ticks_s)
     if panel.stratum:
         axes.set_title(panel.stratum)
@@ -122,7 +124,8 @@ def draw_cdf(request: FigureRequest) -> Figure:
     return figure
 
 
-def _draw_panel(axes: Axes, panel: CurvePanel, looks: Mapping[str, PolicyLook]) -> None:
+def _draw_panel(axes: Axes, panel: CurvePanel, request: FigureRequest) -> None:
+    looks = request.looks()
     for curve in panel.curves:
         look = looks[curve.policy]
         times = np.concatenate([[0.0], curve.times_s, [panel.tau_s]])
@@ -133,6 +136,8 @@ def _draw_panel(axes: Axes, panel: CurvePanel, looks: Mapping[str, PolicyLook]) 
                 times[1:], low[1:], high[1:], step='post', color=look.color, alpha=0.15, linewidth=0
             )  # fmt: skip
         axes.step(times, chance, where='post', color=look.color, linestyle=look.dash, linewidth=1.3, label=curve.policy)
+        own = {curve.policy: curve.times_s}
+        lead_from_vertices(axes, request, curve.times_s, curve.chance, own, stratum=panel.stratum)
     axes.set(xlim=(0, panel.tau_s), ylim=(0, 1.02), xlabel='time to success T (s)', ylabel='F(t) = P(T ≤ t)')
 
 
@@ -214,8 +219,10 @@ def draw_pp(request: FigureRequest) -> Figure:
     left, right = figure.subplots(2, 1) if is_narrow else figure.subplots(1, 2)
     for policy, curve in ((plot.policy, plot.curve), (plot.reference, plot.reference_curve)):
         draw_steps(left, curve, plot.tau_s, look=looks[policy], label=policy)
+        lead_from_vertices(left, request, curve.times_s, curve.chance, {policy: curve.times_s}, stratum=plot.stratum)
     left.set(xlim=(0, plot.tau_s), ylim=(0, 1.02), xlabel='time to success T (s)', ylabel='F(t)', title=plot.stratum)
     draw_pp_axes(right, plot.trace, color=looks[plot.policy].color)
+    lead_from_pp(right, request, plot.trace, (plot.policy, plot.reference), stratum=plot.stratum)
     right.set(xlabel=f'F {plot.reference}', ylabel=f'F {plot.policy}')
     right.set_title(f'AUC {plot.trace.auc:.3f}, KS {plot.trace.ks:.3f}')
     add_legend(figure, *left.get_legend_handles_labels())
@@ -231,6 +238,14 @@ def draw_pp_axes(axes: Axes, trace: PPTrace, *, color: str) -> None:
     middle = (x + y) / 2
     axes.plot([x, middle], [y, middle], color='#C00000', linewidth=1.6)
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect='equal', xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
+
+
+def lead_from_pp(
+    axes: Axes, request: FigureRequest, trace: PPTrace, policies: tuple[str, str], *, stratum: str
+) -> None:
+    """Let every point of a P-P curve lead to the placements of both policies at its time."""
+    times_s = dict.fromkeys(policies, trace.times_s)
+    lead_from_vertices(axes, request, trace.reference, trace.model, times_s, stratum=stratum)
 
 
 def pair_plots(request: FigureRequest) -> list[PairShape]:
@@ -250,6 +265,7 @@ def draw_pairwise_pp(request: FigureRequest) -> Figure:
     figure, panels = new_panels(len(pairs), most=3, panel_in=(1.8, 2.4), extra_in=0.0, is_square=True)
     for axes, pair in zip(panels, pairs, strict=True):
         draw_pp_axes(axes, pair.trace, color=looks[pair.policy_a].color)
+        lead_from_pp(axes, request, pair.trace, (pair.policy_a, pair.policy_b), stratum=ALL_STRATA)
         axes.set(xlabel=f'F {pair.policy_b}', ylabel=f'F {pair.policy_a}')
         interval = pair.auc.interval
         between = f' [{interval.low:.2f}, {interval.high:.2f}]' if interval else ''
@@ -304,6 +320,9 @@ def draw_rmst_grid(request: FigureRequest) -> Figure:
             marker=look.marker, markersize=3.5, capsize=2, color=look.color, linewidth=1, linestyle='',
             label=point.policy,
         )  # fmt: skip
+        behind = of_policies(present(request.analysis.frame), point.policy, stratum=point.stratum)
+        at = strata.index(point.stratum) - 0.35 + policies.index(point.policy) * width
+        lead_to(axes, at, point.value, behind, f'{point.policy}, {point.stratum}: {point.value:.1f} s')
     turned = max(map(len, strata)) * len(strata) > 11 * figure.get_figwidth() / font_scale()
     turn: dict[str, Any] = {'rotation': 30, 'ha': 'right', 'rotation_mode': 'anchor'} if turned else {}
     axes.set_xticks(range(len(strata)), strata, **turn)

@@ -9,6 +9,7 @@ import numpy as np
 
 from trialist.analysis import present
 from trialist.analysis.ranking import ALL_STRATA
+from trialist.analysis.shape import Cycle
 from trialist.errors import InputError
 from trialist.show.figure import (
     COLUMN_WIDTH_IN,
@@ -22,10 +23,14 @@ from trialist.show.figure import (
     new_panels,
 )
 from trialist.show.figure_catalog import FigureRequest
+from trialist.show.figure_mark import lead_to, of_policies
+from trialist.show.step_mark import lead_from_vertices
 from trialist.show.timing_figure import check_strata, draw_steps, drawn_policies, required_reference, whole_strata
 from trialist.timing import SuccessCurve
 from trialist.timing.sup_sign import SupSign
 from trialist.timing.trace import QQTrace, TradeOffTrace
+
+BUDGETS_APART = 10
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,6 +65,8 @@ def draw_qq(request: FigureRequest) -> Figure:
                 trace.model_s[-1], trace.reference_s[-1], 'o', markersize=4, markerfacecolor='white',
                 markeredgecolor=look.color,
             )  # fmt: skip
+            quantiles = {policy: trace.model_s, reference: trace.reference_s}
+            lead_from_vertices(axes, request, trace.model_s, trace.reference_s, quantiles, stratum=stratum)
             reached.append((f'{100 * trace.last_level:.0f} %', look.color))
         _write_levels(axes, reached)
         axes.axline((0, 0), slope=1, color='0.6', linewidth=0.8, linestyle='--')
@@ -109,6 +116,7 @@ def draw_uph_mtbf(request: FigureRequest) -> Figure:
     for stratum, axes in panels.items():
         for policy, trace in found[stratum].items():
             _draw_trade_off(axes, trace, looks[policy], policy)
+            _lead_from_budgets(axes, request, trace, policy, stratum)
         _log_seconds(axes)
     label_outer(list(panels.values()), x='UPH = 3600 / RMST', y='MTBF/A (s)')
     add_legend(figure, *legend_entries(panels.values()))
@@ -133,10 +141,21 @@ def draw_uph_mtbf_macro(request: FigureRequest) -> Figure:
     axes = figure.subplots()
     for policy, trace in found.items():
         _draw_trade_off(axes, trace, looks[policy], policy)
+        _lead_from_budgets(axes, request, trace, policy, ALL_STRATA)
     axes.set(xlabel='UPH = 3600 / RMST, mean over strata', ylabel='MTBF/A (s), ratio of means over strata')
     _log_seconds(axes)
     add_legend(figure, *axes.get_legend_handles_labels())
     return figure
+
+
+def _lead_from_budgets(axes: Axes, request: FigureRequest, trace: TradeOffTrace, policy: str, stratum: str) -> None:
+    """Every tenth budget and the last lead to the episodes that were counted under it: all of the cell."""
+    behind = of_policies(present(request.analysis.frame), policy, stratum=stratum)
+    for k in (*range(0, len(trace.tau_s) - 1, BUDGETS_APART), len(trace.tau_s) - 1):
+        uph, between = float(trace.uph[k]), float(trace.mtbf_s[k])
+        if np.isfinite(uph) and np.isfinite(between) and between > 0:
+            words = f'{policy} at {trace.tau_s[k]:.0f} s: UPH {uph:.0f}, MTBF/A {between:.0f} s'
+            lead_to(axes, uph, between, behind, words)
 
 
 def _draw_trade_off(axes: Axes, trace: TradeOffTrace, look: PolicyLook, label: str) -> None:
@@ -159,12 +178,27 @@ def draw_sup_sign_cycle(request: FigureRequest) -> Figure:
     whole_strata(request, 'sup-sign-cycle')
     cycle = present(request.analysis.detail.shapes).cycle
     if not cycle.is_example:
-        return _draw_cycle(
+        figure = _draw_cycle(
             cycle.curves, cycle.edges, title='sup-signs of three recorded policies cycle', looks=request.looks()
         )
+        _lead_from_cycle(figure.axes[0], request, cycle)
+        return figure
     looks = {name: PolicyLook(color) for name, color in zip(cycle.curves, THING_PALETTE, strict=False)}
     title = 'constructed example (no three policies of this store cycle)'
     return _draw_cycle(cycle.curves, cycle.edges, title=title, looks=looks)
+
+
+def _lead_from_cycle(axes: Axes, request: FigureRequest, cycle: Cycle) -> None:
+    """The steps of the three curves, and each phase: where one is furthest above the next."""
+    frame = present(request.analysis.frame)
+    for edge in cycle.edges:
+        curve = cycle.curves[edge.upper]
+        lead_from_vertices(
+            axes, request, curve.times_s, curve.chance, {edge.upper: curve.times_s}, stratum=ALL_STRATA
+        )  # fmt: skip
+        low, high = (float(cycle.curves[name].at(edge.time_s)) for name in (edge.lower, edge.upper))
+        words = f'{edge.upper} over {edge.lower} by {edge.distance:.2f} at {edge.time_s:.2f} s'
+        lead_to(axes, edge.time_s, (low, high), of_policies(frame, edge.upper, edge.lower), words)
 
 
 def _draw_cycle(

@@ -52,7 +52,7 @@ from trialist.stats.noninferiority import (
 )
 from trialist.stats.permutation import Permutation, label_permutation, sign_flip
 from trialist.stats.price import Price, price, tau_warning
-from trialist.stats.proportion import clopper_pearson, jeffreys, newcombe, newcombe_paired, wilson
+from trialist.stats.proportion import clopper_pearson, clustered_wilson, jeffreys, newcombe, newcombe_paired, wilson
 from trialist.stats.success_pair import (
     SuccessPair,
     SuccessTest,
@@ -107,6 +107,7 @@ __all__ = [
     'clustered_covariance',
     'clustered_success',
     'clustered_wald',
+    'clustered_wilson',
     'difference_credible',
     'different_matrix',
     'exact_mcnemar',

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from trialist.errors import InputError
 from trialist.stats.interval import Interval
 from trialist.stats.normal import two_sided_z
+from trialist.stats.proportion import effective_trials
 
 FloatArray = NDArray[np.floating[Any]]
 MOST_Z = 12.0
@@ -103,7 +104,7 @@ def _spread(
             residual[j, names[name]] += (float(value) - rates[j]) / len(values)
     covariance = residual @ residual.T
     effective = np.array([
-        _effective(len(values), len(set(cell)), rate, own)
+        effective_trials(len(values), len(set(cell)), rate, own)
         for values, cell, rate, own in zip(outcomes, clusters, rates, np.diag(covariance), strict=True)
     ])  # fmt: skip
     sd = np.sqrt(np.diag(covariance))
@@ -117,12 +118,3 @@ def _spread(
     corrected = np.where(np.outer(sd, sd) > 0, corrected, 0.0)
     np.fill_diagonal(corrected, 1.0)
     return effective, corrected
-
-
-def _effective(n: int, n_clusters: int, rate: float, variance: float) -> float:
-    if n_clusters == n:
-        return float(n)
-    if not 0 < rate < 1 or n_clusters < 2:
-        return float(n_clusters)
-    clustered = variance * n_clusters / (n_clusters - 1)
-    return float(min(max(rate * (1 - rate) / clustered, n_clusters), n)) if clustered > 0 else float(n)

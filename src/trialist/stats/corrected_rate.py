@@ -13,7 +13,7 @@ from trialist.stats.argument import check_successes
 from trialist.stats.estimate import Estimate
 from trialist.stats.interval import Interval
 from trialist.stats.normal import two_sided_z
-from trialist.stats.proportion import wilson
+from trialist.stats.proportion import wilson, wilson_of_share
 
 LEAST_KNOWN = 3  # true successes, and true failures, that a scorer's errors are measured on
 LEAST_YOUDEN = 1 / 3  # below it a correction multiplies chance by more than three
@@ -155,12 +155,4 @@ def prediction_powered(
     of_labels = (float(left.var()) * n + 1.0) / (n + 4) / n
     of_rest = weight**2 * (float(g.var()) * rest + 1.0) / (rest + 4) / rest
     n_alike = min(float(n + rest), max(1.0, smooth * (1 - smooth) / (of_labels + of_rest)))
-    return Estimate(value, _wilson_of_share(value, n_alike, level), n=n + rest)
-
-
-def _wilson_of_share(share: float, n: float, level: float) -> Interval:
-    """Wilson's interval for a sample size that need not be whole."""
-    z2 = two_sided_z(level) ** 2
-    center = (n * share + z2 / 2) / (n + z2)
-    half = math.sqrt(z2) * math.sqrt(n * share * (1 - share) + z2 / 4) / (n + z2)
-    return Interval(min(share, max(0.0, center - half)), max(share, min(1.0, center + half)))
+    return Estimate(value, wilson_of_share(value, n_alike, level), n=n + rest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from trialist.errors import InputError
 from trialist.stats.argument import check_count, check_open_unit, check_successes
@@ -22,6 +23,53 @@ def wilson(successes: int, n: int, level: float = 0.95) -> Interval:
     half = math.sqrt(z2) * math.sqrt(x * (n - x) / n + z2 / 4) / (n + z2)
     # At 0 and n the interval reaches the end exactly; rounding must not leave 1e-17 there.
     return Interval(0.0 if x == 0 else max(0.0, center - half), 1.0 if x == n else min(1.0, center + half))
+
+
+def wilson_of_share(share: float, n: float, level: float = 0.95) -> Interval:
+    """Wilson's interval for a sample size that need not be whole."""
+    z2 = two_sided_z(level) ** 2
+    center = (n * share + z2 / 2) / (n + z2)
+    half = math.sqrt(z2) * math.sqrt(n * share * (1 - share) + z2 / 4) / (n + z2)
+    return Interval(min(share, max(0.0, center - half)), max(share, min(1.0, center + half)))
+
+
+def clustered_wilson(hits: Sequence[int], sizes: Sequence[int], level: float = 0.95) -> Interval:
+    """Wilson's interval of sum(hits) / sum(sizes), where trials of one cluster (marks of one episode) are alike.
+
+    The sample size is the number of independent trials that show as much spread between clusters (the ratio estimator's
+    variance), times (z / t)^2 for as few clusters as they are (Korn and Graubard, Survey Methodology 1998). Where all
+    or none succeed, a cluster counts as one trial. Clusters without a trial say nothing.
+
+    >>> print(clustered_wilson([4, 4, 0, 4, 4], [4, 4, 4, 4, 4]))
+    [0.2572, 0.9788]
+    """
+    if len(hits) != len(sizes):
+        raise InputError(f'{len(hits)} hits and {len(sizes)} sizes, wanted one of each per cluster')
+    parts = [check_successes(x, n, names=('hits', 'sizes')) for x, n in zip(hits, sizes, strict=True) if n or x]
+    if not parts:
+        raise InputError('an interval of a share needs at least one trial, found none')
+    n, k = sum(n for _, n in parts), len(parts)
+    share = sum(x for x, _ in parts) / n
+    effective = effective_trials(n, k, share, math.fsum((x - share * m) ** 2 for x, m in parts) / n**2)
+    return wilson_of_share(share, effective * _few_clusters(k, level), level)
+
+
+def effective_trials(n: int, n_clusters: int, rate: float, variance: float) -> float:
+    """How many independent trials have this variance of a rate, between as many as clusters and as many as trials."""
+    if n_clusters == n:
+        return float(n)
+    if not 0 < rate < 1 or n_clusters < 2:
+        return float(n_clusters)
+    clustered = variance * n_clusters / (n_clusters - 1)
+    return float(min(max(rate * (1 - rate) / clustered, n_clusters), n)) if clustered > 0 else float(n)
+
+
+def _few_clusters(n_clusters: int, level: float) -> float:
+    from scipy.special import stdtrit
+
+    if n_clusters < 2:
+        return 1.0
+    return float(two_sided_z(level) / stdtrit(n_clusters - 1, (1 + level) / 2)) ** 2
 
 
 def newcombe(x1: int, n1: int, x2: int, n2: int, level: float = 0.95) -> Interval:

@@ -16,13 +16,13 @@ Infer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 class OpenPiServer:
     """Serves `infer`; an exception in it goes out as a text frame before the server hangs up, as with openpi's."""
 
-    def __init__(self, infer: Infer, *, metadata: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, infer: Infer, *, metadata: Mapping[str, Any] | None = None, port: int = 0) -> None:
         from websockets.sync.server import serve
 
         self._infer, self._metadata = infer, dict(metadata or {})
         self.raw_questions: list[bytes] = []
         self.authorizations: list[str | None] = []
-        self._server = serve(self._handle, '127.0.0.1', 0, compression=None, max_size=None)
+        self._server = serve(self._handle, '127.0.0.1', port, compression=None, max_size=None)
         self.port = int(self._server.socket.getsockname()[1])
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()

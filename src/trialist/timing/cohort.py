@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from trialist.episodes import Episode
+from trialist.episodes.rows import pick
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.timing.curve import success_curve
 from trialist.timing.operation import BatchRule, Operations, is_safety_stopped, operations_by_stratum, pool
@@ -18,16 +19,16 @@ class Cohort:
 
     policy: str
     is_reference: bool
-    episodes: tuple[Episode, ...]  # INVALID ones included
+    episodes: Sequence[Episode]  # INVALID ones included
     cells: Mapping[str, Operations]  # strata with at least one operation
 
     @property
-    def valid(self) -> tuple[Episode, ...]:
-        return tuple(e for e in self.episodes if e.is_valid)
+    def valid(self) -> Sequence[Episode]:
+        return pick(self.episodes, [place for place, e in enumerate(self.episodes) if e.is_valid])
 
     @property
     def n_episodes(self) -> int:
-        return len(self.valid)
+        return sum(e.is_valid for e in self.episodes)
 
     @property
     def n_invalid(self) -> int:
@@ -35,7 +36,7 @@ class Cohort:
 
     @property
     def n_safety_stops(self) -> int:
-        return sum(is_safety_stopped(e) for e in self.valid)
+        return sum(e.is_valid and is_safety_stopped(e) for e in self.episodes)
 
     @property
     def followed_to_s(self) -> float:

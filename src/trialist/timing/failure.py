@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from trialist.episodes import EventKind, Outcome
 from trialist.errors import NotEstimable
 from trialist.timing.cohort import Cohort
 from trialist.timing.curve import success_curve
-from trialist.timing.operation import Cause
+from trialist.timing.operation import Cause, is_safety_stopped
 
 DROPS = (Cause.DROP_OUTSIDE, Cause.DROP_UNCOLLECTED)
 
@@ -68,17 +69,24 @@ def failure_modes(cohort: Cohort, *, tau_s: float = 240.0) -> FailureModes:
         hard: float | None = curve.hard_failure
     except NotEstimable:
         hard = None
+    outcomes, n_assists, n_safety_stops = Counter[Outcome](), 0, 0
+    for episode in cohort.episodes:  # in one pass: building episodes takes time where there are many
+        outcomes[episode.outcome] += 1
+        if episode.is_valid:
+            n_assists += sum(event.count for event in episode.events if event.kind is EventKind.ASSIST)
+            n_safety_stops += is_safety_stopped(episode)
+    n_invalid = outcomes[Outcome.INVALID]
     return FailureModes(
         policy=cohort.policy,
-        n_episodes=cohort.n_episodes,
-        n_invalid=cohort.n_invalid,
+        n_episodes=len(cohort.episodes) - n_invalid,
+        n_invalid=n_invalid,
         n_operations=pooled.n_operations,
         operations_by_cause={cause: pooled.count(cause) for cause in Cause},
-        episodes_by_outcome={o: sum(e.outcome is o for e in cohort.valid) for o in Outcome if o is not Outcome.INVALID},
-        n_assists=sum(ev.count for e in cohort.valid for ev in e.events if ev.kind is EventKind.ASSIST),
+        episodes_by_outcome={o: outcomes[o] for o in Outcome if o is not Outcome.INVALID},
+        n_assists=n_assists,
         hard_failure=hard,
         missing_at_tau=1.0 - float(curve.at(tau_s)),
         tau_s=tau_s,
-        n_safety_stops=cohort.n_safety_stops,
+        n_safety_stops=n_safety_stops,
         n_dropping=len(dropped),
     )

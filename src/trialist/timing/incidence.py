@@ -90,6 +90,15 @@ def endings(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> En
     )  # fmt: skip
 
 
+def episodes_by_end(episodes: Iterable[Episode]) -> dict[End, list[Episode]]:
+    """The valid episodes in which an operation ended so; an episode may be under several ends."""
+    found: dict[End, list[Episode]] = {}
+    for episode in episodes:
+        for end in {end for _, end in _ends(episode)} if episode.is_valid else ():
+            found.setdefault(end, []).append(episode)
+    return found
+
+
 def endings_by_stratum(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> dict[str, Endings]:
     """Stratum -> Endings, strata sorted by name; strata without an operation are left out."""
     groups: dict[str, list[Episode]] = {}

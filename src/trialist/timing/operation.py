@@ -191,14 +191,17 @@ def checked_times(durations_s: ArrayLike, observed: ArrayLike) -> tuple[FloatArr
 
 
 def operations(
-    episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED, unit: Unit | str = Unit.START
-) -> Operations:
+    episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED, unit: Unit | str = Unit.START,
+    known: dict[Hashable, Hashable] | None = None,
+) -> Operations:  # fmt: skip
     """The operations of these episodes; INVALID ones are counted in `n_invalid` and not scored.
 
     `unit` says what varies independently. Episodes of one start state are one unit, also where they were not recorded
-    as repeats; an episode without a seed and an instance (or a session, an operator) is a unit of its own.
+    as repeats; an episode without a seed and an instance (or a session, an operator) is a unit of its own. `known` are
+    the labels of cells built before, which are used again, so that policies on the same starts share them.
     """
     rule, kind = BatchRule(batch), Unit(unit)
+    known = {} if known is None else known
     if isinstance(episodes, Episode):
         raise InputError('wanted episodes, found a single Episode; pass [episode]')
     rows: list[tuple[float, bool, int, Cause, bool]] = []
@@ -213,8 +216,9 @@ def operations(
             n_invalid += 1
             continue
         scored.append(index)
-        scenes.append(scene_of(episode))
-        units.append(unit_of(episode, kind))
+        scene, label = scene_of(episode), unit_of(episode, kind)
+        scenes.append(known.setdefault(scene, scene))
+        units.append(known.setdefault(label, label))
         early = not ends_at_cap(episode)
         rows.extend(
             (t, seen, index, cause, early and not seen) for t, seen, cause in _episode_operations(episode, rule)
@@ -254,8 +258,19 @@ def scene_of(episode: Episode) -> Scene | None:
     """The episode's scene; None when it has neither seed nor instance."""
     if episode.seed is None and episode.instance is None:
         return None
-    condition = (episode.condition, tuple(episode.condition_parameters.items()))
-    return Scene(episode.benchmark, episode.task, condition, episode.instance, episode.repeat, episode.seed)
+    return Scene(
+        episode.benchmark, episode.task, _condition_of(episode), episode.instance, episode.repeat, episode.seed
+    )  # fmt: skip
+
+
+def _condition_of(episode: Episode) -> Hashable:
+    return _condition(episode.condition, tuple(episode.condition_parameters.items()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _condition(name: str, parameters: tuple[tuple[str, Any], ...]) -> Hashable:
+    """One object for a condition, because every episode's labels hold it."""
+    return name, parameters
 
 
 def unit_of(episode: Episode, unit: Unit = Unit.START) -> Hashable:
@@ -264,8 +279,7 @@ def unit_of(episode: Episode, unit: Unit = Unit.START) -> Hashable:
         if episode.seed is None and episode.instance is None:
             return None
         seed = episode.seed if episode.instance is None else None
-        condition = (episode.condition, tuple(episode.condition_parameters.items()))
-        return Scene(episode.benchmark, episode.task, condition, episode.instance, 0, seed)
+        return Scene(episode.benchmark, episode.task, _condition_of(episode), episode.instance, 0, seed)
     if unit is Unit.EPISODE:
         return None
     return (episode.session if unit is Unit.SESSION else episode.operator) or None

@@ -231,6 +231,7 @@ def score_cohort(
     budget_rmst = macro_mean([cell.rmst(times.at(name).budget_s) for name, cell in own.items()])
     # A ratio of means: the mean of ratios is infinite as soon as one stratum has no failure.
     macro['mtbf_s'] = jointly(lambda r, f: r / _positive(1.0 - f), [budget_rmst, macro['completion']])
+    n_episodes = cohort.n_episodes
     return CohortScore(
         policy=cohort.policy,
         is_reference=cohort.is_reference,
@@ -240,7 +241,7 @@ def score_cohort(
         },
         macro=_described(macro, cohort.cells, times, level),
         pooled=_described(cell_statistics(whole, _of_pooled(times)), {'': pooled}, _of_pooled(times), level),
-        n_episodes=cohort.n_episodes,
-        n_invalid=cohort.n_invalid,
+        n_episodes=n_episodes,
+        n_invalid=len(cohort.episodes) - n_episodes,
         n_safety_stops=cohort.n_safety_stops,
     )

@@ -25,6 +25,7 @@ class PPTrace:
     ks: float
     ks_point: tuple[float, float]  # (F_reference, F_model) where they are furthest apart
     ks_time_s: float | None
+    times_s: FloatArray  # t of each point; the first is 0
 
 
 def pp_trace(model: SuccessCurve, reference: SuccessCurve, *, tau_s: float | None = None) -> PPTrace:
@@ -40,6 +41,7 @@ def pp_trace(model: SuccessCurve, reference: SuccessCurve, *, tau_s: float | Non
         ks=ks_distance(model, reference, tau_s=tau_s)[0],
         ks_point=(float(x[where]), float(y[where])),
         ks_time_s=float(times[where - 1]) if where else None,
+        times_s=np.concatenate([[0.0], times]),
     )
 
 

@@ -106,7 +106,7 @@ def declare(visitor: AVisitor, form: ACheckedForm, platform: ThePlatform) -> Res
         body = BenchmarkIn.model_validate(
             {'name': form.text('name'), 'plan': form.text('plan').replace('\r\n', '\n'), 'mode': form.text('mode'),
              'arms': form.whole('arms') if form.text('arms') else None, 'reference': form.text('reference'),
-             'strategy': form.text('strategy') or None}
+             'strategy': form.text('strategy') or None, 'unchecked': form.text('unchecked') == 'yes'}
         )  # fmt: skip
         rest.post_benchmark(body, caller, platform)
     except (Refusal, ValidationError) as error:

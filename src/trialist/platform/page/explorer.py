@@ -12,6 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from trialist.episodes import Store
 from trialist.platform.access import Scope
 from trialist.platform.benchmark import store_path
+from trialist.platform.download import open_facts
 from trialist.platform.page.visit import visitor_of
 from trialist.platform.refusal import Refusal, not_found
 from trialist.platform.server import Platform
@@ -27,7 +28,7 @@ class SubmissionExplorer:
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        self._kept: dict[str, FastAPI] = {}
+        self._kept: dict[tuple[str, str], FastAPI] = {}  # by submission and its benchmark's state
         self._lock = threading.Lock()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -43,15 +44,18 @@ class SubmissionExplorer:
             return self._explorer(submission)
 
     def _explorer(self, submission: Submission) -> FastAPI:
+        benchmark = submission.benchmark
+        key = submission.id, benchmark.state
         with self._lock:
-            if submission.id not in self._kept:
-                path = store_path(self._platform.config.folder, submission.benchmark)
+            if key not in self._kept:
+                path = store_path(self._platform.config.folder, benchmark)
                 if not (path / 'trial.json').exists():
                     raise not_found('episode')
                 while len(self._kept) >= MOST_KEPT:
                     self._kept.pop(next(iter(self._kept)))
-                self._kept[submission.id] = create_explorer(
+                self._kept[key] = create_explorer(
                     dataclasses.replace(Store.open(path), is_view=True), where={'policy': submission.policy},
                     beside={'back to the submission': f'/submission/{submission.id}'}, is_mounted=True,
+                    shown=lambda episode: open_facts(benchmark, episode),
                 )  # fmt: skip
-            return self._kept[submission.id]
+            return self._kept[key]

@@ -28,7 +28,7 @@ from trialist.platform.schema import DialIn, SubmissionIn, SubmissionOut
 from trialist.platform.score import open_policies
 from trialist.platform.server import Platform
 from trialist.platform.submission import find_submission, list_submissions
-from trialist.platform.table import Benchmark, Submission
+from trialist.platform.table import Benchmark
 
 router = APIRouter(include_in_schema=False)
 OVER = ('finished', 'cancelled')
@@ -43,7 +43,7 @@ def submissions(visitor: AVisitor, platform: ThePlatform) -> Response:
 def _listed(visitor: AVisitor, platform: Platform, *, problem: str = '', typed: Form | None = None) -> Response:
     caller = visitor.require(Scope.SUBMITTER, Scope.ADMIN)
     with platform.database.read() as session:
-        rows = [_seen(caller, s, shown(session, s)) for s in list_submissions(session, caller)[:MOST_LISTED]]
+        rows = [shown(session, s, caller) for s in list_submissions(session, caller)[:MOST_LISTED]]
         taking = select(Benchmark).where(Benchmark.state.in_(('open', 'collecting'))).order_by(Benchmark.name)
         benchmarks = [b.name for b in session.scalars(taking)]
     return draw(
@@ -51,13 +51,6 @@ def _listed(visitor: AVisitor, platform: Platform, *, problem: str = '', typed: 
         benchmarks=benchmarks, problem=problem, typed=typed or Form(()), dials=bool(platform.config.dial.allow),
         is_submitter=Scope.SUBMITTER in caller.scopes,
     )  # fmt: skip
-
-
-def _seen(caller: Caller, submission: Submission, told: SubmissionOut) -> SubmissionOut:
-    """A submission as this caller may know it: the name of another's is hidden until its blinding ends."""
-    if submission.user_id == caller.user_id or submission.opened_at is not None:
-        return told
-    return told.model_copy(update={'name': '', 'under_way': []})
 
 
 @router.post('/submissions')
@@ -114,7 +107,7 @@ def _progress(caller: Caller, platform: Platform, submission_id: str) -> dict[st
     now = platform.clock()
     with platform.database.read() as session:
         submission = find_submission(session, caller, submission_id)
-        told = _seen(caller, submission, shown(session, submission))
+        told = shown(session, submission, caller)
         offers = queue_order(session, platform.config, now=now) if told.state == 'queued' else []
         place = next((n for n, offer in enumerate(offers) if offer.submission_id == submission_id), None)
         heard_s = None if submission.asked_at is None else max(0.0, now - submission.asked_at)

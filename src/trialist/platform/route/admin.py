@@ -137,6 +137,7 @@ def post_benchmark(body: BenchmarkIn, caller: AnAdmin, platform: ThePlatform) ->
             strategy=strategy,
             arms=body.arms,
             reference=body.reference,
+            unchecked=body.unchecked,
             now=platform.clock(),
         )
         session.flush()

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import func, select
 
+from trialist.platform.ability import checked_spec
 from trialist.platform.cells import command, find_worker, heartbeat, list_workers, register
 from trialist.platform.command import press
 from trialist.platform.intake import begin, own_lease
@@ -44,6 +45,7 @@ def post_worker(body: WorkerIn, caller: AWorker, platform: ThePlatform) -> Worke
             host=body.host,
             address=body.address,
             protocol=body.protocol,
+            spec=checked_spec(body.spec),
             now=platform.clock(),
         )
         answer = WorkerRegistered(

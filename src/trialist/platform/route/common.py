@@ -33,7 +33,7 @@ def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {s: {'model': ProblemBody, 'description': MEANINGS[s]} for s in sorted({*common, *statuses})}
 
 
-def platform_of(request: Request) -> Platform:
+async def platform_of(request: Request) -> Platform:  # async: what does not wait needs no thread of its own
     found: Platform = request.app.state.platform
     return found
 
@@ -57,7 +57,7 @@ class Scoped:
     def __init__(self, *any_of: Scope) -> None:
         self._any_of = any_of
 
-    def __call__(self, caller: Annotated[Caller, Depends(caller_of)]) -> Caller:
+    async def __call__(self, caller: Annotated[Caller, Depends(caller_of)]) -> Caller:
         caller.require(*self._any_of)
         return caller
 

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from trialist.platform.download import episode_bundle
+from trialist.platform.access import Caller
+from trialist.platform.download import episode_bundle, open_facts
 from trialist.platform.fault_point import fault_point
 from trialist.platform.job import benchmark_slots
 from trialist.platform.lease_token import sign_lease
@@ -40,7 +41,9 @@ from trialist.platform.table import LIVE, Job, Lease, Submission
 router = APIRouter(tags=['submissions'])
 
 
-def shown(session: Session, submission: Submission) -> SubmissionOut:
+def shown(session: Session, submission: Submission, caller: Caller) -> SubmissionOut:
+    """A submission as this caller may know it: the name of another's is hidden until its blinding ends."""
+    is_seen = submission.user_id == caller.user_id or submission.opened_at is not None
     jobs = job_counts(session, submission.id)
     steps = session.scalars(
         select(Lease.steps).join(Job, Job.id == Lease.job_id).where(
@@ -48,9 +51,11 @@ def shown(session: Session, submission: Submission) -> SubmissionOut:
         )
     )  # fmt: skip
     return SubmissionOut(
-        id=submission.id, benchmark=submission.benchmark.name, name=submission.name, user=submission.user.name,
-        kind=submission.kind, state=submission.state, jobs=jobs, n_jobs=sum(jobs.values()), under_way=list(steps),
+        id=submission.id, benchmark=submission.benchmark.name, name=submission.name if is_seen else '',
+        user=submission.user.name, kind=submission.kind, state=submission.state, jobs=jobs, n_jobs=sum(jobs.values()),
+        under_way=list(steps) if is_seen else [],
         is_open=submission.opened_at is not None, created_at=submission.created_at, finished_at=submission.finished_at,
+        reason=submission.reason,
     )  # fmt: skip
 
 
@@ -68,7 +73,7 @@ def post_submission(body: SubmissionIn, caller: ASubmitter, platform: ThePlatfor
     with platform.database.write(caller.actor) as session:
         submission, is_new = submit(session, caller, request, rules=platform.config.dial, now=platform.clock())
         session.flush()
-        answer = shown(session, submission)
+        answer = shown(session, submission, caller)
     fault_point('submission.commit')
     response.status_code = 201 if is_new else 200
     return answer
@@ -80,14 +85,14 @@ def get_submissions(
 ) -> list[SubmissionOut]:
     """Your submissions, newest first."""
     with platform.database.read() as session:
-        return [shown(session, s) for s in list_submissions(session, caller)[:limit]]
+        return [shown(session, s, caller) for s in list_submissions(session, caller)[:limit]]
 
 
 @router.get('/submissions/{submission_id}', responses=refusals(404))
 def get_submission(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> SubmissionOut:
     """How far a submission has come."""
     with platform.database.read() as session:
-        return shown(session, find_submission(session, caller, submission_id))
+        return shown(session, find_submission(session, caller, submission_id), caller)
 
 
 @router.post('/submissions/{submission_id}/cancel', responses=refusals(404, 409))
@@ -99,7 +104,7 @@ def post_cancel(submission_id: Id, caller: ASubmitter, platform: ThePlatform) ->
     for lease_id in live:
         platform.intake.fail(lease_id, 'cancelled by its submitter', actor=caller.actor)
     with platform.database.read() as session:
-        return shown(session, find_submission(session, caller, submission_id))
+        return shown(session, find_submission(session, caller, submission_id), caller)
 
 
 @router.post(
@@ -133,7 +138,7 @@ def post_lease(submission_id: Id, caller: ASubmitter, platform: ThePlatform, res
         )  # fmt: skip
         return LeaseOut(
             lease_id=lease.id, worker_address=lease.worker.address, token=token, expires_at=lease.expires_at,
-            job={'job_id': lease.job_id, 'number': lease.job.slot, 'attempt': lease.attempt},
+            job={'job_id': lease.job_id, 'number': lease.job.position, 'attempt': lease.attempt},
         )  # fmt: skip
 
 
@@ -144,12 +149,12 @@ def get_score(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> S
         submission = find_submission(session, caller, submission_id)
         counts = job_counts(session, submission.id)
         if submission.opened_at is None:
+            due = 'trial is closed' if submission.benchmark.mode == 'trial' else 'submission is finished'
             return ScoreOut(
                 state=submission.state, is_open=False, jobs=counts, values={}, letters='', results=[],
-                note='results are shown when the trial is closed' if submission.benchmark.mode == 'trial'
-                else 'results are shown when the submission is finished',
+                note=submission.reason or f'results are shown when the {due}',
             )  # fmt: skip
-        jobs = list(session.scalars(select(Job).where(Job.submission_id == submission.id).order_by(Job.slot)))
+        jobs = list(session.scalars(select(Job).where(Job.submission_id == submission.id).order_by(Job.position)))
         board = platform.scores.board(session, submission.benchmark)
         policies = open_policies(session, submission.benchmark)
     row = next((r for r in board.rows if r.policy == submission.policy), None)
@@ -158,7 +163,8 @@ def get_score(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> S
         values = _alone(platform, submission)
     return ScoreOut(
         state=submission.state, is_open=True, jobs=counts, values=values, letters=row.letters if row else '',
-        results=[_result(submission, job) for job in jobs], note='' if values else board.note or 'no valid episode',
+        results=[_result(submission, job) for job in jobs],
+        note='' if values else submission.reason or board.note or 'no valid episode',
     )  # fmt: skip
 
 
@@ -178,7 +184,7 @@ def _value(value: object) -> ValueOut:
 def _result(submission: Submission, job: Job) -> JobResult:
     cell = benchmark_slots(submission.plan)[job.slot].cell
     return JobResult(
-        number=job.slot, state=job.state, task=cell.task.name, stratum=cell.stratum.name,
+        number=job.position, state=job.state, task=cell.task.name, stratum=cell.stratum.name,
         condition=cell.condition.name, outcome=job.outcome, reason=job.reason, episode_id=job.episode_id,
     )  # fmt: skip
 
@@ -189,7 +195,8 @@ def get_episodes(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -
     with platform.database.read() as session:
         submission = _opened(find_submission(session, caller, submission_id))
     found = platform.scores.episodes(submission.benchmark, submission.policy)
-    return [EpisodeOut.model_validate(e, from_attributes=True) for e in found]
+    shown = (open_facts(submission.benchmark, e) for e in found)
+    return [EpisodeOut.model_validate(e, from_attributes=True) for e in shown]
 
 
 @router.get(

@@ -60,6 +60,9 @@ class DinoEncoder(nn.Module):
 
     def __init__(self, name: str, image_size: tuple[int, int]) -> None:
         super().__init__()
+        from trialist.policies.lerobot_worker import load_torchvision
+
+        load_torchvision()  # which timm imports
         import timm
 
         sides = tuple(max(14, round(side / 14) * 14) for side in image_size)

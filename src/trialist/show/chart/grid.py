@@ -22,7 +22,7 @@ from trialist.show.chart.svg import (
     text,
     whole_alt,
 )
-from trialist.show.document import Chart, Panel
+from trialist.show.document import Chart, EpisodeFilter, Panel
 from trialist.show.table import Cell, Column, Table, table
 
 ROW_PX = 24
@@ -42,6 +42,7 @@ class GridCell:
     stratum: str
     value: Number
     detail: str = ''
+    episodes: EpisodeFilter | None = None  # behind the value
 
 
 def grid_chart(
@@ -143,12 +144,14 @@ def _cell(
     if not is_known(cell.value):
         title = f'{cell.policy}, {cell.stratum}: no {value_label}{detail}'
         return mark_group(cell.policy, title, f'<rect {shape} class="none"/>',
-                          text('—', middle, y + row_px / 2 + 4, anchor='middle', kind='absent'))  # fmt: skip
+                          text('—', middle, y + row_px / 2 + 4, anchor='middle', kind='absent'),
+                          episodes=cell.episodes)  # fmt: skip
     shown = number_text(cell.value, number_format)
     shade = min(SHADES - 1, int(scale.fraction(cell.value) * SHADES))
     title = f'{cell.policy}, {cell.stratum}: {value_label} {shown}{detail}'
     return mark_group(cell.policy, title, f'<rect {shape} class="shade s{shade}"/>',
-                      text(shown, middle, y + row_px / 2 + 4, anchor='middle', kind=f'on s{shade}'))  # fmt: skip
+                      text(shown, middle, y + row_px / 2 + 4, anchor='middle', kind=f'on s{shade}'),
+                      episodes=cell.episodes)  # fmt: skip
 
 
 def _table(

@@ -25,7 +25,7 @@ from trialist.show.chart.svg import (
     whole_alt,
     x_axis,
 )
-from trialist.show.document import Chart, Panel
+from trialist.show.document import Chart, EpisodeFilter, Panel
 from trialist.show.table import Cell, Column, Table, table
 
 ROW_PX = 40
@@ -48,6 +48,7 @@ class IntervalRow:
     label: str = ''
     letters: str = ''
     group: str = ''
+    episodes: EpisodeFilter | None = None  # behind the value
 
     @property
     def name(self) -> str:
@@ -113,7 +114,8 @@ def _draw(
         labels.append(mark_group(row.policy, _told(row, number_format),
                                  label(row.name, y + 2, width='37%', height=row_px - 4, detail=detail), beside_text,
                                  kind='words'))  # fmt: skip
-        plot.append(mark_group(row.policy, _told(row, number_format), *_whisker(row, middle, scale, marks[row.policy])))
+        whisker = _whisker(row, middle, scale, marks[row.policy])
+        plot.append(mark_group(row.policy, _told(row, number_format), *whisker, episodes=row.episodes))
         y += row_px
     axis = x_axis(scale, y, title=x_label)
     if is_known(reference_line):

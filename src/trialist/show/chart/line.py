@@ -27,7 +27,7 @@ from trialist.show.chart.svg import (
     x_axis,
     y_axis,
 )
-from trialist.show.document import Chart, Panel
+from trialist.show.document import Chart, EpisodeFilter, Panel
 from trialist.show.table import Cell, Column, Table, table
 
 HEIGHT_PX = 230
@@ -41,6 +41,7 @@ class LinePoint:
     y: Number
     low: Number = None
     high: Number = None
+    episodes: EpisodeFilter | None = None  # behind the value
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,8 @@ def _line(
             ends = [HEIGHT_PX * (1 - y_scale.fraction(v)) for v in (p.low, p.high)]
             whisker = rule(0, ends[0] - y, 0, ends[1] - y, kind='whisker')
         place = f'<svg x="{x_scale.percent(p.x)}" y="{coordinate(y)}" class="at">'
-        parts.append(mark_group(series.policy, told, f'{place}{whisker}{marker(mark.marker, "0", 0)}</svg>'))
+        drawn = f'{place}{whisker}{marker(mark.marker, "0", 0)}</svg>'
+        parts.append(mark_group(series.policy, told, drawn, episodes=p.episodes))
     return f'<g transform="translate({coordinate(shift_px)} 0)">{"".join(parts)}</g>'
 
 

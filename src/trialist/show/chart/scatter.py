@@ -27,7 +27,7 @@ from trialist.show.chart.svg import (
     x_axis,
     y_axis,
 )
-from trialist.show.document import Chart, Panel
+from trialist.show.document import Chart, EpisodeFilter, Panel
 from trialist.show.table import Cell, Column, Table, table
 
 HEIGHT_PX = 270
@@ -50,6 +50,7 @@ class ScatterPoint:
     y_high: Number = None
     is_front: bool = False
     label: str = ''
+    episodes: EpisodeFilter | None = None  # behind both values
 
     @property
     def name(self) -> str:
@@ -166,7 +167,9 @@ def _points(
     drawable = [p for p in points if is_known(p.x) and is_known(p.y)]
     places = _label_places(drawable, *scales)
     return [
-        mark_group(p.policy, _told(p, *words), *_point(p, *scales, mark=marks[p.policy], place=place))
+        mark_group(
+            p.policy, _told(p, *words), *_point(p, *scales, mark=marks[p.policy], place=place), episodes=p.episodes
+        )
         for p, place in zip(drawable, places, strict=True)
     ]
 

@@ -20,7 +20,7 @@ from trialist.show.chart.svg import (
     text,
     whole_alt,
 )
-from trialist.show.document import Chart, Panel
+from trialist.show.document import Chart, EpisodeFilter, Panel
 from trialist.show.table import Cell, Column, Table, table
 
 ROW_PX = 34
@@ -45,6 +45,7 @@ class Share:
     cause: str
     share: Number
     count: int | None = None
+    episodes: EpisodeFilter | None = None  # behind the share
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,8 @@ def _parts(bar: StackedBar, y: float, causes: Sequence[str], prefix: str) -> lis
                 '<rect x="-10" y="-9" width="20" height="16" rx="3" class="plate"/>'
                 f'<text y="3" text-anchor="middle" class="inside">{number_text(100 * share.share, ".0f")}</text></svg>'
             )
-        parts.append(mark_group(bar.policy, f'{bar.name}: {share.cause} {_percent(share.share)}{counted}', rect, said))
+        told = f'{bar.name}: {share.cause} {_percent(share.share)}{counted}'
+        parts.append(mark_group(bar.policy, told, rect, said, episodes=share.episodes))
         at += wide
     if not parts:
         parts.append(mark_group(bar.policy, f'{bar.name}: no shares', text('—', '50%', y + 20, kind='absent')))

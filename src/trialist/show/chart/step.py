@@ -25,7 +25,7 @@ from trialist.show.chart.svg import (
     x_axis,
     y_axis,
 )
-from trialist.show.document import Chart, Panel
+from trialist.show.document import Chart, EpisodeFilter, Panel
 from trialist.show.table import Cell, Column, Table, table
 
 HEIGHT_PX = 230
@@ -46,6 +46,7 @@ class StepSeries:
     censored_s: Sequence[float] = ()
     label: str = ''
     end_s: float | None = None  # where watching ended; the end of the axis unless given
+    episodes: EpisodeFilter | None = None  # behind the curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,8 @@ def _mark(curve: _Curve, end: float, mark: Mark) -> str:
     ticks = _censor_ticks(curve, end)
     if ticks:
         parts.append(f'<path class="censor" d="{ticks}"/>')
-    return mark_group(series.policy, curve.told(end), *parts, kind='ref' if mark.is_reference else '')
+    kind = 'ref' if mark.is_reference else ''
+    return mark_group(series.policy, curve.told(end), *parts, kind=kind, episodes=series.episodes)
 
 
 def _censor_ticks(curve: _Curve, end: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,11 +156,21 @@ def y_axis(scale: Scale, height: float, *, title: str, n_ticks: int = 5) -> str:
     return ''.join(parts)
 
 
-def mark_group(policy: str, title: str, *parts: str, kind: str = '') -> str:
-    """What stands for one policy's number: it carries the policy, and its values as a tooltip."""
+def mark_group(
+    policy: str, title: str, *parts: str, kind: str = '', episodes: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    """What stands for one policy's number: it carries the policy, its values as a tooltip, and its episodes as a link.
+
+    The link is to the list on the same page; `show.page` turns it to where the episodes are shown.
+    """
+    names = f'mark{" " + kind if kind else ""}'
+    inner = f'<title>{escape(title)}</title>{"".join(parts)}'
+    if not episodes:
+        return f'<g class="{names}" data-policy="{escape(policy)}">{inner}</g>'
+    where = escape(json.dumps({field: list(values) for field, values in episodes.items()}, ensure_ascii=False))
     return (
-        f'<g class="mark{" " + kind if kind else ""}" data-policy="{escape(policy)}"><title>{escape(title)}</title>'
-        f'{"".join(parts)}</g>'
+        f'<a class="{names} eps" data-policy="{escape(policy)}" aria-label="{escape(title)}" href="#episodes"'
+        f' data-where="{where}">{inner}</a>'
     )
 
 

@@ -178,10 +178,12 @@
     document.addEventListener('scroll', function () { if (!lit || !lit.closest('svg.chart').matches(':focus')) hide(); }, { passive: true });
     all('svg.chart').forEach(function (chart) {
       chart.setAttribute('tabindex', '0');
-      chart.setAttribute('aria-roledescription', 'figure; arrow keys read its values');
+      chart.setAttribute('aria-roledescription', 'figure; arrow keys read its values' + (chart.querySelector('a.mark') ? ', enter lists the episodes behind one' : ''));
+      all('a.mark', chart).forEach(function (mark) { mark.setAttribute('tabindex', '-1'); });
       chart.addEventListener('keydown', function (event) {
         var step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
         if (event.key === 'Escape') { hide(); return; }
+        if (event.key === 'Enter' && lit && lit.hasAttribute('href')) { event.preventDefault(); lit.dispatchEvent(new MouseEvent('click', { bubbles: true, cancelable: true })); return; }
         if (!step) return;
         var marks = all('.mark:not(.words):not(.off)', chart);
         if (!marks.length) return;
@@ -298,6 +300,7 @@
     var choose = byId('episode-choose'), pager = byId('episode-pager'), count = byId('episode-count'), command = byId('episode-command');
     var names = data.columns.map(function (column) { return column.name; });
     var policyAt = names.indexOf('policy');
+    function placeOf(field) { return names.indexOf(field === 'episode_id' ? 'episode' : field); }
     function valueAt(column, i) {
       if (column.numbers) return column.numbers[i];
       return column.texts[column.codes ? column.codes[i] : i];
@@ -341,9 +344,11 @@
       });
     }
     function chosen() {
-      var fields = Object.keys(where).filter(function (field) { return names.indexOf(field) >= 0; });
+      var fields = Object.keys(where).filter(function (field) { return placeOf(field) >= 0; });
       var tests = fields.map(function (field) {
-        var column = data.columns[names.indexOf(field)];
+        var column = data.columns[placeOf(field)];
+        /* the list holds the beginning of an id */
+        if (field === 'episode_id') return function (i) { var id = String(valueAt(column, i)); return where[field].some(function (whole) { return whole.indexOf(id) === 0; }); };
         return function (i) { var value = valueAt(column, i); return where[field].indexOf(value === null || value === undefined ? '' : String(value)) >= 0; };
       });
       var kept = [];
@@ -359,7 +364,7 @@
     }
     function draw() {
       var kept = chosen();
-      var unknown = Object.keys(where).filter(function (field) { return names.indexOf(field) < 0; });
+      var unknown = Object.keys(where).filter(function (field) { return placeOf(field) < 0; });
       start = Math.max(0, Math.min(start, Math.floor((kept.length - 1) / PAGE) * PAGE));
       body.textContent = '';
       kept.slice(start, start + PAGE).forEach(function (i) {

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from trialist.episodes import Episode, Store
+from trialist.episodes import Store
+from trialist.episodes.counted import counted_columns
 from trialist.episodes.select import Where
 from trialist.errors import UnknownName
 
 FILTERS = ('policy', 'benchmark', 'task', 'stratum', 'condition', 'outcome', 'session', 'operator')
+COLUMNS = (*FILTERS, 'duration_s', 'items', 'items_placed', 'success', 'episode_id', 'attempt', 'reason')
 PAGE_ROWS = 100
 MOST_CHOICES = 200
 SORTS = ('place', 'duration_s', 'items_placed', 'outcome', 'policy')
@@ -82,27 +86,41 @@ class EpisodeIndex:
 
 
 def build_index(store: Store, *, where: Where | None = None) -> EpisodeIndex:
-    """Read the tables of a store, as it shows itself: an open trial under its codes. Events are not read."""
-    rows: list[Episode] = list(store.episodes(events=False, where=where))
+    """Read the columns that the table needs, as the store shows itself: an open trial under its codes."""
+    table = counted_columns(store, COLUMNS, where=where)
     codes: dict[str, NDArray[np.int64]] = {}
     values: dict[str, tuple[str, ...]] = {}
     for name in FILTERS:
-        column = [str(getattr(e, name) or '') for e in rows]
-        known = {value: code for code, value in enumerate(sorted(set(column)))}
-        values[name] = tuple(known)
-        codes[name] = np.array([known[value] for value in column], dtype=np.int64)
-    keys = tuple(e.key for e in rows)
+        values[name], codes[name] = _coded(table[name])
+    keys = tuple(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
+    reasons, places = _coded(table['reason'])
     return EpisodeIndex(
         keys=keys,
         codes=codes,
         values=values,
-        duration_s=np.array([np.nan if e.duration_s is None else e.duration_s for e in rows], dtype=np.float64),
-        placed=np.array([-1 if e.items_placed is None else e.items_placed for e in rows], dtype=np.int64),
-        items=np.array([-1 if e.items is None else e.items for e in rows], dtype=np.int64),
-        success=np.array([-1 if e.success is None else e.success for e in rows], dtype=np.int8),
-        reasons=tuple(e.reason for e in rows),
+        duration_s=_filled(table['duration_s'], np.nan).astype(np.float64),
+        placed=_filled(table['items_placed'], -1).astype(np.int64),
+        items=_filled(table['items'], -1).astype(np.int64),
+        success=_filled(table['success'].cast(pa.int8()), -1).astype(np.int8),
+        reasons=tuple(np.array([*reasons, ''], dtype=object)[places].tolist()),
         places={key: place for place, key in enumerate(keys)},
     )
+
+
+def _filled(column: pa.ChunkedArray, absent: float) -> NDArray[Any]:
+    return np.asarray(pc.fill_null(column, pa.scalar(absent, column.type)).to_numpy())
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """The values that occur, sorted, and each row's place among them."""
+    found = column.combine_chunks()
+    array = found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+    indices = array.indices.to_numpy()
+    names = array.dictionary.to_pylist()
+    used = sorted(np.flatnonzero(np.bincount(indices, minlength=len(names))).tolist(), key=names.__getitem__)
+    rank = np.zeros(len(names), np.int64)
+    rank[used] = np.arange(len(used))
+    return tuple(names[k] for k in used), rank[indices]
 
 
 class LiveIndex:

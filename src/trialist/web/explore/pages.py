@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -13,7 +13,9 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError, TrialistError
+from trialist.show.figure_mark import FigureMark
 from trialist.web.explore.detail import episode_data
+from trialist.web.explore.figures import CLOSED, LiveFigures, page_policy, store_figures
 from trialist.web.explore.index import FILTERS, PAGE_ROWS, SORTS, EpisodeIndex, LiveIndex
 from trialist.web.explore.points import figure_points
 from trialist.web.frame import Pages, install_frame
@@ -24,17 +26,18 @@ Query = Iterable[tuple[str, str]]
 
 
 def create_explorer(
-    store: Store, *, beside: Mapping[str, str] | None = None, where: Where | None = None, is_mounted: bool = False
-) -> FastAPI:
+    store: Store, *, beside: Mapping[str, str] | None = None, where: Where | None = None, is_mounted: bool = False,
+    shown: Callable[[Episode], Episode] = lambda episode: episode,
+) -> FastAPI:  # fmt: skip
     """The explorer of one store, or of what `where` selects of it: nothing else of the store can be reached.
 
     `beside` adds links to other pages (title -> address), such as the review's. Mounted in another app, it leaves
-    static files and guards to that one.
+    static files and guards to that one. `shown` is an episode as far as its facts may be seen.
     """
     app = FastAPI(title='trialist explorer', docs_url=None, redoc_url=None, openapi_url=None)
     if not is_mounted:
         install_frame(app, is_local=True)
-    index = LiveIndex(store, where=where)
+    index, drawn = LiveIndex(store, where=where), LiveFigures(store, where=where)
     common: dict[str, Any] = {'store': store.path.name, 'links': dict(beside or {}), 'is_blinded': store.is_blinded}
 
     @app.exception_handler(TrialistError)
@@ -43,40 +46,52 @@ def create_explorer(
 
     @app.get('/')
     def table(request: Request) -> HTMLResponse:
-        shown = _table(index.now(), request.query_params.multi_items(), base=_base(request))
+        rows = _table(index.now(), request.query_params.multi_items(), base=_base(request))
         template = 'explore_rows.html.j2' if request.headers.get('hx-request') else 'explore.html.j2'
-        return PAGES.page(template, title=f'Episodes of {store.path.name}', base=_base(request), **common, **shown)
+        return PAGES.page(template, title=f'Episodes of {store.path.name}', base=_base(request), **common, **rows)
 
     @app.get('/episode/{episode_id}/{attempt}')
     def episode(episode_id: str, attempt: int, request: Request) -> HTMLResponse:
-        found = [_found(index.now(), store, episode_id, attempt)]
+        found = [_found(store, episode_id, attempt, where=where)]
         other = request.query_params.get('beside', '')
         if other:
             name, _, number = other.partition(':')
-            found.append(_found(index.now(), store, name, _whole(number or '0')))
-        shown = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in found]
+            found.append(_found(store, name, _whole(number or '0'), where=where))
+        titles = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in found]
         back = urlencode([(k, v) for k, v in request.query_params.multi_items() if k in (*FILTERS, 'sort')])
         return PAGES.page(
-            'explore_episode.html.j2', title=_title(found[0]), episodes=shown, back=back,
+            'explore_episode.html.j2', title=_title(found[0]), episodes=titles, back=back,
             neighbours=_neighbours(index.now(), found[0], request.query_params.multi_items(), base=_base(request)),
             base=_base(request), **common,
         )  # fmt: skip
 
     @app.get('/data/episode/{episode_id}/{attempt}')
     def data(episode_id: str, attempt: int) -> JSONResponse:
-        return JSONResponse(episode_data(store, _found(index.now(), store, episode_id, attempt)))
+        return JSONResponse(episode_data(store, shown(_found(store, episode_id, attempt, where=where))))
 
     @app.get('/figures')
     def figures(request: Request) -> HTMLResponse:
-        curves, witnesses = figure_points(store, where=where)
+        told = {'why': CLOSED}
+        curves, witnesses = (told, told) if store.is_blinded else figure_points(drawn.analysis())
         return PAGES.page(
-            'explore_figures.html.j2',
-            title='Figures',
-            curves=curves,
-            witnesses=witnesses,
-            base=_base(request),
+            'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witnesses, base=_base(request),
+            figures=[] if store.is_blinded else store_figures(), **common,
+        )  # fmt: skip
+
+    @app.get('/figures/{name}')
+    def figure(name: str, request: Request) -> HTMLResponse:
+        figure = drawn.draw(name)
+        attempts = dict(index.now().keys)
+        marks = [(mark, _mark_address(mark, attempts, base=_base(request))) for mark in figure.marks]
+        return PAGES.page(
+            'explore_figure.html.j2', title=figure.summary, name=name, figure=figure, marks=marks, base=_base(request),
             **common,
-        )
+        )  # fmt: skip
+
+    @app.get('/report')
+    def report(request: Request) -> HTMLResponse:
+        page = drawn.report(explorer_url=str(request.base_url))
+        return HTMLResponse(page, headers={'Content-Security-Policy': page_policy(page)})
 
     @app.get('/media/{name:path}')
     def media(name: str) -> Response:
@@ -108,6 +123,15 @@ def _is_of(index: EpisodeIndex, file: Path) -> bool:
     return kind == 'episodes' and attempt.isdecimal() and (episode_id, int(attempt)) in index.places
 
 
+def _mark_address(mark: FigureMark, attempts: Mapping[str, int], *, base: str) -> str:
+    """One episode is opened, at the mark's moment if it has one; several are listed."""
+    (ids, *more) = mark.episodes.get('episode_id', ()) or ('',)
+    if len(mark.episodes) == 1 and not more and ids in attempts:
+        moment = '' if mark.t_s is None else f'?t={mark.t_s:.3f}'
+        return f'{base}/episode/{ids}/{attempts[ids]}{moment}'
+    return f'{base}/?' + urlencode([(field, value) for field, values in mark.episodes.items() for value in values])
+
+
 def _base(request: Request) -> str:
     """Where the explorer is mounted."""
     return str(request.scope.get('root_path', ''))
@@ -119,10 +143,12 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _found(index: EpisodeIndex, store: Store, episode_id: str, attempt: int) -> Episode:
-    if (episode_id, attempt) not in index.places:
-        raise InputError(f'no episode {episode_id} attempt {attempt} in {store.path.name}')
-    return next(e for e in store.episodes(where={'episode_id': episode_id}) if e.attempt == attempt)
+def _found(store: Store, episode_id: str, attempt: int, *, where: Where | None) -> Episode:
+    """One counted episode of those that may be seen; nothing is read of the others but their ids."""
+    for episode in store.episodes(where={**(where or {}), 'episode_id': episode_id}):
+        if episode.attempt == attempt:
+            return episode
+    raise InputError(f'no episode {episode_id} attempt {attempt} in {store.path.name}')
 
 
 def _title(episode: Episode) -> str:

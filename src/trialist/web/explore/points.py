@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from trialist.analysis import Analysis, analyse
+from trialist.analysis import Analysis
 from trialist.analysis.absent import Absent
 from trialist.analysis.curve_point import curve_points
-from trialist.episodes import Store
-from trialist.episodes.select import Where
 
 MOST_STEPS = 4000
 MOST_WITNESSES = 1000
-CLOSED = 'results stay shut until the trial is closed'
 
 
-def figure_points(store: Store, *, where: Where | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+def figure_points(analysis: Analysis) -> tuple[dict[str, Any], dict[str, Any]]:
     """Curves with the episode behind every step, and violations with their moments; or why there are none."""
-    if store.is_blinded:
-        return {'why': CLOSED, 'policies': []}, {'why': CLOSED, 'rows': []}
-    analysis = analyse(store, where=where)
     return _curves(analysis), _witnesses(analysis)
 
 

@@ -1,0 +1,47 @@
+"""A diagnostic's value as a JSON file that says what it is, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trialist.declaration import read_table
+from trialist.errors import InputError
+
+T = TypeVar('T')
+
+
+def write_result(form: str, found: Any, path: Path) -> Path:
+    """A diagnostic's value as JSON that says what it is. Infinite numbers are refused: JSON has none."""
+    text = json.dumps({'format': form, 'version': 1, **asdict(found)}, indent=1, allow_nan=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f'.{path.name}.draft')
+    draft.write_text(text + '\n', encoding='utf-8')
+    draft.replace(path)
+    return path
+
+
+def read_result(form: str, kind: type[T], path: Path) -> T:
+    """A diagnostic's value from its JSON; another file is an error that says what was found."""
+    try:
+        content = json.loads(path.read_text(encoding='utf-8'))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f'{path}: cannot be read ({error}); wanted a result of {form.removeprefix("trialist-")}'
+        ) from error
+    found = content.get('format') if isinstance(content, dict) else type(content).__name__
+    if found != form or content.get('version') != 1:
+        raise InputError(f'{path}: {found!r} is there, wanted {form} of version 1')
+    return read_table(
+        kind, _without_nulls({k: v for k, v in content.items() if k not in ('format', 'version')}), where=str(path)
+    )
+
+
+def _without_nulls(value: Any) -> Any:
+    """Absent is absent: a null is left out, so that the field's own default stands."""
+    if isinstance(value, Mapping):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return [_without_nulls(v) for v in value] if isinstance(value, list) else value

@@ -1,0 +1,148 @@
+"""The test's start states, and training starts at a chosen distance from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trialist.audit.distance import state_distance
+from trialist.conditions import Displacement, condition_parameters
+from trialist.diagnose.start import ObservedStarts, observe_start, states_of
+from trialist.episodes import read_store
+from trialist.errors import InputError, NotEstimable
+from trialist.run.blinding import derived_seed
+from trialist.run.plan import (
+    BlindingOptions,
+    ConditionEntry,
+    FaultOptions,
+    FaultOutcome,
+    HostEntry,
+    PolicyEntry,
+    RecordingOptions,
+    StratumEntry,
+    TaskEntry,
+    TrialPlan,
+)
+from trialist.run.rotation import trial_slots
+from trialist.run.seam import Host, Setup
+from trialist.run.station import setup_of
+
+DRAWS = 60
+NEARER = 0.8  # a training start may come this share of its distance near to another test start, not nearer
+
+
+def grid_plan(
+    host: HostEntry,
+    policies: Mapping[str, PolicyEntry],
+    *,
+    task: str,
+    seed: int,
+    grid: int,
+    time_cap_s: float,
+    stratum: str = '',
+    title: str = '',
+    repeats: int = 1,
+    conditions: tuple[ConditionEntry, ...] = (),
+    recording: RecordingOptions | None = None,
+) -> TrialPlan:
+    """An ordinary trial on the test's start states, which follow from task, stratum, seed and number alone.
+
+    A policy's fault is INVALID here and ends the diagnosis: counted as a failure it would make a drop.
+    """
+    return TrialPlan(
+        host=host, policies=policies, tasks=(TaskEntry(name=task),), seed=seed, title=title, benchmark=host.use,
+        strata=(StratumEntry(name=stratum),) if stratum else (), episodes_per_cell=grid, repeats=repeats,
+        time_cap_s=time_cap_s, conditions=conditions, blinding=BlindingOptions(enabled=False),
+        faults=FaultOptions(attempts=2, policy_answer=FaultOutcome.INVALID, policy_late=FaultOutcome.INVALID),
+        recording=recording or RecordingOptions(trajectories=False, film=False, rgbd='off'),
+    )  # fmt: skip
+
+
+def start_setups(plan: TrialPlan) -> tuple[Setup, ...]:
+    """Every start state of a plan once, in the order of their numbers."""
+    slots = {slot.instance: slot for slot in trial_slots(plan)}
+    return tuple(setup_of(slots[number]) for number in sorted(slots))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStart:
+    """A set-up to demonstrate, the test start it was displaced from, and what lies where in it."""
+
+    setup: Setup
+    test_start: int
+    numbers: tuple[float, ...]  # (x, y, z, yaw) of every object
+
+
+def displaced_starts(
+    host: Host,
+    test: Sequence[Setup],
+    observed: ObservedStarts,
+    *,
+    distance_m: float,
+    per_start: int,
+    jitter_m: float,
+    turn_rad: float,
+    seed: int,
+) -> tuple[TrainingStart, ...]:
+    """`per_start` starts about each test start, displaced by `distance_m`, and not much nearer to any other test start.
+
+    Directions are drawn; a draw that the host cannot lay out, or that lies near another test start, is drawn again.
+    """
+    kept: list[TrainingStart] = []
+    for number, setup in enumerate(test):
+        found = 0
+        for draw in range(DRAWS * per_start):
+            if found == per_start:
+                break
+            drawn = _displaced(
+                setup, distance_m, jitter_m, turn_rad, derived_seed(b'trialist source', seed, number, draw)
+            )
+            try:
+                start = observe_start(host, drawn)
+            except InputError:
+                continue  # no room at this distance in this direction
+            if _is_far_enough(start.numbers, observed, distance_m):
+                kept.append(TrainingStart(drawn, number, tuple(start.numbers.tolist())))
+                found += 1
+        if found < per_start:
+            raise InputError(
+                f'test start {number} of task {setup.task}: {found} of {per_start} training starts at {distance_m:g} m '
+                f'that keep their distance from the other test starts were found in {DRAWS * per_start} draws; '
+                'ask for a smaller distance or fewer test starts'
+            )
+    return tuple(kept)
+
+
+def _displaced(setup: Setup, distance_m: float, jitter_m: float, turn_rad: float, seed: int) -> Setup:
+    condition = Displacement.of(distance_m, jitter_m=jitter_m, turn_rad=turn_rad, seed=seed)
+    parameters: dict[str, Any] = condition_parameters(condition)
+    return replace(setup, condition=condition.kind, condition_parameters=parameters)
+
+
+def _is_far_enough(numbers: Any, observed: ObservedStarts, distance_m: float) -> bool:
+    states = observed.states
+    row = states_of(states.names, np.asarray(numbers).reshape(1, -1, 4), turns=states.turns[0])
+    metres, _ = state_distance(row, states)
+    return bool(metres.min() >= NEARER * distance_m - 1e-9)
+
+
+def start_table(starts: Sequence[TrainingStart], observed: ObservedStarts) -> Any:
+    """The training starts as states that can be compared with the test's."""
+    names = observed.states.names
+    rows = np.array([s.numbers for s in starts]).reshape(len(starts), len(names), 4)
+    return states_of(names, rows, turns=observed.states.turns[0])
+
+
+def grid_outcomes(store: Path, policy: str, grid: int) -> tuple[int, ...]:
+    """Whether a policy succeeded at each start state, in the order of their numbers; one that is missing raises."""
+    found = {
+        e.instance: int(bool(e.success)) for e in read_store(store).episodes() if e.is_valid and e.policy == policy
+    }
+    lacking = sorted(set(range(grid)) - set(found))
+    if lacking:
+        raise NotEstimable(f'{store}: policy {policy} has no valid episode at start states {lacking}; run it again')
+    return tuple(found[number] for number in range(grid))

@@ -1,0 +1,44 @@
+"""A card's own rerun, and what it says where there is nothing to run."""
+
+import pytest
+
+from trialist.audit.card import CardStanding
+from trialist.audit.determinism import Grade, Target
+from trialist.diagnose.card import CardRequest, make_card, rerun
+from trialist.errors import InputError
+from trialist.run.plan import HostEntry, PolicyEntry
+
+POINT = HostEntry('point-mass')
+
+
+def test_a_rerun_is_graded_on_the_four_targets(tmp_path):
+    found = rerun(POINT, PolicyEntry('seek'), task='reach', folder=tmp_path, workers=0)
+    grades = {g.target: g.grade for g in found.grades}
+    assert grades[Target.OUTCOME] is Grade.MET
+    assert grades[Target.BITWISE] is Grade.NOT_SHOWN  # pixels and contacts are not recorded
+    assert found.is_closed_loop
+
+
+def test_a_host_without_a_known_policy_is_not_rerun_and_not_passed():
+    card = make_card(CardRequest(host=POINT))
+    assert card.determinism is None
+    assert {f.standing for f in card.findings()} == {CardStanding.NOT_RUN}
+
+
+def test_a_rerun_that_breaks_is_on_the_card():
+    card = make_card(CardRequest(host=POINT, policy=PolicyEntry('seek')))  # the host names no tasks
+    assert 'names no tasks' in card.failures['determinism']
+    assert next(f for f in card.findings() if f.part == 'determinism').standing is CardStanding.NOT_RUN
+
+
+def test_recorded_runs_are_two_or_three(tmp_path):
+    card = make_card(CardRequest(host=POINT, runs=(tmp_path,)))
+    assert 'wanted two' in card.failures['determinism']
+
+
+def test_a_preset_gives_tasks_and_samples():
+    card = make_card(CardRequest(host=POINT, benchmark='libero-spatial'))
+    assert card.significance is not None
+    assert (card.significance.protocol.tasks, card.significance.protocol.samples) == (10, 50)
+    with pytest.raises(InputError, match='libero-spatial'):
+        make_card(CardRequest(host=POINT, benchmark='libero-spatil'))
