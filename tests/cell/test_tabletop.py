@@ -243,3 +243,11 @@ def test_robot_state_condition_moves_the_start_and_nothing_else() -> None:
     assert 0.01 < np.abs(nominal[:7] - moved[:7]).max() < 0.2
     a, b = (privileged.read_state(s).items[0].pose for s in (nominal, moved))
     np.testing.assert_allclose(a, b, atol=1e-9)
+
+
+def test_a_temper_is_changed_by_its_fields_and_by_no_others() -> None:
+    plain, wide = (ScriptedPolicy(temper='reference', changes=c).temper for c in ({}, {'margin_m': 0.02}))
+    assert (plain, wide.margin_m) == (ScriptedPolicy(temper='reference').temper, 0.02)
+    assert wide != plain
+    with pytest.raises(InputError, match='margin_m'):
+        ScriptedPolicy(temper='reference', changes={'margin': 0.02})
