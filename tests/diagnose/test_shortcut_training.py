@@ -1,4 +1,4 @@
-"""The shortcut diagnosis with the probe itself: on the cell, and on LIBERO by its official protocol."""
+"""The shortcut diagnosis with the probe itself: in a world of known truth, and on LIBERO by its official protocol."""
 
 from __future__ import annotations
 
@@ -35,28 +35,30 @@ def diagnosed(values: dict[str, object], folder: Path, *, workers: int = 1) -> S
     return diagnose_shortcut(plan, folder, ProbeMaker(plan, folder), workers=workers)
 
 
-def blocks_plan(tasks: list[dict[str, str]], **changes: object) -> dict[str, object]:
+def marks_plan(kind: str) -> dict[str, object]:
+    """Two tasks of `trialist.testing.choice` from pictures; a minute of one core."""
     expert = {
-        'use': 'trialist.testing.blocks:BlocksExpert', 'host': {'privileged': True}, 'episodes_per_task': 80,
-        'noise': [0.006, 0.006, 0.006, 0.015, 0.015, 0.015],
+        'use': 'trialist.testing.choice:ChoiceExpert', 'host': {'privileged': True}, 'episodes_per_task': 100,
+        'time_cap_s': 2.0,
     }  # fmt: skip
+    probe = {
+        'steps': 700, 'checkpoints': [350], 'chunk_length': 2, 'execute': 1, 'augmentation': 0.0,
+        'average_decay': 0.98, 'learning_rate': 0.002,
+    }  # fmt: skip
+    tasks = [{'name': f'{kind}_{side}', 'scene': kind} for side in ('left', 'right')]
     return {
-        'host': {'use': 'trialist.testing.blocks:BlocksHost'},
-        'expert': {**expert, **changes.pop('expert', {})},  # type: ignore[dict-item]
-        'probe': {'uses_images': False, 'steps': 6000, 'batch': 256, 'checkpoints': [3000]},
-        'evaluation': {'tasks': tasks, 'episodes_per_task': 16, 'time_cap_s': 8.0, **changes},
-        'variants': ['shuffled'],
-        'margin': 0.15,
-    }
+        'host': {'use': 'trialist.testing.choice:ChoiceHost'}, 'expert': expert, 'probe': probe,
+        'evaluation': {'tasks': tasks, 'episodes_per_task': 16, 'time_cap_s': 1.5},
+        'variants': ['blind', 'shuffled'], 'margin': 0.15,
+    }  # fmt: skip
 
 
-def test_told_the_wrong_colour_the_probe_takes_the_wrong_block(tmp_path: Path) -> None:
-    """choose_<colour> share one scene: the score needs the right task."""
-    tasks = [{'name': f'choose_{color}', 'scene': 'choose'} for color in ('red', 'green', 'blue')]
-    found = diagnosed(blocks_plan(tasks), tmp_path)
-    shuffled = found.variants[0]
-    assert shuffled.need is InputNeed.NEEDED
-    assert found.final_checkpoint.interval.low > shuffled.score.interval.high
+@pytest.mark.parametrize(('kind', 'task_is'), [('choose', InputNeed.NEEDED), ('single', InputNeed.NOT_NEEDED)])
+def test_the_right_task_is_needed_only_where_tasks_share_a_scene(tmp_path: Path, kind: str, task_is: InputNeed) -> None:
+    found = diagnosed(marks_plan(kind), tmp_path)
+    assert found.final_checkpoint.interval.low > 0.8
+    assert {v.score.name: v.need for v in found.variants} == {'blind': InputNeed.NEEDED, 'shuffled': task_is}
+    assert found.probe.mid_motion == 0
 
 
 def write_demonstrations(path: Path, words: str, *, seed: int) -> Path:

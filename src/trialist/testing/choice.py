@@ -22,17 +22,19 @@ from trialist.run.plan import PolicyEntry
 from trialist.testing.point_mass import TRANSLATION
 
 TASKS = ('choose_left', 'choose_right', 'single_left', 'single_right')
-RATE_HZ, REACH_M, GAIN = 20.0, 0.06, 0.25
+RATE_HZ, REACH_M, GAIN = 20.0, 0.1, 0.25
+SIDE_PX, BLOB_PX = 32, 1.5
 FloatArray = NDArray[np.float64]
 
 
 class ChoiceHost:
-    """A point on a table of 2 m, and one or two marks, which are pixels whose colours are their coordinates."""
+    """A point on a table of 2 m, and a red and a green mark in a picture of it; a single mark is both."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, privileged: bool = False) -> None:
+        layout = ('x_m', 'y_m', 'goal_x_m', 'goal_y_m')[: 4 if privileged else 2]
         self._spec = HostSpec(
-            name='choice', action=TRANSLATION, control_rate_hz=RATE_HZ, state_width=2, state_layout=('x_m', 'y_m'),
-            images={'top': (1, 2)},
+            name='choice', action=TRANSLATION, control_rate_hz=RATE_HZ, state_width=len(layout), state_layout=layout,
+            images={'top': (SIDE_PX, SIDE_PX)},
         )  # fmt: skip
 
     @property
@@ -66,21 +68,50 @@ class ChoiceHost:
         return np.append(GAIN * (self._goal - self._at), 0.0)
 
     def _seen(self) -> Observation:
-        image = np.zeros((1, 2, 3), dtype=np.uint8)
-        for column, mark in enumerate(self._marks):
-            image[0, column, :2] = np.round((mark + 1) / 2 * 255)
-        return Observation(self._steps / RATE_HZ, self._at.copy(), {'top': image})
+        image = np.zeros((SIDE_PX, SIDE_PX, 3), dtype=np.uint8)
+        rows, columns = np.mgrid[:SIDE_PX, :SIDE_PX]
+        for color, mark in enumerate(self._marks):
+            column, row = (mark + 1) / 2 * (SIDE_PX - 1)
+            distance = (rows - row) ** 2 + (columns - column) ** 2
+            image[..., color] = np.round(255 * np.exp(-distance / (2 * BLOB_PX**2)))
+        state = np.array([*self._at, *self._goal])[: self._spec.state_width]
+        return Observation(self._steps / RATE_HZ, state, {'top': image})
 
 
 def _features(observation: Observation, task: int, n_tasks: int, inputs: Sequence[str]) -> FloatArray:
-    """A constant, the state and the pixels, once for each task if the task is an input."""
-    pixels = observation.images['top'][..., :2].ravel() / 255
-    plain = np.array([1.0, *observation.state, *(pixels if 'images' in inputs else ())])
+    """A constant, the state and where each colour is, once for each task if the task is an input."""
+    plain = np.array([1.0, *observation.state, *(_centres(observation) if 'images' in inputs else ())])
     if 'task' not in inputs:
         return plain
     gated = np.zeros((n_tasks, len(plain)))
     gated[task] = plain
     return gated.ravel()
+
+
+def _centres(observation: Observation) -> FloatArray:
+    """The centre of each colour, (4,), in shares of the picture."""
+    image = observation.images['top'][..., :2].astype(float)
+    places = np.arange(SIDE_PX) / SIDE_PX
+    total = image.sum(axis=(0, 1))
+    return np.concatenate([image.sum(axis=0).T @ places / total, image.sum(axis=1).T @ places / total])
+
+
+class ChoiceExpert:
+    """Who knows the goal, which a host with `privileged` puts behind its state."""
+
+    def __init__(self) -> None:
+        self._spec = PolicySpec(name='expert', action=TRANSLATION, chunk_length=1, control_rate_hz=RATE_HZ)
+
+    @property
+    def spec(self) -> PolicySpec:
+        return self._spec
+
+    def start(self, setup: Setup, *, seed: int) -> Session:
+        return self
+
+    def act(self, observation: Observation) -> Chunk:
+        at, goal = observation.state[:2], observation.state[2:4]
+        return Chunk(np.append(GAIN * (goal - at), 0.0)[None, :])
 
 
 class RidgePolicy:
