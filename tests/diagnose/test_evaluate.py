@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from trialist.diagnose import EvaluationOptions, evaluation_plan, official_deviations
+from trialist.diagnose.evaluate import counted_by_success
 from trialist.errors import InputError
 from trialist.run import trial_slots
 from trialist.run.plan import HostEntry, PolicyEntry, TaskEntry
@@ -54,3 +55,13 @@ def test_a_host_without_a_protocol_wants_one_given() -> None:
         evaluation_plan(HostEntry('tabletop'), POLICIES, EvaluationOptions())
     given = EvaluationOptions(tasks=(TaskEntry('single_block'),), episodes_per_task=3, time_cap_s=20.0)
     assert official_deviations(evaluation_plan(HostEntry('tabletop'), POLICIES, given), {}) == ()
+
+
+def test_an_overlap_beside_success_is_quality_and_success_is_counted() -> None:
+    from tests.episodes.test_log import episode
+
+    scored = episode(0).replace(success=True, score=0.83, max_score=1.0)
+    chain = episode(1).replace(success=False, score=3.0, max_score=5.0)
+    counted = counted_by_success([scored, chain])
+    assert (counted[0].score, counted[0].success) == (None, True)
+    assert counted[1] == chain

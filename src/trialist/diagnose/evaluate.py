@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -124,7 +124,7 @@ def evaluate(plan: TrialPlan, store: Path | str, *, workers: int = 1, report: Re
             'resumes it'
         )
     opened = read_store(store)
-    episodes = list(opened.episodes())
+    episodes = counted_by_success(opened.episodes())
     ids = [e.provenance_id for e in episodes if e.is_valid and e.provenance_id]
     stated = opened.provenance(ids[-1]).protocol if ids else {}
     return Evaluated(
@@ -132,6 +132,13 @@ def evaluate(plan: TrialPlan, store: Path | str, *, workers: int = 1, report: Re
         _max_score(episodes, str(store)),
         official_deviations(plan, stated),
     )
+
+
+def counted_by_success(episodes: Iterable[Episode]) -> list[Episode]:
+    """A score out of 1 beside a success (such as an IoU) is quality: the success is counted."""
+    return [
+        e.replace(score=None, max_score=None) if e.max_score == 1 and e.success is not None else e for e in episodes
+    ]
 
 
 def _outcomes(episodes: Sequence[Episode], policy: str, where: str) -> tuple[InstanceOutcome, ...]:

@@ -19,6 +19,7 @@ from trialist.audit import InstanceOutcome, outcomes_of
 from trialist.audit.overfit import LEAST_SHARE, OFFICIAL, ChangeKind, Overfit, TrainingCount, overfit, write_overfit
 from trialist.conditions import Support, condition_parameters
 from trialist.declaration import read_toml
+from trialist.diagnose.evaluate import counted_by_success
 from trialist.diagnose.grid import grid_plan, start_setups
 from trialist.diagnose.start import opened
 from trialist.episodes import read_store
@@ -139,12 +140,7 @@ def run_overfit(
 
 
 def _outcomes(store: Path, policy: str) -> tuple[InstanceOutcome, ...]:
-    """Outcomes of a run; a score out of 1 beside a success (an IoU) is quality, and the success is counted."""
-    episodes = [
-        replace(e, score=None, max_score=None) if e.max_score == 1 and e.success is not None else e
-        for e in read_store(store).episodes()
-    ]
-    return outcomes_of(episodes, policy=policy, where=str(store))
+    return outcomes_of(counted_by_success(read_store(store).episodes()), policy=policy, where=str(store))
 
 
 def _kind(name: str) -> ChangeKind:
