@@ -32,7 +32,6 @@ from trialist.policies.probe import (
     Demonstrations,
     ProbeOptions,
     collect_demonstrations,
-    read_demonstrations,
     read_options,
     train_probe,
 )
@@ -53,6 +52,7 @@ class ExpertEntry:
     options: Mapping[str, Any] = field(default_factory=lambda: {'temper': 'reference'})
     host_options: Mapping[str, Any] = field(default_factory=lambda: {'state': 'privileged'})
     state_width: int | None = 8  # so many first numbers of its state are what a policy may see
+    noise: tuple[float, ...] | float = 0.0  # pushes the executed action aside; the expert's own action is recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,17 +231,12 @@ def _train_at(
 
 
 def _demonstrations(plan: SourcePlan, starts: Sequence[TrainingStart], folder: Path, tell: Told) -> Demonstrations:
-    if folder.exists():
-        there = read_demonstrations(folder)
-        if there.facts.source.get('n_setups') != len(starts):
-            raise InputError(f'{folder}: demonstrations of another plan are there; name another folder')
-        return there
     folder.parent.mkdir(parents=True, exist_ok=True)
     return collect_demonstrations(
         HostEntry(plan.host.use, {**plan.host.options, **plan.expert.host_options}),
         PolicyEntry(plan.expert.use, plan.expert.options),
         [start.setup for start in starts], folder, state_width=plan.expert.state_width, only_successes=True,
-        padding_steps=plan.padding_steps, seed=plan.seed, time_cap_s=plan.time_cap_s,
+        padding_steps=plan.padding_steps, noise=plan.expert.noise, seed=plan.seed, time_cap_s=plan.time_cap_s,
         progress=lambda p: tell(f'{p.kept} demonstrations of {p.tried} tried, {p.of} wanted'),
     )  # fmt: skip
 

@@ -100,9 +100,6 @@ def _evaluation(plan: MixPlan, task: str, policies: Mapping[str, PolicyEntry]) -
 
 
 def _collected(plan: MixPlan, task: str, folder: Path, tell: Told) -> Demonstrations:
-    place = folder / task
-    if place.exists():
-        return read_demonstrations(place)
     folder.mkdir(parents=True, exist_ok=True)
     expert = PolicyEntry(plan.expert.use, plan.expert.options)
     source = grid_plan(
@@ -111,8 +108,8 @@ def _collected(plan: MixPlan, task: str, folder: Path, tell: Told) -> Demonstrat
     )  # fmt: skip
     return collect_demonstrations(
         HostEntry(plan.host.use, {**plan.host.options, **plan.expert.host_options}), expert,
-        start_setups(source), place, state_width=plan.expert.state_width,
-        padding_steps=plan.padding_steps, seed=plan.seed,
+        start_setups(source), folder / task, state_width=plan.expert.state_width,
+        padding_steps=plan.padding_steps, noise=plan.expert.noise, seed=plan.seed,
         time_cap_s=plan.time_cap_s, progress=lambda p: tell(f'{task}: {p.kept} demonstrations of {p.of}'),
     )  # fmt: skip
 
@@ -137,14 +134,17 @@ def _trained(
 
 def join_demonstrations(parts: Sequence[Demonstrations], folder: Path) -> Demonstrations:
     """Several sets as one, episode by episode; start states are left out, since tasks have different objects."""
+    source = {'kind': 'joined', 'digests': [part.digest for part in parts]}
     if folder.exists():
-        return read_demonstrations(folder)
+        there = read_demonstrations(folder)
+        if there.facts.source != source:
+            raise InputError(f'{folder}: other demonstrations were joined there; name another folder')
+        return there
     facts = parts[0].facts
     for part in parts[1:]:
         if part.facts.action != facts.action or part.facts.control_rate_hz != facts.control_rate_hz:
             raise InputError(f'{part.folder}: another action convention or control rate than {parts[0].folder}')
     folder.parent.mkdir(parents=True, exist_ok=True)
-    source = {'kind': 'joined', 'digests': [part.digest for part in parts]}
     with DemonstrationWriter(
         folder, action=facts.action, control_rate_hz=facts.control_rate_hz, source=source,
         state_layout=facts.state_layout, tasks=tuple(dict.fromkeys(t for p in parts for t in p.facts.tasks)),

@@ -96,10 +96,10 @@ class ProbeMaker:
 
     def _read_or_collect(self) -> Demonstrations:
         target = self._root / 'demonstrations'
-        if target.exists():
-            return read_demonstrations(target)
         if self._plan.expert is not None:
             return self._collect(self._plan.expert, target)
+        if target.exists():
+            return read_demonstrations(target)
         return open_demonstrations(self._plan.demonstrations, target)
 
     def _collect(self, expert: ExpertOptions, folder: Path) -> Demonstrations:

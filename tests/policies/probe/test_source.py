@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,19 @@ def test_pushes_move_the_arm_and_leave_the_experts_action(tmp_path: Path) -> Non
     again = collect_demonstrations(HOST, SEEK, setups, tmp_path / 'again', noise=0.02, noise_share=0.5)
     other = collect_demonstrations(HOST, SEEK, setups, tmp_path / 'other', noise=0.02, noise_share=0.5, seed=1)
     assert made.digest == again.digest != other.digest
+
+
+def test_a_folder_is_taken_up_by_the_same_call_and_by_no_other(tmp_path: Path) -> None:
+    setups = [Setup(task='reach', seed=seed) for seed in range(2)]
+    made = collect_demonstrations(HOST, SEEK, setups, tmp_path / 'demos')
+    tried: list[object] = []
+    again = collect_demonstrations(HOST, SEEK, setups, tmp_path / 'demos', progress=tried.append)
+    assert (again.digest, tried) == (made.digest, [])
+    moved = [dataclasses.replace(s, condition_parameters={'distance_m': 0.1}) for s in setups]
+    others: list[tuple[list[Setup], dict[str, Any]]] = [(moved, {}), (setups, {'noise': 0.01}), (setups, {'seed': 1})]
+    for starts, options in others:
+        with pytest.raises(InputError, match='of another plan'):
+            collect_demonstrations(HOST, SEEK, starts, tmp_path / 'demos', **options)
 
 
 def test_failures_are_left_out_and_padding_and_skipping_are_kept(tmp_path: Path) -> None:

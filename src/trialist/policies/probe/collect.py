@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from trialist.episodes import Outcome
 from trialist.errors import InputError
-from trialist.policies.probe.demonstration import Demonstrations, EpisodeFacts
+from trialist.policies.probe.demonstration import FACTS, Demonstrations, EpisodeFacts, read_demonstrations
 from trialist.policies.probe.writer import DemonstrationWriter
 from trialist.run.component import open_host, open_policy
 from trialist.run.convention import Target, check_conventions
@@ -87,6 +88,7 @@ def collect_demonstrations(
 ) -> Demonstrations:
     """Run an expert once from each set-up, and keep images, state and the expert's actions.
 
+    A folder that was collected by the same call is read, and nothing runs; one that holds anything else is refused.
     state_width: so many first numbers of the state are kept, for an expert that is shown more than a policy may be (on
     the tabletop cell 8: proprioception comes first). padding_steps: how long the arm is held still after the success.
     skip_steps: leaves out the first steps, so that a demonstration begins in mid-motion. noise: the standard deviation
@@ -107,7 +109,11 @@ def collect_demonstrations(
         time_cap_s=time_cap_s,
     )
     check_task_key(task_key)
-    source = _source(host_entry, expert_entry, setups, options)
+    rules = {'task_key': task_key, 'only_successes': only_successes}
+    source = _source(host_entry, expert_entry, setups, options) | rules
+    if (Path(folder) / FACTS).exists():
+        return _read_same(folder, digested(source))
+    source = digested(source)
     with using_host(host_entry) as host:
         collector = Collector(host, options)
         policy = open_policy(expert_entry)
@@ -269,21 +275,25 @@ class Collector:
 def _source(
     host: HostEntry, expert: PolicyEntry, setups: Sequence[Setup], options: CollectOptions
 ) -> dict[str, Any]:  # fmt: skip
-    starts = [[s.task, s.seed, s.stratum, s.instance, s.condition] for s in setups]
-    return digested(
-        {
-            'kind': 'collected',
-            'host': {'use': host.use, 'options': dict(host.options)},
-            'expert': {'use': expert.use, 'options': dict(expert.options)},
-            'noise': list(options.noise),
-            'noise_share': options.noise_share,
-            'skip_steps': options.skip_steps,
-            'padding_steps': options.padding_steps,
-            'seed': options.seed,
-            'setups': hashlib.sha256(json.dumps(starts).encode()).hexdigest(),
-            'n_setups': len(setups),
-        }
-    )
+    starts = [
+        {f.name: dict(v) if isinstance(v := getattr(setup, f.name), Mapping) else v for f in dataclasses.fields(setup)}
+        for setup in setups
+    ]
+    return {
+        'kind': 'collected',
+        'host': {'use': host.use, 'options': dict(host.options)},
+        'expert': {'use': expert.use, 'options': dict(expert.options)},
+        **dataclasses.asdict(options),
+        'setups': hashlib.sha256(json.dumps(starts, sort_keys=True).encode()).hexdigest(),
+        'n_setups': len(setups),
+    }
+
+
+def _read_same(folder: Path | str, source: dict[str, Any]) -> Demonstrations:
+    there = read_demonstrations(folder)
+    if there.facts.source.get('digest') != source['digest']:
+        raise InputError(f'{folder}: demonstrations of another plan are there; name another folder')
+    return there
 
 
 def digested(source: dict[str, Any]) -> dict[str, Any]:
