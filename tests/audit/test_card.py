@@ -7,7 +7,6 @@ from trialist.audit.card import (
     CardStanding,
     DeterminismCheck,
     significance_cutoffs,
-    standing_words,
 )
 from trialist.audit.datasource import DataSource, SourcePoint, SourceProtocol
 from trialist.audit.determinism import Grade, Graded, Target
@@ -49,7 +48,7 @@ def made(**parts):
 def test_an_empty_card_passes_nothing():
     findings = EMPTY.findings()
     assert {f.standing for f in findings} == {CardStanding.NOT_RUN}
-    assert standing_words(findings) == 'Of 5 parts, 5 were not run.'
+    assert EMPTY.standing() == 'Of 5 parts, 5 were not run.'
 
 
 def test_a_part_that_broke_is_said_to_have_broken():

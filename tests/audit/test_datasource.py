@@ -6,11 +6,11 @@ import json
 import pytest
 
 from trialist.audit.datasource import (
+    TABLE_NINE,
     DataSource,
     SourcePoint,
     SourceProtocol,
     read_datasource,
-    table_nine,
     write_datasource,
 )
 from trialist.errors import InputError, NotEstimable
@@ -30,7 +30,7 @@ def point(asked_m, successes, *, task='t', n=12, **more):
 
 def test_table_9_sums_to_91_of_96():
     """Appendix A.3, Table 9: 100.0, 95.8, 87.5, 95.8 and 94.8 %."""
-    rates = [f'{100 * x / n:.1f}' for _, _, x, n in table_nine()]
+    rates = [f'{100 * x / n:.1f}' for _, _, x, n in TABLE_NINE]
     assert rates == ['100.0', '95.8', '87.5', '95.8']
     assert published_table().rows[-1] == ('All four', 480, 91, 96, pytest.approx(94.79, abs=0.01))
 

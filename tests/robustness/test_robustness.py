@@ -381,7 +381,7 @@ def test_swap_and_start_trials_are_read_from_labels_or_from_what_moved() -> None
     trial = swap_trial(told)
     assert trial is not None
     assert (trial.chosen, trial.candidates, trial.scene) == (None, ('red', 'blue'), 't/3')
-    assert start_trial(told) == StartTrial('p', 0.1, -0.2, False)
+    assert start_trial(told) == StartTrial('p', 0.1, -0.2, False, told.episode_id)
 
     pose = np.zeros((2, 2, 7))
     pose[..., 3] = 1
@@ -393,7 +393,7 @@ def test_swap_and_start_trials_are_read_from_labels_or_from_what_moved() -> None
     seen = swap_trial(plain, moved)
     assert seen is not None
     assert (seen.asked, seen.chosen, seen.nearest) == ('red', 'blue', 'blue')
-    assert start_trial(plain, moved) == StartTrial('p', 0.0, 0.0, True)
+    assert start_trial(plain, moved) == StartTrial('p', 0.0, 0.0, True, plain.episode_id)
     assert swap_trial(plain) is None
     assert start_trial(plain) is None
 

@@ -93,6 +93,10 @@ class BenchmarkCard:
             self._found('determinism', None if self.determinism is None else _determinism(self.determinism)),
         )
 
+    def standing(self) -> str:
+        """The card in a sentence: how many parts show a weakness, and how many nobody ran."""
+        return _standing(self.findings())
+
     def _found(self, part: str, told: tuple[CardStanding, str] | None) -> CardFinding:
         if told is None:
             why = self.failures.get(part, '')
@@ -188,8 +192,7 @@ def _determinism(found: DeterminismCheck) -> tuple[CardStanding, str]:
     return CardStanding.SOUND, f'The strictest target shown to be met is {strictest.target} ({where}).'
 
 
-def standing_words(findings: Sequence[CardFinding]) -> str:
-    """The card in a sentence: how many parts show a weakness, and how many nobody ran."""
+def _standing(findings: Sequence[CardFinding]) -> str:
     words = {
         CardStanding.WEAK: ('shows a weakness', 'show a weakness'),
         CardStanding.OPEN: ('is open', 'are open'),

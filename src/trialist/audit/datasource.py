@@ -8,7 +8,7 @@ any gap. It is an existence result: no rate of anything but this training on thi
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +52,10 @@ class SourcePoint:
     @property
     def n(self) -> int:
         return len(self.outcomes)
+
+    @property
+    def interval(self) -> Interval:
+        return wilson(self.successes, self.n)
 
     @property
     def median_m(self) -> float:
@@ -203,6 +207,7 @@ def read_datasource(path: Path | str) -> DataSource:
     return read_result(FORMAT, DataSource, Path(path))
 
 
-def table_nine() -> Sequence[tuple[str, int, int, int]]:
-    """Appendix A.3, Table 9: task, scripted demonstrations, successes, evaluations on the SimplerEnv WidowX grid."""
-    return (('Stack', 120, 24, 24), ('Carrot', 120, 23, 24), ('Spoon', 120, 21, 24), ('Eggplant', 120, 23, 24))
+# Appendix A.3, Table 9: task, scripted demonstrations, successes, evaluations on the SimplerEnv WidowX grid.
+TABLE_NINE: tuple[tuple[str, int, int, int], ...] = (
+    ('Stack', 120, 24, 24), ('Carrot', 120, 23, 24), ('Spoon', 120, 21, 24), ('Eggplant', 120, 23, 24),
+)  # fmt: skip

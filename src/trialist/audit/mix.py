@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trialist.audit.result import read_result, write_result
 from trialist.errors import InputError, NotEstimable
-from trialist.stats import exact_mcnemar
+from trialist.stats import Interval, exact_mcnemar, newcombe
 
 FORMAT = 'trialist-mix'
 INDEPENDENT, ALL = 'independent', 'all'
@@ -90,6 +90,10 @@ class PublishedMix:
     @property
     def total(self) -> tuple[int, int]:
         return sum(x for x, _, _ in self.splits), sum(n for _, n, _ in self.splits)
+
+    def behind(self, other: PublishedMix) -> Interval:
+        """How far its total stands behind another's: Newcombe's interval."""
+        return newcombe(*other.total, *self.total)
 
 
 RADAR_SPLITS = ('SingleBlock', 'TwoBlock', 'ThreeBlock', 'Spatial')

@@ -5,6 +5,7 @@ Facts as printed; minus signs that the text form of the paper lost are restored 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -39,6 +40,11 @@ class PaperRow:
     def delta(self, reported: str) -> Fraction:
         """Reported minus probe, exactly."""
         return exact(reported) - exact(self.probe)
+
+    @property
+    def choice_gain(self) -> float:
+        """Best minus final checkpoint (Table 2); NaN where no final one is printed."""
+        return float(exact(self.probe) - exact(self.final)) if self.final is not None else math.nan
 
     def gap(self, role: str) -> ReportedGap:
         """What the printed averages can prove about a gap."""

@@ -133,7 +133,6 @@ def card_command(
 
     Example: `trialist audit card tabletop -o tabletop-card.html`
     """
-    from trialist.audit.card import standing_words
     from trialist.audit.datasource import read_datasource
     from trialist.audit.overfit import read_overfit
     from trialist.audit.shortcut import read_shortcut
@@ -160,7 +159,7 @@ def card_command(
     write_file(output, render_document(card_document(card), chosen))
     for finding in card.findings():
         typer.echo(f'{finding.part}: {finding.standing}. {finding.text}')
-    typer.echo(standing_words(card.findings()))
+    typer.echo(card.standing())
     typer.echo(f'wrote {output}', err=True)
 
 

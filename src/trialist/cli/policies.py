@@ -58,6 +58,7 @@ ABOUT = {
     'openpi': 'openpi: WebSocket, msgpack',
     'openvla': 'OpenVLA, OpenVLA-OFT, AutoEval: POST /act',
     'positronic': 'positronic: session wire version 1, actions with times',
+    'lookup': 'plays the demonstration back that begins most alike: learns nothing',
     'probe': 'a trained probe: image encoder and MLP, in an environment of its own',
     'random': 'acts at random',
     'replay': 'recorded actions, played back',

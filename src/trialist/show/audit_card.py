@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trialist.audit.card import BASELINES_PERCENT, BenchmarkCard, standing_words
+from trialist.audit.card import BASELINES_PERCENT, BenchmarkCard
 from trialist.show.audit_data import alteration_table, distance_chart, fall_table, lacking_table, point_table
 from trialist.show.document import Block, ChartBlock, Document, Missing, Section, TableBlock, paragraph, section
 from trialist.show.table import Cell, Column, Table, table
@@ -20,7 +20,7 @@ def card_document(card: BenchmarkCard) -> Document:
     """The card; nothing is computed here."""
     findings = card.findings()
     rows: list[list[Cell]] = [[f.part, str(f.standing), f.text] for f in findings]
-    lead = (paragraph(standing_words(findings)), paragraph('A part that was not run is not a part that was passed.'))
+    lead = (paragraph(card.standing()), paragraph('A part that was not run is not a part that was passed.'))
     blocks: list[Block] = [TableBlock('findings', table('What was found', ['part', 'finding', 'in words'], rows))]
     if card.notes:
         shown = table('Weaknesses that its rules show by themselves', ['weakness'], [[text] for text in card.notes])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trialist.audit.datasource import DataSource, table_nine
+from trialist.audit.datasource import TABLE_NINE, DataSource
 from trialist.audit.mix import RADAR_SPLITS, RADAR_TABLE_TWO, TrainingMix
 from trialist.audit.overfit import OFFICIAL, Overfit
 from trialist.show.audit_figure import DropLine
@@ -12,7 +12,6 @@ from trialist.show.chart.line import LinePoint, LineSeries, line_chart
 from trialist.show.document import Chart
 from trialist.show.figure import COLUMN_WIDTH_IN, new_figure
 from trialist.show.table import Cell, Column, Table, table
-from trialist.stats import newcombe, wilson
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +32,7 @@ def point_table(found: DataSource) -> Table:
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for p in sorted(found.points, key=lambda p: (p.task, p.asked_m)):
-        interval = wilson(p.successes, p.n)
+        interval = p.interval
         images: list[Cell] = [p.median_image(name) if name in p.images else None for name in embeddings]
         rows.append(
             [p.task, 1000 * p.asked_m, 1000 * p.median_m, f'{p.successes}/{p.n}', interval.low, interval.high,
@@ -71,8 +70,8 @@ def fall_table(found: DataSource) -> Table:
 
 def published_table() -> Table:
     """Table 9 of the benchmark audit: SimplerEnv WidowX from data beside the test."""
-    rows: list[list[Cell]] = [[*row, 100 * row[2] / row[3]] for row in table_nine()]
-    total = [sum(row[i] for row in table_nine()) for i in (1, 2, 3)]  # type: ignore[misc]
+    rows: list[list[Cell]] = [[*row, 100 * row[2] / row[3]] for row in TABLE_NINE]
+    total = [sum(row[i] for row in TABLE_NINE) for i in (1, 2, 3)]  # type: ignore[misc]
     rows.append(['All four', *total, 100 * total[1] / total[2]])
     return table(
         'Table 9: SimplerEnv WidowX, trained beside the test',
@@ -170,10 +169,9 @@ def mix_table(found: TrainingMix) -> Table:
 
 def published_mix_table() -> Table:
     """RADAR's Table 2, with E[IoU] as printed and recomputed, and the interval of each difference to Independent."""
-    first = RADAR_TABLE_TWO[0].total
     rows: list[list[Cell]] = []
     for mix in RADAR_TABLE_TWO:
-        gap = None if mix.total == first else newcombe(*first, *mix.total)
+        gap = None if mix is RADAR_TABLE_TWO[0] else mix.behind(RADAR_TABLE_TWO[0])
         rows.append(
             [mix.name, *(f'{x}/{n}' for x, n, _ in mix.splits), '{}/{}'.format(*mix.total), mix.expected_iou,
              mix.recomputed_iou, None if gap is None else gap.low, None if gap is None else gap.high]

@@ -6,7 +6,6 @@ from trialist.audit.probe_paper import LIBERO_MEANS, SOURCE, TABLE_1, TABLE_3
 from trialist.audit.reported_gap import ProbeStanding, ReportedGap
 from trialist.audit.run_score import RunScore
 from trialist.audit.shortcut import BEST, FOUNDATION, InputNeed, Shortcut, ShortcutVerdict
-from trialist.audit.threshold import exact
 from trialist.show.audit import CLASS_WORDS
 from trialist.show.table import Cell, Column, Table, table
 from trialist.stats import Interval
@@ -228,9 +227,9 @@ def paper_score_table() -> Table:
 def paper_checkpoint_table() -> Table:
     """Table 2 of the audit: best and final checkpoint of the probe."""
     kept = [row for row in TABLE_1 if row.final is not None]
-    rows: list[list[Cell]] = [[r.suite, r.probe, r.final, float(exact(r.probe) - exact(r.final or '0'))] for r in kept]
+    rows: list[list[Cell]] = [[r.suite, r.probe, r.final, r.choice_gain] for r in kept]
     libero = [r for r in kept if r.preset.startswith('libero')]
-    gap = sum(float(exact(r.probe) - exact(r.final or '0')) for r in libero) / len(libero)
+    gap = sum(r.choice_gain for r in libero) / len(libero)
     rows.append(['LIBERO mean', *LIBERO_MEANS, gap])
     note = f'{SOURCE}, Table 2. Best: of all checkpoints scored on the suite; final: at the last step.'
     return table('Best and final checkpoints', ['suite', 'best', 'final', Column('gap', '+.2f')], rows, note=note)
