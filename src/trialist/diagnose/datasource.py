@@ -8,6 +8,7 @@ augmentation, no checkpoint selection; evaluation without jitter. Everything lie
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,7 @@ from trialist.run.seam import Setup
 
 RESULT = 'datasource.json'
 LEARNERS = ('probe', 'lookup')
+TRIES = 4  # set-ups drawn for each demonstration that is wanted, since an expert fails at times
 Told = Callable[[str], None]
 
 
@@ -218,16 +220,23 @@ def _train_at(
     place = work / task / _name(distance_m)
     with opened(HostEntry(plan.host.use, {**plan.host.options, 'cameras': []})) as host:
         starts = displaced_starts(
-            host, test, observed, distance_m=distance_m, per_start=plan.demonstrations_per_start,
+            host, test, observed, distance_m=distance_m, per_start=TRIES * plan.demonstrations_per_start,
             jitter_m=plan.jitter_m, turn_rad=math.radians(plan.turn_deg), seed=plan.seed,
         )  # fmt: skip
     demonstrations = _demonstrations(plan, starts, place / 'demonstrations', lambda text: tell(f'{place.name}: {text}'))
-    kept = tuple(starts[int(episode.id)] for episode in demonstrations.facts.episodes)
-    lacking = sorted(set(range(len(test))) - {start.test_start for start in kept})
+    ids = [int(episode.id) for episode in demonstrations.facts.episodes]
+    kept = tuple(starts[i] for i in ids)
+    counts = Counter(start.test_start for start in kept)
+    lacking = [number for number in range(len(test)) if counts[number] < plan.demonstrations_per_start]
     if lacking:
-        raise NotEstimable(f'{place}: the expert never succeeded about test starts {lacking}; it is no expert there')
+        raise NotEstimable(
+            f'{place}: about test starts {lacking} the expert succeeded fewer than {plan.demonstrations_per_start} '
+            f'times in {TRIES * plan.demonstrations_per_start}; it is no expert there'
+        )
+    last = {starts[i].test_start: i for i in ids}  # the tries of a test start end with its last demonstration
+    tried = sum(i <= last[start.test_start] for i, start in enumerate(starts))
     learned = learner_of(plan)(demonstrations, place / 'probe', lambda text: tell(f'{place.name}: {text}'))
-    return _Trained(distance_m, demonstrations, kept, len(starts), learned)
+    return _Trained(distance_m, demonstrations, kept, tried, learned)
 
 
 def _demonstrations(plan: SourcePlan, starts: Sequence[TrainingStart], folder: Path, tell: Told) -> Demonstrations:
@@ -236,6 +245,7 @@ def _demonstrations(plan: SourcePlan, starts: Sequence[TrainingStart], folder: P
         HostEntry(plan.host.use, {**plan.host.options, **plan.expert.host_options}),
         PolicyEntry(plan.expert.use, plan.expert.options),
         [start.setup for start in starts], folder, state_width=plan.expert.state_width, only_successes=True,
+        groups=[start.test_start for start in starts], per_group=plan.demonstrations_per_start,
         padding_steps=plan.padding_steps, noise=plan.expert.noise, seed=plan.seed, time_cap_s=plan.time_cap_s,
         progress=lambda p: tell(f'{p.kept} demonstrations of {p.tried} tried, {p.of} wanted'),
     )  # fmt: skip

@@ -89,6 +89,18 @@ def test_a_folder_is_taken_up_by_the_same_call_and_by_no_other(tmp_path: Path) -
             collect_demonstrations(HOST, SEEK, starts, tmp_path / 'demos', **options)
 
 
+def test_of_a_group_no_more_is_collected_than_was_asked_for(tmp_path: Path) -> None:
+    setups = [Setup(task='reach', seed=seed) for seed in range(6)]
+    tried: list[Any] = []
+    made = collect_demonstrations(
+        HOST, SEEK, setups, tmp_path / 'demos', groups=[0, 0, 0, 1, 1, 1], per_group=2, progress=tried.append
+    )
+    assert [e.id for e in made.facts.episodes] == ['0', '1', '3', '4']
+    assert len(tried) == 4
+    with pytest.raises(InputError, match='2 groups are given for 6 set-ups'):
+        collect_demonstrations(HOST, SEEK, setups, tmp_path / 'other', groups=[0, 1])
+
+
 def test_failures_are_left_out_and_padding_and_skipping_are_kept(tmp_path: Path) -> None:
     setups = [Setup(task='reach', seed=seed) for seed in range(4)]
     slow = PolicyEntry('seek', {'speed_m_s': 0.001})

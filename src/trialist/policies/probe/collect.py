@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ def collect_demonstrations(
     seed: int = 0,
     task_key: str = 'task',
     time_cap_s: float = 60.0,
+    groups: Sequence[int] = (),
+    per_group: int = 1,
     progress: Callable[[CollectProgress], None] | None = None,
 ) -> Demonstrations:
     """Run an expert once from each set-up, and keep images, state and the expert's actions.
@@ -95,7 +98,8 @@ def collect_demonstrations(
     of what pushes each motion number that is carried out aside, in bursts of five steps that take up `noise_share` of
     the time; the expert's own action is recorded, so that demonstrations show the way back (after DART, Laskey et al.
     2017).
-    task_key: whether a task is told by the plan's name for it, or by the words of its instruction.
+    task_key: whether a task is told by the plan's name for it, or by the words of its instruction. groups: the group of
+    each set-up; of a group `per_group` demonstrations are kept, and its further set-ups are not run.
     """
     setups = list(setups)
     pushes = (float(noise),) if isinstance(noise, int | float) else tuple(float(v) for v in noise)
@@ -109,7 +113,9 @@ def collect_demonstrations(
         time_cap_s=time_cap_s,
     )
     check_task_key(task_key)
-    rules = {'task_key': task_key, 'only_successes': only_successes}
+    if groups and len(groups) != len(setups):
+        raise InputError(f'{len(groups)} groups are given for {len(setups)} set-ups')
+    rules = {'task_key': task_key, 'only_successes': only_successes, 'groups': list(groups), 'per_group': per_group}
     source = _source(host_entry, expert_entry, setups, options) | rules
     if (Path(folder) / FACTS).exists():
         return _read_same(folder, digested(source))
@@ -121,11 +127,16 @@ def collect_demonstrations(
             if isinstance(policy, FittedPolicy):
                 policy.fit(host.spec)
             check_conventions(host.spec, policy.spec)
+            kept: Counter[int] = Counter()
             with collector.writer(folder, source) as writer:
                 for number, setup in enumerate(setups, start=1):
+                    group = groups[number - 1] if groups else -number  # a group of its own
+                    if kept[group] >= per_group:
+                        continue
                     made = collector.run(setup, policy.start)
                     if len(made.action) and (made.outcome is Outcome.SUCCESS or not only_successes):
                         made.append_to(writer, task_key=task_key, identity=str(number - 1))
+                        kept[group] += 1
                     if progress is not None:
                         progress(CollectProgress(number, writer.n_episodes, len(setups)))
                 return writer.finish()
