@@ -18,10 +18,14 @@ def write_result(form: str, found: Any, path: Path) -> Path:
     """A diagnostic's value as JSON that says what it is. Infinite numbers are refused: JSON has none."""
     text = json.dumps({'format': form, 'version': 1, **asdict(found)}, indent=1, allow_nan=False)
     path.parent.mkdir(parents=True, exist_ok=True)
+    return write_whole(path, text + '\n')
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """A file that appears whole or not at all."""
     draft = path.with_name(f'.{path.name}.draft')
-    draft.write_text(text + '\n', encoding='utf-8')
-    draft.replace(path)
-    return path
+    draft.write_text(text, encoding='utf-8')
+    return draft.replace(path)
 
 
 def read_result(form: str, kind: type[T], path: Path) -> T:
@@ -36,12 +40,12 @@ def read_result(form: str, kind: type[T], path: Path) -> T:
     if found != form or content.get('version') != 1:
         raise InputError(f'{path}: {found!r} is there, wanted {form} of version 1')
     return read_table(
-        kind, _without_nulls({k: v for k, v in content.items() if k not in ('format', 'version')}), where=str(path)
+        kind, without_nulls({k: v for k, v in content.items() if k not in ('format', 'version')}), where=str(path)
     )
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """Absent is absent: a null is left out, so that the field's own default stands."""
     if isinstance(value, Mapping):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    return [_without_nulls(v) for v in value] if isinstance(value, list) else value
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    return [without_nulls(v) for v in value] if isinstance(value, list) else value

@@ -12,13 +12,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from trialist.audit.optimism import SelectionOptimism, latest_best, selection_optimism
 from trialist.audit.reported import ReportedScore, best_score, foundation_score
 from trialist.audit.reported_gap import ProbeStanding, ReportedGap, reported_gap
+from trialist.audit.result import without_nulls
 from trialist.audit.run_score import RunOutcomes, RunScore, ScoreDrop, run_score, score_drop
 from trialist.audit.topline import Protocol
 from trialist.declaration import read_table
@@ -160,18 +160,12 @@ def read_shortcut(path: Path | str) -> Shortcut:
     if not isinstance(document, dict) or document.get('format') != FORMAT:
         raise InputError(f'{source}: no {FORMAT!r} in it; {wanted}')
     said = document.pop('verdict', None)
-    found = read_table(Shortcut, _without_none(document), where=str(source))
+    found = read_table(Shortcut, without_nulls(document), where=str(source))
     if not found.checkpoints or found.best not in {c.name for c in found.checkpoints}:
         raise InputError(f'{source}: best is {found.best!r}, which is none of its checkpoints')
     if said != found.verdict.value:
         raise InputError(f'{source}: its verdict is {said!r}, and its numbers say {found.verdict.value!r}')
     return found
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    return [_without_none(v) for v in value] if isinstance(value, list) else value
 
 
 def shortcut(

@@ -14,6 +14,7 @@ import numpy as np
 
 from trialist.audit import ReportedScore, RunOutcomes, Shortcut, read_reported, shortcut
 from trialist.audit.reported import of_protocol
+from trialist.audit.result import write_whole
 from trialist.audit.shortcut import ProbeFacts
 from trialist.diagnose.evaluate import evaluate, evaluation_plan, official_protocol
 from trialist.diagnose.shortcut_plan import ShortcutPlan
@@ -98,7 +99,7 @@ def diagnose_shortcut(
         deviations=evaluated.deviations,
         not_run=not_run,
     )
-    _write(root / RESULT, found.as_json())
+    write_whole(root / RESULT, found.as_json())
     return found
 
 
@@ -119,11 +120,4 @@ def _claim(plan: ShortcutPlan, root: Path) -> None:
                 f'{path} is another plan than this one; take a new folder, or the old plan to resume its diagnosis'
             )
         return
-    _write(path, ours)
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    draft = path.with_name(f'.{path.name}.new')
-    draft.write_text(text, encoding='utf-8')
-    draft.replace(path)
+    write_whole(path, ours)

@@ -116,10 +116,9 @@ def collect_demonstrations(
     if groups and len(groups) != len(setups):
         raise InputError(f'{len(groups)} groups are given for {len(setups)} set-ups')
     rules = {'task_key': task_key, 'only_successes': only_successes, 'groups': list(groups), 'per_group': per_group}
-    source = _source(host_entry, expert_entry, setups, options) | rules
+    source = digested(_source(host_entry, expert_entry, setups, options) | rules)
     if (Path(folder) / FACTS).exists():
-        return _read_same(folder, digested(source))
-    source = digested(source)
+        return _read_same(folder, source)
     with using_host(host_entry) as host:
         collector = Collector(host, options)
         policy = open_policy(expert_entry)
