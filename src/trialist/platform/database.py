@@ -26,6 +26,7 @@ from trialist.platform.refusal import Refusal
 from trialist.platform.trail import write_notes
 
 BUSY_MS = 20_000
+WRITERS = 4  # at a time, on PostgreSQL
 FULL_CODES = ('53100', '53200')  # PostgreSQL: disk full, out of memory
 
 
@@ -45,10 +46,10 @@ class Database:
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.is_sqlite = url.startswith('sqlite')
-        # SQLite has one writer, and lets others sleep and try again: threads that queue here waste no time on that.
-        self._turn: contextlib.AbstractContextManager[object] = (
-            threading.Lock() if self.is_sqlite else contextlib.nullcontext()
-        )
+        # SQLite has one writer, and lets others sleep and try again: threads that queue here waste no time on that. On
+        # PostgreSQL the lock on the audit trail is passed from thread to thread, and who has it needs the interpreter
+        # for each of its statements: with dozens of threads after the interpreter, all of them wait for that one.
+        self._turn = threading.BoundedSemaphore(1 if self.is_sqlite else WRITERS)
         try:
             self.engine = _sqlite_engine(url) if self.is_sqlite else _postgres_engine(url)
         except ModuleNotFoundError as error:

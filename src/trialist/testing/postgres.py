@@ -8,6 +8,7 @@ import itertools
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -54,8 +55,8 @@ def started_postgres() -> Iterator[str]:
         _await(url)
         yield url
     finally:
-        process.terminate()
-        process.wait(timeout=30)
+        process.send_signal(signal.SIGINT)  # its fast way: it does not wait for connections that are still open
+        process.wait(timeout=60)
         shutil.rmtree(root, ignore_errors=True)
 
 
