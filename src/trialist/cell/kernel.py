@@ -17,24 +17,23 @@ IntArray = NDArray[np.integer[Any]]
 def keep_peaks(
     peaks: FloatArray,
     total: FloatArray,
-    first: IntArray,
-    second: IntArray,
+    geoms: IntArray,
     rows: IntArray,
     forces: FloatArray,
     group: IntArray,
 ) -> None:
     """Raise `peaks` (B, B) to this substep's total force of each pair of bodies; `total` is room to work, left zero.
 
-    rows: where each contact's forces begin in `forces`, negative if it does not push.
+    geoms: (contacts, 2). rows: where each contact's forces begin in `forces`, negative if it does not push.
     """
     for c in range(len(rows)):
         r = rows[c]
         if r >= 0:
-            total[group[first[c]], group[second[c]]] += math.sqrt(
+            total[group[geoms[c, 0]], group[geoms[c, 1]]] += math.sqrt(
                 forces[r] * forces[r] + forces[r + 1] * forces[r + 1] + forces[r + 2] * forces[r + 2]
             )
     for c in range(len(rows)):
-        a, b = group[first[c]], group[second[c]]
+        a, b = group[geoms[c, 0]], group[geoms[c, 1]]
         if total[a, b] > peaks[a, b]:
             peaks[a, b] = total[a, b]
         total[a, b] = 0.0

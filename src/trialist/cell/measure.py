@@ -44,9 +44,7 @@ class Monitor:
         self._torques[self._substep] = self._torque_view
         self._substep += 1
         contact = data.contact
-        self._keep_peaks(
-            self._peaks, self._total, contact.geom1, contact.geom2, contact.efc_address, data.efc_force, self._group
-        )
+        self._keep_peaks(self._peaks, self._total, contact.geom, contact.efc_address, data.efc_force, self._group)
 
     def contacts(self) -> list[tuple[str, str, float]]:
         """Pairs in touch during the control step with the largest force between them, in newton; starts the next step.
