@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,16 @@ def test_pushes_move_the_arm_and_leave_the_experts_action(tmp_path: Path) -> Non
     again = collect_demonstrations(HOST, SEEK, setups, tmp_path / 'again', noise=0.02, noise_share=0.5)
     other = collect_demonstrations(HOST, SEEK, setups, tmp_path / 'other', noise=0.02, noise_share=0.5, seed=1)
     assert made.digest == again.digest != other.digest
+
+
+def test_starts_that_a_condition_moves_apart_are_pushed_each_in_its_own_way(tmp_path: Path) -> None:
+    """The tries about one test start share its seed: pushed alike, an unlucky push would fail them all."""
+    setups = [Setup(task='reach', seed=1, condition_parameters={'seed': number}) for number in (1, 2, 1)]
+    made = collect_demonstrations(HOST, SEEK, setups, tmp_path / 'demos', noise=0.02, noise_share=0.5)
+    first, second, again = (made.state[a:b] for a, b in itertools.pairwise(made.starts))
+    np.testing.assert_array_equal(first, again)
+    n = min(len(first), len(second))
+    assert np.abs(first[:n] - second[:n]).max() > 1e-3
 
 
 def test_a_folder_is_taken_up_by_the_same_call_and_by_no_other(tmp_path: Path) -> None:

@@ -222,7 +222,10 @@ class Collector:
         seen = host.reset(setup.task, seed=setup.seed)
         start_state = self._start_state()
         words = setup.instruction or (host.instruction() if isinstance(host, InstructingHost) else '')
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([options.seed, setup.seed, setup.instance])))
+        # Starts that a condition moves apart have one seed; each is pushed in its own way.
+        moved = [int(v) for k, v in setup.condition_parameters.items() if k.rsplit('.', 1)[-1] == 'seed']
+        entropy = [options.seed, setup.seed, setup.instance, *moved]
+        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
         session = start(setup, seed=int(rng.integers(2**31)))
         pushes = self._pushes(rng)
         observations: list[Observation] = []
