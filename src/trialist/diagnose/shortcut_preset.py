@@ -12,15 +12,27 @@ from trialist.run.component import HOSTS
 from trialist.run.plan import HostEntry, TaskEntry
 
 HOST_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    'tabletop': {'cameras': ['front', 'wrist'], 'image_size': [64, 64], 'shadows': False},
+    'tabletop': {'cameras': ['front', 'side', 'wrist'], 'image_size': [96, 96], 'shadows': False},
     'libero': {'cameras': ['agentview', 'wrist'], 'image_size': [128, 128]},  # as its demonstrations are drawn
 }
 EXPERTS: Mapping[str, ExpertOptions] = {
-    'tabletop': ExpertOptions(
-        use='scripted', options={'temper': 'reference'}, host={'state': 'privileged'}, episodes_per_task=120,
-        noise=(0.004, 0.004, 0.004, 0.01, 0.01, 0.01),
+    'tabletop': ExpertOptions(  # gentle near things, with open fingers: a quick one is not learnt from pictures
+        use='scripted',
+        options={
+            'temper': 'reference',
+            'changes': {'margin_m': 0.02, 'speed_m_s': 0.6, 'near_speed_m_s': 0.24, 'near_acceleration_m_s2': 1.8},
+        },
+        host={'state': 'privileged'}, episodes_per_task=200, time_cap_s=15.0,
+        noise=(0.005, 0.005, 0.005, 0.012, 0.012, 0.012),
     ),
 }  # fmt: skip
+PROBES: Mapping[str, Mapping[str, Any]] = {  # for what that expert shows to those cameras
+    'tabletop': {
+        'execute': 8,
+        'task_noise': 0.15,
+        'crops': {'front': (0.25, 0.8, 0.05, 0.95), 'side': (0.15, 0.7, 0.2, 0.8), 'wrist': (0.1, 1.0, 0.1, 0.9)},
+    },
+}
 
 
 def host_plan(
@@ -45,7 +57,7 @@ def host_plan(
         host=HostEntry(host, options),
         expert=chosen,
         demonstrations=tuple(demonstrations),
-        probe=probe or {},
+        probe={**({} if demonstrations else PROBES.get(host, {})), **(probe or {})},
         evaluation=EvaluationOptions(
             tasks=tuple(TaskEntry(name, scene=_scene(host, name)) for name in tasks),
             episodes_per_task=episodes_per_task,

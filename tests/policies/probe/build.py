@@ -13,16 +13,22 @@ CONVENTION = ActionConvention(
     control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.WORLD
 )  # fmt: skip
 TASKS = ('go left', 'go right')
+GREEN = (0, 255, 0)
 
 
-def make_demonstrations(folder: Path, *, episodes: int = 8, seed: int = 0, side_px: int = 24) -> Demonstrations:
-    """Task 0 moves to -x, task 1 to +x, by 1 cm a step; the spot's row is the move along y."""
+def make_demonstrations(
+    folder: Path, *, episodes: int = 8, seed: int = 0, side_px: int = 24, shows_task: bool = False
+) -> Demonstrations:
+    """Task 0 moves to -x, task 1 to +x, by 1 cm a step; the spot's row is the move along y.
+
+    If the picture `shows_task`, the spot is green in task 1.
+    """
     rng = np.random.default_rng(seed)
     with DemonstrationWriter(folder, action=CONVENTION, control_rate_hz=10.0, source={'kind': 'made'}) as writer:
         for number in range(episodes):
             task, length, row = TASKS[number % 2], 6 + number % 3, int(rng.integers(2, side_px - 2))
             images = np.zeros((length, side_px, side_px, 3), np.uint8)
-            images[:, row - 1 : row + 2, 4:7] = 255
+            images[:, row - 1 : row + 2, 4:7] = GREEN if shows_task and task == TASKS[1] else 255
             action = np.zeros((length, 3))
             action[:, 0] = 0.01 if task == TASKS[1] else -0.01
             action[:, 1] = 0.01 * (row / side_px - 0.5)

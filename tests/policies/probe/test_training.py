@@ -103,6 +103,23 @@ def test_a_shuffled_probe_is_told_the_other_task(trained: TrainedProbe, act: Act
     np.testing.assert_array_equal(told, act(trained.last.folder, TASKS[1]))
 
 
+def test_a_probe_told_wrongly_at_times_leans_on_its_task_only_where_that_says_more(
+    demonstrations: Demonstrations, tmp_path: Path, act: Acting
+) -> None:
+    needed = train_probe(demonstrations, noisy(0.2), tmp_path / 'needed').last.folder
+    assert act(needed, TASKS[0])[0] < -0.006
+    assert act(needed, TASKS[1])[0] > 0.006  # of 0.01
+    shown = make_demonstrations(tmp_path / 'shown', episodes=40, shows_task=True)
+    trained = {noise: train_probe(shown, noisy(noise), tmp_path / f'{noise}').last.folder for noise in (0.0, 0.2)}
+    way = {noise: [float(act(folder, task)[0]) for task in TASKS] for noise, folder in trained.items()}
+    assert way[0.2] == pytest.approx([-0.01, -0.01], abs=0.003)  # a white spot: the left, whatever it is told
+    assert abs(way[0.0][1] - way[0.0][0]) > 0.01  # it had believed the number
+
+
+def noisy(noise: float) -> ProbeOptions:
+    return dataclasses.replace(SMALL, task_noise=noise)
+
+
 def test_variants_do_without(demonstrations: Demonstrations, tmp_path: Path, act: Acting) -> None:
     made = variants(SMALL)
     blind = train_probe(demonstrations, made['blind'], tmp_path / 'blind').last.folder

@@ -11,10 +11,11 @@ import torch
 from torch.nn import functional
 
 from trialist.policies.probe.demonstration import Demonstrations
-from trialist.policies.probe.task import TextEmbedding, derangement
+from trialist.policies.probe.task import TextEmbedding
 
 LEAST_STD = 1e-6
 VALIDATION_ROWS = 256
+OTHERS = 32  # rows drawn to find one of another task
 
 
 class TrainingData:
@@ -40,16 +41,14 @@ class TrainingData:
         self._chunks = (chunks(demonstrations, options['chunk_length']) - of['action_mean']) / of['action_std']
         convention = demonstrations.facts.action
         self.n_moves = convention.motion_width if convention.target == 'delta' else 0
-        self._ids = demonstrations.task.copy()
+        self._ids = demonstrations.task
         tasks = demonstrations.facts.tasks
-        if options['is_task_shuffled']:
-            self._ids = np.array(derangement(len(tasks), seed=options['seed']))[self._ids]
-        self._texts: np.ndarray | None = None
+        self._told: np.ndarray = self._ids
         text = TextEmbedding(options['text_embeddings']) if options['task_input'] == 'text' else None
         if text is not None:
             words = [e.instruction or e.task for e in demonstrations.facts.episodes]
             vectors = np.stack([text.vector(w) for w in words])
-            self._texts = np.repeat(vectors, np.diff(demonstrations.starts), axis=0)
+            self._told = np.repeat(vectors, np.diff(demonstrations.starts), axis=0)
         self.sizes = {
             'cameras': list(cameras),
             'input_size': {camera: list(frames.shape[1:3]) for camera, frames in sources.items()},
@@ -71,11 +70,22 @@ class TrainingData:
             parts.append(own[rng.integers(len(own), size=n)])
         return np.concatenate(parts)
 
-    def batch(self, rows: np.ndarray, device: str) -> tuple[dict[str, Any], Any, Any, Any]:
+    def draw_told(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The rows whose task each of these is told: its own, or at `task_noise` of them one of another task."""
+        noise = self._options['task_noise']
+        if not noise or self._options['per_task'] or self.sizes['tasks'] < 2:
+            return rows
+        others = self._rows[rng.integers(len(self._rows), size=(len(rows), OTHERS))]
+        is_other = self._ids[others] != self._ids[rows][:, None]
+        first = others[np.arange(len(rows)), is_other.argmax(1)]
+        return np.where((rng.random(len(rows)) < noise) & is_other.any(1), first, rows)
+
+    def batch(self, rows: np.ndarray, told: np.ndarray, device: str) -> tuple[dict[str, Any], Any, Any, Any]:
+        """Pictures, state, task and chunks of these rows; `told` has the rows that the task is taken from."""
         images = {camera: tensor_on(np.ascontiguousarray(f[rows]), device) for camera, f in self._images.items()}
-        task = self._ids[rows] if self._texts is None else self._texts[rows]
-        state, told, target = (tensor_on(a, device) for a in (self._state[rows], task, self._chunks[rows]))
-        return images, state, told, target
+        arrays = (self._state[rows], self._told[told], self._chunks[rows])
+        state, task, target = (tensor_on(a, device) for a in arrays)
+        return images, state, task, target
 
 
 def split_rows(starts: np.ndarray, options: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:

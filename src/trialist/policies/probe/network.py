@@ -39,9 +39,13 @@ class SpatialSoftmax(nn.Module):
 
 
 class ConvEncoder(nn.Module):
-    """Three convolutions at half and a quarter of the picture's resolution, and a spatial softmax."""
+    """Three convolutions at half and a quarter of the picture's resolution, and a spatial softmax.
 
-    def __init__(self, channels: Sequence[int]) -> None:
+    The task's vector scales and shifts the channels before the last one (FiLM, Perez et al. 2018): what to look for is
+    decided where things are looked for. It begins without effect.
+    """
+
+    def __init__(self, channels: Sequence[int], task_width: int) -> None:
         super().__init__()
         a, b, c = channels
         self.first = nn.Conv2d(3, a, 5, stride=2, padding=2)
@@ -49,14 +53,21 @@ class ConvEncoder(nn.Module):
         self.third = nn.Conv2d(b, c, 3, padding=1)
         self.where = SpatialSoftmax(c)
         self.width = 3 * c
+        self.task = nn.Linear(task_width, 2 * b) if task_width else None
+        if self.task is not None:
+            nn.init.zeros_(self.task.weight)
+            nn.init.zeros_(self.task.bias)
 
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        seen = functional.relu(self.first(pictures))
-        return self.where(self.third(functional.relu(self.second(seen))))
+    def forward(self, pictures: torch.Tensor, task: torch.Tensor | None = None) -> torch.Tensor:
+        seen = functional.relu(self.second(functional.relu(self.first(pictures))))
+        if self.task is not None:
+            scale, shift = self.task(task)[:, :, None, None].chunk(2, dim=1)
+            seen = functional.relu(seen * (1 + scale) + shift)
+        return self.where(self.third(seen))
 
 
 class DinoEncoder(nn.Module):
-    """DINOv2 through timm, shared by the cameras: the class token."""
+    """DINOv2 through timm, shared by the cameras: the class token. It looks the same way whatever the task."""
 
     def __init__(self, name: str, image_size: tuple[int, int]) -> None:
         super().__init__()
@@ -86,7 +97,7 @@ class DinoEncoder(nn.Module):
                 f'{path} does not fit {type(self.model).__name__}: missing {missing[:3]}, unknown {unknown[:3]}'
             )
 
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+    def forward(self, pictures: torch.Tensor, task: torch.Tensor | None = None) -> torch.Tensor:
         if tuple(pictures.shape[-2:]) != self.sides:
             pictures = functional.interpolate(pictures, self.sides, mode='bicubic', antialias=True, align_corners=False)
         return self.model(pictures)
@@ -101,17 +112,18 @@ class ProbeNetwork(nn.Module):
         self.uses_state, self.task_input = options['uses_state'], options['task_input']
         self.chunk, self.n_actions = options['chunk_length'], sizes['action']
         width = sizes['state'] if self.uses_state else 0
+        task_width = options['task_width'] if self.task_input != 'none' else 0
         self.encoders = nn.ModuleDict()
         if self.cameras and options['encoder'] != 'conv':
             self.encoders['shared'] = DinoEncoder(options['encoder'], tuple(sizes['image_size'][self.cameras[0]]))
         for camera in self.cameras if options['encoder'] == 'conv' else ():
-            self.encoders[_key(camera)] = ConvEncoder(options['channels'])
+            self.encoders[_key(camera)] = ConvEncoder(options['channels'], task_width)
         width += sum(self._encoder(camera).width for camera in self.cameras)
         if self.task_input == 'id':
             self.task = nn.Embedding(sizes['tasks'], options['task_width'])
         elif self.task_input == 'text':
             self.task = nn.Linear(sizes['text'], options['task_width'])
-        width += options['task_width'] if self.task_input != 'none' else 0
+        width += task_width
         layers: list[nn.Module] = []
         for hidden in options['hidden']:
             layers += [nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.GELU()]
@@ -127,15 +139,16 @@ class ProbeNetwork(nn.Module):
         self, images: Mapping[str, torch.Tensor], state: torch.Tensor, task: torch.Tensor, change: Any = None
     ) -> torch.Tensor:
         parts = []
+        told = self.task(task) if self.task_input != 'none' else None
         for camera in self.cameras:
             pictures = images[camera].permute(0, 3, 1, 2).float() / 255
             if change is not None:
                 pictures = change(pictures)
-            parts.append(self._encoder(camera)((pictures - self.mean) / self.std))
+            parts.append(self._encoder(camera)((pictures - self.mean) / self.std, told))
         if self.uses_state:
             parts.append(state)
-        if self.task_input != 'none':
-            parts.append(self.task(task))
+        if told is not None:
+            parts.append(told)
         return self.head(torch.cat(parts, dim=1)).view(len(state), self.chunk, self.n_actions)
 
 

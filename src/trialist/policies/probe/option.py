@@ -36,7 +36,8 @@ class ProbeOptions:
     to, as it is unless given. `augmentation` is the strength of random shifts and of changes of brightness and
     contrast: 0 none, 1 shifts by up to 1/16 of a side. `validation` is the share of demonstrations held out for the
     validation loss. `text_embeddings`: an ``.npz`` file with ``texts`` and ``vectors`` for task_input text; words are
-    hashed without one. `is_task_shuffled`: demonstrations are labelled with another task's number while training.
+    hashed without one. `task_noise`: the share of the training steps at which the probe is told another task. It then
+    leans on its task where the task says more than the pictures do, and not where it is only there as well.
     """
 
     encoder: EncoderKind = EncoderKind.CONV
@@ -48,7 +49,7 @@ class ProbeOptions:
     uses_state: bool = True
     task_input: TaskInput = TaskInput.ID
     text_embeddings: str = ''
-    is_task_shuffled: bool = False
+    task_noise: float = 0.0
     per_task: bool = False  # one model for each task
     chunk_length: int = 16
     execute: int = 4
@@ -77,7 +78,7 @@ class ProbeOptions:
                 raise InputError(f'{name} is {getattr(self, name)}, wanted >= 0')
         if not self.learning_rate > 0:
             raise InputError(f'learning_rate is {self.learning_rate}, wanted > 0')
-        for name in ('average_decay', 'validation'):
+        for name in ('average_decay', 'validation', 'task_noise'):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f'{name} is {getattr(self, name)}, wanted 0 up to below 1')
         if self.image_size and (len(self.image_size) != 2 or min(self.image_size) < 16):

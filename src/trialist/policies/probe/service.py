@@ -121,7 +121,7 @@ class ProbeService:
         for group in self._optimizer.param_groups:
             group['lr'] = options['learning_rate'] * pace(step, options['steps'])
         self._model.train()
-        loss = self._loss(rows, change)
+        loss = self._loss(rows, self._data.draw_told(rows, rng), change)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
@@ -134,8 +134,8 @@ class ProbeService:
             raise ArithmeticError(f'the loss is {value} at step {step}; a smaller learning_rate may help')
         return value
 
-    def _loss(self, rows: np.ndarray, change: Any = None) -> torch.Tensor:
-        images, state, task, target = self._data.batch(rows, self._device)
+    def _loss(self, rows: np.ndarray, told: np.ndarray, change: Any = None) -> torch.Tensor:
+        images, state, task, target = self._data.batch(rows, told, self._device)
         answer = self._model(images, state, task, change)
         loss = functional.l1_loss(answer, target)
         moves = self._data.n_moves
@@ -155,7 +155,7 @@ class ProbeService:
         self._model.eval()
         with torch.inference_mode():
             parts = [rows[i : i + 128] for i in range(0, len(rows), 128)]
-            total = sum(float(self._loss(part)) * len(part) for part in parts)
+            total = sum(float(self._loss(part, part)) * len(part) for part in parts)
         self._model.load_state_dict(now)
         return total / len(rows)
 

@@ -138,7 +138,7 @@ def read_trained(folder: Path | str) -> TrainedProbe:
 def check_options(options: ProbeOptions, demonstrations: Demonstrations) -> None:
     """InputError if these demonstrations cannot train such a probe."""
     from trialist.errors import UnknownName
-    from trialist.policies.probe.task import TextEmbedding, derangement
+    from trialist.policies.probe.task import TextEmbedding
 
     facts = demonstrations.facts
     for camera in (*options.cameras, *options.crops):
@@ -148,8 +148,6 @@ def check_options(options: ProbeOptions, demonstrations: Demonstrations) -> None
         raise InputError(f'{demonstrations.folder} has no images; wanted some, or uses_images = false')
     if options.uses_state and not demonstrations.state.shape[1]:
         raise InputError(f'{demonstrations.folder} has no state; wanted one, or uses_state = false')
-    if options.is_task_shuffled:
-        derangement(len(facts.tasks), seed=options.seed)
     if options.task_input is TaskInput.TEXT:
         embedding = TextEmbedding(options.text_embeddings)
         for episode in facts.episodes:
