@@ -115,7 +115,7 @@ class Evaluated:
     deviations: tuple[str, ...]  # where the trial left the official protocol
 
 
-def evaluate(plan: TrialPlan, store: Path | str, *, workers: int = 1, report: Report | None = None) -> Evaluated:
+def run_evaluation(plan: TrialPlan, store: Path | str, *, workers: int = 1, report: Report | None = None) -> Evaluated:
     """Run what is left of the trial, and read every policy's outcomes back from its record."""
     run = run_trial(plan, store, workers=workers, report=report)
     if not run.is_complete:

@@ -26,7 +26,7 @@ class SweepResult:
         return min(self.trained, key=lambda trained: trained.last.validation_loss)
 
 
-def sweep(
+def sweep_probe(
     demonstrations: Demonstrations,
     options: ProbeOptions,
     folder: Path | str,
