@@ -21,6 +21,8 @@ from trialist.run.plan import (
 )
 from trialist.run.progress import Report
 
+SCORES_ALONE = RecordingOptions(trajectories=False, film=False, rgbd='off')
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOptions:
@@ -36,9 +38,7 @@ class EvaluationOptions:
     repeats: int = 1
     watchdog: WatchdogOptions = field(default_factory=lambda: WatchdogOptions(host_s=180.0))
     faults: FaultOptions = field(default_factory=FaultOptions)
-    recording: RecordingOptions = field(
-        default_factory=lambda: RecordingOptions(trajectories=False, film=False, rgbd='off')
-    )
+    recording: RecordingOptions = SCORES_ALONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
