@@ -15,7 +15,7 @@ import numpy as np
 from trialist.audit import ReportedScore, RunOutcomes, Shortcut, read_reported, shortcut
 from trialist.audit.reported import of_protocol
 from trialist.audit.result import write_whole
-from trialist.audit.shortcut import ProbeFacts
+from trialist.audit.shortcut import SHUFFLED, ProbeFacts
 from trialist.diagnose.evaluate import evaluation_plan, official_protocol, run_evaluation
 from trialist.diagnose.shortcut_plan import ShortcutPlan
 from trialist.errors import InputError
@@ -23,7 +23,6 @@ from trialist.run.plan import PolicyEntry
 from trialist.run.progress import Report
 
 RESULT, STORE, PLAN = 'shortcut.json', 'store', 'plan.json'
-SHUFFLED = 'shuffled'
 
 
 @dataclass(frozen=True, slots=True)
