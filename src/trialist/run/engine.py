@@ -37,7 +37,7 @@ from trialist.run.worker import Errand
 from trialist.run.worker_mark import await_old_workers
 
 if TYPE_CHECKING:
-    from trialist.run.ray_crew import RayOptions
+    from trialist.run.ray_cluster import RayOptions
 
 LOCK_WAIT_S = 10.0
 MANY_PARTS = 256
@@ -337,7 +337,8 @@ class _Run:
 
     def on_ray(self, workers: int, *, arms: Path | None, options: RayOptions) -> None:
         """Run everything on a Ray cluster."""
-        from trialist.run.ray_crew import RayCrew, ray_cluster
+        from trialist.run.ray_cluster import ray_cluster
+        from trialist.run.ray_crew import RayCrew
 
         with ray_cluster(options) as ray:
             size = workers or max(1, options.fits(ray.cluster_resources()))
