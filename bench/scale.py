@@ -22,7 +22,7 @@ from bench.run import stepping_plan
 from trialist.episodes import Episode, Outcome, Store
 from trialist.run import Order, TrialPlan, run_episode, run_trial, trial_slots
 from trialist.run.component import open_host, open_policy
-from trialist.run.ray_crew import RayOptions
+from trialist.run.ray_cluster import RayOptions
 from trialist.run.station import setup_of
 
 EPISODE_STEPS = 40

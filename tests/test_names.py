@@ -1,14 +1,25 @@
-"""No two public classes share a name: one concept, one name, one type."""
+"""No two public classes share a name: one concept, one name, one type. Names that are found late are all found."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import pickle
 import pkgutil
+from pathlib import Path
+
+import pytest
 
 import trialist
 
 ROOMS = sorted(m.name for m in pkgutil.iter_modules(trialist.__path__) if m.ispkg and m.name not in ('cli', 'testing'))
+
+SOURCE = Path(trialist.__path__[0])
+LATE = sorted(
+    '.'.join(('trialist', *file.parent.relative_to(SOURCE).parts))
+    for file in SOURCE.rglob('__init__.py')
+    if '= late_names(' in file.read_text(encoding='utf-8')
+)
 
 
 def test_no_two_rooms_export_different_classes_of_one_name() -> None:
@@ -20,3 +31,22 @@ def test_no_two_rooms_export_different_classes_of_one_name() -> None:
             if inspect.isclass(value):
                 found.setdefault(name, set()).add(value)
     assert {name: classes for name, classes in found.items() if len(classes) > 1} == {}
+
+
+@pytest.mark.parametrize('package', LATE)
+def test_names_that_are_found_late_are_those_of_their_modules(package: str) -> None:
+    module = importlib.import_module(package)
+    star: dict[str, object] = {}
+    exec(f'from {package} import *', star)
+    assert set(module.__all__) <= star.keys() & set(dir(module))
+    places = getattr(module, '_PLACES', None) or module._ELSEWHERE
+    for place, names in places.items():
+        home = importlib.import_module(place, package)
+        for name in names.split():
+            # Importing package.store binds `store` to the module: which of the two one gets would hang on the order.
+            assert name != place.rpartition('.')[2] or home.__package__ != package
+            assert star[name] is getattr(module, name) is getattr(home, name)
+            if inspect.isclass(star[name]) or inspect.isfunction(star[name]):
+                assert pickle.loads(pickle.dumps(star[name])) is star[name]
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        _ = module.nothing

@@ -56,7 +56,7 @@ SURFACE: dict[str, tuple[str, ...]] = {
     'trialist.policies.probe': (
         'Demonstrations', 'DemonstrationWriter', 'EpisodeFacts', 'read_demonstrations', 'collect_demonstrations',
         'demonstrations_from_hdf5', 'demonstrations_from_lerobot', 'demonstrations_from_store', 'ProbeOptions',
-        'read_options', 'variants', 'train_probe', 'read_trained', 'TrainedProbe', 'sweep', 'ProbePolicy',
+        'read_options', 'variants', 'train_probe', 'read_trained', 'TrainedProbe', 'sweep_probe', 'ProbePolicy',
     ),
     'trialist.run': (
         'Host', 'Policy', 'TrialPlan', 'read_plan', 'run_trial', 'close_trial', 'check_host', 'check_policy',

@@ -17,8 +17,8 @@ WIDTH_PX = 320
 LARGEST_BYTES = 25_000
 SOURCE_WORDS = {
     'store': 'STORE', 'two stores': 'RUN_A RUN_B', 'predictions': 'STORE', 'leaderboard': 'leaderboard.json',
-    'candidates': 'papers.csv', 'benchmark': 'libero-spatial', 'shortcut': 'shortcut.json', 'registry': '',
-    'nothing': '',
+    'candidates': 'papers.csv', 'benchmark': 'libero-spatial', 'shortcut': 'shortcut.json',
+    'datasource': 'datasource.json', 'mix': 'mix.json', 'registry': '', 'nothing': '',
 }  # fmt: skip
 
 

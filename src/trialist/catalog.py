@@ -6,9 +6,10 @@ A catalogue maps a short name to a ``'package.module:attribute'`` string, so tha
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from typing import Any
 
 from trialist.errors import InputError, SetupError, UnknownName
 
@@ -37,6 +38,8 @@ class Catalog:
     def _targets(self) -> dict[str, str]:
         installed: dict[str, str] = {}
         if self.entry_point_group is not None:
+            from importlib.metadata import entry_points
+
             installed = {e.name: e.value for e in entry_points(group=self.entry_point_group)}
         return {**installed, **self.builtin}
 
@@ -59,3 +62,24 @@ def load_attribute(target: str) -> object:
             raise UnknownName(f'attribute of {module_name}', part, known)
         value = getattr(value, part)
     return value
+
+
+def late_names(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package whose names are imported when asked for.
+
+    `places` maps a module, ``'.store'`` within the package or a full name elsewhere, to its names, separated by spaces.
+    A name must not be that of its own module: importing ``package.store`` binds `store` to the module.
+    """
+    modules = {name: module for module, names in places.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f'module {package!r} has no attribute {name!r}')
+        value = getattr(importlib.import_module(modules[name], package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return find, names

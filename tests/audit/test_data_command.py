@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from trialist.audit.datasource import DataSource, SourcePoint, SourceProtocol, write_datasource
 from trialist.cli import full_app
+from trialist.testing.diagnosis import write_mix_case
 
 app = full_app()
 
@@ -42,6 +43,18 @@ def test_a_result_is_read_back_and_drawn(tmp_path):
     tables = json.loads(call('datasource', '--read', path, '--format', 'json', '--figure', tmp_path / 'd.svg'))
     assert tables[0]['rows'][0]['score'] == '6/6'
     assert (tmp_path / 'd.svg').stat().st_size > 1000
+
+
+def test_results_are_tables_by_name_and_the_same_as_the_commands(tmp_path):
+    write_mix_case(tmp_path / 'mix.json')
+    for name, path in (('datasource', result(tmp_path)), ('mix', tmp_path / 'mix.json')):
+        named = CliRunner().invoke(app, ['tables', name, str(path), '--format', 'json'])
+        assert named.exit_code == 0, named.output
+        assert json.loads(named.stdout) == json.loads(call(name, '--read', path, '--format', 'json'))
+    swapped = CliRunner().invoke(app, ['tables', 'mix', str(result(tmp_path))])
+    assert "'trialist-datasource' is there, wanted trialist-mix" in str(swapped.exception)
+    absent = CliRunner().invoke(app, ['tables', 'datasource', str(tmp_path / 'absent.json')])
+    assert 'datasource wants the datasource.json of a diagnosis' in str(absent.exception)
 
 
 def test_a_card_of_a_host_says_what_was_not_run(tmp_path):

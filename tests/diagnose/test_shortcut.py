@@ -10,9 +10,11 @@ import pytest
 from trialist.audit import ShortcutVerdict, read_shortcut
 from trialist.audit.shortcut import InputNeed, Shortcut
 from trialist.diagnose import EvaluationOptions, ShortcutPlan, diagnose_shortcut
+from trialist.diagnose.shortcut_plan import SweepOptions
 from trialist.episodes import read_store
 from trialist.errors import InputError
 from trialist.run.plan import HostEntry, TaskEntry
+from trialist.show.shortcut import SWEPT_VARIANTS, shortcut_words, sweep_table
 from trialist.testing.choice import RidgeMaker
 
 CHOOSE, SINGLE = ('choose_left', 'choose_right'), ('single_left', 'single_right')
@@ -110,6 +112,33 @@ def test_one_task_has_no_other_to_be_told(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, SINGLE[:1], variants=('shuffled',))
     assert not found.variants
     assert found.not_run == ('shuffled: the demonstrations are of one task, and there is no other to be told',)
+
+
+def test_a_sweep_chooses_by_held_out_demonstrations_and_only_the_chosen_one_is_tested(tmp_path: Path) -> None:
+    sweep = SweepOptions(steps=(2, 3, 40))
+    maker = RidgeMaker(tmp_path / 'probe', CHOOSE, steps=(), sweep=sweep)
+    found = diagnose_shortcut(plan_of(CHOOSE, sweep=sweep, variants=('blind',)), tmp_path / 'work', maker, workers=0)
+    assert found.probe.sweep is not None
+    assert [s.steps for s in found.probe.sweep.settings] == [2, 3, 40]
+    assert found.probe.sweep.chosen.steps == 40, 'three demonstrations are too few to act on new ones'
+    assert [c.step for c in found.checkpoints] == [40]
+    assert {e.policy for e in read_store(tmp_path / 'work' / 'store').episodes()} == {'step 40', 'blind'}
+    assert read_shortcut(tmp_path / 'work' / 'shortcut.json') == found
+    words = shortcut_words(found)
+    assert 'chosen among 3 by validation loss' in words
+    assert 'and not by score' in words
+    assert 'another setting may score higher' in words
+    assert 'is the smallest of 3 and optimistic' in words
+    assert SWEPT_VARIANTS in words
+    assert [row[-1] for row in sweep_table(found).rows] == ['', '', 'chosen']
+
+
+def test_without_a_sweep_none_is_claimed_and_old_work_folders_go_on(choose: Shortcut) -> None:
+    assert choose.probe.sweep is None
+    assert 'validation loss' not in shortcut_words(choose)
+    assert sweep_table(choose).rows == ()
+    assert 'sweep' not in plan_of(CHOOSE).as_json()
+    assert plan_of(CHOOSE, sweep=SweepOptions(steps=(2, 40))).as_json() != plan_of(CHOOSE).as_json()
 
 
 def test_a_mistake_in_reported_scores_shows_before_training(tmp_path: Path) -> None:

@@ -60,6 +60,9 @@ def test_a_plan_is_read_with_paths_beside_it(tmp_path: Path) -> None:
         (('episodes_per_task = 5', 'episodes_per_task = 0'), 'episodes_per_task is 0'),
         (('episodes_per_task = 5', 'seed = 2026'), 'both have seed 2026'),
         (('[host]', '[host'), 'not TOML'),
+        (('[probe]', '[sweep]\nsteps = [100]\n[probe]'), 'has one setting, wanted several'),
+        (('[probe]', '[sweep]\nsteps = [100, 100]\n[probe]'), 'wanted each value once'),
+        (('[probe]', '[sweep]\nlearning_rate = [0.1]\n[probe]'), "did you mean 'learning_rates'"),
     ],
 )
 def test_a_mistake_in_the_plan_is_named(tmp_path: Path, change: tuple[str, str], said: str) -> None:

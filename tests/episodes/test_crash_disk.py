@@ -198,7 +198,7 @@ def content_of_nothing(found: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _plain_provenance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('trialist.run.engine.collect_provenance', lambda: Provenance(cpu='x'))
+    monkeypatch.setattr('trialist.run.trial_store.collect_provenance', lambda: Provenance(cpu='x'))
 
 
 @pytest.mark.crash

@@ -29,9 +29,9 @@ import os, signal, sys
 from trialist.run import run_trial
 from trialist.run.plan import plan_from_json
 plan = plan_from_json(open(sys.argv[1]).read())
-import trialist.run.engine as engine
-provenance = engine.collect_provenance()
-engine.collect_provenance = lambda: provenance
+import trialist.run.trial_store as opening
+provenance = opening.collect_provenance()
+opening.collect_provenance = lambda: provenance
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
     pid = os.fork()
@@ -283,7 +283,7 @@ def _state(pid: int) -> str:
 
 def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(rotation={'fixtures': ['left', 'right'], 'max_rounds_per_block': 1})
-    monkeypatch.setattr('trialist.run.engine.LOCK_WAIT_S', 0.05)
+    monkeypatch.setattr('trialist.run.trial_store.LOCK_WAIT_S', 0.05)
 
     def again(progress: TrialProgress) -> None:
         with pytest.raises(StoreError, match='another run of this trial is under way'):

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.run.plans import content, make_plan
 from tests.run.substep_host import RATE_HZ, SUBSTEPS, CoarseHost, Signed, TickHost
 
+from trialist.conditions import Delay
 from trialist.declaration import read_table
 from trialist.episodes import trajectories_equal
 from trialist.errors import InputError
 from trialist.run import Order, Rollout, Setup, run_episode, run_trial
 from trialist.run.component import check_host_fits
-from trialist.run.delay import Delay
 from trialist.run.latency import Fate
 from trialist.run.plan import LoopOptions, plan_from_json
 

@@ -21,7 +21,7 @@ from trialist.episodes.verify import verify_store
 from trialist.errors import InputError, SetupError
 from trialist.run import run_trial
 from trialist.run.progress import TrialProgress
-from trialist.run.ray_crew import RayOptions
+from trialist.run.ray_cluster import RayOptions
 
 pytestmark = [pytest.mark.scale, pytest.mark.filterwarnings('ignore')]  # Ray's own
 SMALL = {'object_store_memory': 80 << 20, 'include_dashboard': False}

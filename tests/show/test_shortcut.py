@@ -20,7 +20,7 @@ from trialist.show.shortcut import (
     task_table,
 )
 from trialist.show.shortcut_figure import shortcut_figure
-from trialist.testing.showcase import write_shortcut
+from trialist.testing.diagnosis import write_shortcut
 
 
 @pytest.fixture(scope='module')

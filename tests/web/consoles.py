@@ -9,10 +9,10 @@ from typing import Any
 from trialist.declaration import read_table
 from trialist.run import TrialPlan
 from trialist.run.arm_stop import StopHook
-from trialist.run.engine import chosen_slots, open_trial_store, with_provenance
 from trialist.run.rotation import trial_slots
 from trialist.run.sealing import Allocation, seal_trial
 from trialist.run.station import Context
+from trialist.run.trial_store import chosen_slots, open_trial_store, with_provenance
 from trialist.web.console import Desk
 from trialist.web.console.journal import Journal, console_folder
 

@@ -31,7 +31,9 @@ from trialist.audit import (
     cutoffs,
     find_benchmark,
     read_candidates,
+    read_datasource,
     read_leaderboard,
+    read_mix,
     read_shortcut,
 )
 from trialist.audit.topline import Cutoff
@@ -53,6 +55,8 @@ class Input(enum.StrEnum):
     CANDIDATES = 'candidates'  # tables of papers (CSV, JSONL), or a leaderboard file
     BENCHMARK = 'benchmark'  # the name of a preset, such as libero-spatial
     SHORTCUT = 'shortcut'  # the shortcut.json that `trialist audit shortcut` writes
+    DATASOURCE = 'datasource'  # the datasource.json that `trialist audit datasource` writes
+    MIX = 'mix'  # the mix.json that `trialist audit mix` writes
     REGISTRY = 'registry'  # nothing: the built-in safety registry; or registry files of your own after it
     NOTHING = 'nothing'
 
@@ -97,6 +101,10 @@ def read_subject(wanted: Input, sources: Sequence[str], *, n_resamples: int = 20
         return predictions(sources[0], n_resamples=n_resamples, seed=seed)
     if wanted is Input.SHORTCUT:
         return read_shortcut(sources[0])
+    if wanted is Input.DATASOURCE:
+        return read_datasource(sources[0])
+    if wanted is Input.MIX:
+        return read_mix(sources[0])
     if wanted is Input.BENCHMARK:
         return benchmark_gaps(sources[0])
     return registry(sources) if wanted is Input.REGISTRY else None

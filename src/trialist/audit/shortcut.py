@@ -20,6 +20,7 @@ from trialist.audit.reported import ReportedScore, best_score, foundation_score
 from trialist.audit.reported_gap import ProbeStanding, ReportedGap, reported_gap
 from trialist.audit.result import without_nulls
 from trialist.audit.run_score import RunOutcomes, RunScore, ScoreDrop, run_score, score_drop
+from trialist.audit.sweep import ProbeSweep
 from trialist.audit.topline import Protocol
 from trialist.declaration import read_table
 from trialist.errors import InputError, NotEstimable
@@ -27,11 +28,12 @@ from trialist.stats.argument import check_open_unit
 
 FORMAT = 'trialist shortcut 1'
 BEST, FOUNDATION = 'best', 'foundation'
+SHUFFLED = 'shuffled'
 REMOVED: Mapping[str, str] = {
     'blind': 'images',
     'proprioception': 'images and task',
     'no_task': 'task',
-    'shuffled': 'right task',
+    SHUFFLED: 'right task',
 }
 
 
@@ -81,6 +83,7 @@ class ProbeFacts:
     demonstrations: int | None = None
     mid_motion: int | None = None  # demonstrations that begin in mid-motion
     digest: str = ''  # of the demonstrations
+    sweep: ProbeSweep | None = None  # how its training settings were chosen; None: they were declared
 
     @property
     def has_language_encoder(self) -> bool:

@@ -43,7 +43,7 @@ def datasource_command(
     """
     from trialist.audit.datasource import read_datasource
     from trialist.errors import InputError
-    from trialist.show.audit_data import SUBMISSION_FORM, distance_figure, fall_table, point_table, published_table
+    from trialist.show.audit_data import SUBMISSION_FORM, datasource_tables, distance_figure, published_table
 
     if template:
         typer.echo(SUBMISSION_FORM, nl=False)
@@ -65,10 +65,7 @@ def datasource_command(
         declared = SourcePlan() if plan is None else read_source_plan(plan)
         found = run_data_source(_changed(declared, asked), folder, workers=workers, told=_tell)
         typer.echo(f'wrote {folder / RESULT}', err=True)
-    tables = [point_table(found)]
-    if len(found.distances_m) > 1:
-        tables.append(fall_table(found))
-    print_tables(tables, form)
+    print_tables(datasource_tables(found), form)
     if figure is not None:
         from trialist.show.figure import save_figure
 

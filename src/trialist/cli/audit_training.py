@@ -82,6 +82,8 @@ def shortcut_command(
         typer.echo(shown.shortcut_words(found))
     tables = [shown.gap_table(found)] if found.gaps else []
     tables += [shown.checkpoint_table(found), shown.optimism_table(found), shown.input_table(found)]
+    if found.probe.sweep is not None:
+        tables.append(shown.sweep_table(found))
     print_tables([*tables, shown.task_table(found)], form)
     _tell(f'wrote {folder / "shortcut.json"}')
     if figure is not None:

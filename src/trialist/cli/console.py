@@ -62,8 +62,8 @@ def console(
         return
     from trialist.episodes.entry import EntryKind
     from trialist.errors import InputError, SetupError
-    from trialist.run.engine import open_trial_store, sole_runner, with_provenance
     from trialist.run.station import Context
+    from trialist.run.trial_store import open_trial_store, sole_runner, with_provenance
 
     if (certificate is None) != (private_key is None):
         raise InputError('TLS wants both --certificate and --private-key')
@@ -125,9 +125,9 @@ def _declared(store: Path, path: Path | None) -> TrialPlan:
 
 def _slots(plan: TrialPlan, *, fixture: str | None, session: str | None) -> list[Slot]:
     from trialist.errors import InputError
-    from trialist.run.engine import chosen_slots
     from trialist.run.plan import StoppingRule
     from trialist.run.rotation import trial_slots
+    from trialist.run.trial_store import chosen_slots
 
     if plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
         raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from trialist.run.ray_crew import RayOptions
+    from trialist.run.ray_cluster import RayOptions
 
 ENGINES = ('local', 'ray')
 EngineOption = Annotated[
@@ -34,7 +34,7 @@ def ray_options(
         if address is not None or resources or policy_servers:
             raise InputError('--address, --resource and --policy-servers are about a Ray cluster; add --engine ray')
         return None
-    from trialist.run.ray_crew import RayOptions
+    from trialist.run.ray_cluster import RayOptions
 
     amounts = {'CPU': 1.0, 'GPU': 0.0}
     for text in resources or ():
@@ -60,7 +60,7 @@ def resampled_on(engine: str, address: str | None) -> AbstractContextManager[Non
         if options is None:
             yield
             return
-        from trialist.run.ray_crew import ray_cluster
+        from trialist.run.ray_cluster import ray_cluster
         from trialist.timing.farm import farmed
 
         with ray_cluster(options) as ray, farmed(ray):

@@ -57,6 +57,11 @@ class Delay:
     def total_s(self) -> float:
         return self.network_s + self.inference_s + self.transport_s
 
+    def plus(self, other: Delay) -> Delay:
+        return Delay(
+            self.network_s + other.network_s, self.inference_s + other.inference_s, self.transport_s + other.transport_s
+        )
+
 
 @CONDITIONS.add
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,8 @@ from trialist.run.plan import (
 )
 from trialist.run.progress import Report
 
+SCORES_ALONE = RecordingOptions(trajectories=False, film=False, rgbd='off')
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOptions:
@@ -36,9 +38,7 @@ class EvaluationOptions:
     repeats: int = 1
     watchdog: WatchdogOptions = field(default_factory=lambda: WatchdogOptions(host_s=180.0))
     faults: FaultOptions = field(default_factory=FaultOptions)
-    recording: RecordingOptions = field(
-        default_factory=lambda: RecordingOptions(trajectories=False, film=False, rgbd='off')
-    )
+    recording: RecordingOptions = SCORES_ALONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Evaluated:
     deviations: tuple[str, ...]  # where the trial left the official protocol
 
 
-def evaluate(plan: TrialPlan, store: Path | str, *, workers: int = 1, report: Report | None = None) -> Evaluated:
+def run_evaluation(plan: TrialPlan, store: Path | str, *, workers: int = 1, report: Report | None = None) -> Evaluated:
     """Run what is left of the trial, and read every policy's outcomes back from its record."""
     run = run_trial(plan, store, workers=workers, report=report)
     if not run.is_complete:

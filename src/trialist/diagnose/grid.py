@@ -11,13 +11,12 @@ import numpy as np
 
 from trialist.audit.distance import state_distance
 from trialist.conditions import Displacement, condition_parameters
+from trialist.diagnose.evaluate import SCORES_ALONE, EvaluationOptions, evaluation_plan
 from trialist.diagnose.start import ObservedStarts, observe_start, states_of
 from trialist.episodes import read_store
 from trialist.errors import InputError, NotEstimable
 from trialist.run.blinding import derived_seed
 from trialist.run.plan import (
-    BlindingOptions,
-    ConditionEntry,
     FaultOptions,
     FaultOutcome,
     HostEntry,
@@ -26,6 +25,7 @@ from trialist.run.plan import (
     StratumEntry,
     TaskEntry,
     TrialPlan,
+    WatchdogOptions,
 )
 from trialist.run.rotation import trial_slots
 from trialist.run.seam import Host, Setup
@@ -46,20 +46,20 @@ def grid_plan(
     stratum: str = '',
     title: str = '',
     repeats: int = 1,
-    conditions: tuple[ConditionEntry, ...] = (),
-    recording: RecordingOptions | None = None,
+    recording: RecordingOptions = SCORES_ALONE,
 ) -> TrialPlan:
-    """An ordinary trial on the test's start states, which follow from task, stratum, seed and number alone.
+    """The evaluation of one task, on start states that follow from task, stratum, seed and number alone.
 
     A policy's fault is INVALID here and ends the diagnosis: counted as a failure it would make a drop.
     """
-    return TrialPlan(
-        host=host, policies=policies, tasks=(TaskEntry(name=task),), seed=seed, title=title, benchmark=host.use,
-        strata=(StratumEntry(name=stratum),) if stratum else (), episodes_per_cell=grid, repeats=repeats,
-        time_cap_s=time_cap_s, conditions=conditions, blinding=BlindingOptions(enabled=False),
+    options = EvaluationOptions(
+        tasks=(TaskEntry(name=task),), episodes_per_task=grid, time_cap_s=time_cap_s, seed=seed, repeats=repeats,
+        watchdog=WatchdogOptions(), recording=recording,
         faults=FaultOptions(attempts=2, policy_answer=FaultOutcome.INVALID, policy_late=FaultOutcome.INVALID),
-        recording=recording or RecordingOptions(trajectories=False, film=False, rgbd='off'),
     )  # fmt: skip
+    plan = evaluation_plan(host, policies, options, title=title)
+    strata = (StratumEntry(name=stratum),) if stratum else ()
+    return replace(plan, strata=strata, benchmark=host.use)  # a grid of our own is not the official benchmark
 
 
 def start_setups(plan: TrialPlan) -> tuple[Setup, ...]:

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from trialist.audit.shortcut import ProbeFacts
+from trialist.audit.sweep import ProbeSweep, SweepSetting
 from trialist.diagnose.evaluate import evaluation_plan, official_protocol
 from trialist.diagnose.mid_motion import begins_in_motion
 from trialist.diagnose.shortcut import MadeCheckpoint
-from trialist.diagnose.shortcut_plan import ExpertOptions, ShortcutPlan
+from trialist.diagnose.shortcut_plan import ExpertOptions, ShortcutPlan, SweepOptions
 from trialist.errors import InputError
 from trialist.policies.probe import (
     Demonstrations,
@@ -21,10 +22,12 @@ from trialist.policies.probe import (
     collect_demonstrations,
     read_demonstrations,
     read_options,
+    sweep_probe,
     train_probe,
     variants,
 )
 from trialist.policies.probe.collect import CollectProgress
+from trialist.policies.probe.sweep import sweep_settings
 from trialist.policies.probe.train import TrainingProgress
 from trialist.run.checkpoint import checkpoint_digest
 from trialist.run.component import open_host
@@ -46,9 +49,13 @@ class ProbeMaker:
     ) -> None:  # fmt: skip
         self._plan, self._root, self._device = plan, Path(folder).resolve(), device
         self._told: Told = told or (lambda *_: None)
-        self._options = variants(read_options(plan.probe, where='[probe]'))
+        options = read_options(plan.probe, where='[probe]')
+        if plan.sweep is not None:
+            sweep_settings(options, **dataclasses.asdict(plan.sweep))  # a mistake shows before anything is trained
+        self._options = variants(options)
         self._demonstrations: Demonstrations | None = None
         self._full: TrainedProbe | None = None
+        self._sweep: ProbeSweep | None = None
 
     @property
     def demonstrations(self) -> Demonstrations:
@@ -61,15 +68,18 @@ class ProbeMaker:
         return self.demonstrations.facts.tasks
 
     def train(self, variant: str) -> Sequence[MadeCheckpoint]:
-        """Train a variant, or take up what its folder holds."""
+        """Train a variant, or take up what its folder holds; the full probe with every setting of the sweep."""
 
         def told(progress: TrainingProgress) -> None:
             self._told(f'training {variant}', progress.step, progress.steps)
 
-        made = train_probe(
-            self.demonstrations, self._chosen(variant), self._root / 'probe' / variant, progress=told,
-            device=self._device,
-        )  # fmt: skip
+        if variant == FULL and self._plan.sweep is not None:
+            made = self._swept(self._plan.sweep)
+        else:
+            made = train_probe(
+                self.demonstrations, self._chosen(variant), self._root / 'probe' / variant, progress=told,
+                device=self._device,
+            )  # fmt: skip
         if variant == FULL:
             self._full = made
         return [MadeCheckpoint(c.step, _entry(c.folder)) for c in made.checkpoints]
@@ -87,12 +97,35 @@ class ProbeMaker:
             demonstrations=held.n_episodes,
             mid_motion=_mid_motion(held),
             digest=held.digest,
+            sweep=self._sweep,
         )
 
+    def _swept(self, grid: SweepOptions) -> TrainedProbe:
+        """The training of the smallest validation loss; the test is not looked at."""
+
+        def told(number: int, of: int, progress: TrainingProgress) -> None:
+            self._told(f'training {FULL}, setting {number} of {of}', progress.step, progress.steps)
+
+        found = sweep_probe(
+            self.demonstrations, self._options[FULL], self._root / 'probe' / FULL, progress=told, device=self._device,
+            **dataclasses.asdict(grid),
+        )  # fmt: skip
+        self._sweep = ProbeSweep(settings=tuple(_setting(trained) for trained in found.trained))
+        return found.best
+
     def _chosen(self, variant: str) -> ProbeOptions:
-        """A variant keeps its last checkpoint alone: nothing is chosen among its own."""
+        """A variant has the full probe's settings and keeps its last checkpoint alone: nothing is chosen for it."""
         options = self._options[variant]
-        return options if variant == FULL else dataclasses.replace(options, checkpoints=())
+        if variant == FULL:
+            return options
+        if self._plan.sweep is not None:
+            if self._full is None:
+                self.train(FULL)
+            assert self._full is not None
+            chosen = self._full.options
+            settings = {name: getattr(chosen, name) for name in ('learning_rate', 'augmentation', 'steps')}
+            return dataclasses.replace(options, checkpoints=(), **settings)
+        return dataclasses.replace(options, checkpoints=())
 
     def _read_or_collect(self) -> Demonstrations:
         target = self._root / 'demonstrations'
@@ -181,6 +214,14 @@ def _state_width(host: HostEntry) -> int:
     finally:
         if isinstance(opened, ClosableHost):
             opened.close()
+
+
+def _setting(trained: TrainedProbe) -> SweepSetting:
+    used = trained.options
+    return SweepSetting(
+        learning_rate=used.learning_rate, augmentation=used.augmentation, steps=used.steps,
+        validation_loss=trained.last.validation_loss,
+    )  # fmt: skip
 
 
 def _entry(folder: Path) -> PolicyEntry:

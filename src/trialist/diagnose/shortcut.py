@@ -15,15 +15,14 @@ import numpy as np
 from trialist.audit import ReportedScore, RunOutcomes, Shortcut, read_reported, shortcut
 from trialist.audit.reported import of_protocol
 from trialist.audit.result import write_whole
-from trialist.audit.shortcut import ProbeFacts
-from trialist.diagnose.evaluate import evaluate, evaluation_plan, official_protocol
+from trialist.audit.shortcut import SHUFFLED, ProbeFacts
+from trialist.diagnose.evaluate import evaluation_plan, official_protocol, run_evaluation
 from trialist.diagnose.shortcut_plan import ShortcutPlan
 from trialist.errors import InputError
 from trialist.run.plan import PolicyEntry
 from trialist.run.progress import Report
 
 RESULT, STORE, PLAN = 'shortcut.json', 'store', 'plan.json'
-SHUFFLED = 'shuffled'
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def diagnose_shortcut(
     )
     if told is not None:
         told(f'{len(policies)} policies x {len(trial.tasks)} tasks x {trial.episodes_in_a_cell()} start states')
-    evaluated = evaluate(trial, root / STORE, workers=workers, report=report)
+    evaluated = run_evaluation(trial, root / STORE, workers=workers, report=report)
     official = official_protocol(plan.host)
     steps = {c.name: c.step for c in checkpoints}
     found = shortcut(

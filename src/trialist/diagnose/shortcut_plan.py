@@ -43,12 +43,36 @@ class ExpertOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """Training settings to try in every combination; a list that is empty leaves [probe] as it is.
+
+    The full probe is trained with each, and the one with the smallest validation loss at its last step is evaluated.
+    Variants are trained with its settings.
+    """
+
+    learning_rates: tuple[float, ...] = ()
+    augmentations: tuple[float, ...] = ()
+    steps: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        lists = dataclasses.asdict(self)
+        for name, values in lists.items():
+            if len(set(values)) < len(values):
+                raise InputError(f'[sweep] {name} is {list(values)}, wanted each value once')
+        if all(len(values) < 2 for values in lists.values()):
+            raise InputError(
+                '[sweep] has one setting, wanted several to choose among; say a single one in [probe] instead'
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShortcutPlan:
     """A declared diagnosis. Either `demonstrations` names a folder or files, or `expert` makes them."""
 
     host: HostEntry
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
     probe: Mapping[str, Any] = field(default_factory=dict)  # fields of ProbeOptions
+    sweep: SweepOptions | None = None
     expert: ExpertOptions | None = None
     demonstrations: tuple[str, ...] = ()
     variants: tuple[str, ...] = ('blind', 'proprioception', 'shuffled')
@@ -79,6 +103,8 @@ class ShortcutPlan:
         values = dataclasses.asdict(self)
         for name in ('reported', 'protocol', 'margin', 'seed', 'title'):
             del values[name]  # change nothing that was trained or run, only how it is read
+        if self.sweep is None:
+            del values['sweep']
         return json.dumps(values, sort_keys=True, indent=1, allow_nan=False) + '\n'
 
 

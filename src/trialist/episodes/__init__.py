@@ -5,8 +5,9 @@ Names are found when asked for, so that a host inside another environment needs 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trialist.catalog import late_names
 
 if TYPE_CHECKING:
     from trialist.episodes.annotation import Annotation
@@ -43,24 +44,13 @@ __all__ = [
 ]
 
 _PLACES = {
-    'annotation': 'Annotation',
-    'edit': 'Edit EditOperation Edits',
-    'episode': 'Episode Outcome',
-    'event': 'Event EventKind EventSource',
-    'provenance': 'PolicyCard Provenance collect_provenance',
-    'store': 'Store TrialInfo read_store',
-    'trajectory': 'Camera Contacts Scene Trajectory trajectories_equal',
-    'unblinding': 'Unblinding',
+    '.annotation': 'Annotation',
+    '.edit': 'Edit EditOperation Edits',
+    '.episode': 'Episode Outcome',
+    '.event': 'Event EventKind EventSource',
+    '.provenance': 'PolicyCard Provenance collect_provenance',
+    '.store': 'Store TrialInfo read_store',
+    '.trajectory': 'Camera Contacts Scene Trajectory trajectories_equal',
+    '.unblinding': 'Unblinding',
 }
-_MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    value = globals()[name] = getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -15,10 +15,9 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from trialist.episodes import Episode, Outcome, Store
@@ -26,15 +25,15 @@ from trialist.episodes.folder import Folder
 from trialist.episodes.maintain import compact_store
 from trialist.errors import InputError, StoreError, WriteError
 from trialist.platform.access import Caller
-from trialist.platform.benchmark import ATTEMPTS, cancel_jobs, is_open, open_names, open_store
+from trialist.platform.benchmark import cancel_jobs, is_open, open_names, open_store
 from trialist.platform.bundle import Bundle, bundle_digest, unpack_bundle
 from trialist.platform.config import PlatformConfig
 from trialist.platform.database import Database, disk_full
 from trialist.platform.fault_point import fault_point
-from trialist.platform.job import IMPOSSIBLE, NOT_BEGUN, job_from_json
+from trialist.platform.job import IMPOSSIBLE, NOT_BEGUN
 from trialist.platform.job import Job as JobOrder
-from trialist.platform.refusal import Refusal, not_found
-from trialist.platform.submission import finish_if_done
+from trialist.platform.lease import Settled, give_back, job_order, locked_lease, may_give_back, own_lease, settle
+from trialist.platform.refusal import Refusal
 from trialist.platform.table import Benchmark, Job, LateResult, Lease, Submission, Worker
 from trialist.platform.trail import note
 from trialist.run.fault import Fault, FaultKind
@@ -43,19 +42,9 @@ from trialist.wire import WireLimits
 SPOOL, LATE = 'spool', 'late'
 N_LOCKS = 64
 MANY_PARTS = 256
-MOST_GIVEN_BACK = 5
 RIG_FAULTS = (FaultKind.HOST_CRASH, FaultKind.HOST_HANG, FaultKind.HOST_ANSWER, FaultKind.WORKER_DEATH)
 IDENTITY = ('trial_id', 'policy', 'benchmark', 'task', 'stratum', 'condition', 'seed', 'instance', 'repeat')
-_LOCKED_LEASE = select(Lease).where(Lease.id == bindparam('lease_id')).with_for_update()
 log = logging.getLogger('trialist.platform')
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What became of a job when its lease ended."""
-
-    state: str  # done, requeued, invalid, cancelled
-    outcome: str
 
 
 class Intake:
@@ -123,7 +112,7 @@ class Intake:
         """Accept a result: from here on it is not lost. True if it had been accepted before, and is not yet settled."""
         now = self._database.clock()
         with self._database.write(actor) as session:
-            lease = _locked_lease(session, lease_id)
+            lease = locked_lease(session, lease_id)
             if lease.digest == digest and lease.state == 'storing':
                 return True
             if lease.digest:
@@ -166,11 +155,11 @@ class Intake:
         now = self._database.clock()
         with self._locked(lease_id):
             with self._database.write(actor) as session:
-                lease = _locked_lease(session, lease_id)
+                lease = locked_lease(session, lease_id)
                 if kind == IMPOSSIBLE and lease.state in ('granted', 'running'):
                     return self._give_up(session, lease, reason, now=now)
-                if lease.state == 'granted' or (kind == NOT_BEGUN and _may_give_back(session, lease)):
-                    return _give_back(session, lease, reason, now=now)
+                if lease.state == 'granted' or (kind == NOT_BEGUN and may_give_back(session, lease)):
+                    return give_back(session, lease, reason, now=now)
                 if lease.state != 'running':
                     return None
                 fault = Fault(rig_fault(kind), reason)
@@ -183,7 +172,7 @@ class Intake:
         """A cell cannot run a job: another may, and when every one has said so the submission ends, with the reason."""
         job, submission = lease.job, lease.job.submission
         why = f'{IMPOSSIBLE}: {reason}'
-        settled = _give_back(session, lease, why, now=now)
+        settled = give_back(session, lease, why, now=now)
         job.failed_on = lease.worker_id
         session.flush()
         refused = select(Lease.worker_id).join(Job, Job.id == Lease.job_id).where(
@@ -222,7 +211,7 @@ class Intake:
             return self._refuse_result(lease_id, spooled, str(error))
         fault_point('result.stored' if digest else 'expiry.stored')
         with self._database.write() as session:
-            settled, is_finished = _settle(session, lease_id, episode, now=self._database.clock())
+            settled, is_finished = settle(session, lease_id, episode, now=self._database.clock())
         fault_point('result.settled')
         if digest:
             spooled.unlink(missing_ok=True)
@@ -246,7 +235,7 @@ class Intake:
     def _refuse_result(self, lease_id: str, spooled: Path, why: str) -> Settled:
         """A result that was sound by itself, and that the store would not take: the attempt is INVALID."""
         with self._database.write() as session:
-            lease = _locked_lease(session, lease_id)
+            lease = locked_lease(session, lease_id)
             lease.digest, lease.fault = '', Fault(FaultKind.HOST_ANSWER, f'the store refused its result: {why}').reason
             note(session, 'result.refuse', lease.id, job=lease.job_id, why=why)
         spooled.replace(self._config.folder / LATE / spooled.name)
@@ -321,38 +310,6 @@ def stored_attempt(store: Store, key: tuple[str, int]) -> Episode | None:
     return next((e for e in found if e.attempt == key[1]), None)
 
 
-def own_lease(session: Session, caller: Caller, lease_id: str) -> Lease:
-    """A lease on one of the caller's workers."""
-    lease = session.get(Lease, lease_id)
-    if lease is None or lease.worker.user_id != caller.user_id:
-        raise not_found('lease')
-    return lease
-
-
-def begin(session: Session, caller: Caller, lease_id: str, config: PlatformConfig, *, now: float) -> JobOrder:
-    """The job of a lease, for the worker that holds it; from now on it is running."""
-    own_lease(session, caller, lease_id)
-    lease = _locked_lease(session, lease_id)
-    if lease.state not in ('granted', 'running') or lease.expires_at <= now:
-        raise Refusal(410, 'lease_over', 'this lease is over')
-    if lease.state == 'granted':
-        lease.state, lease.begun_at, lease.expires_at = 'running', now, now + config.lease_s
-        lease.job.state, lease.job.updated_at = 'running', now
-        note(session, 'lease.begin', lease.id, job=lease.job_id)
-    return job_order(session, lease.job, attempt=lease.attempt)
-
-
-def job_order(session: Session, job: Job, *, attempt: int) -> JobOrder:
-    """A job as its worker is told of it."""
-    import json
-
-    submission = session.get_one(Submission, job.submission_id)
-    values = {'job_id': job.id, 'plan': submission.plan, 'slot': job.slot, 'attempt': attempt, 'code': submission.code}
-    if submission.dial:
-        values['dial'] = json.loads(submission.dial)
-    return job_from_json(values)
-
-
 def invalid_episode(order: JobOrder, reason: str, *, operator: str) -> Episode:
     """What the record has of an attempt that the rig broke."""
     return order.planned(operator=operator).replace(outcome=Outcome.INVALID, duration_s=0.0, reason=reason)
@@ -360,56 +317,6 @@ def invalid_episode(order: JobOrder, reason: str, *, operator: str) -> Episode:
 
 def rig_fault(kind: str) -> FaultKind:
     return next((k for k in RIG_FAULTS if k.value == kind), FaultKind.WORKER_DEATH)
-
-
-def expired(session: Session, *, now: float) -> list[tuple[str, str]]:
-    """Leases whose time is up, and in which state they were."""
-    rows = session.execute(
-        select(Lease.id, Lease.state).where(Lease.state.in_(('granted', 'running')), Lease.expires_at <= now)
-    )
-    return [(lease_id, state) for lease_id, state in rows]
-
-
-def _locked_lease(session: Session, lease_id: str) -> Lease:
-    return session.scalars(_LOCKED_LEASE, {'lease_id': lease_id}).one()
-
-
-def _may_give_back(session: Session, lease: Lease) -> bool:
-    """Whether a job in which no observation was shown may wait again without using an attempt."""
-    earlier = select(func.count()).select_from(Lease).where(Lease.job_id == lease.job_id, Lease.state == 'unclaimed')
-    return lease.state == 'running' and (session.scalar(earlier) or 0) < MOST_GIVEN_BACK
-
-
-def _give_back(session: Session, lease: Lease, reason: str, *, now: float) -> Settled:
-    """A lease that was never begun: the job waits again, with no attempt used, and its client is no longer present."""
-    job, submission = lease.job, lease.job.submission
-    lease.state, lease.fault, lease.ended_at = 'unclaimed', reason, now
-    submission.asked_at = None
-    job.state = 'queued' if submission.state == 'queued' else 'cancelled'
-    job.updated_at = now
-    note(session, 'lease.unclaimed', lease.id, job=job.id, reason=reason)
-    return Settled('requeued' if job.state == 'queued' else 'cancelled', '')
-
-
-def _settle(session: Session, lease_id: str, episode: Episode, *, now: float) -> tuple[Settled, bool]:
-    """The second transaction: what the store has becomes what the queue knows; and whether the submission is done."""
-    lease = _locked_lease(session, lease_id)
-    job = session.scalars(select(Job).where(Job.id == lease.job_id).with_for_update(of=Job)).one()
-    lease.state, lease.ended_at = ('done' if lease.digest else 'failed'), now
-    lease.worker.busy_s += now - lease.granted_at
-    job.outcome, job.reason, job.updated_at = episode.outcome.value, episode.reason, now
-    if episode.is_valid:
-        job.state = word = 'done'
-    elif job.submission.state != 'queued':
-        job.state = word = 'cancelled'
-    elif job.attempt + 1 < ATTEMPTS:
-        job.state, job.attempt, job.failed_on, word = 'queued', job.attempt + 1, lease.worker_id, 'requeued'
-    else:
-        job.state = word = 'invalid'
-    note(session, f'job.{word}', job.id, lease=lease.id, attempt=lease.attempt, episode=episode.episode_id,
-         outcome=episode.outcome.value)  # fmt: skip
-    is_finished = finish_if_done(session, job.submission_id, now=now)
-    return Settled(word, episode.outcome.value), is_finished
 
 
 def _write_durably(target: Path, data: bytes) -> None:

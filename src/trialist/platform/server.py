@@ -12,7 +12,8 @@ from trialist.platform.access import Scope, add_user, issue_token
 from trialist.platform.cells import mark_lost
 from trialist.platform.config import PlatformConfig
 from trialist.platform.database import Database, ServerClock
-from trialist.platform.intake import Intake, expired
+from trialist.platform.intake import Intake
+from trialist.platform.lease import expired
 from trialist.platform.metric import Metrics
 from trialist.platform.migration import migrate
 from trialist.platform.rate import RateLimiter

@@ -5,8 +5,9 @@ Names are found when asked for, so that a host inside another environment needs 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trialist.catalog import late_names
 
 if TYPE_CHECKING:
     from trialist.run.closing import close_trial
@@ -68,27 +69,16 @@ __all__ = [
 ]
 
 _PLACES = {
-    'closing': 'close_trial',
-    'conformance': 'check_host check_policy',
-    'convention': 'ActionConvention ControlMode Frame Gripper HostSpec PolicySpec Rotation Target check_conventions',
-    'engine': 'TrialRun run_trial',
-    'fault_text': 'read_fault',
-    'loop': 'Order Rollout run_episode',
-    'plan': 'TrialPlan read_plan',
-    'rotation': 'Slot trial_slots',
-    'seam': 'Action Chunk Host HostReport Observation Policy Session Setup',
-    'shard': 'Shard',
-    'size': 'PlanSummary summarize_plan',
+    '.closing': 'close_trial',
+    '.conformance': 'check_host check_policy',
+    '.convention': 'ActionConvention ControlMode Frame Gripper HostSpec PolicySpec Rotation Target check_conventions',
+    '.engine': 'TrialRun run_trial',
+    '.fault_text': 'read_fault',
+    '.loop': 'Order Rollout run_episode',
+    '.plan': 'TrialPlan read_plan',
+    '.rotation': 'Slot trial_slots',
+    '.seam': 'Action Chunk Host HostReport Observation Policy Session Setup',
+    '.shard': 'Shard',
+    '.size': 'PlanSummary summarize_plan',
 }
-_MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    value = globals()[name] = getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = late_names(__name__, _PLACES)

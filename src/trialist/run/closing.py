@@ -12,9 +12,10 @@ from trialist.episodes.unblinding import sign, write_unblinding
 from trialist.errors import InputError, StoreError
 from trialist.run.begun import interrupted_counts
 from trialist.run.blinding import blinding_of
-from trialist.run.engine import sole_runner, trial_state
+from trialist.run.engine import trial_state
 from trialist.run.plan import TrialPlan
 from trialist.run.sealing import Allocation
+from trialist.run.trial_store import sole_runner
 
 
 @dataclass(frozen=True, slots=True)

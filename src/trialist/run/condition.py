@@ -16,6 +16,7 @@ from trialist.conditions import (
     CameraFrame,
     Compound,
     Condition,
+    Delay,
     Thing,
     compose,
     condition_parameters,
@@ -29,7 +30,6 @@ from trialist.conditions import (
 from trialist.episodes.episode import ParameterValue
 from trialist.errors import InputError
 from trialist.run.convention import HostSpec
-from trialist.run.delay import Delay
 from trialist.run.plan import ConditionEntry
 from trialist.run.seam import Host, Observation, PreparedHost, Setup
 
@@ -164,10 +164,8 @@ class AppliedCondition:
 
     def delay(self, step: int) -> Delay | None:
         """What the condition adds to the time between this step's observation and its action."""
-        if self.application.by_clock is None:
-            return None
-        drawn = self.application.by_clock.delay(step)
-        return Delay(drawn.network_s, drawn.inference_s, drawn.transport_s)
+        clock = self.application.by_clock
+        return None if clock is None else clock.delay(step)
 
 
 def show_frames(application: Application, observation: Observation, *, step: int) -> Observation:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import os
 import sys
 from collections import Counter
@@ -14,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from trialist.episodes import Outcome, Store, collect_provenance, read_store
+from trialist.episodes import Outcome, Store
 from trialist.episodes.bucket import store_root
 from trialist.episodes.entry import EntryKind
-from trialist.episodes.folder import Folder, held_lock
 from trialist.episodes.maintain import compact_store
-from trialist.errors import InputError, StoreError, TrialistError, UnknownName, WriteError
+from trialist.errors import InputError, TrialistError, WriteError
 from trialist.run.alarm import AlarmBoard
 from trialist.run.begun import log_interrupted, mark_begun, mark_ended
-from trialist.run.blinding import Blinding, blinded_plan
 from trialist.run.crew import Crew
 from trialist.run.fault import Fault
 from trialist.run.plan import StoppingRule, StoppingScore, TrialPlan
@@ -33,13 +29,13 @@ from trialist.run.sealing import read_arms
 from trialist.run.shard import Shard
 from trialist.run.station import Context, Finished, Station
 from trialist.run.stopping import Stop, decide_stop, stopping_score
+from trialist.run.trial_store import check_open, chosen_slots, open_trial_store, sole_runner, with_provenance
 from trialist.run.worker import Errand
 from trialist.run.worker_mark import await_old_workers
 
 if TYPE_CHECKING:
-    from trialist.run.ray_crew import RayOptions
+    from trialist.run.ray_cluster import RayOptions
 
-LOCK_WAIT_S = 10.0
 MANY_PARTS = 256
 
 
@@ -119,21 +115,6 @@ def run_trial(
         return dataclasses.replace(result, n_interrupted=n_interrupted, head_before=head_before, head=opened.head())
 
 
-def check_open(context: Context, store: Store) -> None:
-    """Refuse a trial that was closed."""
-    if context.plan.hash in store.unblindings().by_trial:
-        raise StoreError(f'{store.path}: this trial is closed; nothing can be added to it')
-
-
-def with_provenance(context: Context, store: Store) -> Context:
-    """The context of episodes that are made on this machine now."""
-    plan = context.plan
-    provenance = dataclasses.replace(
-        collect_provenance(), command='', config=f'plan {plan.hash}', seeds=f'plan seed {plan.seed}'
-    )
-    return dataclasses.replace(context, provenance_id=store.write_provenance(provenance))
-
-
 def _logged_run(
     run: _Run, store: Store, *, workers: int, log: Path | None, by: str, arms: Path | None, ray: RayOptions | None
 ) -> None:  # fmt: skip
@@ -161,70 +142,6 @@ def open_tasks(context: Context, store: Store, slots: Sequence[Slot]) -> tuple[T
     """How far these slots have come, and what may be run of them now, in order."""
     run = _Run(context, store, slots, limit=None, report=None)
     return run.result(), run.open_tasks()
-
-
-def open_trial_store(context: Context, path: Path | str) -> Store:
-    """The store of a trial, made if it is new; a store of another plan is refused, naming what differs."""
-    root, plan = store_root(path), context.plan
-    if plan.blinding.enabled and Blinding({}, b'', context.blinding.codes).scrub(str(root)) != str(root):
-        raise InputError(f'the path of the store ({root}) holds the name of a policy; give another')
-    shown = blinded_plan(plan, context.blinding)
-    if (root / 'trial.json').exists():
-        found = read_store(root)
-        if found.trial.plan_hash != plan.hash:
-            raise StoreError(f'{root}: holds a trial under another plan ({_differences(found.trial.plan, shown)})')
-    title = context.blinding.hide(plan.title)
-    return Store.create(root, trial_id=plan.hash, title=title, plan_hash=plan.hash, plan=shown)
-
-
-def _differences(stored: str, ours: str) -> str:
-    """Which keys of two plans differ; what is hidden in a stored plan can only be told by the hash."""
-    try:
-        theirs, mine = json.loads(stored), json.loads(ours)
-    except json.JSONDecodeError:
-        return 'which this version cannot read'
-    changed = sorted(k for k in {*theirs, *mine} if theirs.get(k) != mine.get(k) and k != 'policies')
-    if changed:
-        return f'changed: {", ".join(changed)}'
-    return 'changed: policies, reference or blinding'
-
-
-def chosen_slots(slots: Sequence[Slot], *, fixture: str | None, session: str | None) -> list[Slot]:
-    """The slots of one fixture and one session, where they are given."""
-    for kind, wanted, known in (
-        ('fixture', fixture, {s.fixture for s in slots}),
-        ('session', session, {s.session for s in slots}),
-    ):
-        if wanted is not None and wanted not in known:
-            raise UnknownName(f'{kind} of this plan', wanted, known)
-    return [s for s in slots if fixture in (None, s.fixture) and session in (None, s.session)]
-
-
-@contextlib.contextmanager
-def sole_runner(root: Path, share: str | None, *, division: str = 'fixtures') -> Iterator[None]:
-    """Hold the right to run or to close: alone, or alone on one share of a division (a fixture, a shard of n).
-
-    Two divisions of one trial, such as shards of 8 and of 16, have slots in common and exclude each other.
-    """
-    busy = 'another run of this trial is under way; wait for it to end'
-    with contextlib.ExitStack() as stack:
-
-        def hold(name: str, *, shared: bool = False) -> None:
-            stack.enter_context(held_lock(root, name, shared=shared, wait_s=LOCK_WAIT_S, busy=busy))
-
-        hold('.run.lock', shared=share is not None)
-        if share is not None:
-            own = f'.run.by-{division}.lock'
-            hold(own, shared=True)
-            for name in Folder(root).names(''):
-                if name.startswith('.run.by-') and name != own:
-                    other = name.removeprefix('.run.by-').removesuffix('.lock')
-                    told = f'a run by {other} is under way; wait for it to end, or run by {other} too'
-                    with held_lock(root, name, wait_s=LOCK_WAIT_S, busy=told):
-                        pass
-            part = hashlib.sha256(share.encode()).hexdigest()[:12]  # its name may hold any character
-            hold(f'.run.{part}.lock')
-        yield
 
 
 class AnyWorker(Protocol):
@@ -337,7 +254,8 @@ class _Run:
 
     def on_ray(self, workers: int, *, arms: Path | None, options: RayOptions) -> None:
         """Run everything on a Ray cluster."""
-        from trialist.run.ray_crew import RayCrew, ray_cluster
+        from trialist.run.ray_cluster import ray_cluster
+        from trialist.run.ray_crew import RayCrew
 
         with ray_cluster(options) as ray:
             size = workers or max(1, options.fits(ray.cluster_resources()))

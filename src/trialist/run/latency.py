@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trialist.conditions import Delay
 from trialist.run.condition import AppliedCondition
-from trialist.run.delay import NO_DELAY, Delay
 from trialist.run.plan import LatencyMode, LatencyOptions, Spread
 
+NO_DELAY = Delay(0.0, 0.0, 0.0)
 STREAM = 0x6C617465  # keeps these draws apart from the policy's own, which has the same seed
 
 

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trialist.conditions import Delay
 from trialist.run.asking import Answer, Asker
-from trialist.run.delay import Delay
 from trialist.run.fault import EpisodeStop, Fault, FaultKind
 from trialist.run.latency import Fate, Fates, taken_delay
 from trialist.run.plan import LatencyMode, LatencyOptions

@@ -8,11 +8,11 @@ import time
 
 from trialist.errors import InputError
 from trialist.planning.capacity import EpisodeDemand
-from trialist.run.engine import open_trial_store
 from trialist.run.phase import NoBoard, Phase
 from trialist.run.plan import TrialPlan
 from trialist.run.rotation import trial_slots
 from trialist.run.station import Context, Station
+from trialist.run.trial_store import open_trial_store
 
 # Of the one process that hands out slots, per episode: assumed. `python -m bench scale` says what it is on a machine.
 DRIVER_S = {'local': 0.004, 'ray': 0.006}

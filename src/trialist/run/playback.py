@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trialist.conditions import Delay
 from trialist.run.convention import ActionConvention, ControlMode, Target
-from trialist.run.delay import Delay
 from trialist.run.line import Arrival
 from trialist.run.plan import LatencyOptions, Waiting
 from trialist.run.seam import Action, FloatArray, Part

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trialist.conditions import Delay
 from trialist.episodes import Contacts, Scene, Trajectory
 from trialist.episodes.trajectory import STEP_COLUMNS
 from trialist.run.convention import Gripper, HostSpec
-from trialist.run.delay import Delay
 from trialist.run.plan import RecordingOptions
 from trialist.run.seam import Action, Observation
 

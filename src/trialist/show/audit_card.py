@@ -5,6 +5,7 @@ from __future__ import annotations
 from trialist.audit.card import BASELINES_PERCENT, BenchmarkCard
 from trialist.show.audit_data import alteration_table, distance_chart, fall_table, lacking_table, point_table
 from trialist.show.document import Block, ChartBlock, Document, Missing, Section, TableBlock, paragraph, section
+from trialist.show.shortcut import sweep_words
 from trialist.show.table import Cell, Column, Table, table
 
 HOW = {
@@ -67,7 +68,8 @@ def _shortcut(card: BenchmarkCard) -> list[Block]:
     columns: list[str | Column] = [
         'run', 'kind', 'total', 'n', Column('mean', '.3f'), Column('low', '.3f'), Column('high', '.3f'), 'input is',
     ]  # fmt: skip
-    words = paragraph(f'Best checkpoint {found.best}: {found.verdict}.')
+    chosen = '' if found.probe.sweep is None else f' {sweep_words(found.probe.sweep)}'
+    words = paragraph(f'Best checkpoint {found.best}: {found.verdict}.{chosen}')
     return [words, TableBlock('probe', table(f'The probe ({found.title})', columns, rows))]
 
 

@@ -68,6 +68,11 @@ def fall_table(found: DataSource) -> Table:
     )  # fmt: skip
 
 
+def datasource_tables(found: DataSource) -> list[Table]:
+    """The points, and the fall where there are two distances to compare."""
+    return [point_table(found), *([fall_table(found)] if len(found.distances_m) > 1 else [])]
+
+
 def published_table() -> Table:
     """Table 9 of the benchmark audit: SimplerEnv WidowX from data beside the test."""
     rows: list[list[Cell]] = [[*row, 100 * row[2] / row[3]] for row in TABLE_NINE]

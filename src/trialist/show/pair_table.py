@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from trialist.analysis import Absent, Comparisons, EndpointPairs, PairVerdict, TimeComparison
 from trialist.analysis.detail import StratumPair
 from trialist.planning.analysis_plan import Correction, EndpointName
+from trialist.show.phrase import ends
 from trialist.show.table import Cell, Column, Table, table
-from trialist.show.timing import ends, scalar_name
+from trialist.show.timing import scalar_name
 from trialist.show.verdict_text import (
     CORRECTIONS,
     design_sentence,

@@ -15,6 +15,7 @@ from trialist.show.policy_look import PolicyLook, policy_looks
 COUNTS = {
     Input.STORE: (1, 1), Input.TWO_STORES: (2, 2), Input.PREDICTIONS: (1, 1), Input.LEADERBOARD: (1, 1),
     Input.CANDIDATES: (1, None), Input.BENCHMARK: (1, 1), Input.SHORTCUT: (1, 1),
+    Input.DATASOURCE: (1, 1), Input.MIX: (1, 1),
     Input.REGISTRY: (0, None), Input.NOTHING: (0, 0),
 }  # fmt: skip
 WANTED = {
@@ -24,11 +25,13 @@ WANTED = {
     Input.CANDIDATES: 'tables of papers (.csv or .jsonl), or a leaderboard file (.json)',
     Input.BENCHMARK: 'the name of a benchmark preset, such as libero-spatial',
     Input.SHORTCUT: 'the shortcut.json of a diagnosis (trialist audit shortcut)',
+    Input.DATASOURCE: 'the datasource.json of a diagnosis (trialist audit datasource)',
+    Input.MIX: 'the mix.json of a diagnosis (trialist audit mix)',
     Input.REGISTRY: 'nothing, or safety registry files of your own (.toml)', Input.NOTHING: 'nothing',
 }  # fmt: skip
 SUFFIXES = {
     Input.LEADERBOARD: ('.json',), Input.CANDIDATES: ('.csv', '.jsonl', '.json'), Input.REGISTRY: ('.toml',),
-    Input.SHORTCUT: ('.json',),
+    Input.SHORTCUT: ('.json',), Input.DATASOURCE: ('.json',), Input.MIX: ('.json',),
 }  # fmt: skip
 
 Made = TypeVar('Made', bound=Callable[..., object])

@@ -5,13 +5,18 @@ from __future__ import annotations
 from trialist.audit.probe_paper import LIBERO_MEANS, SOURCE, TABLE_1, TABLE_3
 from trialist.audit.reported_gap import ProbeStanding, ReportedGap
 from trialist.audit.run_score import RunScore
-from trialist.audit.shortcut import BEST, FOUNDATION, InputNeed, Shortcut, ShortcutVerdict
+from trialist.audit.shortcut import BEST, FOUNDATION, SHUFFLED, InputNeed, Shortcut, ShortcutVerdict
+from trialist.audit.sweep import ProbeSweep
 from trialist.show.audit import CLASS_WORDS
 from trialist.show.table import Cell, Column, Table, table
 from trialist.stats import Interval
 
 CANNOT_SAY = (
     'It does not say that a policy with a high score lacks the capability: a capable policy reaches a high score too.'
+)
+SWEPT_VARIANTS = (
+    'Variants were trained with these settings, which were chosen for the full probe: with settings of its own a '
+    'variant may lose less.'
 )
 VERDICT_WORDS = {
     ShortcutVerdict.NEAR_BEST: 'On this benchmark a high score is not, by itself, evidence of more than the probe has.',
@@ -35,6 +40,10 @@ def shortcut_words(found: Shortcut) -> str:
         lines.append(f'Without a choice on the test set, at its last step, it reaches {_with_interval(found, final)}.')
     if found.optimism is not None:
         lines.append(_optimism_words(found))
+    if found.probe.sweep is not None:
+        lines.append(sweep_words(found.probe.sweep))
+        if any(v.score.name != SHUFFLED for v in found.variants):
+            lines.append(SWEPT_VARIANTS)
     lines += [_gap_words(found, gap) for gap in found.gaps if gap.checkpoint == found.best]
     lines.append(f'Verdict (margin {_points(found, found.margin * found.max_score)}): {found.verdict.value}. '
                  f'{VERDICT_WORDS[found.verdict]}')  # fmt: skip
@@ -81,6 +90,33 @@ def _optimism_words(found: Shortcut) -> str:
         f'checkpoints did not differ, the best would stand {_points(found, told.gain_by_chance)} above their mean by '
         f'chance (it does by {_points(found, told.gain)}, p = {told.p_value:.2g}).'
     )
+
+
+def sweep_words(sweep: ProbeSweep) -> str:
+    """How the settings were chosen, what that leaves out of the score and what it flatters."""
+    n, chosen = len(sweep.settings), sweep.chosen
+    return (
+        f'Training settings: {chosen}, chosen among {n} by validation loss, on demonstrations that were held out, and '
+        'not by score: no setting but this one was run on the test, so that the choice does not raise the score, and '
+        f'another setting may score higher. The loss itself, {chosen.validation_loss:.4g}, is the smallest of {n} and '
+        'optimistic.'
+    )
+
+
+def sweep_table(found: Shortcut) -> Table:
+    """Every setting of the sweep with its validation loss, and the one that was chosen."""
+    sweep = found.probe.sweep
+    rows: list[list[Cell]] = [] if sweep is None else [
+        [s.learning_rate, s.augmentation, s.steps, s.validation_loss, 'chosen' if s is sweep.chosen else '']
+        for s in sweep.settings
+    ]  # fmt: skip
+    columns: list[str | Column] = [
+        Column('learning rate', 'g'), Column('augmentation', 'g'), 'steps', Column('validation loss', '.4g'), '',
+    ]  # fmt: skip
+    note = 'The settings were declared: nothing was chosen.'
+    if sweep is not None:
+        note = 'Chosen by the loss on held-out demonstrations at the last step, not by a score on the test.'
+    return table(f'{found.title}: training settings', columns, rows, note=note)
 
 
 def _gap_words(found: Shortcut, gap: ReportedGap) -> str:

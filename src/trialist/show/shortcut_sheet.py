@@ -15,6 +15,7 @@ from trialist.show.shortcut import (
     paper_checkpoint_table,
     paper_score_table,
     paper_task_table,
+    sweep_table,
     task_table,
 )
 from trialist.show.table import Table
@@ -34,6 +35,12 @@ def checkpoints(request: ShowRequest) -> list[Table]:
     """A probe's checkpoints, best and final, and what choosing on the test set adds."""
     found = request.value(Shortcut)
     return [checkpoint_table(found), optimism_table(found)]
+
+
+@takes(Input.SHORTCUT)
+def sweep(request: ShowRequest) -> list[Table]:
+    """Training settings of a probe by validation loss, and the one that was chosen."""
+    return [sweep_table(request.value(Shortcut))]
 
 
 @takes(Input.SHORTCUT)

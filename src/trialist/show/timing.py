@@ -9,9 +9,10 @@ from trialist.analysis.success import ALL_STRATA
 from trialist.episodes import Outcome
 from trialist.planning import Calibration
 from trialist.planning.calibration import ALPHAS
+from trialist.show.phrase import ends
 from trialist.show.table import Cell, Column, Table, table
 from trialist.show.verdict_text import design_text, letters_sentence
-from trialist.stats import Estimate, Interval
+from trialist.stats import Estimate
 from trialist.timing import Cause, CohortScore, FailureModes, LabelSensitivity, LogrankPair, RelativeScore
 from trialist.timing.scalar import scalar_label
 
@@ -29,10 +30,6 @@ UNITS = {
 def scalar_name(name: str) -> str:
     """How a scalar is headed in tables: its label, and its unit or meaning."""
     return scalar_label(name) + (' (s)' if name.startswith('quantile_') else UNITS.get(name, ''))
-
-
-def ends(interval: Interval | None, scale: float = 1.0) -> tuple[float | None, float | None]:
-    return (None, None) if interval is None else (interval.low * scale, interval.high * scale)
 
 
 def scaled(value: float | None, scale: float) -> float | None:

@@ -1,8 +1,6 @@
 """Arrays in, intervals and decisions out."""
 
-import importlib
-from typing import Any
-
+from trialist.catalog import late_names
 from trialist.stats.aggregate import (
     AGGREGATES,
     Profile,
@@ -157,14 +155,5 @@ __all__ = [
 ]
 
 # Names that people import from here and that live in rooms built on this one: found when asked for.
-_ELSEWHERE = {
-    'mcnemar_sample_size': 'trialist.planning',
-    'sequential_comparison': 'trialist.planning',
-    'wilson_sample_size': 'trialist.planning',
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
-        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+_ELSEWHERE = {'trialist.planning': 'mcnemar_sample_size sequential_comparison wilson_sample_size'}
+__getattr__, __dir__ = late_names(__name__, _ELSEWHERE)

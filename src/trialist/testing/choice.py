@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trialist.audit.shortcut import ProbeFacts
+from trialist.audit.sweep import ProbeSweep, SweepSetting
 from trialist.diagnose.shortcut import MadeCheckpoint
+from trialist.diagnose.shortcut_plan import SweepOptions
 from trialist.episodes import Outcome
 from trialist.errors import InputError, UnknownName
 from trialist.run import Action, Chunk, HostReport, HostSpec, Observation, PolicySpec, Session, Setup
@@ -24,6 +26,7 @@ from trialist.testing.point_mass import TRANSLATION
 TASKS = ('choose_left', 'choose_right', 'single_left', 'single_right')
 RATE_HZ, REACH_M, GAIN = 20.0, 0.1, 0.25
 SIDE_PX, BLOB_PX = 32, 1.5
+HELD_OUT = 5_000  # the first demonstration that is fitted to by nobody
 FloatArray = NDArray[np.float64]
 
 
@@ -144,14 +147,20 @@ class _Ridge:
 
 
 class RidgeMaker:
-    """Ridge regression on an expert's demonstrations; a checkpoint's step is how many demonstrations it saw."""
+    """Ridge regression on an expert's demonstrations; a checkpoint's step is how many demonstrations it saw.
+
+    Of a sweep it takes the steps, and compares them by the squared error on demonstrations that it was not fitted to.
+    """
 
     def __init__(
         self, folder: Path, tasks: Sequence[str], *, steps: Sequence[int] = (2, 40), reads_task: bool = True,
-        seed: int = 7,
+        seed: int = 7, sweep: SweepOptions | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.tasks, self.steps, self.reads_task, self.seed = folder, tuple(tasks), steps, reads_task, seed
         self.trained: list[str] = []
+        self.sweep = None if sweep is None else ProbeSweep(settings=tuple(self._tried(n) for n in sweep.steps))
+        if self.sweep is not None:
+            self.steps = (*(n for n in steps if n < self.sweep.chosen.steps), self.sweep.chosen.steps)
 
     def train(self, variant: str) -> Sequence[MadeCheckpoint]:
         inputs = {'full': ('images', 'task'), 'blind': ('task',), 'proprioception': (), 'no_task': ('images',)}[variant]
@@ -169,7 +178,7 @@ class RidgeMaker:
     def facts(self) -> ProbeFacts:
         return ProbeFacts(
             encoder='pixels', task_input='id' if self.reads_task else 'none', demonstrations=self.steps[-1],
-            mid_motion=0,
+            mid_motion=0, sweep=self.sweep,
         )  # fmt: skip
 
     def _entry(self, path: Path) -> PolicyEntry:
@@ -184,9 +193,20 @@ class RidgeMaker:
             self.trained.append(path.name)
         return path
 
+    def _tried(self, steps: int) -> SweepSetting:
+        inputs = ('images', 'task') if self.reads_task else ('images',)
+        x, y = self._shown(inputs, range(HELD_OUT, HELD_OUT + 10))
+        loss = float(np.mean((x @ self._fitted(inputs, steps) - y) ** 2))
+        return SweepSetting(learning_rate=1.0, augmentation=0.0, steps=steps, validation_loss=loss)
+
     def _fitted(self, inputs: Sequence[str], demonstrations: int) -> FloatArray:
+        x, y = self._shown(inputs, range(demonstrations))
+        return np.asarray(np.linalg.solve(x.T @ x + 1e-6 * np.eye(x.shape[1]), x.T @ y), dtype=np.float64)
+
+    def _shown(self, inputs: Sequence[str], numbers: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+        """Features and actions of demonstrations."""
         host, rows, actions = ChoiceHost(), [], []
-        for number in range(demonstrations):
+        for number in numbers:
             task = number % len(self.tasks)
             seen = host.reset(self.tasks[task], seed=10_000 * self.seed + number // len(self.tasks))
             for _ in range(12):
@@ -194,5 +214,4 @@ class RidgeMaker:
                 rows.append(_features(seen, task, len(self.tasks), inputs))
                 actions.append(action)
                 seen = host.step(action)
-        x, y = np.array(rows), np.array(actions)
-        return np.asarray(np.linalg.solve(x.T @ x + 1e-6 * np.eye(x.shape[1]), x.T @ y), dtype=np.float64)
+        return np.array(rows), np.array(actions)

@@ -17,12 +17,11 @@ import numpy as np
 
 from trialist.analysis import Analysis, analyse
 from trialist.analysis.subject import Input, read_subject
-from trialist.audit import InstanceOutcome, Protocol, ReportedScore, RunOutcomes, ScoreKind, shortcut
-from trialist.audit.shortcut import ProbeFacts
 from trialist.episodes import Camera, Contacts, Episode, Outcome, Scene, Store, Trajectory
 from trialist.geometry import Box
 from trialist.show.request import ShowRequest, input_of
 from trialist.testing.cohort import PAPER_LIKE, paper_like_cohort
+from trialist.testing.diagnosis import write_datasource_case, write_mix_case, write_shortcut
 from trialist.testing.scene import PaintedBox, look_at, render_view
 
 POLICIES = ('act', 'groot', 'openpi', 'smolvla')
@@ -54,13 +53,15 @@ class Showcase:
     leaderboard: Path
     candidates: Path
     shortcut: Path
+    datasource: Path
+    mix: Path
 
     def sources(self, name: str, wanted: str) -> tuple[str, ...]:
         """What to give after `trialist plot NAME` or `trialist tables NAME`."""
         by_kind: Mapping[str, tuple[object, ...]] = {
             'two stores': self.runs, 'predictions': (self.predictions,), 'leaderboard': (self.leaderboard,),
             'candidates': (self.candidates,), 'benchmark': ('libero-spatial',), 'shortcut': (self.shortcut,),
-            'registry': (), 'nothing': (),
+            'datasource': (self.datasource,), 'mix': (self.mix,), 'registry': (), 'nothing': (),
         }  # fmt: skip
         return tuple(str(s) for s in by_kind.get(wanted, (self.store(name),)))
 
@@ -99,6 +100,7 @@ def make_showcase(folder: Path) -> Showcase:
         trial=folder / 'trial', conditions=folder / 'conditions', splits=folder / 'splits', safety=folder / 'safety',
         runs=(folder / 'run-a', folder / 'run-b'), predictions=folder / 'predictions',
         leaderboard=folder / 'leaderboard.json', candidates=folder / 'papers.csv', shortcut=folder / 'shortcut.json',
+        datasource=folder / 'datasource.json', mix=folder / 'mix.json',
     )  # fmt: skip
     Store.create(made.trial).append(trial_episodes())
     Store.create(made.conditions).append(condition_episodes())
@@ -109,6 +111,8 @@ def make_showcase(folder: Path) -> Showcase:
     made.leaderboard.write_text(json.dumps({'last_updated': '2026-08-10', 'results': leaderboard_rows()}))
     write_candidates(made.candidates)
     write_shortcut(made.shortcut)
+    write_datasource_case(made.datasource)
+    write_mix_case(made.mix)
     return made
 
 
@@ -384,35 +388,6 @@ def write_candidates(path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(['arxiv id', 'benchmark', 'usage', 'evidence'])
         writer.writerows((arxiv, name, 'reports-results', 'Table 1') for arxiv, name in rows)
-
-
-def write_shortcut(path: Path) -> None:
-    """A probe on a suite of ten tasks: four checkpoints, three variants, and scores that others reported."""
-    rng = np.random.default_rng(11)
-    hardness = rng.random((10, 50))
-
-    def run(name: str, skill: float, step: int | None = None) -> RunOutcomes:
-        passed = hardness + rng.normal(0.0, 0.05, hardness.shape) < skill
-        outcomes = [
-            InstanceOutcome(f'task_{t}', f'instance={i}', int(passed[t, i]), start=f'task_{t} instance={i}')
-            for t, i in np.ndindex(10, 50)
-        ]
-        return RunOutcomes(name, tuple(outcomes), step)
-
-    steps = {10_000: 0.71, 20_000: 0.86, 30_000: 0.93, 40_000: 0.91}
-    rows = (
-        ('a foundation policy', '84.7', 'foundation'),
-        ('the best', '96.4', 'other'),
-        ('with RL', '98.2', 'rl-finetuned'),
-    )
-    found = shortcut(
-        [run(f'step {step}', skill, step) for step, skill in steps.items()],
-        [run('blind', 0.12), run('proprioception', 0.08), run('shuffled', 0.90)],
-        reported=[ReportedScore(policy=p, score=s, unit='percent', kind=ScoreKind(k)) for p, s, k in rows],
-        official=Protocol(10, 50), rng=rng, title='a suite of ten tasks',
-        probe=ProbeFacts(encoder='conv', parameters=412_000, task_input='id', demonstrations=500, mid_motion=0),
-    )  # fmt: skip
-    path.write_text(found.as_json(), encoding='utf-8')
 
 
 def showcase_request(

@@ -1,8 +1,6 @@
 """Time-to-success: operations, curves, scalars, significance and verdicts."""
 
-import importlib
-from typing import Any
-
+from trialist.catalog import late_names
 from trialist.stats import Estimate, Verdict
 from trialist.timing.band import Band, BandKind, curve_band, macro_band
 from trialist.timing.better import Better, MacroEstimate, better, endpoint_estimate, hrt_estimate, macro_estimate
@@ -140,14 +138,7 @@ __all__ = [
 
 # Names that people import from here and that live in rooms built on this one: found when asked for.
 _ELSEWHERE = {
-    'bridge_power': 'trialist.planning',
-    'compare_timing': 'trialist.analysis.pairs',
-    'detection_rate': 'trialist.planning',
-    'null_calibration': 'trialist.planning',
+    'trialist.analysis.pairs': 'compare_timing',
+    'trialist.planning': 'bridge_power detection_rate null_calibration',
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
-        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+__getattr__, __dir__ = late_names(__name__, _ELSEWHERE)

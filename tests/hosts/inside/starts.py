@@ -7,7 +7,9 @@ import sys
 
 from trialist.conditions import condition_parameters, draw_condition
 from trialist.errors import TrialistError
+from trialist.hosts.libero.collision import CollisionCheck
 from trialist.hosts.libero.host import LiberoHost
+from trialist.hosts.libero.start import Start, changed_state
 from trialist.run.seam import Setup
 
 ASSETS = sys.argv[1]
@@ -54,6 +56,33 @@ def refused(**given):
 wrong = ({'instance': 50}, {'task': 'task_10'}, {'condition': 'rain'}, {'condition': 'layout'})
 report['refused'] = [refused(**given) for given in wrong]
 host.close()
+
+# On this task most draws within the regions put the bowl into the plate.
+spatial = LiberoHost(suite='libero-spatial', assets=ASSETS)
+spatial.reset('task_0', seed=0)
+env = spatial._env.env
+root = env.sim.model._model.body_rootid[env.sim.model._model.geom_bodyid]
+bowl, plate = (
+    env.sim.model.body_name2id(env.objects_dict[name].root_body) for name in ('akita_black_bowl_1', 'plate_1')
+)
+
+
+def bowl_in_plate_m(seed):
+    """Read from the simulation itself, right after the start state was set."""
+    start_of = Start.of(Setup(task='task_0', seed=seed, condition='layout', condition_parameters=drawn_with(seed)))
+    spatial._env.set_init_state(changed_state(env, spatial._init_state(0, 0), start_of))
+    depths = [-c.dist for c in env.sim.data._data.contact if {root[g] for g in c.geom} == {bowl, plate}]
+    return float(max(depths, default=0.0))
+
+
+def drawn_with(seed):
+    return condition_parameters(draw_condition('layout', 1.0, seed=seed))
+
+
+report['checked_m'] = [bowl_in_plate_m(seed) for seed in range(10)]
+CollisionCheck.clashes = lambda self, state: []
+report['unchecked_m'] = [bowl_in_plate_m(seed) for seed in range(10)]
+spatial.close()
 ninety = LiberoHost(suite='libero-90', assets=ASSETS)
 ninety.reset('task_89', seed=0)
 report['ninety'] = [ninety.instruction(), list(ninety.cast.targets), ninety.protocol().step_cap]

@@ -21,7 +21,7 @@ from trialist.policies.probe import (
     ProbePolicy,
     TrainedProbe,
     read_trained,
-    sweep,
+    sweep_probe,
     train_probe,
     variants,
 )
@@ -188,7 +188,7 @@ def test_another_training_in_the_folder_is_refused(
 
 def test_a_sweep_trains_the_grid_and_names_the_best(demonstrations: Demonstrations, tmp_path: Path) -> None:
     blind = dataclasses.replace(variants(SMALL)['blind'], checkpoints=())
-    found = sweep(demonstrations, blind, tmp_path, learning_rates=(1e-6, 5e-3), steps=(20, 60))
+    found = sweep_probe(demonstrations, blind, tmp_path, learning_rates=(1e-6, 5e-3), steps=(20, 60))
     assert len(found.trained) == 4
     assert (found.best.options.learning_rate, found.best.options.steps) == (5e-3, 60)
 

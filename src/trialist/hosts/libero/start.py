@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from trialist.conditions import NOMINAL, Layout, RobotState, parts_of, read_condition
 from trialist.conditions.layout import Footprint, PlanarPose, Workspace
 from trialist.errors import InputError, UnknownName
+from trialist.hosts.libero.collision import CollisionCheck
 from trialist.run.seam import Setup
 
 FloatArray = NDArray[np.float64]
@@ -22,6 +24,7 @@ FRESH, CAMERA = 'fresh_start', 'camera_pose'
 CONDITIONS = (FRESH, 'layout', 'robot_state', CAMERA)
 CAMERA_PARAMETERS = {'shift_m': 0.03, 'turn_deg': 3.0}  # where a plan does not say
 AGENTVIEW = 'agentview'
+DRAWS = 200  # of a layout, until nothing lies in anything else
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +93,32 @@ def changed_state(env: Any, state: FloatArray, start: Start) -> FloatArray:
 
 
 def _move_objects(env: Any, state: FloatArray, layout: Layout) -> None:
-    """Move every object that stands in a region of its own, within the region; what carries another stays."""
-    problem = env.parsed_problem
+    """Move every object that stands in a region of its own, within the region; what carries another stays.
+
+    A layout that places things into each other is drawn again as a whole, so that those which are kept stay uniform.
+    """
+    places, rng = _movable(env), np.random.default_rng([layout.seed, 0x11BE])
+    check, nominal = CollisionCheck(env, state), state.copy()
+    clashes: Counter[tuple[str, str]] = Counter()
+    for _ in range(DRAWS):
+        for name, address, workspace in places:
+            home = PlanarPose(float(nominal[address]), float(nominal[address + 1]), 0.0)
+            place = layout.draw_pose(Footprint(name, (0.0, 0.0), home), workspace, rng)
+            state[address], state[address + 1] = place.x_m, place.y_m
+        if not (found := check.clashes(state)):
+            return
+        clashes.update(found)
+    (a, b), count = clashes.most_common(1)[0]
+    raise InputError(
+        f'layout of severity {layout.severity:g}: no collision-free layout of {len(places)} objects in {DRAWS} draws; '
+        f'{a} and {b} lay in each other in {count} of them; use a smaller severity or another start state'
+    )
+
+
+def _movable(env: Any) -> list[tuple[str, int, Workspace]]:
+    """Objects that may be moved: their name, the place of x in the flat state, and the region they may stand in."""
+    problem, found = env.parsed_problem, []
     carriers = {atom[2] for atom in problem['initial_state'] if len(atom) == 3}
-    rng = np.random.default_rng([layout.seed, 0x11BE])
     for atom in problem['initial_state']:
         region = problem['regions'].get(atom[2]) if len(atom) == 3 and atom[0] == 'on' else None
         if region is None or not region['ranges'] or atom[1] not in env.objects_dict or atom[1] in carriers:
@@ -106,11 +131,10 @@ def _move_objects(env: Any, state: FloatArray, layout: Layout) -> None:
             (min(x0, x1) + offset[0], min(y0, y1) + offset[1]),
             (max(x0, x1) + offset[0], max(y0, y1) + offset[1]),
         )
-        address = 1 + env.sim.model.get_joint_qpos_addr(env.objects_dict[atom[1]].joints[-1])[0]
-        nominal = PlanarPose(float(state[address]), float(state[address + 1]), 0.0)
         if low[0] < high[0] and low[1] < high[1]:
-            place = layout.draw_pose(Footprint(atom[1], (0.0, 0.0), nominal), Workspace(low, high), rng)
-            state[address], state[address + 1] = place.x_m, place.y_m
+            address = 1 + env.sim.model.get_joint_qpos_addr(env.objects_dict[atom[1]].joints[-1])[0]
+            found.append((atom[1], int(address), Workspace(low, high)))
+    return found
 
 
 def move_camera(env: Any, start: Start) -> None:

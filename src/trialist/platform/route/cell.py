@@ -11,8 +11,8 @@ from sqlalchemy import func, select
 from trialist.platform.ability import checked_spec
 from trialist.platform.cells import command, find_worker, heartbeat, list_workers, register
 from trialist.platform.command import press
-from trialist.platform.intake import begin, own_lease
 from trialist.platform.job import Job as JobOrder
+from trialist.platform.lease import begin, own_lease
 from trialist.platform.queue import grant_to_worker, queue_order
 from trialist.platform.refusal import Refusal
 from trialist.platform.route.common import AnOperator, AWorker, Id, ThePlatform, refusals

@@ -7,8 +7,9 @@ process there has numpy alone.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trialist.catalog import late_names
 
 if TYPE_CHECKING:
     from trialist.policies.probe.collect import collect_demonstrations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
         demonstrations_from_lerobot,
         demonstrations_from_store,
     )
-    from trialist.policies.probe.sweep import SweepResult, sweep
+    from trialist.policies.probe.sweep import SweepResult, sweep_probe
     from trialist.policies.probe.train import ProbeCheckpoint, TrainedProbe, read_trained, train_probe
     from trialist.policies.probe.writer import DemonstrationWriter
 
@@ -46,30 +47,19 @@ __all__ = [
     'read_demonstrations',
     'read_options',
     'read_trained',
-    'sweep',
+    'sweep_probe',
     'train_probe',
     'variants',
 ]
 
 _PLACES = {
-    'collect': 'collect_demonstrations',
-    'demonstration': 'DemonstrationFacts Demonstrations EpisodeFacts read_demonstrations',
-    'option': 'ProbeOptions read_options variants',
-    'policy': 'ProbePolicy',
-    'source': 'demonstrations_from_hdf5 demonstrations_from_lerobot demonstrations_from_store',
-    'sweep': 'SweepResult sweep',
-    'writer': 'DemonstrationWriter',
-    'train': 'ProbeCheckpoint TrainedProbe read_trained train_probe',
+    '.collect': 'collect_demonstrations',
+    '.demonstration': 'DemonstrationFacts Demonstrations EpisodeFacts read_demonstrations',
+    '.option': 'ProbeOptions read_options variants',
+    '.policy': 'ProbePolicy',
+    '.source': 'demonstrations_from_hdf5 demonstrations_from_lerobot demonstrations_from_store',
+    '.sweep': 'SweepResult sweep_probe',
+    '.writer': 'DemonstrationWriter',
+    '.train': 'ProbeCheckpoint TrainedProbe read_trained train_probe',
 }
-_MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    value = globals()[name] = getattr(importlib.import_module(f'{__name__}.{_MODULES[name]}'), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,29 @@ class SweepResult:
         return min(self.trained, key=lambda trained: trained.last.validation_loss)
 
 
-def sweep(
+def sweep_settings(
+    options: ProbeOptions,
+    *,
+    learning_rates: Sequence[float] = (),
+    augmentations: Sequence[float] = (),
+    steps: Sequence[int] = (),
+) -> tuple[ProbeOptions, ...]:
+    """The options of every combination; what is not given stays, and checkpoints beyond the steps are left out."""
+    grid = tuple(
+        dataclasses.replace(
+            options, learning_rate=rate, augmentation=augmentation, steps=n_steps,
+            checkpoints=tuple(step for step in options.checkpoints if step <= n_steps),
+        )
+        for rate in learning_rates or (options.learning_rate,)
+        for augmentation in augmentations or (options.augmentation,)
+        for n_steps in steps or (options.steps,)
+    )  # fmt: skip
+    if len(grid) > 1 and not options.validation:
+        raise InputError('validation is 0, and a sweep is compared by the validation loss; hold some out')
+    return grid
+
+
+def sweep_probe(
     demonstrations: Demonstrations,
     options: ProbeOptions,
     folder: Path | str,
@@ -38,22 +59,11 @@ def sweep(
     device: str = 'cpu',
 ) -> SweepResult:
     """Train one probe for every combination into a folder each; those that are finished are not trained again."""
-    grid = list(
-        itertools.product(
-            learning_rates or (options.learning_rate,),
-            augmentations or (options.augmentation,),
-            steps or (options.steps,),
-        )
-    )
-    if len(grid) > 1 and not options.validation:
-        raise InputError('validation is 0, and a sweep is compared by the validation loss; hold some out')
+    grid = sweep_settings(options, learning_rates=learning_rates, augmentations=augmentations, steps=steps)
     trained = []
-    for number, (rate, augmentation, n_steps) in enumerate(grid, start=1):
-        kept = tuple(step for step in options.checkpoints if step <= n_steps)
-        tried = dataclasses.replace(
-            options, learning_rate=rate, augmentation=augmentation, steps=n_steps, checkpoints=kept
-        )
-        place = Path(folder) / f'rate-{rate:g}-augmentation-{augmentation:g}-steps-{n_steps}'
+    for number, tried in enumerate(grid, start=1):
+        named = f'rate-{tried.learning_rate:g}-augmentation-{tried.augmentation:g}-steps-{tried.steps}'
+        place = Path(folder) / named
 
         def tell(at: TrainingProgress, number: int = number) -> None:
             if progress is not None:

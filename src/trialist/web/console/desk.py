@@ -17,10 +17,11 @@ from trialist.errors import InputError, StoreError, TrialistError
 from trialist.run.arm_stop import StopHook
 from trialist.run.begun import log_interrupted, mark_begun, mark_ended
 from trialist.run.condition import draw_entry
-from trialist.run.engine import check_open, open_tasks
+from trialist.run.engine import open_tasks
 from trialist.run.rotation import Slot
 from trialist.run.schedule import Task
 from trialist.run.station import Context
+from trialist.run.trial_store import check_open
 from trialist.web.console.account import find_trouble, finished_episode
 from trialist.web.console.action import Action, Refusal, parse_key, read_action
 from trialist.web.console.journal import Journal
