@@ -13,11 +13,12 @@ from typing import Protocol
 import numpy as np
 
 from trialist.audit import ReportedScore, RunOutcomes, Shortcut, read_reported, shortcut
-from trialist.audit.reported import of_protocol
+from trialist.audit.reported import foundation_score, of_protocol
 from trialist.audit.result import write_whole
 from trialist.audit.shortcut import ProbeFacts
 from trialist.diagnose.evaluate import evaluate, evaluation_plan, official_protocol
 from trialist.diagnose.shortcut_plan import ShortcutPlan
+from trialist.diagnose.work import work_folder
 from trialist.errors import InputError
 from trialist.run.plan import PolicyEntry
 from trialist.run.progress import Report
@@ -63,9 +64,17 @@ def diagnose_shortcut(
     told: Callable[[str], None] | None = None,
 ) -> Shortcut:
     """Train, evaluate every checkpoint and variant as one trial, and write the diagnosis to ``shortcut.json``."""
-    root = Path(folder)
-    reported = _reported(plan)  # a mistake in the file shows before hours of training
-    _claim(plan, root)
+    reported = _reported(plan)  # a mistake shows before hours of training
+    evaluation_plan(plan.host, {'probe': PolicyEntry('probe')}, plan.evaluation)
+    with work_folder(folder) as root:
+        _claim(plan, root)
+        return _diagnosed(plan, root, maker, reported, workers=workers, report=report, told=told)
+
+
+def _diagnosed(
+    plan: ShortcutPlan, root: Path, maker: Maker, reported: tuple[ReportedScore, ...], *, workers: int,
+    report: Report | None, told: Callable[[str], None] | None,
+) -> Shortcut:  # fmt: skip
     checkpoints = list(maker.train('full'))
     if not checkpoints:
         raise InputError('the probe kept no checkpoint; say at which steps to keep one')
@@ -89,12 +98,15 @@ def diagnose_shortcut(
     found = shortcut(
         [RunOutcomes(name, evaluated.outcomes[name], step) for name, step in steps.items()],
         [RunOutcomes(name, runs) for name, runs in evaluated.outcomes.items() if name not in steps],
+        planned=evaluated.instances,
         reported=reported,
         official=official.benchmark.protocol if official else None,
         max_score=evaluated.max_score,
         margin=plan.margin,
         rng=np.random.default_rng(plan.seed),
         title=trial.title,
+        host=plan.host.use,
+        benchmark=trial.benchmark,
         probe=maker.facts(),
         deviations=evaluated.deviations,
         not_run=not_run,
@@ -107,17 +119,22 @@ def _reported(plan: ShortcutPlan) -> tuple[ReportedScore, ...]:
     if not plan.reported:
         return ()
     official = official_protocol(plan.host)
-    return of_protocol(read_reported(plan.reported), plan.protocol or (official.benchmark.name if official else ''))
+    wanted = plan.protocol or (official.benchmark.name if official else '')
+    chosen = of_protocol(read_reported(plan.reported), wanted)
+    foundation_score(chosen)
+    return chosen
 
 
 def _claim(plan: ShortcutPlan, root: Path) -> None:
-    """A work folder belongs to one plan: another one in it would mix two diagnoses."""
-    root.mkdir(parents=True, exist_ok=True)
+    """A work folder belongs to one plan: another one in it would mix two diagnoses. A plan that came to nothing yet
+    is replaced, so that a mistake in it can be mended.
+    """
     path, ours = root / PLAN, plan.as_json()
-    if path.exists():
-        if path.read_text(encoding='utf-8') != ours:
-            raise InputError(
-                f'{path} is another plan than this one; take a new folder, or the old plan to resume its diagnosis'
-            )
-        return
+    is_begun = any((root / name).exists() for name in ('demonstrations', 'probe', STORE))
+    if is_begun and path.exists() and path.read_text(encoding='utf-8') != ours:
+        raise InputError(
+            f'{path} is another plan than this one; take a new folder, or the old plan to resume its diagnosis'
+        )
+    if is_begun and not path.exists():
+        raise InputError(f'{root} holds no {PLAN}, and folders of another diagnosis; take a new folder')
     write_whole(path, ours)
