@@ -36,7 +36,7 @@ def plan_of(tasks: tuple[str, ...], **changes: object) -> ShortcutPlan:
     return dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
 
 
-FEW = dataclasses.replace(plan_of(SINGLE[:1]).evaluation, episodes_per_task=4)
+FEW = dataclasses.replace(plan_of(SINGLE[:1]).evaluation, episodes_per_task=3)
 
 
 def diagnosed(tmp_path: Path, tasks: tuple[str, ...], *, reads_task: bool = True, **changes: object) -> Shortcut:
@@ -132,12 +132,12 @@ class BrokenHost(ChoiceHost):
 def test_start_states_that_nobody_could_run_do_not_leave_the_score(tmp_path: Path) -> None:
     """Without them every run would be whole, and its score that of the rest."""
     host = HostEntry('tests.diagnose.test_shortcut:BrokenHost')
-    with pytest.raises(NotEstimable, match='no checkpoint has a valid episode of each of the 4 instances'):
+    with pytest.raises(NotEstimable, match='no checkpoint has a valid episode of each of the 3 instances'):
         diagnosed(tmp_path, SINGLE[:1], host=host, variants=(), evaluation=FEW)
     assert not (tmp_path / 'work' / 'shortcut.json').exists()
 
 
-def test_a_task_that_lacks_episodes_shows_no_need(choose: Shortcut) -> None:
+def test_a_task_that_lacks_episodes_shows_no_need() -> None:
     outcomes = tuple(InstanceOutcome(t, f'instance={i}', 1) for t in CHOOSE for i in range(12))
     lost = tuple(dataclasses.replace(o, score=0) for o in outcomes[2:])
     found = shortcut(

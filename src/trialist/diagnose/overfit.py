@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from trialist.audit import InstanceOutcome, outcomes_of
 from trialist.audit.overfit import LEAST_SHARE, OFFICIAL, ChangeKind, Overfit, TrainingCount, overfit, write_overfit
-from trialist.conditions import Support, condition_parameters
+from trialist.conditions import CHAOS, Support, condition_parameters
+from trialist.conditions.condition import CONDITIONS
 from trialist.declaration import read_toml
 from trialist.diagnose.evaluate import counted_by_success
 from trialist.diagnose.grid import grid_plan, start_setups
@@ -186,6 +187,8 @@ def _runs(plan: OverfitPlan) -> tuple[dict[str, TrialPlan], dict[str, str]]:
     for change in plan.changes:
         if change.task and spec.tasks and change.task not in spec.tasks:
             missing[change.name] = f'host {spec.name} has no task {change.task}'
+        elif change.condition and change.condition not in {*spec.conditions, *CONDITIONS.names(), CHAOS}:
+            raise UnknownName('condition', change.condition, [*spec.conditions, *CONDITIONS.names()])
         elif change.condition and change.condition not in spec.conditions:
             missing[change.name] = f'host {spec.name} cannot bring about {change.condition}'
         elif change.task:
