@@ -182,6 +182,16 @@ def test_a_plan_that_came_to_nothing_can_be_mended_in_its_folder(tmp_path: Path)
         diagnosed(tmp_path, SINGLE[:1], variants=(), evaluation=FEW)
 
 
+def test_a_preset_says_what_is_behind_a_score_and_that_it_is_of_another_benchmark(tmp_path: Path) -> None:
+    """Without tasks and samples in the file; a protocol that nobody knows leaves nothing provable."""
+    scores = tmp_path / 'scores.csv'
+    for protocol, interval, said in (('libero-spatial', True, 1), ('ours', False, 0)):
+        scores.write_text(f'policy,score,unit,kind,protocol\nbig,10.0,percent,other,{protocol}\n', encoding='utf-8')
+        found = diagnosed(tmp_path, SINGLE[:1], variants=(), evaluation=FEW, reported=str(scores))
+        assert (found.gaps[0].interval is not None) is interval
+        assert len(found.deviations) == said
+
+
 def test_two_foundation_policies_show_before_training(tmp_path: Path) -> None:
     scores = tmp_path / 'scores.csv'
     scores.write_text(SCORES.replace('other', 'foundation'), encoding='utf-8')

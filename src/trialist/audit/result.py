@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trialist.declaration import read_table
+from trialist.episodes.folder import naming_trouble
 from trialist.errors import InputError
 
 T = TypeVar('T')
@@ -47,8 +48,9 @@ def _digest(content: Mapping[str, Any]) -> str:
 def write_whole(path: Path, text: str) -> Path:
     """A file that appears whole or not at all."""
     draft = path.with_name(f'.{path.name}.draft')
-    draft.write_text(text, encoding='utf-8')
-    return draft.replace(path)
+    with naming_trouble(path):
+        draft.write_text(text, encoding='utf-8')
+        return draft.replace(path)
 
 
 def read_result(form: str, kind: type[T], path: Path) -> T:

@@ -12,14 +12,15 @@ from typing import Protocol
 
 import numpy as np
 
-from trialist.audit import ReportedScore, RunOutcomes, Shortcut, read_reported, shortcut
+from trialist.audit import ReportedScore, RunOutcomes, Shortcut, find_benchmark, read_reported, shortcut
 from trialist.audit.reported import foundation_score, of_protocol
 from trialist.audit.result import write_whole
 from trialist.audit.shortcut import ProbeFacts
+from trialist.audit.topline import Protocol as EvaluationProtocol
 from trialist.diagnose.evaluate import evaluate, evaluation_plan, official_protocol
 from trialist.diagnose.shortcut_plan import ShortcutPlan
 from trialist.diagnose.work import work_folder
-from trialist.errors import InputError
+from trialist.errors import InputError, UnknownName
 from trialist.run.plan import PolicyEntry
 from trialist.run.progress import Report
 
@@ -93,14 +94,14 @@ def _diagnosed(
     if told is not None:
         told(f'{len(policies)} policies x {len(trial.tasks)} tasks x {trial.episodes_in_a_cell()} start states')
     evaluated = evaluate(trial, root / STORE, workers=workers, report=report)
-    official = official_protocol(plan.host)
+    behind, elsewhere = _reported_protocol(plan, reported, trial.benchmark)
     steps = {c.name: c.step for c in checkpoints}
     found = shortcut(
         [RunOutcomes(name, evaluated.outcomes[name], step) for name, step in steps.items()],
         [RunOutcomes(name, runs) for name, runs in evaluated.outcomes.items() if name not in steps],
         planned=evaluated.instances,
         reported=reported,
-        official=official.benchmark.protocol if official else None,
+        official=behind,
         max_score=evaluated.max_score,
         margin=plan.margin,
         rng=np.random.default_rng(plan.seed),
@@ -108,7 +109,7 @@ def _diagnosed(
         host=plan.host.use,
         benchmark=trial.benchmark,
         probe=maker.facts(),
-        deviations=evaluated.deviations,
+        deviations=(*evaluated.deviations, *elsewhere),
         not_run=not_run,
     )
     write_whole(root / RESULT, found.as_json())
@@ -123,6 +124,22 @@ def _reported(plan: ShortcutPlan) -> tuple[ReportedScore, ...]:
     chosen = of_protocol(read_reported(plan.reported), wanted)
     foundation_score(chosen)
     return chosen
+
+
+def _reported_protocol(
+    plan: ShortcutPlan, reported: Sequence[ReportedScore], ours: str
+) -> tuple[EvaluationProtocol | None, tuple[str, ...]]:
+    """Tasks and samples behind the reported scores, by the protocol they name, and that it is another than the run's."""
+    official = official_protocol(plan.host)
+    name = reported[0].protocol if reported else ''
+    if not name:
+        return (official.benchmark.protocol if official else None), ()
+    try:
+        preset = find_benchmark(name)
+    except UnknownName:
+        return None, ()
+    elsewhere = f'reported scores are on {preset.name}, the run is on {ours}'
+    return preset.protocol, () if preset.name == ours else (elsewhere,)
 
 
 def _claim(plan: ShortcutPlan, root: Path) -> None:

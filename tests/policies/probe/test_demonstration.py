@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from tests.policies.probe.build import CONVENTION, TASKS, make_demonstrations
 
-from trialist.errors import InputError
+from trialist.errors import InputError, WriteError
 from trialist.policies.probe import DemonstrationWriter, EpisodeFacts, read_demonstrations
 
 
@@ -50,6 +51,18 @@ def test_an_unfinished_writer_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match='power'), writer(tmp_path / 'demos') as draft:
         draft.append(EpisodeFacts(task='a'), **arrays())  # type: ignore[arg-type]
         raise RuntimeError('the power went')
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(WriteError, match='cannot be written'), writer(tmp_path / 'demos') as draft:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+            draft.append(EpisodeFacts(task='a'), **arrays(steps=400))  # type: ignore[arg-type]
+            draft.finish()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trialist.environment import WorkerProcess, find_environment, read_recipe
+from trialist.episodes.folder import naming_trouble
 from trialist.errors import InputError, RemoteError
 from trialist.policies.probe.demonstration import Demonstrations
 from trialist.policies.probe.option import ProbeOptions, TaskInput
@@ -250,8 +251,9 @@ def _write(folder: Path, record: Mapping[str, Any]) -> None:
     import os
 
     draft = folder / f'.{RECORD}'
-    draft.write_text(json.dumps(record, indent=1), encoding='utf-8')
-    os.replace(draft, folder / RECORD)
+    with naming_trouble(folder / RECORD):
+        draft.write_text(json.dumps(record, indent=1), encoding='utf-8')
+        os.replace(draft, folder / RECORD)
 
 
 def _last_line(error: RemoteError) -> str:
