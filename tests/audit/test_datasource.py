@@ -82,7 +82,11 @@ def test_the_result_survives_its_file_and_another_file_is_refused(tmp_path):
     path.write_text(json.dumps({**content, 'format': 'trialist-overfit'}))
     with pytest.raises(InputError, match='wanted trialist-datasource'):
         read_datasource(path)
-    path.write_text('{')
+    points = [{**content['points'][0], 'outcomes': [1] * 12}, content['points'][1]]
+    path.write_text(json.dumps({**content, 'points': points}))
+    with pytest.raises(InputError, match='was changed after it was written'):
+        read_datasource(path)
+    path.write_text('[' * 200_000)
     with pytest.raises(InputError, match='cannot be read'):
         read_datasource(path)
 

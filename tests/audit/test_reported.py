@@ -46,11 +46,38 @@ def test_the_best_is_the_highest_without_reinforcement_learning(tmp_path: Path) 
         (('pi0+T-MEE', 'OpenVLA'), 'line 3: OpenVLA on libero-spatial stands in .* line 2 too'),
         (('pi0+T-MEE', ''), 'line 3: policy is empty'),
         (('arXiv 2406.09246', 'arXiv, 2406'), 'line 2: the number of cells'),
+        (('84.7', '84.7%'), "line 2: score is '84.7%'"),
+        (('84.7', '1e-999999999'), 'line 2: score is'),
+        (('84.7', '8_4'), "line 2: score is '8_4'"),
+        (('pi0+T-MEE', 'openvla'), 'line 3: openvla on libero-spatial stands in .* line 2 too'),
     ],
 )
 def test_a_mistake_names_its_line(tmp_path: Path, change: tuple[str, str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         read_reported(written(tmp_path, GOOD.replace(*change, 1)))
+
+
+@pytest.mark.parametrize(
+    ('tasks', 'samples', 'said'),
+    [('9' * 5000, '50', 'wanted a whole number'), ('10', '', 'wanted both or neither'), ('²', '5', 'a whole number')],
+)
+def test_counts_behind_a_score_are_whole_and_come_together(tmp_path: Path, tasks: str, samples: str, said: str) -> None:
+    text = f'policy,score,unit,kind,tasks,samples\na,90,percent,other,{tasks},{samples}\n'
+    with pytest.raises(InputError, match=said):
+        read_reported(written(tmp_path, text))
+
+
+@pytest.mark.parametrize('sign', [';', '\t'])
+def test_another_separator_is_named(tmp_path: Path, sign: str) -> None:
+    with pytest.raises(InputError, match='wanted commas'):
+        read_reported(written(tmp_path, GOOD.replace(',', sign)))
+
+
+def test_a_row_without_a_protocol_is_not_left_out(tmp_path: Path) -> None:
+    """It could be the best, and the probe would stand nearer to what is left."""
+    scores = read_reported(written(tmp_path, GOOD + 'nobody,1B,100.0,percent,,other,a paper\n'))
+    with pytest.raises(InputError, match='line 5: nobody names no protocol'):
+        of_protocol(scores, 'libero-spatial')
 
 
 def test_two_foundation_policies_are_refused(tmp_path: Path) -> None:

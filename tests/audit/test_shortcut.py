@@ -120,7 +120,7 @@ def test_a_checkpoint_that_lacks_episodes_is_never_the_best() -> None:
     assert found.final_checkpoint.missing == 10
     assert found.optimism is None
     assert {g.checkpoint for g in found.gaps} == {'step 1'}
-    with pytest.raises(NotEstimable, match='run the trial again'):
+    with pytest.raises(NotEstimable, match='in a new folder'):
         scored(torn, variants=[run('blind', {'a': 0.1})])
 
 
@@ -206,8 +206,30 @@ def test_a_changed_file_is_refused(tmp_path: Path, change: dict[str, str], said:
     document = json.loads(scored(run('step 1', LIBERO, step=1), reported=ROWS, official=Protocol(10, 50)).as_json())
     path = tmp_path / 'shortcut.json'
     path.write_text(json.dumps({**document, **change}), encoding='utf-8')
+    with pytest.raises(InputError, match='wanted the shortcut.json' if 'format' in change else 'was changed'):
+        read_shortcut(path)
+    del document['sha256']  # as results were before they had one
+    path.write_text(json.dumps({**document, **change}), encoding='utf-8')
     with pytest.raises(InputError, match=said):
         read_shortcut(path)
+
+
+@pytest.mark.parametrize('change', [{'n': 0}, {'total': 501}, {'total': -1}, {'missing': -1}, {'max_score': 0}])
+def test_counts_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, int]) -> None:
+    document = json.loads(scored(run('step 1', LIBERO, step=1)).as_json())
+    del document['sha256']
+    document['checkpoints'][0] |= change
+    path = tmp_path / 'shortcut.json'
+    path.write_text(json.dumps(document), encoding='utf-8')
+    with pytest.raises(InputError, match='cannot be'):
+        read_shortcut(path)
+
+
+def test_an_instance_that_no_run_has_is_missing_from_all() -> None:
+    """Start states on which the rig broke for everybody would otherwise leave the score without a trace."""
+    planned = {o.key for o in run('a', {'t': 0.5}).outcomes} | {('t', 'instance=99')}
+    with pytest.raises(NotEstimable, match='in a new folder'):
+        scored(run('a', {'t': 0.5}, step=1), planned=planned)
 
 
 def test_names_and_order_are_checked() -> None:

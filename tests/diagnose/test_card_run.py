@@ -1,9 +1,14 @@
 """A card's own rerun, and what it says where there is nothing to run."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+from numpy.random import default_rng
+
+from trialist.audit import RunOutcomes, shortcut
 from trialist.audit.card import CardStanding
 from trialist.audit.determinism import Grade, Target
+from trialist.audit.outcome import InstanceOutcome
 from trialist.diagnose.card import CardRequest, make_card, rerun
 from trialist.errors import InputError
 from trialist.run.plan import HostEntry, PolicyEntry
@@ -32,8 +37,30 @@ def test_a_rerun_that_breaks_is_on_the_card():
 
 
 def test_recorded_runs_are_two_or_three(tmp_path):
-    card = make_card(CardRequest(host=POINT, runs=(tmp_path,)))
-    assert 'wanted two' in card.failures['determinism']
+    with pytest.raises(InputError, match='wanted two'):
+        make_card(CardRequest(host=POINT, runs=(tmp_path,)))
+
+
+@pytest.mark.parametrize(
+    ('asked', 'said'),
+    [
+        ({'runs': (Path('a'), Path('b'))}, 'a: no such folder'),
+        ({'policy': PolicyEntry('seeek')}, "did you mean 'seek'"),
+        ({'host': HostEntry('tabletop', {'cameras': []}), 'task': 'single_blok'}, "did you mean 'single_block'"),
+    ],
+)
+def test_a_wrong_name_is_an_error_and_no_broken_check(asked, said):
+    with pytest.raises(InputError, match=said):
+        make_card(CardRequest(**{'host': POINT, **asked}))
+
+
+def test_a_shortcut_of_another_host_or_suite_is_not_on_the_card():
+    outcomes = tuple(InstanceOutcome('t', f'instance={i}', 1) for i in range(4))
+    found = shortcut([RunOutcomes('step 1', outcomes, 1)], host='libero', benchmark='libero-goal', rng=default_rng(0))
+    with pytest.raises(InputError, match='is of host libero'):
+        make_card(CardRequest(host=POINT, shortcut=found))
+    with pytest.raises(InputError, match='is of libero-goal, this card is of libero-spatial'):
+        make_card(CardRequest(host=HostEntry('libero'), benchmark='libero-spatial', shortcut=found))
 
 
 def test_a_preset_gives_tasks_and_samples():

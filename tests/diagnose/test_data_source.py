@@ -37,6 +37,7 @@ def test_the_default_is_the_protocol_of_appendix_a3():
     assert (plan.jitter_m, plan.turn_deg, plan.chunk_length, plan.execute) == (0.0025, 15.0, 5, 5)
     options = plan.probe_options()
     assert (options.augmentation, options.checkpoints, options.chunk_length, options.execute) == (0.0, (), 5, 5)
+    assert options.validation == 0.0  # all 120 are trained on
 
 
 def test_the_test_grid_follows_from_task_and_seed_alone(grid):
@@ -103,6 +104,10 @@ def test_a_lookup_plays_the_nearest_demonstration_and_then_keeps_still(tmp_path)
         ('distance = 3', 'distances_m'),
         ('[probe]\nstep = 3', 'steps'),
         ('tasks = []', 'at least one'),
+        ('tolerance_m = -1.0', 'tolerance_m is -1.0'),
+        ('jitter_m = -0.001', 'jitter_m is -0.001'),
+        ('seed = -1', 'seed is -1'),
+        ('demonstrations_per_start = 1000000', 'wanted at most 100000'),
     ],
 )
 def test_a_plan_that_does_not_fit_says_where(tmp_path, text, message):
@@ -110,6 +115,12 @@ def test_a_plan_that_does_not_fit_says_where(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_source_plan(path)
+
+
+@pytest.mark.parametrize('distance_m', [math.nan, math.inf, -0.1])
+def test_a_distance_is_a_finite_number(distance_m):
+    with pytest.raises(InputError, match='finite numbers >= 0'):
+        SourcePlan(distances_m=(0.0, distance_m))
 
 
 SMALL = SourcePlan(

@@ -94,11 +94,30 @@ def test_a_policy_that_answers_wrongly_has_no_drop(tmp_path):
         ({'name': 'official', 'task': 'a'}, 'meaning of its own'),
         ({'name': 'both', 'task': 'a', 'condition': 'light'}, 'either a task or a condition'),
         ({'name': 'none'}, 'either a task or a condition'),
+        ({'name': '../elsewhere', 'task': 'a'}, 'a folder has its name'),
     ],
 )
 def test_a_change_that_is_none_is_refused(change, message):
     with pytest.raises(InputError, match=message):
         OverfitChange(**change)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (('wind = 35', 'wnd = 35'), "did you mean 'wind'"),
+        (('name = "wind"', 'name = "fresh-sample"'), 'wanted each once, spaces as hyphens'),
+        (('grid = 12', 'level = 1.5'), 'level must be'),
+        (('grid = 12', 'least_share = -1.0'), 'least_share is -1.0'),
+        (('condition = "drift"', 'condition = "dirft"'), "did you mean 'drift'"),
+    ],
+)
+def test_a_mistake_in_the_plan_shows_before_anything_runs(tmp_path, change, message):
+    path = tmp_path / 'plan.toml'
+    path.write_text(PLAN.replace(*change, 1))
+    with pytest.raises(InputError, match=message):
+        run_overfit(read_overfit_plan(path), tmp_path / 'work', workers=0)
+    assert not (tmp_path / 'work').exists()
 
 
 def test_an_unknown_task_of_the_host_is_refused_before_anything_runs(tmp_path):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from trialist.audit import ShortcutVerdict, read_shortcut
+from trialist.audit import RunOutcomes, ShortcutVerdict, read_shortcut, shortcut
+from trialist.audit.outcome import InstanceOutcome
 from trialist.audit.shortcut import InputNeed, Shortcut
 from trialist.diagnose import EvaluationOptions, ShortcutPlan, diagnose_shortcut
 from trialist.diagnose.shortcut_plan import SweepOptions
+from trialist.diagnose.work import work_folder
 from trialist.episodes import read_store
-from trialist.errors import InputError
+from trialist.errors import InputError, NotEstimable, RigError, StoreError
+from trialist.run import Observation
 from trialist.run.plan import HostEntry, TaskEntry
 from trialist.show.shortcut import SWEPT_VARIANTS, shortcut_words, sweep_table
-from trialist.testing.choice import RidgeMaker
+from trialist.testing.choice import ChoiceHost, RidgeMaker
 
 CHOOSE, SINGLE = ('choose_left', 'choose_right'), ('single_left', 'single_right')
 SCORES = 'policy,score,unit,kind,tasks,samples\nbig,90.0,percent,foundation,2,50\nbest,99.0,percent,other,2,50\n'
@@ -31,6 +36,9 @@ def plan_of(tasks: tuple[str, ...], **changes: object) -> ShortcutPlan:
         margin=0.15, variants=('blind', 'proprioception', 'shuffled'),
     )  # fmt: skip
     return dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
+
+
+FEW = dataclasses.replace(plan_of(SINGLE[:1]).evaluation, episodes_per_task=3)
 
 
 def diagnosed(tmp_path: Path, tasks: tuple[str, ...], *, reads_task: bool = True, **changes: object) -> Shortcut:
@@ -139,6 +147,86 @@ def test_without_a_sweep_none_is_claimed_and_old_work_folders_go_on(choose: Shor
     assert sweep_table(choose).rows == ()
     assert 'sweep' not in plan_of(CHOOSE).as_json()
     assert plan_of(CHOOSE, sweep=SweepOptions(steps=(2, 40))).as_json() != plan_of(CHOOSE).as_json()
+
+
+class BrokenHost(ChoiceHost):
+    """A rig that breaks on half of the start states, whoever runs there."""
+
+    def reset(self, task: str, *, seed: int) -> Observation:
+        if seed % 2:
+            raise RigError('the arm does not answer')
+        return super().reset(task, seed=seed)
+
+
+def test_start_states_that_nobody_could_run_do_not_leave_the_score(tmp_path: Path) -> None:
+    """Without them every run would be whole, and its score that of the rest."""
+    host = HostEntry('tests.diagnose.test_shortcut:BrokenHost')
+    with pytest.raises(NotEstimable, match='no checkpoint has a valid episode of each of the 3 instances'):
+        diagnosed(tmp_path, SINGLE[:1], host=host, variants=(), evaluation=FEW)
+    assert not (tmp_path / 'work' / 'shortcut.json').exists()
+
+
+def test_a_task_that_lacks_episodes_shows_no_need() -> None:
+    outcomes = tuple(InstanceOutcome(t, f'instance={i}', 1) for t in CHOOSE for i in range(12))
+    lost = tuple(dataclasses.replace(o, score=0) for o in outcomes[2:])
+    found = shortcut(
+        [RunOutcomes('step 1', outcomes, 1)], [RunOutcomes('blind', lost)], rng=np.random.default_rng(0)
+    )  # fmt: skip
+    assert found.variants[0].need is InputNeed.UNRESOLVED
+    assert {t.task: t.need for t in found.variants[0].tasks} == {
+        'choose_left': InputNeed.UNRESOLVED, 'choose_right': InputNeed.NEEDED,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('change', 'said'),
+    [
+        ({'episodes_per_task': 0}, 'episodes_per_cell is 0'),
+        ({'time_cap_s': 0.0}, 'the time cap is 0.0 s'),
+        ({'tasks': ()}, 'tasks is missing'),
+        ({'seed': -1}, 'seed is -1'),
+    ],
+)
+def test_a_mistake_in_the_evaluation_shows_before_training(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:  # fmt: skip
+    evaluation = dataclasses.replace(plan_of(SINGLE).evaluation, **change)
+    with pytest.raises(InputError, match=said):
+        diagnosed(tmp_path, SINGLE, evaluation=evaluation)
+    assert not (tmp_path / 'probe').exists()
+
+
+def test_two_processes_do_not_share_a_work_folder(tmp_path: Path) -> None:
+    with work_folder(tmp_path / 'work'), pytest.raises(StoreError, match='another process is at work'):
+        diagnosed(tmp_path, SINGLE)
+    assert not (tmp_path / 'probe').exists()
+
+
+def test_a_plan_that_came_to_nothing_can_be_mended_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / 'work').mkdir()
+    (tmp_path / 'work' / 'plan.json').write_text('{"host": "misspelt"}', encoding='utf-8')
+    assert diagnosed(tmp_path, SINGLE[:1], variants=(), evaluation=FEW).final_checkpoint.mean == 1.0
+    (tmp_path / 'work' / 'plan.json').unlink()
+    with pytest.raises(InputError, match=r'no plan\.json'):
+        diagnosed(tmp_path, SINGLE[:1], variants=(), evaluation=FEW)
+
+
+def test_a_preset_says_what_is_behind_a_score_and_that_it_is_of_another_benchmark(tmp_path: Path) -> None:
+    """Without tasks and samples in the file; a protocol that nobody knows leaves nothing provable."""
+    scores = tmp_path / 'scores.csv'
+    for protocol, interval, said in (('libero-spatial', True, 1), ('ours', False, 0)):
+        scores.write_text(f'policy,score,unit,kind,protocol\nbig,10.0,percent,other,{protocol}\n', encoding='utf-8')
+        found = diagnosed(tmp_path, SINGLE[:1], variants=(), evaluation=FEW, reported=str(scores))
+        assert (found.gaps[0].interval is not None) is interval
+        assert len(found.deviations) == said
+
+
+def test_two_foundation_policies_show_before_training(tmp_path: Path) -> None:
+    scores = tmp_path / 'scores.csv'
+    scores.write_text(SCORES.replace('other', 'foundation'), encoding='utf-8')
+    with pytest.raises(InputError, match='mark the most cited one'):
+        diagnosed(tmp_path, SINGLE, reported=str(scores))
+    assert not (tmp_path / 'probe').exists()
 
 
 def test_a_mistake_in_reported_scores_shows_before_training(tmp_path: Path) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.policies.probe.test_source import make_libero
 
-from trialist.diagnose import ShortcutPlan, evaluation_plan, read_shortcut_plan
-from trialist.diagnose.probe_maker import demonstration_setups, open_demonstrations
+from trialist.diagnose import EvaluationOptions, ShortcutPlan, evaluation_plan, read_shortcut_plan
+from trialist.diagnose.probe_maker import ProbeMaker, check_files, demonstration_setups, open_demonstrations
 from trialist.diagnose.shortcut_preset import host_plan
 from trialist.errors import InputError
-from trialist.run import trial_slots
-from trialist.run.plan import PolicyEntry
+from trialist.policies.probe import collect_demonstrations
+from trialist.run import Setup, trial_slots
+from trialist.run.plan import HostEntry, PolicyEntry, TaskEntry
 
 PLAN = """
 title = "which block"
@@ -63,6 +65,10 @@ def test_a_plan_is_read_with_paths_beside_it(tmp_path: Path) -> None:
         (('[probe]', '[sweep]\nsteps = [100]\n[probe]'), 'has one setting, wanted several'),
         (('[probe]', '[sweep]\nsteps = [100, 100]\n[probe]'), 'wanted each value once'),
         (('[probe]', '[sweep]\nlearning_rate = [0.1]\n[probe]'), "did you mean 'learning_rates'"),
+        (('title =', 'seed = -1\ntitle ='), 'seed is -1, wanted >= 0'),
+        (('episodes_per_task = 5', 'seed = -2'), 'seed is -2, wanted >= 0'),
+        (('episodes_per_task = 5', 'episodes_per_task = 1000000000000'), 'wanted at most 1000000'),
+        (('episodes_per_task = 5', 'time_cap_s = 0.0'), 'time_cap_s is 0.0, wanted > 0'),
     ],
 )
 def test_a_mistake_in_the_plan_is_named(tmp_path: Path, change: tuple[str, str], said: str) -> None:
@@ -105,6 +111,45 @@ def test_what_a_host_lacks_is_asked_for() -> None:
         host_plan('table-top')
     with pytest.raises(InputError, match="did you mean 'choose_red'"):
         host_plan('tabletop', tasks=['chose_red'])
+
+
+CHOICE = 'trialist.testing.choice:ChoiceHost'
+
+
+@pytest.mark.parametrize(
+    ('host', 'tasks', 'said'),
+    [
+        ('trialist.testing.choice:Choice', ('choose_left',), "did you mean 'ChoiceHost'"),
+        (CHOICE, ('choose_left', 'single_left'), "not trained on task 'single_left'"),
+        ('point-mass', ('choose_left',), 'host and policy do not fit together'),
+    ],
+)
+def test_demonstrations_are_held_against_the_host_before_training(
+    tmp_path: Path, host: str, tasks: tuple[str, ...], said: str
+) -> None:
+    setups = [Setup(task='choose_left', seed=seed) for seed in range(2)]
+    made = collect_demonstrations(
+        HostEntry(CHOICE, {'privileged': True}), PolicyEntry('trialist.testing.choice:ChoiceExpert'), setups,
+        tmp_path / 'demos', state_width=2, time_cap_s=3.0,
+    )  # fmt: skip
+    plan = ShortcutPlan(
+        host=HostEntry(host), demonstrations=(str(made.folder),),
+        evaluation=EvaluationOptions(tasks=tuple(TaskEntry(t) for t in tasks), episodes_per_task=1, time_cap_s=1.0),
+    )  # fmt: skip
+    with pytest.raises(InputError, match=said):
+        ProbeMaker(plan, tmp_path / 'work').train('full')
+    assert not (tmp_path / 'work').exists()
+
+
+def test_files_that_changed_since_they_were_read_are_refused(tmp_path: Path) -> None:
+    path = make_libero(tmp_path / 'a.hdf5')
+    made = open_demonstrations([str(path)], tmp_path / 'made')
+    check_files([str(path)], made)
+    make_libero(path, demos=2)
+    with pytest.raises(InputError, match='has changed since it was read'):
+        check_files([str(path)], made)
+    path.unlink()
+    check_files([str(path)], made)
 
 
 def test_files_that_are_no_demonstrations_are_refused(tmp_path: Path) -> None:

@@ -118,6 +118,13 @@ def outcomes_of(
     )
 
 
+def instances_of(episodes: Iterable[Episode]) -> frozenset[tuple[str, str]]:
+    """The (task, sample) of every episode on record, those that stayed INVALID too: what a run may not leave out."""
+    known = list(episodes)
+    names = _task_names(known)
+    return frozenset((names[_place(e), e.task], _sample_of(e)) for e in known)
+
+
 def _place(episode: Episode) -> str:
     return '/'.join(filter(None, (episode.benchmark, episode.stratum)))
 

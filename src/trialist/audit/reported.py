@@ -15,6 +15,7 @@ from trialist.errors import InputError, NotEstimable, near_miss
 
 COLUMNS = ('policy', 'score', 'unit', 'kind', 'parameters', 'protocol', 'source', 'tasks', 'samples')
 NEEDED = ('policy', 'score', 'unit', 'kind')
+MOST_DIGITS = 6  # of a count of tasks or samples
 
 
 class ScoreKind(enum.StrEnum):
@@ -83,6 +84,8 @@ def read_reported(path: Path | str) -> tuple[ReportedScore, ...]:
 
 def _checked_header(source: Path, names: Sequence[str]) -> Sequence[str]:
     missing = [name for name in NEEDED if name not in names]
+    if missing and len(names) == 1 and (sign := next((s for s in ';\t' if s in names[0]), '')):
+        raise InputError(f'{source} line 1: cells are parted by {sign!r}; wanted commas, and points in numbers')
     if missing:
         raise InputError(f'{source} line 1: no column {missing[0]!r}; wanted {", ".join(NEEDED)}, found {list(names)}')
     for name in names:
@@ -102,6 +105,8 @@ def _row(row: Mapping[str | None, str | list[str] | None], names: Sequence[str],
     if given['kind'] not in kinds:
         raise InputError(f'{where}: kind is {given["kind"]!r}: {near_miss(given["kind"], kinds)}')
     counts = {name: _count(given.pop(name, ''), f'{where}, {name}') for name in ('tasks', 'samples')}
+    if None in counts.values() and any(counts.values()):
+        raise InputError(f'{where}: tasks is {counts["tasks"]}, samples is {counts["samples"]}; wanted both or neither')
     kind = ScoreKind(given.pop('kind'))
     return ReportedScore(kind=kind, where=where, tasks=counts['tasks'], samples=counts['samples'], **given)
 
@@ -109,15 +114,15 @@ def _row(row: Mapping[str | None, str | list[str] | None], names: Sequence[str],
 def _count(text: str, where: str) -> int | None:
     if not text:
         return None
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f'{where}: {text!r}, wanted a whole number from 1 on, or nothing')
+    if not text.isdecimal() or len(text) > MOST_DIGITS or int(text) < 1:
+        raise InputError(f'{where}: {text[:40]!r}, wanted a whole number from 1 to a million, or nothing')
     return int(text)
 
 
 def _check_unique(rows: Iterable[ReportedScore]) -> None:
     seen: dict[tuple[str, str], ReportedScore] = {}
     for row in rows:
-        first = seen.setdefault((row.policy, row.protocol), row)
+        first = seen.setdefault((row.policy.casefold(), row.protocol), row)
         if first is not row:
             raise InputError(
                 f'{row.where}: {row.policy} on {row.protocol or "the protocol"} stands in {first.where} too'
@@ -131,6 +136,9 @@ def of_protocol(scores: Sequence[ReportedScore], protocol: str) -> tuple[Reporte
         return tuple(scores)
     if not protocol and len(named) > 1:
         raise InputError(f'{scores[0].where}: scores on several protocols ({", ".join(named)}); say which to compare')
+    unnamed = next((s for s in scores if not s.protocol), None)
+    if unnamed is not None:  # left out, it could be the best
+        raise InputError(f'{unnamed.where}: {unnamed.policy} names no protocol, and other rows do; name it')
     wanted = protocol or named[0]
     chosen = tuple(s for s in scores if s.protocol == wanted)
     if not chosen:

@@ -36,6 +36,10 @@ class TaskCount:
     total: int
     n: int
 
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.total < 0:
+            raise InputError(f'task {self.task}: {self.total} in {self.n} episodes cannot be')
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunScore:
@@ -49,7 +53,11 @@ class RunScore:
     tasks: tuple[TaskCount, ...]
     step: int | None = None
     task_interval: Interval | None = None  # None for one task
-    missing: int = 0  # instances that another run has and this one lacks: never the best, never compared
+    missing: int = 0  # instances that were planned, or that another run has: never the best, never compared
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.missing < 0 or not 0 <= self.total <= self.n * self.max_score:
+            raise InputError(f'{self.name}: {self.total} in {self.n} episodes out of {self.max_score} cannot be')
 
     @property
     def mean(self) -> float:

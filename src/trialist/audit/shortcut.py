@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import numpy as np
 from trialist.audit.optimism import SelectionOptimism, latest_best, selection_optimism
 from trialist.audit.reported import ReportedScore, best_score, foundation_score
 from trialist.audit.reported_gap import ProbeStanding, ReportedGap, reported_gap
-from trialist.audit.result import without_nulls
+from trialist.audit.result import read_sealed, sealed_json, without_nulls
 from trialist.audit.run_score import RunOutcomes, RunScore, ScoreDrop, run_score, score_drop
 from trialist.audit.sweep import ProbeSweep
 from trialist.audit.topline import Protocol
@@ -95,6 +94,8 @@ class Shortcut:
     """The whole diagnosis. Scores are means in 0..max_score; counts are kept."""
 
     title: str
+    host: str = ''  # where it was run; '' where nobody said
+    benchmark: str = ''
     max_score: int
     level: float
     alpha: float
@@ -147,21 +148,14 @@ class Shortcut:
 
     def as_json(self) -> str:
         """Everything, with the verdict in words, so that a card or a page needs nothing else."""
-        return json.dumps({**dataclasses.asdict(self), 'verdict': self.verdict.value}, indent=1, allow_nan=False) + '\n'
+        return sealed_json({**dataclasses.asdict(self), 'verdict': self.verdict.value})
 
 
 def read_shortcut(path: Path | str) -> Shortcut:
     """A diagnosis back from the file that `trialist audit shortcut` wrote."""
     source = Path(path)
     wanted = 'wanted the shortcut.json that `trialist audit shortcut` writes'
-    try:
-        document = json.loads(source.read_text(encoding='utf-8'))
-    except OSError as error:
-        raise InputError(f'{source}: cannot be read ({error.strerror}); {wanted}') from error
-    except ValueError as error:
-        raise InputError(f'{source}: not JSON ({error}); {wanted}') from error
-    if not isinstance(document, dict) or document.get('format') != FORMAT:
-        raise InputError(f'{source}: no {FORMAT!r} in it; {wanted}')
+    document = read_sealed(source, {'format': FORMAT}, wanted=wanted)
     said = document.pop('verdict', None)
     found = read_table(Shortcut, without_nulls(document), where=str(source))
     if not found.checkpoints or found.best not in {c.name for c in found.checkpoints}:
@@ -175,6 +169,7 @@ def shortcut(
     checkpoints: Sequence[RunOutcomes],
     variants: Sequence[RunOutcomes] = (),
     *,
+    planned: Iterable[tuple[str, str]] = (),
     reported: Sequence[ReportedScore] = (),
     official: Protocol | None = None,
     max_score: int = 1,
@@ -184,25 +179,29 @@ def shortcut(
     rng: np.random.Generator,
     n_resamples: int = 2_000,
     title: str = '',
+    host: str = '',
+    benchmark: str = '',
     probe: ProbeFacts | None = None,
     deviations: Sequence[str] = (),
     not_run: Sequence[str] = (),
 ) -> Shortcut:
     """Score a probe's checkpoints (in training order) and variants (under the names of REMOVED) from their outcomes.
 
-    `official`: the protocol that reported scores are on. A run that lacks an instance which another has is shown, and
-    is neither the best nor compared; if that leaves no checkpoint, the diagnosis is not estimable.
+    `planned`: every instance (task, sample) that was to be run. `official`: the protocol that reported scores are on. A
+    run that lacks an instance which was planned, or which another run has, is shown, and is neither the best nor
+    compared; if that leaves no checkpoint, the diagnosis is not estimable.
     """
     if not checkpoints:
         raise NotEstimable('no checkpoint was evaluated')
     check_open_unit('margin', margin)
     _check_names(checkpoints, variants)
-    every = frozenset(key for run in (*checkpoints, *variants) for key in run.by_instance())
+    every = frozenset(key for run in (*checkpoints, *variants) for key in run.by_instance()) | frozenset(planned)
     scores = tuple(run_score(run, every=every, max_score=max_score, level=level) for run in checkpoints)
     whole = [i for i, score in enumerate(scores) if not score.missing]
     if not whole:
         raise NotEstimable(
-            f'no checkpoint has a valid episode of each of the {len(every)} instances; run the trial again to fill them'
+            f'no checkpoint has a valid episode of each of the {len(every)} instances; the record says why the '
+            'others came to nothing: mend that, and run it again in a new folder'
         )
     best = scores[whole[latest_best(np.array([scores[i].mean for i in whole]))]]
     final = scores[-1]
@@ -215,7 +214,8 @@ def shortcut(
         if not score.missing
     ]
     return Shortcut(
-        title=title, max_score=max_score, level=level, alpha=alpha, margin=margin, checkpoints=scores, best=best.name,
+        title=title, host=host, benchmark=benchmark, max_score=max_score, level=level, alpha=alpha, margin=margin,
+        checkpoints=scores, best=best.name,
         variants=tuple(_variant(checkpoints[-1], final, v, every, max_score, margin, level, rng) for v in variants),
         gaps=tuple(gaps), reported=tuple(reported),
         optimism=None if final.missing else _optimism([checkpoints[i] for i in whole], rng, n_resamples),
@@ -248,7 +248,10 @@ def _variant(
         if any(t.task == count.task for t in score.tasks):
             found = score_drop(full, variant, max_score=max_score, level=level, rng=rng, task=count.task)
             alone = run_score(_of_task(full, count.task), every=frozenset(), max_score=max_score, level=level)
-            tasks.append(TaskDrop(task=count.task, drop=found, need=_need(found, alone, width)))
+            asked = {key for key in every if key[0] == count.task}
+            is_asked = asked <= full.by_instance().keys() & variant.by_instance().keys()
+            need = _need(found, alone, width) if is_asked else InputNeed.UNRESOLVED
+            tasks.append(TaskDrop(task=count.task, drop=found, need=need))
     is_whole = not (score.missing or full_score.missing)
     need = _need(drop, full_score, width) if is_whole else InputNeed.UNRESOLVED
     return VariantScore(score=score, removes=REMOVED[variant.name], drop=drop, need=need, tasks=tuple(tasks))

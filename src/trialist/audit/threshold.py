@@ -19,6 +19,7 @@ from trialist.errors import InputError
 
 FIRST_BITS = 128
 LAST_BITS = 1024
+MOST_DIGITS = 400  # of a numeral; floats have at most 324 places
 SMALLEST_ALPHA = Fraction(1, 10**100)
 
 
@@ -56,10 +57,18 @@ class Threshold:
 def exact(number: str | int | float | Decimal | Fraction, what: str = 'number') -> Fraction:
     """The rational that the digits say: a float is read as its shortest decimal, so that 0.05 is 1/20."""
     digits = written(number, what)
+    if isinstance(digits, str) and ('_' in digits or len(digits) > MOST_DIGITS or _exponent(digits) > MOST_DIGITS):
+        raise InputError(f'{what} is {str(number)[:40]!r}, wanted a finite decimal number such as 96.6')
     try:
         return Fraction(digits)
     except (ValueError, OverflowError, ZeroDivisionError):
         raise InputError(f'{what} is {number!r}, wanted a finite decimal number such as 96.6') from None
+
+
+def _exponent(digits: str) -> int:
+    """How many places a numeral such as 1e-9 shifts its digits: each would be built."""
+    told = digits.lower().partition('e')[2].strip().lstrip('+-')
+    return int(told) if told.isdecimal() else 0
 
 
 def written(number: object, what: str = 'number') -> str | int | Decimal | Fraction:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trialist.diagnose import ShortcutPlan
 
 LINE_EVERY_S = 10.0
+STEPS = 4000
 
 
 def shortcut_command(
@@ -34,8 +35,9 @@ def shortcut_command(
         float | None, typer.Option('--time-cap', help='For a host: seconds per episode.', show_default='official')
     ] = None,
     steps: Annotated[
-        int, typer.Option(help='For a host: training steps; a checkpoint is kept at each quarter.')
-    ] = 4000,
+        int | None,
+        typer.Option(help='For a host: training steps; a checkpoint is kept at each quarter.', show_default=str(STEPS)),
+    ] = None,
     reported: Annotated[
         Path | None, typer.Option(help='Reported scores: a CSV with policy, score, unit, kind, and more.')
     ] = None,
@@ -95,7 +97,7 @@ def shortcut_command(
 
 def _plan(
     subject: str, *, task: list[str] | None, suite: str, demonstrations: list[Path] | None, expert: str,
-    episodes: int | None, time_cap: float | None, steps: int, reported: Path | None, protocol: str,
+    episodes: int | None, time_cap: float | None, steps: int | None, reported: Path | None, protocol: str,
     margin: float | None,
 ) -> ShortcutPlan:  # fmt: skip
     """The declared plan, or that of a host with what was given; how it is read may be changed for both."""
@@ -107,12 +109,13 @@ def _plan(
 
     if Path(subject).suffix == '.toml' or Path(subject).is_file():
         given = {'--task': task, '--suite': suite, '--demonstrations': demonstrations, '--expert': expert,
-                 '--episodes': episodes, '--time-cap': time_cap}  # fmt: skip
-        named = [name for name, value in given.items() if value]
+                 '--episodes': episodes, '--time-cap': time_cap, '--steps': steps}  # fmt: skip
+        named = [name for name, value in given.items() if value not in (None, '', [])]
         if named:
             raise InputError(f'{named[0]} goes with the name of a host; {subject} declares it itself')
         plan = read_shortcut_plan(subject)
     else:
+        steps = STEPS if steps is None else steps
         kept = sorted({max(1, steps * k // 4) for k in (1, 2, 3)} - {steps})
         plan = host_plan(
             subject, tasks=task or (), demonstrations=[str(p.resolve()) for p in demonstrations or ()], expert=expert,

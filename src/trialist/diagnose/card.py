@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from trialist.diagnose.grid import grid_plan
 from trialist.diagnose.start import opened
 from trialist.errors import InputError, NotEstimable, TrialistError, UnknownName
 from trialist.run import run_trial
+from trialist.run.component import POLICIES
 from trialist.run.plan import HostEntry, PolicyEntry, RecordingOptions
 from trialist.run.protocol import ProtocolFacts, StatedHost
 from trialist.run.seam import DescribedHost, Host
@@ -69,6 +70,7 @@ def make_card(request: CardRequest, *, told: Callable[[str], None] | None = None
     _check_same_host(request)
     with opened(request.host) as host:
         spec = host.spec
+        _check_rerun(request, spec.tasks)
         facts = host.protocol() if isinstance(host, StatedHost) else None
         notes = tuple(_notes(host, facts))
     protocol, source = _protocol(request, len(spec.tasks))
@@ -108,8 +110,6 @@ def rerun(
 
 def _determinism(request: CardRequest, task: str, told: Callable[[str], None]) -> DeterminismCheck | None:
     if request.runs:
-        if len(request.runs) not in (2, 3):
-            raise InputError(f'{len(request.runs)} runs were given, wanted two, and perhaps a repeat of the first')
         control = request.runs[2] if len(request.runs) == 3 else None
         compared = compare_traces(request.runs[0], request.runs[1], control=control)
         policies = sorted({a.policy for a, _ in compared.outcomes})
@@ -172,11 +172,29 @@ def _notes(host: Host, facts: ProtocolFacts | None) -> list[str]:
     return [*notes, 'The host states no rule on what a submission may be trained on.']
 
 
+def _check_rerun(request: CardRequest, tasks: Sequence[str]) -> None:
+    """What was asked for by a wrong name is an error, not a check that broke."""
+    if request.runs and len(request.runs) not in (2, 3):
+        raise InputError(f'{len(request.runs)} runs were given, wanted two, and perhaps a repeat of the first')
+    if absent := next((run for run in request.runs if not run.exists()), None):
+        raise InputError(f'{absent}: no such folder; wanted the store of a recorded run')
+    if request.task and tasks and request.task not in tasks:
+        raise UnknownName(f'task of host {request.host.use}', request.task, tasks)
+    use = request.policy.use if request.policy is not None else ''
+    if use and ':' not in use and use not in POLICIES.names():
+        raise UnknownName('policy', use, POLICIES.names())
+
+
 def _check_same_host(request: CardRequest) -> None:
     """A result of another host on this card would be a lie."""
     for name, host in (
+        ('shortcut', request.shortcut and request.shortcut.host),
         ('overfit', request.overfit and request.overfit.host),
         ('datasource', request.datasource and request.datasource.protocol.host),
     ):
         if host and host != request.host.use:
             raise InputError(f'the {name} result is of host {host}, this card is of {request.host.use}')
+    ours = request.benchmark or str(request.host.options.get('suite', ''))
+    theirs = request.shortcut.benchmark if request.shortcut is not None else ''
+    if ours and theirs not in ('', request.host.use) and find_benchmark(ours).name != theirs:
+        raise InputError(f'the shortcut result is of {theirs}, this card is of {ours}')

@@ -28,6 +28,7 @@ from trialist.diagnose.grid import (
     start_table,
 )
 from trialist.diagnose.start import ObservedStarts, observe_starts, opened
+from trialist.diagnose.work import work_folder
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.policies.probe import (
     Demonstrations,
@@ -42,6 +43,7 @@ from trialist.run.seam import Setup
 
 RESULT = 'datasource.json'
 LEARNERS = ('probe', 'lookup')
+MOST_DEMONSTRATIONS = 100_000
 TRIES = 4  # set-ups drawn for each demonstration that is wanted, since an expert fails at times
 Told = Callable[[str], None]
 
@@ -96,10 +98,18 @@ class SourcePlan:
             raise InputError(f'tasks are {list(self.tasks)}, wanted at least one, each once')
         if (
             not self.distances_m
-            or any(d < 0 for d in self.distances_m)
+            or not all(0 <= d < math.inf for d in self.distances_m)
             or len(set(self.distances_m)) < len(self.distances_m)
         ):
-            raise InputError(f'distances_m are {list(self.distances_m)}, wanted numbers >= 0, each once')
+            raise InputError(f'distances_m are {list(self.distances_m)}, wanted finite numbers >= 0, each once')
+        for name in ('jitter_m', 'turn_deg', 'padding_steps', 'turns', 'tolerance_m', 'tolerance_deg', 'seed'):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f'{name} is {getattr(self, name)}, wanted >= 0')
+        if self.grid * self.demonstrations_per_start > MOST_DEMONSTRATIONS:
+            raise InputError(
+                f'{self.demonstrations_per_start} demonstrations about each of {self.grid} start states, wanted at '
+                f'most {MOST_DEMONSTRATIONS} in all'
+            )
         for name in ('grid', 'demonstrations_per_start', 'chunk_length', 'execute'):
             if getattr(self, name) < (2 if name == 'grid' else 1):
                 raise InputError(f'{name} is {getattr(self, name)}, wanted at least {2 if name == "grid" else 1}')
@@ -109,7 +119,7 @@ class SourcePlan:
         """One policy per task, without augmentation, held-out demonstrations or chosen checkpoints."""
         preset = {
             'chunk_length': self.chunk_length, 'execute': self.execute, 'augmentation': 0.0, 'task_input': 'none',
-            'seed': self.seed,
+            'validation': 0.0, 'seed': self.seed,
         }  # fmt: skip
         return read_options({**preset, **self.probe}, where='[probe]')
 
@@ -168,10 +178,11 @@ def _look_up(plan: SourcePlan) -> Learner:
 
 def run_data_source(plan: SourcePlan, folder: Path | str, *, workers: int = 1, told: Told | None = None) -> DataSource:
     """The whole diagnostic into `folder`; what is there already is kept. Writes datasource.json there."""
-    work, tell = Path(folder), told or (lambda text: None)
-    points = [point for task in plan.tasks for point in _run_task(plan, task, work, workers, tell)]
-    found = DataSource(protocol=plan.protocol, points=tuple(points))
-    write_datasource(found, work / RESULT)
+    tell = told or (lambda text: None)
+    with work_folder(folder) as work:
+        points = [point for task in plan.tasks for point in _run_task(plan, task, work, workers, tell)]
+        found = DataSource(protocol=plan.protocol, points=tuple(points))
+        write_datasource(found, work / RESULT)
     return found
 
 

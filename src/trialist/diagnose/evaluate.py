@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trialist.audit import Benchmark, InstanceOutcome, find_benchmark, outcomes_of
+from trialist.audit.outcome import instances_of
 from trialist.episodes import Episode, read_store
 from trialist.errors import InputError, NotEstimable, StoreError
 from trialist.run import TrialPlan, run_trial
 from trialist.run.plan import (
     BlindingOptions,
     FaultOptions,
+    FaultOutcome,
     HostEntry,
     PolicyEntry,
     RecordingOptions,
@@ -22,6 +24,8 @@ from trialist.run.plan import (
 from trialist.run.progress import Report
 
 SCORES_ALONE = RecordingOptions(trajectories=False, film=False, rgbd='off')
+# Counted as a failure, a variant that answers nonsense would show that the score needs what it lacks.
+FAULTS = FaultOptions(policy_answer=FaultOutcome.INVALID, policy_late=FaultOutcome.INVALID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +41,7 @@ class EvaluationOptions:
     seed: int = 2026
     repeats: int = 1
     watchdog: WatchdogOptions = field(default_factory=lambda: WatchdogOptions(host_s=180.0))
-    faults: FaultOptions = field(default_factory=FaultOptions)
+    faults: FaultOptions = field(default_factory=lambda: FAULTS)
     recording: RecordingOptions = SCORES_ALONE
 
 
@@ -82,10 +86,12 @@ def evaluation_plan(
     """One trial of all policies on the same start states; unblinded, because nobody judges what a simulator counts."""
     official = official_protocol(host)
     tasks = options.tasks or tuple(TaskEntry(name) for name in (official.tasks if official else ()))
-    samples = options.episodes_per_task or (official.benchmark.protocol.samples if official else None)
-    cap_s = options.time_cap_s or (official.time_cap_s if official else None)
-    for name, value in (('tasks', tasks), ('episodes_per_task', samples), ('time_cap_s', cap_s)):
-        if not value:
+    samples, cap_s = options.episodes_per_task, options.time_cap_s
+    if official is not None:
+        samples = official.benchmark.protocol.samples if samples is None else samples
+        cap_s = official.time_cap_s if cap_s is None else cap_s
+    for name, value in (('tasks', tasks or None), ('episodes_per_task', samples), ('time_cap_s', cap_s)):
+        if value is None:
             raise InputError(
                 f'[evaluation] {name} is missing, and host {host.use} states no official protocol; give it'
             )
@@ -111,6 +117,7 @@ class Evaluated:
     """What a trial of checkpoints and variants came to, as its record says it."""
 
     outcomes: Mapping[str, tuple[InstanceOutcome, ...]]  # an episode that stayed INVALID is absent from them
+    instances: frozenset[tuple[str, str]]  # all that were run, whatever came of them
     max_score: int
     deviations: tuple[str, ...]  # where the trial left the official protocol
 
@@ -129,6 +136,7 @@ def run_evaluation(plan: TrialPlan, store: Path | str, *, workers: int = 1, repo
     stated = opened.provenance(ids[-1]).protocol if ids else {}
     return Evaluated(
         {name: _outcomes(episodes, name, str(store)) for name in plan.policies},
+        instances_of(episodes),
         _max_score(episodes, str(store)),
         official_deviations(plan, stated),
     )

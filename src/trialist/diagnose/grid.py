@@ -96,7 +96,7 @@ def displaced_starts(
     for number, setup in enumerate(test):
         found = 0
         for draw in range(DRAWS * per_start):
-            if found == per_start:
+            if found == per_start or (draw >= DRAWS and not found):
                 break
             drawn = _displaced(
                 setup, distance_m, jitter_m, turn_rad, derived_seed(b'trialist source', seed, number, draw)
@@ -111,7 +111,7 @@ def displaced_starts(
         if found < per_start:
             raise InputError(
                 f'test start {number} of task {setup.task}: {found} of {per_start} training starts at {distance_m:g} m '
-                f'that keep their distance from the other test starts were found in {DRAWS * per_start} draws; '
+                f'that keep their distance from the other test starts were found; '
                 'ask for a smaller distance or fewer test starts'
             )
     return tuple(kept)
@@ -144,5 +144,8 @@ def grid_outcomes(store: Path, policy: str, grid: int) -> tuple[int, ...]:
     }
     lacking = sorted(set(range(grid)) - set(found))
     if lacking:
-        raise NotEstimable(f'{store}: policy {policy} has no valid episode at start states {lacking}; run it again')
+        raise NotEstimable(
+            f'{store}: policy {policy} has no valid episode at start states {lacking}; the record says '
+            'why: mend that, and run it again in a new folder'
+        )
     return tuple(found[number] for number in range(grid))

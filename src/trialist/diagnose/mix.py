@@ -14,6 +14,7 @@ from trialist.audit.mix import MixScore, TrainingMix, mixes, write_mix
 from trialist.declaration import read_toml
 from trialist.diagnose.datasource import ExpertEntry
 from trialist.diagnose.grid import grid_outcomes, grid_plan, start_setups
+from trialist.diagnose.work import work_folder
 from trialist.errors import InputError
 from trialist.policies.probe import (
     Demonstrations,
@@ -58,6 +59,10 @@ class MixPlan:
         if self.demonstrations < 1 or self.episodes < 1:
             raise InputError('demonstrations and episodes are wanted >= 1')
         mixes(self.tasks, self.blocks)
+        if 'task_input' in self.probe:
+            raise InputError(
+                '[probe] task_input: mixes are trained without the task, to be tried on others; leave it out'
+            )
         self.probe_options()
 
     def probe_options(self) -> ProbeOptions:
@@ -71,7 +76,11 @@ def read_mix_plan(path: Path | str) -> MixPlan:
 
 def run_mix(plan: MixPlan, folder: Path | str, *, workers: int = 1, told: Told | None = None) -> TrainingMix:
     """The whole comparison into `folder`, where it resumes; writes mix.json there. A set of tasks is trained once."""
-    work, tell = Path(folder), told or (lambda text: None)
+    with work_folder(folder) as work:
+        return _run(plan, work, workers, told or (lambda text: None))
+
+
+def _run(plan: MixPlan, work: Path, workers: int, tell: Told) -> TrainingMix:
     made = mixes(plan.tasks, plan.blocks)
     data = {task: _collected(plan, task, work / 'demonstrations', tell) for task in plan.tasks}
     trained: dict[tuple[str, ...], PolicyEntry] = {}

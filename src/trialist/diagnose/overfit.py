@@ -7,6 +7,7 @@ the training data is stated, or counted from demonstrations.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,11 +18,13 @@ from numpy.typing import NDArray
 
 from trialist.audit import InstanceOutcome, outcomes_of
 from trialist.audit.overfit import LEAST_SHARE, OFFICIAL, ChangeKind, Overfit, TrainingCount, overfit, write_overfit
-from trialist.conditions import Support, condition_parameters
+from trialist.conditions import CHAOS, Support, condition_parameters
+from trialist.conditions.condition import CONDITIONS
 from trialist.declaration import read_toml
 from trialist.diagnose.evaluate import counted_by_success
 from trialist.diagnose.grid import grid_plan, start_setups
 from trialist.diagnose.start import opened
+from trialist.diagnose.work import work_folder
 from trialist.episodes import read_store
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.policies.probe import Demonstrations, read_demonstrations
@@ -29,6 +32,7 @@ from trialist.policies.probe.demonstration import plain_words
 from trialist.run import TrialPlan, run_trial
 from trialist.run.plan import ConditionEntry, HostEntry, PolicyEntry, TaskEntry
 from trialist.run.seam import DescribedHost, Host, InstructingHost, MeasuredHost, PreparedHost, Setup
+from trialist.stats.argument import check_open_unit
 
 RESULT = 'overfit.json'
 CALIBRATION, FRESH = 'calibration', 'fresh sample'
@@ -49,6 +53,10 @@ class OverfitChange:
     def __post_init__(self) -> None:
         if self.name in (CALIBRATION, FRESH, OFFICIAL):
             raise InputError(f'a change is named {self.name!r}, which has a meaning of its own; name it otherwise')
+        if not re.fullmatch(r'\w[\w .,+=-]*', self.name):
+            raise InputError(
+                f'a change is named {self.name!r}, wanted letters, digits and spaces: a folder has its name'
+            )
         if bool(self.task) == bool(self.condition):
             raise InputError(f'change {self.name}: wanted either a task or a condition')
         if self.condition:
@@ -85,9 +93,16 @@ class OverfitPlan:
     def __post_init__(self) -> None:
         if not self.policies:
             raise InputError('no policy is named; wanted at least one under [policies]')
-        names = [c.name for c in self.changes]
-        if len(set(names)) < len(names):
-            raise InputError(f'changes are named {names}, wanted each once')
+        folders = [run_folder(name) for name in (CALIBRATION, FRESH, *(c.name for c in self.changes))]
+        if len(set(folders)) < len(folders):
+            raise InputError(f'changes are named {[c.name for c in self.changes]}, wanted each once, spaces as hyphens')
+        counted = {OFFICIAL, FRESH, *(c.name for c in self.changes)}
+        for name in self.training.counts if self.training is not None else ():
+            if name not in counted:
+                raise UnknownName('change to count in [training]', name, counted)
+        check_open_unit('level', self.level)
+        if not 0 < self.least_share <= 1:
+            raise InputError(f'least_share is {self.least_share}, wanted above 0 and at most 1')
         if not self.changes and not self.fresh:
             raise InputError('wanted a fresh sample or a change; neither is asked for')
         if self.training is not None and self.demonstrations:
@@ -116,15 +131,22 @@ def run_overfit(
     plan: OverfitPlan, folder: Path | str, *, workers: int = 1, told: Callable[[str], None] | None = None
 ) -> Overfit:
     """The whole diagnostic into `folder`, where it resumes; writes overfit.json there."""
-    work, tell = Path(folder), told or (lambda text: None)
     runs, missing = _runs(plan)
+    with work_folder(folder) as work:
+        return _run(plan, work, runs, missing, workers, told or (lambda text: None))
+
+
+def _run(
+    plan: OverfitPlan, work: Path, runs: Mapping[str, TrialPlan], missing: Mapping[str, str], workers: int,
+    tell: Callable[[str], None],
+) -> Overfit:  # fmt: skip
     training = plan.training
     if plan.demonstrations:
         training = count_training(plan, read_demonstrations(plan.demonstrations), runs)
     scored = {}
     for name, trial in runs.items():
         tell(f'{name}: {len(trial.policies)} policies')
-        store = work / name.replace(' ', '-')
+        store = work / run_folder(name)
         state = run_trial(trial, store, workers=workers)
         if state.n_given_up or not state.is_complete:
             raise NotEstimable(f'{store}: {state.n_given_up} episodes came to nothing; a drop would leave them out')
@@ -137,6 +159,11 @@ def run_overfit(
     )  # fmt: skip
     write_overfit(found, work / RESULT)
     return found
+
+
+def run_folder(name: str) -> str:
+    """The folder of a run in the work folder."""
+    return name.replace(' ', '-')
 
 
 def _outcomes(store: Path, policy: str) -> tuple[InstanceOutcome, ...]:
@@ -160,6 +187,8 @@ def _runs(plan: OverfitPlan) -> tuple[dict[str, TrialPlan], dict[str, str]]:
     for change in plan.changes:
         if change.task and spec.tasks and change.task not in spec.tasks:
             missing[change.name] = f'host {spec.name} has no task {change.task}'
+        elif change.condition and change.condition not in {*spec.conditions, *CONDITIONS.names(), CHAOS}:
+            raise UnknownName('condition', change.condition, [*spec.conditions, *CONDITIONS.names()])
         elif change.condition and change.condition not in spec.conditions:
             missing[change.name] = f'host {spec.name} cannot bring about {change.condition}'
         elif change.task:

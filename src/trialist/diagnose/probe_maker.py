@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,8 @@ from trialist.diagnose.evaluate import evaluation_plan, official_protocol
 from trialist.diagnose.mid_motion import begins_in_motion
 from trialist.diagnose.shortcut import MadeCheckpoint
 from trialist.diagnose.shortcut_plan import ExpertOptions, ShortcutPlan, SweepOptions
-from trialist.errors import InputError
+from trialist.diagnose.start import opened
+from trialist.errors import InputError, UnknownName
 from trialist.policies.probe import (
     Demonstrations,
     ProbeOptions,
@@ -27,13 +28,17 @@ from trialist.policies.probe import (
     variants,
 )
 from trialist.policies.probe.collect import CollectProgress
+from trialist.policies.probe.demonstration import file_digest
+from trialist.policies.probe.option import TaskInput
 from trialist.policies.probe.sweep import sweep_settings
+from trialist.policies.probe.task import find_task_id
 from trialist.policies.probe.train import TrainingProgress
 from trialist.run.checkpoint import checkpoint_digest
-from trialist.run.component import open_host
+from trialist.run.convention import PolicySpec, check_conventions
 from trialist.run.plan import HostEntry, PolicyEntry
 from trialist.run.rotation import trial_slots
-from trialist.run.seam import ClosableHost, Setup
+from trialist.run.seam import Host, InstructingHost, PreparedHost, Setup
+from trialist.run.station import setup_of
 
 SHUFFLE_SEED = 0
 FULL = 'full'
@@ -73,6 +78,8 @@ class ProbeMaker:
         def told(progress: TrainingProgress) -> None:
             self._told(f'training {variant}', progress.step, progress.steps)
 
+        if variant == FULL and not (self._root / 'probe' / FULL).exists():
+            self._check_host()  # hours before the trial would say it
         if variant == FULL and self._plan.sweep is not None:
             made = self._swept(self._plan.sweep)
         else:
@@ -132,8 +139,33 @@ class ProbeMaker:
         if self._plan.expert is not None:
             return self._collect(self._plan.expert, target)
         if target.exists():
-            return read_demonstrations(target)
+            held = read_demonstrations(target)
+            check_files(self._plan.demonstrations, held)
+            return held
         return open_demonstrations(self._plan.demonstrations, target)
+
+    def _check_host(self) -> None:
+        """InputError if the host shows or does another thing than the demonstrations, or asks for other tasks."""
+        held, options = self.demonstrations, self._options[FULL]
+        facts = held.facts
+        cameras = (options.cameras or facts.cameras) if options.uses_images else ()
+        needs = PolicySpec(
+            name='of these demonstrations',
+            action=facts.action,
+            chunk_length=1,
+            control_rate_hz=facts.control_rate_hz,
+            state_width=held.state.shape[1] if options.uses_state else None,
+            state_layout=facts.state_layout if options.uses_state else (),
+            images={c: (held.images[c].shape[1], held.images[c].shape[2]) for c in cameras if c in held.images},
+        )
+        with opened(self._plan.host) as host:
+            check_conventions(host.spec, needs)
+            for setup in tested_setups(self._plan):
+                if host.spec.tasks and setup.task not in host.spec.tasks:
+                    raise UnknownName(f'task of host {host.spec.name}', setup.task, host.spec.tasks)
+                if options.task_input is TaskInput.ID and setup.task not in facts.tasks:
+                    words = setup.instruction or _asked(host, setup)
+                    find_task_id(setup.task, words, tasks=facts.tasks, phrasings=facts.phrasings)
 
     def _collect(self, expert: ExpertOptions, folder: Path) -> Demonstrations:
         host = HostEntry(self._plan.host.use, {**self._plan.host.options, **expert.host})
@@ -161,13 +193,41 @@ def open_demonstrations(sources: Sequence[str], folder: Path) -> Demonstrations:
         raise InputError(f'demonstrations: {absent}: no such file or folder')
     if len(paths) == 1 and (paths[0] / 'facts.json').exists():
         return read_demonstrations(paths[0])
-    files = [f for p in paths for f in (sorted(p.glob('*.hdf5')) if p.is_dir() else [p])]
+    files = hdf5_files(paths)
     if not files or any(f.suffix.lower() not in ('.hdf5', '.h5') for f in files):
         raise InputError(
             f'demonstrations: {", ".join(sources)} is no folder of demonstrations and holds no HDF5 files; a LeRobot '
             'dataset or a store becomes one by demonstrations_from_lerobot or demonstrations_from_store'
         )
     return demonstrations_from_hdf5(files, folder)
+
+
+def hdf5_files(paths: Sequence[Path]) -> list[Path]:
+    return [f for p in paths for f in (sorted(p.glob('*.hdf5')) if p.is_dir() else [p])]
+
+
+def check_files(sources: Sequence[str], held: Demonstrations) -> None:
+    """InputError if a file is another one now than when it was read; files that are gone are not missed."""
+    known = held.facts.source.get('files')
+    there = {f.name: f for f in hdf5_files([Path(s) for s in sources]) if f.is_file()}
+    for name, digest in known.items() if isinstance(known, Mapping) else ():
+        if name in there and file_digest(there[name]) != digest:
+            raise InputError(f'{there[name]} has changed since it was read into {held.folder}; take a new folder')
+
+
+def tested_setups(plan: ShortcutPlan) -> list[Setup]:
+    """The first set-up of every task of the evaluation."""
+    trial = evaluation_plan(plan.host, {'probe': PolicyEntry('probe')}, plan.evaluation)
+    first = {slot.cell.task.name: slot for slot in reversed(trial_slots(trial))}
+    return [setup_of(first[task.name]) for task in trial.tasks]
+
+
+def _asked(host: Host, setup: Setup) -> str:
+    """How the host itself asks for a task."""
+    if isinstance(host, PreparedHost):
+        host.prepare(setup)
+    host.reset(setup.task, seed=setup.seed)
+    return host.instruction() if isinstance(host, InstructingHost) else ''
 
 
 def demonstration_setups(plan: ShortcutPlan) -> list[Setup]:
@@ -208,12 +268,8 @@ def _mid_motion(held: Demonstrations) -> int:
 
 def _state_width(host: HostEntry) -> int:
     """How many numbers the probe will be shown: those of the host that it is tested on."""
-    opened = open_host(host)
-    try:
-        return opened.spec.state_width
-    finally:
-        if isinstance(opened, ClosableHost):
-            opened.close()
+    with opened(host) as shown:
+        return shown.spec.state_width
 
 
 def _setting(trained: TrainedProbe) -> SweepSetting:

@@ -12,13 +12,15 @@ from typing import Protocol
 
 import numpy as np
 
-from trialist.audit import ReportedScore, RunOutcomes, Shortcut, read_reported, shortcut
-from trialist.audit.reported import of_protocol
+from trialist.audit import ReportedScore, RunOutcomes, Shortcut, find_benchmark, read_reported, shortcut
+from trialist.audit.reported import foundation_score, of_protocol
 from trialist.audit.result import write_whole
 from trialist.audit.shortcut import SHUFFLED, ProbeFacts
+from trialist.audit.topline import Protocol as EvaluationProtocol
 from trialist.diagnose.evaluate import evaluation_plan, official_protocol, run_evaluation
 from trialist.diagnose.shortcut_plan import ShortcutPlan
-from trialist.errors import InputError
+from trialist.diagnose.work import work_folder
+from trialist.errors import InputError, UnknownName
 from trialist.run.plan import PolicyEntry
 from trialist.run.progress import Report
 
@@ -62,9 +64,17 @@ def diagnose_shortcut(
     told: Callable[[str], None] | None = None,
 ) -> Shortcut:
     """Train, evaluate every checkpoint and variant as one trial, and write the diagnosis to ``shortcut.json``."""
-    root = Path(folder)
-    reported = _reported(plan)  # a mistake in the file shows before hours of training
-    _claim(plan, root)
+    reported = _reported(plan)  # a mistake shows before hours of training
+    evaluation_plan(plan.host, {'probe': PolicyEntry('probe')}, plan.evaluation)
+    with work_folder(folder) as root:
+        _claim(plan, root)
+        return _diagnosed(plan, root, maker, reported, workers=workers, report=report, told=told)
+
+
+def _diagnosed(
+    plan: ShortcutPlan, root: Path, maker: Maker, reported: tuple[ReportedScore, ...], *, workers: int,
+    report: Report | None, told: Callable[[str], None] | None,
+) -> Shortcut:  # fmt: skip
     checkpoints = list(maker.train('full'))
     if not checkpoints:
         raise InputError('the probe kept no checkpoint; say at which steps to keep one')
@@ -83,19 +93,22 @@ def diagnose_shortcut(
     if told is not None:
         told(f'{len(policies)} policies x {len(trial.tasks)} tasks x {trial.episodes_in_a_cell()} start states')
     evaluated = run_evaluation(trial, root / STORE, workers=workers, report=report)
-    official = official_protocol(plan.host)
+    behind, elsewhere = _reported_protocol(plan, reported, trial.benchmark)
     steps = {c.name: c.step for c in checkpoints}
     found = shortcut(
         [RunOutcomes(name, evaluated.outcomes[name], step) for name, step in steps.items()],
         [RunOutcomes(name, runs) for name, runs in evaluated.outcomes.items() if name not in steps],
+        planned=evaluated.instances,
         reported=reported,
-        official=official.benchmark.protocol if official else None,
+        official=behind,
         max_score=evaluated.max_score,
         margin=plan.margin,
         rng=np.random.default_rng(plan.seed),
         title=trial.title,
+        host=plan.host.use,
+        benchmark=trial.benchmark,
         probe=maker.facts(),
-        deviations=evaluated.deviations,
+        deviations=(*evaluated.deviations, *elsewhere),
         not_run=not_run,
     )
     write_whole(root / RESULT, found.as_json())
@@ -106,17 +119,38 @@ def _reported(plan: ShortcutPlan) -> tuple[ReportedScore, ...]:
     if not plan.reported:
         return ()
     official = official_protocol(plan.host)
-    return of_protocol(read_reported(plan.reported), plan.protocol or (official.benchmark.name if official else ''))
+    wanted = plan.protocol or (official.benchmark.name if official else '')
+    chosen = of_protocol(read_reported(plan.reported), wanted)
+    foundation_score(chosen)
+    return chosen
+
+
+def _reported_protocol(
+    plan: ShortcutPlan, reported: Sequence[ReportedScore], ours: str
+) -> tuple[EvaluationProtocol | None, tuple[str, ...]]:
+    """Tasks and samples behind the reported scores, by the protocol they name; that it is another than the run's."""
+    official = official_protocol(plan.host)
+    name = reported[0].protocol if reported else ''
+    if not name:
+        return (official.benchmark.protocol if official else None), ()
+    try:
+        preset = find_benchmark(name)
+    except UnknownName:
+        return None, ()
+    elsewhere = f'reported scores are on {preset.name}, the run is on {ours}'
+    return preset.protocol, () if preset.name == ours else (elsewhere,)
 
 
 def _claim(plan: ShortcutPlan, root: Path) -> None:
-    """A work folder belongs to one plan: another one in it would mix two diagnoses."""
-    root.mkdir(parents=True, exist_ok=True)
+    """A work folder belongs to one plan: another one in it would mix two diagnoses. A plan that came to nothing yet
+    is replaced, so that a mistake in it can be mended.
+    """
     path, ours = root / PLAN, plan.as_json()
-    if path.exists():
-        if path.read_text(encoding='utf-8') != ours:
-            raise InputError(
-                f'{path} is another plan than this one; take a new folder, or the old plan to resume its diagnosis'
-            )
-        return
+    is_begun = any((root / name).exists() for name in ('demonstrations', 'probe', STORE))
+    if is_begun and path.exists() and path.read_text(encoding='utf-8') != ours:
+        raise InputError(
+            f'{path} is another plan than this one; take a new folder, or the old plan to resume its diagnosis'
+        )
+    if is_begun and not path.exists():
+        raise InputError(f'{root} holds no {PLAN}, and folders of another diagnosis; take a new folder')
     write_whole(path, ours)

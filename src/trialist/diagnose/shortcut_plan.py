@@ -17,6 +17,7 @@ from trialist.errors import InputError, UnknownName
 from trialist.run.plan import HostEntry
 
 MOST_BYTES = 4 << 20
+MOST_EPISODES = 1_000_000  # of each task, as in a trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,10 @@ class ExpertOptions:
     def __post_init__(self) -> None:
         if self.episodes_per_task < 1:
             raise InputError(f'episodes_per_task is {self.episodes_per_task}, wanted >= 1')
+        if self.episodes_per_task > MOST_EPISODES:
+            raise InputError(f'episodes_per_task is {self.episodes_per_task}, wanted at most {MOST_EPISODES}')
+        if not self.time_cap_s > 0:
+            raise InputError(f'time_cap_s is {self.time_cap_s}, wanted > 0')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +97,9 @@ class ShortcutPlan:
             raise InputError(f'variants are {list(self.variants)}, wanted each once')
         if not 0 < self.margin < 1:
             raise InputError(f'margin is {self.margin}, wanted a share of the full score between 0 and 1')
+        for name, seed in (('seed', self.seed), ('[expert] seed', self.expert.seed if self.expert else 0)):
+            if seed < 0:
+                raise InputError(f'{name} is {seed}, wanted >= 0')
         if self.expert is not None and self.expert.seed == self.evaluation.seed:
             raise InputError(
                 f'expert and evaluation both have seed {self.expert.seed}: the probe would be tested on the starts it '

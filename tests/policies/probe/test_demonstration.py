@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import json
+import re
+import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.policies.probe.build import CONVENTION, TASKS, make_demonstrations
 
-from trialist.errors import InputError
+from trialist.errors import InputError, WriteError
 from trialist.policies.probe import DemonstrationWriter, EpisodeFacts, read_demonstrations
 
 
@@ -48,6 +51,18 @@ def test_an_unfinished_writer_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match='power'), writer(tmp_path / 'demos') as draft:
         draft.append(EpisodeFacts(task='a'), **arrays())  # type: ignore[arg-type]
         raise RuntimeError('the power went')
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(WriteError, match='cannot be written'), writer(tmp_path / 'demos') as draft:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+            draft.append(EpisodeFacts(task='a'), **arrays(steps=400))  # type: ignore[arg-type]
+            draft.finish()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -119,6 +134,55 @@ def test_files_that_do_not_fit_together_are_named(
     np.save(tmp_path / 'demos' / f'{name}.npy', np.resize(array, made.n_steps) if name == 'task' else array)
     with pytest.raises(InputError, match=message):
         read_demonstrations(tmp_path / 'demos')
+
+
+@pytest.mark.parametrize(
+    ('name', 'change', 'message'),
+    [
+        ('state', lambda a: a[:, 0], 'wanted (N, S)'),
+        ('task', lambda a: np.stack([a, a], axis=1), 'wanted (N, S) and (N,)'),
+        ('task', lambda a: 1 - a, 'another task than its episode has'),
+        ('images_top', lambda a: a[..., 0], 'wanted (N, H, W, 3)'),
+        ('images_top', lambda a: a[:, :0], 'wanted (N, H, W, 3)'),
+    ],
+)
+def test_arrays_of_another_shape_or_meaning_are_refused(
+    tmp_path: Path, name: str, change: Callable[[np.ndarray], np.ndarray], message: str
+) -> None:
+    make_demonstrations(tmp_path / 'demos')
+    path = tmp_path / 'demos' / f'{name}.npy'
+    np.save(path, change(np.load(path)))
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_demonstrations(tmp_path / 'demos')
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'episodes': [1]}, 'wanted a table'),
+        ({'episodes': []}, 'no demonstration is in it'),
+        ({'phrasings': {'go': 'nowhere'}}, "of task 'nowhere'"),
+        ({'tasks': ['left', 'right', 'right']}, 'wanted each once'),
+        ({'control_rate_hz': 0}, 'control_rate_hz is 0.0, wanted > 0'),
+        ({'state_layout': ['x']}, 'state_layout names 1'),
+    ],
+)
+def test_facts_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    make_demonstrations(tmp_path / 'demos')
+    path = tmp_path / 'demos' / 'facts.json'
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InputError, match=message):
+        read_demonstrations(tmp_path / 'demos')
+
+
+def test_an_array_without_a_digest_or_a_digest_without_its_file_is_no_proof(tmp_path: Path) -> None:
+    made = make_demonstrations(tmp_path / 'demos')
+    path = tmp_path / 'demos' / 'facts.json'
+    facts = json.loads(path.read_text())
+    for digests, message in (({}, 'no digest of state.npy'), ({**facts['digests'], 'gone.npy': '00'}, 'gone.npy')):
+        path.write_text(json.dumps({**facts, 'digests': digests}))
+        with pytest.raises(InputError, match=message):
+            read_demonstrations(made.folder).verify()
 
 
 def test_missing_or_foreign_facts_are_refused(tmp_path: Path) -> None:

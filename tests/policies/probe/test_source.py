@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,34 @@ def test_the_probes_layout_of_libero_is_the_hosts() -> None:
     from trialist.policies.probe.source import LIBERO_LAYOUT
 
     assert LIBERO_LAYOUT == PROPRIOCEPTION
+
+
+@pytest.mark.parametrize(
+    ('key', 'value', 'said'),
+    [
+        ('obs/ee_states', np.zeros((10, 6)), 'wanted 5 steps as in actions'),  # twice as long: it could be reshaped
+        ('obs/gripper_states', np.zeros((3, 2)), 'wanted 5 steps as in actions'),
+        ('states', np.zeros((0, 20)), 'wanted (steps, numbers)'),
+        ('rewards', np.array([b'x'] * 5), 'not an array of numbers'),
+        ('actions', np.full((5, 7), np.nan), 'not finite'),
+        ('actions', None, "named 'actions'"),
+    ],
+)
+def test_an_array_that_does_not_fit_is_named(tmp_path: Path, key: str, value: Any, said: str) -> None:
+    path = make_libero(tmp_path / 'a.hdf5')
+    with h5py.File(path, 'a') as file:
+        del file[f'data/demo_0/{key}']
+        if value is not None:
+            file[f'data/demo_0/{key}'] = value
+    with pytest.raises(InputError, match=re.escape(said)):
+        demonstrations_from_hdf5([path], tmp_path / 'demos')
+    assert [p.name for p in tmp_path.iterdir()] == ['a.hdf5']
+
+
+def test_a_demonstration_is_not_counted_twice(tmp_path: Path) -> None:
+    path = make_libero(tmp_path / 'a.hdf5')
+    with pytest.raises(InputError, match=r'two files are named a\.hdf5'):
+        demonstrations_from_hdf5([path, path], tmp_path / 'demos')
 
 
 def test_hdf5_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -86,6 +86,9 @@ class Demonstrations:
 
     def verify(self) -> None:
         """Read every file and compare it with the digest it was finished with."""
+        for name in ('state', 'action', 'task', 'starts', *(f'images_{c}' for c in self.facts.cameras)):
+            if f'{name}.npy' not in self.facts.digests:
+                raise InputError(f'{self.folder / FACTS}: no digest of {name}.npy; collect the demonstrations anew')
         for name, digest in self.facts.digests.items():
             found = file_digest(self.folder / name)
             if found != digest:
@@ -99,8 +102,11 @@ def plain_words(instruction: str) -> str:
 
 def file_digest(path: Path) -> str:
     """The SHA-256 of a file."""
-    with path.open('rb') as file:
-        return hashlib.file_digest(file, 'sha256').hexdigest()
+    try:
+        with path.open('rb') as file:
+            return hashlib.file_digest(file, 'sha256').hexdigest()
+    except OSError as error:
+        raise InputError(f'{path}: cannot be read ({error.strerror})') from error
 
 
 def read_demonstrations(folder: Path | str) -> Demonstrations:
@@ -113,12 +119,25 @@ def read_demonstrations(folder: Path | str) -> Demonstrations:
     start_state = _array(folder, 'start_state', 'f8') if has_start else None
     n, e = len(action), len(facts.episodes)
     problems = list(_problems(facts, {'state': state, 'task': task, **images}, n))
+    if not e:
+        problems.append('no demonstration is in it')
+    if state.ndim != 2 or task.ndim != 1:
+        problems.append(f'state.npy and task.npy have shapes {state.shape} and {task.shape}, wanted (N, S) and (N,)')
+    for camera, frames in images.items():
+        if frames.ndim != 4 or frames.shape[3] != 3 or min(frames.shape[1:3]) < 1:
+            problems.append(f'images_{camera}.npy has shape {frames.shape}, wanted (N, H, W, 3)')
+    if facts.state_layout and state.ndim == 2 and len(facts.state_layout) != state.shape[1]:
+        problems.append(
+            f'state.npy has {state.shape[1]} numbers per step, state_layout names {len(facts.state_layout)}'
+        )
     if starts.shape != (e + 1,) or starts[0] != 0 or starts[-1] != n or (np.diff(starts) < 1).any():
         problems.append(f'starts.npy does not part {n} steps into {e} episodes')
     if action.ndim != 2 or action.shape[1] != facts.action.width:
         problems.append(f'action.npy has shape {action.shape}, wanted ({n}, {facts.action.width})')
     if task.size and not (task.min() >= 0 and task.max() < len(facts.tasks)):
         problems.append(f'task.npy holds {task.min()} to {task.max()}, wanted 0 to {len(facts.tasks) - 1}')
+    if not problems and not np.array_equal(task, _task_of_steps(facts, starts)):
+        problems.append('task.npy gives a step another task than its episode has')
     if start_state is not None and (start_state.ndim != 2 or len(start_state) != e):
         problems.append(f'start_state.npy has shape {start_state.shape}, wanted {e} rows')
     for name, array in (('state', state), ('action', action), ('start_state', start_state)):
@@ -132,13 +151,22 @@ def read_demonstrations(folder: Path | str) -> Demonstrations:
 _ARRAYS = (('state', 'f4'), ('action', 'f4'), ('task', 'i8'), ('starts', 'i8'))
 
 
+def _task_of_steps(facts: DemonstrationFacts, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.repeat([facts.tasks.index(e.task) for e in facts.episodes], np.diff(starts))
+
+
 def _problems(facts: DemonstrationFacts, arrays: Mapping[str, NDArray[Any]], n: int) -> Iterator[str]:
     for name, array in arrays.items():
         if len(array) != n:
             yield f'{name} has {len(array)} steps, action.npy {n}'
-    for episode in facts.episodes:
-        if episode.task not in facts.tasks:
-            yield f'an episode of task {episode.task!r}: {near_miss(episode.task, facts.tasks)}'
+    for name in dict.fromkeys((*(e.task for e in facts.episodes), *facts.phrasings.values())):
+        if name not in facts.tasks:
+            yield f'an episode or a phrasing of task {name!r}: {near_miss(name, facts.tasks)}'
+    for what, names in (('tasks', facts.tasks), ('cameras', facts.cameras)):
+        if len(set(names)) < len(names):
+            yield f'{what} are {list(names)}, wanted each once'
+    if facts.control_rate_hz <= 0:
+        yield f'control_rate_hz is {facts.control_rate_hz}, wanted > 0'
 
 
 def _array(folder: Path, name: str, kind: str, *, mapped: bool = False) -> NDArray[Any]:
@@ -155,13 +183,13 @@ def _array(folder: Path, name: str, kind: str, *, mapped: bool = False) -> NDArr
 def _read_facts(path: Path) -> DemonstrationFacts:
     try:
         content = json.loads(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f'{path}: cannot be read ({error}); wanted a folder of demonstrations') from error
     if not isinstance(content, dict) or content.get('format') != FORMAT or content.get('version') != 1:
         raise InputError(f'{path}: not {FORMAT} of version 1')
     given = {key: value for key, value in content.items() if key not in ('format', 'version')}
     episodes = given.get('episodes', [])
     for table in [given, *(episodes if isinstance(episodes, list) else [])]:
-        for key in [key for key, value in table.items() if value is None]:
+        for key in [key for key, value in table.items() if value is None] if isinstance(table, dict) else ():
             del table[key]
     return read_table(DemonstrationFacts, given, where=str(path))

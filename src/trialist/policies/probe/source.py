@@ -72,6 +72,9 @@ def demonstrations_from_hdf5(
     files = [Path(path) for path in paths]
     if not files:
         raise InputError('no file of demonstrations was named')
+    names = [path.name for path in files]
+    if twice := next((name for name in names if names.count(name) > 1), ''):
+        raise InputError(f'two files are named {twice}; wanted each once, as a demonstration is known by its file')
     rates = set()
     for path in files:
         with opened(path) as file:
@@ -92,11 +95,13 @@ def demonstrations_from_hdf5(
                 words = [w for w, name in (phrasings or {}).items() if name == task]
                 for number in numbers:
                     demo, where = file[f'data/demo_{number}'], f'{path}: data/demo_{number}'
-                    success = _rewarded(demo)
+                    if not hasattr(demo, 'keys'):
+                        raise InputError(f'{where} is an array, wanted a group with actions and obs')
+                    success = _rewarded(demo, where)
                     if only_successes and not success:
                         continue
                     actions = _dataset(demo, 'actions', where)
-                    start = np.asarray(demo['states'])[0] if 'states' in demo else None
+                    start = _first(demo, where) if 'states' in demo else None
                     writer.append(
                         EpisodeFacts(
                             task=task,
@@ -240,8 +245,19 @@ def _planned_host(store: Store) -> HostEntry:
 
 def _dataset(demo: Any, key: str, where: str) -> NDArray[Any]:
     if key not in demo:
-        raise UnknownName(f'dataset of {where}', key, [*demo, *(f'obs/{name}' for name in demo.get('obs', ()))])
+        obs = demo.get('obs')
+        inside = [f'obs/{name}' for name in obs] if hasattr(obs, 'keys') else []
+        raise UnknownName(f'dataset of {where}', key, [*demo, *inside])
+    if not hasattr(demo[key], 'dtype') or demo[key].dtype.kind not in 'fiub':
+        raise InputError(f'{where}/{key}: not an array of numbers')
     return np.asarray(demo[key])
+
+
+def _first(demo: Any, where: str) -> NDArray[Any]:
+    states = _dataset(demo, 'states', where)
+    if states.ndim != 2 or not len(states):
+        raise InputError(f'{where}/states has shape {states.shape}, wanted (steps, numbers)')
+    return np.asarray(states[0])
 
 
 def _pictures(demo: Any, cameras: Mapping[str, str] | None, where: str) -> dict[str, NDArray[np.uint8]]:
@@ -253,12 +269,17 @@ def _pictures(demo: Any, cameras: Mapping[str, str] | None, where: str) -> dict[
 
 def _joined(demo: Any, state: Sequence[str] | None, steps: int, where: str) -> NDArray[Any]:
     keys = state if state is not None else next((s for s in HDF5_STATES if all(k in demo for k in s)), ())
-    parts = [_dataset(demo, key, where).reshape(steps, -1) for key in keys]
+    parts = []
+    for key in keys:
+        array = _dataset(demo, key, where)
+        if array.ndim < 1 or len(array) != steps:  # reshaped, it would be another state at each step
+            raise InputError(f'{where}/{key} has shape {array.shape}, wanted {steps} steps as in actions')
+        parts.append(array.reshape(steps, -1))
     return np.concatenate(parts, axis=1) if parts else np.zeros((steps, 0))
 
 
-def _rewarded(demo: Any) -> bool | None:
-    return bool((np.asarray(demo['rewards']) >= 1).any()) if 'rewards' in demo else None
+def _rewarded(demo: Any, where: str) -> bool | None:
+    return bool((_dataset(demo, 'rewards', where) >= 1).any()) if 'rewards' in demo else None
 
 
 def _has(path: Path, keys: Sequence[str]) -> bool:
@@ -266,4 +287,4 @@ def _has(path: Path, keys: Sequence[str]) -> bool:
 
     with opened(path) as file:
         demo = file[f'data/demo_{demo_numbers(file, path)[0]}']
-        return all(key in demo for key in keys)
+        return hasattr(demo, 'keys') and all(key in demo for key in keys)

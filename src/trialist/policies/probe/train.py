@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trialist.environment import WorkerProcess, find_environment, read_recipe
+from trialist.episodes.folder import naming_trouble
 from trialist.errors import InputError, RemoteError
 from trialist.policies.probe.demonstration import Demonstrations
 from trialist.policies.probe.option import ProbeOptions, TaskInput
@@ -114,24 +115,29 @@ def read_trained(folder: Path | str) -> TrainedProbe:
     record = _read_record(folder)
     if not record.get('is_finished'):
         raise InputError(f'{folder}: the training was stopped before its end; train_probe resumes it')
-    curve = tuple(LossPoint(int(step), float(t), _loss(v)) for step, t, v in record['curve'])
-    options = options_of(record)
-    kept = {point.step: point for point in curve}
+    try:
+        curve = tuple(LossPoint(int(step), float(t), _loss(v)) for step, t, v in record['curve'])
+        spent = {key: float(record[key]) for key in ('seconds', 'cpu_seconds')}
+        parameters, data_digest = {k: int(v) for k, v in record['parameters'].items()}, str(record['data_digest'])
+        options = options_of(record)
+        kept = {point.step: point for point in curve}
+        losses = {step: kept[step] for step in options.kept_steps}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f'{folder / RECORD}: was changed after the training ({error!r}); train anew') from error
     checkpoints = []
     for step in options.kept_steps:
         place = folder / f'step-{step:06d}'
         if not (place / CARD).is_file():
             raise InputError(f'{place}: the checkpoint is gone; train anew into another folder')
-        checkpoints.append(ProbeCheckpoint(step, place, kept[step].training_loss, kept[step].validation_loss))
+        checkpoints.append(ProbeCheckpoint(step, place, losses[step].training_loss, losses[step].validation_loss))
     return TrainedProbe(
         folder=folder,
         options=options,
-        data_digest=record['data_digest'],
+        data_digest=data_digest,
         checkpoints=tuple(checkpoints),
         loss_curve=curve,
-        parameters=record['parameters'],
-        seconds=float(record['seconds']),
-        cpu_seconds=float(record['cpu_seconds']),
+        parameters=parameters,
+        **spent,
     )
 
 
@@ -193,13 +199,18 @@ def _run(
         'folder': str(folder.resolve()),
         'device': device,
     }
-    begun = worker.call('begin', asked, timeout_s=CALL_S)
+    try:
+        begun = worker.call('begin', asked, timeout_s=CALL_S)
+    except RemoteError as error:
+        raise InputError(f'{folder}: the training cannot begin: {_last_line(error)}') from error
     told: dict[str, Any] = {'step': begun['step'], 'seconds': begun['seconds'], 'curve': []}
     while True:
         try:
             told = worker.call('train', {'seconds': SLICE_S, 'kept': list(options.kept_steps)}, timeout_s=CALL_S)
         except RemoteError as error:
-            raise InputError(f'{folder}: the training failed at step {told["step"]} or after: {error}') from error
+            raise InputError(
+                f'{folder}: the training failed at step {told["step"]} or after: {_last_line(error)}'
+            ) from error
         last = told['curve'][-1] if told['curve'] else (0, math.nan, math.nan)
         if progress is not None:
             progress(TrainingProgress(told['step'], options.steps, last[1], last[2], told['seconds']))
@@ -219,7 +230,7 @@ def _claim(folder: Path, card: Mapping[str, Any]) -> Mapping[str, Any]:
         _write(folder, dict(card))
     record = _read_record(folder)
     for key, what in (('options_digest', 'options'), ('data_digest', 'demonstrations')):
-        if record[key] != card[key]:
+        if record.get(key) != card[key]:
             raise InputError(f'{folder} holds a training with other {what}; name a new folder, or remove this one')
     return record
 
@@ -238,8 +249,14 @@ def _write(folder: Path, record: Mapping[str, Any]) -> None:
     import os
 
     draft = folder / f'.{RECORD}'
-    draft.write_text(json.dumps(record, indent=1), encoding='utf-8')
-    os.replace(draft, folder / RECORD)
+    with naming_trouble(folder / RECORD):
+        draft.write_text(json.dumps(record, indent=1), encoding='utf-8')
+        os.replace(draft, folder / RECORD)
+
+
+def _last_line(error: RemoteError) -> str:
+    """What went wrong, without the way there: a traceback ends with it."""
+    return next((line for line in reversed(str(error).splitlines()) if line.strip()), str(error))
 
 
 def _loss(value: float | None) -> float:

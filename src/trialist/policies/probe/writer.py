@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from trialist.episodes.folder import naming_trouble
 from trialist.errors import InputError
 from trialist.policies.probe.demonstration import (
     FACTS,
@@ -63,7 +65,8 @@ class DemonstrationWriter:
 
     def __exit__(self, *error: object) -> None:
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):  # of a full disk, which was told already
+                file.close()
         shutil.rmtree(self._draft, ignore_errors=True)
 
     @property
@@ -92,7 +95,8 @@ class DemonstrationWriter:
         for name, array in arrays.items():
             if name not in self._files:
                 self._files[name] = _GrowingArray(self._draft / f'{name}.npy', array.dtype, array.shape[1:])
-            self._files[name].append(array)
+            with naming_trouble(self._draft / f'{name}.npy'):
+                self._files[name].append(array)
         if start_state is not None:
             self._start_states.append(np.asarray(start_state, dtype=float))
         self._episodes.append(facts)
@@ -102,6 +106,11 @@ class DemonstrationWriter:
         """Put the folder in place, whole."""
         if not self._episodes:
             raise InputError(f'{self._folder}: not one demonstration was kept; there is nothing to train on')
+        with naming_trouble(self._draft):
+            self._put_in_place()
+        return read_demonstrations(self._folder)
+
+    def _put_in_place(self) -> None:
         for file in self._files.values():
             file.finish()
         np.save(self._draft / 'starts.npy', np.array(self._starts, np.int64))
@@ -122,7 +131,6 @@ class DemonstrationWriter:
         content = {'format': FORMAT, 'version': 1, **dataclasses.asdict(facts)}
         (self._draft / FACTS).write_text(json.dumps(content, indent=1), encoding='utf-8')
         os.rename(self._draft, self._folder)
-        return read_demonstrations(self._folder)
 
     def _checked(
         self,
