@@ -129,7 +129,7 @@ def _reported(plan: ShortcutPlan) -> tuple[ReportedScore, ...]:
 def _reported_protocol(
     plan: ShortcutPlan, reported: Sequence[ReportedScore], ours: str
 ) -> tuple[EvaluationProtocol | None, tuple[str, ...]]:
-    """Tasks and samples behind the reported scores, by the protocol they name, and that it is another than the run's."""
+    """Tasks and samples behind the reported scores, by the protocol they name, and whether that is not ours."""
     official = official_protocol(plan.host)
     name = reported[0].protocol if reported else ''
     if not name:
