@@ -123,6 +123,9 @@ def _reported(plan: ShortcutPlan) -> tuple[ReportedScore, ...]:
     wanted = plan.protocol or (official.benchmark.name if official else '')
     chosen = of_protocol(read_reported(plan.reported), wanted)
     foundation_score(chosen)
+    elsewhere = _reported_protocol(plan, chosen, official.benchmark.name if official else plan.host.use)[1]
+    if elsewhere and not plan.protocol:
+        raise InputError(f'{plan.reported}: {elsewhere[0]}; name the protocol to compare them all the same')
     return chosen
 
 
