@@ -216,7 +216,12 @@ def test_a_preset_says_what_is_behind_a_score_and_that_it_is_of_another_benchmar
     scores = tmp_path / 'scores.csv'
     for protocol, interval, said in (('libero-spatial', True, 1), ('ours', False, 0)):
         scores.write_text(f'policy,score,unit,kind,protocol\nbig,10.0,percent,other,{protocol}\n', encoding='utf-8')
-        found = diagnosed(tmp_path, SINGLE[:1], variants=(), evaluation=FEW, reported=str(scores))
+        if said:
+            with pytest.raises(InputError, match='reported scores are on libero-spatial, the run is on trialist'):
+                diagnosed(tmp_path, SINGLE[:1], variants=(), evaluation=FEW, reported=str(scores))
+        found = diagnosed(
+            tmp_path, SINGLE[:1], variants=(), evaluation=FEW, reported=str(scores), protocol=protocol
+        )  # fmt: skip
         assert (found.gaps[0].interval is not None) is interval
         assert len(found.deviations) == said
 

@@ -36,7 +36,7 @@ def shortcut_command(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help='For a host: training steps; a checkpoint is kept at each quarter.', show_default=str(STEPS)),
+        typer.Option(help=f'For a host: training steps, {STEPS} unless given; a checkpoint is kept at each quarter.'),
     ] = None,
     reported: Annotated[
         Path | None, typer.Option(help='Reported scores: a CSV with policy, score, unit, kind, and more.')

@@ -122,13 +122,16 @@ def _reported(plan: ShortcutPlan) -> tuple[ReportedScore, ...]:
     wanted = plan.protocol or (official.benchmark.name if official else '')
     chosen = of_protocol(read_reported(plan.reported), wanted)
     foundation_score(chosen)
+    elsewhere = _reported_protocol(plan, chosen, official.benchmark.name if official else plan.host.use)[1]
+    if elsewhere and not plan.protocol:
+        raise InputError(f'{plan.reported}: {elsewhere[0]}; name the protocol to compare them all the same')
     return chosen
 
 
 def _reported_protocol(
     plan: ShortcutPlan, reported: Sequence[ReportedScore], ours: str
 ) -> tuple[EvaluationProtocol | None, tuple[str, ...]]:
-    """Tasks and samples behind the reported scores, by the protocol they name; that it is another than the run's."""
+    """Tasks and samples behind the reported scores, by the protocol they name, and whether that is not ours."""
     official = official_protocol(plan.host)
     name = reported[0].protocol if reported else ''
     if not name:

@@ -186,8 +186,8 @@ def published_mix_table() -> Table:
         Column('behind, low', '+.3f'), Column('behind, high', '+.3f'),
     ]  # fmt: skip
     note = (
-        'Behind: Independent minus the row, Newcombe 95 %. One training and one trial per layout; none is resolved, nor '
-        'is the failure on Spatial that the paper calls significant (0/8 against 3/8, Fisher p = 0.2).'
+        'Behind: Independent minus the row, Newcombe 95 %. One training and one trial per layout; none is resolved, '
+        'nor is the failure on Spatial that the paper calls significant (0/8 against 3/8, Fisher p = 0.2).'
     )
     return table('RADAR, Table 2: training mixes', columns, rows, note=note)
 
