@@ -224,8 +224,8 @@ def slow(first_s: float) -> Callable[[BaseHTTPRequestHandler, bytes], Answer]:
 
 
 def test_a_timeout_is_retried() -> None:
-    with serve(slow(0.5)) as url:
-        asking = client(url, timeout_s=0.2)
+    with serve(slow(2.0)) as url:
+        asking = client(url, timeout_s=1.0)
         assert asking.ask(PROMPT).text == '[2]'
     assert asking.usage.faults == {'timeout': 1}
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from trialist.episodes import Store
 from trialist.episodes.maintain import compact_store
@@ -63,7 +64,7 @@ class Nursery:
     def close(self) -> None:
         while self.running:
             self.kill_writer(0)
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.mark.crash

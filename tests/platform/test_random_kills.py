@@ -6,6 +6,7 @@ import random
 import time
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.platform.lab import lab_in, wait_for
 
 from trialist.episodes import Outcome, Store
@@ -19,14 +20,14 @@ host = 'point-mass'
 tasks = ['reach']
 time_cap_s = 2.5
 episodes_per_cell = 6
-watchdog = {policy_s = 20.0}
+watchdog = {policy_s = 100.0}
 
 [analysis]
 resamples = 200
 """
 SLOW = ('--option', 'speed_m_s=0.05', '--option', 'think_s=0.04')
 WORKERS, CLIENTS = ('cell-1', 'cell-2'), ('mine', 'yours', 'theirs')
-KILLING_S, SETTLING_S = 45.0, 150.0  # on each kind of database
+KILLING_S, SETTLING_S = 45.0, 600.0  # on each kind of database
 SEED = int(os.environ.get('TRIALIST_KILL_SEED', '20261116'))
 
 
@@ -60,7 +61,9 @@ def test_whatever_is_killed_nothing_is_lost_and_nothing_counted_twice(tmp_path, 
         )  # fmt: skip
         submissions = lab.submissions()
         audit = lab.api().get('/audit/check')[1]
-        results = {s['id']: lab.api('kim').get(f'/submissions/{s["id"]}/score', timeout_s=60)[1] for s in submissions}
+        results = {
+            s['id']: lab.api('kim').get(f'/submissions/{s["id"]}/score', timeout_s=PATIENCE_S)[1] for s in submissions
+        }
         for name in [*WORKERS, *CLIENTS, 'server']:
             lab.kill(name)
         told = lab.check()  # queue, trail and store agree

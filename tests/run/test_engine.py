@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.run.plans import FAST, SLOW, content, make_plan
 
 from trialist.episodes import Outcome, Store, trajectories_equal
@@ -95,7 +96,7 @@ def test_fifty_kills_and_resumes_give_the_episodes_of_an_uninterrupted_run(tmp_p
             while is_alive(pid):
                 time.sleep(0.01)
     finally:
-        nursery.communicate(timeout=60)
+        nursery.communicate(timeout=PATIENCE_S)
     for store in broken:
         assert verify_store(store).is_clean
         assert_same(store, whole)
@@ -264,10 +265,10 @@ def test_a_killed_parent_leaves_no_workers_and_the_trial_can_be_resumed_at_once(
     children = [int(p) for p in Path(f'/proc/{parent.pid}/task/{parent.pid}/children').read_text().split()]
     assert len(children) >= 2
     parent.kill()
-    parent.communicate(timeout=20)
+    parent.communicate(timeout=PATIENCE_S)
     run = run_trial(plan, store, workers=0, stop_after=2)
     assert run.n_run == 2
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while any(is_alive(pid) and 'Z' not in _state(pid) for pid in children) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [pid for pid in children if is_alive(pid) and 'Z' not in _state(pid)]

@@ -8,7 +8,6 @@ import itertools
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trialist.errors import SetupError
+from trialist.testing.port import free_port
 
-INITDB_TIMEOUT_S = 120
-START_TIMEOUT_S = 60
+INITDB_TIMEOUT_S = 300
+START_TIMEOUT_S = 120
 UNPRIVILEGED = ('postgres', 'nobody')
 _numbers = itertools.count()
 
@@ -55,7 +55,7 @@ def started_postgres() -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
         shutil.rmtree(root, ignore_errors=True)
 
 
@@ -80,19 +80,13 @@ def _unprivileged() -> int | None:
     raise SetupError('PostgreSQL does not run as root, and there is neither a user postgres nor nobody')
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        return int(listener.getsockname()[1])
-
-
 def _await(url: str) -> None:
     import psycopg
 
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            psycopg.connect(url, connect_timeout=2).close()
+            psycopg.connect(url, connect_timeout=10).close()
             return
         except psycopg.OperationalError:
             if time.monotonic() > deadline:
