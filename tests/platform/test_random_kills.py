@@ -28,6 +28,7 @@ resamples = 200
 SLOW = ('--option', 'speed_m_s=0.05', '--option', 'think_s=0.04')
 WORKERS, CLIENTS = ('cell-1', 'cell-2'), ('mine', 'yours', 'theirs')
 KILLING_S, SETTLING_S = 45.0, 600.0  # on each kind of database
+LEAST_KILLS = 5
 SEED = int(os.environ.get('TRIALIST_KILL_SEED', '20261116'))
 
 
@@ -47,7 +48,7 @@ def test_whatever_is_killed_nothing_is_lost_and_nothing_counted_twice(tmp_path, 
         for name in (*WORKERS, *CLIENTS):
             start(lab, name)
         ends = time.monotonic() + KILLING_S
-        while time.monotonic() < ends:
+        while time.monotonic() < ends or sum(killed.values()) < LEAST_KILLS:
             time.sleep(rng.uniform(0.2, 2.5))
             victim = rng.choice(['server', *WORKERS, *CLIENTS])
             if lab.processes[victim].poll() is None:
@@ -67,7 +68,6 @@ def test_whatever_is_killed_nothing_is_lost_and_nothing_counted_twice(tmp_path, 
         for name in [*WORKERS, *CLIENTS, 'server']:
             lab.kill(name)
         told = lab.check()  # queue, trail and store agree
-    assert sum(killed.values()) >= 5, killed
     assert {s['name'] for s in submissions} == set(CLIENTS)
     assert audit['is_whole'], audit
     assert 'audit' in told
