@@ -143,7 +143,7 @@ def faulty_plan(fault: str, **changes: Any) -> TrialPlan:
     policies = {FAST: {'use': 'trialist.testing.policy:FaultyPolicy', 'options': broken}, SLOW: 'seek'}
     values: dict[str, Any] = {
         'policies': policies,
-        'watchdog': {'policy_s': 1.5, 'host_s': 1.5},
+        'watchdog': {'policy_s': 1.5 if fault == 'hang' else 60.0, 'host_s': 60.0},
         'loop': {'deadline_s': 1.0} if fault == 'late' else {},
         'faults': {'attempts': 2},
         'title': '',
@@ -185,7 +185,7 @@ def test_a_broken_policy_makes_episodes_with_the_right_outcome_and_the_trial_goe
 def test_a_hang_inside_this_process_is_cut_by_its_alarm_clock(tmp_path: Path) -> None:
     import signal
 
-    plan = faulty_plan('hang', episodes_per_cell=2, watchdog={'policy_s': 0.4, 'host_s': 1.5})
+    plan = faulty_plan('hang', episodes_per_cell=2, watchdog={'policy_s': 1.0, 'host_s': 60.0})
     run = run_trial(plan, tmp_path / 's', workers=0)
     assert run.is_complete
     broken = [e for e in Store.open(tmp_path / 's').episodes(attempts='all') if e.reason]
@@ -207,7 +207,7 @@ def test_a_broken_host_makes_invalid_episodes_that_are_tried_again_and_given_up(
 ) -> None:
     host = {'use': 'trialist.testing.policy:FaultyHost', 'options': {'fault': fault}}
     plan = make_plan(
-        host=host, watchdog={'host_s': 1.5}, faults={'attempts': 2}, episodes_per_cell=1, tasks=['reach'],
+        host=host, watchdog={'host_s': 1.5 if fault == 'hang' else 60.0}, faults={'attempts': 2}, episodes_per_cell=1, tasks=['reach'],
         policies={FAST: 'seek'}, reference='', title='',
     )  # fmt: skip
     run = run_trial(plan, tmp_path / 's', workers=1)
