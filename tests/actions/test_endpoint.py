@@ -54,7 +54,7 @@ class Script:
 
 
 def settings(url: str, **changes: Any) -> ChatSettings:
-    return ChatSettings(**{'url': f'{url}/v1', 'model': 'm', 'timeout_s': 5.0, 'first_wait_s': 0.01, **changes})
+    return ChatSettings(**{'url': f'{url}/v1', 'model': 'm', 'timeout_s': 30.0, 'first_wait_s': 0.01, **changes})
 
 
 def client(url: str, **changes: Any) -> ChatClient:

@@ -207,8 +207,8 @@ def test_a_broken_host_makes_invalid_episodes_that_are_tried_again_and_given_up(
 ) -> None:
     host = {'use': 'trialist.testing.policy:FaultyHost', 'options': {'fault': fault}}
     plan = make_plan(
-        host=host, watchdog={'host_s': 1.5 if fault == 'hang' else 60.0}, faults={'attempts': 2}, episodes_per_cell=1, tasks=['reach'],
-        policies={FAST: 'seek'}, reference='', title='',
+        host=host, watchdog={'host_s': 1.5 if fault == 'hang' else 60.0}, faults={'attempts': 2}, episodes_per_cell=1,
+        tasks=['reach'], policies={FAST: 'seek'}, reference='', title='',
     )  # fmt: skip
     run = run_trial(plan, tmp_path / 's', workers=1)
     assert (run.n_run, run.n_valid, run.n_given_up, run.is_complete) == (2, 0, 1, True)
