@@ -23,6 +23,7 @@ host = {use = 'tabletop', options = {state = 'privileged', stop_force_n = 400.0}
 tasks = ['single_block']
 time_cap_s = 15.0
 episodes_per_cell = 3
+watchdog = {host_s = 600.0, policy_s = 300.0}
 
 [analysis]
 resamples = 200
@@ -89,7 +90,7 @@ def test_submit_watch_sort_open_an_episode_and_stop_a_cell(tmp_path, browser):
         lab.benchmark('reach', SLOW_PLAN)
         submission = submit_and_watch(browser, lab)
         lab.client('hasty', 'block', policy='scripted', options=('--option', 'temper=hasty'))
-        wait_for(lambda: lab.finished('hasty'), seconds=300, why='the second submission is finished')
+        wait_for(lambda: lab.finished('hasty'), seconds=900, why='the second submission is finished')
         sort_in_public(browser, lab)
         open_an_episode(browser, lab, submission)
         stop_a_cell(browser, lab)
@@ -136,9 +137,9 @@ def submit_and_watch(browser: Browser, lab: Lab) -> str:
         look(opened, 'submission-waiting')
         page.evaluate('window.isTheSame = true')
         lab.client('careful', 'block', policy='scripted', options=('--option', 'temper=careful'))
-        page.wait_for_selector('text=/[1-3] of 3/')
+        page.wait_for_selector('text=/[1-3] of 3/', timeout=900_000)
         opened.shot('platform-submission-running')
-        page.wait_for_selector('h2:has-text("How it fails")', timeout=300_000)
+        page.wait_for_selector('h2:has-text("How it fails")', timeout=900_000)
         page.wait_for_selector('html[data-drawn=yes]')
         assert page.evaluate('window.isTheSame'), 'results came without loading the page again'
         assert page.locator('.plot canvas').count() >= 1
