@@ -113,13 +113,13 @@ class Opened:
         """Nothing went wrong, and the page is no wider than its window."""
         wide, window = self.loaded(WIDTHS)
         assert wide <= window, f'the page is {wide} px wide in a window of {window} px'
-        assert self.problems == []
+        assert self.problems == [], self.problems
 
     def check_contrast(self, least: float = LEAST_CONTRAST) -> None:
         found: list[tuple[float, str, str]] = self.loaded(CONTRAST)
         assert len(found) > 5, 'no text was measured'
         poor = sorted({(round(ratio, 2), kind, text) for ratio, text, kind in found if ratio < least})
-        assert poor == []
+        assert poor == [], poor
 
     def shot(self, name: str) -> None:
         """A picture of the whole page, if TRIALIST_SCREENSHOTS names a folder."""
