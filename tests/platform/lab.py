@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -25,16 +26,19 @@ from trialist.testing.port import free_port
 PACKAGES = os.pathsep.join(str(p) for p in (Path(trialist.__file__).parents[1], Path(__file__).parents[2]))
 SETTINGS = """
 heartbeat_s = 0.5
-lease_s = 12.0
-claim_s = 12.0
-lost_s = 10.0
-presence_s = 15.0
+lease_s = 300.0
+claim_s = 120.0
+lost_s = 120.0
+presence_s = 120.0
 retry_s = 0.2
 sweep_s = 0.3
 least_free_bytes = 1
 quota = {open_submissions = 100, submissions_per_day = 1000, requests_per_minute = 100000}
 dial = {allow = ['127.0.0.1:*']}
 """
+
+# Where processes are killed, and their leases are to run out while the test waits.
+HASTY = re.sub('(lease|claim|lost|presence)_s = .*', r'\1_s = 12.0', SETTINGS)
 
 
 def wait_for(what: Callable[[], Any], *, why: str, seconds: float = PATIENCE_S) -> Any:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from tests.patience import PATIENCE_S
-from tests.platform.lab import lab_in, wait_for
+from tests.platform.lab import HASTY, lab_in, wait_for
 
 from trialist.episodes import Outcome, Store
 from trialist.episodes.verify import verify_store
@@ -43,7 +43,7 @@ def start(lab, name):
 
 def test_whatever_is_killed_nothing_is_lost_and_nothing_counted_twice(tmp_path, database_url):
     rng, killed = random.Random(SEED), collections.Counter()
-    with lab_in(tmp_path, database=database_url) as lab:
+    with lab_in(tmp_path, database=database_url, settings=HASTY) as lab:
         lab.benchmark('reach', PLAN)
         for name in (*WORKERS, *CLIENTS):
             start(lab, name)

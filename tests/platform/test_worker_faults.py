@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 from tests.patience import PATIENCE_S
-from tests.platform.lab import ApiError, Lab, wait_for
+from tests.platform.lab import HASTY, ApiError, Lab, wait_for
 
 from trialist.episodes import Outcome, Store
 from trialist.episodes.verify import verify_store
@@ -35,7 +35,7 @@ LONG_S = 600.0  # no episode under SLOW is over before the test has done with it
 
 @pytest.fixture(scope='module')
 def lab(tmp_path_factory):
-    made = Lab(tmp_path_factory.mktemp('lab'))
+    made = Lab(tmp_path_factory.mktemp('lab'), settings=HASTY)
     try:
         made.serve()
         yield made
