@@ -178,7 +178,7 @@ def _queue(kind: str, database: str) -> Result:
     from trialist.platform.api_client import Api
     from trialist.platform.config import read_config
     from trialist.platform.offline import issue_offline
-    from trialist.testing.postgres import free_port
+    from trialist.testing.port import free_port
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, 'platform.toml').write_text('quota = {requests_per_minute = 10000000}\n')

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.patience import PATIENCE_MS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser as Driven
@@ -20,7 +21,15 @@ PHONE_PX, DESK_PX = 360, 1440
 NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable')
 FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-dev-shm-usage']
 LEAST_CONTRAST = 4.5
+MOST_LOADS = 10
 
+# Widths of the page and its window, when two frames have let the page follow a change of its window.
+WIDTHS = """
+async () => {
+  for (let n = 0; n < 2; n += 1) await new Promise((done) => { requestAnimationFrame(done); });
+  return [document.documentElement.scrollWidth, window.innerWidth];
+}
+"""
 # Every visible run of text with its contrast (WCAG 2) against what is painted under it.
 CONTRAST = r"""
 () => {
@@ -83,23 +92,41 @@ class Opened:
     page: Page
     problems: list[str] = field(default_factory=list)
 
+    def loaded(self, function: str) -> Any:
+        """What a JavaScript function gives on a loaded page; a page that is just being left is not asked."""
+        from playwright.sync_api import Error
+
+        asked = f'() => document.readyState === "complete" ? ({function})() : null'
+        for _ in range(MOST_LOADS):
+            self.page.wait_for_load_state()
+            try:
+                found = self.page.evaluate(asked)
+            except Error as error:
+                if 'context was destroyed' not in error.message:
+                    raise
+                continue
+            if found is not None:
+                return found
+        raise AssertionError(f'{self.page.url} was loaded {MOST_LOADS} times over')
+
     def check_fits(self) -> None:
         """Nothing went wrong, and the page is no wider than its window."""
-        wide, window = self.page.evaluate('[document.documentElement.scrollWidth, window.innerWidth]')
+        wide, window = self.loaded(WIDTHS)
         assert wide <= window, f'the page is {wide} px wide in a window of {window} px'
-        assert self.problems == []
+        assert self.problems == [], self.problems
 
     def check_contrast(self, least: float = LEAST_CONTRAST) -> None:
-        found: list[tuple[float, str, str]] = self.page.evaluate(CONTRAST)
+        found: list[tuple[float, str, str]] = self.loaded(CONTRAST)
         assert len(found) > 5, 'no text was measured'
         poor = sorted({(round(ratio, 2), kind, text) for ratio, text, kind in found if ratio < least})
-        assert poor == []
+        assert poor == [], poor
 
     def shot(self, name: str) -> None:
         """A picture of the whole page, if TRIALIST_SCREENSHOTS names a folder."""
         folder = os.environ.get('TRIALIST_SCREENSHOTS')
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
+            self.page.wait_for_load_state()
             self.page.screenshot(path=str(Path(folder) / f'{name}.png'), full_page=True)
 
 
@@ -114,9 +141,11 @@ class Browser:
         """The HTML file in a fresh window; anything it asks for beside itself is refused and noted."""
         context = self.driven.new_context(
             viewport={'width': width, 'height': 900}, color_scheme=scheme, java_script_enabled=script,  # type: ignore[arg-type]
+            reduced_motion='reduce',
         )  # fmt: skip
         try:
             page = context.new_page()
+            page.set_default_timeout(PATIENCE_MS)
             opened = Opened(page)
             own = path.resolve().as_uri()
 
@@ -147,13 +176,21 @@ class Browser:
                     opened.shot(f'{name or path.stem}-{width}-{scheme}')
 
 
+def new_page(browser: Browser) -> Page:
+    """A page in a window of its own, which is waited for with patience and does not scroll by itself."""
+    page = browser.driven.new_page(viewport={'width': 1200, 'height': 900}, reduced_motion='reduce')
+    page.set_default_timeout(PATIENCE_MS)
+    return page
+
+
 @contextmanager
 def launched() -> Iterator[Browser]:
     path = find_browser()
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as driver:
-        driven = driver.chromium.launch(executable_path=path, args=FLAGS)
+        driven = driver.chromium.launch(executable_path=path, args=FLAGS, timeout=PATIENCE_MS)
         try:
             yield Browser(driven)
         finally:

@@ -46,7 +46,7 @@ def serve(respond: Callable[[BaseHTTPRequestHandler, bytes], Answer]) -> Iterato
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(timeout=5)
+        thread.join(timeout=60)
 
 
 def chat_answer(text: str | None, *, prompt_tokens: int = 100, completion_tokens: int = 10) -> Answer:

@@ -65,7 +65,7 @@ def test_the_run_finishes_and_the_counts_add_up(tmp_path: Path) -> None:
     split: EvaluationSplit = make_split(dataset)  # type: ignore[arg-type]
     statistics = action_statistics(dataset.episodes('train'))
     with serve(respond) as url:
-        settings = ChatSettings(url=f'{url}/v1', model='m', retries=1, timeout_s=5.0)
+        settings = ChatSettings(url=f'{url}/v1', model='m', retries=1, timeout_s=30.0)
         client = ChatClient(settings, sleep=lambda _: None)
         predictor = VlmPredictor(client, space=dataset.space, concurrency=3)
         done = run_actions(dataset, predictor, tmp_path / 's', split=split, statistics=statistics)  # type: ignore[arg-type]

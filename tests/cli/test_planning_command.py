@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cli.command import trialist
+from tests.patience import PATIENCE_S
 
 from trialist.episodes import Store
 from trialist.testing.cohort import PAPER_LIKE, cell_episodes
@@ -107,7 +108,7 @@ def test_watch_follows_a_trial_until_it_may_stop(tmp_path: Path) -> None:
     watcher.start()
     for start in range(4, len(episodes), 8):
         made.append(episodes[start : start + 8])
-    watcher.join(timeout=60)
+    watcher.join(timeout=PATIENCE_S)
     assert not watcher.is_alive()
     assert 'x7 better' in printed[0]
     assert 'The trial may stop.' in printed[0]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 
 from trialist.environment import (
     Environment,
@@ -75,27 +76,27 @@ def here(tmp_path: Path) -> Environment:
 
 @pytest.fixture
 def worker(here: Environment) -> Iterator[WorkerProcess]:
-    process = WorkerProcess(here, 'service:Service', start_timeout_s=30.0)
+    process = WorkerProcess(here, 'service:Service', start_timeout_s=PATIENCE_S)
     yield process
     process.close()
 
 
 def test_a_worker_answers_calls_with_arrays(worker: WorkerProcess) -> None:
     picture = np.arange(224 * 224 * 3, dtype=np.uint8).reshape(224, 224, 3)
-    np.testing.assert_array_equal(worker.call('echo', {'a': picture}, timeout_s=10.0)['a'], picture)
-    found = worker.call('double', {'x': np.arange(3.0)}, timeout_s=10.0)
+    np.testing.assert_array_equal(worker.call('echo', {'a': picture}, timeout_s=PATIENCE_S)['a'], picture)
+    found = worker.call('double', {'x': np.arange(3.0)}, timeout_s=PATIENCE_S)
     np.testing.assert_array_equal(found['twice'], [0.0, 2.0, 4.0])
     assert found['pid'] == worker.pid != os.getpid()
-    assert worker.call('pollute', timeout_s=10.0) == 1, 'what a library prints does not reach the wire'
+    assert worker.call('pollute', timeout_s=PATIENCE_S) == 1, 'what a library prints does not reach the wire'
 
 
 def test_a_call_that_fails_carries_its_traceback_and_the_worker_goes_on(worker: WorkerProcess) -> None:
     with pytest.raises(RemoteError, match='no such thing'):
-        worker.call('fail', timeout_s=10.0)
+        worker.call('fail', timeout_s=PATIENCE_S)
     for name in ('_secret', 'nothing', '__init__'):
         with pytest.raises(RemoteError, match='no call named'):
-            worker.call(name, timeout_s=10.0)
-    assert worker.call('echo', 5, timeout_s=10.0) == 5
+            worker.call(name, timeout_s=PATIENCE_S)
+    assert worker.call('echo', 5, timeout_s=PATIENCE_S) == 5
 
 
 def test_a_silent_worker_is_ended(worker: WorkerProcess) -> None:
@@ -109,15 +110,15 @@ def test_a_silent_worker_is_ended(worker: WorkerProcess) -> None:
 @pytest.mark.parametrize('call', ['die', 'objects'])
 def test_a_worker_that_dies_is_the_rigs_fault_with_what_it_printed(worker: WorkerProcess, call: str) -> None:
     with pytest.raises(RigError, match='the worker ended') as caught:
-        worker.call(call, timeout_s=10.0)
+        worker.call(call, timeout_s=PATIENCE_S)
     assert ('out of memory' if call == 'die' else 'cannot be sent') in str(caught.value)
 
 
 def test_a_service_that_does_not_start_says_why(here: Environment) -> None:
     with pytest.raises(RemoteError, match='no GPU here'):
-        WorkerProcess(here, 'service:Unstartable', start_timeout_s=30.0)
+        WorkerProcess(here, 'service:Unstartable', start_timeout_s=PATIENCE_S)
     with pytest.raises(RemoteError, match='no module named'):
-        WorkerProcess(here, 'nowhere:Service', start_timeout_s=30.0)
+        WorkerProcess(here, 'nowhere:Service', start_timeout_s=PATIENCE_S)
 
 
 def test_a_worker_goes_when_its_parent_does(here: Environment) -> None:
@@ -129,8 +130,8 @@ def test_a_worker_goes_when_its_parent_does(here: Environment) -> None:
         'w = WorkerProcess(there, "service:Service")\n'
         'print(w.pid, flush=True)\nos._exit(0)'
     )
-    ran = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True, timeout=60, check=True)
-    pid, ends_s = int(ran.stdout), time.monotonic() + 10.0
+    ran = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    pid, ends_s = int(ran.stdout), time.monotonic() + PATIENCE_S
     while Path(f'/proc/{pid}').exists() and time.monotonic() < ends_s:
         time.sleep(0.05)
     assert not Path(f'/proc/{pid}/exe').exists()
@@ -195,7 +196,7 @@ def test_a_cut_creation_is_unfinished_and_made_anew(tmp_path: Path, monkeypatch:
 
 def test_large_arrays_come_through_shared_memory_and_stay_the_receivers(here: Environment) -> None:
     worker = WorkerProcess(
-        here, 'service:Service', start_timeout_s=30.0, shares_memory=True, variables={'SHOWN': 'yes'}
+        here, 'service:Service', start_timeout_s=PATIENCE_S, shares_memory=True, variables={'SHOWN': 'yes'}
     )
     try:
         rng = np.random.default_rng(0)
@@ -205,7 +206,7 @@ def test_large_arrays_come_through_shared_memory_and_stay_the_receivers(here: En
                 rng.integers(0, 255, (side, side, 3), dtype=np.uint8),
                 rng.random((side, side), dtype=np.float32),
             )
-            found = worker.call('echo', {'a': picture, 'deep': [{'b': depth}], 'n': 1}, timeout_s=10.0)
+            found = worker.call('echo', {'a': picture, 'deep': [{'b': depth}], 'n': 1}, timeout_s=PATIENCE_S)
             kept.append((picture, found['a'], depth, found['deep'][0]['b']))
             assert found['n'] == 1
         for picture, shown, depth, far in kept:

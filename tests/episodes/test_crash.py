@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from trialist.episodes import Store
 from trialist.episodes.maintain import compact_store
@@ -63,7 +64,7 @@ class Nursery:
     def close(self) -> None:
         while self.running:
             self.kill_writer(0)
-        self.process.communicate(timeout=60)
+        self.process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.mark.crash
@@ -77,10 +78,16 @@ def test_nothing_acknowledged_is_lost_when_four_writers_are_killed_200_times(tmp
         ledgers.append(tmp_path / f'ledger-{len(ledgers)}')
         nursery.start_writer(1_000_000 * len(ledgers), ledgers[-1])
 
+    def written() -> int:
+        return sum(ledger.stat().st_size for ledger in ledgers if ledger.exists())
+
     try:
         for _ in range(WRITERS):
             start()
         for _ in range(KILLS):
+            before, ends_s = written(), time.monotonic() + PATIENCE_S
+            while written() == before and time.monotonic() < ends_s:
+                time.sleep(0.002)
             time.sleep(rng.uniform(0, 0.04))
             nursery.kill_writer(rng.randrange(WRITERS))
             start()

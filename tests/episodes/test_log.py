@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 
 from trialist.episodes import Episode, Event, Outcome, Provenance, Store, Trajectory, Unblinding, read_store
 from trialist.episodes import log as log_module
@@ -249,7 +250,7 @@ def test_concurrent_edits_leave_a_readable_store_with_all_of_them(tmp_path: Path
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(timeout=60)
+        writer.join(timeout=PATIENCE_S)
         assert writer.exitcode == 0
     assert len(store.edits().by_episode[episode(0).episode_id]) == 40
     assert next(store.episodes()).items in range(5, 9)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.cli.command import trialist
+from tests.patience import PATIENCE_S
 
 from trialist.episodes import Episode, Outcome, Store, Trajectory
 from trialist.errors import InputError, UnknownName
@@ -113,7 +114,7 @@ def test_a_terminal_is_asked(tmp_path: Path) -> None:
         while chunk := os.read(leader, 4096):
             said += chunk
     os.close(leader)
-    assert process.wait(timeout=60) == 0, said
+    assert process.wait(timeout=PATIENCE_S) == 0, said
     assert b'[success/partial]' in said
     (episode,) = Store.open(tmp_path / 's').episodes()
     assert episode.is_success

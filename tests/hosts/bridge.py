@@ -53,7 +53,7 @@ class CellBridge:
 
     def close(self) -> None:
         self._server.shutdown()
-        self._thread.join(5)
+        self._thread.join(60)
 
     def release_stop(self) -> None:
         self.is_stopped = False
@@ -183,8 +183,8 @@ def arm(bridge: CellBridge, **changes: Any) -> dict[str, Any]:
         'verdict': {'topic': '/verdict'},
         'stop': '/emergency_stop',
         'halt': '/robot/halt',
-        'max_age_s': 5.0,
-        'camera_age_s': 5.0,
+        'max_age_s': 30.0,
+        'camera_age_s': 30.0,
     }
     if bridge.cell.spec.images:
         options['cameras'] = {'side': {'topic': '/camera/compressed', 'height': IMAGE_PX, 'width': IMAGE_PX}}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 
 from trialist.environment import read_recipe
 from trialist.environment.place import RECORD, link_trialist
@@ -84,7 +85,7 @@ Opened = Callable[..., IsolatedHost]
 def opened(here: str) -> Iterator[Opened]:
     hosts = []
 
-    def open_host(host: str = POINT_MASS, timeout_s: float = 20.0, **options: object) -> IsolatedHost:
+    def open_host(host: str = POINT_MASS, timeout_s: float = PATIENCE_S, **options: object) -> IsolatedHost:
         hosts.append(IsolatedHost(environment=here, host=host, options=options, timeout_s=timeout_s))
         return hosts[-1]
 
@@ -141,7 +142,7 @@ def test_images_are_the_receivers_own(opened: Opened) -> None:
     ],
 )
 def test_a_lost_worker_is_one_invalid_episode(opened: Opened, task: str, kind: FaultKind, said: str) -> None:
-    host = opened('faulty:FaultyHost', timeout_s=1.5)
+    host = opened('faulty:FaultyHost', timeout_s=2.0 if task == 'hang' else PATIENCE_S)
     assert not any(isinstance(host, seam) for seam in SEAMS)
     assert isinstance(host, ClosableHost)
     pid, policy, order = host.pid, SeekPolicy(), Order(time_cap_s=8.0, policy_seed=1)
@@ -158,7 +159,7 @@ def test_a_lost_worker_is_one_invalid_episode(opened: Opened, task: str, kind: F
 
 
 def test_a_step_without_an_episode_does_not_start_a_worker(opened: Opened) -> None:
-    host = opened('faulty:FaultyHost', timeout_s=5.0)
+    host = opened('faulty:FaultyHost')
     host.reset('die', seed=0)
     host.step(np.zeros(3))
     host.step(np.zeros(3))
@@ -176,7 +177,7 @@ def test_errors_keep_their_kind(opened: Opened, here: str) -> None:
         opened('nowhere:Host')
     with pytest.raises(InputError, match='timeout_s is 0'):
         IsolatedHost(environment=here, host=POINT_MASS, timeout_s=0)
-    host = opened('faulty:FaultyHost', timeout_s=0.2)
+    host = opened('faulty:FaultyHost', timeout_s=1.5)
     host.reset('err', seed=0)
     host.step(np.zeros(3))
     host.step(np.zeros(3))
@@ -212,7 +213,7 @@ def test_the_inside_needs_numpy_and_msgpack_alone() -> None:
         'print(*sorted({m.split(".")[0] for m in sys.modules} - sys.stdlib_module_names))'
     )
     ran = subprocess.run(
-        [sys.executable, '-S', '-c', script], capture_output=True, text=True, timeout=60, check=True,
+        [sys.executable, '-S', '-c', script], capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         env={**os.environ, 'PYTHONPATH': os.pathsep.join(p for p in sys.path if p)},
     )  # fmt: skip
     assert set(ran.stdout.split()) <= {'numpy', 'msgpack', 'trialist', '__main__', '__mp_main__'}

@@ -144,7 +144,7 @@ def test_a_lost_worker_is_one_invalid_episode(libero: RunInside, libero_assets: 
     host = libero_host(suite='libero-object', assets=str(libero_assets), state='privileged')
     setup, order = Setup(task='task_0', seed=1), Order(time_cap_s=0.5, policy_seed=0)
     try:
-        host._timeout_s = 60.0
+        host._timeout_s = 300.0
         dead = run_episode(host, Saboteur(host, signal.SIGKILL), setup, order=order)
         assert dead.outcome is None
         assert dead.fault is not None
@@ -153,13 +153,13 @@ def test_a_lost_worker_is_one_invalid_episode(libero: RunInside, libero_assets: 
 
         class Stopper(Saboteur):
             def act(self, observation: Observation) -> Chunk:
-                host._timeout_s = 3.0
+                host._timeout_s = 10.0
                 return super().act(observation)
 
         silent = run_episode(host, Stopper(host, signal.SIGSTOP), setup, order=order)
         assert silent.fault is not None
         assert silent.fault.kind is FaultKind.HOST_HANG
-        host._timeout_s = 60.0
+        host._timeout_s = 300.0
         for policy in (NoOpPolicy(), RandomPolicy(scale=0.5)):
             policy.fit(host.spec)
             fine = run_episode(host, policy, setup, order=order)

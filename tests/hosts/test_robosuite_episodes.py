@@ -37,7 +37,7 @@ def environment() -> Environment:
 def inside(environment: Environment) -> dict[str, Any]:
     variables = {**os.environ, 'PYTHONPATH': str(link_trialist(environment.folder))}
     ran = subprocess.run(
-        [str(environment.python), str(INSIDE)], capture_output=True, text=True, timeout=280, env=variables
+        [str(environment.python), str(INSIDE)], capture_output=True, text=True, timeout=900, env=variables
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])

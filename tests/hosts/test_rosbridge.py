@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.hosts.bridge import JOINTS, CellBridge, arm
 from tests.hosts.controllers import StatePolicy
+from tests.patience import PATIENCE_S
 
 from trialist.cell import TabletopHost
 from trialist.cell.scripted import ScriptedPolicy
@@ -131,7 +132,7 @@ def test_it_keeps_the_contract_of_a_host(bridges: list[CellBridge]) -> None:
 def test_a_rig_that_breaks_makes_the_episode_invalid_and_the_next_one_is_sound(
     bridges: list[CellBridge], fault: str, kind: FaultKind, error: type[Exception], words: str
 ) -> None:
-    bridge, host = connected(bridges, fault=fault, max_age_s=0.4)
+    bridge, host = connected(bridges, fault=fault, max_age_s=1.5 if fault == 'silent' else 30.0)
     rollout = episode(host)
     assert rollout.fault is not None
     assert rollout.fault.kind is kind
@@ -175,14 +176,16 @@ def test_the_emergency_stop_is_a_safety_stop_and_the_arm_is_told_to_halt(bridges
     host.close()
 
 
-def _until(call: Callable[[], float], tries: int = 50) -> float:
+def _until(call: Callable[[], float]) -> float:
     """What a call gives once the release has come through."""
-    for _ in range(tries):
+    ends_s = time.monotonic() + PATIENCE_S
+    while True:
         try:
             return call()
         except RigError:
+            if time.monotonic() > ends_s:
+                raise
             time.sleep(0.02)
-    return call()
 
 
 def test_an_emergency_stop_that_says_nothing_lets_nothing_begin(bridges: list[CellBridge]) -> None:
@@ -248,7 +251,7 @@ def test_a_service_that_is_silent_or_fails_is_named(bridges: list[CellBridge]) -
 
     bridge, host = connected(bridges)
     host.close()
-    link = RosbridgeLink(bridge.url, timeout_s=5.0)
+    link = RosbridgeLink(bridge.url, timeout_s=30.0)
     with pytest.raises(InputError, match='cannot be sent'):
         link.publish('/command', {'data': float('nan')})
     link._replies['call:1'] = {'result': False, 'values': 'no such service'}

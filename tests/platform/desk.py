@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from tests.patience import PATIENCE_S
+
 from trialist.platform.job import Job, read_benchmark
 from trialist.platform.lease_token import LeaseGuard, sign_lease
 from trialist.platform.link import ClientLink, Interrupts
@@ -24,7 +26,7 @@ tasks = ['reach']
 time_cap_s = 5.0
 episodes_per_cell = 3
 faults = {policy_crash = 'failure', policy_hang = 'failure'}
-watchdog = {policy_s = 5.0}
+watchdog = {policy_s = 60.0}
 """
 
 
@@ -35,7 +37,7 @@ def job(plan: str = PLAN, *, slot: int = 0, blinded: bool = False, **more) -> Jo
 
 
 def token(**changes) -> str:
-    claim = {'lease_id': 'l1', 'worker_id': 'w1', 'job_id': 'j1', 'expires_at': time.time() + 60, **changes}
+    claim = {'lease_id': 'l1', 'worker_id': 'w1', 'job_id': 'j1', 'expires_at': time.time() + 600, **changes}
     secret = claim.pop('secret', SECRET)
     return sign_lease(secret.encode(), **claim)
 
@@ -43,7 +45,7 @@ def token(**changes) -> str:
 class Desk:
     """Admits clients and runs their episodes when the test says so."""
 
-    def __init__(self, cell: CellOptions | None = None, *, hello_s: float = 2.0, stop_secret: str = 'press') -> None:
+    def __init__(self, cell: CellOptions | None = None, *, hello_s: float = 20.0, stop_secret: str = 'press') -> None:
         self.interrupts = Interrupts()
         self.station = CellStation(cell or CellOptions(host='point-mass'), name='cell-1', interrupts=self.interrupts)
         self.guard = LeaseGuard(SECRET.encode(), worker_id='w1')
@@ -84,14 +86,14 @@ class Desk:
 
         thread = threading.Thread(target=act, daemon=True)
         thread.start()
-        link = self.inbox.get(timeout=10)
+        link = self.inbox.get(timeout=PATIENCE_S)
         try:
             attempt: Attempt | NotBegun = self.station.run(given, link)
             link.close(_farewell(given, attempt))
         except NotBegun as error:
             attempt = error
             link.refuse(error.code, str(error))
-        thread.join(20)
+        thread.join(PATIENCE_S)
         return attempt, got[0] if got else None
 
     def close(self) -> None:

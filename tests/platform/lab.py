@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,21 +13,23 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 import trialist
 from trialist.errors import TrialistError
 from trialist.platform.api_client import Api, ApiError
 from trialist.platform.config import read_config
 from trialist.platform.offline import issue_offline
-from trialist.testing.postgres import free_port
+from trialist.testing.port import free_port
 
 # The package under test and the tests themselves, wherever a process is started.
 PACKAGES = os.pathsep.join(str(p) for p in (Path(trialist.__file__).parents[1], Path(__file__).parents[2]))
 SETTINGS = """
 heartbeat_s = 0.5
-lease_s = 4.0
-claim_s = 4.0
-lost_s = 3.0
-presence_s = 6.0
+lease_s = 300.0
+claim_s = 120.0
+lost_s = 120.0
+presence_s = 120.0
 retry_s = 0.2
 sweep_s = 0.3
 least_free_bytes = 1
@@ -34,8 +37,11 @@ quota = {open_submissions = 100, submissions_per_day = 1000, requests_per_minute
 dial = {allow = ['127.0.0.1:*']}
 """
 
+# Where processes are killed, and their leases are to run out while the test waits.
+HASTY = re.sub('(lease|claim|lost|presence)_s = .*', r'\1_s = 12.0', SETTINGS)
 
-def wait_for(what: Callable[[], Any], *, seconds: float, why: str) -> Any:
+
+def wait_for(what: Callable[[], Any], *, why: str, seconds: float = PATIENCE_S) -> Any:
     """What `what` gives, once it gives something; errors of a server that restarts are waited out."""
     ends = time.monotonic() + seconds
     while True:
@@ -68,14 +74,11 @@ class Lab:
         """Start the server, and wait until it is ready."""
         arguments = ['serve', 'start', str(self.server_folder), '--port', str(self.port), *self._serve_options]
         self._start('server', arguments)
-        wait_for(lambda: self._is_ready(), seconds=60, why='the server is ready')
+        wait_for(self._is_ready, why='the server is ready')
 
-    def worker(
-        self, name: str, *, host: str = 'tabletop', options: tuple[str, ...] = (), port: int | None = None
-    ) -> None:
-        port = port or free_port()
-        arguments = ['worker', '--server', self.url, '--host', host, '--name', name, '--listen', f'127.0.0.1:{port}',
-                     '--folder', str(self.folder / f'worker-{name}'), *options]  # fmt: skip
+    def worker(self, name: str, *, host: str = 'tabletop') -> None:
+        arguments = ['worker', '--server', self.url, '--host', host, '--name', name, '--listen', '127.0.0.1:0',
+                     '--folder', str(self.folder / f'worker-{name}')]  # fmt: skip
         secret = {'TRIALIST_TOKEN': self.token('cells', 'worker'), 'TRIALIST_STOP_SECRET': 'press'}
         self._start(name, arguments, secret)
 
@@ -87,9 +90,9 @@ class Lab:
         """kill -9."""
         process = self.processes.pop(name)
         process.kill()
-        process.wait(10)
+        process.wait(PATIENCE_S)
 
-    def stop(self, name: str, *, seconds: float = 60) -> int:
+    def stop(self, name: str, *, seconds: float = PATIENCE_S) -> int:
         """SIGTERM, and wait for the end; its exit code."""
         process = self.processes.pop(name)
         process.terminate()
@@ -121,7 +124,7 @@ class Lab:
 
     def _command(self, arguments: list[str]) -> str:
         done = subprocess.run(
-            [sys.executable, '-m', 'trialist.cli', *arguments], capture_output=True, text=True, timeout=120
+            [sys.executable, '-m', 'trialist.cli', *arguments], capture_output=True, text=True, timeout=PATIENCE_S
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -135,7 +138,7 @@ class Lab:
     def _is_ready(self) -> bool:
         import urllib.request
 
-        with contextlib.suppress(OSError), urllib.request.urlopen(f'{self.url}/readyz', timeout=2) as answer:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f'{self.url}/readyz', timeout=20) as answer:
             return bool(answer.status == 200)
         assert self.processes['server'].poll() is None, self.log('server')[-3000:]
         return False
@@ -167,7 +170,7 @@ class Lab:
         for process in self.processes.values():
             process.kill()
         for process in self.processes.values():
-            process.wait(10)
+            process.wait(PATIENCE_S)
         self.processes = {}
 
 

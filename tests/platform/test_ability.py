@@ -14,7 +14,7 @@ from trialist.episodes import read_store
 from trialist.errors import StoreError
 from trialist.platform.client import WorkerRefused, act_in_episode
 from trialist.platform.message import spec_to_map
-from trialist.platform.worker_episode import NotBegun
+from trialist.platform.worker_episode import CellOptions, NotBegun
 from trialist.testing.point_mass import PointMassHost
 from trialist.testing.policy import SeekPolicy
 
@@ -141,20 +141,44 @@ def test_a_submission_that_no_cell_can_run_ends_with_its_reason_and_the_cells_st
     assert recorded == []  # nothing was run
 
 
-def test_a_plan_that_names_what_the_cell_lacks_is_not_the_cells_fault() -> None:
+WRONG_OPTION = CELL_PLAN.replace('control_rate_hz', 'control_rat_hz')
+
+
+@pytest.mark.parametrize(
+    ('plan', 'told'),
+    [
+        (CELL_PLAN + "conditions = [{name = 'dirft'}]\n", "did you mean 'drift'"),
+        (WRONG_OPTION, "unexpected keyword argument 'control_rat_hz'; its options are"),
+    ],
+)
+@pytest.mark.parametrize('is_described', [True, False])
+def test_a_plan_that_names_what_the_cell_lacks_is_not_the_cells_fault(plan: str, told: str, is_described: bool) -> None:
     desk = Desk()
     try:
-        plan = CELL_PLAN + "conditions = [{name = 'dirft'}]\n"
+        if is_described:
+            desk.station.describe()
         begun, client = desk.run(job(plan), lambda: act_in_episode(SeekPolicy(), desk.url, token()))
         assert isinstance(begun, NotBegun)
         assert (begun.is_plans, begun.is_cells) == (True, False)
-        assert "did you mean 'drift'" in str(begun)
+        assert told in str(begun)
         assert isinstance(client, WorkerRefused)
         assert client.is_passing  # another cell may have it, or the server says that it is over
         attempt, _ = desk.run(job(), lambda: act_in_episode(SeekPolicy(), desk.url, token(lease_id='l2')))
         assert not isinstance(attempt, NotBegun)
     finally:
         desk.close()
+
+
+def test_options_of_its_own_that_a_cells_host_refuses_are_the_cells_fault_unless_it_opened_with_them() -> None:
+    for own, plan, is_cells in (({'colour': 'red'}, CELL_PLAN, True), ({'noise_m': 0.0}, WRONG_OPTION, False)):
+        desk = Desk(CellOptions(host='point-mass', options=own))
+        try:
+            desk.station.describe()
+            begun, _ = desk.run(job(plan), lambda url=desk.url: act_in_episode(SeekPolicy(), url, token()))
+            assert isinstance(begun, NotBegun)
+            assert (begun.is_cells, begun.is_plans) == (is_cells, not is_cells)
+        finally:
+            desk.close()
 
 
 def test_a_cell_says_what_its_host_can_do_before_its_first_job() -> None:

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from trialist.platform.access import add_user
 from trialist.platform.config import Quota
@@ -74,26 +75,34 @@ def test_all_who_come_while_a_sync_runs_are_served_by_the_next(monkeypatch: pyte
         nonlocal n_syncs
         n_syncs += 1
         begun.set()
-        assert may_end.wait(10)
+        assert may_end.wait(PATIENCE_S)
 
+    class Turn:
+        """A lock that says who has come to it."""
+
+        def __init__(self) -> None:
+            self.lock, self.came = threading.Lock(), threading.Semaphore(0)
+
+        def __enter__(self) -> None:
+            self.came.release()
+            self.lock.acquire()
+
+        def __exit__(self, *_raised: object) -> None:
+            self.lock.release()
+
+    turn = Turn()
+    shared._turn = turn  # type: ignore[assignment]
     monkeypatch.setattr(SharedSync, '_sync', slow)
     first = threading.Thread(target=shared.wait)
     first.start()
-    assert begun.wait(10)
-    arrived = threading.Barrier(21)
-
-    def later() -> None:
-        arrived.wait(10)
-        shared.wait()
-
-    others = [threading.Thread(target=later) for _ in range(20)]
+    assert begun.wait(PATIENCE_S)
+    others = [threading.Thread(target=shared.wait) for _ in range(20)]
     for thread in others:
         thread.start()
-    arrived.wait(10)
-    threading.Event().wait(0.2)  # until they wait
+    assert all(turn.came.acquire(timeout=PATIENCE_S) for _ in range(21))
     may_end.set()
     for thread in [first, *others]:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert n_syncs == 2
 
 

@@ -4,6 +4,7 @@ import contextlib
 import signal
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.platform.lab import lab_in, wait_for
 
 from trialist.episodes import Outcome, Store, read_store
@@ -21,6 +22,7 @@ host = {use = 'tabletop', options = {state = 'privileged', stop_force_n = 400.0}
 tasks = ['single_block']
 time_cap_s = 15.0
 episodes_per_cell = 2
+watchdog = {host_s = 600.0, policy_s = 300.0}
 
 [analysis]
 resamples = 200
@@ -35,14 +37,14 @@ def test_a_blinded_trial_from_submission_to_leaderboard(tmp_path, database_url):
             lab.worker(name)
         for temper in TEMPERS:
             lab.client(f'policy-{temper}', 'block', policy='scripted', options=('--option', f'temper={temper}'))
-        wait_for(lambda: all(lab.finished(f'policy-{t}') for t in TEMPERS), seconds=150, why='every client is finished')
+        wait_for(lambda: all(lab.finished(f'policy-{t}') for t in TEMPERS), seconds=900, why='every client is finished')
         told = [lab.output(f'policy-{temper}') for temper in TEMPERS]
         assert all(score['jobs'] == {'done': 2} for score in told)
         assert not any(score['is_open'] or score['results'] or score['letters'] for score in told)
         assert not any(f'policy-{t}' in str(lab.cells()) + lab.log('cell-1') + lab.log('cell-2') for t in TEMPERS)
 
         lab.api().post('/benchmarks/block/close', {'why': ''})
-        board = lab.api().get('/benchmarks/block/leaderboard', timeout_s=60)[1]
+        board = lab.api().get('/benchmarks/block/leaderboard', timeout_s=PATIENCE_S)[1]
         assert {row['policy'] for row in board['rows']} == {f'kim/policy-{temper}' for temper in TEMPERS}
         for row in board['rows']:
             assert row['values']['success']['n'] == 2

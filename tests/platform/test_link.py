@@ -9,6 +9,7 @@ import urllib.request
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 from tests.platform.desk import PLAN, Desk, job, token
 
 from trialist.episodes import EventKind, Outcome
@@ -35,17 +36,17 @@ def desk():
 
 
 def connected(desk):
-    link = WebSocketLink(desk.url, deadline=Deadline.after(5))
+    link = WebSocketLink(desk.url, deadline=Deadline.after(PATIENCE_S))
     desk.clients.append(link)
     return link
 
 
 def begin(link, **changes):
-    link.send(encode(MessageType.BEGIN_EVAL, **{'version': VERSION, 'token': token(), **changes}), timeout_s=5)
+    link.send(encode(MessageType.BEGIN_EVAL, **{'version': VERSION, 'token': token(), **changes}), timeout_s=PATIENCE_S)
 
 
 def answer(link):
-    return decode(link.receive(timeout_s=10), limits=LIMITS)
+    return decode(link.receive(timeout_s=PATIENCE_S), limits=LIMITS)
 
 
 class Raw:
@@ -58,9 +59,9 @@ class Raw:
         link = connected(self._desk)
         begin(link)
         assert answer(link)[0] is MessageType.WELCOME
-        link.send(encode(MessageType.POLICY, spec=spec_to_map(SeekPolicy().spec)), timeout_s=5)
+        link.send(encode(MessageType.POLICY, spec=spec_to_map(SeekPolicy().spec)), timeout_s=PATIENCE_S)
         assert answer(link)[0] is MessageType.RESET
-        link.send(encode(MessageType.STARTED), timeout_s=5)
+        link.send(encode(MessageType.STARTED), timeout_s=PATIENCE_S)
         assert answer(link)[0] is MessageType.OBSERVATION
         self._after(link)
         return answer(link)
@@ -184,7 +185,7 @@ def test_a_token_is_good_for_one_connection(desk):
 )  # fmt: skip
 def test_a_malformed_first_frame_is_refused(desk, frame):
     link = connected(desk)
-    link.send(frame, timeout_s=5)
+    link.send(frame, timeout_s=PATIENCE_S)
     kind, fields = answer(link)
     assert (kind, fields['code']) == (MessageType.ERROR, ErrorCode.MALFORMED)
     assert desk.inbox.empty()
@@ -193,8 +194,8 @@ def test_a_malformed_first_frame_is_refused(desk, frame):
 def test_an_oversized_frame_is_refused_before_it_is_read(desk):
     link = connected(desk)
     with pytest.raises(RigError):  # the worker hangs up with 1009 while we still send
-        link.send(bytes(8 << 20), timeout_s=5)
-        link.receive(timeout_s=5)
+        link.send(bytes(8 << 20), timeout_s=PATIENCE_S)
+        link.receive(timeout_s=PATIENCE_S)
     assert desk.inbox.empty()
 
 
@@ -206,7 +207,7 @@ def test_an_announced_length_takes_no_memory(desk):
         )
         assert b'101' in raw.recv(4096)
         raw.sendall(b'\x82\xff' + (2**62).to_bytes(8) + b'abcd')
-        raw.settimeout(5)
+        raw.settimeout(PATIENCE_S)
         closing = raw.recv(4096)
         assert closing[:1] == b'\x88'
         assert int.from_bytes(closing[2:4]) == 1009  # too big
@@ -216,7 +217,7 @@ def test_an_announced_length_takes_no_memory(desk):
 @pytest.mark.parametrize('text', [b'\r\n\r\n', b'NONSENSE\r\n\r\n', b'GET /eval HTTP/1.1\r\n\r\n', b'x' * 40_000])
 def test_what_is_no_request_is_hung_up_on(desk, text):
     with socket.create_connection(('127.0.0.1', desk.port.port)) as raw:
-        raw.settimeout(5)
+        raw.settimeout(PATIENCE_S)
         try:
             raw.sendall(text)
             while raw.recv(4096):
@@ -227,7 +228,7 @@ def test_what_is_no_request_is_hung_up_on(desk, text):
 
 
 def test_a_client_that_says_nothing_is_let_go():
-    desk = Desk(hello_s=0.2)
+    desk = Desk(hello_s=1.0)
     kind, fields = answer(connected(desk))
     assert (kind, fields['code']) == (MessageType.ERROR, ErrorCode.TIMEOUT)
     desk.close()
@@ -248,7 +249,7 @@ def test_a_client_that_says_nothing_is_let_go():
     ],
 )  # fmt: skip
 def test_rubbish_for_an_action_ends_the_episode_as_the_policys_fault(desk, frame):
-    attempt, (kind, fields) = desk.run(job(), Raw(desk, lambda link: link.send(frame, timeout_s=5)))
+    attempt, (kind, fields) = desk.run(job(), Raw(desk, lambda link: link.send(frame, timeout_s=PATIENCE_S)))
     assert attempt.fault.kind is FaultKind.POLICY_ANSWER
     assert attempt.episode.outcome is Outcome.FAILURE
     assert (kind, fields['code']) == (MessageType.ERROR, ErrorCode.BAD_ACTION)
@@ -258,8 +259,8 @@ def test_rubbish_for_an_action_ends_the_episode_as_the_policys_fault(desk, frame
 def test_an_oversized_action_is_the_policys_fault(desk):
     def send_much(link):
         with pytest.raises(RigError):
-            link.send(action(actions=np.zeros((1, 1 << 20))), timeout_s=5)
-            link.receive(timeout_s=5)
+            link.send(action(actions=np.zeros((1, 1 << 20))), timeout_s=PATIENCE_S)
+            link.receive(timeout_s=PATIENCE_S)
         raise RigError('hung up')
 
     attempt, _ = desk.run(job(), Raw(desk, send_much))
@@ -273,11 +274,11 @@ def test_a_client_that_goes_away_is_the_policys_fault_at_once(desk, how):
     attempt, _ = desk.run(job(), Raw(desk, leave))
     assert attempt.fault.kind is FaultKind.POLICY_CRASH
     assert attempt.episode.outcome is Outcome.FAILURE
-    assert time.monotonic() - started < 4  # not the 5 s of the watchdog: the cell is free again
+    assert time.monotonic() - started < 50  # not the 60 s of the watchdog: the cell is free again
 
 
 def test_a_client_that_falls_silent_is_cut_off(desk):
-    plan = PLAN.replace('policy_s = 5.0', 'policy_s = 0.5')
+    plan = PLAN.replace('policy_s = 60.0', 'policy_s = 2.0')
     attempt, (kind, fields) = desk.run(job(plan), Raw(desk, lambda link: None))
     assert attempt.fault.kind is FaultKind.POLICY_SILENT
     assert (kind, fields['code']) == (MessageType.ERROR, ErrorCode.TIMEOUT)
@@ -348,7 +349,7 @@ def post(desk, path, secret='press'):
     request = urllib.request.Request(
         f'http://127.0.0.1:{desk.port.port}{path}', method='POST', headers={'Authorization': f'Bearer {secret}'}
     )
-    with urllib.request.urlopen(request, timeout=5) as found:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as found:
         return json.load(found)
 
 
@@ -363,8 +364,11 @@ def test_one_call_ends_the_episode_as_a_safety_stop_with_its_record(desk, thinki
         def act(self, observation):
             self.n += 1
             if self.n == 5:
-                threading.Thread(target=post, args=(desk, '/stop')).start()
-                time.sleep(3.0 if thinking else 0.5)
+                pressing = threading.Thread(target=post, args=(desk, '/stop'))
+                pressing.start()
+                assert desk.interrupts.stop.wait(PATIENCE_S)
+                if thinking:
+                    time.sleep(1.0)
             return Chunk(np.zeros((1, 3)))
 
     plan = PLAN.replace('time_cap_s = 5.0', 'time_cap_s = 500.0')
@@ -389,7 +393,7 @@ def test_the_stop_wants_its_secret(desk, path, secret, status):
 
 
 def test_the_port_tells_its_state(desk):
-    with urllib.request.urlopen(f'http://127.0.0.1:{desk.port.port}/healthz', timeout=5) as found:
+    with urllib.request.urlopen(f'http://127.0.0.1:{desk.port.port}/healthz', timeout=PATIENCE_S) as found:
         assert json.load(found) == {'state': 'idle'}
 
 

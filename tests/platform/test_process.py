@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.patience import PATIENCE_S
 from tests.platform.service import PLAN
 
 from trialist.episodes import Outcome, Store
@@ -25,7 +26,6 @@ from trialist.platform.job import job_from_json
 from trialist.platform.offline import check_offline, issue_offline
 
 pytestmark = pytest.mark.platform
-START_TIMEOUT_S = 60
 
 
 @contextlib.contextmanager
@@ -37,11 +37,11 @@ def serving(folder: Path, database: str, *, dies_at: str = '') -> Iterator[tuple
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | {VARIABLE: dies_at}
     )
     try:
-        with httpx.Client(base_url=f'{_address(process)}/api/v1', timeout=30) as client:
+        with httpx.Client(base_url=f'{_address(process)}/api/v1', timeout=PATIENCE_S) as client:
             yield client, process
     finally:
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=PATIENCE_S)
         if process.stdout is not None:
             process.stdout.close()
 
@@ -50,7 +50,7 @@ def _address(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     for line in process.stdout:
         if found := re.search(r'listening on (http://\S+)', line):
-            deadline = time.monotonic() + START_TIMEOUT_S
+            deadline = time.monotonic() + PATIENCE_S
             while time.monotonic() < deadline:
                 with contextlib.suppress(httpx.TransportError):
                     if httpx.get(f'{found[1]}/readyz').status_code == 200:
@@ -122,7 +122,7 @@ def test_a_killed_server_loses_and_doubles_nothing(tmp_path: Path, database_url:
         lab.set_up(client)
         if lab.submit(client) is not None:
             assert lab.run_to_the_end(client) == -1
-        assert process.wait(timeout=30) == -signal.SIGKILL
+        assert process.wait(timeout=PATIENCE_S) == -signal.SIGKILL
     with serving(tmp_path / 'p', database_url) as (client, _):
         again = lab.submit(client)
         assert again is not None
@@ -147,7 +147,7 @@ def test_sigterm_lets_requests_finish_and_ends_with_zero(tmp_path: Path, databas
         lab.set_up(client)
         assert lab.submit(client) is not None
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) in (0, -signal.SIGTERM)
+        assert process.wait(timeout=PATIENCE_S) in (0, -signal.SIGTERM)
     with serving(tmp_path / 'p', database_url) as (client, _):
         lab.run_to_the_end(client)
     assert check_offline(lab.config, tell=lambda line: None) == []
@@ -163,7 +163,7 @@ def test_the_command_line_backs_up_restores_and_checks(tmp_path: Path) -> None:
         for words in (['backup', old, archive], ['restore', new, archive], ['check', new], ['migrate', new]):
             done = subprocess.run(
                 [sys.executable, '-m', 'trialist.cli', 'serve', *words], capture_output=True, text=True,
-                timeout=60, check=False,
+                timeout=PATIENCE_S, check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
     with serving(tmp_path / 'q', '') as (client, _):

@@ -24,6 +24,7 @@ host = {use = 'tabletop', options = {state = 'privileged'}}
 tasks = ['single_block']
 time_cap_s = 20.0
 episodes_per_cell = 2
+watchdog = {host_s = 600.0, policy_s = 300.0}
 """
 
 

@@ -8,7 +8,8 @@ import time
 import urllib.request
 
 import pytest
-from tests.platform.lab import ApiError, Lab, wait_for
+from tests.patience import PATIENCE_S
+from tests.platform.lab import HASTY, ApiError, Lab, wait_for
 
 from trialist.episodes import Outcome, Store
 from trialist.episodes.verify import verify_store
@@ -21,19 +22,20 @@ host = 'point-mass'
 tasks = ['reach']
 time_cap_s = {cap}
 episodes_per_cell = {n}
-watchdog = {{policy_s = 20.0}}
+watchdog = {{policy_s = 100.0}}
 
 [analysis]
 resamples = 200
 """
-SLOW = ('--option', 'speed_m_s=0.01', '--option', 'think_s=0.05')  # never there in time: a time-out of known length
+SLOW = ('--option', 'speed_m_s=0.01', '--option', 'think_s=0.05')  # never there in time
 FAST = ('--option', 'speed_m_s=2.0')
 STEPS_BEFORE = 8
+LONG_S = 600.0  # no episode under SLOW is over before the test has done with it
 
 
 @pytest.fixture(scope='module')
 def lab(tmp_path_factory):
-    made = Lab(tmp_path_factory.mktemp('lab'))
+    made = Lab(tmp_path_factory.mktemp('lab'), settings=HASTY)
     try:
         made.serve()
         yield made
@@ -46,6 +48,7 @@ def benchmark(lab, request):
     """A benchmark of the test's own; its processes end with it, and the server is up before and after."""
     name = f'{request.node.originalname.removeprefix("test_")[:50]}-{abs(hash(request.node.name)) % 1000}'
     yield name
+    release(lab)
     for other in [p for p in lab.processes if p != 'server']:
         lab.kill(other)
     if 'server' not in lab.processes:
@@ -56,24 +59,35 @@ def declare(lab, name, *, cap=4.0, n=1):
     lab.benchmark(name, PLAN.format(cap=cap, n=n))
 
 
-def under_way(lab, *cells, steps=STEPS_BEFORE):
-    """The cell that has come so far in an episode."""
+def held_client(lab, benchmark):
+    """A client whose episode is held in its middle until `release`, and is a time-out from there on."""
+    (lab.folder / 'hold').touch()
+    options = [f'folder={lab.folder}', f'after={STEPS_BEFORE}', 'speed_m_s=0.01']
+    given = tuple(word for option in options for word in ('--option', option))
+    lab.client('seek', benchmark, policy='tests.run.waiting:WaitingPolicy', options=given)
+
+
+def release(lab):
+    (lab.folder / 'hold').unlink(missing_ok=True)
+
+
+def under_way(lab, *cells):
+    """The cell that has come to the middle of an episode."""
 
     def found():
-        return next(
-            (c for n, c in lab.cells().items() if n in cells and c['state'] == 'busy' and c['step'] >= steps), None
-        )
+        busy = (c for n, c in lab.cells().items() if n in cells and c['state'] == 'busy')
+        return next((c for c in busy if c['step'] >= STEPS_BEFORE), None)
 
-    return wait_for(found, seconds=40, why=f'an episode is under way on {cells}')
+    return wait_for(found, why=f'an episode is under way on {cells}')
 
 
-def finished(lab, benchmark, *, seconds=60):
+def finished(lab, benchmark):
     """The submission of a benchmark once it is finished."""
 
     def found():
         return next((s for s in lab.submissions() if s['benchmark'] == benchmark and s['state'] == 'finished'), None)
 
-    return wait_for(found, seconds=seconds, why=f'{benchmark} is finished')
+    return wait_for(found, why=f'{benchmark} is finished')
 
 
 def attempts(lab, benchmark):
@@ -86,9 +100,10 @@ def test_a_killed_worker_leaves_an_invalid_attempt_and_the_job_runs_once_more_el
     declare(lab, benchmark)
     lab.worker('one', host='point-mass')
     lab.worker('two', host='point-mass')
-    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    held_client(lab, benchmark)
     first = under_way(lab, 'one', 'two')['name']
     lab.kill(first)
+    release(lab)
     assert finished(lab, benchmark)['jobs'] == {'done': 1}
     lost, kept = attempts(lab, benchmark)
     assert (lost.outcome, kept.outcome) == (Outcome.INVALID, Outcome.TIMEOUT)
@@ -96,17 +111,26 @@ def test_a_killed_worker_leaves_an_invalid_attempt_and_the_job_runs_once_more_el
     assert kept.operator == ({'one', 'two'} - {first}).pop()
 
 
-def test_a_benchmark_that_no_cell_can_run_ends_with_its_reason_and_the_cell_goes_on(lab, benchmark):
+@pytest.mark.parametrize(
+    ('right', 'wrong', 'told'),
+    [
+        ('[analysis]', "[[conditions]]\nname = 'dirft'\n\n[analysis]", "did you mean 'drift'"),
+        ("'point-mass'", "{use = 'point-mass', options = {nois_m = 0.1}}", "unexpected keyword argument 'nois_m'"),
+    ],
+    ids=['condition', 'host option'],
+)
+def test_a_benchmark_that_no_cell_can_run_ends_with_its_reason_and_the_cell_goes_on(lab, benchmark, right, wrong, told):
     lab.worker('one', host='point-mass')
-    wait_for(lambda: 'one' in lab.cells(), seconds=30, why='the cell is registered')
-    plan = PLAN.format(cap=4.0, n=3).replace('[analysis]', "[[conditions]]\nname = 'dirft'\n\n[analysis]")
-    with pytest.raises(ApiError, match="did you mean 'drift'"):
-        lab.benchmark(benchmark, plan)
+    wait_for(lambda: 'one' in lab.cells(), why='the cell is registered')
+    plan = PLAN.format(cap=4.0, n=3).replace(right, wrong)
+    if 'conditions' in wrong:  # which options a host takes only the cell knows
+        with pytest.raises(ApiError, match=told):
+            lab.benchmark(benchmark, plan)
     lab.benchmark(benchmark, plan, unchecked=True)
     lab.client('lost', benchmark, policy='seek', options=FAST)
-    wait_for(lambda: lab.finished('lost'), seconds=40, why='the client is told that it is over')
-    assert "did you mean 'drift'" in lab.output('lost')['note']
-    wait_for(lambda: lab.cells()['one']['state'] == 'idle', seconds=10, why='the cell is in service')
+    wait_for(lambda: lab.finished('lost'), why='the client is told that it is over')
+    assert told in lab.output('lost')['note']
+    wait_for(lambda: lab.cells()['one']['state'] == 'idle', why='the cell is in service')
     lab.benchmark(f'{benchmark}-2', PLAN.format(cap=4.0, n=1))
     lab.client('seek', f'{benchmark}-2', policy='seek', options=FAST)
     assert finished(lab, f'{benchmark}-2')['jobs'] == {'done': 1}
@@ -115,14 +139,15 @@ def test_a_benchmark_that_no_cell_can_run_ends_with_its_reason_and_the_cell_goes
 def test_a_worker_that_hangs_loses_its_lease_and_what_it_sends_later_does_not_count(lab, benchmark):
     declare(lab, benchmark)
     lab.worker('one', host='point-mass')
-    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    held_client(lab, benchmark)
     under_way(lab, 'one')
     os.kill(lab.processes['one'].pid, signal.SIGSTOP)  # as if the network were gone: nothing in or out
-    wait_for(lambda: lab.cells()['one']['state'] == 'lost', seconds=20, why='the worker counts as lost')
+    release(lab)
+    wait_for(lambda: lab.cells()['one']['state'] == 'lost', why='the worker counts as lost')
     lab.worker('two', host='point-mass')
     assert finished(lab, benchmark)['jobs'] == {'done': 1}
     os.kill(lab.processes['one'].pid, signal.SIGCONT)
-    wait_for(lambda: lab.cells()['one']['state'] == 'idle', seconds=30, why='the worker is back in service')
+    wait_for(lambda: lab.cells()['one']['state'] == 'idle', why='the worker is back in service')
     assert [e.outcome for e in attempts(lab, benchmark)] == [Outcome.INVALID, Outcome.TIMEOUT]
     lab.check()
 
@@ -130,9 +155,10 @@ def test_a_worker_that_hangs_loses_its_lease_and_what_it_sends_later_does_not_co
 def test_the_only_worker_gets_its_lost_job_again_after_it_restarts(lab, benchmark):
     declare(lab, benchmark)
     lab.worker('one', host='point-mass')
-    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    held_client(lab, benchmark)
     under_way(lab, 'one')
     lab.kill('one')
+    release(lab)
     lab.worker('one', host='point-mass')
     assert finished(lab, benchmark)['jobs'] == {'done': 1}
     assert [(e.outcome, e.operator) for e in attempts(lab, benchmark)] == [
@@ -141,12 +167,13 @@ def test_the_only_worker_gets_its_lost_job_again_after_it_restarts(lab, benchmar
 
 
 def test_a_killed_client_is_a_fault_of_its_policy_and_the_cell_is_free_at_once(lab, benchmark):
-    declare(lab, benchmark, cap=30.0, n=2)
+    declare(lab, benchmark, n=2)
     lab.worker('one', host='point-mass')
-    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    held_client(lab, benchmark)
     under_way(lab, 'one')
     lab.kill('seek')
-    wait_for(lambda: lab.cells()['one']['state'] == 'idle', seconds=8, why='the cell is free again')
+    release(lab)
+    wait_for(lambda: lab.cells()['one']['state'] == 'idle', seconds=60, why='the cell is free before the watchdog ends')
     lab.client('seek', benchmark, policy='seek', options=FAST)  # the same key: it goes on
     assert finished(lab, benchmark)['jobs'] == {'done': 2}
     found = attempts(lab, benchmark)
@@ -158,9 +185,10 @@ def test_a_killed_client_is_a_fault_of_its_policy_and_the_cell_is_free_at_once(l
 def test_a_server_that_is_killed_in_mid_episode_loses_nothing(lab, benchmark):
     declare(lab, benchmark, n=2)
     lab.worker('one', host='point-mass')
-    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    held_client(lab, benchmark)
     under_way(lab, 'one')
     lab.kill('server')
+    release(lab)
     lab.serve()
     assert finished(lab, benchmark)['jobs'] == {'done': 2}
     assert [(e.outcome, e.attempt) for e in attempts(lab, benchmark)] == [(Outcome.TIMEOUT, 0)] * 2
@@ -170,30 +198,32 @@ def test_a_server_that_is_killed_in_mid_episode_loses_nothing(lab, benchmark):
 def test_a_finished_episode_survives_the_death_of_server_and_worker(lab, benchmark):
     declare(lab, benchmark)
     lab.worker('one', host='point-mass')
-    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    held_client(lab, benchmark)
     under_way(lab, 'one')
     lab.kill('server')
+    release(lab)
     waiting = lab.folder / 'worker-one' / 'waiting'
-    wait_for(lambda: list(waiting.glob('*.bundle')), seconds=30, why='the result is in the spool')
+    wait_for(lambda: list(waiting.glob('*.bundle')), why='the result is in the spool')
     lab.kill('one')
+    earlier = len(lab.log('one'))
     lab.worker('one', host='point-mass')
-    wait_for(lambda: 'the upload waits' in lab.log('one'), seconds=40, why='the worker is up again')
+    wait_for(lambda: 'the upload waits' in lab.log('one')[earlier:], why='the worker is up again')
     lab.serve()
     assert finished(lab, benchmark)['jobs'] == {'done': 1}
     assert [(e.outcome, e.attempt) for e in attempts(lab, benchmark)] == [(Outcome.TIMEOUT, 0)]
-    wait_for(lambda: not list(waiting.glob('*.bundle')), seconds=10, why='the spool is empty')
+    wait_for(lambda: not list(waiting.glob('*.bundle')), why='the spool is empty')
 
 
 @pytest.mark.parametrize('way', ['server', 'cell'])
 def test_the_emergency_stop_is_on_record_and_the_cell_stays_out_until_resumed(lab, benchmark, way):
-    declare(lab, benchmark, cap=60.0, n=2)
+    declare(lab, benchmark, cap=LONG_S, n=2)
     lab.worker('one', host='point-mass')
     lab.client('seek', benchmark, policy='seek', options=SLOW)
     cell = under_way(lab, 'one')
     command = _commander(lab, cell, way)
     command('stop')
-    wait_for(lambda: lab.cells()['one']['state'] == 'out_of_service', seconds=10, why='the cell is out of service')
-    wait_for(lambda: _recorded(lab, benchmark), seconds=10, why='the stopped episode is on record')
+    wait_for(lambda: lab.cells()['one']['state'] == 'out_of_service', why='the cell is out of service')
+    wait_for(lambda: _recorded(lab, benchmark), why='the stopped episode is on record')
     [stopped] = attempts(lab, benchmark)
     assert (stopped.outcome, stopped.reason) == (Outcome.SAFETY_STOP, 'emergency stop')
     time.sleep(2.0)  # the client asks all the while
@@ -212,7 +242,7 @@ def _commander(lab, cell, way):
         address = lab.log('one').rsplit('ws://', 1)[1].split('/')[0]
         headers = {'Authorization': 'Bearer press'}
         with urllib.request.urlopen(
-            urllib.request.Request(f'http://{address}/{word}', method='POST', headers=headers), timeout=5
+            urllib.request.Request(f'http://{address}/{word}', method='POST', headers=headers), timeout=PATIENCE_S
         ) as answer:
             json.load(answer)
 
@@ -229,9 +259,13 @@ def _recorded(lab, benchmark):
 def test_a_worker_that_is_told_to_leave_finishes_its_episode_first(lab, benchmark):
     declare(lab, benchmark)
     lab.worker('one', host='point-mass')
-    lab.client('seek', benchmark, policy='seek', options=SLOW)
+    held_client(lab, benchmark)
     under_way(lab, 'one')
-    assert lab.stop('one') == 0
+    leaving, earlier = lab.processes.pop('one'), len(lab.log('one'))
+    leaving.terminate()
+    wait_for(lambda: 'draining' in lab.log('one')[earlier:], why='the worker heard that it should leave')
+    release(lab)
+    assert leaving.wait(PATIENCE_S) == 0
     assert [(e.outcome, e.attempt) for e in attempts(lab, benchmark)] == [(Outcome.TIMEOUT, 0)]
 
 

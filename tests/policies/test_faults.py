@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, WIRES, ask, policy_of
 
 from trialist.errors import AnswerError, NoAnswer, RigError
@@ -39,14 +40,15 @@ def test_a_server_that_fails_is_told_apart_in_time_and_the_next_episode_works(wi
     expected = (GROOT if wire == 'groot' else EXPECTED)[fault]
     at = 1 + WIRES[wire].extra_questions
     with WIRES[wire].server(GOOD, fault=fault, at=at) as serving:
-        policy = policy_of(wire, serving.url, answer_timeout_s=0.3, max_message_bytes=1 << 20)
+        answer_timeout_s = 0.3 if expected is NoAnswer else 30.0
+        policy = policy_of(wire, serving.url, answer_timeout_s=answer_timeout_s, max_message_bytes=1 << 20)
         began_s = time.monotonic()
         tracemalloc.start()
         with pytest.raises(expected):
             ask(policy, times=2)  # a doubled answer shows at the second question
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert time.monotonic() - began_s < 10.0, 'never a hang'
+        assert time.monotonic() - began_s < 25.0, 'never a hang'
         assert peak < 16 << 20, "nothing is buffered on a server's word"
         np.testing.assert_allclose(recovered(policy).actions, GOOD)
         policy.close()
@@ -54,7 +56,8 @@ def test_a_server_that_fails_is_told_apart_in_time_and_the_next_episode_works(wi
 
 def recovered(policy: ServedPolicy) -> Chunk:
     """An episode after the fault; a server that still sleeps, or a busy machine, gets some tries."""
-    for _ in range(10):
+    ends_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < ends_s:
         try:
             return ask(policy)
         except NoAnswer:
@@ -99,15 +102,17 @@ def test_a_server_that_does_not_read_does_not_hang_the_client(wire: str) -> None
 
     from trialist.testing.faulty_server import FaultyServer
 
+    is_over = threading.Event()
+
     class Deaf(FaultyServer):
         """Behaves until the first question, and then stops reading."""
 
         def converse(self, connection: socket.socket) -> None:
-            threading.Event().wait(5.0)
+            is_over.wait(PATIENCE_S)
 
     served = WIRES[wire].server(GOOD, fault='none')
     with served as serving:
-        policy = policy_of(wire, serving.url, answer_timeout_s=0.3)
+        policy = policy_of(wire, serving.url, answer_timeout_s=1.0)
         endpoint = policy.endpoint
         with Deaf(fault='none') as deaf:
             link = socket.create_connection(('127.0.0.1', deaf.port))
@@ -118,7 +123,8 @@ def test_a_server_that_does_not_read_does_not_hang_the_client(wire: str) -> None
             began_s = time.monotonic()
             with pytest.raises(RigError):
                 endpoint.ask(big)
-            assert time.monotonic() - began_s < 5.0
+            assert time.monotonic() - began_s < PATIENCE_S / 2
+            is_over.set()
         policy.close()
 
 
@@ -149,7 +155,7 @@ def test_the_written_rule_decides_what_counts(
     sent = actions if isinstance(actions, str) else pack({'actions': np.asarray(actions)[:, :3]})
     with FaultyWebSocket(lambda q: sent, greeting=(pack({}),), fault=fault, at=2) as serving:
         options = {
-            'url': serving.url, 'answer_timeout_s': 0.3, 'connect_timeout_s': 2.0,
+            'url': serving.url, 'answer_timeout_s': 0.3 if fault == 'silent' else 30.0, 'connect_timeout_s': 30.0,
             'observation': {'state': {'s': [0, 4]}},
             'action': {'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}, 'chunk_length': 2},
         }  # fmt: skip

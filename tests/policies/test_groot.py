@@ -7,6 +7,7 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, JOINTS, ask, groot_answer, groot_server, observation, policy_of
 
 from trialist.errors import InputError, RemoteError, SetupError
@@ -135,13 +136,13 @@ def test_questions_of_parallel_clients_go_to_the_server_as_one_batch() -> None:
         policy = policy_of('groot', serving.url)
         session = policy.start(Setup(task='t', seed=0), seed=0)
         batcher: Batcher[Any, Any] = Batcher(
-            lambda asked: policy.act_many([session] * len(asked), list(asked)), most=4, wait_s=0.5
+            lambda asked: policy.act_many([session] * len(asked), list(asked)), most=4, wait_s=30.0
         )
         seen = [observation() for _ in range(4)]
         for number, one in enumerate(seen):
             one.state[0] = number
         with ThreadPoolExecutor(4) as pool:
-            chunks = list(pool.map(lambda one: batcher.ask(one, timeout_s=5.0), seen))
+            chunks = list(pool.map(lambda one: batcher.ask(one, timeout_s=PATIENCE_S), seen))
         batcher.close()
         policy.close()
     assert sizes == [4]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation as Oracle
+from tests.patience import PATIENCE_S
 
 from trialist.errors import AnswerError, InputError
 from trialist.policies.convert import Converter
@@ -94,7 +95,9 @@ def test_padding_is_openpis_to_the_pixel(openpi_python: Path, tmp_path: Path) ->
         'np.savez(sys.argv[2], **{k: image_tools.resize_with_pad(given[k], 224, 224) for k in given})'
     )
     subprocess.run(
-        [str(openpi_python), '-c', script, str(tmp_path / 'in.npz'), str(tmp_path / 'out.npz')], check=True, timeout=60
+        [str(openpi_python), '-c', script, str(tmp_path / 'in.npz'), str(tmp_path / 'out.npz')],
+        check=True,
+        timeout=PATIENCE_S,
     )
     theirs = np.load(tmp_path / 'out.npz')
     for name, picture in pictures.items():

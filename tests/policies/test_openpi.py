@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 from tests.run.plans import make_plan
 
 from trialist.episodes import Outcome, Store, trajectories_equal
@@ -24,6 +25,7 @@ from trialist.run.progress import TrialProgress
 from trialist.testing.openpi_server import OpenPiServer
 from trialist.testing.point_mass import PointMassHost
 from trialist.testing.policy import SeekPolicy
+from trialist.testing.port import free_port
 from trialist.wire import pack
 
 CONVENTION = {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}
@@ -118,7 +120,7 @@ def test_an_error_frame_is_a_policy_crash_with_the_servers_traceback_and_the_nex
 
 
 def mortal_plan(url: str, *, start_s: float) -> TrialPlan:
-    entry = {'use': 'openpi', 'options': {'url': url, **OPTIONS, 'connect_timeout_s': 0.3}}
+    entry = {'use': 'openpi', 'options': {'url': url, **OPTIONS, 'connect_timeout_s': 1.0}}
     return make_plan(
         host={'use': 'point-mass', 'options': {'camera_px': 6}}, policies={'served': entry}, reference='',
         episodes_per_cell=3, faults={'attempts': 2}, watchdog={'start_s': start_s},
@@ -127,11 +129,11 @@ def mortal_plan(url: str, *, start_s: float) -> TrialPlan:
 
 @pytest.mark.parametrize('workers', [0, 1])
 def test_a_server_that_dies_costs_one_episode_and_is_waited_for(workers: int, tmp_path: Path) -> None:
-    serving = [OpenPiServer(seek)]
-    port = serving[0].port
+    port = free_port()
+    serving = [OpenPiServer(seek, port=port)]
 
     def back() -> None:
-        time.sleep(1.5)  # some tries fail
+        time.sleep(2.5)  # some tries fail
         serving.append(OpenPiServer(seek, port=port))
 
     def unplug(progress: TrialProgress) -> None:
@@ -163,16 +165,16 @@ def test_a_server_that_stays_away_ends_the_run_and_uses_up_no_attempts(tmp_path:
 
 
 def test_a_silent_server_is_a_timeout_and_its_late_answer_is_never_taken_for_the_next(tmp_path: Path) -> None:
-    naps = [0.6, 0.0, 0.0]
+    naps = [2.0, 0.0, 0.0]
 
     def slow(question: Mapping[str, Any]) -> dict[str, Any]:
         time.sleep(naps.pop(0))
         return {'actions': np.full((4, 3), float(question['observation/state'][0]))}
 
     with OpenPiServer(slow) as serving:
-        policy = policy_at(serving.url, answer_timeout_s=0.2)
+        policy = policy_at(serving.url, answer_timeout_s=1.0)
         session = policy.start(Setup(task='t', seed=0), seed=0)
-        with pytest.raises(NoAnswer, match=r'no answer within 0\.2 s'):
+        with pytest.raises(NoAnswer, match=r'no answer within 1 s'):
             session.act(Observation(0.0, np.full(4, 1.0), {'top': np.zeros((6, 6, 3), np.uint8)}))
         answer = session.act(Observation(0.0, np.full(4, 2.0), {'top': np.zeros((6, 6, 3), np.uint8)}))
         assert set(answer.actions.ravel()) == {2.0}
@@ -279,7 +281,7 @@ def test_openpis_own_client_is_served_and_packs_the_same_bytes(openpi_python: Pa
     with OpenPiServer(infer, metadata={'name': 'seek'}) as serving:
         ran = subprocess.run(
             [str(openpi_python), '-c', REAL_CLIENT, str(serving.port)],
-            capture_output=True, text=True, timeout=60, check=True, env={'PATH': ''},
+            capture_output=True, text=True, timeout=PATIENCE_S, check=True, env={'PATH': ''},
         )  # fmt: skip
     answer, failure = (json.loads(line) for line in ran.stdout.splitlines())
     assert answer['metadata'] == {'name': 'seek'}
@@ -305,4 +307,4 @@ def test_a_server_with_openpis_own_encoder_is_understood(openpi_python: Path) ->
         policy.close()
     finally:
         serving.kill()
-        serving.communicate(timeout=20)
+        serving.communicate(timeout=PATIENCE_S)

@@ -54,7 +54,7 @@ def test_openvla_is_asked_and_understood_in_both_encodings(double: bool) -> None
     with json_numpy_server(np.array([0.1, 0.2, 0.3, 0.0, 0.0, 0.0, 1.0]), bodies) as serving:
         policy = OpenVlaPolicy(
             url=serving.url, preset='openvla-libero', fields={'unnorm_key': 'libero_spatial'}, double_encoded=double,
-            connect_timeout_s=3.0, answer_timeout_s=3.0,
+            connect_timeout_s=30.0, answer_timeout_s=30.0,
         )  # fmt: skip
         policy.fit(LIBERO)
         chunk = policy.start(Setup(task='t', seed=0, instruction='stack'), seed=0).act(seen())
@@ -71,7 +71,7 @@ def test_oft_gets_its_keys_in_the_mappings_order_and_answers_with_a_chunk() -> N
     chunk = [np.full(7, float(i)) for i in range(8)]
     with json_numpy_server(chunk, bodies) as serving:
         policy = OpenVlaPolicy(
-            url=serving.url, preset='openvla-oft-libero', connect_timeout_s=3.0, answer_timeout_s=3.0,
+            url=serving.url, preset='openvla-oft-libero', connect_timeout_s=30.0, answer_timeout_s=30.0,
             observation={'images': {'wrist_second': {'camera': 'wrist'}}},
         )  # fmt: skip
         policy.fit(LIBERO)
@@ -165,5 +165,5 @@ def test_an_answer_without_end_is_cut_off() -> None:
     with FaultyHttp(answer) as serving:
         link = HttpLink(serving.url, limits=WireLimits(max_bytes=1 << 20))
         with pytest.raises(AnswerError, match='more than the 1048576 allowed'):
-            link.post('/act', b'{}', timeout_s=5.0)
+            link.post('/act', b'{}', timeout_s=30.0)
         link.close()

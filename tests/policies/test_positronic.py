@@ -72,7 +72,7 @@ def test_a_pose_arrives_as_a_place_and_a_matrix() -> None:
         [{'robot_command': {'type': 'cartesian_pos', 'pose': pose}, 'target_grip': 1.0, 'timestamp': 0.0}]
     ) as serving:
         options = {**WIRES['positronic'].options, 'action': {'convention': POSE, 'chunk_length': 1}}
-        policy = PositronicPolicy(url=serving.url, connect_timeout_s=3.0, answer_timeout_s=3.0, **options)
+        policy = PositronicPolicy(url=serving.url, connect_timeout_s=30.0, answer_timeout_s=30.0, **options)
         policy.fit(POSE_HOST)
         found = ask(policy).actions
         policy.close()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 from tests.policies.wires import ask, policy_of, roboarena_server
 
 from trialist.errors import InputError, RemoteError
@@ -63,7 +64,7 @@ def test_a_server_with_its_codec_is_reset_asked_and_its_errors_are_its_own(openp
         policy.close()
     finally:
         serving.kill()
-        serving.communicate(timeout=20)
+        serving.communicate(timeout=PATIENCE_S)
 
 
 def test_text_after_a_reset_that_is_not_the_word_is_an_error() -> None:

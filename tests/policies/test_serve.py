@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, groot_answer
 
 from trialist.errors import InputError, RemoteError
@@ -60,7 +60,7 @@ def test_a_served_policy_is_the_policy(wire: str, client: Any, options: dict[str
         check_policy(policy, host=HOST, task='reach', deterministic=True)
         for path, told in (('/healthz', 'OK\n'), ('/health', '{"status": "ok"}\n')):
             health = HttpLink(f'http://127.0.0.1:{serving.port}')
-            assert health.get(path, timeout_s=5.0).text() == told
+            assert health.get(path, timeout_s=PATIENCE_S).text() == told
             health.close()
         policy.close()
 
@@ -86,9 +86,9 @@ def test_clients_that_flood_lie_or_do_not_read_do_not_stop_others() -> None:
         from trialist.wire.link import Deadline
         from trialist.wire.websocket import WebSocketLink
 
-        liar = WebSocketLink(f'ws://127.0.0.1:{serving.port}', deadline=Deadline.after(5.0))
-        liar.receive(timeout_s=5.0)
-        liar._link.send(b'\x82\xff' + (3 << 30).to_bytes(8, 'big') + b'\0' * 4, deadline=Deadline.after(5.0))
+        liar = WebSocketLink(f'ws://127.0.0.1:{serving.port}', deadline=Deadline.after(PATIENCE_S))
+        liar.receive(timeout_s=PATIENCE_S)
+        liar._link.send(b'\x82\xff' + (3 << 30).to_bytes(8, 'big') + b'\0' * 4, deadline=Deadline.after(PATIENCE_S))
         policy = OpenPiPolicy(url=f'ws://127.0.0.1:{serving.port}', **OPENPI)
         check_policy(policy, host=HOST, task='reach')
         policy.close()
@@ -102,7 +102,7 @@ def test_two_clients_are_served_at_once_and_a_third_too_many_is_turned_away() ->
         policies = [OpenPiPolicy(url=f'ws://127.0.0.1:{serving.port}', **OPENPI) for _ in range(2)]
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(lambda p: check_policy(p, host=PointMassHost(camera_px=6), task='reach', steps=5), policies))
-        third = OpenPiPolicy(url=f'ws://127.0.0.1:{serving.port}', **{**OPENPI, 'connect_timeout_s': 0.3})
+        third = OpenPiPolicy(url=f'ws://127.0.0.1:{serving.port}', **{**OPENPI, 'connect_timeout_s': 1.5})
         with pytest.raises(Exception, match='too many connections'):
             third.fit(HOST.spec)
         for policy in policies:
@@ -134,16 +134,16 @@ def test_a_batching_proxy_gathers_parallel_workers_into_one_question(tmp_path: P
 
     with FaultyZmq(answer) as upstream:
         observation = {'state': {'state.all': [0, 4]}, 'prompt': 'language.task'}
-        policy = GrootPolicy(url=upstream.url, observation=observation, action=ACTION, connect_timeout_s=5.0)
+        policy = GrootPolicy(url=upstream.url, observation=observation, action=ACTION, connect_timeout_s=PATIENCE_S)
         policy.fit(HOST.spec)
         gathering = OfferedPolicy(policy, state_width=4, names=openpi_names(HOST.spec), batch=2, batch_wait_s=0.1)
         with PolicyServer(gathering, wire='openpi') as serving:
             entry = {'use': 'openpi', 'options': {'url': f'ws://127.0.0.1:{serving.port}', **OPENPI}}
             plan = make_plan(
                 host={'use': 'point-mass', 'options': {'camera_px': 6}}, policies={'served': entry}, reference='',
-                episodes_per_cell=2, time_cap_s=1.0,
+                episodes_per_cell=8, time_cap_s=1.0,  # so many that the slower of two workers has some, too
             )  # fmt: skip
-            assert run_trial(plan, tmp_path / 's', workers=2).n_valid == 2
+            assert run_trial(plan, tmp_path / 's', workers=2).n_valid == 8
     assert 2 in sizes
     with pytest.raises(InputError, match='one question at a time'):
         OfferedPolicy(SeekPolicy(), state_width=4, names=openpi_names(HOST.spec), batch=2)
@@ -179,8 +179,8 @@ convention = {{ control_mode = "se3", target = "delta", frame = "world" }}
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, '-m', 'trialist.cli', 'policies', *arguments], capture_output=True, text=True, timeout=60,
-        env={**os.environ, 'COLUMNS': '200'},
+        [sys.executable, '-m', 'trialist.cli', 'policies', *arguments], capture_output=True, text=True,
+        timeout=PATIENCE_S, env={**os.environ, 'COLUMNS': '200'},
     )  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_serve_serves_until_interrupted(tmp_path: Path) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's jobs may ignore it
     )  # fmt: skip
-    killer = threading.Timer(60.0, serving.kill)
+    killer = threading.Timer(PATIENCE_S, serving.kill)
     killer.start()
     try:
         assert serving.stdout is not None
@@ -239,9 +239,8 @@ def test_serve_serves_until_interrupted(tmp_path: Path) -> None:
         check_policy(policy, host=HOST, task='reach')
         policy.close()
         serving.send_signal(signal.SIGINT)
-        assert serving.wait(timeout=30) == 0
+        assert serving.wait(timeout=PATIENCE_S) == 0
     finally:
         killer.cancel()
         serving.kill()
-        serving.communicate(timeout=20)
-    assert time.monotonic() > 0
+        serving.communicate(timeout=PATIENCE_S)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, ask, observation, policy_of, vla_eval_server
 
 from trialist.errors import AnswerError, InputError, RemoteError, SetupError
@@ -98,7 +99,7 @@ def real_server(python: Path, *, batch: int = 1) -> Iterator[tuple[str, subproce
         yield serving.stdout.readline().strip(), serving
     finally:
         serving.kill()
-        serving.communicate(timeout=20)
+        serving.communicate(timeout=PATIENCE_S)
 
 
 def test_its_own_model_server_runs_our_episodes_and_its_errors_leave_the_connection_usable(
@@ -138,7 +139,7 @@ def test_its_own_client_is_served(vla_eval_python: Path) -> None:
     with PolicyServer(offered, wire='vla-eval') as serving:
         ran = subprocess.run(
             [str(vla_eval_python), '-W', 'ignore', '-c', REAL_CLIENT, f'ws://127.0.0.1:{serving.port}'],
-            capture_output=True, text=True, timeout=60, check=True,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         )  # fmt: skip
     answer = json.loads(ran.stdout)
     assert answer['told']['protocol_version'] == 1

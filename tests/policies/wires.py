@@ -255,9 +255,9 @@ WIRES = {
 
 
 def policy_of(name: str, url: str, **changes: Any) -> ServedPolicy:
-    """A policy of a wire, fitted to the arm, with little patience."""
+    """A policy of a wire, fitted to the arm."""
     wire = WIRES[name]
-    options = {'connect_timeout_s': 3.0, 'answer_timeout_s': 3.0, **wire.options, **changes}
+    options = {'connect_timeout_s': 30.0, 'answer_timeout_s': 30.0, **wire.options, **changes}
     policy = wire.policy(url=url, **options)
     policy.fit(HOST)
     return policy

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.patience import PATIENCE_S
 from tests.run.plans import FAST, SLOW, make_plan
 
 from trialist.episodes import Outcome, Store
@@ -85,7 +86,7 @@ def test_no_artifact_and_no_output_names_a_policy_before_closing(tmp_path: Path,
     environment = {**os.environ, 'PYTHONPATH': f'{os.environ.get("PYTHONPATH", "")}:{tmp_path}'}
     command = [sys.executable, '-m', 'trialist.cli', 'run', 'trial.toml', '--store', 'store', '--workers', workers]
     ran = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=True
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert 'episodes valid' in ran.stdout
     assert not [word for word in TELLING if word.lower() in (ran.stdout + ran.stderr).lower()], ran.stderr
@@ -96,12 +97,14 @@ def test_no_artifact_and_no_output_names_a_policy_before_closing(tmp_path: Path,
     assert not any(e.is_reference for e in store.episodes())
     listed = subprocess.run(
         [sys.executable, '-m', 'trialist.cli', 'store', 'ls', 'store', '--all'],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=True,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
     )  # fmt: skip
     assert not [word for word in TELLING if word in listed.stdout]
     # The same search finds them all once the trial is closed: it can see what it looks for.
     command = [sys.executable, '-m', 'trialist.cli', 'close', 'trial.toml', '--store', 'store', '--by', 'kim']
-    subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert {word for _, word in leaks(tmp_path / 'store')} == set(TELLING)
     assert f'{CHECKPOINT} is out of memory' in ''.join(read_fault(store, e) or '' for e in crashed)
 

@@ -28,7 +28,7 @@ def test_the_point_mass_and_the_seeker_conform() -> None:
 )
 def test_a_bad_host_is_caught(fault: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        check_host(FaultyHost(fault=fault, seconds=4.0), task='reach', limit_s=2.0)
+        check_host(FaultyHost(fault=fault, seconds=4.0), task='reach', limit_s=2.0 if fault == 'hang' else 60.0)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,9 @@ def test_a_bad_policy_is_caught(fault: str, message: str) -> None:
     policy = FaultyPolicy(fault=fault, seconds=0.9 if fault == 'late' else 6.0)
     deadline_s = 0.6 if fault == 'late' else None
     with pytest.raises(InputError, match=message):
-        check_policy(policy, host=PointMassHost(), task='reach', limit_s=4.0, deadline_s=deadline_s)
+        check_policy(
+            policy, host=PointMassHost(), task='reach', limit_s=4.0 if fault == 'hang' else 60.0, deadline_s=deadline_s
+        )
 
 
 class Forgetful(PointMassHost):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.run.plans import FAST, SLOW, content, make_plan
 
 from trialist.episodes import Outcome, Store, trajectories_equal
@@ -95,7 +96,7 @@ def test_fifty_kills_and_resumes_give_the_episodes_of_an_uninterrupted_run(tmp_p
             while is_alive(pid):
                 time.sleep(0.01)
     finally:
-        nursery.communicate(timeout=60)
+        nursery.communicate(timeout=PATIENCE_S)
     for store in broken:
         assert verify_store(store).is_clean
         assert_same(store, whole)
@@ -142,7 +143,7 @@ def faulty_plan(fault: str, **changes: Any) -> TrialPlan:
     policies = {FAST: {'use': 'trialist.testing.policy:FaultyPolicy', 'options': broken}, SLOW: 'seek'}
     values: dict[str, Any] = {
         'policies': policies,
-        'watchdog': {'policy_s': 1.5, 'host_s': 1.5},
+        'watchdog': {'policy_s': 1.5 if fault == 'hang' else 60.0, 'host_s': 60.0},
         'loop': {'deadline_s': 1.0} if fault == 'late' else {},
         'faults': {'attempts': 2},
         'title': '',
@@ -184,7 +185,7 @@ def test_a_broken_policy_makes_episodes_with_the_right_outcome_and_the_trial_goe
 def test_a_hang_inside_this_process_is_cut_by_its_alarm_clock(tmp_path: Path) -> None:
     import signal
 
-    plan = faulty_plan('hang', episodes_per_cell=2, watchdog={'policy_s': 0.4, 'host_s': 1.5})
+    plan = faulty_plan('hang', episodes_per_cell=2, watchdog={'policy_s': 1.0, 'host_s': 60.0})
     run = run_trial(plan, tmp_path / 's', workers=0)
     assert run.is_complete
     broken = [e for e in Store.open(tmp_path / 's').episodes(attempts='all') if e.reason]
@@ -206,8 +207,8 @@ def test_a_broken_host_makes_invalid_episodes_that_are_tried_again_and_given_up(
 ) -> None:
     host = {'use': 'trialist.testing.policy:FaultyHost', 'options': {'fault': fault}}
     plan = make_plan(
-        host=host, watchdog={'host_s': 1.5}, faults={'attempts': 2}, episodes_per_cell=1, tasks=['reach'],
-        policies={FAST: 'seek'}, reference='', title='',
+        host=host, watchdog={'host_s': 1.5 if fault == 'hang' else 60.0}, faults={'attempts': 2}, episodes_per_cell=1,
+        tasks=['reach'], policies={FAST: 'seek'}, reference='', title='',
     )  # fmt: skip
     run = run_trial(plan, tmp_path / 's', workers=1)
     assert (run.n_run, run.n_valid, run.n_given_up, run.is_complete) == (2, 0, 1, True)
@@ -264,10 +265,10 @@ def test_a_killed_parent_leaves_no_workers_and_the_trial_can_be_resumed_at_once(
     children = [int(p) for p in Path(f'/proc/{parent.pid}/task/{parent.pid}/children').read_text().split()]
     assert len(children) >= 2
     parent.kill()
-    parent.communicate(timeout=20)
+    parent.communicate(timeout=PATIENCE_S)
     run = run_trial(plan, store, workers=0, stop_after=2)
     assert run.n_run == 2
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while any(is_alive(pid) and 'Z' not in _state(pid) for pid in children) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [pid for pid in children if is_alive(pid) and 'Z' not in _state(pid)]

@@ -188,15 +188,15 @@ def test_while_waiting_the_rest_of_the_last_chunk_can_be_played_out() -> None:
 def test_wall_clock_keeps_the_rate_and_goes_on_while_the_policy_thinks() -> None:
     host = Watched()
     started = time.monotonic()
-    rollout = rolled(host, SeekPolicy(think_s=0.12, speed_m_s=0.01), cap_s=1.0, loop={'clock': 'wall'})
+    rollout = rolled(host, SeekPolicy(think_s=0.3, speed_m_s=0.01), cap_s=1.0, loop={'clock': 'wall'})
     elapsed_s = time.monotonic() - started
     assert rollout.started_at is not None
     assert rollout.n_steps == 20
     assert elapsed_s >= 0.9
     assert rollout.trajectory is not None
     held = np.isnan(rollout.trajectory.action_raw).all(axis=1)
-    assert 0.4 < held.mean() < 1.0  # 120 ms of thinking are two to three steps in every three to four
-    assert np.nanmin(rollout.trajectory.inference_latency_s) >= 0.12
+    assert 0.4 < held.mean() < 1.0  # 300 ms of thinking are five of six steps, and fewer where steps take long
+    assert np.nanmin(rollout.trajectory.inference_latency_s) >= 0.3
 
 
 @pytest.mark.parametrize('target', ['delta', 'absolute'])
@@ -251,7 +251,8 @@ FAULTS = [
 def test_every_fault_ends_the_episode_with_its_reason(
     host: Any, policy: Any, kind: FaultKind, outcome: Outcome, clock: str
 ) -> None:
-    rollout = rolled(host, policy, loop={'deadline_s': 0.6, 'clock': clock}, cap_s=3.0)
+    deadline = {'deadline_s': 0.6} if kind is FaultKind.POLICY_LATE else {}
+    rollout = rolled(host, policy, loop={'clock': clock, **deadline}, cap_s=30.0)
     assert rollout.outcome is None
     assert rollout.fault is not None
     assert rollout.fault.kind is kind, rollout.fault
@@ -262,11 +263,11 @@ def test_every_fault_ends_the_episode_with_its_reason(
 
 
 def test_a_hung_policy_is_cut_off_in_wall_clock_time() -> None:
-    hung = FaultyPolicy(fault='hang', seconds=1.5)
+    hung = FaultyPolicy(fault='hang', seconds=8.0)
     rollout = rolled(policy=hung, cap_s=10.0, loop={'clock': 'wall'}, policy_limit_s=0.3)
     assert rollout.fault is not None
     assert rollout.fault.kind is FaultKind.POLICY_HANG
-    assert rollout.duration_s < 1.5
+    assert rollout.duration_s < 8.0
 
 
 def test_a_mismatch_of_conventions_names_both_sides() -> None:

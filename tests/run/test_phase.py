@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+from tests.patience import PATIENCE_S
+
 from trialist.run.phase import Phase, PhaseBoard
 
 WRITER = """
@@ -25,7 +27,7 @@ def test_a_reader_never_sees_a_phase_that_began_long_ago() -> None:
     fd = os.dup(board.file.fileno())
     writer = subprocess.Popen([sys.executable, '-c', WRITER, str(fd)], pass_fds=(fd,))
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while board.read()[0] is Phase.IDLE and time.monotonic() < deadline:
             time.sleep(0.01)
         end, longest, seen = time.monotonic() + 0.7, 0.0, set()

@@ -14,10 +14,10 @@ LONGEST_S = 120.0
 
 
 class WaitingPolicy:
-    """Seeks; while `hold` exists in `folder`, says in busy-PID that it is under way, and waits."""
+    """Seeks; while `hold` exists in `folder`, says in busy-PID that it is under way, and waits: at `after` steps on."""
 
-    def __init__(self, *, folder: str, speed_m_s: float = 0.5) -> None:
-        self.folder = Path(folder)
+    def __init__(self, *, folder: str, speed_m_s: float = 0.5, after: int = 0) -> None:
+        self.folder, self.after = Path(folder), after
         self._inner = SeekPolicy(speed_m_s=speed_m_s)
 
     @property
@@ -25,16 +25,17 @@ class WaitingPolicy:
         return self._inner.spec
 
     def start(self, setup: Setup, *, seed: int) -> Session:
-        return _Waiting(self.folder, self._inner.start(setup, seed=seed))
+        return _Waiting(self.folder, self._inner.start(setup, seed=seed), self.after)
 
 
 class _Waiting:
-    def __init__(self, folder: Path, inner: Session) -> None:
-        self._folder, self._inner = folder, inner
+    def __init__(self, folder: Path, inner: Session, free_steps: int) -> None:
+        self._folder, self._inner, self._free_steps = folder, inner, free_steps
 
     def act(self, observation: Observation) -> Chunk:
         deadline = time.monotonic() + LONGEST_S
-        while (self._folder / 'hold').exists() and time.monotonic() < deadline:
+        self._free_steps -= 1
+        while self._free_steps < 0 and (self._folder / 'hold').exists() and time.monotonic() < deadline:
             (self._folder / f'busy-{os.getpid()}').touch()
             time.sleep(0.02)
         return self._inner.act(observation)

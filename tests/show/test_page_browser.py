@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import time
 from pathlib import Path
 
 import pytest
 from tests.browser import DESK_PX, PHONE_PX, Browser
+from tests.patience import PATIENCE_S
 from tests.show.gallery import POLICIES, STRATA, gallery
 
 from trialist.show.page import render_html
@@ -107,7 +110,7 @@ def test_heading_sorts_up_then_down_then_back_with_absent_last(browser: Browser,
 def test_heading_with_a_definition_still_links_to_it(browser: Browser, page_file: Path) -> None:
     with browser.open(page_file) as opened:
         opened.page.click('#ranking thead a.def >> nth=0')
-        assert opened.page.url.endswith('#def-uph')
+        opened.page.wait_for_url('**#def-uph')
 
 
 def test_filter_keeps_rows_with_all_the_words(browser: Browser, page_file: Path) -> None:
@@ -147,17 +150,20 @@ def test_panel_selector_shows_one_stratum(browser: Browser, page_file: Path) -> 
 
 
 def test_tooltip_by_pointer_and_by_keys(browser: Browser, page_file: Path) -> None:
+    from playwright.sync_api import expect
+
     with browser.open(page_file) as opened:
         page = opened.page
+        tip = page.locator('#tip')
         page.locator('#forest g.mark[data-policy="act"]:not(.words) path.dot').first.hover()
-        assert page.inner_text('#tip') == 'act 0.85 [0.74, 0.91] ab'
+        expect(tip).to_have_text('act 0.85 [0.74, 0.91] ab')
         page.mouse.move(1, 1)
-        assert page.locator('#tip').is_hidden()
+        expect(tip).to_be_hidden()
         page.focus('#grid svg.chart')
         page.keyboard.press('ArrowRight')
-        assert page.inner_text('#tip').startswith('teleop, pick cube: success rate 0.')
+        expect(tip).to_have_text(re.compile('^teleop, pick cube: success rate 0[.]'))
         page.keyboard.press('Escape')
-        assert page.locator('#tip').is_hidden()
+        expect(tip).to_be_hidden()
 
 
 def test_curve_is_read_at_the_pointer(browser: Browser, page_file: Path) -> None:
@@ -168,15 +174,13 @@ def test_curve_is_read_at_the_pointer(browser: Browser, page_file: Path) -> None
         page.locator('#cdf svg.chart').first.scroll_into_view_if_needed()
         box = page.locator('#cdf svg.chart').first.bounding_box()
         assert box is not None
-        page.mouse.move(box['x'] + box['width'] - 30, box['y'] + 100)
-        for _ in range(20):  # a page that is still settling takes the cross away again
-            page.mouse.move(box['x'] + box['width'] - 19, box['y'] + 100)
-            if page.locator('#cdf .cross').count() == 1:
-                break
-            page.wait_for_timeout(100)
-            page.mouse.move(box['x'] + box['width'] - 30, box['y'] + 100)
-        assert page.locator('#cdf .cross').count() == 1
-        lines = page.inner_text('#tip').splitlines()
+        told, ends_s = '', time.monotonic() + PATIENCE_S
+        while not told and time.monotonic() < ends_s:  # a page that is still settling takes the cross away again
+            for from_right in (30, 19):
+                page.mouse.move(box['x'] + box['width'] - from_right, box['y'] + 100)
+            told = page.evaluate("document.querySelectorAll('#cdf .cross').length === 1 ? tip.innerText : ''")
+        assert told
+        lines = told.splitlines()
         assert lines[0].startswith('time (s): ')
         for name, value in end.items():
             said = next(line for line in lines if line.startswith(f'{name} ≈'))
@@ -211,8 +215,13 @@ def test_copy_takes_the_passage_as_it_is(browser: Browser, page_file: Path) -> N
             """Object.defineProperty(navigator, 'clipboard',
                {value: {writeText: t => { window.copied = t; return Promise.resolve(); }}})"""
         )
-        page.locator('.passage .copy').nth(1).click()
-        page.wait_for_function("document.querySelectorAll('.passage .copy')[1].textContent === 'Copied'")
+        copy = page.locator('.passage .copy').nth(1)
+        copy.evaluate(
+            """e => { window.said = [];
+               new MutationObserver(() => window.said.push(e.textContent)).observe(e, {childList: true}); }"""
+        )
+        copy.click()
+        page.wait_for_function("window.said.includes('Copied')")
         assert page.evaluate('window.copied') == 'trialist report runs/may -o report.html\n# then open it'
 
 
@@ -224,7 +233,10 @@ def test_colours_can_be_chosen_and_are_kept(browser: Browser, page_file: Path) -
         light = page.evaluate('getComputedStyle(document.body).backgroundColor')
         assert dark != light
         opened.check_contrast()
-        page.reload()
+        for _ in range(10):  # the browser keeps it in its own time, and a page that is loaded at once may be before it
+            page.reload()
+            if page.evaluate('getComputedStyle(document.body).backgroundColor') == light:
+                break
         assert page.evaluate('getComputedStyle(document.body).backgroundColor') == light
         page.click('#theme')
         assert page.evaluate('getComputedStyle(document.body).backgroundColor') == dark
@@ -252,7 +264,7 @@ def test_without_a_script_everything_is_there(browser: Browser, page_file: Path)
         page.click('#cdf details.more summary')
         assert page.locator('#cdf svg.chart:visible').count() == 1 + len(STRATA)
         page.locator('#ranking a.eps').first.click()
-        assert page.url.endswith('#episodes')
+        page.wait_for_url('**#episodes')
         opened.shot('gallery-no-script')
 
 

@@ -8,25 +8,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from trialist.web.frame import free_port
+from tests.patience import PATIENCE_S
 
-START_S = 20.0
+from trialist.web.frame import listen
 
 
 @contextmanager
 def served(app: Any, *, port: int = 0) -> Iterator[str]:
-    """The address of the app while it runs; on a free port unless one is given."""
+    """The address of the app while it runs; on any free port unless one is given."""
     import uvicorn
 
-    port = port or free_port()
-    server = uvicorn.Server(uvicorn.Config(app, host='127.0.0.1', port=port, log_level='warning'))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + START_S
-    while not server.started and time.monotonic() < deadline:
-        time.sleep(0.02)
-    try:
-        yield f'http://127.0.0.1:{port}'
-    finally:
-        server.should_exit = True
-        thread.join(timeout=10)
+    with listen(port) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level='warning', timeout_graceful_shutdown=3))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while not server.started:
+            assert thread.is_alive(), 'the server ended before it had started'
+            assert time.monotonic() < deadline, 'the server did not start'
+            time.sleep(0.02)
+        try:
+            yield f'http://127.0.0.1:{listener.getsockname()[1]}'
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive(), 'the server did not end'

@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.patience import PATIENCE_S
 from tests.web.consoles import CAP_S, ITEMS, NAMES, account, action, lab_plan, make_desk, sealed
 from tests.web.serving import served
 from typer.testing import CliRunner
@@ -30,14 +31,12 @@ from trialist.run.arm_stop import ArmStop, stop_by_command, stop_by_url
 from trialist.run.begun import interrupted_counts
 from trialist.run.closing import close_trial
 from trialist.run.sealing import Allocation
+from trialist.testing.port import free_port
 from trialist.web.console import access_key, create_console
 from trialist.web.console.action import Action
 from trialist.web.console.desk import Desk
 from trialist.web.explore import create_explorer
-from trialist.web.frame import free_port
 from trialist.web.review import create_review
-
-START_S = 30.0
 
 
 @pytest.fixture
@@ -357,8 +356,8 @@ def test_stop_hooks_say_whether_they_were_confirmed(tmp_path: Path) -> None:
     assert not failed.is_confirmed
     assert 'exit code 3' in failed.told
     assert not stop_by_command(f'{python} -c "import time; time.sleep(60)"', patience_s=0.3)().is_confirmed
-    leaves = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(8)'])"
-    assert stop_by_command(f'{python} -c "{leaves}"', patience_s=6.0)().is_confirmed  # it ended; what it left goes on
+    leaves = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(40)'])"
+    assert stop_by_command(f'{python} -c "{leaves}"', patience_s=30.0)().is_confirmed  # it ended; what it left goes on
     assert 'could not be run' in stop_by_command(str(tmp_path / 'none'))().told
     assert not stop_by_url(f'http://127.0.0.1:{free_port()}/stop', patience_s=2.0)().is_confirmed
     with pytest.raises(InputError):
@@ -450,7 +449,7 @@ def start(store: Path, plan: Path, port: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, '-m', 'trialist.cli', 'console', str(store), '--plan', str(plan), '--operator', 'kim',
                '--port', str(port), '--no-browser', '--stop-command', f'{sys.executable} -c "print(1)"']  # fmt: skip
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and server.poll() is None:
         try:
             ask(port, '/api/state')
@@ -464,7 +463,7 @@ def start(store: Path, plan: Path, port: int) -> subprocess.Popen[bytes]:
 def ask(port: int, path: str, body: dict[str, Any] | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     asked = urllib.request.Request(f'http://127.0.0.1:{port}{path}', data, {'content-type': 'application/json'})
-    with urllib.request.urlopen(asked, timeout=10) as answer:
+    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
         return json.load(answer)
 
 

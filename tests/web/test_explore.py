@@ -6,11 +6,12 @@ import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from tests.browser import Browser, Opened
+from tests.browser import Browser, Opened, new_page
 from tests.run.plans import make_plan
 from tests.web.serving import served
 from tests.web.stores import make_store
@@ -144,35 +145,31 @@ def test_nothing_names_a_policy_before_the_trial_is_closed(tmp_path: Path) -> No
 def test_the_explorer_by_keyboard_in_a_browser(browser: Browser, store: Store) -> None:
     episode = next(e for e in store.episodes() if e.policy == 'slow')
     with served(create_explorer(store)) as address:
-        page = browser.driven.new_page(viewport={'width': 1200, 'height': 900})
+        page = new_page(browser)
         trouble: list[str] = []
         page.on('console', lambda m: trouble.append(m.text) if m.type == 'error' else None)
         page.on('pageerror', lambda e: trouble.append(str(e)))
         asked: list[str] = []
         page.on('request', lambda r: asked.append(r.url))
         page.goto(f'{address}/episode/{episode.episode_id}/0?t=1.0')
-        page.wait_for_selector('html[data-ready=yes]', timeout=60_000)
+        page.wait_for_selector('html[data-ready=yes]')
         frame = page.locator('video')
         assert frame.get_attribute('data-frame') == '5'  # frames are 0.2 s apart
         page.keyboard.press('ArrowRight')
         assert frame.get_attribute('data-frame') == '6'
-        page.keyboard.press('Shift+ArrowRight')
-        assert 't=1.250' in page.url
-        page.keyboard.press(']')
-        assert 't=2.600' in page.url
-        page.keyboard.press('End')
-        page.keyboard.press('[')
-        assert 't=9.600' in page.url
+        for keys, t in (('Shift+ArrowRight', '1.250'), (']', '2.600'), ('End', ''), ('[', '9.600')):
+            page.keyboard.press(keys)
+            page.wait_for_url(f'**t={t}*')
         shown = 'const look = () => (v.readyState >= 2 && !v.seeking ? done() : setTimeout(look, 20)); look();'
         frame.evaluate(f'v => new Promise((done) => {{ {shown} }})')
         assert frame.evaluate('v => [v.currentTime >= 9.6, v.currentTime < 9.8]') == [True, True]
         assert page.locator('.lane').count() == 2
         Opened(page).shot('explorer-episode')
         page.set_viewport_size({'width': 360, 'height': 800})
-        assert page.evaluate('document.documentElement.scrollWidth <= 360')
+        Opened(page).check_fits()
         other = next(e for e in store.episodes() if e.policy == 'quick' and e.seed != 99)
         page.goto(f'{address}/episode/{episode.episode_id}/0?beside={other.episode_id}:0')
-        page.wait_for_selector('html[data-ready=yes]', timeout=60_000)
+        page.wait_for_selector('html[data-ready=yes]')
         assert page.locator('video').count() == 2
         Opened(page).shot('explorer-beside')
         assert all(url.startswith(address) for url in asked if not url.startswith(('blob:', 'data:')))
@@ -254,6 +251,8 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def listed_ids(page: Page) -> set[str]:
+    """The episodes of the list that a link was followed to."""
+    page.wait_for_url(lambda url: urlsplit(url).path == '/')
     return {a.get_attribute('href').split('/')[2] for a in page.locator('#rows tbody a').all()}  # type: ignore[union-attr]
 
 
@@ -262,7 +261,7 @@ def test_marks_of_a_figure_lead_to_their_episodes_by_mouse_and_keyboard(browser:
         s: {e.episode_id for e in trial.episodes(where={'policy': 'slow', 'stratum': s})} for s in ('spoon', 'block')
     }
     with served(create_explorer(trial)) as address:
-        page = browser.driven.new_page(viewport={'width': 1200, 'height': 900})
+        page = new_page(browser)
         trouble: list[str] = []
         page.on('console', lambda m: trouble.append(m.text) if m.type == 'error' else None)
         page.on('pageerror', lambda e: trouble.append(str(e)))
@@ -283,7 +282,6 @@ def test_marks_of_a_figure_lead_to_their_episodes_by_mouse_and_keyboard(browser:
         assert page.locator('[data-mark-told]').inner_text().startswith('slow, block')
         assert page.locator('.drawn a[tabindex="0"]').count() == 1
         page.keyboard.press('Enter')
-        page.wait_for_selector('#rows')
         assert listed_ids(page) == own['block']
         page.goto(f'{address}/figures/qq')
         mark = page.locator('.drawn a').first
@@ -296,7 +294,7 @@ def test_marks_of_a_figure_lead_to_their_episodes_by_mouse_and_keyboard(browser:
 
 def test_the_report_beside_the_explorer_leads_there(browser: Browser, trial: Store) -> None:
     with served(create_explorer(trial)) as address:
-        page = browser.driven.new_page(viewport={'width': 1200, 'height': 900})
+        page = new_page(browser)
         trouble: list[str] = []
         page.on('console', lambda m: trouble.append(m.text) if m.type == 'error' else None)
         page.goto(f'{address}/report')
@@ -309,12 +307,10 @@ def test_the_report_beside_the_explorer_leads_there(browser: Browser, trial: Sto
             page.keyboard.press('ArrowRight')
         Opened(page).shot('explorer-report')
         page.keyboard.press('Enter')
-        page.wait_for_selector('#rows')
         assert listed_ids(page) == own
         page.goto(f'{address}/report')
         bar = page.locator('#failure-chart a.mark[aria-label^="slow: done"]').first
         bar.click()
-        page.wait_for_selector('#rows')
         assert listed_ids(page) == {e.episode_id for e in trial.episodes(where={'policy': 'slow'})}
         assert not trouble
         page.close()

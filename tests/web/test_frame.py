@@ -12,6 +12,7 @@ from importlib import resources
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from tests.patience import PATIENCE_S
 
 from trialist.errors import SetupError
 from trialist.web.frame import Pages, install_frame, listen, serve_locally, static_url
@@ -99,15 +100,15 @@ def test_an_address_takes_callers_before_its_pages_are_served() -> None:
         return {}
 
     def call() -> None:
-        with urllib.request.urlopen(f'http://127.0.0.1:{port}/', timeout=30) as answer:
+        with urllib.request.urlopen(f'http://127.0.0.1:{port}/', timeout=PATIENCE_S) as answer:
             answers.append(answer.status)
 
-    with socket.create_connection(('127.0.0.1', port), timeout=5):
+    with socket.create_connection(('127.0.0.1', port), timeout=PATIENCE_S):
         pass
     caller = threading.Thread(target=call)
     caller.start()
     threading.Thread(target=serve_locally, args=(app, listener), daemon=True).start()
-    caller.join(timeout=30)
+    caller.join(timeout=PATIENCE_S)
     assert answers == [200]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from tests.annotate.telemetries import ZONES
-from tests.browser import Browser, Opened
+from tests.browser import Browser, Opened, new_page
 from tests.web.serving import served
 from tests.web.stores import make_store
 
@@ -100,11 +100,11 @@ def test_two_reviewers_can_be_compared(store: Store) -> None:
 def test_the_review_by_keyboard_in_a_browser(browser: Browser, store: Store) -> None:
     path = path_of(store)
     with served(create_review(store, by='ann')) as address:
-        page = browser.driven.new_page(viewport={'width': 1200, 'height': 900})
+        page = new_page(browser)
         trouble: list[str] = []
         page.on('pageerror', lambda e: trouble.append(str(e)))
         page.goto(address + path)
-        page.wait_for_selector('html[data-ready=yes]', timeout=60_000)
+        page.wait_for_selector('html[data-ready=yes]')
         assert '2 placed by your marks, the operator counted 1' in page.inner_text('[data-count]')
         page.keyboard.press(']')
         page.keyboard.press(']')

@@ -88,6 +88,7 @@ class CellStation:
         self._host: Host | None = None
         self._entry: HostEntry | None = None
         self._guarded: GuardedHost | None = None
+        self._has_opened = False
         self.board: WorkerBoard | None = None
 
     def describe(self) -> HostSpec | None:
@@ -100,7 +101,7 @@ class CellStation:
         except Exception:  # whatever a host raises: its first job says what is wrong
             self.close()
             return None
-        self._entry = entry
+        self._entry, self._has_opened = entry, True
         return self._host.spec
 
     def run(self, job: Job, link: ClientLink | None) -> Attempt:
@@ -152,6 +153,11 @@ class CellStation:
             return f'{type(error).__name__}: {error}'
         return ''
 
+    @property
+    def _may_have_wrong_options(self) -> bool:
+        """Whether options that a host refuses may be the cell's own: they are not once it has opened with them."""
+        return bool(self._cell.options) and not self._has_opened
+
     def _open(self, plan: TrialPlan) -> GuardedHost:
         if plan.host.use != self._cell.host:
             told = f'the benchmark wants host {plan.host.use}, this cell is {self._cell.host}'
@@ -162,8 +168,10 @@ class CellStation:
             try:
                 self._host = open_host(inspected_entry(entry, checks_reset=self._cell.checks_reset))
             except Exception as error:
+                if isinstance(error, InputError) and not self._may_have_wrong_options:
+                    raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=False, is_plans=True) from error
                 raise NotBegun(ErrorCode.WORKER_FAILED, f'host crash: {error}', is_cells=True) from error
-            self._entry = entry
+            self._entry, self._has_opened = entry, True
         try:
             self._guarded = GuardedHost(
                 self._host, interrupts=self._interrupts, workspace=self._cell.workspace,

@@ -8,8 +8,6 @@ import itertools
 import os
 import pwd
 import shutil
-import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trialist.errors import SetupError
+from trialist.testing.port import free_port
 
-INITDB_TIMEOUT_S = 120
-START_TIMEOUT_S = 60
+INITDB_TIMEOUT_S = 300
+START_TIMEOUT_S = 120
 UNPRIVILEGED = ('postgres', 'nobody')
 _numbers = itertools.count()
 
@@ -55,8 +54,8 @@ def started_postgres() -> Iterator[str]:
         _await(url)
         yield url
     finally:
-        process.send_signal(signal.SIGINT)  # its fast way: it does not wait for connections that are still open
-        process.wait(timeout=60)
+        process.terminate()
+        process.wait(timeout=120)
         shutil.rmtree(root, ignore_errors=True)
 
 
@@ -81,19 +80,13 @@ def _unprivileged() -> int | None:
     raise SetupError('PostgreSQL does not run as root, and there is neither a user postgres nor nobody')
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        return int(listener.getsockname()[1])
-
-
 def _await(url: str) -> None:
     import psycopg
 
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            psycopg.connect(url, connect_timeout=2).close()
+            psycopg.connect(url, connect_timeout=10).close()
             return
         except psycopg.OperationalError:
             if time.monotonic() > deadline:

@@ -182,12 +182,3 @@ def serve_locally(
     )
     with contextlib.suppress(KeyboardInterrupt), listener:
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return int(probe.getsockname()[1])

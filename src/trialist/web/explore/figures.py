@@ -7,11 +7,12 @@ import hashlib
 import io
 import re
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from trialist.analysis import Analysis, analyse
 from trialist.analysis.subject import Input
-from trialist.episodes import Store
+from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError
 from trialist.show.figure_catalog import FIGURES, SIMULATED, find_figure
@@ -35,8 +36,8 @@ class DrawnFigure:
 class LiveFigures:
     """What a store shows of itself in figures: the analysis is made when it is asked for, and again after a change."""
 
-    def __init__(self, store: Store, *, where: Where | None = None) -> None:
-        self._store, self._where = store, where
+    def __init__(self, store: Store, *, where: Where | None = None, shown: Callable[[Episode], Episode]) -> None:
+        self._store, self._where, self._shown = store, where, shown
         self._lock = threading.Lock()  # matplotlib's settings are the process's
         self._head = ''
         self._analysis: Analysis | None = None
@@ -70,9 +71,11 @@ class LiveFigures:
     def report(self, *, explorer_url: str) -> str:
         """The report's page, whose claims and marks lead here."""
         from trialist.show.page import render_html
-        from trialist.show.report import trial_document
+        from trialist.show.report import episode_list, trial_document
 
-        return render_html(trial_document(self.analysis(), explorer_url=explorer_url, folder=self._store.path))
+        analysis = self.analysis()
+        document = trial_document(analysis, explorer_url=explorer_url, folder=self._store.path)
+        return render_html(replace(document, episodes=episode_list(map(self._shown, analysis.episodes))))
 
 
 def store_figures() -> list[tuple[str, str]]:

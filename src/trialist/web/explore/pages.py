@@ -37,7 +37,7 @@ def create_explorer(
     app = FastAPI(title='trialist explorer', docs_url=None, redoc_url=None, openapi_url=None)
     if not is_mounted:
         install_frame(app, is_local=True)
-    index, drawn = LiveIndex(store, where=where), LiveFigures(store, where=where)
+    index, drawn = LiveIndex(store, where=where), LiveFigures(store, where=where, shown=shown)
     common: dict[str, Any] = {'store': store.path.name, 'links': dict(beside or {}), 'is_blinded': store.is_blinded}
 
     @app.exception_handler(TrialistError)
