@@ -327,7 +327,7 @@ def merge_stores(target: Path | str, source: Path | str) -> Merge:
     if dataclasses.replace(other, is_view=True).is_blinded and other.trial.trial_id != into.trial.trial_id:
         raise StoreError(
             f'{other.path}: its trial is blinded and open, and {into.path} is not a store of it, so that its arms '
-            'would show there; nothing was merged. Merge into a new store or one of the same trial, or close the trial first'
+            'would show there; nothing was merged. Merge into a store of the same trial, or close the trial first'
         )
     shared, theirs = _shared_episodes(into, other)
     ledger = other.ledger()
