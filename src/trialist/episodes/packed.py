@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, overload
 
 Value = TypeVar('Value')
-BATCH = 4096
+BATCH = 1024
 FAST = 1  # zlib: more effort saves a tenth at most
 
 
 class Packed(Sequence[Value], Generic[Value]):
-    """A sequence of immutable values that grows at its end; of more than a few thousand most are compressed batches.
+    """A sequence of immutable values that grows at its end; of more than a thousand most are compressed batches.
 
     Two readings give equal values, not the same ones. Pickles never leave the process that made them.
     """
