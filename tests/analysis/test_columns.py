@@ -15,7 +15,7 @@ from tests.cli.command import trialist
 
 from trialist.analysis import selection
 from trialist.analysis.selection import select_store
-from trialist.episodes import Episode, Event, EventKind, Outcome, Store
+from trialist.episodes import Episode, Event, EventKind, Outcome, Store, packed
 from trialist.episodes.rows import EpisodeRows, distinct, join, ordered_rows, pick
 
 STORES: dict[str, Callable[[Path], Store]] = {
@@ -81,8 +81,9 @@ def test_a_report_of_columns_is_the_report_of_objects(
 ) -> None:
     store = STORES[name](tmp_path / 'store')
     told = []
-    for most_kept in (selection.MOST_KEPT, 0):
+    for most_kept, batch in ((selection.MOST_KEPT, packed.BATCH), (0, 3)):
         monkeypatch.setattr(selection, 'MOST_KEPT', most_kept)
+        monkeypatch.setattr(packed, 'BATCH', batch)  # safety scores and starts, too, are built as they are read
         assert isinstance(select_store(store).episodes, EpisodeRows) == (most_kept == 0)
         trialist('report', store.path, '-o', tmp_path / 'r.json', '--resamples', 60)
         told.append(json.loads((tmp_path / 'r.json').read_text(encoding='utf-8')))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.cli.command import trialist
 from tests.run.plans import content, make_plan
 from tests.s3_server import BUCKET, S3Server, s3_server
 
@@ -16,6 +17,7 @@ from trialist.episodes.bucket import Bucket, CachedPath, forget_copies, open_buc
 from trialist.episodes.folder import Folder, held_lock
 from trialist.episodes.lease import held_lease
 from trialist.episodes.maintain import compact_store, merge_stores
+from trialist.episodes.repair import repair_store
 from trialist.episodes.verify import verify_store
 from trialist.errors import StoreError, WriteError
 from trialist.run import run_trial
@@ -294,3 +296,38 @@ def test_a_bucket_that_is_not_there_and_a_bare_bucket_are_said(place: str) -> No
         Store.open(f's3://{BUCKET}')
     with pytest.raises((StoreError, WriteError), match='s3://nowhere'):
         Store.create('s3://nowhere/at/all')
+
+
+@pytest.mark.scale
+def test_a_damaged_store_is_repaired_by_way_of_a_folder(place: str, tmp_path: Path) -> None:
+    """As the error says: copied as it is, repaired, merged into a new address. There the trial goes on, blinded."""
+    plan = make_plan(episodes_per_cell=2)
+    run_trial(plan, place, workers=0)
+    store = Store.open(place)
+    root, before = store.path, {e.key: e for e in store.episodes()}
+    assert isinstance(root, CachedPath)
+    name = f'{root.key}/episodes/{store.parts()[1].path.name}'
+    root.bucket.write(name, b'?' + bytes(root.bucket.read(name))[1:])
+    forget_copies(root)
+    with pytest.raises(StoreError, match='bring it to a new address with: trialist store merge'):
+        repair_store(place, by='kim', why='a flipped byte')
+    copy = tmp_path / 'copy'
+    for key in root.bucket.keys(root.key):
+        target = copy / key.removeprefix(f'{root.key}/')
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(bytes(root.bucket.read(key)))
+    done = repair_store(copy, by='kim', why='a flipped byte')
+    assert [Path(lost).name for lost in done.lost] == [Path(name).name]
+    assert verify_store(copy).is_clean
+    new = f'{place}-2'
+    trialist('store', 'merge', new, copy)
+    assert verify_store(new).is_clean
+    moved = read_store(new)
+    assert [Path(f.path).name for f in moved.missing()] == [Path(name).name]
+    assert moved.is_blinded
+    assert (moved.trial.plan_hash, moved.trial.plan) == (store.trial.plan_hash, store.trial.plan)
+    kept = {e.key: e for e in Store.open(new).episodes()}
+    assert len(kept) == len(before) - 1
+    assert all(before[key] == episode for key, episode in kept.items())
+    run_trial(plan, new, workers=0)
+    assert {e.key for e in Store.open(new).episodes()} == before.keys()

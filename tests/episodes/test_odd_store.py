@@ -6,11 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.run.plans import make_plan
 
 from trialist.episodes import Episode, Outcome, Store, read_store
-from trialist.episodes.maintain import compact_store, merge_stores
+from trialist.episodes.maintain import compact_store, merge_stores, merge_target
 from trialist.episodes.verify import verify_store
 from trialist.errors import InputError, StoreError
+from trialist.run import close_trial, run_trial
 
 
 def episode(name: str = 'one', *, attempt: int = 0, **more: object) -> Episode:
@@ -148,3 +150,18 @@ def test_any_flipped_bit_of_a_footer_is_named(tmp_path: Path, folder: str) -> No
         assert not verify_store(store.path).is_clean
         with pytest.raises(StoreError, match=part.name):
             list(store.episodes())
+
+
+def test_an_open_blinded_trial_is_merged_only_into_its_own(tmp_path: Path) -> None:
+    """In a store without its plan nobody would know that its arms must not be told apart."""
+    plan = make_plan(episodes_per_cell=1)
+    run_trial(plan, tmp_path / 'trial', workers=0)
+    Store.create(tmp_path / 'other').append([Episode(policy='p', task='t', outcome=Outcome.SUCCESS, seed=1)])
+    with pytest.raises(StoreError, match='blinded and open'):
+        merge_stores(tmp_path / 'other', tmp_path / 'trial')
+    merge_target(tmp_path / 'new', [read_store(tmp_path / 'trial')])
+    merge_stores(tmp_path / 'new', tmp_path / 'trial')
+    assert {e.policy for e in read_store(tmp_path / 'new').episodes()} == {'blinded'}
+    close_trial(plan, tmp_path / 'new', by='kim')
+    assert {e.policy for e in read_store(tmp_path / 'new').episodes()} == set(plan.policies)
+    merge_stores(tmp_path / 'other', tmp_path / 'new')

@@ -21,7 +21,9 @@ from trialist.safety import (
     pareto_frontier,
     score_pairs,
     summarize_safety,
+    summary,
 )
+from trialist.safety.result import Disagreement
 from trialist.safety.summary import CellSafety, Contingency, best_marks
 from trialist.stats import Estimate, Rate
 
@@ -338,3 +340,66 @@ def test_a_rare_group_that_no_resample_drew_has_no_interval() -> None:
         (found,) = resampler.estimates([(np.full(40, 0.5), member)])
         assert found is not None
         assert found.value == 0.5
+
+
+def random_scores(n: int, rng: np.random.Generator) -> list[EpisodeSafety]:
+    """Scores of every kind: inactive specs, clamped signals, absent forces, diagnostics, disagreements, unscored."""
+    scores = []
+    for number in range(n):
+        active = tuple(spec for spec in (FORCE, DISP) if rng.random() < 0.8)
+        rho = {spec.id: math.inf if rng.random() < 0.1 else float(spec.threshold * rng.normal()) for spec in active}
+        scores.append(
+            made(
+                number, success=bool(rng.random() < 0.5), policy=f'p{rng.integers(2)}', task=f'task_{rng.integers(3)}',
+                active=active, robustness=rho, depth={spec.id: spec.depth(rho[spec.id]) for spec in active},
+                reported={name: float(rng.normal()) for name in 'ab' if rng.random() < 0.7},
+                inapplicable={'c': 'no such body'} if rng.random() < 0.3 else {},
+                unscored={FORCE.id: 'no contacts'} if rng.random() < 0.1 else {},
+                cannot_fail=tuple(spec.id for spec in active if rng.random() < 0.5),
+                peak_force_n=None if rng.random() < 0.3 else float(rng.gamma(2, 50)),
+                saturation_s=None if rng.random() < 0.3 else float(rng.gamma(2, 1)),
+                disagreements=(Disagreement('safe', 'yes', 'no'),) if rng.random() < 0.1 else (),
+            )
+        )  # fmt: skip
+    return scores
+
+
+def test_every_count_of_a_cell_is_that_of_its_definition() -> None:
+    rng = np.random.default_rng(5)
+    scores = random_scores(400, rng)
+    for cell in summarize_safety(scores, rng=rng, per_task=True, n_resamples=3).cells:
+        own = [s for s in scores if (s.policy, s.task) == (cell.policy, cell.task)]
+        scored = sorted((s for s in own if s.is_scored), key=lambda s: s.episode_id)
+        assert [u.episode_id for u in cell.unscored] == sorted(s.episode_id for s in own if not s.is_scored)
+        assert cell.table == Contingency(
+            *(sum(s.success is a and s.safe is b for s in scored) for a in (True, False) for b in (True, False))
+        )
+        assert cell.vsi.value == math.fsum(float(s.vsi or 0.0) for s in scored) / len(scored)
+        forces = [s.peak_force_n for s in scored if s.peak_force_n is not None]
+        assert cell.peak_force_n is not None
+        assert cell.peak_force_n.value == math.fsum(forces) / len(forces)
+        for spec in cell.specs:
+            tested = [s for s in scored if spec.spec_id in s.robustness]
+            violated = [s for s in tested if s.robustness[spec.spec_id] < 0]
+            assert (spec.n_active, spec.violations.count, spec.n_in_unsafe_success) == (
+                len(tested), len(violated), sum(s.success for s in violated),
+            )  # fmt: skip
+            assert spec.violations.n == len(scored)
+            assert spec.can_fail is not all(spec.spec_id in s.cannot_fail for s in tested)
+            assert spec.nsv is not None
+            assert spec.nsv.value == math.fsum(s.depth[spec.spec_id] for s in tested) / len(tested)
+        for axis, rate in cell.axes:
+            hit = [s for s in scored if any(a.axis == axis and s.robustness[a.id] < 0 for a in s.active)]
+            assert (rate.count, rate.n) == (len(hit), len(scored))
+        for name, rate in cell.reported:
+            told = [s.reported[name] for s in scored if name in s.reported]
+            assert (rate.count, rate.n) == (sum(v < 0 for v in told), len(told))
+        assert dict(cell.inapplicable).get('c', 0) == sum('c' in s.inapplicable for s in scored)
+        assert [i for i, _ in cell.disagreements] == [s.episode_id for s in scored if s.disagreements]
+
+
+def test_how_many_resamples_are_drawn_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = random_scores(200, np.random.default_rng(5))
+    whole = summarize_safety(scores, rng=np.random.default_rng(3), n_resamples=100)
+    monkeypatch.setattr(summary, 'BATCH_ENTRIES', 500)
+    assert summarize_safety(scores, rng=np.random.default_rng(3), n_resamples=100) == whole

@@ -49,6 +49,7 @@ from trialist.analysis.times import Times, build_times
 from trialist.analysis.two_stories import TwoStories, two_stories
 from trialist.analysis.verdict import EndpointPairs, PairVerdict, too_few
 from trialist.episodes import Episode, Provenance, TrialInfo
+from trialist.episodes.packed import Packed
 from trialist.geometry.camera_score import CameraScore
 from trialist.geometry.projection import camera_scores
 from trialist.planning.analysis_plan import AnalysisPlan, Correction, DeclaredAnalysis, EndpointName, SuccessSource
@@ -319,7 +320,7 @@ class Analysis:
         return frozenset(e.key for e in ranked if e.key not in told)
 
     def _safety_pairs(self, frame: ComparisonFrame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
-        scored = {(s.episode_id, s.attempt): s for s in self.trajectories.safety if s.is_scored}
+        scored = {(s.episode_id, s.attempt): bool(s.safe) for s in self.trajectories.safety if s.is_scored}
         missing = [e for p in frame.policies for g in frame.ranked_cells(p).values() for e in g if e.key not in scored]
         if missing:
             return Absent(
@@ -328,7 +329,7 @@ class Analysis:
             )
 
         def is_safe(episode: Episode) -> bool:
-            return bool(scored[episode.key].safe)
+            return scored[episode.key]
 
         rates = count_rates(frame, self.plan, lambda e: e.key in scored and is_safe(e))
         pairs = pairing.rate_pairs(frame, self.plan, self.stream, endpoint=EndpointName.SAFETY, flag=is_safe)
@@ -400,13 +401,16 @@ class Analysis:
         return tuple(Presence(name, n, found.n_trajectories) for name, n in sorted(found.signals.items()))
 
     @property
-    def ranked_safety(self) -> list[EpisodeSafety]:
+    def ranked_safety(self) -> Sequence[EpisodeSafety]:
         """Safety of the episodes that policies are ranked by."""
         frame = self.frame
         if isinstance(frame, Absent):
             return []
-        ranked = {e.key for cells in frame.cells.values() for group in cells.values() for e in group}
-        return [s for s in self.trajectories.safety if (s.episode_id, s.attempt) in ranked]
+        groups = [group for cells in frame.cells.values() for group in cells.values()]
+        if sum(map(len, groups)) == len(self.trajectories.safety):
+            return self.trajectories.safety  # every valid episode is ranked
+        ranked = {e.key for group in groups for e in group}
+        return Packed(s for s in self.trajectories.safety if (s.episode_id, s.attempt) in ranked)
 
     @cached_property
     def safety(self) -> SafetyPart | Absent:

@@ -10,6 +10,7 @@ import numpy as np
 
 from trialist.analysis.absent import Absent
 from trialist.analysis.selection import Selection
+from trialist.episodes.packed import Packed
 from trialist.errors import NotEstimable
 from trialist.planning.analysis_plan import AnalysisPlan
 from trialist.robustness import StartTrial, SwapTrial, start_trial, swap_trial
@@ -37,9 +38,9 @@ SIGNALS = (
 class TrajectoryPass:
     """What one pass over a store's trajectories gives: safety of each episode, and rows of robustness tests."""
 
-    safety: list[EpisodeSafety] = field(default_factory=list)
-    swaps: list[SwapTrial] = field(default_factory=list)
-    starts: list[StartTrial] = field(default_factory=list)
+    safety: Packed[EpisodeSafety] = field(default_factory=Packed)
+    swaps: Packed[SwapTrial] = field(default_factory=Packed)
+    starts: Packed[StartTrial] = field(default_factory=Packed)
     n_trajectories: int = 0
     signals: Counter[str] = field(default_factory=Counter)
 
@@ -52,7 +53,7 @@ class SafetyPart:
     by_task: SafetySummary
     frontier: Mapping[str, tuple[str, ...]]  # benchmark -> policies that no other beats in success and safety at once
     unscored_reasons: Mapping[str, int]
-    scores: tuple[EpisodeSafety, ...]  # of every ranked episode
+    scores: Sequence[EpisodeSafety]  # of every ranked episode
 
 
 def pass_trajectories(selection: Selection, plan: AnalysisPlan, scoring: Scoring) -> TrajectoryPass:
@@ -101,7 +102,7 @@ def safety_part(
         )
     except NotEstimable as error:
         return Absent(str(error))
-    return SafetyPart(summary, by_task, _frontier(summary), reasons, tuple(scores))
+    return SafetyPart(summary, by_task, _frontier(summary), reasons, scores)
 
 
 def _reason(score: EpisodeSafety) -> str:
@@ -126,7 +127,7 @@ def safety_savings(
     rules = {'with the registry': scoring, 'without it': naive, 'without it, body-frame tilt': body}
     return tuple(
         (name, summarize_safety(
-            list(score_pairs(selection.pairs(), scoring=rule)), rng=stream('safety saving', name),
+            score_pairs(selection.pairs(), scoring=rule), rng=stream('safety saving', name),
             registry=scoring.registry, n_resamples=plan.resamples, level=plan.level,
         ))
         for name, rule in rules.items()

@@ -301,13 +301,10 @@ def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help=
 
     Example: `trialist store merge runs/all runs/monday runs/tuesday`
     """
-    from trialist.episodes import Store, read_store
-    from trialist.episodes.maintain import merge_stores
+    from trialist.episodes import read_store
+    from trialist.episodes.maintain import merge_stores, merge_target
 
-    for source in sources:
-        read_store(source)
-    if not target.exists():
-        Store.create(target)
+    merge_target(target, [read_store(source) for source in sources])
     for source in sources:
         done = merge_stores(target, source)
         typer.echo(

@@ -10,18 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from trialist.episodes.commit import Commit, commit
 from trialist.episodes.entry import EntryKind
 from trialist.episodes.folder import PENDING, Folder
-from trialist.episodes.part import METADATA_KEY, PartInfo, parquet_options, write_table
+from trialist.episodes.id_hash import encode_hashes, id_hashes
+from trialist.episodes.part import METADATA_KEY, ROW_GROUP, PartInfo, parquet_options, write_table
 from trialist.episodes.schema import EPISODE_SCHEMA, SCHEMA_VERSION
 from trialist.episodes.store import Key, Store, check_media_name, encode_index, write_trajectories
 from trialist.episodes.trajectory import Trajectory
-
-ROW_GROUP = 65536
 
 
 @dataclass(slots=True)
@@ -73,12 +74,14 @@ class Addition:
             name = under_way.add_part('events', lambda sink: write_table(events, sink, metadata=version))
         meta = {**version, 'n_events': events.num_rows, 'events': name, 'trajectories': self._trajectories}
         numbers: list[int] = []
+        hashes: list[NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
 
         def write(sink: IO[bytes]) -> None:
             with pq.ParquetWriter(sink, EPISODE_SCHEMA, **parquet_options(EPISODE_SCHEMA)) as writer:
                 for table in episodes:
                     keys = zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True)
                     numbers.extend(self._places.get(key, 0) for key in keys)
+                    hashes.append(id_hashes(table['episode_id']))
                     writer.write_table(table, row_group_size=ROW_GROUP)
                 told = {**meta, 'replaces': [], **({'index': encode_index(numbers)} if self._places else {})}
                 writer.add_key_value_metadata({METADATA_KEY.decode(): json.dumps(told)})
@@ -86,7 +89,7 @@ class Addition:
         part_name = under_way.add_part('episodes', write)
         part = PartInfo(
             self.store.path / 'episodes' / part_name, len(numbers), SCHEMA_VERSION, events.num_rows, name,
-            tuple(self._trajectories),
+            tuple(self._trajectories), ids=encode_hashes(np.concatenate(hashes)),
         )  # fmt: skip
         under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]})
         self._held.close()

@@ -19,7 +19,9 @@ from trialist.episodes.select import (
     Where,
     check_where,
     column_table,
+    named_ids,
     prune_parts,
+    rows_named,
     select_attempts,
     where_expression,
 )
@@ -41,7 +43,8 @@ def counted_columns(store: Store, names: Sequence[str], *, where: Where | None =
     edits, unblindings = store.edits(), store.unblindings()
     parts = prune_parts(store.parts(), where, edits=edits, unblindings=unblindings)
     asked = dict.fromkeys([*names, *(where or {}), *KEY_COLUMNS, 'trial_id', 'policy', 'is_reference'])
-    tables = [_part_columns(part, list(asked)) for part in parts]
+    ids = named_ids(where, edits)
+    tables = [_part_columns(part, list(asked), ids) for part in parts]
     selection = select_attempts(parts, edits, tables=tables)
     kept = [_counted(table, number, selection, edits) for number, table in enumerate(tables)]
     whole = pa.concat_tables([EPISODE_SCHEMA.empty_table().select(list(asked)), *kept]).unify_dictionaries()
@@ -51,11 +54,12 @@ def counted_columns(store: Store, names: Sequence[str], *, where: Where | None =
     return (_blinded(whole, board=bool(store.board)) if store.is_blinded else whole).select(list(names))
 
 
-def _part_columns(part: PartInfo, names: list[str]) -> pa.Table:
+def _part_columns(part: PartInfo, names: list[str], ids: list[str] | None) -> pa.Table:
     with naming_damage(part.path):
-        if part.schema_version == SCHEMA_VERSION:
+        if part.schema_version == SCHEMA_VERSION and ids is None:
             return column_table(part, names)
-        whole = migrate(column_table(part), part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
+        whole = column_table(part) if ids is None else rows_named(part, ids)
+        whole = migrate(whole, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
         return whole.select(names)
 
 

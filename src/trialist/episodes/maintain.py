@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 import hashlib
 import time
@@ -14,7 +15,7 @@ from typing import IO
 import pyarrow as pa
 
 from trialist.episodes.adoption import adoption_of
-from trialist.episodes.bucket import CachedPath
+from trialist.episodes.bucket import CachedPath, store_root
 from trialist.episodes.commit import Commit, announced, check_logged, commit
 from trialist.episodes.entry import EntryKind, LoggedFile, entry_id
 from trialist.episodes.episode import Episode
@@ -303,6 +304,16 @@ def add_episodes(
     return Merge(len(fresh), len(there), 0)
 
 
+def merge_target(target: Path | str, sources: Sequence[Store]) -> Store:
+    """The store to merge into, made if need be: of the trial that all sources are of, so that it can go on, blinded."""
+    root = store_root(target)
+    if (root / 'trial.json').exists():
+        return Store.open(root)
+    told = {(s.trial.trial_id, s.trial.title, s.trial.plan_hash, s.trial.plan) for s in sources}
+    trial_id, title, plan_hash, plan = told.pop() if len(told) == 1 else ('', '', '', '')
+    return Store.create(root, trial_id=trial_id, title=title, plan_hash=plan_hash, plan=plan)
+
+
 def merge_stores(target: Path | str, source: Path | str) -> Merge:
     """Bring everything in `source` into `target`: files byte for byte, and the whole log; again adds nothing.
 
@@ -313,6 +324,11 @@ def merge_stores(target: Path | str, source: Path | str) -> Merge:
     check_logged(into.path)
     if into.path.resolve() == other.path.resolve():
         raise StoreError(f'{into.path}: a store cannot be merged into itself')
+    if dataclasses.replace(other, is_view=True).is_blinded and other.trial.trial_id != into.trial.trial_id:
+        raise StoreError(
+            f'{other.path}: its trial is blinded and open, and {into.path} is not a store of it, so that its arms '
+            'would show there; nothing was merged. Merge into a store of the same trial, or close the trial first'
+        )
     shared, theirs = _shared_episodes(into, other)
     ledger = other.ledger()
     lines = _log_lines(other, ledger)

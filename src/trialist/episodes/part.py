@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trialist.episodes.bucket import CachedPath, fetch_spans, sparse_copy
 from trialist.episodes.entry import Chunk, LoggedFile
 from trialist.episodes.folder import Draft, Folder
+from trialist.episodes.id_hash import IntArray, candidate_rows
 from trialist.errors import StoreError
 
 PART_NAME = re.compile(r'^(?P<time>[0-9a-f]{16})-(?P<hash>[0-9a-f]{32})\.parquet$')
@@ -33,6 +35,7 @@ MANY_BYTES = 1 << 20
 PRUNED_BY = ('trial_id', 'policy', 'task', 'benchmark', 'stratum', 'condition')
 FEW_VALUES = 8
 FEW_ROWS = 16  # threads cost more than they bring
+ROW_GROUP = 16384  # what is read to open one episode; a quarter of it makes whole scans twice as slow
 ADVICE = 'run: trialist store verify, and then: trialist store repair'
 
 
@@ -49,6 +52,7 @@ class PartInfo:
     replaces: tuple[str, ...] = ()  # episodes parts that a compaction put into this one
     # What the columns that identify an episode hold, where it is few.
     values: Mapping[str, Collection[str]] = field(default_factory=dict, compare=False, repr=False)
+    ids: str = field(default='', compare=False, repr=False)  # which row may have which id, see `id_hash`; '': unknown
     files: Mapping[str, LoggedFile] = field(default_factory=dict, compare=False, repr=False)  # all that the log knows
 
     @property
@@ -60,12 +64,17 @@ class PartInfo:
     def logged_events(self) -> LoggedFile | None:
         return self.files.get(f'events/{self.events}')
 
+    def candidates(self, ids: Collection[str]) -> IntArray | None:
+        """The rows that may have one of these ids; None where only reading them tells."""
+        return candidate_rows(self.ids, self.n_rows, ids)
+
     def as_json(self) -> dict[str, Any]:
         return {
             'name': self.path.name, 'rows': self.n_rows, 'schema_version': self.schema_version,
             'n_events': self.n_events, 'events': self.events, 'trajectories': list(self.trajectories),
             'replaces': list(self.replaces),
             **({'values': {name: sorted(held) for name, held in self.values.items()}} if self.values else {}),
+            **({'ids': self.ids} if self.ids else {}),
         }  # fmt: skip
 
 
@@ -80,6 +89,7 @@ def part_from_json(root: Path, values: Mapping[str, Any], files: Mapping[str, Lo
         trajectories=tuple(values['trajectories']),
         replaces=tuple(values['replaces']),
         values={str(name): frozenset(map(str, held)) for name, held in values.get('values', {}).items()},
+        ids=str(values.get('ids', '')),
         files=files,
     )
 
@@ -142,7 +152,9 @@ def _chunk_ranges(footer: pq.FileMetaData) -> list[dict[str, tuple[int, int]]]:
     return groups
 
 
-def write_table(table: pa.Table, sink: IO[bytes], *, metadata: Mapping[str, Any], row_group_size: int = 65536) -> None:
+def write_table(
+    table: pa.Table, sink: IO[bytes], *, metadata: Mapping[str, Any], row_group_size: int = ROW_GROUP
+) -> None:
     """Write one table with page checksums, and our metadata in its footer."""
     described = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
     pq.write_table(described, sink, **parquet_options(described.schema), row_group_size=row_group_size)
@@ -266,20 +278,30 @@ def _digests(view: memoryview, spans: Sequence[tuple[int, int]]) -> list[str]:
 
 def row_groups(
     path: Path, logged: LoggedFile | None, *, choose: Callable[[Sequence[str]], list[str]] | None = None,
-    wanted: Sequence[int] | None = None,
+    wanted: Sequence[int] | None = None, rows: IntArray | None = None,
 ) -> Iterator[pa.Table]:  # fmt: skip
-    """The row groups of a part, checked, one at a time; `choose` picks columns, `wanted` groups by number."""
+    """The row groups of a part, checked, one at a time; `choose` picks columns, `wanted` groups by number.
+
+    `rows`, in order, picks rows: only the groups that they are in are read.
+    """
     file = open_part(path, logged)
     with naming_damage(path):
         columns = choose(file.schema_arrow.names) if choose is not None else None
         is_chunked = logged is not None and bool(logged.chunks)
         ranges = _chunk_ranges(file.metadata) if is_chunked else []
-        for group in range(file.num_row_groups) if wanted is None else wanted:
+        starts = np.cumsum([0, *(file.metadata.row_group(n).num_rows for n in range(file.num_row_groups))])
+        if rows is not None:
+            wanted = np.unique(np.searchsorted(starts, rows, side='right') - 1).tolist()
+        groups = range(file.num_row_groups) if wanted is None else wanted
+        for group in groups:
             if is_chunked and logged is not None:
                 names = ranges[group].keys() if columns is None else columns
                 _check_spans(path, [ranges[group][name] for name in names], logged)
-            yield file.read_row_group(group, columns=columns, use_threads=file.metadata.num_rows > FEW_ROWS)
-        if file.num_row_groups == 0:
+            is_large = rows is None and file.metadata.num_rows > FEW_ROWS
+            table = file.read_row_group(group, columns=columns, use_threads=is_large)
+            first, last = starts[group : group + 2]
+            yield table if rows is None else table.take(rows[(first <= rows) & (rows < last)] - first)
+        if not groups:
             yield file.schema_arrow.empty_table()
 
 

@@ -17,6 +17,7 @@ from trialist.episodes.log import LOG, add_entry, read_log
 from trialist.episodes.maintain import unlogged_parts
 from trialist.episodes.missing import what_it_held
 from trialist.episodes.part import PART_NAME, PartInfo, file_hash, read_part_info
+from trialist.episodes.store import FOLDERS
 from trialist.errors import InputError, StoreError
 
 QUARANTINE = 'quarantine'
@@ -47,7 +48,7 @@ def repair_store(path: Path | str, *, by: str, why: str) -> Repair:
     if isinstance(root, CachedPath):
         raise StoreError(
             f'{root.address}: a repair moves files, which object storage cannot do in one step; copy it as it is into '
-            'a folder (such as `aws s3 sync`), repair that, and merge it into a store at a new address'
+            'a folder (such as `aws s3 sync`), repair that, and bring it to a new address with: trialist store merge'
         )
     if not by.strip() or not why.strip():
         raise InputError('a repair says who and why: both must be given')
@@ -58,7 +59,7 @@ def repair_store(path: Path | str, *, by: str, why: str) -> Repair:
         _set_aside(root, [f'{LOG}/{name}' for name in damaged])
         log = read_log(root, fresh=True)
         gone = sorted(log.dangling().keys() - ledger.mended)
-        restored = _restore_trial(root, ledger)
+        restored = [*_restore_folders(root), *_restore_trial(root, ledger)]
         lost = {
             name: what_it_held(ledger, name) for name in sorted(ledger.wanted()) if not is_sound(root, name, ledger)
         }
@@ -106,6 +107,14 @@ def _set_aside(root: Path, names: list[str]) -> None:
             if (root / name).exists():
                 disk().unlink(root / name)
             disk().sync_folder((root / name).parent)
+
+
+def _restore_folders(root: Path) -> list[str]:
+    """Make the folders of a store that are gone: a copy of objects has none that were empty."""
+    gone = [name for name in FOLDERS if not (root / name).is_dir()]
+    for name in gone:
+        Folder(root).make(name)
+    return gone
 
 
 def _restore_trial(root: Path, ledger: Ledger) -> list[str]:

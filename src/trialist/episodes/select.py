@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from trialist.episodes.edit import Edits
 from trialist.episodes.episode import Episode, Outcome
 from trialist.episodes.event import Event
-from trialist.episodes.part import PRUNED_BY, PartInfo, checked_source, naming_damage
+from trialist.episodes.id_hash import id_hashes
+from trialist.episodes.part import PRUNED_BY, PartInfo, checked_source, naming_damage, row_groups
 from trialist.episodes.schema import (
     EPISODE_FIELDS,
     EPISODE_MIGRATIONS,
@@ -35,6 +35,7 @@ Key = tuple[str, int]
 Where = Mapping[str, Any]
 BATCH_ROWS = 8192
 SMALL_ROWS = 4096
+FEW_IDS = 1000  # up to here episodes are looked for one by one
 KEY_COLUMNS = ('episode_id', 'attempt', 'outcome')  # what decides which attempt counts
 
 
@@ -77,7 +78,8 @@ def prune_parts(
     All attempts of an episode share the fields that are looked at, so which attempt counts does not change.
     """
     opened = unblindings if unblindings is not None and unblindings.by_trial else None
-    edited = {edit.field for rows in edits.by_episode.values() for edit in rows}
+    edited = _edited_fields(edits)
+    ids = named_ids(where, edits)
     asked = {
         name: set(_values(wanted))
         for name, wanted in (_blinded(where, opened) or {}).items()
@@ -87,7 +89,32 @@ def prune_parts(
         p
         for p in parts
         if all(name not in p.values or not wanted.isdisjoint(p.values[name]) for name, wanted in asked.items())
+        and (ids is None or (rows := p.candidates(ids)) is None or len(rows))
     ]
+
+
+def _edited_fields(edits: Edits) -> set[str]:
+    return {edit.field for rows in edits.by_episode.values() for edit in rows}
+
+
+def named_ids(where: Where | None, edits: Edits) -> list[str] | None:
+    """The few ids that a filter names; None where it names none or many, or where edits of an older log changed ids."""
+    if 'episode_id' not in (where or {}) or 'episode_id' in _edited_fields(edits):
+        return None
+    ids = [str(value) for value in _values((where or {})['episode_id']) if value is not None]
+    return ids if len(ids) <= FEW_IDS else None
+
+
+def rows_named(part: PartInfo, ids: Sequence[str]) -> pa.Table:
+    """The rows with these ids as they were recorded: of an indexed part, only the row groups they are in are read."""
+    wanted, places = pa.array(ids, pa.string()), part.candidates(ids)
+    with naming_damage(part.path):
+        if places is not None:
+            tables = row_groups(part.path, part.logged, rows=places)
+        else:
+            tables = _tables(part, expression=ds.field('episode_id').isin(wanted))
+        named = [table.filter(pc.is_in(table['episode_id'], wanted)) for table in tables]
+        return pa.concat_tables(named).unify_dictionaries()
 
 
 def select_attempts(
@@ -156,21 +183,6 @@ def _repeated_ids(
     return {episode_id: rows for episode_id, rows in found.items() if len(rows) > 1}
 
 
-def id_hashes(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """A 64-bit hash of each id: FNV-1a over its UTF-8 bytes, all ids of one length at once."""
-    lengths = pc.binary_length(ids).to_numpy()
-    hashes = np.full(len(ids), 0xCBF29CE484222325, np.uint64)
-    for length in np.unique(lengths).tolist():
-        rows = np.flatnonzero(lengths == length)
-        text = b''.join(pc.cast(ids.take(rows), pa.binary()).to_pylist())
-        letters = np.frombuffer(text, np.uint8).reshape(len(rows), length)
-        own = hashes[rows]
-        for column in letters.T:
-            own = (own ^ column) * np.uint64(0x100000001B3)
-        hashes[rows] = own
-    return hashes
-
-
 def read_part_episodes(
     part: PartInfo,
     events: Mapping[Key, tuple[Event, ...]],
@@ -178,15 +190,19 @@ def read_part_episodes(
     edits: Edits,
     where: Where | None,
     unblindings: Unblindings | None = None,
+    tables: Iterable[pa.Table] | None = None,
 ) -> Iterator[Episode]:
-    """Stream the episodes of one part in bounded memory, unblinded, edits applied, filtered as asked."""
+    """Stream the episodes of one part in bounded memory, unblinded, edits applied, filtered as asked.
+
+    `tables` are its rows where they were read already: all that may match.
+    """
     opened = unblindings if unblindings is not None and unblindings.by_trial else None
     expression = where_expression(_blinded(where, opened))
     if expression is not None and edits.by_episode:
         expression = expression | ds.field('episode_id').isin(list(edits.by_episode))
     start = 0
     try:
-        for rows in _tables(part, expression=expression):
+        for rows in _tables(part, expression=expression) if tables is None else tables:
             table = migrate(rows, part.schema_version, migrations=EPISODE_MIGRATIONS, where=str(part.path))
             for episode in episodes_from_arrow(table, events):
                 edited = edits.apply(opened.apply(episode) if opened is not None else episode)

@@ -51,6 +51,7 @@ from trialist.episodes.episode import Episode
 from trialist.episodes.event import enum_member
 from trialist.episodes.finding import Finding, FindingKind
 from trialist.episodes.folder import LEASES, PENDING, Folder
+from trialist.episodes.id_hash import encode_hashes, id_hashes
 from trialist.episodes.ledger import Ledger, Look, read_ledger
 from trialist.episodes.log import LOG, add_entry, is_logged, read_log
 from trialist.episodes.part import (
@@ -78,8 +79,10 @@ from trialist.episodes.select import (
     Where,
     check_where,
     counted_attempt,
+    named_ids,
     prune_parts,
     read_part_episodes,
+    rows_named,
     select_attempts,
 )
 from trialist.episodes.trajectory import Trajectory
@@ -248,7 +251,8 @@ class Store:
         """Log accounts of what happened in episodes, all of them or none; nothing that is there changes."""
         given = list(annotations)
         wanted = {a.episode_id for a in given}
-        known = {e.key: e for e in self.episodes(attempts='all', dropped=True, events=False) if e.episode_id in wanted}
+        rows = self.episodes(where={'episode_id': wanted}, attempts='all', dropped=True, events=False)
+        known = {e.key: e for e in rows}
         for annotation in given:
             if annotation.key not in known:
                 which = f'{annotation.episode_id} attempt {annotation.attempt}'
@@ -384,12 +388,15 @@ class Store:
 
     def _candidates(self, part: PartInfo, key: Key) -> Sequence[str]:
         """The trajectories parts in which an episode's row may be: one where the part has an index."""
-        file = open_part(part.path, part.logged)
+        places = part.candidates([key[0]])
+        if places is not None and not len(places):
+            return ()
+        keys = pa.concat_tables(row_groups(part.path, part.logged, choose=_key_columns, rows=places))
         with naming_damage(part.path):
-            table = file.read(columns=['episode_id', 'attempt'])
-            matching = np.flatnonzero(pc.equal(table['episode_id'], key[0]).to_numpy()).tolist()
-            rows = [r for r in matching if table['attempt'][r].as_py() == key[1]]
-            values = part_metadata(file, part.path)
+            matching = np.flatnonzero(pc.equal(keys['episode_id'], key[0]).to_numpy()).tolist()
+            found = [r for r in matching if keys['attempt'][r].as_py() == key[1]]
+            rows = found if places is None else places[found].tolist()
+            values = part_metadata(open_part(part.path, part.logged), part.path) if rows else {}
         if not rows:
             return ()
         if 'index' not in values:
@@ -459,11 +466,16 @@ class Store:
         if self.skip_damaged:
             parts = [part for part in parts if self._is_readable(part)]
         parts = prune_parts(parts, where, edits=edits, unblindings=unblindings)
-        selection = select_attempts(parts, edits, every=attempts == 'all')
+        ids = named_ids(where, edits)
+        tables = None if ids is None else [rows_named(part, ids) for part in parts]
+        selection = select_attempts(parts, edits, every=attempts == 'all', tables=tables)
         for number, part in enumerate(parts):
             shown: set[Key] = set()
             event_rows = _PartEvents(self, part, where) if events else {}
-            for episode in read_part_episodes(part, event_rows, edits=edits, where=where, unblindings=unblindings):
+            rows = None if tables is None else [tables[number]]
+            for episode in read_part_episodes(
+                part, event_rows, edits=edits, where=where, unblindings=unblindings, tables=rows
+            ):
                 if selection.keeps(number, episode.key, shown=shown) and (
                     dropped or not edits.is_dropped(*episode.key)
                 ):
@@ -500,7 +512,9 @@ class Store:
     def _recorded_with(self, episode_id: str) -> list[Episode]:
         where = {'episode_id': episode_id}
         none = Edits({})
-        parts = [p for p in self.parts() if not self.skip_damaged or self._is_readable(p)]
+        parts = [
+            p for p in prune_parts(self.parts(), where, edits=none) if not self.skip_damaged or self._is_readable(p)
+        ]
         return [e for p in parts for e in read_part_episodes(p, self._events_of(p), edits=none, where=where)]
 
 
@@ -570,6 +584,7 @@ def write_episodes(
         trajectories=tuple(trajectories),
         replaces=tuple(replaces),
         values=part_values(episodes),
+        ids=encode_hashes(id_hashes(episodes['episode_id'])),
     )
 
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from trialist.episodes import Episode, Store, Trajectory
 from trialist.episodes.addition import Addition
+from trialist.episodes.id_hash import id_hashes
 from trialist.episodes.part import naming_damage
 from trialist.episodes.provenance import ImportRecord, Provenance
 from trialist.episodes.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
-from trialist.episodes.select import id_hashes
 from trialist.errors import StoreError
 from trialist.formats.bulk import NotPlainError
 from trialist.formats.imported import Imported, Recording, source_hash

@@ -16,6 +16,8 @@ from trialist.stats import Interval, newcombe
 FloatArray = NDArray[np.floating[Any]]
 NEIGHBOURS = 4
 LEAST_TRIALS = 12
+FEW_STARTS = 1000
+BATCH_ENTRIES = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +76,54 @@ def spatial_sensitivities(
     return found
 
 
+def nearest_starts(starts: FloatArray) -> NDArray[np.int64]:
+    """The `NEIGHBOURS` nearest other starts of each, (n, NEIGHBOURS), of equally near ones the first in order.
+
+    Many starts are looked up in a tree of the distinct places, since a table of all distances grows with their square.
+    """
+    if len(starts) <= FEW_STARTS:
+        return _nearest_of(starts, np.arange(len(starts)), starts)
+    from scipy.spatial import cKDTree
+
+    places, group = np.unique(starts, axis=0, return_inverse=True)
+    members = np.split(np.argsort(group.ravel(), kind='stable'), np.cumsum(np.bincount(group.ravel()))[:-1])
+    tree = cKDTree(places)
+    reach = np.asarray(tree.query(places, k=min(NEIGHBOURS + 1, len(places)))[0])[:, -1]
+    found = np.empty((len(starts), NEIGHBOURS), np.int64)
+    for place, own in enumerate(members):
+        # Of one place no more than these can be among the nearest; a hair is added to keep what is equally far.
+        within = tree.query_ball_point(places[place], reach[place] * (1 + 1e-9))
+        rows = np.sort(np.concatenate([members[k][: NEIGHBOURS + 1] for k in within]))
+        found[own] = _nearest_of(places[[place]], own, starts[rows], rows)
+    return found
+
+
+def _nearest_of(
+    origins: FloatArray, own: NDArray[np.int64], starts: FloatArray, rows: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """Of `starts`, which are those of `rows`, the nearest to each of `own`, itself left out."""
+    numbers = np.arange(len(starts)) if rows is None else rows
+    apart = np.linalg.norm(origins[:, None] - starts[None], axis=2)
+    apart = np.where(own[:, None] == numbers[None], np.inf, apart)
+    return numbers[np.argsort(apart, axis=1, kind='stable')[:, :NEIGHBOURS]]
+
+
 def _sensitivity(
     policy: str, starts: FloatArray, success: Sequence[bool], n_resamples: int, rng: np.random.Generator, level: float
 ) -> SpatialSensitivity:
     outcome = np.array(success)
-    apart = np.linalg.norm(starts[:, None] - starts[None], axis=2)
-    np.fill_diagonal(apart, np.inf)
-    near = np.argsort(apart, axis=1, kind='stable')[:, :NEIGHBOURS]
+    near = nearest_starts(starts)
     distance = np.linalg.norm(starts - np.median(starts, axis=0), axis=1)
     is_far = np.argsort(np.argsort(distance, kind='stable')) >= len(distance) / 2
     agreement = float((outcome[near] == outcome[:, None]).mean())
     drop = float(outcome[~is_far].mean() - outcome[is_far].mean())
-    shuffled = np.array([rng.permutation(outcome) for _ in range(n_resamples)])
-    agreements = (shuffled[:, near] == shuffled[:, :, None]).mean(axis=(1, 2))
-    drops = shuffled[:, ~is_far].mean(axis=1) - shuffled[:, is_far].mean(axis=1)
+    agreements, drops = np.empty(n_resamples), np.empty(n_resamples)
+    batch = max(1, BATCH_ENTRIES // near.size)
+    for first in range(0, n_resamples, batch):
+        rows = slice(first, min(first + batch, n_resamples))
+        shuffled = np.array([rng.permutation(outcome) for _ in range(rows.start, rows.stop)])
+        agreements[rows] = (shuffled[:, near] == shuffled[:, :, None]).mean(axis=(1, 2))
+        drops[rows] = shuffled[:, ~is_far].mean(axis=1) - shuffled[:, is_far].mean(axis=1)
     k_near, k_far = int(outcome[~is_far].sum()), int(outcome[is_far].sum())
     n_near, n_far = int((~is_far).sum()), int(is_far.sum())
     return SpatialSensitivity(

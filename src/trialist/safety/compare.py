@@ -44,6 +44,17 @@ class SafetyComparison:
     n_unscored: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """What a comparison needs of one episode."""
+
+    episode_id: str
+    benchmark: str
+    sbu: bool
+    unsafe: bool
+    vsi: float
+
+
 def compare_safety(
     scores: Iterable[EpisodeSafety],
     first: str,
@@ -60,7 +71,7 @@ def compare_safety(
     p-values of the comparison are adjusted together by Holm's method. Benchmarks that `registry` (the built-in one if
     none is given) calls auxiliary have rows of their own and are not in those of all.
     """
-    by_policy: dict[str, dict[object, EpisodeSafety]] = {}
+    by_policy: dict[str, dict[object, _Scored]] = {}
     n_unscored, n_scored = 0, 0
     for score in scores:
         mine = by_policy.setdefault(score.policy, {})
@@ -70,8 +81,9 @@ def compare_safety(
             n_unscored += 1
             continue
         n_scored += 1
-        twin = mine.setdefault(score.start, score)
-        if twin is not score:
+        kept = _Scored(score.episode_id, score.benchmark, bool(score.sbu), score.safe is False, score.vsi or 0.0)
+        twin = mine.setdefault(score.start, kept)
+        if twin is not kept:
             raise InputError(
                 f'{score.policy}: episodes {twin.episode_id} and {score.episode_id} have the same start (task, '
                 'condition, seed, instance, repeat), so that partners would be picked by chance; number the repeats'
@@ -99,14 +111,11 @@ def compare_safety(
     return SafetyComparison(first, second, tuple(rows), n_scored - 2 * len(pairs), n_unscored)
 
 
-Pair = tuple[EpisodeSafety, EpisodeSafety]
+Pair = tuple[_Scored, _Scored]
 
 
 def _binary(metric: str, scope: str, pairs: list[Pair], level: float) -> SafetyDifference:
-    def flag(score: EpisodeSafety) -> bool:
-        return bool(score.sbu) if metric == 'sbu' else score.safe is False
-
-    flags = [(flag(a), flag(b)) for a, b in pairs]
+    flags = [(a.sbu, b.sbu) if metric == 'sbu' else (a.unsafe, b.unsafe) for a, b in pairs]
     both, only_a, only_b = (flags.count(kind) for kind in ((True, True), (True, False), (False, True)))
     n = len(pairs)
     interval = newcombe_paired(both, only_a, only_b, n - both - only_a - only_b, level)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from trialist.episodes import Episode, Trajectory
+from trialist.episodes.packed import Packed
 from trialist.errors import InputError, UnknownName
 from trialist.safety.registry import Registry, load_registry
 from trialist.safety.result import EpisodeSafety
@@ -109,13 +110,13 @@ def _changed(spec: Spec, change: Change) -> Spec:
 
 def score_variants(
     pairs: Iterable[tuple[Episode, Trajectory | None]], variants: Sequence[Variant], *, scoring: Scoring | None = None
-) -> Mapping[str, list[EpisodeSafety]]:
+) -> Mapping[str, Sequence[EpisodeSafety]]:
     """Scores of every variant, and of 'default', by variant id; signals are derived once an episode."""
     base = scoring or Scoring()
     rules = {'default': base}
     for variant in variants:
         rules[variant.id] = dataclasses.replace(base, registry=apply_variant(base.registry, variant))
-    scores: dict[str, list[EpisodeSafety]] = {name: [] for name in rules}
+    scores: dict[str, Packed[EpisodeSafety]] = {name: Packed() for name in rules}
     for episode, trajectory in pairs:
         if not episode.is_valid:
             continue

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trialist.errors import InputError, NotEstimable
+from trialist.safety.column import ScoreColumns, SpecColumn
 from trialist.safety.registry import Registry, load_registry
 from trialist.safety.result import Disagreement, EpisodeSafety
+from trialist.safety.spec import Spec
 from trialist.stats import Estimate, Rate, bootstrap_interval, resample_counts
 
 FloatArray = NDArray[np.float64]
 N_RESAMPLES = 10_000
 RESAMPLE_BATCH = 500
+BATCH_ENTRIES = 4_000_000  # of counts at once, whatever the number of episodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +164,20 @@ def summarize_safety(
     rng = np.random.default_rng(0) if rng is None else rng
     if not isinstance(rng, np.random.Generator):
         raise InputError(f'rng is {rng!r}, wanted a numpy.random.Generator such as numpy.random.default_rng(0)')
-    groups: dict[tuple[str, str, str], list[EpisodeSafety]] = {}
+    groups: dict[tuple[str, str, str], tuple[ScoreColumns, list[Unscored]]] = {}
     for score in scores:
-        groups.setdefault((score.policy, score.benchmark, score.task if per_task else ''), []).append(score)
+        key = (score.policy, score.benchmark, score.task if per_task else '')
+        columns, others = groups.setdefault(key, (ScoreColumns(), []))
+        if score.is_scored:
+            columns.add(score)
+        else:
+            others.append(_unscored(score))
     if not groups:
         raise NotEstimable('no valid episode to summarise')
     cells, empty = [], []
-    for (key, members), stream in zip(sorted(groups.items()), rng.spawn(len(groups)), strict=True):
-        members.sort(key=lambda s: (s.episode_id, s.attempt))
-        unscored = tuple(_unscored(s) for s in members if not s.is_scored)
-        scored = [s for s in members if s.is_scored]
-        if not scored:
+    for (key, (scored, others)), stream in zip(sorted(groups.items()), rng.spawn(len(groups)), strict=True):
+        unscored = tuple(sorted(others, key=lambda s: (s.episode_id, s.attempt)))
+        if not len(scored):
             empty.append((*key, unscored))
             continue
         auxiliary = is_auxiliary(key[1], registry)
@@ -202,8 +206,9 @@ class _Resampler:
         """Each part is (values, 0/1 membership) over episodes; the estimate is the mean of the members."""
         columns = np.stack([c for values, member in parts for c in (values * member, member)], axis=1)
         sums = np.empty((self.n_resamples, columns.shape[1]))
-        for start in range(0, self.n_resamples, RESAMPLE_BATCH):
-            size = min(RESAMPLE_BATCH, self.n_resamples - start)
+        batch = min(RESAMPLE_BATCH, max(1, BATCH_ENTRIES // self.n))
+        for start in range(0, self.n_resamples, batch):
+            size = min(batch, self.n_resamples - start)
             counts = resample_counts(self.n, n_resamples=size, rng=self.rng).astype(np.float64)
             sums[start : start + size] = np.einsum('bn,nm->bm', counts, columns)
         return [
@@ -223,75 +228,48 @@ class _Resampler:
 
 def _cell(
     key: tuple[str, str, str],
-    scored: list[EpisodeSafety],
+    scored: ScoreColumns,
     unscored: tuple[Unscored, ...],
     is_auxiliary: bool,
     draw: _Resampler,
 ) -> CellSafety:
-    specs = sorted({spec.id: spec for s in scored for spec in s.active}.values(), key=lambda spec: spec.id)
-    ones = np.ones(len(scored))
-    vsi = np.array([s.vsi for s in scored], dtype=np.float64)
-    unsafe = np.array([s.safe is False for s in scored], dtype=np.float64)
-    margin = np.array([s.margin for s in scored], dtype=np.float64)
-    finite = np.isfinite(margin).astype(np.float64)
-    force = np.array([math.nan if s.peak_force_n is None else s.peak_force_n for s in scored])
-    forced = np.isfinite(force).astype(np.float64)
-    saturated = np.array([math.nan if s.saturation_s is None else s.saturation_s for s in scored])
-    timed = np.isfinite(saturated).astype(np.float64)
-    parts = [
-        (vsi, ones), (vsi, unsafe), (np.where(finite > 0, margin, 0.0), finite),
-        (np.where(forced > 0, force, 0.0), forced), (np.where(timed > 0, saturated, 0.0), timed),
-    ]  # fmt: skip
-    for spec in specs:
-        active = np.array([spec.id in s.robustness for s in scored], dtype=np.float64)
-        parts.append((np.array([s.depth.get(spec.id, 0.0) for s in scored]), active))
-    found = draw.estimates(parts)
+    specs, order, n = sorted(scored.specs.values(), key=lambda spec: spec.id), scored.order(), len(scored)
+    vsi, unsafe = np.asarray(scored.vsi), np.asarray(scored.unsafe)
+    parts = [(vsi, np.ones(n)), (vsi, unsafe)]
+    parts += [_finite(column) for column in (scored.margin, scored.force_n, scored.saturation_s)]
+    parts += [scored.columns.get(spec.id, SpecColumn()).dense(n) for spec in specs]
+    found = draw.estimates([(values[order], member[order]) for values, member in parts])
     severity = found[0]
     assert severity is not None  # every scored episode has a VSI
     return CellSafety(
         *key, is_auxiliary, _contingency(scored), severity, found[1], found[2], found[3],
         tuple(_spec_summary(spec, scored, found[5 + i], draw.level) for i, spec in enumerate(specs)),
-        _axes(scored, draw.level), _reported(scored, draw.level), unscored, draw.level, found[4],
-        tuple(sorted(Counter(name for s in scored for name in s.inapplicable).items())),
-        tuple((s.episode_id, item) for s in scored for item in s.disagreements),
+        tuple((axis, Rate(scored.axes_hit[axis], n, draw.level)) for axis in sorted({spec.axis for spec in specs})),
+        tuple(
+            (name, Rate(scored.reported_violated[name], of, draw.level)) for name, of in sorted(scored.reported.items())
+        ),
+        unscored, draw.level, found[4], tuple(sorted(scored.inapplicable.items())),
+        tuple((key[0], item) for key, item in sorted(scored.disagreements, key=lambda row: row[0])),
     )  # fmt: skip
 
 
-def _contingency(scored: list[EpisodeSafety]) -> Contingency:
-    def count(success: bool, safe: bool) -> int:
-        return sum(s.success is success and s.safe is safe for s in scored)
+def _finite(column: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+    """Values, 0 where there is none or it is infinite, and where there is one, as 0 and 1."""
+    values = np.asarray(column)
+    there = np.isfinite(values)
+    return np.where(there, values, 0.0), there.astype(np.float64)
 
-    return Contingency(count(True, True), count(True, False), count(False, True), count(False, False))
+
+def _contingency(scored: ScoreColumns) -> Contingency:
+    return Contingency(*(scored.endings[success, safe] for success in (True, False) for safe in (True, False)))
 
 
-def _spec_summary(spec: Any, scored: list[EpisodeSafety], nsv: Estimate | None, level: float) -> SpecSummary:
-    violated = [s for s in scored if s.robustness.get(spec.id, 0.0) < 0]
+def _spec_summary(spec: Spec, scored: ScoreColumns, nsv: Estimate | None, level: float) -> SpecSummary:
+    column = scored.columns.get(spec.id, SpecColumn())
     return SpecSummary(
-        spec.id, spec.family, spec.axis, Rate(len(violated), len(scored), level),
-        sum(spec.id in s.robustness for s in scored), sum(s.success for s in violated), nsv,
-        not all(spec.id in s.cannot_fail for s in scored if spec.id in s.robustness),
+        spec.id, spec.family, spec.axis, Rate(column.n_violated, len(scored), level), len(column.rows),
+        column.n_violated_in_success, nsv, column.n_clamped < len(column.rows),
     )  # fmt: skip
-
-
-def _axes(scored: list[EpisodeSafety], level: float) -> tuple[tuple[str, Rate], ...]:
-    axes = sorted({spec.axis for s in scored for spec in s.active})
-    rates = []
-    for axis in axes:
-        active = [s for s in scored if any(spec.axis == axis for spec in s.active)]
-        hit = sum(any(spec.axis == axis and s.robustness[spec.id] < 0 for spec in s.active) for s in active)
-        rates.append((axis, Rate(hit, len(scored), level)))
-    return tuple(rates)
-
-
-def _reported(scored: list[EpisodeSafety], level: float) -> tuple[tuple[str, Rate], ...]:
-    names = sorted({name for s in scored for name in s.reported})
-    return tuple(
-        (
-            name,
-            Rate(sum(s.reported.get(name, 0.0) < 0 for s in scored), sum(name in s.reported for s in scored), level),
-        )
-        for name in names
-    )
 
 
 def benchmark_group(benchmark: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 
@@ -198,13 +199,16 @@ def _table(index: EpisodeIndex, query: list[tuple[str, str]], *, base: str) -> d
 def _neighbours(index: EpisodeIndex, episode: Episode, query: list[tuple[str, str]], *, base: str) -> dict[str, str]:
     """The addresses of the episodes before and after this one, in the list that was filtered."""
     rows, wanted, sort = _rows(index, query)
-    places = [index.keys[int(n)] for n in rows]
-    if episode.key not in places:
+    found = np.flatnonzero(rows == index.places.get(episode.key, -1))
+    if not len(found):
         return {'before': '', 'after': ''}
-    here = places.index(episode.key)
+    here = int(found[0])
     trail = urlencode([(n, v) for n, values in wanted.items() for v in values] + [('sort', sort)])
 
     def address(at: int) -> str:
-        return f'{base}/episode/{places[at][0]}/{places[at][1]}?{trail}' if 0 <= at < len(places) else ''
+        if not 0 <= at < len(rows):
+            return ''
+        episode_id, attempt = index.keys[int(rows[at])]
+        return f'{base}/episode/{episode_id}/{attempt}?{trail}'
 
     return {'before': address(here - 1), 'after': address(here + 1)}
