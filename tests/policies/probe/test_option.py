@@ -15,6 +15,11 @@ from trialist.policies.probe.option import TaskInput
     [
         ({'execute': 17}, 'execute is 17'),
         ({'steps': 0}, 'steps is 0'),
+        ({'steps': 10**12}, 'wanted 1 to 100000000'),
+        ({'chunk_length': 10**9}, 'chunk_length is 1000000000'),
+        ({'hidden': (10**9,)}, 'of 1 to 16384 units'),
+        ({'task_noise': 1.0}, 'task_noise is 1.0'),
+        ({'seed': -1}, 'seed is -1'),
         ({'checkpoints': (3000,)}, 'checkpoints'),
         ({'learning_rate': 0.0}, 'learning_rate'),
         ({'image_size': (64,)}, 'image_size'),

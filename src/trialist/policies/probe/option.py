@@ -14,6 +14,11 @@ from pathlib import Path
 from trialist.declaration import read_table
 from trialist.errors import InputError
 
+# Far beyond what is of use; a slip of the keyboard is found before it takes the memory or the week.
+MOST = {
+    'chunk_length': 1_000, 'execute': 1_000, 'batch': 65_536, 'steps': 10**8, 'task_width': 16_384, 'threads': 1_024,
+}  # fmt: skip
+
 
 class EncoderKind(enum.StrEnum):
     CONV = 'conv'  # a few convolutions and a spatial softmax, trained from scratch
@@ -68,9 +73,11 @@ class ProbeOptions:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ('chunk_length', 'execute', 'batch', 'steps', 'task_width', 'threads'):
-            if getattr(self, name) < 1:
-                raise InputError(f'{name} is {getattr(self, name)}, wanted >= 1')
+        for name, most in MOST.items():
+            if not 1 <= getattr(self, name) <= most:
+                raise InputError(f'{name} is {getattr(self, name)}, wanted 1 to {most}')
+        if self.seed < 0:
+            raise InputError(f'seed is {self.seed}, wanted >= 0')
         if self.execute > self.chunk_length:
             raise InputError(f'execute is {self.execute}, wanted at most chunk_length, {self.chunk_length}')
         for name in ('augmentation', 'weight_decay'):
@@ -87,8 +94,12 @@ class ProbeOptions:
             is_fine = len(crop) == 4 and 0 <= crop[0] < crop[1] <= 1 and 0 <= crop[2] < crop[3] <= 1
             if not is_fine:
                 raise InputError(f'crops: {camera} has {list(crop)}, wanted [top, bottom, left, right] in 0..1')
-        if not self.hidden or min(self.hidden) < 1 or len(self.channels) != 3 or min(self.channels) < 1:
-            raise InputError('hidden wants at least one layer, and channels three, of at least one unit')
+        sizes = (*self.hidden, *self.channels)
+        if not self.hidden or len(self.channels) != 3 or not all(1 <= size <= MOST['task_width'] for size in sizes):
+            raise InputError(
+                f'hidden wants at least one layer, and channels three, of 1 to {MOST["task_width"]} units; '
+                f'found {list(self.hidden)} and {list(self.channels)}'
+            )
         if any(not 1 <= step <= self.steps for step in self.checkpoints):
             raise InputError(f'checkpoints is {list(self.checkpoints)}, wanted steps from 1 to {self.steps}')
         if not self.uses_images and not self.uses_state and self.task_input is TaskInput.NONE:
