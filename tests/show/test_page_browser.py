@@ -6,6 +6,7 @@ import dataclasses
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.browser import DESK_PX, PHONE_PX, Browser
@@ -13,6 +14,9 @@ from tests.patience import PATIENCE_S
 from tests.show.gallery import POLICIES, STRATA, gallery
 
 from trialist.show.page import render_html
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 HOSTILE = (
     '<script>document.title="owned"</script>',
@@ -225,21 +229,26 @@ def test_copy_takes_the_passage_as_it_is(browser: Browser, page_file: Path) -> N
         assert page.evaluate('window.copied') == 'trialist report runs/may -o report.html\n# then open it'
 
 
+def background(page: Page) -> str:
+    return str(page.evaluate('getComputedStyle(document.body).backgroundColor'))
+
+
 def test_colours_can_be_chosen_and_are_kept(browser: Browser, page_file: Path) -> None:
     with browser.open(page_file, scheme='dark') as opened:
         page = opened.page
-        dark = page.evaluate('getComputedStyle(document.body).backgroundColor')
+        dark = background(page)
         page.click('#theme')
-        light = page.evaluate('getComputedStyle(document.body).backgroundColor')
+        light = background(page)
         assert dark != light
         opened.check_contrast()
-        for _ in range(10):  # the browser keeps it in its own time, and a page that is loaded at once may be before it
+        ends_s = time.monotonic() + PATIENCE_S
+        page.reload()
+        while background(page) != light and time.monotonic() < ends_s:  # the browser writes it down in its own time
+            page.wait_for_timeout(500)
             page.reload()
-            if page.evaluate('getComputedStyle(document.body).backgroundColor') == light:
-                break
-        assert page.evaluate('getComputedStyle(document.body).backgroundColor') == light
+        assert background(page) == light, page.evaluate('JSON.stringify(localStorage)')
         page.click('#theme')
-        assert page.evaluate('getComputedStyle(document.body).backgroundColor') == dark
+        assert background(page) == dark
 
 
 def test_reference_is_black_on_light_and_white_on_dark(browser: Browser, page_file: Path) -> None:
