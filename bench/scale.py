@@ -195,7 +195,7 @@ def _memory() -> list[Result]:
             _with_trajectories(Path(folder) / str(n), n)
         for what, sizes, aim in (
             ('summary', (SMALL, LARGE), 50.0), ('score', (SMALL, LARGE), 500.0), ('compare', (SMALL, LARGE), 500.0),
-            ('safety', TRAJECTORIES, 6000.0),
+            ('safety', TRAJECTORIES, 3000.0),
         ):  # fmt: skip
             measured = {n: _child(Path(folder) / str(n), what, n) for n in sizes}
             (few, (few_s, few_mb)), (many, (many_s, many_mb)) = measured.items()
