@@ -68,3 +68,13 @@ def test_choosing_among_blocks_needs_the_task(tmp_path: Path) -> None:
     found = diagnosed(cell_plan(*tasks, episodes=16, steps=3000, variants=('shuffled',)), tmp_path)
     assert found.final_checkpoint.interval.low > score(found, 'shuffled').high
     assert needs(found) == {'shuffled': InputNeed.NEEDED}
+
+
+def test_spatial_needs_both(tmp_path: Path) -> None:
+    """Eight instructions, eight numbers, for the four sides of a cylinder as two viewers see them."""
+    plan = cell_plan(
+        'spatial', episodes=48, steps=3000, variants=('blind', 'shuffled'), demonstrations=400, by_words=True
+    )
+    found = diagnosed(plan, tmp_path)
+    assert found.final_checkpoint.interval.low > score(found, 'blind').high
+    assert needs(found) == {'blind': InputNeed.NEEDED, 'shuffled': InputNeed.NEEDED}
