@@ -52,7 +52,7 @@ def test_results_are_tables_by_name_and_the_same_as_the_commands(tmp_path):
         assert named.exit_code == 0, named.output
         assert json.loads(named.stdout) == json.loads(call(name, '--read', path, '--format', 'json'))
     swapped = CliRunner().invoke(app, ['tables', 'mix', str(result(tmp_path))])
-    assert "'trialist-datasource' is there, wanted trialist-mix" in str(swapped.exception)
+    assert 'wanted trialist-mix of version 1' in str(swapped.exception)
     absent = CliRunner().invoke(app, ['tables', 'datasource', str(tmp_path / 'absent.json')])
     assert 'datasource wants the datasource.json of a diagnosis' in str(absent.exception)
 

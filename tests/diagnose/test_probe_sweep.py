@@ -75,7 +75,7 @@ def test_a_variant_alone_waits_for_the_choice(tmp_path: Path, trained: list[tupl
     [
         ({'validation': 0.0}, {'steps': [10, 20]}, 'compared by the validation loss; hold some out'),
         ({}, {'learning_rates': [0.001, -1.0]}, 'learning_rate is -1.0, wanted > 0'),
-        ({}, {'steps': [0, 10]}, 'steps is 0, wanted >= 1'),
+        ({}, {'steps': [0, 10]}, 'steps is 0, wanted 1 to'),
     ],
 )
 def test_a_sweep_that_cannot_be_trained_is_refused_at_once(
