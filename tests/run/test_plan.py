@@ -102,6 +102,16 @@ def test_a_run_under_a_changed_plan_is_refused_and_says_what_changed(tmp_path: P
     with pytest.raises(StoreError, match='changed: policies, reference or blinding') as caught:
         run_trial(other, tmp_path / 's', workers=0)
     assert FAST not in str(caught.value)
+    assert str(caught.value).endswith('; name another store')
+
+
+def test_a_store_in_which_a_mistake_ended_the_run_may_be_removed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match='does not take these options'):
+        run_trial(
+            make_plan(policies={FAST: 'seek', SLOW: {'use': 'seek', 'options': {'sped': 1}}}), tmp_path / 's', workers=0
+        )
+    with pytest.raises(StoreError, match='no episode was run under it: remove it, or name another store'):
+        run_trial(make_plan(), tmp_path / 's', workers=0)
 
 
 def test_a_name_in_the_open_parts_of_a_blinded_plan_is_refused(tmp_path: Path) -> None:

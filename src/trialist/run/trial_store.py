@@ -44,7 +44,12 @@ def open_trial_store(context: Context, path: Path | str) -> Store:
     if (root / 'trial.json').exists():
         found = read_store(root)
         if found.trial.plan_hash != plan.hash:
-            raise StoreError(f'{root}: holds a trial under another plan ({_differences(found.trial.plan, shown)})')
+            is_empty = next(iter(found.episodes()), None) is None
+            raise StoreError(
+                f'{root}: holds a trial under another plan ({_differences(found.trial.plan, shown)}); '
+                + ('no episode was run under it: remove it, or ' if is_empty else '')
+                + 'name another store'
+            )
     title = context.blinding.hide(plan.title)
     return Store.create(root, trial_id=plan.hash, title=title, plan_hash=plan.hash, plan=shown)
 
