@@ -113,3 +113,10 @@ def _read_scalar(hint: Any, value: object, where: str) -> Any:
         wanted = {str: 'text', int: 'a whole number', float: 'a number', bool: 'true or false'}.get(hint, hint)
         raise InputError(f'{where} is {value!r}, wanted {wanted}')
     return value
+
+
+def without_nulls(value: Any) -> Any:
+    """Absent is absent: a null is left out, so that the field's own default stands."""
+    if isinstance(value, Mapping):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    return [without_nulls(v) for v in value] if isinstance(value, list) else value

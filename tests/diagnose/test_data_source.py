@@ -11,9 +11,10 @@ from trialist.audit.distance import nearest_start
 from trialist.diagnose.datasource import ExpertEntry, SourcePlan, read_source_plan, run_data_source
 from trialist.diagnose.grid import displaced_starts, grid_plan, start_setups, start_table
 from trialist.diagnose.lookup import LookupPolicy
-from trialist.diagnose.start import observe_starts, opened
+from trialist.diagnose.start import observe_starts
 from trialist.errors import InputError
 from trialist.policies.probe import DemonstrationWriter, EpisodeFacts
+from trialist.policies.probe.collect import using_host
 from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
 from trialist.run.plan import HostEntry, PolicyEntry
 from trialist.run.seam import Observation, Setup
@@ -50,7 +51,7 @@ def test_the_test_grid_follows_from_task_and_seed_alone(grid):
 
 @pytest.mark.parametrize('distance_m', [0.0, 0.06])
 def test_training_starts_keep_the_distance_that_was_asked_for(grid, distance_m):
-    with opened(BARE) as host:
+    with using_host(BARE) as host:
         observed = observe_starts(host, grid, turns=4)
         starts = displaced_starts(
             host, grid, observed, distance_m=distance_m, per_start=2, jitter_m=0.0025, turn_rad=math.radians(15), seed=1
@@ -64,7 +65,7 @@ def test_training_starts_keep_the_distance_that_was_asked_for(grid, distance_m):
 
 def test_a_distance_with_no_room_is_an_error_and_not_fewer_starts(grid, monkeypatch):
     monkeypatch.setattr('trialist.diagnose.grid.DRAWS', 1)
-    with opened(BARE) as host:
+    with using_host(BARE) as host:
         observed = observe_starts(host, grid, turns=4)
         with pytest.raises(InputError, match='ask for a smaller distance'):
             displaced_starts(

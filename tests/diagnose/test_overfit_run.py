@@ -138,14 +138,14 @@ def test_demonstrations_are_counted_by_words_and_places(tmp_path):
     """Three demonstrations: one as the official condition begins, one in other words, one elsewhere."""
     from trialist.diagnose.grid import start_setups
     from trialist.diagnose.overfit import CALIBRATION, _runs, _start
-    from trialist.diagnose.start import opened
+    from trialist.policies.probe.collect import using_host
 
     plan = OverfitPlan(
         task='choose_red', host=HostEntry('tabletop'), policies={'p': PolicyEntry('no_op')}, grid=2, fresh=0,
         changes=(OverfitChange(name='reversed instruction', task='choose_green'),),
     )  # fmt: skip
     runs, _ = _runs(plan)
-    with opened(plan.host) as host:
+    with using_host(plan.host) as host:
         places, words = _start(host, start_setups(runs[CALIBRATION])[0])
         action = host.spec.action
     poses = np.concatenate([np.concatenate([p, [1.0, 0, 0, 0]]) for p in places[:-1]])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trialist.analysis.selection import selection_of
+from trialist.analysis.selection import asked_for
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError, StoreError, UnknownName
@@ -37,16 +37,8 @@ def read_arms(store: Store, *, where: Where | None = None) -> dict[str, Arm]:
     for episode in store.episodes(where=where or None):
         groups.setdefault(episode.policy, []).append(episode)
     if not groups:
-        raise InputError(f'{store.path}: no episode {_asked(where)}')
+        raise InputError(f'{store.path}: no episode {asked_for(where)}')
     return {name: Arm(store, name, tuple(groups[name])) for name in sorted(groups)}
-
-
-def _asked(where: Where | None) -> str:
-    """What was looked for, and what to do."""
-    if not where:
-        return 'in this store; run or import some first'
-    told = ', '.join(f'{name}={value}' for name, values in selection_of(where).items() for value in values)
-    return f'matches {told}; see what there is with `trialist store ls`'
 
 
 def declared_for(store: Store, other: Store) -> DeclaredAnalysis:

@@ -57,7 +57,7 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     annotations = store.annotations()
     episodes = _kept(with_marks(e, annotations.get(e.key, ())) for e in store.episodes(where=where or None))
     if not episodes:
-        raise NotEstimable(f'{store.path}: no episode {_asked(where)}')
+        raise NotEstimable(f'{store.path}: no episode {asked_for(where)}')
     policies: set[str] = set()
     first: Episode | None = None  # of those that are marked as the reference
     for episode in store.episodes(events=False) if where else episodes:
@@ -117,7 +117,7 @@ def selection_of(where: Where | None) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _asked(where: Mapping[str, object] | None) -> str:
+def asked_for(where: Mapping[str, object] | None) -> str:
     """What was looked for, and what to do."""
     if not where:
         return 'in this store; run or import some first'

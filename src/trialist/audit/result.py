@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trialist.declaration import read_table
+from trialist.declaration import read_table, without_nulls
 from trialist.episodes.folder import naming_trouble
 from trialist.errors import InputError
 
@@ -59,10 +59,3 @@ def read_result(form: str, kind: type[T], path: Path) -> T:
     return read_table(
         kind, without_nulls({k: v for k, v in content.items() if k not in ('format', 'version')}), where=str(path)
     )
-
-
-def without_nulls(value: Any) -> Any:
-    """Absent is absent: a null is left out, so that the field's own default stands."""
-    if isinstance(value, Mapping):
-        return {k: without_nulls(v) for k, v in value.items() if v is not None}
-    return [without_nulls(v) for v in value] if isinstance(value, list) else value

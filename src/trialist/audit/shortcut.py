@@ -17,11 +17,11 @@ import numpy as np
 from trialist.audit.optimism import SelectionOptimism, latest_best, selection_optimism
 from trialist.audit.reported import ReportedScore, best_score, foundation_score
 from trialist.audit.reported_gap import ProbeStanding, ReportedGap, reported_gap
-from trialist.audit.result import read_sealed, sealed_json, without_nulls
+from trialist.audit.result import read_sealed, sealed_json
 from trialist.audit.run_score import RunOutcomes, RunScore, ScoreDrop, run_score, score_drop
 from trialist.audit.sweep import ProbeSweep
 from trialist.audit.topline import Protocol
-from trialist.declaration import read_table
+from trialist.declaration import read_table, without_nulls
 from trialist.errors import InputError, NotEstimable
 from trialist.stats.argument import check_open_unit
 

@@ -16,8 +16,8 @@ from trialist.audit.overfit import Overfit
 from trialist.audit.shortcut import Shortcut
 from trialist.audit.topline import Protocol
 from trialist.diagnose.grid import grid_plan
-from trialist.diagnose.start import opened
 from trialist.errors import InputError, NotEstimable, TrialistError, UnknownName
+from trialist.policies.probe.collect import using_host
 from trialist.run import run_trial
 from trialist.run.component import POLICIES
 from trialist.run.plan import HostEntry, PolicyEntry, RecordingOptions
@@ -68,7 +68,7 @@ class CardRequest:
 def make_card(request: CardRequest, *, told: Callable[[str], None] | None = None) -> BenchmarkCard:
     """The card; a determinism check that breaks is on it as broken, not as passed."""
     _check_same_host(request)
-    with opened(request.host) as host:
+    with using_host(request.host) as host:
         spec = host.spec
         _check_rerun(request, spec.tasks)
         facts = host.protocol() if isinstance(host, StatedHost) else None

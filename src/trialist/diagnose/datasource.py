@@ -27,7 +27,7 @@ from trialist.diagnose.grid import (
     start_setups,
     start_table,
 )
-from trialist.diagnose.start import ObservedStarts, observe_starts, opened
+from trialist.diagnose.start import ObservedStarts, observe_starts
 from trialist.diagnose.work import work_folder
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.policies.probe import (
@@ -37,6 +37,7 @@ from trialist.policies.probe import (
     read_options,
     train_probe,
 )
+from trialist.policies.probe.collect import using_host
 from trialist.run import run_trial
 from trialist.run.plan import HostEntry, PolicyEntry
 from trialist.run.seam import Setup
@@ -198,7 +199,7 @@ class _Trained:
 def _run_task(plan: SourcePlan, task: str, work: Path, workers: int, tell: Told) -> list[SourcePoint]:
     expert = PolicyEntry(plan.expert.use, plan.expert.options)
     test = start_setups(_evaluation(plan, task, {'expert': expert}))
-    with opened(plan.host) as host:
+    with using_host(plan.host) as host:
         observed = observe_starts(host, test, turns=plan.turns)
     trained = [_train_at(plan, task, d, test, observed, work, tell) for d in plan.distances_m]
     entries = {_name(t.distance_m): t.learned.entry for t in trained}
@@ -229,7 +230,7 @@ def _train_at(
     tell: Told,
 ) -> _Trained:
     place = work / task / _name(distance_m)
-    with opened(HostEntry(plan.host.use, {**plan.host.options, 'cameras': []})) as host:
+    with using_host(HostEntry(plan.host.use, {**plan.host.options, 'cameras': []})) as host:
         starts = displaced_starts(
             host, test, observed, distance_m=distance_m, per_start=TRIES * plan.demonstrations_per_start,
             jitter_m=plan.jitter_m, turn_rad=math.radians(plan.turn_deg), seed=plan.seed,

@@ -23,11 +23,11 @@ from trialist.conditions.condition import CONDITIONS
 from trialist.declaration import read_toml
 from trialist.diagnose.evaluate import counted_by_success
 from trialist.diagnose.grid import grid_plan, start_setups
-from trialist.diagnose.start import opened
 from trialist.diagnose.work import work_folder
 from trialist.episodes import read_store
 from trialist.errors import InputError, NotEstimable, UnknownName
 from trialist.policies.probe import Demonstrations, read_demonstrations
+from trialist.policies.probe.collect import using_host
 from trialist.policies.probe.demonstration import plain_words
 from trialist.run import TrialPlan, run_trial
 from trialist.run.plan import ConditionEntry, HostEntry, PolicyEntry, TaskEntry
@@ -176,7 +176,7 @@ def _kind(name: str) -> ChangeKind:
 
 def _runs(plan: OverfitPlan) -> tuple[dict[str, TrialPlan], dict[str, str]]:
     """Name of a run -> its trial, and what this host cannot bring about."""
-    with opened(plan.host) as host:
+    with using_host(plan.host) as host:
         spec = host.spec
     if spec.tasks and plan.task not in spec.tasks:
         raise UnknownName('task', plan.task, spec.tasks)
@@ -216,7 +216,7 @@ def count_training(plan: OverfitPlan, demonstrations: Demonstrations, runs: Mapp
             f'{demonstrations.folder}: no start states, so nothing can be counted; state the counts in [training]'
         )
     counts = {}
-    with opened(plan.host) as host:
+    with using_host(plan.host) as host:
         for name, trial in runs.items():
             starts = [_start(host, setup) for setup in start_setups(trial)]
             counts[OFFICIAL if name == CALIBRATION else name] = _occurrences(demonstrations, starts, plan.tolerance_m)

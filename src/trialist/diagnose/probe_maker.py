@@ -14,7 +14,6 @@ from trialist.diagnose.evaluate import evaluation_plan, official_protocol
 from trialist.diagnose.mid_motion import begins_in_motion
 from trialist.diagnose.shortcut import MadeCheckpoint
 from trialist.diagnose.shortcut_plan import ExpertOptions, ShortcutPlan, SweepOptions
-from trialist.diagnose.start import opened
 from trialist.errors import InputError, UnknownName
 from trialist.policies.probe import (
     Demonstrations,
@@ -27,7 +26,7 @@ from trialist.policies.probe import (
     train_probe,
     variants,
 )
-from trialist.policies.probe.collect import CollectProgress
+from trialist.policies.probe.collect import CollectProgress, using_host
 from trialist.policies.probe.demonstration import file_digest
 from trialist.policies.probe.option import TaskInput
 from trialist.policies.probe.sweep import sweep_settings
@@ -158,7 +157,7 @@ class ProbeMaker:
             state_layout=facts.state_layout if options.uses_state else (),
             images={c: (held.images[c].shape[1], held.images[c].shape[2]) for c in cameras if c in held.images},
         )
-        with opened(self._plan.host) as host:
+        with using_host(self._plan.host) as host:
             check_conventions(host.spec, needs)
             for setup in tested_setups(self._plan):
                 if host.spec.tasks and setup.task not in host.spec.tasks:
@@ -268,7 +267,7 @@ def _mid_motion(held: Demonstrations) -> int:
 
 def _state_width(host: HostEntry) -> int:
     """How many numbers the probe will be shown: those of the host that it is tested on."""
-    with opened(host) as shown:
+    with using_host(host) as shown:
         return shown.spec.state_width
 
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trialist.audit.distance import StartStates
 from trialist.errors import InputError
-from trialist.run.component import open_host
-from trialist.run.plan import HostEntry
-from trialist.run.seam import ClosableHost, DescribedHost, Host, InstructingHost, MeasuredHost, PreparedHost, Setup
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from trialist.run.seam import DescribedHost, Host, InstructingHost, MeasuredHost, PreparedHost, Setup
 
 TARGET, GOAL = 'target', 'goal'
 FloatArray = NDArray[np.floating[Any]]
@@ -31,17 +25,6 @@ class ObservedStarts:
     states: StartStates
     images: Mapping[str, NDArray[np.uint8]]  # camera -> (n, H, W, 3)
     instructions: tuple[str, ...]
-
-
-@contextmanager
-def opened(entry: HostEntry) -> Iterator[Host]:
-    """A host that is closed again."""
-    host = open_host(entry)
-    try:
-        yield host
-    finally:
-        if isinstance(host, ClosableHost):
-            host.close()
 
 
 def observe_starts(host: Host, setups: Iterable[Setup], *, turns: int) -> ObservedStarts:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.declaration import read_table
+from trialist.declaration import read_table, without_nulls
 from trialist.episodes.trajectory import Camera
 from trialist.errors import InputError, StoreError
 
@@ -113,15 +113,9 @@ def read_known(content: bytes, *, where: str) -> KnownScene:
     except (ValueError, RecursionError) as error:
         raise StoreError(f'{where}: not JSON ({error})') from error
     try:
-        return read_table(KnownScene, _without_none(values), where=where)
+        return read_table(KnownScene, without_nulls(values), where=where)
     except InputError as error:
         raise StoreError(str(error)) from error
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    return [_without_none(v) for v in value] if isinstance(value, list) else value
 
 
 def pack_views(views: Mapping[str, View]) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from trialist.declaration import read_table
+from trialist.declaration import read_table, without_nulls
 from trialist.episodes import Episode, Store
 from trialist.episodes.rgbd import END, FOLDER, KNOWN, START, KeptViews, kept_views
 from trialist.errors import InputError, StoreError, TrialistError
@@ -110,15 +110,9 @@ def read_projections(store: Store) -> dict[tuple[str, int, str], CameraScore]:
             values = json.loads(content)
             if not isinstance(values, dict) or values.get('method') != METHOD:
                 continue
-            made = read_table(_File, _without_none(values), where=str(path))
+            made = read_table(_File, without_nulls(values), where=str(path))
         except (json.JSONDecodeError, InputError) as error:
             raise StoreError(f'{path}: not a projection of camera scores ({error})') from error
         for row in made.scores:
             found[row.episode_id, row.attempt, row.views] = row.score
     return found
-
-
-def _without_none(value: object) -> object:
-    if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    return [_without_none(v) for v in value] if isinstance(value, list) else value
