@@ -189,7 +189,7 @@ class Controller:
 
         The fingers' reference runs ahead of the fingers by no more than full force needs, so that they open at once.
         """
-        knots = np.stack([self.angles_rad, self._end_rad, self.velocity_rad_s, self._end_velocity])
+        knots = np.array([self.angles_rad, self._end_rad, self.velocity_rad_s, self._end_velocity])
         inputs = np.empty((len(lasting.fraction), panda.N_JOINTS + 2))
         acceleration = (self._end_velocity - self.velocity_rad_s) / lasting.lasting_s
         ahead = kinematics().effort(self.angles_rad, acceleration) / panda.STIFFNESS_NM_RAD

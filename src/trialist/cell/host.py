@@ -380,7 +380,8 @@ class TabletopHost:
         }
         self._grip_contact = any(a.endswith('_finger') or b.endswith('_finger') for a, b, _ in self._contacts)
         self._force_n = hardest_robot_contact_n(self._contacts)
-        speeds = {n: math.hypot(*start.data.qvel[d : d + 3].tolist()) for n, d in start.scene.item_dof.items()}
+        velocity = start.data.qvel.tolist()
+        speeds = {n: math.hypot(*velocity[d : d + 3]) for n, d in start.scene.item_dof.items()}
         fallen = self._referee.observe(
             self._time_s,
             poses=self._poses,
