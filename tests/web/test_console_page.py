@@ -63,6 +63,10 @@ def waits_for(page: Any, text: str, selector: str = 'main') -> None:
     )
 
 
+def waits_until_sent(page: Any) -> None:
+    page.wait_for_function("() => !Object.keys(localStorage).some((k) => k.includes(':out:'))")
+
+
 def episodes(desk: Desk) -> list[Episode]:
     return list(Store.open(desk.store.path).episodes(attempts='all', dropped=True))
 
@@ -192,6 +196,7 @@ def test_one_thumb_on_a_phone(browser: Browser, desk: Desk, scheme: str) -> None
         page.tap('[data-less=placed]')
         page.tap('[data-do=save]')
         waits_for(page, 'Saved last')
+        waits_until_sent(page)
         look('saved')
     assert len(episodes(desk)) == 1
 
@@ -236,7 +241,7 @@ def test_without_the_server_nothing_is_lost_and_nothing_comes_twice(
         second.goto(address)
         waits_for(page, '1 of 12 episodes are in')
         waits_for(second, '1 of 12 episodes are in')
-        page.wait_for_function("() => !Object.keys(localStorage).some((k) => k.includes(':out:'))")
+        waits_until_sent(page)
         check_nothing_tells(page, trial)
         assert seen.problems == []
         page.context.close()
@@ -257,7 +262,7 @@ def test_an_answer_that_never_comes_offers_nothing_twice(browser: Browser, desk:
             press('Space')
             press('1')
             press('Enter')
-            page.wait_for_function("() => !Object.keys(localStorage).some((k) => k.includes(':out:'))")
+            waits_until_sent(page)
         press('Space')
         press('u')  # a start that is undone is offered again
         press('Space')
