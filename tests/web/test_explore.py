@@ -88,6 +88,51 @@ def test_an_episode_is_given_whole(client: TestClient, store: Store) -> None:
     assert len(data['path']['tool']) == 400
 
 
+def test_opening_an_episode_reads_nothing_of_the_others(tmp_path: Path) -> None:
+    """With every file of the tables gone that cannot hold it, and all other films, a fresh explorer opens it as before;
+    also when the store has grown since. Only who asks for its neighbours or the list needs the other parts."""
+    store = make_store(tmp_path / 's')
+    wanted = next(e for e in store.episodes() if e.policy == 'slow')
+    addresses = [f'/episode/{wanted.episode_id}/0?policy=slow', f'/data/episode/{wanted.episode_id}/0',
+                 f'/media/episodes/{wanted.episode_id}-0/front.mp4']  # fmt: skip
+    before = [TestClient(create_explorer(store)).get(address).content for address in addresses]
+    (own,) = [p for p in store.parts() if wanted.episode_id in {e.episode_id for e in store.recorded(p)}]
+    needed = {own.path.name, own.events, *own.trajectories}
+    for file in store.path.glob('*/**/*'):
+        if (
+            file.is_file()
+            and file.parent.name != 'log'
+            and file.name not in needed
+            and wanted.episode_id not in str(file)
+        ):
+            file.unlink()
+    for where in (None, {'policy': 'slow'}):
+        client = TestClient(create_explorer(Store.open(store.path), where=where))
+        assert [client.get(address).content for address in addresses] == before
+        store.append([Episode(policy='slow', task='new', seed=1000 if where else 2000, outcome=Outcome.SUCCESS)])
+        assert [client.get(address).content for address in addresses] == before
+        for address in ('/', f'/episode/{wanted.episode_id}/0/after'):
+            answer = client.get(address)
+            assert (answer.status_code, 'missing, though the store names it' in answer.text) == (400, True)
+
+
+def test_neighbours_are_those_of_the_list_that_was_filtered(client: TestClient, store: Store) -> None:
+    slow = [e.key for e in store.episodes(where={'policy': 'slow'})]
+    query = '?policy=slow&sort=-place'
+
+    def page(key: tuple[str, int], side: str) -> str:
+        return str(client.get(f'/episode/{key[0]}/{key[1]}/{side}{query}').url).removeprefix('http://testserver')
+
+    assert page(slow[1], 'after') == f'/episode/{slow[0][0]}/0{query}'
+    assert page(slow[1], 'before') == f'/episode/{slow[2][0]}/0{query}'
+    assert page(slow[0], 'after') == f'/episode/{slow[0][0]}/0{query}&end=after'
+    assert 'the last of the list' in client.get(page(slow[0], 'after')).text
+    assert 'the last of the list' not in client.get(page(slow[0], 'before')).text
+    other = next(e for e in store.episodes() if e.policy == 'quick')
+    assert client.get(f'/episode/{other.episode_id}/0/after{query}').status_code == 400
+    assert client.get(f'/episode/{slow[0][0]}/0/above').status_code == 422
+
+
 def test_what_is_missing_is_named(client: TestClient, store: Store) -> None:
     bare = next(e for e in store.episodes() if e.seed == 99)
     data = client.get(f'/data/episode/{bare.episode_id}/0').json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from trialist.episodes import Store
-from trialist.episodes.counted import counted_columns
+from trialist.episodes.counted import CountedColumns, counted_columns
 from trialist.episodes.select import Where
 from trialist.errors import UnknownName
 
@@ -86,8 +87,11 @@ class EpisodeIndex:
 
 
 def build_index(store: Store, *, where: Where | None = None) -> EpisodeIndex:
-    """Read the columns that the table needs, as the store shows itself: an open trial under its codes."""
-    table = counted_columns(store, COLUMNS, where=where)
+    """Read the columns that the table needs, as the store shows itself: an open trial without its arms."""
+    return _index(counted_columns(store, COLUMNS, where=where))
+
+
+def _index(table: pa.Table) -> EpisodeIndex:
     codes: dict[str, NDArray[np.int64]] = {}
     values: dict[str, tuple[str, ...]] = {}
     for name in FILTERS:
@@ -124,15 +128,17 @@ def _coded(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]
 
 
 class LiveIndex:
-    """The index of a store, built anew when the store has changed."""
+    """The index of a store, brought up to date when the store has changed: only what is new is read."""
 
     def __init__(self, store: Store, *, where: Where | None = None) -> None:
-        self.store, self._where = store, where
+        self._store, self._columns = store, CountedColumns(store, COLUMNS, where=where)
+        self._lock = threading.Lock()
         self._head = ''
         self._index: EpisodeIndex | None = None
 
     def now(self) -> EpisodeIndex:
-        head = self.store.head() or str(self.store.count())
-        if self._index is None or head != self._head:
-            self._index, self._head = build_index(self.store, where=self._where), head
-        return self._index
+        with self._lock:
+            head = self._store.head() or str(self._store.count())
+            if self._index is None or head != self._head:
+                self._index, self._head = _index(self._columns.read()), head
+            return self._index
