@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -29,8 +31,11 @@ from trialist.episodes import (
     Trajectory,
     read_store,
 )
+from trialist.episodes.identity import episode_id_of
 from trialist.run import close_trial, run_trial
+from trialist.run.sealing import seal_trial
 from trialist.web.explore import create_explorer
+from trialist.web.explore.figures import store_figures
 from trialist.web.explore.index import build_index
 from trialist.web.review import create_review
 
@@ -169,22 +174,62 @@ def test_every_step_of_a_curve_leads_to_its_moment(client: TestClient) -> None:
     assert {2.6, 5.6, 9.6} <= moments
 
 
-def test_nothing_names_a_policy_before_the_trial_is_closed(tmp_path: Path) -> None:
-    plan = make_plan(episodes_per_cell=1)
-    run_trial(plan, tmp_path / 's', workers=0)
-    names = tuple(plan.policies)
+def everything_shown(store: Store) -> dict[str, str]:
+    """Every answer of the explorer, with what its headers say, by address: lists, figures, episodes and their data."""
+    view = TestClient(create_explorer(store), follow_redirects=False)
+    waiting = ['/', '/?sort=-policy', '/figures', '/report', *(f'/figures/{name}' for name, _ in store_figures())]
+    found: dict[str, str] = {}
+    while waiting:
+        address = waiting.pop()
+        answer = view.get(address)
+        found[address] = f'{address}\n{answer.headers}\n{answer.text}'
+        episodes = set(re.findall(r'href="(/episode/\w+/\d+)["?]', answer.text)) if address == '/' else set()
+        waiting += [f'{kind}{e}{side}' for e in episodes for kind, side in
+                    (('', ''), ('/data', ''), ('', '/before'), ('', '/after'))]  # fmt: skip
+    return found
 
-    def seen() -> str:
-        view = TestClient(create_explorer(read_store(tmp_path / 's')))
-        pages = [view.get('/').text, view.get('/figures').text]
-        for key in re.findall(r'href="(/episode/[^"?]+)', pages[0]):
-            pages += [view.get(key).text, view.get(f'/data{key}').text]
-        return '\n'.join(pages)
 
-    assert not [name for name in names if name in seen()]
-    assert 'results stay shut until the trial is closed' in seen()
-    close_trial(plan, tmp_path / 's', by='kim')
-    assert all(name in seen() for name in names)
+def arms_worked_out(store: Path, shown: Mapping[str, str]) -> dict[str, str]:
+    """Episodes whose arm follows from the pages, for someone who knows the trial's hash and its codes.
+
+    An id is a hash over these and the seed: every number that is shown of an episode is tried as its seed.
+    """
+    recorded = {e.episode_id: e for e in Store.open(store).episodes()}
+    codes = sorted(json.loads(Store.open(store).trial.plan)['policies'])
+    told = {}
+    for episode_id, e in recorded.items():
+        pages = '\n'.join(text for address, text in shown.items() if episode_id in address)
+        for number in {None, *map(int, re.findall(r'(?<![\w.])\d{1,10}(?![\w.])', pages))}:
+            for code in codes:
+                if episode_id_of(e.replace(policy=code, seed=number)) == episode_id:
+                    told[episode_id] = code
+    return told
+
+
+@pytest.mark.parametrize('scenes', ['matched', 'independent'])
+def test_nothing_tells_an_arm_before_the_trial_is_closed(tmp_path: Path, scenes: str) -> None:
+    plan = make_plan(episodes_per_cell=2, scenes=scenes)
+    sealed = seal_trial(plan, tmp_path / 'sealed')
+    path = tmp_path / 's'
+    run_trial(sealed.operator_plan, path, workers=0, arms=tmp_path / 'sealed' / 'arms.json')
+    shown = everything_shown(read_store(path))
+    assert len([a for a in shown if a.startswith('/episode')]) == 12
+    words = (*plan.policies, *sealed.codes.values(), sealed.operator_plan.hash)
+    assert not [(word, address) for address, text in shown.items() for word in words if word in text]
+    assert 'results stay shut until the trial is closed' in shown['/figures']
+    assert arms_worked_out(path, shown) == {}
+    # The same search finds every arm where seeds are shown: it can see what it looks for.
+    recorded = {e.episode_id: e.policy for e in Store.open(path).episodes()}
+    unhidden = TestClient(create_explorer(Store.open(path)))
+    told = {e: unhidden.get(f'/data/episode/{e}/0').text for e in recorded}
+    assert arms_worked_out(path, told) == recorded
+    view = TestClient(create_explorer(read_store(path)))
+    for code in sealed.codes.values():
+        assert 'No episode matches' in view.get('/', params={'policy': code}).text
+    assert 'blinded trial' in view.get('/').text
+    close_trial(sealed.operator_plan, path, by='kim', allocation=sealed)
+    assert 'blinded trial' not in view.get('/').text, 'an explorer that was open before'
+    assert all(name in view.get('/').text for name in plan.policies)
 
 
 def test_the_explorer_by_keyboard_in_a_browser(browser: Browser, store: Store) -> None:

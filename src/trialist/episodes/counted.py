@@ -146,6 +146,10 @@ def _blinded(table: pa.Table, *, board: bool) -> pa.Table:
     if not board:
         table = _with(table, 'policy', pa.chunked_array([pa.array([ALL_ARMS] * table.num_rows, pa.string())]))
         table = _with(table, 'is_reference', pa.chunked_array([pa.array([False] * table.num_rows, pa.bool_())]))
+        if 'seed' in table.column_names:
+            table = _with(
+                table, 'seed', pa.chunked_array([pa.nulls(table.num_rows, EPISODE_SCHEMA.field('seed').type)])
+            )
     return table
 
 

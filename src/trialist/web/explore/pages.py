@@ -47,7 +47,10 @@ def create_explorer(
     if not is_mounted:
         install_frame(app, is_local=True)
     index, drawn = LiveIndex(store, where=where), LiveFigures(store, where=where, shown=shown)
-    common: dict[str, Any] = {'store': store.path.name, 'links': dict(beside or {}), 'is_blinded': store.is_blinded}
+
+    def common(request: Request) -> dict[str, Any]:
+        blinded = '' if not store.is_blinded else 'arms by code' if store.board else 'arms are shown when it is closed'
+        return {'store': store.path.name, 'links': dict(beside or {}), 'blinded': blinded, 'base': _base(request)}
 
     @app.exception_handler(TrialistError)
     async def tell(request: Request, error: Exception) -> Response:
@@ -57,7 +60,7 @@ def create_explorer(
     def table(request: Request) -> HTMLResponse:
         rows = _table(index.now(), request.query_params.multi_items(), base=_base(request))
         template = 'explore_rows.html.j2' if request.headers.get('hx-request') else 'explore.html.j2'
-        return PAGES.page(template, title=f'Episodes of {store.path.name}', base=_base(request), **common, **rows)
+        return PAGES.page(template, title=f'Episodes of {store.path.name}', **common(request), **rows)
 
     @app.get('/episode/{episode_id}/{attempt}')
     def episode(episode_id: str, attempt: int, request: Request) -> HTMLResponse:
@@ -68,8 +71,8 @@ def create_explorer(
             found.append(_found(store, name, _whole(number or '0'), where=where))
         titles = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in found]
         return PAGES.page(
-            'explore_episode.html.j2', title=_title(found[0]), episodes=titles, base=_base(request),
-            trail=_trail(request.query_params.multi_items()), end=request.query_params.get('end', ''), **common,
+            'explore_episode.html.j2', title=_title(found[0]), episodes=titles, **common(request),
+            trail=_trail(request.query_params.multi_items()), end=request.query_params.get('end', ''),
         )  # fmt: skip
 
     @app.get('/episode/{episode_id}/{attempt}/{side}')
@@ -90,8 +93,8 @@ def create_explorer(
         told = {'why': CLOSED}
         curves, witnesses = (told, told) if store.is_blinded else figure_points(drawn.analysis())
         return PAGES.page(
-            'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witnesses, base=_base(request),
-            figures=[] if store.is_blinded else store_figures(), **common,
+            'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witnesses,
+            figures=[] if store.is_blinded else store_figures(), **common(request),
         )  # fmt: skip
 
     @app.get('/figures/{name}')
@@ -100,8 +103,7 @@ def create_explorer(
         attempts = dict(index.now().keys)
         marks = [(mark, _mark_address(mark, attempts, base=_base(request))) for mark in figure.marks]
         return PAGES.page(
-            'explore_figure.html.j2', title=figure.summary, name=name, figure=figure, marks=marks, base=_base(request),
-            **common,
+            'explore_figure.html.j2', title=figure.summary, name=name, figure=figure, marks=marks, **common(request),
         )  # fmt: skip
 
     @app.get('/report')
