@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from tests.browser import Browser, Opened, new_page
+from tests.browser import DESK_PX, PHONE_PX, Browser, Opened, new_page
 from tests.run.plans import make_plan
 from tests.web.serving import served
 from tests.web.stores import make_store
@@ -403,6 +403,24 @@ def test_the_report_beside_the_explorer_leads_there(browser: Browser, trial: Sto
         bar.click()
         assert listed_ids(page) == {e.episode_id for e in trial.episodes(where={'policy': 'slow'})}
         assert not trouble
+        page.close()
+
+
+def test_every_page_fits_a_phone_and_a_desk_and_can_be_read_light_and_dark(browser: Browser, store: Store) -> None:
+    episode = next(e for e in store.episodes() if e.policy == 'slow')
+    own = f'/episode/{episode.episode_id}/0'
+    with served(create_explorer(store)) as address:
+        page = new_page(browser)
+        for path in ('/', '/?policy=nobody', own, f'{own}?end=after', '/figures', '/figures/cdf'):
+            page.goto(address + path)
+            if path.startswith(own):
+                page.wait_for_selector('html[data-ready=yes]')
+            for width in (PHONE_PX, DESK_PX):
+                page.set_viewport_size({'width': width, 'height': 900})
+                for scheme in ('light', 'dark'):
+                    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+                    Opened(page).check_fits()
+                    Opened(page).check_contrast()
         page.close()
 
 

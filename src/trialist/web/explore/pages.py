@@ -173,7 +173,8 @@ def _found(store: Store, episode_id: str, attempt: int, *, where: Where | None) 
 
 
 def _title(episode: Episode) -> str:
-    parts = (episode.policy, episode.stratum or episode.task, episode.condition, episode.outcome.value)
+    outcome = episode.outcome.value.replace('_', ' ')
+    parts = (episode.policy, episode.stratum or episode.task, episode.condition, outcome)
     return ' · '.join(p for p in parts if p and p != 'nominal')
 
 
@@ -206,6 +207,7 @@ def _table(index: EpisodeIndex, query: list[tuple[str, str]], *, base: str) -> d
     orders = {name: address(sort=f'-{name}' if sort == name else name, page=1) for name in SORTS}
     return {
         'rows': [index.row(int(place)) for place in rows[start : start + PAGE_ROWS]],
+        'alike': {name for name, values in index.values.items() if len(values) < 2},
         'n_rows': len(rows), 'n_all': len(index), 'first': start + 1 if len(rows) else 0,
         'last': min(start + PAGE_ROWS, len(rows)), 'wanted': wanted, 'sort': sort, 'orders': orders,
         'filters': {n: index.choices(n, index.matching({k: v for k, v in wanted.items() if k != n}))
