@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test test-peers test-hosts test-platform test-scale test-training setup check study grid crash bench generated lock sbom system peers clean
+.PHONY: demo test again test-peers test-hosts test-platform test-scale test-training setup check study grid crash bench generated lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/trialist demo
@@ -18,6 +18,10 @@ check: $(STAMP)
 	$(BIN)/ruff check src tests bench tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What failed last, of any suite; without such a list this fails too.
+again: $(STAMP)
+	TRIALIST_ENVIRONMENTS=$${TRIALIST_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m '' --last-failed --last-failed-no-failures none
 
 # Against programs whose environments take gigabytes, such as LeRobot with torch.
 test-peers: $(STAMP) peers
