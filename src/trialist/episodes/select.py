@@ -164,6 +164,10 @@ def _repeated_ids(sources: Sequence[PartInfo] | Sequence[pa.Table]) -> dict[str,
 
     One pass over 64-bit hashes (8 bytes an episode) finds the few candidates; only those are read as text.
     """
+    if len(sources) == 1 and isinstance(sources[0], pa.Table):
+        ids = sources[0]['episode_id']
+        if len(pc.unique(ids)) == len(ids):
+            return {}
     hashes = [id_hashes(_columns_of(source, ['episode_id'])['episode_id']) for source in sources]
     every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
     repeated = np.unique(every[1:][every[1:] == every[:-1]])
@@ -240,7 +244,8 @@ def _tables(part: PartInfo, *, columns: list[str] | None = None, expression: Any
 
 def column_table(part: PartInfo, columns: list[str] | None = None) -> pa.Table:
     """Columns of a part as they were recorded, all at once; every column unless some are named."""
-    return pa.concat_tables(_tables(part, columns=columns))
+    file = pq.ParquetFile(checked_source(part.path, part.logged))
+    return file.read(columns=columns, use_threads=part.n_rows > SMALL_ROWS)
 
 
 def _values(wanted: Any) -> list[Any]:

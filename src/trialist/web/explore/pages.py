@@ -100,7 +100,8 @@ def create_explorer(
     @app.get('/figures/{name}')
     def figure(name: str, request: Request) -> HTMLResponse:
         figure = drawn.draw(name)
-        attempts = dict(index.now().keys)
+        listed = index.now()
+        attempts = dict(zip(listed.ids.to_pylist(), listed.attempts.tolist(), strict=True))
         marks = [(mark, _mark_address(mark, attempts, base=_base(request))) for mark in figure.marks]
         return PAGES.page(
             'explore_figure.html.j2', title=figure.summary, name=name, figure=figure, marks=marks, **common(request),
@@ -226,8 +227,8 @@ def _trail(query: Query) -> str:
 def _neighbour(index: EpisodeIndex, key: tuple[str, int], query: Query, *, side: Side) -> tuple[str, int] | None:
     """The episode before or after this one in the list that was filtered; None at its end."""
     rows, _, _ = _rows(index, query)
-    place = np.flatnonzero(rows == index.places.get(key, -1))
+    place = np.flatnonzero(rows == index.place(key))
     if not len(place):
         raise InputError(f'episode {key[0]} attempt {key[1]} is not in this list')
     wanted = int(place[0]) + (1 if side is Side.AFTER else -1)
-    return index.keys[int(rows[wanted])] if 0 <= wanted < len(rows) else None
+    return index.key(int(rows[wanted])) if 0 <= wanted < len(rows) else None
