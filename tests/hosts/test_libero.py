@@ -105,6 +105,8 @@ def test_start_states_are_the_benchmarks_or_within_its_support(libero: RunInside
     assert moved >= 3
     assert max(found['checked_m']) <= 0.001, 'the bowl was placed into the plate'
     assert max(found['unchecked_m']) > 0.003, 'this task was to show that the check is needed'
+    assert max(found['arm_checked_m']) <= 0.001, 'the arm was started in something'
+    assert max(found['arm_unchecked_m']) > 0.01, 'this task was to show that the check is needed'
     instruction, targets, step_cap = found['ninety']
     assert instruction
     assert targets
