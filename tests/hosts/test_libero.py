@@ -111,6 +111,10 @@ def test_start_states_are_the_benchmarks_or_within_its_support(libero: RunInside
     assert instruction
     assert targets
     assert step_cap == 400
+    registry = load_registry()
+    entries = [registry.entry('libero-90', f'task_{number}') for number in range(90)]
+    assert [[e.name, e.instruction] for e in entries] == [task[:2] for task in found['ninety_tasks']]
+    assert min(n_bystanders for *_, n_bystanders in found['ninety_tasks']) >= 1, 'no task of it lacks bystanders'
     for text, wanted in zip(
         found['refused'], ('has 50 start states', 'no task of', 'rain', 'drawn numbers'), strict=True
     ):

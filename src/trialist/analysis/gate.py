@@ -176,7 +176,7 @@ def gate_stores(
         alpha=chosen.alpha,
         alpha_worse=levels.alpha_worse,
         power=chosen.power,
-        notes=tuple(_notes(new, reference, shared, chosen, plan)),
+        notes=(*_notes(new, reference, shared, chosen, plan), *_caveats(scores, plan)),
         n_starts=shared.n_starts,
         statement=_statement(declared, shared, endpoints, chosen),
     )
@@ -285,6 +285,12 @@ def _gate_arm(arm: Arm, n_compared: int) -> GateArm:
     return GateArm(
         str(arm.store.path), arm.policy, trial.store_id, trial.plan_hash, len(arm.valid), n_compared, arm.n_invalid
     )
+
+
+def _caveats(scores: Sequence[Scores | str], plan: AnalysisPlan) -> tuple[str, ...]:
+    """What the registry says of its own entries for the benchmarks that safety was scored on."""
+    scored = {score.benchmark for side in scores if not isinstance(side, str) for score in side.values()}
+    return load_registry(*map(Path, plan.safety_registry)).caveats(scored) if scored else ()
 
 
 def _notes(new: Arm, reference: Arm, shared: SharedCells, rules: GateRules, plan: AnalysisPlan) -> list[str]:

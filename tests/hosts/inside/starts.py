@@ -9,6 +9,7 @@ from trialist.conditions import condition_parameters, draw_condition
 from trialist.errors import TrialistError
 from trialist.hosts.libero.collision import CollisionCheck
 from trialist.hosts.libero.host import LiberoHost
+from trialist.hosts.libero.role import goal_atoms
 from trialist.hosts.libero.start import Start, changed_state
 from trialist.run.seam import Setup
 
@@ -107,4 +108,16 @@ study.close()
 ninety = LiberoHost(suite='libero-90', assets=ASSETS)
 ninety.reset('task_89', seed=0)
 report['ninety'] = [ninety.instruction(), list(ninety.cast.targets), ninety.protocol().step_cap]
+from libero.libero.envs.bddl_utils import robosuite_parse_problem  # noqa: E402 - LIBERO is set up first
+
+
+def described(number):
+    """Name, words, and how many objects the goal does not move, from LIBERO's own files."""
+    task = ninety._benchmark.get_task(number)
+    problem = robosuite_parse_problem(ninety._benchmark.get_task_bddl_file_path(number))
+    objects = {name for names in problem['objects'].values() for name in names}
+    return [task.name, task.language, len(objects - {atom[1] for atom in goal_atoms(problem['goal_state'])})]
+
+
+report['ninety_tasks'] = [described(number) for number in range(90)]
 print('RESULT' + json.dumps(report))
