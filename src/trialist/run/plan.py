@@ -247,6 +247,11 @@ def check_plan(plan: TrialPlan) -> None:
             raise InputError("nuisance label 'fixture' is taken by rotation.fixtures; give it another name")
         if len(set(levels)) != len(levels) or len(levels) < 2:
             raise InputError(f'nuisance {label} is {list(levels)}, wanted two or more different levels')
+    if plan.recording.rgbd == 'off' and plan.analysis is not None and plan.analysis.success.wants_cameras:
+        raise InputError(
+            f"analysis.success is {plan.analysis.success.value!r} and recording.rgbd is 'off', so that no view would "
+            "be kept to score; say rgbd = 'ends', or success = 'host'"
+        )
     if plan.stopping.rule is not StoppingRule.NONE and len(plan.policies) < 2:
         raise InputError('a stopping rule compares policies; one policy is declared')
     shortest = min((cell.time_cap_s for cell in plan.cells()), default=0.0)

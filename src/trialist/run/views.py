@@ -6,11 +6,32 @@ from collections.abc import Mapping
 
 from trialist.episodes.rgbd import END, FOLDER, KNOWN, START, moment_name, pack_views
 from trialist.errors import InputError
-from trialist.run.plan import RecordingOptions
+from trialist.run.plan import RecordingOptions, TrialPlan
 from trialist.run.seam import Host, ViewingHost
 
 MOST_MOMENTS = 4096
 TIME_SLACK_S = 1e-9
+
+
+def wants_views(plan: TrialPlan) -> bool:
+    """Whether the declared analysis reads success from cameras."""
+    return plan.analysis is not None and plan.analysis.success.wants_cameras
+
+
+def no_views(plan: TrialPlan, host: str) -> InputError:
+    """That the analysis asks for a score which no episode of this host could have."""
+    declared = plan.analysis.success.value if plan.analysis is not None else ''
+    return InputError(
+        f'analysis.success is {declared!r}, and host {host} keeps no calibrated RGB-D views: a score from cameras also '
+        'needs the colours and sizes of the objects, where they are to end, and what stands fixed, as known_scene() '
+        "gives them; say success = 'host'"
+    )
+
+
+def check_viewing(plan: TrialPlan, host: Host) -> None:
+    """Raise InputError if success is to be read from cameras that the host has not, or has not as it was opened."""
+    if wants_views(plan) and not (isinstance(host, ViewingHost) and host.has_views):
+        raise no_views(plan, host.spec.name)
 
 
 class ViewKeeper:
