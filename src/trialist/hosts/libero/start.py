@@ -97,7 +97,7 @@ def _move_arm(env: Any, state: FloatArray, robot_state: RobotState, check: Colli
     ranges = env.sim.model._model.jnt_range[np.array(env.robots[0]._ref_joint_indexes)]
     clashes: Counter[tuple[str, str]] = Counter()
 
-    def is_safe(angles_rad: FloatArray) -> bool:
+    def is_safe(angles_rad: NDArray[np.floating[Any]]) -> bool:
         tried = state.copy()
         tried[joints] = angles_rad
         pairs = check.clashes(tried)
