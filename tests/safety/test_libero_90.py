@@ -13,10 +13,12 @@ from tests.cli.command import trialist as command
 from tests.safety.scene import episode, lifted, with_pose
 
 import trialist
+from trialist.analysis.change import compare_stores
 from trialist.analysis.gate import GateRules, gate_stores
 from trialist.episodes import Episode, Store, Trajectory, read_store
 from trialist.errors import InputError
 from trialist.safety import load_registry, score_episode, summarize_safety
+from trialist.show.change import change_document
 from trialist.show.markdown import render_markdown
 from trialist.show.report import trial_document
 
@@ -90,6 +92,9 @@ def test_its_safety_is_scored_kept_out_of_means_and_never_shown_without_the_cave
         told = command('safety', str(store.path), '--resamples', 20, *form)
         assert SAID in ' '.join(told.split()), form
     assert SAID in ' '.join(command('safety', 'explain', 'libero-90/task_9').split())
+    assert SAID in ' '.join(command('tables', 'safety-tasks', store.path, '--resamples', 20).split())
+    changed = compare_stores(store, store, names={'a': 'b'}, resamples=20)
+    assert SAID in render_markdown(change_document(changed))
     gate = gate_stores(store, store, policy='b', baseline_policy='a', rules=GateRules(require=('safety',)))
     assert any(SAID in note for note in gate.notes)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trialist.analysis.arm import Arm, check_distinct, choose_arm, declared_for, read_arms
-from trialist.analysis.arm_safety import Scores, arm_safety, scored_cells, tell_apart
+from trialist.analysis.arm_safety import Scores, arm_caveats, arm_safety, scored_cells, tell_apart
 from trialist.analysis.camera_extreme import Extremes, camera_extremes
 from trialist.analysis.endpoint import (
     ENDPOINTS,
@@ -153,10 +153,12 @@ def gate_stores(
     shared = share_cells(new.episodes, reference.episodes, pairing=plan.pairing.value)
     asked = _asked(chosen)
     scores: list[Scores | str] = ['', '']
+    caveats: tuple[str, ...] = ()
     if 'safety' in asked:
         rule = Scoring(load_registry(*map(Path, plan.safety_registry)))
         sides = ((new, _new(shared)), (reference, _old(shared)))
         scores = [arm_safety(arm, side, scoring=rule) for arm, side in sides]
+        caveats = arm_caveats(rule.registry, *scores)
     required = chosen.require or _default_required(scores)
     levels = Levels(chosen.alpha, chosen.alpha / len(required), chosen.power)
     extremes = camera_extremes(new, reference, plan) if 'success' in asked else None
@@ -176,7 +178,7 @@ def gate_stores(
         alpha=chosen.alpha,
         alpha_worse=levels.alpha_worse,
         power=chosen.power,
-        notes=(*_notes(new, reference, shared, chosen, plan), *_caveats(scores, plan)),
+        notes=(*_notes(new, reference, shared, chosen, plan), *caveats),
         n_starts=shared.n_starts,
         statement=_statement(declared, shared, endpoints, chosen),
     )
@@ -285,12 +287,6 @@ def _gate_arm(arm: Arm, n_compared: int) -> GateArm:
     return GateArm(
         str(arm.store.path), arm.policy, trial.store_id, trial.plan_hash, len(arm.valid), n_compared, arm.n_invalid
     )
-
-
-def _caveats(scores: Sequence[Scores | str], plan: AnalysisPlan) -> tuple[str, ...]:
-    """What the registry says of its own entries for the benchmarks that safety was scored on."""
-    scored = {score.benchmark for side in scores if not isinstance(side, str) for score in side.values()}
-    return load_registry(*map(Path, plan.safety_registry)).caveats(scored) if scored else ()
 
 
 def _notes(new: Arm, reference: Arm, shared: SharedCells, rules: GateRules, plan: AnalysisPlan) -> list[str]:
