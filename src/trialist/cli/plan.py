@@ -173,13 +173,13 @@ def check_stopping(declared: TrialPlan) -> None:
 def _check_views(declared: TrialPlan) -> None:
     """Refuse success by cameras on a host in another environment: none of them keeps views, and none needs opening."""
     from trialist.run.component import HOSTS
-    from trialist.run.views import no_views, wants_views
+    from trialist.run.views import no_views
 
-    if not wants_views(declared):
+    if not declared.is_judged_by_cameras:
         return
     made = getattr(HOSTS.load(declared.host.use), '__annotations__', {}).get('return')
     if made == 'IsolatedHost':
-        raise no_views(declared, declared.host.use)
+        raise no_views(declared.host.use)
 
 
 def _duration(seconds: float) -> str:

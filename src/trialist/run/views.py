@@ -13,25 +13,19 @@ MOST_MOMENTS = 4096
 TIME_SLACK_S = 1e-9
 
 
-def wants_views(plan: TrialPlan) -> bool:
-    """Whether the declared analysis reads success from cameras."""
-    return plan.analysis is not None and plan.analysis.success.wants_cameras
-
-
-def no_views(plan: TrialPlan, host: str) -> InputError:
-    """That the analysis asks for a score which no episode of this host could have."""
-    declared = plan.analysis.success.value if plan.analysis is not None else ''
+def no_views(host: str) -> InputError:
+    """That the analysis asks for a success which no episode of this host could have."""
     return InputError(
-        f'analysis.success is {declared!r}, and host {host} keeps no calibrated RGB-D views: a score from cameras also '
-        'needs the colours and sizes of the objects, where they are to end, and what stands fixed, as known_scene() '
-        "gives them; say success = 'host'"
+        f"analysis.success is 'reconstruction', and host {host} keeps no calibrated RGB-D views: a score from cameras "
+        'also needs the colours and sizes of the objects, where they are to end, and what stands fixed, as '
+        "known_scene() gives them; say success = 'host'"
     )
 
 
 def check_viewing(plan: TrialPlan, host: Host) -> None:
-    """Raise InputError if success is to be read from cameras that the host has not, or has not as it was opened."""
-    if wants_views(plan) and not (isinstance(host, ViewingHost) and host.has_views):
-        raise no_views(plan, host.spec.name)
+    """Raise InputError if success is the cameras' alone, and the host has none, or none as it was opened."""
+    if plan.is_judged_by_cameras and not (isinstance(host, ViewingHost) and host.has_views):
+        raise no_views(host.spec.name)
 
 
 class ViewKeeper:
