@@ -161,7 +161,7 @@ def test_episodes_without_a_benchmark_are_told_once_with_the_names_they_could_me
     assert unnamed_benchmark([episode(benchmark='', stratum='libero_10')], registry) is None
     several = unnamed_benchmark([episode(benchmark='', task='task_0')], registry)
     assert several is not None
-    assert len(several.candidates) == 5
+    assert len(several.candidates) == 6
 
 
 def test_import_and_plan_say_it_once(tmp_path: Path) -> None:
