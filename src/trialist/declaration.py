@@ -62,7 +62,7 @@ def _read(hint: Any, value: object, where: str) -> Any:
     if origin in (Union, types.UnionType):
         return _read_union(typing.get_args(hint), value, where)
     if origin is tuple:
-        if not isinstance(value, list):
+        if not isinstance(value, list | tuple):
             raise InputError(f'{where} is {value!r}, wanted a list')
         inner = typing.get_args(hint)[0]
         return tuple(_read(inner, item, f'{where}[{number}]') for number, item in enumerate(value))

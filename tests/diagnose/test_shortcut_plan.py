@@ -11,7 +11,7 @@ from trialist.diagnose import EvaluationOptions, ShortcutPlan, evaluation_plan, 
 from trialist.diagnose.probe_maker import ProbeMaker, check_files, demonstration_setups, open_demonstrations
 from trialist.diagnose.shortcut_preset import host_plan
 from trialist.errors import InputError
-from trialist.policies.probe import collect_demonstrations
+from trialist.policies.probe import collect_demonstrations, read_options
 from trialist.run import Setup, trial_slots
 from trialist.run.plan import HostEntry, PolicyEntry, TaskEntry
 
@@ -94,12 +94,15 @@ def test_an_expert_may_not_demonstrate_from_the_fixed_starts_of_the_test(tmp_pat
         demonstration_setups(plan)
 
 
-def test_a_host_by_name_brings_its_own_expert() -> None:
+def test_a_host_by_name_brings_its_own_expert_and_probe(tmp_path: Path) -> None:
     plan = host_plan('tabletop', tasks=['choose_red', 'single_block'], episodes_per_task=3, time_cap_s=9.0)
     assert isinstance(plan, ShortcutPlan)
     assert plan.expert is not None
     assert plan.expert.use == 'scripted'
     assert [t.scene for t in plan.evaluation.tasks] == ['choose', '']
+    ProbeMaker(plan, tmp_path)  # takes the cell's own options, and those of a caller, lists or tuples
+    options = read_options({**plan.probe, 'crops': {'front': (0.2, 0.8, 0.0, 1.0)}})
+    assert options.crops == {'front': (0.2, 0.8, 0.0, 1.0)}
     libero = host_plan('libero', suite='libero-goal', demonstrations=['demos'])
     assert evaluation_plan(libero.host, {'p': PolicyEntry('no_op')}, libero.evaluation).benchmark == 'libero-goal'
 

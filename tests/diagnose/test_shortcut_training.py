@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import cast
 
 import h5py
 import numpy as np
 import pytest
 from tests.hosts.conftest import libero_assets, made
+from typer.testing import CliRunner
 
 from trialist.audit import Shortcut
 from trialist.audit.shortcut import InputNeed
+from trialist.cli import full_app
 from trialist.declaration import read_table
-from trialist.diagnose import ShortcutPlan, diagnose_shortcut
+from trialist.diagnose import ShortcutPlan, diagnose_shortcut, shortcut_preset
 from trialist.diagnose.probe_maker import ProbeMaker
+from trialist.diagnose.shortcut_plan import ExpertOptions
 from trialist.episodes import read_store
 
 pytestmark = pytest.mark.training
@@ -105,3 +110,16 @@ def test_libero_is_diagnosed_from_its_own_files_by_its_own_protocol(tmp_path: Pa
     for said in ('2 of the 10 official tasks', '2 start states x 1 per task, official 50 x 1', 'end at 10 steps'):
         assert said in told
     assert 'start states:' not in told  # they are the benchmark's own, by number
+
+
+def test_the_cell_by_its_name_alone_and_again_without_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of the docs, with few demonstrations and steps: what matters is that every part of it runs."""
+    few = dataclasses.replace(shortcut_preset.EXPERTS['tabletop'], episodes_per_task=4, time_cap_s=8.0)
+    monkeypatch.setitem(cast('dict[str, ExpertOptions]', shortcut_preset.EXPERTS), 'tabletop', few)
+    command = ['audit', 'shortcut', 'tabletop', '-t', 'choose_red', '-t', 'choose_blue', '-o', str(tmp_path / 'work')]
+    command += ['--episodes', '2', '--time-cap', '2', '--steps', '8', '--format', 'json']
+    first = CliRunner().invoke(full_app(), command)
+    assert first.exit_code == 0, first.output
+    cells = {str(cell) for table in json.loads(first.stdout) for row in table['rows'] for cell in row.values()}
+    assert {'blind', 'shuffled'} <= cells
+    assert CliRunner().invoke(full_app(), command).stdout == first.stdout

@@ -30,7 +30,7 @@ PROBES: Mapping[str, Mapping[str, Any]] = {  # for what that expert shows to tho
     'tabletop': {
         'execute': 8,
         'task_noise': 0.15,
-        'crops': {'front': (0.25, 0.8, 0.05, 0.95), 'side': (0.15, 0.7, 0.2, 0.8), 'wrist': (0.1, 1.0, 0.1, 0.9)},
+        'crops': {'front': [0.25, 0.8, 0.05, 0.95], 'side': [0.15, 0.7, 0.2, 0.8], 'wrist': [0.1, 1.0, 0.1, 0.9]},
     },
 }
 
