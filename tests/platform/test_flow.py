@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+import typer
 from tests.platform.service import Service
 
+from trialist.cli import submit as submit_command
 from trialist.episodes import Outcome, read_store
 from trialist.platform.bundle import unpack_bundle
 from trialist.platform.lease_token import LeaseGuard
@@ -164,3 +167,14 @@ def test_cancelling_frees_the_cell_and_leaves_a_record(service: Service) -> None
     (episode,) = store.episodes(attempts='all')
     assert episode.outcome is Outcome.INVALID
     assert 'cancelled' in episode.reason
+
+
+def test_a_cancelled_submission_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('TRIALIST_TOKEN', 'tlt_x')
+    given = {'server': 'http://127.0.0.1:9', 'name': 'mine', 'policy': 'seek'}
+    monkeypatch.setattr(submit_command, '_act', lambda *_, **__: {'state': 'finished'})
+    submit_command.submit('reach', **given)
+    monkeypatch.setattr(submit_command, '_act', lambda *_, **__: {'state': 'cancelled', 'note': 'no such task'})
+    with pytest.raises(typer.Exit) as ended:
+        submit_command.submit('reach', **given)
+    assert ended.value.exit_code == 1

@@ -45,6 +45,7 @@ from trialist.wire.websocket import WebSocketLink
 
 CONNECT_S = 10.0
 SEND_S = 30.0
+SCORE_S = 120.0  # the first one after an episode is analysed anew
 SILENT_S = 3.0  # after which the server is asked whether the worker still has us
 WORKER_S = 900.0  # a cell may reset for long before its first observation
 PAUSE_S = (0.5, 15.0)
@@ -109,7 +110,8 @@ class Submitter:
 
     def score(self, submission_id: str) -> Mapping[str, Any]:
         """Get_Score."""
-        found: Mapping[str, Any] = self._patiently(lambda: self._api.get(f'/submissions/{submission_id}/score'))[1]
+        path = f'/submissions/{submission_id}/score'
+        found: Mapping[str, Any] = self._patiently(lambda: self._api.get(path, timeout_s=SCORE_S))[1]
         return found
 
     def state(self, submission_id: str) -> Mapping[str, Any]:

@@ -80,7 +80,7 @@ class SubmissionIn(Asked):
     card: dict[str, Any] = Field(default_factory=dict, description="What is known of the policy's making.")
     dial: DialIn | None = Field(None, description='Absent: the client connects to the cells itself.')
     fingerprint: str = Field(
-        '', max_length=64, pattern='^[0-9a-f]*$',
+        default='', max_length=64, pattern='^[0-9a-f]*$',
         description='Of the policy and its options on the client; another one under the same key is refused.',
     )  # fmt: skip
 
