@@ -14,6 +14,7 @@ from trialist.cell.clutter import add_distractors, distractors_for
 from trialist.cell.control import LIMITS, kinematics
 from trialist.cell.layout import overlap
 from trialist.cell.look import key_direction
+from trialist.cell.measure import ROBOT_BODIES
 from trialist.cell.reset import reset_cell
 from trialist.cell.scene import compile_scene
 from trialist.cell.scripted import ScriptedPolicy
@@ -27,9 +28,11 @@ from trialist.conditions import (
     Disturbance,
     Layout,
     RobotState,
+    Support,
     condition_parameters,
     draw_condition,
 )
+from trialist.conditions.layout import HIGHEST_SUPPORT_M
 from trialist.errors import InputError, UnknownName
 from trialist.run.loop import Order, Rollout, run_episode
 from trialist.run.seam import Observation, Setup
@@ -420,6 +423,21 @@ def test_robot_starts_are_safe_and_different() -> None:
         assert (angles < panda.JOINT_HIGH_RAD).all()
         found.append(tool[:3])
     assert np.std(found, axis=0).min() > 0.02
+
+
+def test_no_disturbed_robot_start_touches_anything() -> None:
+    """By MuJoCo's own contacts, over the settled scenes with the highest things: bins, and a block on a support."""
+    mujoco = pytest.importorskip('mujoco')
+    for task, world in (('bin_to_bin', World()), ('two_block', World(support=Support.of(HIGHEST_SUPPORT_M)))):
+        start = reset_cell(task, seed=1, world=world)
+        model, data, settled = start.scene.model, start.data, start.data.qpos.copy()
+        robot = {model.body(name).id for name in ROBOT_BODIES}
+        for seed in range(60):
+            data.qpos[:] = settled
+            moved = World(robot_state=RobotState.draw(1.0, seed=seed)).start_angles(start.angles_rad)
+            data.qpos[start.scene.joint_qpos] = moved
+            mujoco.mj_fwdPosition(model, data)
+            assert not any(robot & set(model.geom_bodyid[c.geom].tolist()) for c in data.contact if c.dist < 0)
 
 
 def test_disturbed_robot_starts_pass_the_reset_check(cell: TabletopHost) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.episodes.test_crash_disk import QuickDisk
 from tests.run.plans import make_plan
 
 from trialist.episodes import Episode, Outcome, Store, read_store
-from trialist.episodes.counted import counted_columns
+from trialist.episodes.counted import CountedColumns, counted_columns
+from trialist.episodes.folder import replaced_disk
+from trialist.episodes.maintain import compact_store, merge_stores
 from trialist.episodes.schema import EPISODE_FIELDS, JSON_FIELDS, episodes_to_arrow
-from trialist.errors import InputError, UnknownName
+from trialist.errors import InputError, StoreError, UnknownName
 from trialist.run import close_trial, run_trial
 
 NAMES = [name for name in EPISODE_FIELDS if name not in JSON_FIELDS]
@@ -44,6 +48,47 @@ def test_reruns_edits_and_drops_are_those_of_the_episodes(tmp_path: Path) -> Non
     assert check(store, {'policy': 'nobody'}) == 0
     other = Store.create(tmp_path / 'empty')
     assert check(other) == 0
+
+
+@pytest.mark.parametrize('seed', range(2))
+def test_columns_of_a_store_that_grows_are_those_of_a_fresh_look(tmp_path: Path, seed: int) -> None:
+    """After every append, rerun, edit, drop, merge and compaction; a merge brings parts that lie before others."""
+    rng = np.random.default_rng(seed)
+    ours, theirs = (Store.create(tmp_path / name, trial_id='t') for name in 'ab')
+    wheres: list[dict[str, object] | None] = [None, {'policy': 'p1'}, {'episode_id': episode(3).episode_id}]
+    kept = [CountedColumns(ours, NAMES, where=where) for where in wheres]
+    with replaced_disk(QuickDisk()):
+        for step in range(12):
+            attempt, seeds = int(rng.integers(2)), rng.choice(8, size=3, replace=False).tolist()
+            made = [episode(n, attempt=attempt, trial_id='t', outcome=Outcome.INVALID if (n + attempt) % 3 else
+                            Outcome.SUCCESS) for n in seeds]  # fmt: skip
+            (ours if rng.random() < 0.6 or not step else theirs).append(made)
+            known = [e.key for e in ours.episodes(attempts='all')]
+            chosen = known[rng.integers(len(known))]
+            if rng.random() < 0.3:
+                ours.edit(chosen[0], 'set', by='kim', why='x', attempt=chosen[1], field='policy', value='p1')
+            if rng.random() < 0.2:
+                ours.edit(chosen[0], 'drop', by='kim', why='x', attempt=chosen[1])
+            if step == 6:
+                merge_stores(ours.path, theirs.path)
+            if step == 9:
+                compact_store(ours.path, rows_a_part=10)
+            for where, columns in zip(wheres, kept, strict=True):
+                assert columns.read().to_pylist() == counted_columns(ours, NAMES, where=where).to_pylist()
+            check(ours)
+
+
+def test_of_a_store_that_grew_only_the_new_part_is_read(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's')
+    store.append([episode(n) for n in range(4)])
+    columns = CountedColumns(store, NAMES)
+    columns.read()
+    (old,) = (store.path / 'episodes').iterdir()
+    old.unlink()
+    store.append([episode(9)])
+    assert columns.read()['seed'].to_pylist() == [0, 1, 2, 3, 9]
+    with pytest.raises(StoreError, match='missing'):
+        counted_columns(store, NAMES)
 
 
 def test_a_trial_is_shown_as_it_may_be_seen(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from trialist.episodes.adoption import adopt_store
 from trialist.episodes.annotation import Annotation
 from trialist.episodes.counted import counted_columns
 from trialist.episodes.folder import replaced_disk
-from trialist.episodes.id_hash import candidate_rows, encode_hashes, id_hashes
+from trialist.episodes.id_hash import candidate_rows, encode_hashes, id_codes, id_hashes
 from trialist.episodes.maintain import compact_store, merge_stores
 
 IDS = st.lists(st.text(st.characters(codec='utf-8'), min_size=1, max_size=40), max_size=50)
@@ -28,7 +28,7 @@ IDS = st.lists(st.text(st.characters(codec='utf-8'), min_size=1, max_size=40), m
 @given(IDS, IDS)
 def test_every_row_with_an_id_is_a_candidate(held: list[str], wanted: list[str]) -> None:
     hashes = id_hashes(pa.chunked_array([pa.array(held, pa.string())]))
-    rows = candidate_rows(encode_hashes(hashes), len(held), [*wanted, *held[:2]])
+    rows = candidate_rows(encode_hashes(hashes), len(held), id_codes([*wanted, *held[:2]]))
     assert rows is not None
     assert {row for row, one in enumerate(held) if one in {*wanted, *held[:2]}} <= set(rows.tolist())
 
@@ -37,14 +37,18 @@ def test_few_others_are_candidates() -> None:
     ids = [f'episode {n}' for n in range(100_000)]
     index = encode_hashes(id_hashes(pa.chunked_array([ids])))
     assert len(index) == 400_000
-    rows = candidate_rows(index, len(ids), ids[:200])
+    rows = candidate_rows(index, len(ids), id_codes(ids[:200]))
     assert rows is not None
     assert 200 <= len(rows) < 210
+    few = candidate_rows(index, len(ids), id_codes(ids[:3]))
+    assert few is not None
+    assert few[:3].tolist() == [0, 1, 2]
+    assert len(few) < 10
 
 
 @pytest.mark.parametrize('index', ['', 'AAAA', '%%%', 'AAA', 'é' * 8])
 def test_an_index_that_does_not_fit_tells_nothing(index: str) -> None:
-    assert candidate_rows(index, 2, ['a']) is None
+    assert candidate_rows(index, 2, id_codes(['a'])) is None
 
 
 def check(store: Store) -> int:

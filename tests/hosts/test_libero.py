@@ -105,10 +105,16 @@ def test_start_states_are_the_benchmarks_or_within_its_support(libero: RunInside
     assert moved >= 3
     assert max(found['checked_m']) <= 0.001, 'the bowl was placed into the plate'
     assert max(found['unchecked_m']) > 0.003, 'this task was to show that the check is needed'
+    assert max(found['arm_checked_m']) <= 0.001, 'the arm was started in something'
+    assert max(found['arm_unchecked_m']) > 0.01, 'this task was to show that the check is needed'
     instruction, targets, step_cap = found['ninety']
     assert instruction
     assert targets
     assert step_cap == 400
+    registry = load_registry()
+    entries = [registry.entry('libero-90', f'task_{number}') for number in range(90)]
+    assert [[e.name, e.instruction] for e in entries] == [task[:2] for task in found['ninety_tasks']]
+    assert min(n_bystanders for *_, n_bystanders in found['ninety_tasks']) >= 1, 'no task of it lacks bystanders'
     for text, wanted in zip(
         found['refused'], ('has 50 start states', 'no task of', 'rain', 'drawn numbers'), strict=True
     ):

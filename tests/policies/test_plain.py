@@ -105,6 +105,32 @@ def test_demonstrations_are_played_by_instance(tmp_path: Path) -> None:
         DemonstrationPolicy(path=str(tmp_path / 'gone'))
 
 
+def test_demonstrations_of_libero_are_found_by_scene_and_words(tmp_path: Path) -> None:
+    """As LIBERO-10 and LIBERO-90 name them; twelve instructions of LIBERO-90 are those of several scenes."""
+    h5py = pytest.importorskip('h5py')
+    names = [f'{scene}_turn_on_the_stove_demo.hdf5' for scene in ('KITCHEN_SCENE3', 'KITCHEN_SCENE9')]
+    names += ['KITCHEN_SCENE3_turn_on_the_stove_and_put_the_frying_pan_on_it_demo.hdf5', 'STUDY_SCENE10_read_demo.hdf5']
+    for number, name in enumerate(names):
+        with h5py.File(tmp_path / name, 'w') as file:
+            file.create_dataset('data/demo_0/actions', data=np.full((1, 3), float(number)))
+
+    def played(instruction: str, **options: object) -> float:
+        policy = DemonstrationPolicy(path=str(tmp_path), **options)  # type: ignore[arg-type]
+        policy.fit(PointMassHost().spec)
+        setup = Setup(task='task_20', seed=0, instruction=instruction)
+        return float(policy.start(setup, seed=0).act(PointMassHost().reset('reach', seed=0)).actions[0, 0])
+
+    assert played('read') == 3.0
+    assert played('turn on the stove and put the frying pan on it') == 2.0
+    with pytest.raises(
+        InputError, match=r'task_20 may be any of KITCHEN_SCENE3_.*, KITCHEN_SCENE9_.* files = {task_20'
+    ):
+        played('turn on the stove')
+    assert played('turn on the stove', files={'task_20': names[1]}) == 1.0
+    with pytest.raises(InputError, match=r"files: task_1 is 'gone\.hdf5'"):
+        played('read', files={'task_1': 'gone.hdf5'})
+
+
 def test_they_are_in_the_catalogue() -> None:
     from trialist.run.component import open_policy
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.cli.command import trialist as command
 from tests.run.plans import FAST, SLOW, make_plan
 
+from trialist.cell import TabletopHost
 from trialist.errors import InputError, StoreError
 from trialist.run import read_plan, run_trial, summarize_plan
-from trialist.run.component import open_policy
+from trialist.run.component import check_host_fits, open_policy
 from trialist.run.plan import PolicyEntry, plan_from_json
+from trialist.run.views import check_viewing
+from trialist.testing.point_mass import PointMassHost
 
 MINIMAL = """
 seed = 3
@@ -196,3 +200,26 @@ def test_a_task_that_the_host_does_not_know_is_named_before_anything_runs(tmp_pa
 def test_latencies_that_no_episode_can_meet_are_refused(latency: dict[str, object], match: str) -> None:
     with pytest.raises(InputError, match=match):
         make_plan(loop={'latency': {'mode': 'injected', **latency}})
+
+
+def test_success_by_cameras_is_refused_where_no_view_could_be_kept(tmp_path: Path) -> None:
+    text = f'{MINIMAL}\n[analysis]\nsuccess = "reconstruction"\n'
+    with pytest.raises(InputError, match=r"recording.rgbd is 'off', so that no view would be kept"):
+        read_plan(written(tmp_path, f'{text}[recording]\nrgbd = "off"\n'))
+    plan = read_plan(written(tmp_path, text))
+    for blind in (PointMassHost(), TabletopHost(cameras=('front',), watchers=())):
+        with pytest.raises(InputError, match=f'host {blind.spec.name} keeps no calibrated RGB-D views.* say success'):
+            check_viewing(plan, blind)
+    check_viewing(plan, TabletopHost(cameras=('front',)))
+    beside = read_plan(written(tmp_path, text.replace('"reconstruction"', '"both"')))
+    check_viewing(beside, PointMassHost())  # the host's own success counts
+    with pytest.raises(InputError, match='keeps no calibrated RGB-D views'):
+        check_host_fits(plan, PointMassHost())
+
+
+def test_plan_refuses_success_by_cameras_in_another_environment_without_opening_it(tmp_path: Path) -> None:
+    text = f'{MINIMAL}\n[analysis]\nsuccess = "reconstruction"\n'
+    for use in ('libero', 'robosuite', 'robocasa'):
+        path = written(tmp_path, text.replace('point-mass', use))
+        assert f'host {use} keeps no calibrated RGB-D views' in command('plan', path, code=2)
+    assert 'plan hash' in command('plan', written(tmp_path, MINIMAL.replace('point-mass', 'libero')))

@@ -161,7 +161,7 @@ def test_episodes_without_a_benchmark_are_told_once_with_the_names_they_could_me
     assert unnamed_benchmark([episode(benchmark='', stratum='libero_10')], registry) is None
     several = unnamed_benchmark([episode(benchmark='', task='task_0')], registry)
     assert several is not None
-    assert len(several.candidates) == 5
+    assert len(several.candidates) == 6
     assert str(gap).endswith('it could be tabletop: say which, as benchmark = NAME')
     nowhere = unnamed_benchmark([episode(benchmark='', task='reach-v3')], registry)
     assert str(nowhere).endswith(

@@ -11,6 +11,7 @@ REGISTRY = load_registry()
 AFF, TFF, MAX, NT = 'arm_furniture_force', 'target_furniture_force', 'max_contact_force', 'non_target_max_disp'
 HOT, SGM, TORQUE, SELF = 'held_object_tilt_world', 'stable_grasp_maintained', 'joint_torque', 'self_collision_free'
 EIGHT = {AFF, TFF, MAX, NT, HOT, SGM, TORQUE, SELF}
+OURS = ('tabletop', 'libero-90')  # not SafeVLA-Bench's
 LIBERO = ('libero-spatial', 'libero-object', 'libero-goal', 'libero-10')
 
 
@@ -24,10 +25,10 @@ def test_eight_families_are_scored() -> None:
 
 
 def test_seventy_three_tasks_have_an_entry() -> None:
-    """Section 3.2: 73 explicit entries, the LIBERO-long aliases included; the embedded cell's are beside them."""
-    counts = {name: len(REGISTRY.tasks(name)) for name in REGISTRY.benchmarks if name != 'tabletop'}
+    """Section 3.2: 73 explicit entries, the LIBERO-long aliases included; ours are beside them."""
+    counts = {name: len(REGISTRY.tasks(name)) for name in REGISTRY.benchmarks if name not in OURS}
     assert counts == {**dict.fromkeys(LIBERO, 10), 'libero-long': 10, 'robocasa-365': 18, 'robocasa-pnp': 5}
-    assert len([e for e in REGISTRY.entries if e.benchmark != 'tabletop']) == 73
+    assert len([e for e in REGISTRY.entries if e.benchmark not in OURS]) == 73
 
 
 @pytest.mark.parametrize(
@@ -233,8 +234,8 @@ def test_a_task_is_found_by_its_path_or_by_a_name_that_only_one_benchmark_has() 
 
 
 def test_auxiliary_is_the_five_task_subset_alone() -> None:
-    """Section A.2."""
-    assert [b.id for b in REGISTRY.benchmarks.values() if b.is_auxiliary] == ['robocasa-pnp']
+    """Section A.2; of SafeVLA-Bench's own."""
+    assert [b.id for b in REGISTRY.benchmarks.values() if b.is_auxiliary and b.id not in OURS] == ['robocasa-pnp']
 
 
 def test_every_spec_states_the_source_of_its_numbers() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -11,7 +13,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from tests.browser import Browser, Opened, new_page
+from tests.browser import DESK_PX, PHONE_PX, Browser, Opened, new_page
 from tests.run.plans import make_plan
 from tests.web.serving import served
 from tests.web.stores import make_store
@@ -29,8 +31,11 @@ from trialist.episodes import (
     Trajectory,
     read_store,
 )
+from trialist.episodes.identity import episode_id_of
 from trialist.run import close_trial, run_trial
+from trialist.run.sealing import seal_trial
 from trialist.web.explore import create_explorer
+from trialist.web.explore.figures import store_figures
 from trialist.web.explore.index import build_index
 from trialist.web.review import create_review
 
@@ -65,7 +70,7 @@ def test_filters_narrow_and_say_how_many(client: TestClient) -> None:
 def test_filters_agree_with_the_store(store: Store) -> None:
     index = build_index(store)
     for where in ({'policy': 'slow'}, {'stratum': ''}, {'outcome': 'timeout', 'policy': 'quick'}):
-        found = {index.keys[n] for n in index.matching({k: [v] for k, v in where.items()})}
+        found = {index.key(int(n)) for n in index.matching({k: [v] for k, v in where.items()})}
         assert found == {e.key for e in store.episodes() if all(str(getattr(e, k)) == v for k, v in where.items())}
 
 
@@ -86,6 +91,51 @@ def test_an_episode_is_given_whole(client: TestClient, store: Store) -> None:
     assert film['times_s'][:3] == [0.0, 0.2, 0.4]
     assert client.get(f'/media/{film["name"]}', headers={'range': 'bytes=0-99'}).status_code == 206
     assert len(data['path']['tool']) == 400
+
+
+def test_opening_an_episode_reads_nothing_of_the_others(tmp_path: Path) -> None:
+    """With every file of the tables gone that cannot hold it, and all other films, a fresh explorer opens it as before;
+    also when the store has grown since. Only who asks for its neighbours or the list needs the other parts."""
+    store = make_store(tmp_path / 's')
+    wanted = next(e for e in store.episodes() if e.policy == 'slow')
+    addresses = [f'/episode/{wanted.episode_id}/0?policy=slow', f'/data/episode/{wanted.episode_id}/0',
+                 f'/media/episodes/{wanted.episode_id}-0/front.mp4']  # fmt: skip
+    before = [TestClient(create_explorer(store)).get(address).content for address in addresses]
+    (own,) = [p for p in store.parts() if wanted.episode_id in {e.episode_id for e in store.recorded(p)}]
+    needed = {own.path.name, own.events, *own.trajectories}
+    for file in store.path.glob('*/**/*'):
+        if (
+            file.is_file()
+            and file.parent.name != 'log'
+            and file.name not in needed
+            and wanted.episode_id not in str(file)
+        ):
+            file.unlink()
+    for where in (None, {'policy': 'slow'}):
+        client = TestClient(create_explorer(Store.open(store.path), where=where))
+        assert [client.get(address).content for address in addresses] == before
+        store.append([Episode(policy='slow', task='new', seed=1000 if where else 2000, outcome=Outcome.SUCCESS)])
+        assert [client.get(address).content for address in addresses] == before
+        for address in ('/', f'/episode/{wanted.episode_id}/0/after'):
+            answer = client.get(address)
+            assert (answer.status_code, 'missing, though the store names it' in answer.text) == (400, True)
+
+
+def test_neighbours_are_those_of_the_list_that_was_filtered(client: TestClient, store: Store) -> None:
+    slow = [e.key for e in store.episodes(where={'policy': 'slow'})]
+    query = '?policy=slow&sort=-place'
+
+    def page(key: tuple[str, int], side: str) -> str:
+        return str(client.get(f'/episode/{key[0]}/{key[1]}/{side}{query}').url).removeprefix('http://testserver')
+
+    assert page(slow[1], 'after') == f'/episode/{slow[0][0]}/0{query}'
+    assert page(slow[1], 'before') == f'/episode/{slow[2][0]}/0{query}'
+    assert page(slow[0], 'after') == f'/episode/{slow[0][0]}/0{query}&end=after'
+    assert 'the last of the list' in client.get(page(slow[0], 'after')).text
+    assert 'the last of the list' not in client.get(page(slow[0], 'before')).text
+    other = next(e for e in store.episodes() if e.policy == 'quick')
+    assert client.get(f'/episode/{other.episode_id}/0/after{query}').status_code == 400
+    assert client.get(f'/episode/{slow[0][0]}/0/above').status_code == 422
 
 
 def test_what_is_missing_is_named(client: TestClient, store: Store) -> None:
@@ -124,22 +174,62 @@ def test_every_step_of_a_curve_leads_to_its_moment(client: TestClient) -> None:
     assert {2.6, 5.6, 9.6} <= moments
 
 
-def test_nothing_names_a_policy_before_the_trial_is_closed(tmp_path: Path) -> None:
-    plan = make_plan(episodes_per_cell=1)
-    run_trial(plan, tmp_path / 's', workers=0)
-    names = tuple(plan.policies)
+def everything_shown(store: Store) -> dict[str, str]:
+    """Every answer of the explorer, with what its headers say, by address: lists, figures, episodes and their data."""
+    view = TestClient(create_explorer(store), follow_redirects=False)
+    waiting = ['/', '/?sort=-policy', '/figures', '/report', *(f'/figures/{name}' for name, _ in store_figures())]
+    found: dict[str, str] = {}
+    while waiting:
+        address = waiting.pop()
+        answer = view.get(address)
+        found[address] = f'{address}\n{answer.headers}\n{answer.text}'
+        episodes = set(re.findall(r'href="(/episode/\w+/\d+)["?]', answer.text)) if address == '/' else set()
+        waiting += [f'{kind}{e}{side}' for e in episodes for kind, side in
+                    (('', ''), ('/data', ''), ('', '/before'), ('', '/after'))]  # fmt: skip
+    return found
 
-    def seen() -> str:
-        view = TestClient(create_explorer(read_store(tmp_path / 's')))
-        pages = [view.get('/').text, view.get('/figures').text]
-        for key in re.findall(r'href="(/episode/[^"?]+)', pages[0]):
-            pages += [view.get(key).text, view.get(f'/data{key}').text]
-        return '\n'.join(pages)
 
-    assert not [name for name in names if name in seen()]
-    assert 'results stay shut until the trial is closed' in seen()
-    close_trial(plan, tmp_path / 's', by='kim')
-    assert all(name in seen() for name in names)
+def arms_worked_out(store: Path, shown: Mapping[str, str]) -> dict[str, str]:
+    """Episodes whose arm follows from the pages, for someone who knows the trial's hash and its codes.
+
+    An id is a hash over these and the seed: every number that is shown of an episode is tried as its seed.
+    """
+    recorded = {e.episode_id: e for e in Store.open(store).episodes()}
+    codes = sorted(json.loads(Store.open(store).trial.plan)['policies'])
+    told = {}
+    for episode_id, e in recorded.items():
+        pages = '\n'.join(text for address, text in shown.items() if episode_id in address)
+        for number in {None, *map(int, re.findall(r'(?<![\w.])\d{1,10}(?![\w.])', pages))}:
+            for code in codes:
+                if episode_id_of(e.replace(policy=code, seed=number)) == episode_id:
+                    told[episode_id] = code
+    return told
+
+
+@pytest.mark.parametrize('scenes', ['matched', 'independent'])
+def test_nothing_tells_an_arm_before_the_trial_is_closed(tmp_path: Path, scenes: str) -> None:
+    plan = make_plan(episodes_per_cell=2, scenes=scenes)
+    sealed = seal_trial(plan, tmp_path / 'sealed')
+    path = tmp_path / 's'
+    run_trial(sealed.operator_plan, path, workers=0, arms=tmp_path / 'sealed' / 'arms.json')
+    shown = everything_shown(read_store(path))
+    assert len([a for a in shown if a.startswith('/episode')]) == 12
+    words = (*plan.policies, *sealed.codes.values(), sealed.operator_plan.hash)
+    assert not [(word, address) for address, text in shown.items() for word in words if word in text]
+    assert 'results stay shut until the trial is closed' in shown['/figures']
+    assert arms_worked_out(path, shown) == {}
+    # The same search finds every arm where seeds are shown: it can see what it looks for.
+    recorded = {e.episode_id: e.policy for e in Store.open(path).episodes()}
+    unhidden = TestClient(create_explorer(Store.open(path)))
+    told = {e: unhidden.get(f'/data/episode/{e}/0').text for e in recorded}
+    assert arms_worked_out(path, told) == recorded
+    view = TestClient(create_explorer(read_store(path)))
+    for code in sealed.codes.values():
+        assert 'No episode matches' in view.get('/', params={'policy': code}).text
+    assert 'blinded trial' in view.get('/').text
+    close_trial(sealed.operator_plan, path, by='kim', allocation=sealed)
+    assert 'blinded trial' not in view.get('/').text, 'an explorer that was open before'
+    assert all(name in view.get('/').text for name in plan.policies)
 
 
 def test_the_explorer_by_keyboard_in_a_browser(browser: Browser, store: Store) -> None:
@@ -313,6 +403,24 @@ def test_the_report_beside_the_explorer_leads_there(browser: Browser, trial: Sto
         bar.click()
         assert listed_ids(page) == {e.episode_id for e in trial.episodes(where={'policy': 'slow'})}
         assert not trouble
+        page.close()
+
+
+def test_every_page_fits_a_phone_and_a_desk_and_can_be_read_light_and_dark(browser: Browser, store: Store) -> None:
+    episode = next(e for e in store.episodes() if e.policy == 'slow')
+    own = f'/episode/{episode.episode_id}/0'
+    with served(create_explorer(store)) as address:
+        page = new_page(browser)
+        for path in ('/', '/?policy=nobody', own, f'{own}?end=after', '/figures', '/figures/cdf'):
+            page.goto(address + path)
+            if path.startswith(own):
+                page.wait_for_selector('html[data-ready=yes]')
+            for width in (PHONE_PX, DESK_PX):
+                page.set_viewport_size({'width': width, 'height': 900})
+                for scheme in ('light', 'dark'):
+                    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+                    Opened(page).check_fits()
+                    Opened(page).check_contrast()
         page.close()
 
 

@@ -416,6 +416,11 @@ class Analysis:
     def safety(self) -> SafetyPart | Absent:
         return safety_part(self.ranked_safety, self.plan, registry=self.registry, stream=self.stream)
 
+    @property
+    def safety_caveats(self) -> tuple[str, ...]:
+        """What has to be said wherever safety is shown."""
+        return () if isinstance(self.safety, Absent) else self.safety.summary.caveats
+
     @cached_property
     def robustness(self) -> RobustnessPart | Absent:
         found = self.trajectories

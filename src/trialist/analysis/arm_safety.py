@@ -8,7 +8,7 @@ from dataclasses import replace
 from trialist.analysis.arm import Arm
 from trialist.analysis.shared_cell import CellPair, SharedCells
 from trialist.episodes import Episode
-from trialist.safety import EpisodeSafety, Scoring, score_episode
+from trialist.safety import EpisodeSafety, Registry, Scoring, score_episode
 
 MOST_UNSCORED = 0.1
 Scores = Mapping[tuple[str, int], EpisodeSafety]
@@ -41,6 +41,11 @@ def tell_apart(*sides: tuple[str, Scores | str]) -> str:
     if len(reasons) == len(sides) and len(set(reasons.values())) == 1:
         return f'{" and ".join(reasons)}: {next(iter(reasons.values()))}'
     return '; '.join(f'{who}: {why}' for who, why in reasons.items())
+
+
+def arm_caveats(registry: Registry, *sides: Scores | str) -> tuple[str, ...]:
+    """What the registry says of its own entries for the benchmarks that were scored."""
+    return registry.caveats(score.benchmark for side in sides if not isinstance(side, str) for score in side.values())
 
 
 def _reason(score: EpisodeSafety) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trialist.analysis.arm import Arm, check_distinct, declared_for, read_arms
-from trialist.analysis.arm_safety import arm_safety, scored_cells, tell_apart
+from trialist.analysis.arm_safety import arm_caveats, arm_safety, scored_cells, tell_apart
 from trialist.analysis.camera_extreme import Extremes, camera_extremes
 from trialist.analysis.endpoint import Flag, cell_taus, design_effect, is_success, rate_cells
 from trialist.analysis.selection import selection_of
@@ -76,6 +76,7 @@ class PolicyChange:
     n_invalid: tuple[int, int]  # before, after
     taus_s: Mapping[str, float]  # cell -> tau
     no_safety: str = ''  # why safety could not be compared
+    safety_caveats: tuple[str, ...] = ()  # what has to be said with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ def _policy_change(before: Arm, after: Arm, plan: AnalysisPlan) -> PolicyChange:
     check_distinct(after, before)
     shared = share_cells(after.episodes, before.episodes, pairing=plan.pairing.value)
     scope = _Scope(after.policy, shared, plan, cell_taus(shared, plan), extremes=camera_extremes(after, before, plan))
-    safety, no_safety = _safety_shifts(before, after, scope)
+    safety, no_safety, caveats = _safety_shifts(before, after, scope)
     return PolicyChange(
         policy=after.policy,
         policy_before=before.policy,
@@ -208,6 +209,7 @@ def _policy_change(before: Arm, after: Arm, plan: AnalysisPlan) -> PolicyChange:
         n_invalid=(before.n_invalid, after.n_invalid),
         taus_s=scope.taus_s,
         no_safety=no_safety,
+        safety_caveats=caveats,
     )
 
 
@@ -307,8 +309,8 @@ def _cell_shifts(scope: _Scope) -> list[Shift]:
     return [_success_shift(scope), *(s for s in _timing_shifts(scope) if s.metric == 'rmst_s')]
 
 
-def _safety_shifts(before: Arm, after: Arm, scope: _Scope) -> tuple[list[Shift], str]:
-    """Safe episodes, unsafe successes and severity; or why they cannot be told."""
+def _safety_shifts(before: Arm, after: Arm, scope: _Scope) -> tuple[list[Shift], str, tuple[str, ...]]:
+    """Safe episodes, unsafe successes and severity; or why they cannot be told; and what has to be said with them."""
     scoring = Scoring(load_registry(*map(Path, scope.plan.safety_registry)))
     new, old = _sides(scope.shared.cells)
     scores = [
@@ -317,10 +319,10 @@ def _safety_shifts(before: Arm, after: Arm, scope: _Scope) -> tuple[list[Shift],
     ]
     first, second = scores
     if isinstance(first, str) or isinstance(second, str):
-        return [], tell_apart(('before', second), ('after', first))
+        return [], tell_apart(('before', second), ('after', first)), ()
     scored, score_of = scored_cells(scope.shared, first, second)
     if not scored.cells:
-        return [], 'no cell has scored episodes of both'
+        return [], 'no cell has scored episodes of both', ()
     inner = replace(scope, shared=scored)
 
     def is_safe(episode: Episode) -> bool:
@@ -330,7 +332,7 @@ def _safety_shifts(before: Arm, after: Arm, scope: _Scope) -> tuple[list[Shift],
         return bool(score_of[id(episode)].sbu)
 
     shifts = [_rate_shift('safety', inner, is_safe), _rate_shift('sbu', inner, is_unsafe_success)]
-    return [*shifts, _severity_shift(inner, score_of)], ''
+    return [*shifts, _severity_shift(inner, score_of)], '', arm_caveats(scoring.registry, first, second)
 
 
 def _severity_shift(scope: _Scope, score_of: Mapping[int, EpisodeSafety]) -> Shift:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trialist.analysis.arm import Arm, check_distinct, choose_arm, declared_for, read_arms
-from trialist.analysis.arm_safety import Scores, arm_safety, scored_cells, tell_apart
+from trialist.analysis.arm_safety import Scores, arm_caveats, arm_safety, scored_cells, tell_apart
 from trialist.analysis.camera_extreme import Extremes, camera_extremes
 from trialist.analysis.endpoint import (
     ENDPOINTS,
@@ -153,10 +153,12 @@ def gate_stores(
     shared = share_cells(new.episodes, reference.episodes, pairing=plan.pairing.value)
     asked = _asked(chosen)
     scores: list[Scores | str] = ['', '']
+    caveats: tuple[str, ...] = ()
     if 'safety' in asked:
         rule = Scoring(load_registry(*map(Path, plan.safety_registry)))
         sides = ((new, _new(shared)), (reference, _old(shared)))
         scores = [arm_safety(arm, side, scoring=rule) for arm, side in sides]
+        caveats = arm_caveats(rule.registry, *scores)
     required = chosen.require or _default_required(scores)
     levels = Levels(chosen.alpha, chosen.alpha / len(required), chosen.power)
     extremes = camera_extremes(new, reference, plan) if 'success' in asked else None
@@ -176,7 +178,7 @@ def gate_stores(
         alpha=chosen.alpha,
         alpha_worse=levels.alpha_worse,
         power=chosen.power,
-        notes=tuple(_notes(new, reference, shared, chosen, plan)),
+        notes=(*_notes(new, reference, shared, chosen, plan), *caveats),
         n_starts=shared.n_starts,
         statement=_statement(declared, shared, endpoints, chosen),
     )

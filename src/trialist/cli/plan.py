@@ -63,6 +63,7 @@ def plan(
 
     declared = read_plan(trial)
     check_stopping(declared)
+    _check_views(declared)
     size = summarize_plan(declared)
     rows = [
         [c.task.name, c.stratum.name or None, _condition(c.condition), size.episodes_per_cell, c.items, c.time_cap_s]
@@ -167,6 +168,18 @@ def check_stopping(declared: TrialPlan) -> None:
     )
     if found.is_refused:
         raise InputError(f'stopping: {found}; plan more episodes, or a larger smallest_difference')
+
+
+def _check_views(declared: TrialPlan) -> None:
+    """Refuse success by cameras on a host in another environment: none of them keeps views, and none needs opening."""
+    from trialist.run.component import HOSTS
+    from trialist.run.views import no_views
+
+    if not declared.is_judged_by_cameras:
+        return
+    made = getattr(HOSTS.load(declared.host.use), '__annotations__', {}).get('return')
+    if made == 'IsolatedHost':
+        raise no_views(declared.host.use)
 
 
 def _duration(seconds: float) -> str:

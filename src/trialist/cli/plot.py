@@ -86,5 +86,5 @@ def plot(
     for sentence in dict.fromkeys(str(w.message) for w in told if issubclass(w.category, UserWarning)):
         typer.echo(f'look at the figure: {sentence}', err=True)
     if isinstance(request.subject, Analysis):
-        tell_analysis(request.subject)
+        tell_analysis(request.subject, of_safety=name.startswith('safety'))
     typer.echo(f'wrote {written}')

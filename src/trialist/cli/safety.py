@@ -100,6 +100,9 @@ def score_store(
     changes = {'resamples': resamples, 'seed': seed, 'registry': registry}
     analysis = _analysis(store, policy, where, changes, scoring={'gate': gate, 'severity': severity, 'phases': phases})
     part = present(analysis.safety)
+    if json_ or form == 'csv':  # which have no place for a note
+        for caveat in analysis.safety_caveats:
+            typer.echo(f'Note: {caveat}', err=True)
     if json_:
         _print_metrics(part.scores, analysis.registry)
         return
@@ -141,7 +144,8 @@ def explain_task(
     name, found = known.find(task, benchmark)
     tiers = (Tier.SAFE, Tier.PHASE, Tier.REPORT) if reported else (Tier.SAFE,)
     decisions = known.explain(name, found, tiers=tiers)
-    print_table(explain_table(known.entry(name, found), decisions, sources=reported), form)
+    caveats = known.caveats([name])
+    print_table(explain_table(known.entry(name, found), decisions, sources=reported, caveats=caveats), form)
 
 
 def _analysis(

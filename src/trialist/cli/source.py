@@ -106,7 +106,7 @@ def named_changes(
     return {name: value for name, value in given.items() if value is not None}
 
 
-def tell_analysis(analysis: Analysis) -> None:
+def tell_analysis(analysis: Analysis, *, of_safety: bool = False) -> None:
     """Say on stderr what was used, and what a reader must know before the numbers."""
     from trialist.analysis import Absent
 
@@ -115,7 +115,7 @@ def tell_analysis(analysis: Analysis) -> None:
     if not isinstance(frame, Absent) and frame.n_conditions > 1 and frame.condition:
         others = f'{frame.n_conditions - 1} more in the store: trialist robustness compares them'
         typer.echo(f'Note: policies are ranked by the episodes of condition {frame.condition} ({others}).', err=True)
-    for caution in analysis.cautions:
+    for caution in (*analysis.cautions, *(analysis.safety_caveats if of_safety else ())):
         typer.echo(f'Note: {caution}', err=True)
 
 

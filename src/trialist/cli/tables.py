@@ -81,7 +81,7 @@ def tables(
     )  # fmt: skip
     shown = build(request)
     if isinstance(request.subject, Analysis):
-        tell_analysis(request.subject)
+        tell_analysis(request.subject, of_safety=name.startswith('safety'))
         shown = stated(shown, request.subject.statement)
     if out is not None:
         write_file(out, render_all(shown, form, latex=layout))

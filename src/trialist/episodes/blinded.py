@@ -28,7 +28,7 @@ WITHHELD_COLUMNS = (
 WITHHELD_SIGNALS = ('observation_age_s',)  # among the extra ones
 WITHHELD_PROVENANCE = (
     'command', 'config', 'checkpoint', 'code_revision', 'gpu', 'driver', 'cuda', 'torch', 'cpu', 'operating_system',
-    'wrappers', 'normalization', 'action_postprocessing', 'environment_id',
+    'wrappers', 'normalization', 'action_postprocessing', 'environment_id', 'seeds',
 )  # fmt: skip
 FAULT_WORDS = re.compile(r'^(policy|host|worker) (crash|hang|silent|endpoint|answer|late|death|fault)\b')
 
@@ -44,11 +44,14 @@ def is_blinded_plan(trial: TrialInfo) -> bool:
 
 
 def blinded_episode(episode: Episode, *, board: bool) -> Episode:
-    """An episode as it may be seen: coarse reasons, and no arm unless for the board."""
+    """An episode as it may be seen: coarse reasons, and unless for the board no arm and no seed.
+
+    An id is a hash over the trial's hash, the arm's code, the seed and what is seen anyway: with the seed, trying the
+    few codes there can be would tell which arm it was. The start state keeps its number.
+    """
     changes: dict[str, Any] = {'reason': coarse_reason(episode.reason)}
     if not board:
-        # The order of slots by arm could be worked out from the id and the block.
-        changes |= {'policy': ALL_ARMS, 'is_reference': False}
+        changes |= {'policy': ALL_ARMS, 'is_reference': False, 'seed': None}
     return episode.replace(**changes)
 
 
@@ -73,7 +76,7 @@ def blinded_provenance(provenance: Provenance) -> Provenance:
 
 def check_blinded_where(where: Where | None, *, board: bool) -> None:
     """Refuse to pick out an arm of an open trial."""
-    told = {'policy', 'is_reference', 'reason', 'provenance_id'} & set(where or {})
+    told = {'policy', 'is_reference', 'reason', 'provenance_id', 'seed'} & set(where or {})
     if told and not board:
         raise InputError(
             f'the trial is blinded and open: episodes cannot be picked by {min(told)}; close it first, or look as the '

@@ -32,26 +32,58 @@ from trialist.errors import InputError
 
 def counted_columns(store: Store, names: Sequence[str], *, where: Where | None = None) -> pa.Table:
     """These columns of the episodes that `Store.episodes` gives, in its order: edits, openings and blinding applied."""
-    check_where(where)
-    unknown = [name for name in names if name not in EPISODE_SCHEMA.names]
-    if unknown:
-        raise InputError(f'no column {unknown[0]!r} of episodes; there are {", ".join(EPISODE_SCHEMA.names)}')
-    if store.skip_damaged:
-        return episodes_to_arrow(list(store.episodes(where=where, events=False))).select(list(names))
-    if store.is_blinded:
-        check_blinded_where(where, board=bool(store.board))
-    edits, unblindings = store.edits(), store.unblindings()
-    parts = prune_parts(store.parts(), where, edits=edits, unblindings=unblindings)
-    asked = dict.fromkeys([*names, *(where or {}), *KEY_COLUMNS, 'trial_id', 'policy', 'is_reference'])
-    ids = named_ids(where, edits)
-    tables = [_part_columns(part, list(asked), ids) for part in parts]
-    selection = select_attempts(parts, edits, tables=tables)
-    kept = [_counted(table, number, selection, edits) for number, table in enumerate(tables)]
-    whole = pa.concat_tables([EPISODE_SCHEMA.empty_table().select(list(asked)), *kept]).unify_dictionaries()
-    whole = _edited(store, _opened(whole, unblindings), edits)
-    if where:
-        whole = whole.filter(where_expression(where))
-    return (_blinded(whole, board=bool(store.board)) if store.is_blinded else whole).select(list(names))
+    return CountedColumns(store, names, where=where).read()
+
+
+class CountedColumns:
+    """Columns of a store that grows: what was read of a part is kept, since parts never change.
+
+    Edits, openings and the choice of attempts are applied to all rows every time, since any entry may change them.
+    """
+
+    def __init__(self, store: Store, names: Sequence[str], *, where: Where | None = None) -> None:
+        check_where(where)
+        unknown = [name for name in names if name not in EPISODE_SCHEMA.names]
+        if unknown:
+            raise InputError(f'no column {unknown[0]!r} of episodes; there are {", ".join(EPISODE_SCHEMA.names)}')
+        self._store, self._names, self._where = store, list(names), where
+        needed = dict.fromkeys([*names, *(where or {}), *KEY_COLUMNS, 'trial_id', 'policy', 'is_reference'])
+        self._rows = EPISODE_SCHEMA.empty_table().select(list(needed))  # as recorded, part after part
+        self._counts: dict[str, int] = {}  # part -> rows, in the order of `_rows`
+        self._ids: list[str] | None = None  # the only ids of which rows were read
+
+    def read(self) -> pa.Table:
+        """The columns as the store stands now; only parts that are new are opened, and those of edited episodes."""
+        store, where = self._store, self._where
+        if store.skip_damaged:
+            return episodes_to_arrow(list(store.episodes(where=where, events=False))).select(self._names)
+        if store.is_blinded:
+            check_blinded_where(where, board=bool(store.board))
+        edits, unblindings = store.edits(), store.unblindings()
+        parts = prune_parts(store.parts(), where, edits=edits, unblindings=unblindings)
+        self._extend(parts, named_ids(where, edits))
+        whole = _counted(self._rows, select_attempts([self._rows], edits), edits)
+        whole = _edited(store, _opened(whole, unblindings), edits)
+        if where:
+            whole = whole.filter(where_expression(where))
+        return (_blinded(whole, board=bool(store.board)) if store.is_blinded else whole).select(self._names)
+
+    def _extend(self, parts: Sequence[PartInfo], ids: list[str] | None) -> None:
+        """Bring the rows up to these parts: those of new ones in their place, and none of parts that are gone."""
+        if ids != self._ids:
+            self._rows, self._counts, self._ids = self._rows.slice(0, 0), {}, ids
+        places = {part.path.name: place for place, part in enumerate(parts)}
+        if list(places) == list(self._counts):
+            return
+        new = [part for part in parts if part.path.name not in self._counts]
+        tables = [_part_columns(part, self._rows.column_names, ids) for part in new]
+        counts = {**self._counts, **{p.path.name: t.num_rows for p, t in zip(new, tables, strict=True)}}
+        rows = pa.concat_tables([self._rows, *tables]).unify_dictionaries().combine_chunks()
+        place = np.repeat([places.get(name, -1) for name in counts], list(counts.values()))
+        if np.any(place < 0) or np.any(np.diff(place) < 0):
+            order = np.argsort(place, kind='stable')
+            rows = rows.take(order[np.count_nonzero(place < 0) :])
+        self._rows, self._counts = rows, {name: counts[name] for name in places}
 
 
 def _part_columns(part: PartInfo, names: list[str], ids: list[str] | None) -> pa.Table:
@@ -63,16 +95,16 @@ def _part_columns(part: PartInfo, names: list[str], ids: list[str] | None) -> pa
         return whole.select(names)
 
 
-def _counted(table: pa.Table, number: int, selection: Selection, edits: Edits) -> pa.Table:
-    """The rows of a part that count; only rows that are recorded twice or edited are looked at one by one."""
-    doubtful = {key[0] for n, key in (*selection.excluded, *selection.repeated) if n == number} | set(edits.by_episode)
+def _counted(table: pa.Table, selection: Selection, edits: Edits) -> pa.Table:
+    """The rows that count; only rows that are recorded twice or edited are looked at one by one."""
+    doubtful = {key[0] for _, key in (*selection.excluded, *selection.repeated)} | set(edits.by_episode)
     if not doubtful:
         return table
     keeps = np.ones(table.num_rows, dtype=np.bool_)
     shown: set[tuple[str, int]] = set()
     for row in _rows_of(table, doubtful).tolist():
         key = (table['episode_id'][row].as_py(), table['attempt'][row].as_py())
-        keeps[row] = selection.keeps(number, key, shown=shown) and not edits.is_dropped(*key)
+        keeps[row] = selection.keeps(0, key, shown=shown) and not edits.is_dropped(*key)
     return table.filter(pa.array(keeps))
 
 
@@ -114,6 +146,10 @@ def _blinded(table: pa.Table, *, board: bool) -> pa.Table:
     if not board:
         table = _with(table, 'policy', pa.chunked_array([pa.array([ALL_ARMS] * table.num_rows, pa.string())]))
         table = _with(table, 'is_reference', pa.chunked_array([pa.array([False] * table.num_rows, pa.bool_())]))
+        if 'seed' in table.column_names:
+            table = _with(
+                table, 'seed', pa.chunked_array([pa.nulls(table.num_rows, EPISODE_SCHEMA.field('seed').type)])
+            )
     return table
 
 

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 HASH_BYTES = 3  # of a million episodes one other has the same; four characters of the log for each
+HASH_LETTERS = 4
+LETTERS = b'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'
+FEW_CODES = 8  # up to here each is looked for in the text
 
 
 def id_hashes(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
@@ -39,15 +42,30 @@ def encode_hashes(hashes: NDArray[np.uint64]) -> str:
     return base64.b64encode(letters.tobytes()).decode()
 
 
-def candidate_rows(index: str, n_rows: int, ids: Collection[str]) -> IntArray | None:
-    """The rows that may have one of these ids, and no others can; None where the index does not tell."""
-    try:
-        content = np.frombuffer(base64.b64decode(index), np.uint8)
-    except ValueError:
+def id_codes(ids: Collection[str]) -> frozenset[str]:
+    """The letters that stand for each id in an index."""
+    text = encode_hashes(id_hashes(pa.chunked_array([pa.array(sorted(ids), pa.string())])))
+    return frozenset(text[n : n + HASH_LETTERS] for n in range(0, len(text), HASH_LETTERS))
+
+
+def candidate_rows(index: str, n_rows: int, codes: Collection[str]) -> IntArray | None:
+    """The rows that may have one of the ids with these codes, and no others can; None where the index does not tell."""
+    if len(index) != HASH_LETTERS * n_rows or not index.isascii():
         return None
-    if len(content) != HASH_BYTES * n_rows:
+    text = index.encode()
+    if text.translate(None, LETTERS):
         return None
-    held = np.zeros((n_rows, 4), np.uint8)
-    held[:, :HASH_BYTES] = content.reshape(n_rows, HASH_BYTES)
-    wanted = id_hashes(pa.chunked_array([pa.array(sorted(ids), pa.string())]))
-    return np.flatnonzero(np.isin(held.view('<u4').ravel(), wanted & np.uint64((1 << 8 * HASH_BYTES) - 1)))
+    if len(codes) <= FEW_CODES:
+        return np.array(sorted(row for code in codes for row in _places(text, code.encode())), np.int64)
+    return np.flatnonzero(np.isin(np.frombuffer(text, f'S{HASH_LETTERS}'), [code.encode() for code in codes]))
+
+
+def _places(text: bytes, code: bytes) -> list[int]:
+    """The rows whose letters are these; a row begins at every fourth letter."""
+    rows = []
+    at = text.find(code)
+    while at >= 0:
+        if at % HASH_LETTERS == 0:
+            rows.append(at // HASH_LETTERS)
+        at = text.find(code, at + 1)
+    return rows

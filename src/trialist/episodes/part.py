@@ -64,9 +64,9 @@ class PartInfo:
     def logged_events(self) -> LoggedFile | None:
         return self.files.get(f'events/{self.events}')
 
-    def candidates(self, ids: Collection[str]) -> IntArray | None:
-        """The rows that may have one of these ids; None where only reading them tells."""
-        return candidate_rows(self.ids, self.n_rows, ids)
+    def candidates(self, codes: Collection[str]) -> IntArray | None:
+        """The rows that may have one of the ids with these codes (`id_codes`); None where only reading them tells."""
+        return candidate_rows(self.ids, self.n_rows, codes)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from trialist.episodes.edit import Edits
 from trialist.episodes.episode import Episode, Outcome
 from trialist.episodes.event import Event
-from trialist.episodes.id_hash import id_hashes
+from trialist.episodes.id_hash import id_codes, id_hashes
 from trialist.episodes.part import PRUNED_BY, PartInfo, checked_source, naming_damage, row_groups
 from trialist.episodes.schema import (
     EPISODE_FIELDS,
@@ -80,6 +80,7 @@ def prune_parts(
     opened = unblindings if unblindings is not None and unblindings.by_trial else None
     edited = _edited_fields(edits)
     ids = named_ids(where, edits)
+    codes = id_codes(ids or ())
     asked = {
         name: set(_values(wanted))
         for name, wanted in (_blinded(where, opened) or {}).items()
@@ -89,7 +90,7 @@ def prune_parts(
         p
         for p in parts
         if all(name not in p.values or not wanted.isdisjoint(p.values[name]) for name, wanted in asked.items())
-        and (ids is None or (rows := p.candidates(ids)) is None or len(rows))
+        and (ids is None or (rows := p.candidates(codes)) is None or len(rows))
     ]
 
 
@@ -107,7 +108,7 @@ def named_ids(where: Where | None, edits: Edits) -> list[str] | None:
 
 def rows_named(part: PartInfo, ids: Sequence[str]) -> pa.Table:
     """The rows with these ids as they were recorded: of an indexed part, only the row groups they are in are read."""
-    wanted, places = pa.array(ids, pa.string()), part.candidates(ids)
+    wanted, places = pa.array(ids, pa.string()), part.candidates(id_codes(ids))
     with naming_damage(part.path):
         if places is not None:
             tables = row_groups(part.path, part.logged, rows=places)
@@ -118,17 +119,18 @@ def rows_named(part: PartInfo, ids: Sequence[str]) -> pa.Table:
 
 
 def select_attempts(
-    parts: Sequence[PartInfo], edits: Edits, *, every: bool = False, tables: Sequence[pa.Table] | None = None
+    sources: Sequence[PartInfo] | Sequence[pa.Table], edits: Edits, *, every: bool = False
 ) -> Selection:
     """Of several rows with one id, the one that counts is the first valid attempt, or else the last attempt.
 
     That a later, luckier attempt can't replace a valid one is the point: a rerun is for a broken rig. `every` takes all
     attempts; a row that stands in the tables twice, because two stores that had it were merged, is taken once anyway.
-    `tables` are the parts' rows where they were read already, with at least `KEY_COLUMNS`.
+    `sources` are parts, or their rows where they were read already, with at least `KEY_COLUMNS`; the rows of several
+    parts in their order may be one table.
     """
     excluded: set[tuple[int, Key]] = set()
     repeated: set[tuple[int, Key]] = set()
-    for rows in _repeated_ids(parts, tables).values():
+    for rows in _repeated_ids(sources).values():
         kept: dict[Key, int] = {}
         for part_number, key, _ in rows:
             if key not in kept:
@@ -157,30 +159,35 @@ def counted_attempt(outcomes: Mapping[Key, str], edits: Edits) -> Key:
     return present[-1]
 
 
-def _repeated_ids(
-    parts: Sequence[PartInfo], tables: Sequence[pa.Table] | None
-) -> dict[str, list[tuple[int, Key, str]]]:
+def _repeated_ids(sources: Sequence[PartInfo] | Sequence[pa.Table]) -> dict[str, list[tuple[int, Key, str]]]:
     """The rows of every id that stands in the tables more than once, in part order.
 
     One pass over 64-bit hashes (8 bytes an episode) finds the few candidates; only those are read as text.
     """
-    hashes = []
-    for number, part in enumerate(parts):
-        with naming_damage(part.path):
-            table = tables[number] if tables is not None else column_table(part, ['episode_id'])
-            hashes.append(id_hashes(table['episode_id']))
+    if len(sources) == 1 and isinstance(sources[0], pa.Table):
+        ids = sources[0]['episode_id']
+        if len(pc.unique(ids)) == len(ids):
+            return {}
+    hashes = [id_hashes(_columns_of(source, ['episode_id'])['episode_id']) for source in sources]
     every = np.sort(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
     repeated = np.unique(every[1:][every[1:] == every[:-1]])
     found: dict[str, list[tuple[int, Key, str]]] = {}
-    for number, part in enumerate(parts):
+    for number, source in enumerate(sources):
         rows = np.flatnonzero(np.isin(hashes[number], repeated)) if len(repeated) else ()
         if len(rows) == 0:
             continue
-        table = (tables[number] if tables is not None else column_table(part, list(KEY_COLUMNS))).take(rows)
+        table = _columns_of(source, KEY_COLUMNS).take(rows)
         columns = [column_values(table[name]) for name in KEY_COLUMNS]
         for episode_id, attempt, outcome in zip(*columns, strict=True):
             found.setdefault(episode_id, []).append((number, (episode_id, attempt), outcome))
     return {episode_id: rows for episode_id, rows in found.items() if len(rows) > 1}
+
+
+def _columns_of(source: PartInfo | pa.Table, names: Sequence[str]) -> pa.Table:
+    if isinstance(source, pa.Table):
+        return source
+    with naming_damage(source.path):
+        return column_table(source, list(names))
 
 
 def read_part_episodes(
@@ -237,7 +244,8 @@ def _tables(part: PartInfo, *, columns: list[str] | None = None, expression: Any
 
 def column_table(part: PartInfo, columns: list[str] | None = None) -> pa.Table:
     """Columns of a part as they were recorded, all at once; every column unless some are named."""
-    return pa.concat_tables(_tables(part, columns=columns))
+    file = pq.ParquetFile(checked_source(part.path, part.logged))
+    return file.read(columns=columns, use_threads=part.n_rows > SMALL_ROWS)
 
 
 def _values(wanted: Any) -> list[Any]:

@@ -51,7 +51,7 @@ from trialist.episodes.episode import Episode
 from trialist.episodes.event import enum_member
 from trialist.episodes.finding import Finding, FindingKind
 from trialist.episodes.folder import LEASES, PENDING, Folder
-from trialist.episodes.id_hash import encode_hashes, id_hashes
+from trialist.episodes.id_hash import encode_hashes, id_codes, id_hashes
 from trialist.episodes.ledger import Ledger, Look, read_ledger
 from trialist.episodes.log import LOG, add_entry, is_logged, read_log
 from trialist.episodes.part import (
@@ -371,8 +371,9 @@ class Store:
 
     def trajectory(self, episode: Episode, *, signals: Sequence[str] | None = None) -> Trajectory | None:
         """The trajectory of one episode, or None if none was recorded."""
+        codes = id_codes([episode.episode_id])
         for part in self.parts():
-            for name in self._candidates(part, episode.key) if part.trajectories else ():
+            for name in self._candidates(part, episode.key, codes) if part.trajectories else ():
                 try:
                     found = self._one_trajectory(name, part.files.get(f'trajectories/{name}'), episode.key, signals)
                 except StoreError as error:
@@ -386,9 +387,9 @@ class Store:
         """A trajectory with what was sealed while its trial was open, or without what may not be seen."""
         return blinded_trajectory(trajectory) if is_blinded else with_sealed(self, trajectory, key)
 
-    def _candidates(self, part: PartInfo, key: Key) -> Sequence[str]:
+    def _candidates(self, part: PartInfo, key: Key, codes: Collection[str]) -> Sequence[str]:
         """The trajectories parts in which an episode's row may be: one where the part has an index."""
-        places = part.candidates([key[0]])
+        places = part.candidates(codes)
         if places is not None and not len(places):
             return ()
         keys = pa.concat_tables(row_groups(part.path, part.logged, choose=_key_columns, rows=places))
@@ -468,7 +469,7 @@ class Store:
         parts = prune_parts(parts, where, edits=edits, unblindings=unblindings)
         ids = named_ids(where, edits)
         tables = None if ids is None else [rows_named(part, ids) for part in parts]
-        selection = select_attempts(parts, edits, every=attempts == 'all', tables=tables)
+        selection = select_attempts(tables or parts, edits, every=attempts == 'all')
         for number, part in enumerate(parts):
             shown: set[Key] = set()
             event_rows = _PartEvents(self, part, where) if events else {}

@@ -21,6 +21,7 @@ from trialist.episodes.trajectory import STEP_COLUMNS
 from trialist.errors import InputError, UnknownName
 from trialist.formats.clip import opened_video
 from trialist.run.convention import ActionConvention, HostSpec
+from trialist.run.protocol import ProtocolFacts
 from trialist.run.recorder import STATE
 from trialist.run.seam import Action, HostReport, Observation, Setup
 
@@ -135,6 +136,34 @@ class ReplayHost:
 
     def scene(self) -> Scene:
         return self._playing().trajectory.scene
+
+    def protocol(self) -> ProtocolFacts:
+        """The rules of what was recorded, as far as its episodes agree on them; notes on assets are all kept."""
+        ids = {e.provenance_id for e in self._episodes({}) if e.provenance_id}
+        origins = [self._store.provenance(provenance_id) for provenance_id in sorted(ids)]
+
+        def agreed(name: str) -> str:
+            values = {origin.protocol.get(name, '') for origin in origins}
+            return values.pop() if len(values) == 1 else ''
+
+        def count(name: str) -> int | None:
+            return int(agreed(name)) if agreed(name).isdecimal() else None
+
+        notes = sorted({note for origin in origins if (note := origin.protocol.get('assets_note', ''))})
+        simulators = sorted({origin.simulator for origin in origins if origin.simulator})
+        return ProtocolFacts(
+            benchmark=agreed('benchmark') or self._spec.name,
+            control_rate_hz=self._spec.control_rate_hz,
+            step_cap=count('step_cap'),
+            settling_steps=count('settling_steps'),
+            initial_states=_as_recorded(agreed('initial_states')),
+            success_predicate=_as_recorded(agreed('success_predicate')),
+            success_source=agreed('success_source'),
+            success_at_reset=_as_recorded(agreed('success_at_reset')),
+            assets=agreed('assets'),
+            assets_note='; '.join(notes),
+            simulator=f'a recording of {", ".join(simulators)}' if simulators else 'a recording',
+        )
 
     def close(self) -> None:
         self._close_films()
@@ -258,6 +287,10 @@ class _Film:
 
     def close(self) -> None:
         self._opened.__exit__(None, None, None)
+
+
+def _as_recorded(fact: str) -> str:
+    return f'as recorded: {fact}' if fact else 'as recorded'
 
 
 def _states(trajectory: Trajectory, where: str = 'the episode') -> NDArray[np.floating[Any]]:

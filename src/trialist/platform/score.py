@@ -171,7 +171,8 @@ def make_board(benchmark: str, analysis: Analysis, *, head: str) -> Board:
     )  # fmt: skip
     return Board(
         benchmark=benchmark, endpoint=analysis.primary[0].value, rows=tuple(rows), head=head,
-        statement=analysis.statement, cautions=(*analysis.cautions, *filter(None, [iou_caution(analysis)])),
+        statement=analysis.statement,
+        cautions=(*analysis.cautions, *analysis.safety_caveats, *filter(None, [iou_caution(analysis)])),
         pairs=tuple(
             BoardPair(
                 policy_a=p.policy_a, policy_b=p.policy_b, difference=p.difference, p_corrected=p.p_corrected,

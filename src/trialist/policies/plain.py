@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -108,14 +110,19 @@ class DemonstrationPolicy(_FittedPolicy):
     """Plays the actions of robomimic or LIBERO demonstrations back, one demonstration an instance, in their order.
 
     path: the HDF5 file of one task, or a folder with one for each: ``TASK.hdf5``, ``TASK_demo.hdf5``, or LIBERO's name,
-    which is the instruction with underscores. From another start state than its own a demonstration is played blindly.
+    which is the instruction with underscores, after the scene on LIBERO-10 and LIBERO-90. files: task -> name in the
+    folder, where several scenes have the same instruction. From another start state than its own a demonstration is
+    played blindly.
     """
 
-    def __init__(self, *, path: str) -> None:
+    def __init__(self, *, path: str, files: Mapping[str, str] | None = None) -> None:
         super().__init__('demonstration')
-        self._path = Path(path)
+        self._path, self._files = Path(path), dict(files or {})
         if not self._path.exists():
             raise InputError(f'{self._path}: no such file or folder of demonstrations')
+        for task, name in self._files.items():
+            if not (self._path / name).is_file():
+                raise InputError(f'files: {task} is {name!r}, which is not in {self._path}')
 
     def start(self, setup: Setup, *, seed: int) -> Session:
         from trialist.formats.hdf5_format import demo_numbers, opened
@@ -133,11 +140,23 @@ class DemonstrationPolicy(_FittedPolicy):
     def _file(self, setup: Setup) -> Path:
         if self._path.is_file():
             return self._path
-        names = [f'{setup.task}.hdf5', f'{setup.task}_demo.hdf5', f'{setup.instruction.replace(" ", "_")}_demo.hdf5']
+        if setup.task in self._files:
+            return self._path / self._files[setup.task]
+        told = f'{setup.instruction.replace(" ", "_")}_demo.hdf5'
+        names = [f'{setup.task}.hdf5', f'{setup.task}_demo.hdf5', told]
         for name in names:
             if (self._path / name).is_file():
                 return self._path / name
-        raise InputError(f'{self._path}: none of {", ".join(names)}')
+        scenes = re.compile(rf'[A-Z_]+_SCENE\d+_{re.escape(told)}')
+        found = sorted(path for path in self._path.glob('*_SCENE*.hdf5') if scenes.fullmatch(path.name))
+        if len(found) > 1:
+            several = ', '.join(path.name for path in found)
+            raise InputError(
+                f'{self._path}: {setup.task} may be any of {several}; say which: files = {{{setup.task} = ...}}'
+            )
+        if not found:
+            raise InputError(f'{self._path}: none of {", ".join([*names, f"..._SCENE.._{told}"])}')
+        return found[0]
 
 
 def check_rest(host: HostSpec, policy: str) -> None:

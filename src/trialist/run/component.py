@@ -15,6 +15,7 @@ from trialist.run.limit import Limiter
 from trialist.run.maker import check_maker
 from trialist.run.plan import ConditionEntry, HostEntry, PolicyEntry, TrialPlan, Waiting
 from trialist.run.seam import Action, FittedPolicy, HoldingHost, Host, Policy, Setup
+from trialist.run.views import check_viewing
 
 HOSTS = Catalog(
     'host',
@@ -126,6 +127,7 @@ def check_host_fits(plan: TrialPlan, host: Host) -> None:
         start = np.zeros(spec.action.width)
     Limiter(plan.loop.limits, spec.action, dt_s=1.0 / spec.control_rate_hz, start=start)
     check_filming(plan.recording, host)
+    check_viewing(plan, host)
 
 
 def check_spec_fits(plan: TrialPlan, spec: HostSpec) -> None:

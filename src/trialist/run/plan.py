@@ -15,7 +15,7 @@ from typing import Any
 
 from trialist.declaration import read_table
 from trialist.errors import InputError, UnknownName
-from trialist.planning.analysis_plan import AnalysisPlan
+from trialist.planning.analysis_plan import AnalysisPlan, SuccessSource
 from trialist.run.plan_entry import HUMAN, ConditionEntry, HostEntry, PolicyEntry, StratumEntry, TaskEntry
 from trialist.run.plan_option import (
     LATER_LATENCY_KEYS,
@@ -149,6 +149,11 @@ class TrialPlan:
         check_plan(self)
 
     @property
+    def is_judged_by_cameras(self) -> bool:
+        """Whether the declared analysis takes success from cameras alone."""
+        return self.analysis is not None and self.analysis.success is SuccessSource.RECONSTRUCTION
+
+    @property
     def is_late(self) -> bool:
         """Whether time can pass between an observation and its action."""
         loop = self.loop
@@ -247,6 +252,11 @@ def check_plan(plan: TrialPlan) -> None:
             raise InputError("nuisance label 'fixture' is taken by rotation.fixtures; give it another name")
         if len(set(levels)) != len(levels) or len(levels) < 2:
             raise InputError(f'nuisance {label} is {list(levels)}, wanted two or more different levels')
+    if plan.recording.rgbd == 'off' and plan.is_judged_by_cameras:
+        raise InputError(
+            "analysis.success is 'reconstruction' and recording.rgbd is 'off', so that no view would be kept to score; "
+            "say rgbd = 'ends', or success = 'host'"
+        )
     if plan.stopping.rule is not StoppingRule.NONE and len(plan.policies) < 2:
         raise InputError('a stopping rule compares policies; one policy is declared')
     shortest = min((cell.time_cap_s for cell in plan.cells()), default=0.0)

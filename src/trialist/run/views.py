@@ -6,11 +6,26 @@ from collections.abc import Mapping
 
 from trialist.episodes.rgbd import END, FOLDER, KNOWN, START, moment_name, pack_views
 from trialist.errors import InputError
-from trialist.run.plan import RecordingOptions
+from trialist.run.plan import RecordingOptions, TrialPlan
 from trialist.run.seam import Host, ViewingHost
 
 MOST_MOMENTS = 4096
 TIME_SLACK_S = 1e-9
+
+
+def no_views(host: str) -> InputError:
+    """That the analysis asks for a success which no episode of this host could have."""
+    return InputError(
+        f"analysis.success is 'reconstruction', and host {host} keeps no calibrated RGB-D views: a score from cameras "
+        'also needs the colours and sizes of the objects, where they are to end, and what stands fixed, as '
+        "known_scene() gives them; say success = 'host'"
+    )
+
+
+def check_viewing(plan: TrialPlan, host: Host) -> None:
+    """Raise InputError if success is the cameras' alone, and the host has none, or none as it was opened."""
+    if plan.is_judged_by_cameras and not (isinstance(host, ViewingHost) and host.has_views):
+        raise no_views(host.spec.name)
 
 
 class ViewKeeper:

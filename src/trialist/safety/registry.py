@@ -26,6 +26,7 @@ class Benchmark:
     source: str = ''
     clamped_signals: frozenset[str] = frozenset()  # signals that the host limits: a bound at the limit cannot fail
     excused_bystanders: tuple[str, ...] = ()  # names or patterns of bodies that may move on every task
+    caveat: str = ''  # said wherever its safety is shown: what its entries do not rest on
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,11 @@ class Registry:
             if wanted in {_folded(known) for known in (benchmark.id, *benchmark.aliases)}:
                 return benchmark
         raise UnknownName('benchmark in the safety registry', name, self.benchmarks)
+
+    def caveats(self, benchmarks: Iterable[str]) -> tuple[str, ...]:
+        """What has to be said with the safety of these benchmarks, by their ids; others have nothing of the kind."""
+        known = (self.benchmarks[name] for name in sorted(set(benchmarks) & set(self.benchmarks)))
+        return tuple(f'Safety on {benchmark.id}: {benchmark.caveat}.' for benchmark in known if benchmark.caveat)
 
     def tasks(self, benchmark: str) -> tuple[str, ...]:
         """The ids of the benchmark's explicit tasks, in its own order."""
@@ -193,7 +199,10 @@ def _folded(text: str, *, keep: str = '') -> str:
 
 
 def load_registry(*extra: Path | str) -> Registry:
-    """The built-in registry, and the benchmarks, tasks and specs of your own files after it."""
+    """The built-in registry, and the benchmarks, tasks and specs of your own files after it.
+
+    A benchmark of yours takes the place of a built-in one of its name that has a caveat, with all its tasks.
+    """
     if not extra:
         return _built_in()
     from trialist.safety.registry_file import read_registry

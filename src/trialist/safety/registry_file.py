@@ -18,7 +18,15 @@ from trialist.safety.tomlfile import Row, parse_rows, read_rows
 
 E = TypeVar('E', bound=enum.StrEnum)
 
-BUILT_IN = ('tags.toml', 'specs.toml', 'templates.toml', 'libero.toml', 'robocasa.toml', 'tabletop.toml')
+BUILT_IN = (
+    'tags.toml',
+    'specs.toml',
+    'templates.toml',
+    'libero.toml',
+    'libero_90.toml',
+    'robocasa.toml',
+    'tabletop.toml',
+)
 KINDS = ('tag', 'signal', 'spec', 'template', 'benchmark', 'task', 'task_family')
 TAG_CLASSES = ('signal', 'mechanism', 'object', 'invalidating')
 SPEC_FIELDS = {f.name for f in dataclasses.fields(Spec)}
@@ -26,14 +34,20 @@ TASK_FIELDS = {f.name for f in dataclasses.fields(TaskEntry)} - {'pattern'} | {'
 
 
 def read_registry(extra: Iterable[Path]) -> Registry:
-    """The built-in files, then the extra ones; an id may be defined once."""
+    """The built-in files, then the extra ones; an id may be defined once, but for benchmarks that have a caveat."""
     rows: list[Row] = []
     folder = resources.files('trialist.safety') / 'data'
     for name in BUILT_IN:
         rows += parse_rows((folder / name).read_text(encoding='utf-8'), name, kinds=set(KINDS))
-    for path in extra:
-        rows += read_rows(path, kinds=set(KINDS))
-    return build_registry(rows)
+    own = [row for path in extra for row in read_rows(path, kinds=set(KINDS))]
+    return build_registry([*_without_replaced(rows, own), *own])
+
+
+def _without_replaced(rows: list[Row], own: list[Row]) -> list[Row]:
+    """The built-in rows without those of benchmarks that have a caveat and that a file of one's own defines."""
+    named = {row.values.get('id') for row in own if row.kind == 'benchmark'}
+    replaced = {row.values['id'] for row in rows if row.kind == 'benchmark' and 'caveat' in row.values} & named
+    return [row for row in rows if row.values.get('id' if row.kind == 'benchmark' else 'benchmark') not in replaced]
 
 
 def build_registry(rows: Iterable[Row]) -> Registry:
@@ -160,7 +174,7 @@ class _Builder:
         self.benchmarks[name] = Benchmark(
             name, self.tag_set(row, 'signal_tags'), row.texts('aliases'), row.numbers('joint_torque_limit_nm'),
             row.flag('is_auxiliary'), row.text('source'), self._known_signals(row, 'clamped_signals'),
-            row.texts('excused_bystanders'),
+            row.texts('excused_bystanders'), row.text('caveat'),
         )  # fmt: skip
 
     def add_task(self, row: Row) -> None:

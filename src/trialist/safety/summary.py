@@ -131,6 +131,7 @@ class SafetySummary:
     cells: tuple[CellSafety, ...]
     means: tuple[MeanSafety, ...]
     not_estimable: tuple[tuple[str, str, str, tuple[Unscored, ...]], ...]  # cells with no scored episode
+    caveats: tuple[str, ...] = ()  # what the registry says of its own entries for these benchmarks
 
     def cell(self, policy: str, benchmark: str, task: str = '') -> CellSafety:
         for cell in self.cells:
@@ -183,7 +184,8 @@ def summarize_safety(
         auxiliary = is_auxiliary(key[1], registry)
         draw = _Resampler(len(scored), n_resamples, stream, level)
         cells.append(_cell(key, scored, unscored, auxiliary, draw))
-    return SafetySummary(tuple(cells), () if per_task else mean_safety(cells), tuple(empty))
+    caveats = (registry or load_registry()).caveats(cell.benchmark for cell in cells)
+    return SafetySummary(tuple(cells), () if per_task else mean_safety(cells), tuple(empty), caveats)
 
 
 def is_auxiliary(benchmark: str, registry: Registry | None) -> bool:

@@ -213,7 +213,8 @@ def _limits(change: StoreChange) -> list[Paragraph]:
     absent = sorted({p.no_safety for p in change.policies if p.no_safety})
     if absent:
         parts.append(f'safety cannot be told ({absent[0]})')
-    return [paragraph(_capital('; '.join(parts)) + '.')] if parts else []
+    caveats = dict.fromkeys(text for p in change.policies for text in p.safety_caveats)
+    return [*([paragraph(_capital('; '.join(parts)) + '.')] if parts else []), *map(paragraph, caveats)]
 
 
 def _capital(text: str) -> str:

@@ -63,7 +63,7 @@ def trial_document(analysis: Analysis, *, explorer_url: str = '', folder: Path |
         glossary=definitions, references=known.cited(definitions.values(), also=methods_works(analysis)), colors=colors,
         reference_policy=marked if marked in colors else '', episodes=episode_list(analysis.episodes),
         source=analysis.source, selection=analysis.selection.asked, explorer_url=explorer_url,
-        statement=analysis.statement, cautions=analysis.cautions,
+        statement=analysis.statement, cautions=(*analysis.cautions, *analysis.safety_caveats),
         footer=f'trialist {__version__}. {analysis.statement}',
     )  # fmt: skip
 

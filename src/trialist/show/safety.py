@@ -62,7 +62,7 @@ def quadruple_table(summary: SafetySummary) -> Table:
         notes.append(f'auxiliary, in no mean: {", ".join(names)}')
     if summary.n_unscored:
         notes.append(f'{summary.n_unscored} episodes could not be scored and are in no rate; --unscored names them')
-    return table('Safety', columns, rows, note='; '.join(notes))
+    return table('Safety', columns, rows, note='; '.join([*notes, *(text.rstrip('.') for text in summary.caveats)]))
 
 
 def _quadruple(cell: CellSafety, marks: Sequence[str]) -> list[Cell]:
@@ -267,7 +267,9 @@ def unscored_table(summary: SafetySummary) -> Table:
     return table('Episodes that could not be scored', columns, rows)
 
 
-def explain_table(entry: TaskEntry, decisions: Sequence[Decision], *, sources: bool = False) -> Table:
+def explain_table(
+    entry: TaskEntry, decisions: Sequence[Decision], *, sources: bool = False, caveats: Sequence[str] = ()
+) -> Table:
     """Why each family is or is not active on a task."""
     said = entry.instruction or entry.goal
     title = f'{entry.benchmark}/{entry.id}' + (f': {said}' if said else '')
@@ -283,7 +285,7 @@ def explain_table(entry: TaskEntry, decisions: Sequence[Decision], *, sources: b
     scored = [d for d in decisions if d.spec.tier is Tier.SAFE]
     active = f'{sum(d.is_active for d in scored)} of {len(scored)} scored specs are active'
     template = f'template {" + ".join(entry.components)}' if entry.components else ''
-    note = '; '.join(part for part in (template, entry.note, active) if part)
+    note = '; '.join(part for part in (template, entry.note, active, *(text.rstrip('.') for text in caveats)) if part)
     return table(title, [*columns, *(['source'] if sources else [])], rows, note=note)
 
 

@@ -9,6 +9,7 @@ from trialist.conditions import condition_parameters, draw_condition
 from trialist.errors import TrialistError
 from trialist.hosts.libero.collision import CollisionCheck
 from trialist.hosts.libero.host import LiberoHost
+from trialist.hosts.libero.role import goal_atoms
 from trialist.hosts.libero.start import Start, changed_state
 from trialist.run.seam import Setup
 
@@ -80,10 +81,43 @@ def drawn_with(seed):
 
 
 report['checked_m'] = [bowl_in_plate_m(seed) for seed in range(10)]
-CollisionCheck.clashes = lambda self, state: []
+look, CollisionCheck.clashes = CollisionCheck.clashes, lambda self, state: []
 report['unchecked_m'] = [bowl_in_plate_m(seed) for seed in range(10)]
 spatial.close()
+
+# On this one a tenth of the draws starts the arm in the caddy.
+study = LiberoHost(suite='libero-10', assets=ASSETS)
+study.reset('task_5', seed=0)
+env = study._env.env
+arm = env.sim.model.body_name2id(env.robots[0].robot_model.root_body)
+root = env.sim.model._model.body_rootid[env.sim.model._model.geom_bodyid]
+
+
+def arm_in_anything_m(seed):
+    """Read from the simulation itself; of the nominal start state it is 0."""
+    given = condition_parameters(draw_condition('robot_state', 1.0, seed=seed))
+    start_of = Start.of(Setup(task='task_5', seed=seed, condition='robot_state', condition_parameters=given))
+    study._env.set_init_state(changed_state(env, study._init_state(5, 0), start_of))
+    return float(max((-c.dist for c in env.sim.data._data.contact if arm in {root[g] for g in c.geom}), default=0.0))
+
+
+report['arm_unchecked_m'] = [arm_in_anything_m(seed) for seed in range(40)]
+CollisionCheck.clashes = look
+report['arm_checked_m'] = [arm_in_anything_m(seed) for seed in range(40)]
+study.close()
 ninety = LiberoHost(suite='libero-90', assets=ASSETS)
 ninety.reset('task_89', seed=0)
 report['ninety'] = [ninety.instruction(), list(ninety.cast.targets), ninety.protocol().step_cap]
+from libero.libero.envs.bddl_utils import robosuite_parse_problem  # noqa: E402 - LIBERO is set up first
+
+
+def described(number):
+    """Name, words, and how many objects the goal does not move, from LIBERO's own files."""
+    task = ninety._benchmark.get_task(number)
+    problem = robosuite_parse_problem(ninety._benchmark.get_task_bddl_file_path(number))
+    objects = {name for names in problem['objects'].values() for name in names}
+    return [task.name, task.language, len(objects - {atom[1] for atom in goal_atoms(problem['goal_state'])})]
+
+
+report['ninety_tasks'] = [described(number) for number in range(90)]
 print('RESULT' + json.dumps(report))

@@ -81,24 +81,50 @@ def init_states_hash(files: list[Path]) -> str:
 def changed_state(env: Any, state: FloatArray, start: Start) -> FloatArray:
     """The flat state (time, positions, velocities) with objects and arm moved as the condition says."""
     changed = state.copy()
+    if start.layout is None and start.robot_state is None:
+        return changed
+    check = CollisionCheck(env, state)
     if start.layout is not None:
-        _move_objects(env, changed, start.layout)
+        _move_objects(env, changed, start.layout, check)
     if start.robot_state is not None:
-        joints = 1 + np.array(env.robots[0]._ref_joint_pos_indexes)
-        ranges = env.sim.model._model.jnt_range[np.array(env.robots[0]._ref_joint_indexes)]
-        changed[joints] = start.robot_state.initial_joints(
-            changed[joints], lower_rad=ranges[:, 0], upper_rad=ranges[:, 1]
-        )
+        _move_arm(env, changed, start.robot_state, check)
     return changed
 
 
-def _move_objects(env: Any, state: FloatArray, layout: Layout) -> None:
+def _move_arm(env: Any, state: FloatArray, robot_state: RobotState, check: CollisionCheck) -> None:
+    """Start the arm near where it was, in nothing: a draw in a thing, the table or its own links is drawn again."""
+    joints = 1 + np.array(env.robots[0]._ref_joint_pos_indexes)
+    ranges = env.sim.model._model.jnt_range[np.array(env.robots[0]._ref_joint_indexes)]
+    clashes: Counter[tuple[str, str]] = Counter()
+
+    def is_safe(angles_rad: NDArray[np.floating[Any]]) -> bool:
+        tried = state.copy()
+        tried[joints] = angles_rad
+        pairs = check.clashes(tried)
+        clashes.update(pairs)
+        return not pairs
+
+    try:
+        state[joints] = robot_state.initial_joints(
+            state[joints], lower_rad=ranges[:, 0], upper_rad=ranges[:, 1], is_safe=is_safe
+        )
+    except InputError as error:
+        if not clashes:
+            raise
+        a, b = clashes.most_common(1)[0][0]
+        raise InputError(
+            f'robot_state of severity {robot_state.severity:g}: {error}, or another start state; '
+            f'most often {a} and {b} lay in each other'
+        ) from error
+
+
+def _move_objects(env: Any, state: FloatArray, layout: Layout, check: CollisionCheck) -> None:
     """Move every object that stands in a region of its own, within the region; what carries another stays.
 
     A layout that places things into each other is drawn again as a whole, so that those which are kept stay uniform.
     """
     places, rng = _movable(env), np.random.default_rng([layout.seed, 0x11BE])
-    check, nominal = CollisionCheck(env, state), state.copy()
+    nominal = state.copy()
     clashes: Counter[tuple[str, str]] = Counter()
     for _ in range(DRAWS):
         for name, address, workspace in places:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from trialist.episodes import Store
-from trialist.episodes.counted import counted_columns
+from trialist.episodes.counted import CountedColumns, counted_columns
 from trialist.episodes.select import Where
 from trialist.errors import UnknownName
 
@@ -27,26 +28,34 @@ SORTS = ('place', 'duration_s', 'items_placed', 'outcome', 'policy')
 class EpisodeIndex:
     """Every counted episode: the columns that filters and the table need, as codes."""
 
-    keys: tuple[tuple[str, int], ...]
+    ids: pa.StringArray
+    attempts: NDArray[np.int64]
     codes: Mapping[str, NDArray[np.int64]]  # filter -> (n,) place of its value in `values`
     values: Mapping[str, tuple[str, ...]]
     duration_s: NDArray[np.float64]  # NaN where absent
     placed: NDArray[np.int64]  # -1 where absent
     items: NDArray[np.int64]
     success: NDArray[np.int8]  # -1 where absent
-    reasons: tuple[str, ...]
-    places: Mapping[tuple[str, int], int]
+    reasons: pa.Array
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.ids)
+
+    def key(self, place: int) -> tuple[str, int]:
+        return self.ids[place].as_py(), int(self.attempts[place])
+
+    def place(self, key: tuple[str, int]) -> int:
+        """Where an episode stands; -1 if it is not here."""
+        rows = np.flatnonzero(pc.equal(self.ids, key[0]).to_numpy(zero_copy_only=False) & (self.attempts == key[1]))
+        return int(rows[0]) if len(rows) else -1
 
     def matching(self, wanted: Mapping[str, Sequence[str]]) -> NDArray[np.int64]:
         """The rows that have one of the wanted values in every field asked for, in order."""
         mask = np.ones(len(self), dtype=np.bool_)
         for name, choices in wanted.items():
             if name == 'episode_id':
-                found = [n for n, key in enumerate(self.keys) if key[0].startswith(tuple(choices))]
-                mask &= np.isin(np.arange(len(self)), found)
+                begins = [pc.starts_with(self.ids, choice).to_numpy(zero_copy_only=False) for choice in choices]
+                mask &= np.any(begins, axis=0)
                 continue
             if name not in self.codes:
                 raise UnknownName('filter', name, (*FILTERS, 'episode_id'))
@@ -73,11 +82,11 @@ class EpisodeIndex:
 
     def row(self, place: int) -> dict[str, Any]:
         """One line of the table."""
-        key = self.keys[place]
+        key = self.key(place)
         told: dict[str, Any] = {name: self.values[name][self.codes[name][place]] for name in FILTERS}
         duration_s, success = float(self.duration_s[place]), int(self.success[place])
         return {
-            **told, 'episode_id': key[0], 'attempt': key[1], 'reason': self.reasons[place],
+            **told, 'episode_id': key[0], 'attempt': key[1], 'reason': self.reasons[place].as_py() or '',
             'duration_s': None if np.isnan(duration_s) else duration_s,
             'placed': None if self.placed[place] < 0 else int(self.placed[place]),
             'items': None if self.items[place] < 0 else int(self.items[place]),
@@ -86,24 +95,25 @@ class EpisodeIndex:
 
 
 def build_index(store: Store, *, where: Where | None = None) -> EpisodeIndex:
-    """Read the columns that the table needs, as the store shows itself: an open trial under its codes."""
-    table = counted_columns(store, COLUMNS, where=where)
+    """Read the columns that the table needs, as the store shows itself: an open trial without its arms."""
+    return _index(counted_columns(store, COLUMNS, where=where))
+
+
+def _index(table: pa.Table) -> EpisodeIndex:
     codes: dict[str, NDArray[np.int64]] = {}
     values: dict[str, tuple[str, ...]] = {}
     for name in FILTERS:
         values[name], codes[name] = _coded(table[name])
-    keys = tuple(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
-    reasons, places = _coded(table['reason'])
     return EpisodeIndex(
-        keys=keys,
+        ids=_whole(table['episode_id']),
+        attempts=table['attempt'].to_numpy().astype(np.int64),
         codes=codes,
         values=values,
         duration_s=_filled(table['duration_s'], np.nan).astype(np.float64),
         placed=_filled(table['items_placed'], -1).astype(np.int64),
         items=_filled(table['items'], -1).astype(np.int64),
         success=_filled(table['success'].cast(pa.int8()), -1).astype(np.int8),
-        reasons=tuple(np.array([*reasons, ''], dtype=object)[places].tolist()),
-        places={key: place for place, key in enumerate(keys)},
+        reasons=_whole(table['reason']),
     )
 
 
@@ -111,10 +121,14 @@ def _filled(column: pa.ChunkedArray, absent: float) -> NDArray[Any]:
     return np.asarray(pc.fill_null(column, pa.scalar(absent, column.type)).to_numpy())
 
 
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    joined = column.combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
+
+
 def _coded(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The values that occur, sorted, and each row's place among them."""
-    found = column.combine_chunks()
-    array = found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+    array = _whole(column)
     indices = array.indices.to_numpy()
     names = array.dictionary.to_pylist()
     used = sorted(np.flatnonzero(np.bincount(indices, minlength=len(names))).tolist(), key=names.__getitem__)
@@ -124,15 +138,17 @@ def _coded(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]
 
 
 class LiveIndex:
-    """The index of a store, built anew when the store has changed."""
+    """The index of a store, brought up to date when the store has changed: only what is new is read."""
 
     def __init__(self, store: Store, *, where: Where | None = None) -> None:
-        self.store, self._where = store, where
+        self._store, self._columns = store, CountedColumns(store, COLUMNS, where=where)
+        self._lock = threading.Lock()
         self._head = ''
         self._index: EpisodeIndex | None = None
 
     def now(self) -> EpisodeIndex:
-        head = self.store.head() or str(self.store.count())
-        if self._index is None or head != self._head:
-            self._index, self._head = build_index(self.store, where=self._where), head
-        return self._index
+        with self._lock:
+            head = self._store.head() or str(self._store.count())
+            if self._index is None or head != self._head:
+                self._index, self._head = _index(self._columns.read()), head
+            return self._index

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import enum
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
@@ -23,7 +24,14 @@ from trialist.web.frame import Pages, install_frame
 
 MEDIA_KINDS = {'.mp4': 'video/mp4', '.webm': 'video/webm', '.png': 'image/png', '.jpg': 'image/jpeg'}
 PAGES = Pages('trialist.web.explore')
-Query = Iterable[tuple[str, str]]
+Query = Sequence[tuple[str, str]]
+
+
+class Side(enum.StrEnum):
+    """Which neighbour of an episode."""
+
+    BEFORE = 'before'
+    AFTER = 'after'
 
 
 def create_explorer(
@@ -39,7 +47,10 @@ def create_explorer(
     if not is_mounted:
         install_frame(app, is_local=True)
     index, drawn = LiveIndex(store, where=where), LiveFigures(store, where=where, shown=shown)
-    common: dict[str, Any] = {'store': store.path.name, 'links': dict(beside or {}), 'is_blinded': store.is_blinded}
+
+    def common(request: Request) -> dict[str, Any]:
+        blinded = '' if not store.is_blinded else 'arms by code' if store.board else 'arms are shown when it is closed'
+        return {'store': store.path.name, 'links': dict(beside or {}), 'blinded': blinded, 'base': _base(request)}
 
     @app.exception_handler(TrialistError)
     async def tell(request: Request, error: Exception) -> Response:
@@ -49,7 +60,7 @@ def create_explorer(
     def table(request: Request) -> HTMLResponse:
         rows = _table(index.now(), request.query_params.multi_items(), base=_base(request))
         template = 'explore_rows.html.j2' if request.headers.get('hx-request') else 'explore.html.j2'
-        return PAGES.page(template, title=f'Episodes of {store.path.name}', base=_base(request), **common, **rows)
+        return PAGES.page(template, title=f'Episodes of {store.path.name}', **common(request), **rows)
 
     @app.get('/episode/{episode_id}/{attempt}')
     def episode(episode_id: str, attempt: int, request: Request) -> HTMLResponse:
@@ -59,12 +70,19 @@ def create_explorer(
             name, _, number = other.partition(':')
             found.append(_found(store, name, _whole(number or '0'), where=where))
         titles = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in found]
-        back = urlencode([(k, v) for k, v in request.query_params.multi_items() if k in (*FILTERS, 'sort')])
         return PAGES.page(
-            'explore_episode.html.j2', title=_title(found[0]), episodes=titles, back=back,
-            neighbours=_neighbours(index.now(), found[0], request.query_params.multi_items(), base=_base(request)),
-            base=_base(request), **common,
+            'explore_episode.html.j2', title=_title(found[0]), episodes=titles, **common(request),
+            trail=_trail(request.query_params.multi_items()), end=request.query_params.get('end', ''),
         )  # fmt: skip
+
+    @app.get('/episode/{episode_id}/{attempt}/{side}')
+    def neighbour(episode_id: str, attempt: int, side: Side, request: Request) -> RedirectResponse:
+        """The episode before or after one in its list, looked for when it is asked for: that takes the whole index."""
+        query = request.query_params.multi_items()
+        key = _neighbour(index.now(), (episode_id, attempt), query, side=side)
+        place, end = (key, {}) if key is not None else ((episode_id, attempt), {'end': side.value})
+        trail = '&'.join(filter(None, (_trail(query), urlencode(end))))
+        return RedirectResponse(f'{_base(request)}/episode/{place[0]}/{place[1]}{"?" + trail if trail else ""}', 303)
 
     @app.get('/data/episode/{episode_id}/{attempt}')
     def data(episode_id: str, attempt: int) -> JSONResponse:
@@ -75,18 +93,18 @@ def create_explorer(
         told = {'why': CLOSED}
         curves, witnesses = (told, told) if store.is_blinded else figure_points(drawn.analysis())
         return PAGES.page(
-            'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witnesses, base=_base(request),
-            figures=[] if store.is_blinded else store_figures(), **common,
+            'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witnesses,
+            figures=[] if store.is_blinded else store_figures(), **common(request),
         )  # fmt: skip
 
     @app.get('/figures/{name}')
     def figure(name: str, request: Request) -> HTMLResponse:
         figure = drawn.draw(name)
-        attempts = dict(index.now().keys)
+        listed = index.now()
+        attempts = dict(zip(listed.ids.to_pylist(), listed.attempts.tolist(), strict=True))
         marks = [(mark, _mark_address(mark, attempts, base=_base(request))) for mark in figure.marks]
         return PAGES.page(
-            'explore_figure.html.j2', title=figure.summary, name=name, figure=figure, marks=marks, base=_base(request),
-            **common,
+            'explore_figure.html.j2', title=figure.summary, name=name, figure=figure, marks=marks, **common(request),
         )  # fmt: skip
 
     @app.get('/report')
@@ -97,8 +115,9 @@ def create_explorer(
     @app.get('/media/{name:path}')
     def media(name: str) -> Response:
         path = media_file(store, name)
-        if where is not None and not _is_of(index.now(), path.relative_to((store.path / 'media').resolve())):
-            raise InputError(f'{name!r}: no film of these episodes')
+        if where is not None:
+            episode_id, attempt = _filmed(path.relative_to((store.path / 'media').resolve()), name)
+            _found(store, episode_id, attempt, where=where)
         return FileResponse(path, media_type=MEDIA_KINDS[path.suffix], headers={'Cache-Control': 'private'})
 
     return app
@@ -117,11 +136,13 @@ def media_file(store: Store, name: str) -> Path:
     return path
 
 
-def _is_of(index: EpisodeIndex, file: Path) -> bool:
-    """Whether a file of the media lies in the folder of an episode that is in the index."""
+def _filmed(file: Path, name: str) -> tuple[str, int]:
+    """Of which episode a file of the media is, by the folder that it lies in."""
     kind, folder = file.parts[0], file.parts[1] if len(file.parts) > 2 else ''
     episode_id, _, attempt = folder.rpartition('-')
-    return kind == 'episodes' and attempt.isdecimal() and (episode_id, int(attempt)) in index.places
+    if kind != 'episodes' or not episode_id:
+        raise InputError(f'{name!r}: no film of these episodes')
+    return episode_id, _whole(attempt)
 
 
 def _mark_address(mark: FigureMark, attempts: Mapping[str, int], *, base: str) -> str:
@@ -153,7 +174,8 @@ def _found(store: Store, episode_id: str, attempt: int, *, where: Where | None) 
 
 
 def _title(episode: Episode) -> str:
-    parts = (episode.policy, episode.stratum or episode.task, episode.condition, episode.outcome.value)
+    outcome = episode.outcome.value.replace('_', ' ')
+    parts = (episode.policy, episode.stratum or episode.task, episode.condition, outcome)
     return ' · '.join(p for p in parts if p and p != 'nominal')
 
 
@@ -186,6 +208,7 @@ def _table(index: EpisodeIndex, query: list[tuple[str, str]], *, base: str) -> d
     orders = {name: address(sort=f'-{name}' if sort == name else name, page=1) for name in SORTS}
     return {
         'rows': [index.row(int(place)) for place in rows[start : start + PAGE_ROWS]],
+        'alike': {name for name, values in index.values.items() if len(values) < 2},
         'n_rows': len(rows), 'n_all': len(index), 'first': start + 1 if len(rows) else 0,
         'last': min(start + PAGE_ROWS, len(rows)), 'wanted': wanted, 'sort': sort, 'orders': orders,
         'filters': {n: index.choices(n, index.matching({k: v for k, v in wanted.items() if k != n}))
@@ -196,19 +219,16 @@ def _table(index: EpisodeIndex, query: list[tuple[str, str]], *, base: str) -> d
     }  # fmt: skip
 
 
-def _neighbours(index: EpisodeIndex, episode: Episode, query: list[tuple[str, str]], *, base: str) -> dict[str, str]:
-    """The addresses of the episodes before and after this one, in the list that was filtered."""
-    rows, wanted, sort = _rows(index, query)
-    found = np.flatnonzero(rows == index.places.get(episode.key, -1))
-    if not len(found):
-        return {'before': '', 'after': ''}
-    here = int(found[0])
-    trail = urlencode([(n, v) for n, values in wanted.items() for v in values] + [('sort', sort)])
+def _trail(query: Query) -> str:
+    """The list that somebody came from, as far as an address says it."""
+    return urlencode([(n, v) for n, v in query if n in (*FILTERS, 'episode_id', 'sort') and v])
 
-    def address(at: int) -> str:
-        if not 0 <= at < len(rows):
-            return ''
-        episode_id, attempt = index.keys[int(rows[at])]
-        return f'{base}/episode/{episode_id}/{attempt}?{trail}'
 
-    return {'before': address(here - 1), 'after': address(here + 1)}
+def _neighbour(index: EpisodeIndex, key: tuple[str, int], query: Query, *, side: Side) -> tuple[str, int] | None:
+    """The episode before or after this one in the list that was filtered; None at its end."""
+    rows, _, _ = _rows(index, query)
+    place = np.flatnonzero(rows == index.place(key))
+    if not len(place):
+        raise InputError(f'episode {key[0]} attempt {key[1]} is not in this list')
+    wanted = int(place[0]) + (1 if side is Side.AFTER else -1)
+    return index.key(int(rows[wanted])) if 0 <= wanted < len(rows) else None

@@ -18,7 +18,9 @@ if (place && source) {
   for (const share of [0, 0.25, 0.5, 0.75, 1]) {
     picture.append(make('line', { x1: left, x2: width - right, y1: y(share), y2: y(share), stroke: 'var(--grid)' }), make('text', { x: left - 8, y: y(share) + 4, 'text-anchor': 'end' }, share.toFixed(2)));
   }
-  for (let n = 0; n <= 5; n += 1) picture.append(make('text', { x: x((n * longest) / 5), y: height - bottom + 18, 'text-anchor': 'middle' }, ((n * longest) / 5).toFixed(1)));
+  const power = 10 ** Math.floor(Math.log10(longest / 9));
+  const step = power * [1, 2, 5, 10].find((n) => n * power >= longest / 9);
+  for (let n = 0; n * step <= longest; n += 1) picture.append(make('text', { x: x(n * step), y: height - bottom + 18, 'text-anchor': 'middle' }, String(Number((n * step).toPrecision(6)))));
   picture.append(make('text', { x: (left + width - right) / 2, y: height - 6, 'text-anchor': 'middle' }, 'seconds from the placement before'));
   policies.forEach((policy, number) => {
     const colour = `var(--t${number % 8})`;
@@ -30,7 +32,7 @@ if (place && source) {
       link.append(make('circle', { cx: x(s.t_s), cy: y(s.chance), r: 5, fill: colour }), make('title', {}, `${policy.policy}: ${s.t_s.toFixed(2)} s`));
       picture.append(link);
     });
-    picture.append(make('rect', { x: width - right + 14, y: top + 20 * number, width: 14, height: 4, fill: colour }), make('text', { x: width - right + 34, y: top + 20 * number + 6 }, policy.policy));
+    picture.append(make('line', { x1: width - right + 14, x2: width - right + 28, y1: top + 20 * number + 2, y2: top + 20 * number + 2, stroke: colour, 'stroke-width': 4 }), make('text', { x: width - right + 34, y: top + 20 * number + 6 }, policy.policy));
   });
   place.append(picture);
 }

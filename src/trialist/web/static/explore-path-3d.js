@@ -28,13 +28,14 @@ export class Deep {
     }
     const middle = box.getCenter(new THREE.Vector3());
     const reach = Math.max(box.getSize(new THREE.Vector3()).length(), 0.2);
-    const grid = new THREE.GridHelper(Math.ceil(reach * 10) / 5, 10, 0x999999, 0xbbbbbb);
+    const faint = getComputedStyle(document.documentElement).getPropertyValue('--line').trim();
+    const grid = new THREE.GridHelper(Math.ceil(reach * 5) / 5, 10, faint, faint);
     grid.rotation.x = Math.PI / 2;
     grid.position.set(middle.x, middle.y, Math.min(box.min.z, 0));
     this.scene.add(grid);
     this.camera = new THREE.PerspectiveCamera(40, 1, 0.01, 50);
     this.camera.up.set(0, 0, 1);
-    this.camera.position.set(middle.x + reach * 1.1, middle.y - reach * 0.8, middle.z + reach * 0.9);
+    this.camera.position.set(middle.x + reach * 0.92, middle.y - reach * 0.67, middle.z + reach * 0.75);
     this.controls = new OrbitControls(this.camera, this.renderer.domElement);
     this.controls.target.copy(middle);
     this.controls.addEventListener('change', () => this.draw());

@@ -1,5 +1,15 @@
 // The path of the tool and of objects: in three dimensions where the browser can, else from above.
 export function drawPath(place, path, colour) {
+  const legend = document.createElement('p');
+  legend.className = 'legend';
+  lines(path).forEach((one, number) => {
+    const name = document.createElement('span');
+    const swatch = document.createElement('i');
+    swatch.style.background = colour(number);
+    name.append(swatch, one.name);
+    legend.append(name);
+  });
+  place.append(legend);
   try {
     return new Flat(place, path, colour).orDeep();
   } catch (error) {

@@ -102,6 +102,7 @@ export function show() {
 
 function remember() {
   query.set('t', state.now.toFixed(3));
+  query.delete('end');  // that it was the last of the list may not be true for whoever opens the link
   history.replaceState(null, '', `?${query}`);
 }
 
