@@ -50,6 +50,8 @@ def read_toml(kind: type[T], path: Path | str) -> T:
     """A `kind` from a whole TOML file."""
     try:
         values = tomllib.loads(Path(path).read_text(encoding='utf-8'))
+    except FileNotFoundError as error:
+        raise InputError(f'{path}: no such file; wanted one in TOML') from error
     except (OSError, ValueError) as error:
         raise InputError(f'{path}: cannot be read as TOML ({error})') from error
     return read_table(kind, values, where=str(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.cli.command import trialist
 from tests.policies.probe.test_source import make_libero
 
 from trialist.diagnose import EvaluationOptions, ShortcutPlan, evaluation_plan, read_shortcut_plan
@@ -160,3 +161,12 @@ def test_files_that_are_no_demonstrations_are_refused(tmp_path: Path) -> None:
         open_demonstrations([str(tmp_path / 'absent')], tmp_path / 'made')
     with pytest.raises(InputError, match='holds no HDF5'):
         open_demonstrations([str(tmp_path)], tmp_path / 'made')
+
+
+def test_a_missing_environment_is_told_before_anything_is_demonstrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('TRIALIST_ENVIRONMENTS', str(tmp_path / 'none'))
+    told = trialist('audit', 'shortcut', 'tabletop', '-t', 'choose_red', '-o', tmp_path / 'work', code=2)
+    assert "the environment 'probe' is not there; run `trialist env create probe`" in told
+    assert not (tmp_path / 'work' / 'demonstrations').exists()

@@ -150,3 +150,11 @@ def test_older_environments_can_be_removed_alone(root: Path) -> None:
     assert CliRunner().invoke(env_app, ['remove', 'metaworld', '--older']).exit_code == 0
     assert kept.exists()
     assert not old.exists()
+
+
+def test_an_environment_of_ones_own_is_removed_by_its_recipe_and_a_wrong_name_is_told(root: Path) -> None:
+    mine = made(root, 'mine', '0' * 12, {'numpy': '2'})
+    with pytest.raises(UnknownName, match="no environment named 'metawrld': did you mean 'metaworld'"):
+        CliRunner().invoke(env_app, ['remove', 'metawrld'], catch_exceptions=False)
+    assert CliRunner().invoke(env_app, ['remove', 'folder/mine.toml']).exit_code == 0
+    assert not mine.exists()

@@ -182,6 +182,17 @@ def test_a_recipe_is_locked_and_its_digest_is_its_content(tmp_path: Path) -> Non
         read_recipe(str(file))
     with pytest.raises(InputError, match="did you mean 'lerobot'"):
         read_recipe('lerobt')
+    with pytest.raises(InputError, match=r'nothere.toml: no such file; wanted a recipe, or a name: gym-aloha'):
+        read_recipe(str(tmp_path / 'nothere.toml'))
+
+
+def test_a_recipe_without_what_the_process_inside_speaks_with_is_refused_before_the_download(tmp_path: Path) -> None:
+    file = tmp_path / 'mine.toml'
+    file.write_text('requirements = ["torch==2.13.0", "NumPy==2.3.5"]')
+    with pytest.raises(InputError, match=r'mine.toml: msgpack not in requirements'):
+        read_recipe(str(file))
+    file.write_text('requirements = ["torch==2.13.0", "numpy==2.3.5", "msgpack==1.2.4"]')
+    assert read_recipe(str(file)).name == 'mine'
 
 
 def test_a_cut_creation_is_unfinished_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

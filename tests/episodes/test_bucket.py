@@ -331,3 +331,25 @@ def test_a_damaged_store_is_repaired_by_way_of_a_folder(place: str, tmp_path: Pa
     assert all(before[key] == episode for key, episode in kept.items())
     run_trial(plan, new, workers=0)
     assert {e.key for e in Store.open(new).episodes()} == before.keys()
+
+
+def test_storage_that_does_not_answer_is_told_with_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: object) -> None:
+        raise OSError('no answer')
+
+    monkeypatch.setattr('obstore.get', silent)
+    monkeypatch.setenv('AWS_ENDPOINT_URL', 'http://nowhere:9000')
+    wanted = (
+        r'^s3://lab/may: cannot be read \(no answer\); is the server there \(AWS_ENDPOINT_URL=http://nowhere:9000\)'
+    )
+    with pytest.raises(StoreError, match=wanted):
+        Bucket(None, 's3://lab').read('may')
+
+
+def test_an_address_of_another_kind_is_no_folder(tmp_path: Path) -> None:
+    for text in ('ftp://lab/may', 'http://lab/may', Path('ftp://lab/may')):
+        with pytest.raises(StoreError, match='wanted a folder, or an address that begins with s3:// or gs://'):
+            store_root(text)
+    (tmp_path / 'a:').mkdir()
+    monday = tmp_path / 'a:' / 'monday'
+    assert store_root(monday) == monday

@@ -66,7 +66,7 @@ class FaultyHost:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A recipe whose environment is this interpreter's own."""
     recipe = tmp_path / 'here.toml'
-    recipe.write_text('requirements = ["numpy==0"]')
+    recipe.write_text('requirements = ["numpy==0", "msgpack==0"]')
     folder = tmp_path / 'environments' / f'here-{read_recipe(str(recipe)).digest}'
     (folder / 'bin').mkdir(parents=True)
     (folder / 'bin' / 'python').symlink_to(Path(sys.executable).resolve())

@@ -87,7 +87,7 @@ def test_a_replay_ends_with_the_recording_and_not_before(recorded: Path) -> None
 def test_what_cannot_be_played_is_named(recorded: Path) -> None:
     with pytest.raises(InputError, match='no valid episode on reach with seed 1'):
         replay(recorded).reset('reach', seed=1)
-    with pytest.raises(InputError, match="no valid episode of 'nobody'"):
+    with pytest.raises(InputError, match=r"no policy with a valid episode in .* named 'nobody': known: "):
         replay(recorded, policy='nobody')
     with pytest.raises(InputError, match="no camera 'top'"):
         replay(recorded, cameras=['top'])

@@ -18,6 +18,7 @@ from trialist.environment import Environment, read_recipe
 from trialist.environment.create import create_environment
 from trialist.environment.place import link_trialist
 from trialist.episodes import Outcome
+from trialist.errors import InputError
 from trialist.hosts.robosuite import robosuite_host
 from trialist.run import Order, Setup, check_host, run_episode
 from trialist.run.plan import RecordingOptions
@@ -91,6 +92,11 @@ def test_it_keeps_the_contract_of_a_host_and_shows_other_starts_for_other_seeds(
     facts = host.protocol()
     assert facts.simulator == 'mujoco 3.9.0, robosuite 1.5.2'
     assert (facts.step_cap, len(facts.success_source)) == (120, 16)
+
+
+def test_a_robot_that_robosuite_lacks_is_told_with_the_near_name(environment: Environment) -> None:
+    with pytest.raises(InputError, match="no robot of robosuite named 'Pandda': did you mean 'Panda'"):
+        robosuite_host(robot='Pandda')
 
 
 def test_contacts_and_torques_are_the_peaks_over_all_substeps(inside: dict[str, Any]) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
+import typer
 from tests.platform.service import Service
 
+from trialist.cli import submit as submit_command
 from trialist.episodes import Outcome, read_store
 from trialist.platform.bundle import unpack_bundle
 from trialist.platform.lease_token import LeaseGuard
@@ -89,6 +92,28 @@ def test_submitting_again_with_the_same_key_is_the_same_submission(each_service:
     assert len(service.ok('GET', '/submissions', kim)) == 1
 
 
+def test_a_name_stands_for_one_policy_from_the_first_client_that_says_what_it_runs(service: Service) -> None:
+    service.benchmark()
+    kim = service.token('kim', 'submitter')
+    body = {'client_key': 'k', 'benchmark': 'reach', 'name': 'mine'}
+    ids, statuses = [], []
+    for fingerprint in ('', 'aa', 'aa', 'bb', ''):  # in a browser, its client, the same again, another policy
+        answer = service.ask('POST', '/submissions', kim, body | {'fingerprint': fingerprint})
+        statuses.append(answer.status_code)
+        ids.append(answer.json().get('id'))
+    assert statuses == [201, 200, 200, 409, 409]
+    assert len(set(ids[:3])) == 1
+    assert 'another policy' in answer.json()['error']['message']
+
+
+def test_a_mistyped_benchmark_is_told_the_near_name(service: Service) -> None:
+    service.benchmark()
+    body = {'client_key': 'k', 'benchmark': 'raech', 'name': 'mine'}
+    refused = service.ask('POST', '/submissions', service.token('kim', 'submitter'), body)
+    assert refused.status_code == 404
+    assert refused.json()['error']['message'].startswith("no benchmark named 'raech': did you mean 'reach'?")
+
+
 def test_a_trial_shows_nothing_until_it_is_closed(each_service: Service) -> None:
     service = each_service
     service.benchmark(mode='trial', arms=2)
@@ -142,3 +167,14 @@ def test_cancelling_frees_the_cell_and_leaves_a_record(service: Service) -> None
     (episode,) = store.episodes(attempts='all')
     assert episode.outcome is Outcome.INVALID
     assert 'cancelled' in episode.reason
+
+
+def test_a_cancelled_submission_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('TRIALIST_TOKEN', 'tlt_x')
+    given = {'server': 'http://127.0.0.1:9', 'name': 'mine', 'policy': 'seek'}
+    monkeypatch.setattr(submit_command, '_act', lambda *_, **__: {'state': 'finished'})
+    submit_command.submit('reach', **given)
+    monkeypatch.setattr(submit_command, '_act', lambda *_, **__: {'state': 'cancelled', 'note': 'no such task'})
+    with pytest.raises(typer.Exit) as ended:
+        submit_command.submit('reach', **given)
+    assert ended.value.exit_code == 1

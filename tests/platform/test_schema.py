@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from tests.platform.service import Service, make_service
+from typer.testing import CliRunner
 
+from trialist.cli.serve import serve_app
 from trialist.episodes import Outcome, Store
-from trialist.errors import InputError, StoreError
+from trialist.errors import InputError, SetupError, StoreError
 from trialist.platform.backup import read_backup, write_backup
 from trialist.platform.config import PlatformConfig, read_config
 from trialist.platform.migration import current_revision, migrate, newest_revision
@@ -92,8 +95,40 @@ def test_backups_overwrite_nothing(service: Service, tmp_path: Path) -> None:
     with pytest.raises(InputError, match='not empty'):
         read_backup(config.folder, tmp_path / 'b.tar', database=None)
     (tmp_path / 'rubbish.tar').write_bytes(b'rubbish')
-    with pytest.raises(InputError, match='cannot be read'):
+    with pytest.raises(InputError, match=r'cannot be read as a backup \(not a tar file\); wanted what'):
         read_backup(tmp_path / 'new', tmp_path / 'rubbish.tar', database=None)
+
+
+@pytest.mark.parametrize('words', [['token', '--user', 'kim', '--scope', 'submitter'], ['check'], ['backup', 'b.tar']])
+def test_a_folder_without_a_server_is_refused_and_left_as_it_is(tmp_path: Path, words: list[str]) -> None:
+    folder = tmp_path / 'mistyped'
+    arguments = [words[0], str(folder), *words[1:]]
+    with pytest.raises(InputError, match=r"no platform.db in it, so not a server's folder; `trialist serve"):
+        CliRunner().invoke(serve_app, arguments, catch_exceptions=False)
+    assert not folder.exists()
+
+
+def test_a_busy_port_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f'127.0.0.1:{port} cannot be listened on .*; give another --port'):
+            CliRunner().invoke(serve_app, [str(tmp_path / 'p'), '--port', str(port)], catch_exceptions=False)
+    with pytest.raises(InputError, match='port is 99999, wanted 0 to 65535'):
+        CliRunner().invoke(serve_app, [str(tmp_path / 'p'), '--port', '99999'], catch_exceptions=False)
+    assert not (tmp_path / 'p').exists()
+
+
+def test_a_database_that_does_not_open_is_told_without_its_password(tmp_path: Path) -> None:
+    with socket.create_server(('127.0.0.1', 0)) as gone:
+        port = gone.getsockname()[1]
+    address = f'postgresql://trialist:hidden@127.0.0.1:{port}/trialist'
+    with pytest.raises(SetupError, match=r'the database does not open .*is it running') as told:
+        issue_offline(read_config(tmp_path / 'p', database=address), user='kim', scopes=['admin'], days=None)
+    assert 'hidden' not in str(told.value)
+    (tmp_path / 'q').mkdir()
+    (tmp_path / 'q' / 'platform.db').write_bytes(b'rubbish' * 500)
+    with pytest.raises(SetupError, match=r'platform.db: the database does not open .*not a database'):
+        issue_offline(read_config(tmp_path / 'q'), user='kim', scopes=['admin'], days=None)
 
 
 def test_tokens_can_be_had_by_whoever_has_the_folder(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ from tests.platform.desk import job as make_job
 
 from trialist.cell.checked import PlannedCell
 from trialist.cell.scripted import ScriptedPolicy
+from trialist.cli import worker as worker_command
 from trialist.episodes import Outcome
+from trialist.episodes.folder import held_lock
+from trialist.errors import StoreError
 from trialist.platform import worker_host
 from trialist.platform.bundle import unpack_bundle
 from trialist.platform.client import act_in_episode
@@ -102,3 +105,10 @@ def test_the_tool_stays_in_the_workspace():
     trajectory = unpack_bundle(attempt.bundle).trajectory
     assert attempt.episode.outcome is not Outcome.SUCCESS  # it cannot reach the table
     assert np.min(trajectory.ee_pose[:, 2]) > low_m - 0.02
+
+
+def test_two_workers_do_not_share_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv('TRIALIST_TOKEN', 'tlt_x')
+    monkeypatch.setattr(worker_command, 'LOCK_S', 0.0)
+    with held_lock(tmp_path, worker_command.LOCK, busy=''), pytest.raises(StoreError, match='another worker keeps its'):
+        worker_command.worker('http://127.0.0.1:9', host='point-mass', name='two', folder=tmp_path)

@@ -244,3 +244,10 @@ def test_serve_serves_until_interrupted(tmp_path: Path) -> None:
         killer.cancel()
         serving.kill()
         serving.communicate(timeout=PATIENCE_S)
+
+
+def test_a_busy_port_is_told() -> None:
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f'127.0.0.1:{port} cannot be listened on .*; give another port'):
+            PolicyServer(offered(), wire='openpi', port=port)

@@ -162,6 +162,11 @@ def test_episodes_without_a_benchmark_are_told_once_with_the_names_they_could_me
     several = unnamed_benchmark([episode(benchmark='', task='task_0')], registry)
     assert several is not None
     assert len(several.candidates) == 6
+    assert str(gap).endswith('it could be tabletop: say which, as benchmark = NAME')
+    nowhere = unnamed_benchmark([episode(benchmark='', task='reach-v3')], registry)
+    assert str(nowhere).endswith(
+        'no benchmark of the registry has these tasks: describe them in a registry file (--registry)'
+    )
 
 
 def test_import_and_plan_say_it_once(tmp_path: Path) -> None:

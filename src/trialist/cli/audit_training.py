@@ -71,6 +71,7 @@ def shortcut_command(
     from trialist.cli.run import shown_progress
     from trialist.diagnose import diagnose_shortcut
     from trialist.diagnose.probe_maker import ProbeMaker
+    from trialist.policies.probe.train import probe_environment
 
     plan = _plan(
         subject, task=task, suite=suite, demonstrations=demonstrations, expert=expert, episodes=episodes,
@@ -78,6 +79,8 @@ def shortcut_command(
     )  # fmt: skip
     folder = out or Path(f'shortcut-{Path(subject).stem.replace(":", "-")}')
     maker = ProbeMaker(plan, folder, device=device, told=ProgressLines())
+    if not (folder / 'shortcut.json').exists():
+        probe_environment()  # a missing one is told now, and not after the demonstrations
     with shown_progress() as report:
         found = diagnose_shortcut(plan, folder, maker, workers=workers, report=report, told=_tell)
     if form == 'text':

@@ -125,13 +125,19 @@ def remove(
 
     Example: `trialist env remove lerobot`
     """
-    from trialist.environment import environments, read_recipe
+    from trialist.environment import environments, read_recipe, recipe_names
     from trialist.environment.create import remove_environment
+    from trialist.errors import UnknownName
 
     kept = read_recipe(name).digest if older else ''
-    found = [environment for environment in environments() if environment.name == name and environment.digest != kept]
+    there = environments()
+    wanted = name.rpartition('/')[2].removesuffix('.toml')  # as a recipe file is called, it may be gone by now
+    known = {*recipe_names(), *(environment.name for environment in there)}
+    if wanted not in known:
+        raise UnknownName('environment', wanted, known)
+    found = [environment for environment in there if environment.name == wanted and environment.digest != kept]
     for environment in found:
         remove_environment(environment.folder)
         typer.echo(f'removed {environment.folder}')
     if not found:
-        typer.echo(f'no {"older " if older else ""}environment named {name} is there')
+        typer.echo(f'no {"older " if older else ""}environment named {wanted} is there')

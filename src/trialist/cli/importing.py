@@ -157,7 +157,7 @@ def _tell_unnamed(to: Path) -> None:
     store = read_store(to)
     gap = unnamed_benchmark(list(store.episodes(events=False)), load_registry())
     if gap is not None and (gap.candidates or any(part.trajectories for part in store.parts())):
-        typer.echo(f'{gap} (--set benchmark=NAME)', err=True)
+        typer.echo(f'{gap} (--set benchmark=NAME)' if gap.candidates else str(gap), err=True)
 
 
 def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:

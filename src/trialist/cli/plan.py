@@ -90,7 +90,7 @@ def plan(
     if not declared.benchmark:
         from trialist.safety import load_registry, unnamed_tasks
 
-        typer.echo(f'{unnamed_tasks([t.name for t in declared.tasks], load_registry())} = NAME in the plan', err=True)
+        typer.echo(str(unnamed_tasks([t.name for t in declared.tasks], load_registry())), err=True)
     if power is not None:
         from trialist.cli.power import print_plan_power
 

@@ -95,7 +95,8 @@ def run(
         typer.echo(f'stopped by the rule: {done.stop.reason}')
     if done.is_complete and (fixture, session, shard) == (None, None, None):
         key = ' --allocation allocation.json' if declared.blinding.is_sealed else ''
-        typer.echo(f'complete; unblind with: trialist close {trial} --store {done.store} --by NAME{key}')
+        aim = 'unblind' if declared.blinding.enabled else 'end the trial'
+        typer.echo(f'complete; {aim} with: trialist close {trial} --store {done.store} --by NAME{key}')
 
 
 def check_secret(plan: TrialPlan, path: Path) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+from trialist.errors import InputError
+
+if TYPE_CHECKING:
+    from trialist.platform.config import PlatformConfig
 
 FolderPath = Annotated[Path, typer.Argument(help="The server's folder: database, stores, platform.toml.")]
 DatabaseOption = Annotated[
@@ -33,6 +38,19 @@ serve_app = typer.Typer(
     no_args_is_help=True,
     help='Run a benchmark as a service: `trialist serve FOLDER`. The other commands look after its folder.',
 )
+
+
+def _config_of_server(folder: Path, database: str | None) -> PlatformConfig:
+    """The configuration of a folder that a server was started on; a mistyped one is refused, and nothing made in it."""
+    from trialist.platform.config import DATABASE, read_config
+
+    config = read_config(folder, database=database)
+    if not config.database and not (folder / DATABASE).exists():
+        raise InputError(
+            f"{folder}: no {DATABASE} in it, so not a server's folder; `trialist serve {folder}` "
+            'starts a server there, and --database names one on PostgreSQL'
+        )
+    return config
 
 
 @serve_app.command()
@@ -84,10 +102,9 @@ def token(
 
     Example: `trialist serve token lab --user kim --scope submitter`
     """
-    from trialist.platform.config import read_config
     from trialist.platform.offline import issue_offline
 
-    typer.echo(issue_offline(read_config(folder, database=database), user=user, scopes=scope, days=days))
+    typer.echo(issue_offline(_config_of_server(folder, database), user=user, scopes=scope, days=days))
 
 
 @serve_app.command()
@@ -96,10 +113,9 @@ def check(folder: FolderPath, database: DatabaseOption = None) -> None:
 
     Example: `trialist serve check lab`
     """
-    from trialist.platform.config import read_config
     from trialist.platform.offline import check_offline
 
-    problems = check_offline(read_config(folder, database=database), tell=typer.echo)
+    problems = check_offline(_config_of_server(folder, database), tell=typer.echo)
     for problem in problems:
         typer.secho(problem, fg='red', err=True)
     if problems:
@@ -117,9 +133,8 @@ def backup(
     Example: `trialist serve backup lab lab-monday.tar`
     """
     from trialist.platform.backup import write_backup
-    from trialist.platform.config import read_config
 
-    n_rows, n_files = write_backup(read_config(folder, database=database), archive)
+    n_rows, n_files = write_backup(_config_of_server(folder, database), archive)
     typer.echo(f'{archive}: {n_rows} rows, {n_files} files')
 
 

@@ -25,7 +25,7 @@ def submit(
 ) -> None:
     """Submit a policy, act in its episodes (or have it dialled), and print its score.
 
-    Your token is read from TRIALIST_TOKEN. Interrupted, the same command resumes.
+    Your token is read from TRIALIST_TOKEN. Interrupted, the same command resumes. Exit code 1 if it was cancelled.
 
     Example: `trialist submit reach --server http://lab:8080 --name mine --policy mypackage:MyPolicy`
     """
@@ -45,11 +45,14 @@ def submit(
         score = _have_dialled(entry, server=server, token=token, benchmark=benchmark, name=name, key=key, wait=wait)
     if score is not None:
         _print_score(score, as_json=as_json)
+        if score.get('state') == 'cancelled':
+            raise typer.Exit(1)
 
 
 def _act(
     use: str, options: dict[str, object], *, server: str, token: str, benchmark: str, name: str, key: str
 ) -> dict[str, object]:
+    from trialist.episodes.identity import digest
     from trialist.platform.client import evaluate
     from trialist.run.component import open_policy
     from trialist.run.plan import PolicyEntry
@@ -63,7 +66,10 @@ def _act(
             typer.echo(text, err=True)
         last = text
 
-    done = evaluate(policy, server=server, token=token, benchmark=benchmark, name=name, client_key=key, told=tell)
+    done = evaluate(
+        policy, server=server, token=token, benchmark=benchmark, name=name, client_key=key, told=tell,
+        fingerprint=digest([use, sorted(map(repr, options.items()))]),
+    )  # fmt: skip
     for code, count in done.faults.items():
         typer.secho(f'{count} episodes ended by a fault of the policy: {code}', fg='yellow', err=True)
     return dict(done.score)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = 'TRIALIST_TOKEN'
 STOP_VARIABLE = 'TRIALIST_STOP_SECRET'
+LOCK = '.worker.lock'
+LOCK_S = 5.0  # a worker that is just leaving
 
 
 def worker(
@@ -55,6 +57,7 @@ def worker(
     """
     import logging
 
+    from trialist.episodes.folder import held_lock
     from trialist.platform.worker import Worker, WorkerOptions
     from trialist.platform.worker_episode import CellOptions
     from trialist.run.component import HOSTS
@@ -64,24 +67,27 @@ def worker(
     logging.getLogger('websockets').setLevel(logging.WARNING)
     HOSTS.load(host)  # an unknown name is told now, and not at the first job
     cell_name = name or re.sub('[^A-Za-z0-9._-]', '-', socket.gethostname())[:63]
-    Worker(
-        WorkerOptions(
-            server=server,
-            token=token_from_environment(),
-            name=cell_name,
-            cell=CellOptions(
-                host=host,
-                options=dict(map(read_option, option or ())),
-                limits=LimitOptions(velocity=v_max, acceleration=a_max),
-                workspace=_workspace(workspace) if workspace else None,
-                checks_reset=reset_check,
-            ),
-            folder=folder or Path(f'worker-{cell_name}'),
-            listen=_listen(listen),
-            address=address,
-            stop_secret=os.environ.get(STOP_VARIABLE, ''),
-        )
-    ).run()
+    own = folder or Path(f'worker-{cell_name}')
+    options = WorkerOptions(
+        server=server,
+        token=token_from_environment(),
+        name=cell_name,
+        cell=CellOptions(
+            host=host,
+            options=dict(map(read_option, option or ())),
+            limits=LimitOptions(velocity=v_max, acceleration=a_max),
+            workspace=_workspace(workspace) if workspace else None,
+            checks_reset=reset_check,
+        ),
+        folder=own,
+        listen=_listen(listen),
+        address=address,
+        stop_secret=os.environ.get(STOP_VARIABLE, ''),
+    )
+    own.mkdir(parents=True, exist_ok=True)
+    busy = 'another worker keeps its episodes in this folder; give every worker a --folder of its own'
+    with held_lock(own, LOCK, wait_s=LOCK_S, busy=busy):
+        Worker(options).run()
 
 
 def token_from_environment() -> str:

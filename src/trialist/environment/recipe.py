@@ -14,6 +14,7 @@ from pathlib import Path
 from trialist.errors import InputError, UnknownName
 
 DIGEST_DIGITS = 12
+SPOKEN = ('numpy', 'msgpack')
 LOCKED = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9,._-]+\])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*')
 
 
@@ -58,13 +59,31 @@ def read_recipe(name: str) -> Recipe:
     if name.endswith('.toml'):
         path = Path(name)
         try:
-            return _parse(path.read_text(encoding='utf-8'), path.stem, str(path))
+            recipe = _parse(path.read_text(encoding='utf-8'), path.stem, str(path))
+        except FileNotFoundError as error:
+            raise InputError(
+                f'{path}: no such file; wanted a recipe, or a name: {", ".join(recipe_names())}'
+            ) from error
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f'{path}: cannot be read ({error})') from error
+        _check_spoken(recipe, str(path))
+        return recipe
     if name not in recipe_names():
         raise UnknownName('environment', name, recipe_names())
     text = files('trialist.environment').joinpath('recipes', f'{name}.toml').read_text(encoding='utf-8')
     return _parse(text, name, name)
+
+
+def _check_spoken(recipe: Recipe, where: str) -> None:
+    """Refuse, before anything is downloaded, a recipe without what the process inside speaks with."""
+    lines = (*recipe.requirements, *recipe.constraints, *recipe.without_dependencies)
+    named = {re.split(r'[\[=]', line)[0].lower() for line in lines}
+    missing = [package for package in SPOKEN if package not in named]
+    if missing:
+        raise InputError(
+            f'{where}: {" and ".join(missing)} not in requirements, and the process inside speaks with it; '
+            'add it, such as "msgpack==1.2.4"'
+        )
 
 
 def _parse(text: str, name: str, where: str) -> Recipe:

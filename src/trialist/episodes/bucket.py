@@ -23,6 +23,10 @@ from trialist.errors import SetupError, StoreError, WriteError
 SPARSE = '.sparse'
 MARK = '@objects'  # in the path of every cached file: what follows is the scheme, the bucket and the key
 LOCATION = re.compile(r'^(?P<scheme>s3|gs):/{1,2}(?P<bucket>[^/]+)(?:/(?P<prefix>.*?))?/*$')
+CREDENTIALS = {
+    's3': ('AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_REGION'), 'gs': ('GOOGLE_SERVICE_ACCOUNT',),
+}  # fmt: skip
+FOREIGN = re.compile(r'^[a-z][a-z0-9+.-]+:/{1,2}[^/]')
 ENDPOINTS = {'s3': ('AWS_ENDPOINT_URL', 'AWS_ENDPOINT'), 'gs': ('GOOGLE_BASE_URL',)}
 
 
@@ -42,6 +46,8 @@ def store_root(path: Path | str) -> Path:
         where = f'{scheme}~{hashlib.sha256(endpoint.encode()).hexdigest()[:8]}' if endpoint else scheme
         kept = Path(os.environ.get('TRIALIST_CACHE') or Path.home() / '.cache' / 'trialist').resolve()
         return CachedPath(kept / MARK / where / bucket / prefix)
+    if FOREIGN.match(text) and not Path(text).exists():
+        raise StoreError(f'{text}: wanted a folder, or an address that begins with s3:// or gs://')
     return CachedPath(path) if f'/{MARK}/' in text else Path(path)
 
 
@@ -246,6 +252,13 @@ class Bucket:
         paths = [o['path'] for o in found['objects']] + [p.rstrip('/') for p in found['common_prefixes']]
         return sorted(p.rpartition('/')[2] for p in paths)
 
+    @property
+    def _remedy(self) -> str:
+        scheme = self._address.partition(':')[0]
+        variables = ', '.join(CREDENTIALS[scheme])
+        endpoint = next((f'{n}={os.environ[n]}' for n in ENDPOINTS[scheme] if os.environ.get(n)), '')
+        return f'is the server there ({endpoint or "no " + ENDPOINTS[scheme][0]}), and are {variables} set? then repeat'
+
     @contextlib.contextmanager
     def _naming_read(self, key: str) -> Iterator[None]:
         try:
@@ -253,7 +266,7 @@ class Bucket:
         except FileNotFoundError:
             raise
         except self._trouble() as error:
-            raise StoreError(f'{self._address}/{key}: cannot be read ({_first_line(error)}); repeat') from error
+            raise StoreError(f'{self._address}/{key}: cannot be read ({_first_line(error)}); {self._remedy}') from error
 
     @contextlib.contextmanager
     def _naming_write(self, key: str) -> Iterator[None]:

@@ -18,7 +18,7 @@ from trialist.declaration import read_table
 from trialist.episodes import Episode, Outcome, Scene, Trajectory, read_store
 from trialist.episodes.store import check_media_name
 from trialist.episodes.trajectory import STEP_COLUMNS
-from trialist.errors import InputError
+from trialist.errors import InputError, UnknownName
 from trialist.formats.clip import opened_video
 from trialist.run.convention import ActionConvention, HostSpec
 from trialist.run.protocol import ProtocolFacts
@@ -186,7 +186,8 @@ class ReplayHost:
     def _first(self) -> tuple[Episode, Trajectory]:
         episode = next(self._episodes({}), None)
         if episode is None:
-            raise InputError(f'{self._store.path}: no valid episode of {self._policy!r} to play back')
+            known = {e.policy for e in self._store.episodes(events=False) if e.is_valid}
+            raise UnknownName(f'policy with a valid episode in {self._store.path}', self._policy, known)
         return episode, self._trajectory(episode)
 
     def _trajectory(self, episode: Episode) -> Trajectory:

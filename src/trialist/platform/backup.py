@@ -90,7 +90,10 @@ def read_backup(folder: Path, archive: Path, *, database: str | None) -> tuple[i
     try:
         tar = tarfile.open(archive)  # noqa: SIM115 - closed below
     except (OSError, tarfile.TarError) as error:
-        raise InputError(f'{archive}: cannot be read as a backup ({error})') from error
+        why = 'not a tar file' if isinstance(error, tarfile.TarError) else error.strerror
+        raise InputError(
+            f'{archive}: cannot be read as a backup ({why}); wanted what `trialist serve backup` wrote'
+        ) from error
     with tar:
         head = _head(tar, archive)
         folder.mkdir(parents=True, exist_ok=True)

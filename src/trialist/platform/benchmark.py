@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from trialist.episodes import Store, Unblinding, collect_provenance
 from trialist.episodes.unblinding import write_unblinding
-from trialist.errors import InputError
+from trialist.errors import InputError, UnknownName
 from trialist.platform.ability import check_runnable
 from trialist.platform.access import check_name, new_id
 from trialist.platform.config import Strategy
@@ -86,9 +86,13 @@ def platform_plan(toml: str, *, name: str, is_trial: bool) -> TrialPlan:
     return plan
 
 
-def find_benchmark(session: Session, name: str, *, lock: bool = False) -> Benchmark:
+def find_benchmark(session: Session, name: str, *, lock: bool = False, near: bool = False) -> Benchmark:
+    """The benchmark of a name; with `near` the refusal tells the names there are, for who may list them."""
     query = select(Benchmark).where(Benchmark.name == name)
     found = session.scalar(query.with_for_update() if lock else query)
+    if found is None and near:
+        known = session.scalars(select(Benchmark.name).order_by(Benchmark.name))
+        raise Refusal(404, 'not_found', str(UnknownName('benchmark', name, known)))
     if found is None:
         raise not_found('benchmark')
     return found

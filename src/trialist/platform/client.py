@@ -45,10 +45,12 @@ from trialist.wire.websocket import WebSocketLink
 
 CONNECT_S = 10.0
 SEND_S = 30.0
+SCORE_S = 120.0  # the first one after an episode is analysed anew
 SILENT_S = 3.0  # after which the server is asked whether the worker still has us
 WORKER_S = 900.0  # a cell may reset for long before its first observation
 PAUSE_S = (0.5, 15.0)
 MOST_SETBACKS = 20  # in a row, of a kind that may pass
+PATIENCE_S = sum(min(PAUSE_S[0] * 2**k, PAUSE_S[1]) for k in range(MOST_SETBACKS - 1))
 
 Told = Callable[[str], None]
 
@@ -84,7 +86,7 @@ class Submitter:
 
     def submit(
         self, benchmark: str, *, name: str, client_key: str = '', card: Mapping[str, Any] | None = None,
-        dial: Mapping[str, Any] | None = None,
+        dial: Mapping[str, Any] | None = None, fingerprint: str = '',
     ) -> str:  # fmt: skip
         """Hand in a policy; the same key and content again is the same submission. Gives its id."""
         body: dict[str, Any] = {
@@ -93,6 +95,8 @@ class Submitter:
         }  # fmt: skip
         if dial is not None:
             body['dial'] = dict(dial)
+        if fingerprint:
+            body['fingerprint'] = fingerprint
         return str(self._patiently(lambda: self._api.post('/submissions', body))[1]['id'])
 
     def lease(self, submission_id: str) -> tuple[int, Mapping[str, Any]]:
@@ -106,7 +110,8 @@ class Submitter:
 
     def score(self, submission_id: str) -> Mapping[str, Any]:
         """Get_Score."""
-        found: Mapping[str, Any] = self._patiently(lambda: self._api.get(f'/submissions/{submission_id}/score'))[1]
+        path = f'/submissions/{submission_id}/score'
+        found: Mapping[str, Any] = self._patiently(lambda: self._api.get(path, timeout_s=SCORE_S))[1]
         return found
 
     def state(self, submission_id: str) -> Mapping[str, Any]:
@@ -140,7 +145,7 @@ class Submitter:
                 if is_last or (isinstance(error, ApiError) and not error.is_passing):
                     raise
                 if setback == 0 and self._told is not None:
-                    self._told(f'the platform does not answer, trying again: {error}')
+                    self._told(f'the platform does not answer, trying again for {PATIENCE_S / 60:.0f} minutes: {error}')
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S[1])
         raise AssertionError('unreachable')
@@ -148,21 +153,24 @@ class Submitter:
 
 def evaluate(
     policy: Policy, *, server: str, token: str, benchmark: str, name: str, client_key: str = '',
-    card: Mapping[str, Any] | None = None, told: Told | None = None,
+    card: Mapping[str, Any] | None = None, fingerprint: str = '', told: Told | None = None,
 ) -> Evaluation:  # fmt: skip
-    """Submit a policy that lives in this process, act in its episodes until it is finished, and give its score."""
+    """Submit a policy that lives in this process, act in its episodes until it is finished, and give its score.
+
+    With a `fingerprint` of what the policy is made of, another one under the same name is refused, and not mixed up.
+    """
     with contextlib.closing(Submitter(server, token, told=told)) as platform:
         return _evaluate(
             platform, policy, benchmark=benchmark, name=name, client_key=client_key, card=card,
-            tell=told or (lambda text: None),
+            fingerprint=fingerprint, tell=told or (lambda text: None),
         )  # fmt: skip
 
 
 def _evaluate(
     platform: Submitter, policy: Policy, *, benchmark: str, name: str, client_key: str, card: Mapping[str, Any] | None,
-    tell: Told,
+    fingerprint: str, tell: Told,
 ) -> Evaluation:  # fmt: skip
-    submission_id = platform.submit(benchmark, name=name, client_key=client_key, card=card)
+    submission_id = platform.submit(benchmark, name=name, client_key=client_key, card=card, fingerprint=fingerprint)
     tell(f'submission {submission_id}')
     leases = _Leases(platform, submission_id, tell)
     n_episodes, setbacks = 0, 0

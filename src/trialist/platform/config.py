@@ -12,6 +12,7 @@ from trialist.declaration import read_table
 from trialist.errors import InputError
 
 FILE = 'platform.toml'
+DATABASE = 'platform.db'  # in the folder, unless another one is given
 
 
 class Strategy(enum.StrEnum):
@@ -84,7 +85,7 @@ class PlatformConfig:
     def url(self) -> str:
         """The database as SQLAlchemy names it."""
         if not self.database:
-            return f'sqlite:///{self.folder / "platform.db"}'
+            return f'sqlite:///{self.folder / DATABASE}'
         scheme, mark, rest = self.database.partition('://')
         if not mark or scheme not in ('postgresql', 'postgres', 'postgresql+psycopg', 'sqlite'):
             raise InputError(f'database is {scheme or self.database!r}, wanted postgresql://USER@HOST/NAME, or none')

@@ -26,6 +26,7 @@ from trialist.platform.refusal import Refusal
 from trialist.platform.trail import write_notes
 
 BUSY_MS = 20_000
+CONNECT_S = 10  # for each address of a PostgreSQL server
 WRITERS = 4  # at a time, on PostgreSQL
 FULL_CODES = ('53100', '53200')  # PostgreSQL: disk full, out of memory
 
@@ -54,6 +55,7 @@ class Database:
             self.engine = _sqlite_engine(url) if self.is_sqlite else _postgres_engine(url)
         except ModuleNotFoundError as error:
             raise SetupError(f'PostgreSQL needs {error.name}; install trialist[platform]') from error
+        self._check_answers()
         self._sync = SharedSync(f'{self.engine.url.database}-wal') if self.is_sqlite else None
 
     @contextlib.contextmanager
@@ -82,6 +84,21 @@ class Database:
             if not self.is_sqlite:
                 session.connection(execution_options={'isolation_level': 'REPEATABLE READ'})
             yield session
+
+    def _check_answers(self) -> None:
+        try:
+            self.check()
+        except DBAPIError as error:
+            self.close()
+            remedy = (
+                'wanted a folder that can be written to, and in it the database of a server or none'
+                if self.is_sqlite
+                else 'is it running, and are its address, user, password and name right?'
+            )
+            why = ' '.join(str(error.orig).split())
+            raise SetupError(
+                f'{self.engine.url.render_as_string()}: the database does not open ({why}); {remedy}'
+            ) from error
 
     def check(self) -> None:
         """Raise unless the database answers."""
@@ -122,7 +139,10 @@ class SharedSync:
 
 
 def _postgres_engine(url: str) -> Engine:
-    return create_engine(url, pool_size=20, max_overflow=20, pool_pre_ping=True, pool_timeout=BUSY_MS / 1000)
+    return create_engine(
+        url, pool_size=20, max_overflow=20, pool_pre_ping=True, pool_timeout=BUSY_MS / 1000,
+        connect_args={'connect_timeout': CONNECT_S},
+    )  # fmt: skip
 
 
 def _sqlite_engine(url: str) -> Engine:

@@ -42,7 +42,10 @@ def check_dial(entry: PolicyEntry, *, allowed: Iterable[str] = ('*',)) -> None:
             raise InputError(f'dial: {name} is {value!r}, wanted above 0 and at most {LONGEST_WAIT_S:g} s')
     address = _address(entry.options)
     if not any(fnmatch.fnmatchcase(address, pattern) for pattern in allowed):
-        raise InputError(f'dial: {address} is not among the addresses that this platform dials')
+        raise InputError(
+            f'dial: {address} is not among the addresses that this platform dials; its admin can add it to allow, '
+            'under [dial] of platform.toml'
+        )
 
 
 def _address(options: Mapping[str, Any]) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
 
+from trialist.errors import InputError
 from trialist.platform.app import create_app
 from trialist.platform.config import PlatformConfig
 from trialist.platform.server import Platform
 from trialist.platform.structured_log import log_to
 
 KEEP_ALIVE_S = 30
+BACKLOG = 2048
 
 
 class DrainingServer(uvicorn.Server):
@@ -33,6 +36,7 @@ def run_server(config: PlatformConfig, *, host: str, port: int, tell: Callable[[
     Workers go on with their episodes while there is no server, and upload when it is back.
     """
     log_to()
+    listening = _listening(host, port)  # who connects from now on waits, and is not refused
     platform = Platform(config)
     first = platform.first_token()
     if first is not None:
@@ -42,8 +46,19 @@ def run_server(config: PlatformConfig, *, host: str, port: int, tell: Callable[[
         app, host=host, port=port, log_config=None, access_log=False, timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.drain_s), server_header=False,
     )  # fmt: skip
-    sockets = [settings.bind_socket()]
-    sockets[0].listen(settings.backlog)  # who connects from now on waits, and is not refused
-    address, chosen = sockets[0].getsockname()[:2]
+    address, chosen = listening.getsockname()[:2]
     tell(f'listening on http://{address}:{chosen}')
-    DrainingServer(settings, platform=platform).run(sockets=sockets)
+    DrainingServer(settings, platform=platform).run(sockets=[listening])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """The open port: had before anything is made or told, so that a busy one costs nobody the first admin's token."""
+    if not 0 <= port <= 65535:
+        raise InputError(f'port is {port}, wanted 0 to 65535')
+    family = socket.AF_INET6 if ':' in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise InputError(
+            f'{host}:{port} cannot be listened on ({error.strerror}); give another --port or --host'
+        ) from error

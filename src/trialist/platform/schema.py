@@ -79,6 +79,10 @@ class SubmissionIn(Asked):
     name: Name
     card: dict[str, Any] = Field(default_factory=dict, description="What is known of the policy's making.")
     dial: DialIn | None = Field(None, description='Absent: the client connects to the cells itself.')
+    fingerprint: str = Field(
+        default='', max_length=64, pattern='^[0-9a-f]*$',
+        description='Of the policy and its options on the client; another one under the same key is refused.',
+    )  # fmt: skip
 
     _card = field_validator('card')(_storable)
 

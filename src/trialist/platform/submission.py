@@ -37,10 +37,17 @@ class SubmissionRequest:
     name: str
     card: Mapping[str, Any]
     dial: Mapping[str, Any] | None
+    fingerprint: str = ''  # of the policy and its options where the client runs it, if the client says
 
     @property
     def content(self) -> str:
         """What makes two requests the same."""
+        bare = self.bare_content
+        return hashlib.sha256(f'{bare} {self.fingerprint}'.encode()).hexdigest() if self.fingerprint else bare
+
+    @property
+    def bare_content(self) -> str:
+        """The same without the fingerprint: of a submission that was made in a browser, for a client to go on with."""
         values = [self.benchmark, self.name, dict(self.card), None if self.dial is None else dict(self.dial)]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
@@ -51,8 +58,12 @@ def submit(
     """The submission, and whether it is new. The same key with the same content is the same submission."""
     earlier = _with_key(session, caller.user_id, request.client_key)
     if earlier is not None:
-        if earlier.content != request.content:
-            raise Refusal(409, 'key_taken', 'this client_key was used for another submission; give a new one')
+        if earlier.content not in (request.content, request.bare_content):
+            raise Refusal(
+                409, 'key_taken', 'this client_key was used for another submission (another policy, option, name or '
+                'benchmark); repeat it as it was, or give this one a new name and key',
+            )  # fmt: skip
+        earlier.content = request.content  # the first client to say what it runs settles it
         return earlier, False
     check_name(request.name, 'name of a submission')
     entry = _checked_entry(request, rules)
@@ -61,7 +72,7 @@ def submit(
     earlier = _with_key(session, caller.user_id, request.client_key)
     if earlier is not None:
         return submit(session, caller, request, rules=rules, now=now)
-    benchmark = find_benchmark(session, request.benchmark, lock=True)
+    benchmark = find_benchmark(session, request.benchmark, lock=True, near=True)
     if benchmark.state not in ('open', 'collecting'):
         raise Refusal(409, 'benchmark_closed', f'benchmark {benchmark.name} is {benchmark.state}: it takes no more')
     _check_quota(session, user, now=now)

@@ -64,18 +64,21 @@ class PolicyServer:
         self._offered, self._wire, self._idle_s, self._limits = offered, wire, idle_s, limits
         self._places = threading.BoundedSemaphore(most_connections)
         self._count = 0
-        self._server = serve(
-            self._handle,
-            host,
-            port,
-            compression=None,
-            max_size=limits.max_bytes,
-            max_queue=2,
-            ping_interval=None,
-            open_timeout=10,
-            close_timeout=1,
-            process_request=_answer_health,
-        )
+        try:
+            self._server = serve(
+                self._handle,
+                host,
+                port,
+                compression=None,
+                max_size=limits.max_bytes,
+                max_queue=2,
+                ping_interval=None,
+                open_timeout=10,
+                close_timeout=1,
+                process_request=_answer_health,
+            )
+        except OSError as error:
+            raise InputError(f'{host}:{port} cannot be listened on ({error.strerror}); give another port') from error
         self.port = int(self._server.socket.getsockname()[1])
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True, name='policy server')
         self._thread.start()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
+import socket
 import sys
 import time
 from collections import Counter
@@ -18,6 +20,7 @@ from trialist.run.crew import START_TRIES
 from trialist.run.plan import PolicyEntry
 
 POLL_S = 0.05
+REACH_S = 10.0
 POLICY_HOST = 'trialist.policies.shared:PolicyHost'
 ROOM_WAIT_S = 600.0  # for a first node with room, or a policy server; an autoscaler takes minutes
 Server = tuple[int, str]  # its row and its policy
@@ -46,6 +49,19 @@ class RayOptions:
         return int(min((cluster.get(name, 0.0) / n for name, n in wanted.items() if n > 0), default=1))
 
 
+def check_reached(address: str | None) -> None:
+    """Refuse an address at which nothing listens; Ray itself would try for minutes."""
+    match = re.fullmatch(r'(?:ray://)?([^:/]+):(\d{1,5})', address or '')
+    if match is None:  # this machine, auto, or something that Ray knows better
+        return
+    try:
+        socket.create_connection((match[1], min(int(match[2]), 65535)), timeout=REACH_S).close()
+    except OSError as error:
+        raise SetupError(
+            f'no Ray cluster at {address} ({error.strerror or error}); `ray status` on its head says the address'
+        ) from error
+
+
 @contextlib.contextmanager
 def ray_cluster(options: RayOptions) -> Iterator[Any]:
     """Ray, connected; left again, or ended, if it was connected to or started here."""
@@ -57,6 +73,7 @@ def ray_cluster(options: RayOptions) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
+    check_reached(options.address)
     common: dict[str, Any] = {'log_to_driver': False, 'logging_level': 'error'}
     if options.address is None:
         path = os.pathsep.join(dict.fromkeys(p or os.getcwd() for p in sys.path))

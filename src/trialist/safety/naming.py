@@ -24,8 +24,10 @@ class UnnamedBenchmark:
         told = ', '.join(self.tasks[:MOST_TOLD]) + (', ...' if len(self.tasks) > MOST_TOLD else '')
         head = f'no benchmark is named for {told}, so that safety cannot be scored'
         if not self.candidates:
-            return f'{head}; no benchmark of the registry has these tasks: describe them in a file of your own'
-        return f'{head}; it could be {" or ".join(self.candidates)}: say which, as benchmark'
+            return (
+                f'{head}; no benchmark of the registry has these tasks: describe them in a registry file (--registry)'
+            )
+        return f'{head}; it could be {" or ".join(self.candidates)}: say which, as benchmark = NAME'
 
 
 def unnamed_benchmark(episodes: Iterable[Episode], registry: Registry) -> UnnamedBenchmark | None:

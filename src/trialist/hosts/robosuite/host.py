@@ -69,6 +69,8 @@ class RobosuiteHost:
         self._kind, self._is_instrumented = state, bool(instrumented)
         self._given_cap, self._options = step_cap, dict(options or {})
         self._suite = open_robosuite(self._family.imports)
+        if self._robot not in self._suite.ALL_ROBOTS:
+            raise UnknownName('robot of robosuite', self._robot, self._suite.ALL_ROBOTS)
         self._env: Any = None
         self._task = ''
         self._spec = HostSpec(

@@ -68,7 +68,7 @@ def post_submission(body: SubmissionIn, caller: ASubmitter, platform: ThePlatfor
     """Submit a policy. The same `client_key` with the same content is taken once."""
     request = SubmissionRequest(
         client_key=body.client_key, benchmark=body.benchmark, name=body.name, card=body.card,
-        dial=None if body.dial is None else body.dial.model_dump(exclude_none=True),
+        dial=None if body.dial is None else body.dial.model_dump(exclude_none=True), fingerprint=body.fingerprint,
     )  # fmt: skip
     with platform.database.write(caller.actor) as session:
         submission, is_new = submit(session, caller, request, rules=platform.config.dial, now=platform.clock())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trialist.environment import WorkerProcess, find_environment, read_recipe
+from trialist.environment import Environment, WorkerProcess, find_environment, read_recipe
 from trialist.episodes.folder import naming_trouble
 from trialist.errors import InputError, RemoteError
 from trialist.policies.probe.demonstration import Demonstrations
@@ -166,12 +166,17 @@ def options_of(record: Mapping[str, Any]) -> ProbeOptions:
     return read_options(record['options'], where='options of the checkpoint')
 
 
+def probe_environment(environment: str = ENVIRONMENT) -> Environment:
+    """The environment that a probe is trained and run in; SetupError, with the command that makes it, without one."""
+    recipe = read_recipe(environment)
+    return find_environment(recipe.name, recipe.digest)
+
+
 class ProbeWorker:
     """The service in its environment."""
 
     def __init__(self, *, start_timeout_s: float, environment: str = ENVIRONMENT) -> None:
-        recipe = read_recipe(environment)
-        place = find_environment(recipe.name, recipe.digest)
+        place = probe_environment(environment)
         variables = {'CUBLAS_WORKSPACE_CONFIG': ':4096:8'}  # what torch asks for to be deterministic on a GPU
         self._worker = WorkerProcess(place, SERVICE, start_timeout_s=start_timeout_s, variables=variables)
 
