@@ -52,6 +52,13 @@ def test_static_files_are_named_by_their_content() -> None:
     assert client().get('/static/../frame.py').status_code == 404
 
 
+def test_an_address_that_leads_nowhere_is_told_as_a_page_to_a_person_alone() -> None:
+    answer = client().get('/episodes/3f2a', headers={'accept': 'text/html'})
+    assert (answer.status_code, answer.headers['content-type']) == (404, 'text/html; charset=utf-8')
+    assert '/episodes/3f2a: there is no such page here' in answer.text
+    assert client().get('/episodes/3f2a').json() == {'detail': 'Not Found'}
+
+
 @pytest.mark.parametrize(
     ('headers', 'status'),
     [

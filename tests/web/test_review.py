@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from tests.annotate.telemetries import ZONES
-from tests.browser import Browser, Opened, new_page
+from tests.browser import PHONE_PX, Browser, Opened, new_page
 from tests.web.serving import served
 from tests.web.stores import make_store
 
@@ -115,6 +115,8 @@ def test_the_review_by_keyboard_in_a_browser(browser: Browser, store: Store) -> 
         page.keyboard.press('ArrowRight')
         page.keyboard.press('m')  # and the first came a frame later
         Opened(page).shot('review')
+        page.set_viewport_size({'width': PHONE_PX, 'height': 800})
+        Opened(page).check_fits()
         page.keyboard.press('s')
         page.wait_for_url(lambda url: path not in url)
         assert not trouble
@@ -122,3 +124,16 @@ def test_the_review_by_keyboard_in_a_browser(browser: Browser, store: Store) -> 
     (account,) = [a for rows in store.annotations().values() for a in rows if a.source.value == 'reviewer']
     assert [e.t_s for e in account.events] == [pytest.approx(2.6)]
     assert len(waiting(store)) == 1
+
+
+def test_rows_of_the_list_stay_low_on_a_phone(browser: Browser, store: Store) -> None:
+    """A sentence in a column that nobody sees must not push the rows apart."""
+    with served(create_review(store, by='ann')) as address:
+        page = new_page(browser)
+        page.set_viewport_size({'width': PHONE_PX, 'height': 800})
+        page.goto(address)
+        Opened(page).check_fits()
+        heights = page.eval_on_selector_all('tbody tr', 'rows => rows.map((row) => row.offsetHeight)')
+        assert heights
+        assert max(heights) < 70
+        page.close()

@@ -83,8 +83,9 @@ def install_frame(app: FastAPI, *, is_local: bool = False) -> None:
 
     With `is_local` only this machine's own names are answered to: a page elsewhere can point a name of its own here.
     """
-    from fastapi.exception_handlers import request_validation_exception_handler
+    from fastapi.exception_handlers import http_exception_handler, request_validation_exception_handler
     from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
     from starlette.staticfiles import StaticFiles
 
     folder = resources.files('trialist.web').joinpath('static')
@@ -92,6 +93,18 @@ def install_frame(app: FastAPI, *, is_local: bool = False) -> None:
     app.add_middleware(Guard, is_local=is_local)
     if app.exception_handlers.get(RequestValidationError) is request_validation_exception_handler:
         app.exception_handler(RequestValidationError)(_tell_invalid)
+    if app.exception_handlers.get(HTTPException) is http_exception_handler:
+        app.exception_handler(HTTPException)(_tell_absent)
+
+
+async def _tell_absent(request: Request, error: Any) -> Response:
+    """An address that leads nowhere, as a page where a person asks, and otherwise as FastAPI tells it."""
+    from fastapi.exception_handlers import http_exception_handler
+
+    if error.status_code != 404 or 'text/html' not in request.headers.get('accept', ''):
+        return await http_exception_handler(request, error)
+    message = f'{request.url.path}: there is no such page here; the address may be cut short.'
+    return Pages().page('error.html.j2', status=404, title='Not found', message=message)
 
 
 async def _tell_invalid(request: Request, error: Any) -> Response:

@@ -31,7 +31,7 @@ function draw() {
     select.setAttribute('aria-label', 'counts as');
     for (const [value, text] of Object.entries(KINDS)) select.append(element('option', { value, textContent: text, selected: value === mark.kind }));
     select.addEventListener('change', () => { mark.kind = select.value; draw(); });
-    const row = element('tr', { className: mark === chosen ? 'current' : '' }, element('td', { className: 'n' }, open), element('td', {}, select), element('td', { className: 'n', textContent: String(mark.count) }), element('td', { textContent: `${mark.verdict}: ${mark.why}` }));
+    const row = element('tr', { className: mark === chosen ? 'current' : '' }, element('td', { className: 'n' }, open), element('td', {}, select), element('td', { className: 'n', textContent: String(mark.count) }), element('td', { className: 'words', textContent: `${mark.verdict}: ${mark.why}` }));
     body.append(row);
   }
   const is = count();
