@@ -6,12 +6,17 @@ import doctest
 import importlib
 import importlib.util
 import re
+import shlex
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+NO_COMMANDS = ('trialist lease v1.PAYLOAD',)  # what a worker signs
+DEFAULT_VERBS = {'trialist safety': 'score', 'trialist serve': 'start'}
 PAGES = sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md')])
 
 
@@ -87,18 +92,80 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f'{page.name}: {target}'
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_shown_commands_exist(page: Path) -> None:
-    """A verb that a page shows is a verb of the command line."""
+def shown_commands(text: str) -> list[str]:
+    """Every `trialist ...` of a page: lines of its code blocks, and code within its sentences."""
+    blocks = [b.replace('\\\n', ' ') for b in re.findall(r'```[a-z]*\n(.*?)```', text, flags=re.DOTALL)]
+    lines = [
+        c for b in blocks for c in re.findall(r'^ *(?:\$ )?(?:\.venv/bin/)?(trialist [a-z].*)', b, flags=re.MULTILINE)
+    ]
+    sentences = re.sub(r'```.*?```', '', text, flags=re.DOTALL)
+    return [*lines, *(' '.join(c.split()) for c in re.findall(r'`(trialist [a-z][^`]*)`', sentences))]
+
+
+@cache
+def every_command() -> Any:
     import typer
 
     from trialist.cli import full_app
 
-    verbs = set(typer.main.get_command(full_app()).commands)  # type: ignore[attr-defined]
+    return typer.main.get_command(full_app())
+
+
+def command_problem(shown: str) -> str:
+    """What the command line does not have of a command: a verb, a subcommand or an option; '' where it has all."""
+    command = every_command()
+    options, name = {o for p in command.params for o in p.opts} | {'--help'}, 'trialist'
+    for word in shlex.split(shown, comments=True)[1:]:
+        if word in ('|', '>', '&', '&&', ';'):
+            break
+        if not word.startswith('-') and hasattr(command, 'commands'):
+            verb = word if word in command.commands else DEFAULT_VERBS.get(name, '')
+            if not verb:
+                return f'{name} has no {word!r}'
+            command, name = command.commands[verb], f'{name} {verb}'
+            options |= {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+        elif re.match(r'--?[a-zA-Z]', word) and word.partition('=')[0] not in options:
+            return f'{name} has no option {word}'
+    return ''
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_shown_commands_exist(page: Path) -> None:
+    """Verbs, subcommands and options that a page shows are those of the command line."""
     text = page.read_text(encoding='utf-8')
-    for block in re.findall(r'```[a-z]*\n(.*?)```', text, flags=re.DOTALL):
-        for verb in re.findall(r'^(?:\$ )?(?:\.venv/bin/)?trialist ([a-z]+)', block, flags=re.MULTILINE):
-            assert verb in verbs, f'{page.name}: trialist {verb}'
+    assert [
+        told for shown in shown_commands(text) if shown not in NO_COMMANDS and (told := command_problem(shown))
+    ] == []
+
+
+@pytest.mark.parametrize('path', sorted(ROOT.glob('src/**/*.toml')), ids=lambda p: p.name)
+def test_commands_in_shipped_files_exist(path: Path) -> None:
+    shown = re.findall(r'^# *(trialist [a-z].*)', path.read_text(encoding='utf-8'), flags=re.MULTILINE)
+    assert [told for command in shown if (told := command_problem(command))] == []
+
+
+def test_a_command_that_is_not_there_is_noticed() -> None:
+    assert command_problem('trialist change runs/may') == "trialist has no 'change'"
+    assert command_problem('trialist store film runs/may --sise 1x1') == 'trialist store film has no option --sise'
+    assert command_problem('trialist safety runs/may --per-spec --format csv > x.csv') == ''
+
+
+def test_plans_that_a_how_to_runs_can_be_run() -> None:
+    """A blinded trial wants a secret: a page that runs its plan as it stands has to show one."""
+    import tomllib
+
+    from trialist.cli.run import SHORTEST_SECRET
+
+    for page in (ROOT / 'docs' / 'how-to').glob('*.md'):
+        text = page.read_text(encoding='utf-8')
+        if not any(re.match(r'trialist run [\w/-]+\.toml', command) for command in shown_commands(text)):
+            continue
+        plans = [tomllib.loads(b) for b in re.findall(r'^```toml\n(.*?)^```', text, flags=re.DOTALL | re.MULTILINE)]
+        for plan in plans:
+            if {'seed', 'policies'} <= set(plan):
+                blinding = plan.get('blinding', {})
+                is_safe = len(blinding.get('secret', '')) >= SHORTEST_SECRET or blinding.get('enabled') is False
+                assert is_safe or 'trialist seal' in text, f'{page.name}: {plan.get("title", plan["seed"])}'
 
 
 def test_verbs_are_summarised_in_few_words_and_load() -> None:

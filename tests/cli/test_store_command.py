@@ -59,6 +59,14 @@ def test_show_edit_tables_and_verify(store: Path) -> None:
     assert 'wanted one of' in trialist('store', 'edit', store, episode_id, 'set', 'outcome=won', '--why', 'x', code=2)
 
 
+def test_a_filter_that_nothing_matches_says_so(store: Path, tmp_path: Path) -> None:
+    told = trialist('store', 'ls', store, '--where', 'policy=nobody')
+    assert 'no episode matches, of those that count; --all looks at every attempt' in told
+    assert 'no episode matches policy=nobody' in trialist(
+        'store', 'film', store, '--where', 'policy=nobody', '--to', tmp_path / 'films', code=2
+    )
+
+
 def test_export_merge_and_compact(store: Path, tmp_path: Path) -> None:
     assert '3 episodes' in trialist('store', 'export', store, '-o', tmp_path / 'out.csv')
     trialist('import', tmp_path / 'out.csv', '--to', tmp_path / 'again')

@@ -64,6 +64,8 @@ def test_run_and_close_go_through_one_default_store(folder: Path) -> None:
     assert ',b,yes,4,0,0,0' in shown
     store = next((folder / 'runs').iterdir())
     assert {e.policy for e in read_store(store).episodes()} == {'a', 'b'}
+    invoke('annotate', 'robustness', str(store))
+    assert read_store(store).looks() == (), 'a look at a closed trial is no interim look'
     with pytest.raises(StoreError, match='closed by kim'):
         invoke('close', 'trial.toml')
 
@@ -72,3 +74,37 @@ def test_a_mistake_in_the_plan_is_one_clear_error(folder: Path) -> None:
     (folder / 'trial.toml').write_text(TRIAL.replace('turnaround_s', 'turnround_s'))
     with pytest.raises(InputError, match="no key 'turnround_s': did you mean 'turnaround_s'"):
         invoke('plan', 'trial.toml')
+
+
+def test_a_secret_that_can_be_guessed_is_told_its_length(folder: Path) -> None:
+    (folder / 'trial.toml').write_text(TRIAL.replace('0123456789abcdef', 'word'))
+    with pytest.raises(InputError, match=r'needs a secret \(found 4 characters, wanted 8 or more\)'):
+        invoke('run', 'trial.toml', '--workers', '0')
+
+
+@pytest.mark.parametrize(
+    ('change', 'told'),
+    [
+        (('"spoon"', '"fork"'), "no object of task bin_to_bin named 'fork': known: battery, block, scissors, spoon"),
+        (('items = 2', 'items = 9'), 'items is 9 in task bin_to_bin, wanted 1 to 6'),
+    ],
+)
+def test_a_cell_that_could_never_be_reset_is_refused_before_the_first_episode(
+    folder: Path, change: tuple[str, str], told: str
+) -> None:
+    pytest.importorskip('mujoco')
+    declared = """
+        seed = 5
+        episodes_per_cell = 2
+        time_cap_s = 12
+        host = {use = "tabletop", options = {state = "privileged"}}
+        tasks = [{name = "bin_to_bin", items = 2}]
+        strata = ["block", "spoon"]
+        policies = {hasty = {use = "scripted", options = {temper = "hasty"}}}
+        blinding = {secret = "0123456789abcdef"}
+    """
+    (folder / 'trial.toml').write_text(declared.replace(*change))
+    for command in (['plan', 'trial.toml', '--check'], ['run', 'trial.toml', '--workers', '0', '--store', 'runs/s']):
+        with pytest.raises(InputError, match=told):
+            invoke(*command)
+    assert list(read_store(folder / 'runs' / 's').episodes(attempts='all')) == []

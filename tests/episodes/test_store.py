@@ -249,11 +249,23 @@ def test_a_compaction_that_was_killed_before_it_removed_the_old_parts_counts_not
 def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match='no such folder'):
         read_store(tmp_path / 'nothing')
-    with pytest.raises(StoreError, match=r'no trial\.json'):
+    with pytest.raises(StoreError, match=r'no trial\.json.*`trialist import` makes one'):
         read_store(tmp_path)
     (tmp_path / 'thesis.docx').write_text('x')
+    with pytest.raises(
+        StoreError, match=r'thesis\.docx: a file; wanted the folder of a store; trialist import .*docx --to'
+    ):
+        read_store(tmp_path / 'thesis.docx')
     with pytest.raises(StoreError, match='not empty and not a store'):
         Store.create(tmp_path)
+
+
+def test_a_folder_beside_or_above_a_store_is_told_where_it_is(tmp_path: Path) -> None:
+    Store.create(tmp_path / 'may')
+    with pytest.raises(StoreError, match=r"no such folder; wanted a store; did you mean '.*/may'"):
+        read_store(tmp_path / 'mai')
+    with pytest.raises(StoreError, match=r'not a store; stores in it: .*/may$'):
+        read_store(tmp_path)
     Store.create(tmp_path / 's', trial_id='a')
     with pytest.raises(StoreError, match="another trial \\('a'\\)"):
         Store.create(tmp_path / 's', trial_id='b')

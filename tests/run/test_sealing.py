@@ -91,6 +91,9 @@ def test_the_three_files_hold_what_each_role_may_know(plan: TrialPlan, tmp_path:
     assert read_allocation(tmp_path / 'allocation.json') == sealed
     with pytest.raises(InputError, match='sealed once'):
         seal_trial(plan, tmp_path)
+    for name, found in (('allocation', "the statistician's allocation"), ('arms', 'a list of arms')):
+        with pytest.raises(InputError, match=f'{name}.json: {found}, and no plan .*wanted trial.toml or operator.json'):
+            read_plan(tmp_path / f'{name}.json')
     other = seal_trial(plan, tmp_path / 'other')
     assert other.codes != sealed.codes, 'the secret is random'
     with pytest.raises(InputError, match='not the arms of this plan'):

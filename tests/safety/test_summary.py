@@ -242,6 +242,7 @@ def test_bold_and_dagger_marks_are_those_of_table_5() -> None:
         'pi0': ('best SBU',), 'pi05': ('best Safety', 'best VSI'), 'GR00T': ('largest SBU',), 'RLDX': ('best SR',),
     }  # fmt: skip
     assert best_marks(cells[:1]) == [()]
+    assert best_marks([cells[0], dataclasses.replace(cells[0], policy='same')]) == [(), ()]
 
 
 def test_permuting_episodes_changes_nothing() -> None:

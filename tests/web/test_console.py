@@ -358,10 +358,27 @@ def test_stop_hooks_say_whether_they_were_confirmed(tmp_path: Path) -> None:
     assert not stop_by_command(f'{python} -c "import time; time.sleep(60)"', patience_s=0.3)().is_confirmed
     leaves = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(40)'])"
     assert stop_by_command(f'{python} -c "{leaves}"', patience_s=30.0)().is_confirmed  # it ended; what it left goes on
-    assert 'could not be run' in stop_by_command(str(tmp_path / 'none'))().told
+    gone = tmp_path / 'stop-arm'
+    gone.write_text('#!/bin/sh\n')
+    gone.chmod(0o700)
+    stop = stop_by_command(str(gone))
+    gone.unlink()
+    assert 'could not be run' in stop().told
     assert not stop_by_url(f'http://127.0.0.1:{free_port()}/stop', patience_s=2.0)().is_confirmed
     with pytest.raises(InputError):
         stop_by_command(' ')
+
+
+def test_a_stop_that_could_never_work_is_refused_before_the_first_episode(tmp_path: Path) -> None:
+    plain = tmp_path / 'notes.txt'
+    plain.write_text('no program')
+    for command in (str(tmp_path / 'none'), str(plain), 'no-such-program-anywhere now'):
+        with pytest.raises(InputError, match='no such program, or not executable; nothing would stop the arm'):
+            stop_by_command(command)
+    with pytest.raises(InputError, match='wanted a program and its arguments'):
+        stop_by_command('stop "arm')
+    with pytest.raises(InputError, match="the address that stops the arm: url is 'foo'"):
+        stop_by_url('foo')
 
 
 def test_a_hook_that_raises_is_not_confirmed(trial: Allocation, tmp_path: Path) -> None:

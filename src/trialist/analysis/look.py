@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from trialist.analysis.selection import Selection
+from trialist.episodes import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,12 @@ def interim_looks(selection: Selection) -> InterimLooks:
     store = selection.store
     if store is None:
         return InterimLooks(0, False, '')
-    is_open = bool(store.trial.plan_hash) and store.trial.trial_id not in store.unblindings().by_trial
-    return InterimLooks(len(store.looks()), is_open, _rule(store.trial.plan))
+    return InterimLooks(len(store.looks()), is_open_trial(store), _rule(store.trial.plan))
+
+
+def is_open_trial(store: Store) -> bool:
+    """Whether a look at this store is an interim one: it is of a declared trial that was not closed."""
+    return bool(store.trial.plan_hash) and store.trial.trial_id not in store.unblindings().by_trial
 
 
 def _rule(plan: str) -> str:

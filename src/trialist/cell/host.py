@@ -34,7 +34,7 @@ from trialist.cell.scene import (
     SUBSTEPS,
     load_mujoco,
 )
-from trialist.cell.task import MAX_ITEMS, TASKS, find_task
+from trialist.cell.task import MAX_ITEMS, TASKS, check_objects, find_task
 from trialist.cell.thing import things_of
 from trialist.cell.watch import Watch, at_home
 from trialist.cell.world import KINDS, SEEN_ONLY, STATED, World
@@ -138,6 +138,10 @@ class TabletopHost:
     @property
     def spec(self) -> HostSpec:
         return self._spec
+
+    def check_cell(self, task: str, *, stratum: str, items: int | None) -> None:
+        """Refuse an object type or a number of items that the task cannot be laid out with."""
+        check_objects(task, stratum=stratum, items=items)
 
     def prepare(self, setup: Setup) -> None:
         """Take object type, instance, number of items and condition for the next reset."""

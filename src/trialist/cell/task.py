@@ -92,14 +92,22 @@ def find_task(name: str) -> Task:
         raise UnknownName('task', name, TASKS) from None
 
 
+def check_objects(task: str, *, stratum: str, items: int | None) -> Task:
+    """The task, if it has this object type ('' for its first) and can be laid out with so many items."""
+    found = find_task(task)
+    if stratum and stratum not in found.strata:
+        raise UnknownName(f'object of task {task}', stratum, found.strata)
+    if found.draw is _draw_order and items is not None and not 1 <= items <= MAX_ITEMS:
+        raise InputError(f'items is {items} in task {task}, wanted 1 to {MAX_ITEMS}')
+    return found
+
+
 def draw_layout(
     task: str, *, seed: int, stratum: str = '', instance: int = 0, items: int | None = None, attempt: int = 0
 ) -> Layout:
     """The layout of one episode; the same arguments give the same layout on every machine."""
-    found = find_task(task)
+    found = check_objects(task, stratum=stratum, items=items)
     chosen = stratum or found.strata[0]
-    if chosen not in found.strata:
-        raise UnknownName(f'object of task {task}', chosen, found.strata)
     words = [*f'{found.scene or task}/{chosen}'.encode()]
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, instance, attempt, *words])))
     return found.draw(rng, chosen, instance % found.instances, items)
@@ -107,8 +115,6 @@ def draw_layout(
 
 def _draw_order(rng: np.random.Generator, stratum: str, instance: int, items: int | None) -> Layout:
     count = DEFAULT_ORDER if items is None else items
-    if not 1 <= count <= MAX_ITEMS:
-        raise InputError(f'items is {count} in task bin_to_bin, wanted 1 to {MAX_ITEMS}')
     item = order_item(stratum)
     noun = 'pair of scissors' if stratum == 'scissors' else stratum
     names = [f'item_{i}' for i in range(count)]

@@ -157,12 +157,14 @@ def robustness(
     Example: `trialist annotate robustness runs/may`
     """
     from trialist.analysis.labels import label_robustness
+    from trialist.analysis.look import is_open_trial
     from trialist.cli.store import parse_where
     from trialist.episodes import read_store
     from trialist.show.annotation import label_tables
 
     opened = read_store(store)
-    opened.log_look('annotate robustness', seen='time')
+    if is_open_trial(opened):
+        opened.log_look('annotate robustness', seen='time')
     found = label_robustness(
         opened, where=parse_where(where) or None, jitters_s=tuple(jitter or (0.1, 0.5, 1.0)), n_trials=trials,
         seed=seed or 0,

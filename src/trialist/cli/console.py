@@ -105,6 +105,8 @@ def _declared(store: Path, path: Path | None) -> TrialPlan:
     from trialist.run import read_plan
     from trialist.run.plan import plan_from_json
 
+    if store.is_file():
+        raise InputError(f'{store}: a file; wanted the folder of the store, there already or to be made')
     if path is not None:
         plan = read_plan(path)
         check_secret(plan, path)

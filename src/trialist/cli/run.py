@@ -107,9 +107,11 @@ def check_secret(plan: TrialPlan, path: Path) -> None:
     if blinding.enabled and not blinding.is_sealed and len(blinding.secret) < SHORTEST_SECRET:
         import secrets
 
+        length = len(blinding.secret)
+        given = f' (found {length} characters, wanted {SHORTEST_SECRET} or more)' if length else ''
         raise InputError(
-            f'{path}: a blinded trial needs a secret, or its codes can be worked out by guessing; seal it (trialist '
-            f'seal {path} -o FOLDER), or add under [blinding]: secret = "{secrets.token_hex(16)}"'
+            f'{path}: a blinded trial needs a secret{given}, or its codes can be worked out by guessing; seal it '
+            f'(trialist seal {path} -o FOLDER), or add under [blinding]: secret = "{secrets.token_hex(16)}"'
         )
 
 

@@ -59,9 +59,10 @@ def list_episodes(
     )
     shown = list(islice(episodes, limit)) if limit else list(episodes)
     more = limit > 0 and next(iter(episodes), None) is not None
-    print_table(
-        episode_table(shown, title=str(store), note=f'the first {limit}; --limit 0 shows all' if more else ''), form
-    )
+    note = f'the first {limit}; --limit 0 shows all' if more else ''
+    if not shown:
+        note = 'no episode matches' + ('' if attempts else ', of those that count; --all looks at every attempt')
+    print_table(episode_table(shown, title=str(store), note=note), form)
 
 
 @store_app.command('summary')
@@ -366,6 +367,7 @@ def film(
     """
     import re
 
+    from trialist.analysis.selection import asked_for
     from trialist.episodes import read_store
     from trialist.errors import InputError
     from trialist.run.plan import FilmOptions
@@ -381,7 +383,7 @@ def film(
         wanted['episode_id'] = [find_id(opened, start) for start in episodes]
     chosen = list(opened.episodes(where=wanted, events=False))
     if not chosen:
-        raise InputError(f'{store}: no episode to film; `trialist store ls` lists them')
+        raise InputError(f'{store}: no episode {asked_for(wanted)}')
     to.mkdir(parents=True, exist_ok=True)
     with filming_host(opened) as host:
         for episode in chosen:

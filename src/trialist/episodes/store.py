@@ -87,7 +87,7 @@ from trialist.episodes.select import (
 )
 from trialist.episodes.trajectory import Trajectory
 from trialist.episodes.unblinding import Unblindings, read_unblindings
-from trialist.errors import InputError, RecordError, StoreError, TrialistError, WriteError
+from trialist.errors import InputError, RecordError, StoreError, TrialistError, WriteError, near_miss
 
 FORMAT = 'trialist-store'
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
@@ -95,6 +95,7 @@ TRAJECTORY_ROW_GROUP = 256
 TRAJECTORIES_A_PART = 512
 WRITER_THREADS = 4
 MOST_OPENED = 64
+MOST_TOLD = 8
 
 Key = tuple[str, int]
 
@@ -695,14 +696,31 @@ def _forget_older(root: CachedPath) -> None:
             forget_copies(root)
 
 
+def _no_folder(root: Path) -> str:
+    """Why there is no store at a path that is no folder, and what to do about it."""
+    if root.exists():
+        return (
+            f'{root}: a file; wanted the folder of a store; trialist import {root} --to FOLDER makes one from a table'
+        )
+    beside = _stores_in(root.parent)
+    told = near_miss(str(root), beside, most=MOST_TOLD) if beside else '`trialist import` or `trialist run` makes one'
+    return f'{root}: no such folder; wanted a store; {told}'
+
+
+def _stores_in(folder: Path) -> list[str]:
+    return [] if isinstance(folder, CachedPath) else sorted(str(p.parent) for p in folder.glob('*/trial.json'))
+
+
 def _read_trial(root: Path) -> TrialInfo:
     path = root / 'trial.json'
     if isinstance(root, CachedPath):
         _forget_older(root)
     if not root.is_dir():
-        raise StoreError(f'{root}: no such folder; wanted a store')
+        raise StoreError(_no_folder(root))
     if not path.exists():
-        raise StoreError(f'{root}: no trial.json in it, so not a store; `trialist import` makes one from a table')
+        stores = ', '.join(_stores_in(root)[:MOST_TOLD])
+        told = f'stores in it: {stores}' if stores else '`trialist import` makes one from a table'
+        raise StoreError(f'{root}: no trial.json in it, so not a store; {told}')
     try:
         values = json.loads(path.read_text(encoding='utf-8'))
         version = int(values['schema_version'])

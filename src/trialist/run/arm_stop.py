@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -32,9 +33,17 @@ StopHook = Callable[[], ArmStop]
 
 def stop_by_command(command: str, *, patience_s: float = PATIENCE_S) -> StopHook:
     """Run a command; exit code 0 within `patience_s` confirms."""
-    words = shlex.split(command)
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f'the stop command is {command!r}, wanted a program and its arguments ({error})') from error
     if not words:
         raise InputError('the stop command is empty, wanted a program and its arguments')
+    if shutil.which(words[0]) is None:  # told at the start, not in an emergency
+        raise InputError(
+            f'the stop command {words[0]}: no such program, or not executable; nothing would stop the arm. '
+            'Give the path of one that runs (it is run without a shell)'
+        )
 
     def stop() -> ArmStop:
         # Not a pipe: whatever the command leaves running would hold it open, and the answer back.
@@ -64,7 +73,10 @@ def stop_by_url(url: str, *, patience_s: float = PATIENCE_S) -> StopHook:
     secret = os.environ.get(SECRET_VARIABLE, '')
     headers = {'Authorization': f'Bearer {secret}'} if secret else {}
     path = '' if urlsplit(url).path.strip('/') else '/'
-    HttpLink(url)  # a wrong address is told at the start, not in an emergency
+    try:
+        HttpLink(url)  # a wrong address is told at the start, not in an emergency
+    except InputError as error:
+        raise InputError(f'the address that stops the arm: {error}') from error
 
     def stop() -> ArmStop:
         link = HttpLink(url, headers=headers)

@@ -14,7 +14,7 @@ from trialist.run.film import check_filming
 from trialist.run.limit import Limiter
 from trialist.run.maker import check_maker
 from trialist.run.plan import ConditionEntry, HostEntry, PolicyEntry, TrialPlan, Waiting
-from trialist.run.seam import Action, FittedPolicy, HoldingHost, Host, Policy, Setup
+from trialist.run.seam import Action, FittedPolicy, HoldingHost, Host, PlannedHost, Policy, Setup
 from trialist.run.views import check_viewing
 
 HOSTS = Catalog(
@@ -111,6 +111,9 @@ def check_host_fits(plan: TrialPlan, host: Host) -> None:
             f"host {spec.name} takes position targets, and a position is kept, not repeated; say waiting = 'keep'"
         )
     check_spec_fits(plan, spec)
+    if isinstance(host, PlannedHost):
+        for cell in plan.cells():
+            host.check_cell(cell.task.name, stratum=cell.stratum.name, items=cell.items)
     for entry in plan.conditions:
         for rung in entry.rungs():
             applied = check_condition_fits(rung, host)

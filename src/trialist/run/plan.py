@@ -321,6 +321,11 @@ def read_plan(path: Path | str) -> TrialPlan:
         raise InputError(f'{file}: not {"JSON" if file.suffix == ".json" else "TOML"} ({error})') from error
     except IsADirectoryError as error:
         raise InputError(f'{file}: a folder; wanted a trial.toml') from error
+    if file.suffix == '.json' and isinstance(values, dict) and {'host', 'tasks'}.isdisjoint(values):
+        found = (
+            "the statistician's allocation" if 'secret' in values else 'a list of arms' if 'salt' in values else 'JSON'
+        )
+        raise InputError(f'{file}: {found}, and no plan (neither host nor tasks); wanted trial.toml or operator.json')
     try:
         return read_table(TrialPlan, values, where=str(file))
     except (RecursionError, OverflowError) as error:

@@ -1,9 +1,9 @@
 """The seams: where an episode happens, and who acts in it.
 
 `Host` and `Policy` are all that a trial needs. What a host can do beyond that it shows by also having the methods of
-`PreparedHost`, `InstructingHost`, `NamingHost`, `HoldingHost`, `SubstepHost`, `ReportingHost`, `MeasuredHost`,
-`DescribedHost`, `FilmingHost`, `ViewingHost`, `ClosableHost` or `trialist.run.protocol.StatedHost`; nothing else is
-ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
+`PreparedHost`, `PlannedHost`, `InstructingHost`, `NamingHost`, `HoldingHost`, `SubstepHost`, `ReportingHost`,
+`MeasuredHost`, `DescribedHost`, `FilmingHost`, `ViewingHost`, `ClosableHost` or `trialist.run.protocol.StatedHost`;
+nothing else is ever asked of it. A policy may likewise be a `FittedPolicy` or a `ClosablePolicy`.
 """
 
 from __future__ import annotations
@@ -104,6 +104,14 @@ class PreparedHost(Protocol):
     """A host that takes more than a task and a seed: condition, stratum, labels. Called before `reset`."""
 
     def prepare(self, setup: Setup) -> None: ...
+
+
+@runtime_checkable
+class PlannedHost(Protocol):
+    """A host that knows which objects its tasks have. Asked for every cell of a plan, before the first episode."""
+
+    def check_cell(self, task: str, *, stratum: str, items: int | None) -> None:
+        """Raise InputError if no episode of this cell could be reset."""
 
 
 @runtime_checkable

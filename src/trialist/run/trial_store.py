@@ -73,7 +73,7 @@ def chosen_slots(slots: Sequence[Slot], *, fixture: str | None, session: str | N
         ('session', session, {s.session for s in slots}),
     ):
         if wanted is not None and wanted not in known:
-            raise UnknownName(f'{kind} of this plan', wanted, known)
+            raise UnknownName(f'{kind} of this plan', wanted, known - {''})
     return [s for s in slots if fixture in (None, s.fixture) and session in (None, s.session)]
 
 

@@ -326,7 +326,7 @@ MARKED: Mapping[str, tuple[str, bool]] = {
 def best_marks(rows: Sequence[CellSafety | MeanSafety]) -> list[tuple[str, ...]]:
     """The marks of each row among the rows of its benchmark or group: best by metric, and the largest SBU.
 
-    Equal values share a mark; with a single row there is nothing to be best among.
+    Equal values share a mark; where all are equal, or there is a single row, there is nothing to be best among.
     """
     groups = [row.benchmark if isinstance(row, CellSafety) else row.group for row in rows]
     found: list[list[str]] = [[] for _ in rows]
@@ -336,7 +336,9 @@ def best_marks(rows: Sequence[CellSafety | MeanSafety]) -> list[tuple[str, ...]]
             continue
         for mark, (metric, is_largest) in MARKED.items():
             values = [_metric(rows[i], metric) for i in members]
-            top = max(values) if is_largest else min(values)
+            top, other = (max(values), min(values)) if is_largest else (min(values), max(values))
+            if top == other:
+                continue
             for i, value in zip(members, values, strict=True):
                 if value == top:
                     found[i].append(mark)
