@@ -51,24 +51,41 @@ def rogan_gladen(said_yes: int, n: int, errors: ScorerErrors, *, level: float = 
     0.142857143
     """
     x, n = check_successes(said_yes, n, names=('said_yes', 'n'))
+    limits = rogan_gladen_limits(x, n, errors, level=level)
+    if limits is None:
+        return Estimate(None, note='the scorer is no better than chance, so nothing can be corrected by it', n=n)
+    low, value, high = (_share(v) for v in limits)
+    return Estimate(value, Interval(low, high), n=n)
+
+
+def rogan_gladen_limits(
+    said_yes: int, n: int, errors: ScorerErrors, *, level: float
+) -> tuple[float, float, float] | None:
+    """Low limit, value and high limit before they are cut to [0, 1]; None for a scorer at chance.
+
+    What is averaged over strata must not be cut before: cut values are biased inwards, and their limits too near.
+    """
     youden = errors.sensitivity + errors.specificity - 1
     if youden <= 0:
-        return Estimate(None, note='the scorer is no better than chance, so nothing can be corrected by it', n=n)
-    value = min(1.0, max(0.0, (x / n + errors.specificity - 1) / youden))
+        return None
+    value = (said_yes / n + errors.specificity - 1) / youden
     z = two_sided_z(level)
-    n_adj, rate = n + z**2, (x + z**2 / 2) / (n + z**2)
+    n_adj, rate = n + z**2, (said_yes + z**2 / 2) / (n + z**2)
     n_true, n_false = errors.n_true + 2, errors.n_false + 2
     sens, spec = (errors.said_yes_of_true + 1) / n_true, (errors.said_no_of_false + 1) / n_false
     slope = sens + spec - 1
     if slope <= 0:
-        return Estimate(value, Interval(0.0, 1.0), n=n)
+        return min(0.0, value), value, max(1.0, value)
     middle = (rate + spec - 1) / slope
     of_sens, of_spec = sens * (1 - sens) / n_true, spec * (1 - spec) / n_false
     shift = 2 * z**2 * (middle * of_sens - (1 - middle) * of_spec)
     spread = rate * (1 - rate) / n_adj + middle**2 * of_sens + (1 - middle) ** 2 * of_spec
     half = z * math.sqrt(spread) / slope
-    low, high = (min(1.0, max(0.0, middle + shift + side * half)) for side in (-1, 1))
-    return Estimate(value, Interval(min(low, value), max(high, value)), n=n)
+    return min(middle + shift - half, value), value, max(middle + shift + half, value)
+
+
+def _share(value: float) -> float:
+    return min(1.0, max(0.0, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,35 +111,53 @@ def stratified_rate(strata: Sequence[StratumWord], *, level: float = 0.95) -> Es
     """The true rate over strata, each corrected for the scorer's errors in it (Rogan and Gladen), weighed by size.
 
     A stratum whose errors are not known well enough gives bounds: its rate if all that is unscored failed, and if all
-    succeeded. Then there is no value, only an interval. Limits are joined by MOVER (Zou and Donner 2008).
+    succeeded. Then there is no value, only an interval. Limits are joined by MOVER (Zou and Donner 2008), and cut to
+    [0, 1] last.
     """
     n = sum(s.n for s in strata)
     if not n:
         return Estimate(None, note='no units')
-    lows, highs, short = [], [], []
-    for s in strata:
-        corrected = rogan_gladen(s.said_yes, s.n, s.errors, level=level) if s.errors and s.is_correctable else None
-        if corrected is None or corrected.value is None or corrected.interval is None:
-            short.append(s.name)
-            low, high = s.said_yes, s.said_yes + s.unscored
-            lows.append((s.n / n, low / s.n, wilson(low, s.n, level).low))
-            highs.append((s.n / n, high / s.n, wilson(high, s.n, level).high))
-        else:
-            lows.append((s.n / n, corrected.value, corrected.interval.low))
-            highs.append((s.n / n, corrected.value, corrected.interval.high))
-    reach = Interval(_mover(lows, -1), _mover(highs, 1))
-    if short:
+    reaches = [(s, stratum_reach(s, level=level)) for s in strata]
+    low = mover_limit([(s.n / n, r.least, r.low) for s, r in reaches], -1)
+    high = mover_limit([(s.n / n, r.most, r.high) for s, r in reaches], 1)
+    if short := [s.name for s, r in reaches if not r.is_corrected]:
         note = f'bounds only: too little is known of the scorer in {", ".join(short)}'
-        return Estimate(None, reach, note=note, n=n)
-    value = min(1.0, sum(weight * rate for weight, rate, _ in lows))
-    return Estimate(value, Interval(min(reach.low, value), max(reach.high, value)), n=n)
+        return Estimate(None, Interval(low, high), note=note, n=n)
+    value = _share(math.fsum(s.n / n * r.least for s, r in reaches))
+    return Estimate(value, Interval(min(low, value), max(high, value)), n=n)
 
 
-def _mover(parts: Sequence[tuple[float, float, float]], side: int) -> float:
-    """One limit of a weighted sum, from (weight, value, its own limit) of independent parts."""
+@dataclass(frozen=True, slots=True)
+class StratumReach:
+    """A stratum's rate, not cut to [0, 1]: the corrected one, or if all that is unscored failed, and succeeded."""
+
+    least: float
+    low: float  # the lower limit of `least`
+    most: float
+    high: float  # the upper limit of `most`
+    is_corrected: bool
+
+
+def stratum_reach(word: StratumWord, *, level: float) -> StratumReach:
+    """What can be said of one stratum."""
+    limits = None
+    if word.errors is not None and word.is_correctable:
+        limits = rogan_gladen_limits(word.said_yes, word.n, word.errors, level=level)
+    if limits is not None:
+        low, value, high = limits
+        return StratumReach(value, low, value, high, is_corrected=True)
+    least, most = word.said_yes, word.said_yes + word.unscored
+    return StratumReach(
+        least / word.n, wilson(least, word.n, level).low, most / word.n, wilson(most, word.n, level).high,
+        is_corrected=False,
+    )  # fmt: skip
+
+
+def mover_limit(parts: Sequence[tuple[float, float, float]], side: int) -> float:
+    """One limit of a weighted sum, from (weight, value, its own limit) of independent parts; cut to [0, 1]."""
     middle = sum(weight * value for weight, value, _ in parts)
     half = math.sqrt(sum((weight * (value - limit)) ** 2 for weight, value, limit in parts))
-    return min(1.0, max(0.0, middle + side * half))
+    return _share(middle + side * half)
 
 
 def prediction_powered(
