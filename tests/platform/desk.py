@@ -102,4 +102,4 @@ class Desk:
         while not self.inbox.empty():
             self.inbox.get().close()
         self.port.close()
-        self.station.close()
+        self.station.leave()

@@ -76,9 +76,9 @@ class Lab:
         self._start('server', arguments)
         wait_for(self._is_ready, why='the server is ready')
 
-    def worker(self, name: str, *, host: str = 'tabletop') -> None:
+    def worker(self, name: str, *, host: str = 'tabletop', options: tuple[str, ...] = ()) -> None:
         arguments = ['worker', '--server', self.url, '--host', host, '--name', name, '--listen', '127.0.0.1:0',
-                     '--folder', str(self.folder / f'worker-{name}')]  # fmt: skip
+                     '--folder', str(self.folder / f'worker-{name}'), *options]  # fmt: skip
         secret = {'TRIALIST_TOKEN': self.token('cells', 'worker'), 'TRIALIST_STOP_SECRET': 'press'}
         self._start(name, arguments, secret)
 

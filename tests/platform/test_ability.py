@@ -149,6 +149,10 @@ WRONG_OPTION = CELL_PLAN.replace('control_rate_hz', 'control_rat_hz')
     [
         (CELL_PLAN + "conditions = [{name = 'dirft'}]\n", "did you mean 'drift'"),
         (WRONG_OPTION, "unexpected keyword argument 'control_rat_hz'; its options are"),
+        (
+            CELL_PLAN + "analysis = {success = 'reconstruction'}\n",
+            'keeps no calibrated RGB-D views',
+        ),
     ],
 )
 @pytest.mark.parametrize('is_described', [True, False])

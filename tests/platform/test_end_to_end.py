@@ -3,12 +3,14 @@
 import contextlib
 import signal
 
+import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
 from tests.platform.lab import lab_in, wait_for
 
 from trialist.episodes import Outcome, Store, read_store
 from trialist.episodes.verify import verify_store
+from trialist.geometry.projection import Rescoring, camera_scores
 from trialist.platform.bundle import unpack_bundle
 from trialist.platform.client import Submitter
 
@@ -73,6 +75,42 @@ def test_a_blinded_trial_from_submission_to_leaderboard(tmp_path, database_url):
             trajectory = store.trajectory(episode)
             assert trajectory.network_latency_s is not None
             assert trajectory.transport_latency_s is not None
+
+
+def test_a_benchmark_is_scored_from_the_cameras_of_the_cells_that_have_some(tmp_path):
+    """A cell without cameras gives the job back; the host's outcome stays, the board is the cameras'."""
+    watched = PLAN.replace('stop_force_n', "watchers = ['front', 'side'], stop_force_n")
+    with lab_in(tmp_path) as lab:
+        lab.benchmark('seen', watched.replace('[analysis]', "[analysis]\nsuccess = 'reconstruction'"))
+        lab.worker('blind', options=('--option', 'watchers=[]'))
+        lab.worker('seeing')
+        wait_for(lambda: [c['state'] for c in lab.cells().values()] == ['idle'] * 2, why='both cells are in service')
+        lab.client('careful', 'seen', policy='scripted', options=('--option', 'temper=careful'))
+        wait_for(lambda: lab.finished('careful'), seconds=900, why='the client is finished')
+        score = lab.output('careful')
+        assert score['jobs'] == {'done': 2}
+        board = lab.api().get('/benchmarks/seen/leaderboard', timeout_s=PATIENCE_S)[1]
+        (row,) = board['rows']
+        assert row['values'] == score['values']
+        assert 'what RGB-D cameras show' in board['source']
+        assert 'Cameras scored 2 of 2 episodes, 2 of 2 as the host has it' in board['source']
+        assert row['values']['success']['value'] == 1.0
+        with contextlib.closing(Submitter(lab.url, lab.token('kim'))) as platform:
+            mine = lab.submissions()[0]['id']
+            bundle = unpack_bundle(platform.bundle(mine, platform.episodes(mine)[0]['episode_id']))
+        assert {'known.json', 'start.zip', 'end.zip', 'score.json'} <= {n.rpartition('/')[2] for n in bundle.media}
+        lab.stop('seeing')
+        if 'no calibrated RGB-D views' not in lab.log('blind'):  # the other cell was given every job; now there is none
+            lab.client('again', 'seen', policy='scripted', options=('--option', 'temper=hasty'))
+            wait_for(lambda: 'no calibrated RGB-D views' in lab.log('blind'), why='the cell says what it lacks')
+        lab.stop('server')
+        path = lab.server_folder / 'stores' / 'seen'
+        assert not verify_store(path).findings
+        store = read_store(path)
+        recorded = list(store.episodes())
+        assert {e.operator for e in recorded} == {'seeing'}
+        scores = camera_scores(store, recorded, rescoring=Rescoring.ALL)
+        assert np.mean([scores[e.key].iou for e in recorded]) == pytest.approx(row['values']['expected_iou']['value'])
 
 
 def _seeds(recorded):

@@ -1,5 +1,9 @@
 """The embedded cell as a worker runs it: resets are looked at, conditions applied, placements scored in 3D."""
 
+import os
+import signal
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,14 +15,18 @@ from tests.platform.desk import job as make_job
 from trialist.cell.checked import PlannedCell
 from trialist.cell.scripted import ScriptedPolicy
 from trialist.cli import worker as worker_command
-from trialist.episodes import Outcome
+from trialist.episodes import Outcome, Store
 from trialist.episodes.folder import held_lock
+from trialist.episodes.rgbd import END, KNOWN, START
 from trialist.errors import StoreError
+from trialist.geometry.projection import Rescoring, camera_scores
 from trialist.platform import worker_host
 from trialist.platform.bundle import unpack_bundle
 from trialist.platform.client import act_in_episode
+from trialist.platform.link import Interrupts
+from trialist.platform.view_scorer import ViewScorer
 from trialist.platform.worker_episode import CellOptions
-from trialist.platform.worker_host import Workspace
+from trialist.platform.worker_host import GuardedHost, Workspace
 from trialist.run.fault import FaultKind
 
 PLAN = """
@@ -112,3 +120,64 @@ def test_two_workers_do_not_share_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(worker_command, 'LOCK_S', 0.0)
     with held_lock(tmp_path, worker_command.LOCK, busy=''), pytest.raises(StoreError, match='another worker keeps its'):
         worker_command.worker('http://127.0.0.1:9', host='point-mass', name='two', folder=tmp_path)
+
+
+# --- scored from cameras
+
+WATCHED = PLAN.replace("'privileged'", "'privileged', watchers = ['front', 'side']")
+
+
+@pytest.fixture(scope='module')
+def filmed():
+    """The bundle of an episode whose benchmark is scored from cameras, its views scored by the worker."""
+    attempt, _ = run(WATCHED + "analysis = {success = 'reconstruction'}\n")
+    return unpack_bundle(attempt.bundle)
+
+
+def test_views_are_kept_and_scored_by_the_worker_as_anyone_would_score_them(filmed, tmp_path):
+    assert filmed.episode.success  # the host's, as it was
+    store = Store.create(tmp_path / 'store', trial_id='t')
+    store.append([filmed.episode], media=filmed.media)
+    kept, anew = (
+        camera_scores(store, [filmed.episode], rescoring=r)[filmed.episode.key]
+        for r in Rescoring
+        if r.value != 'missing'
+    )
+    assert anew.success
+    assert kept.iou == anew.iou > 0.25
+    assert kept == anew
+
+
+def test_without_cameras_in_the_analysis_views_are_kept_and_not_scored():
+    attempt, _ = run(WATCHED)
+    files = {name.rpartition('/')[2] for name in unpack_bundle(attempt.bundle).media if '/rgbd/' in name}
+    assert files == {'known.json', 'start.zip', 'end.zip'}
+
+
+def test_a_reconstruction_that_dies_or_hangs_costs_a_score_and_nothing_else(filmed):
+    own = {name.split('/', 2)[2]: content for name, content in filmed.media.items()}
+    files = {name: own[name] for name in (KNOWN, START, END)}
+    scorer = ViewScorer(score_s=0.5)
+    try:
+        for number, told in ((signal.SIGKILL, 'broke off'), (signal.SIGSTOP, 'no answer to score')):
+            assert scorer.score(files).success  # in a new process, which is given longer
+            os.kill(scorer._process.pid, number)
+            broken = scorer.score(files)
+            assert broken.success is None
+            assert told in broken.reason
+    finally:
+        scorer.close()
+
+
+def test_an_arm_that_was_stopped_is_not_driven_out_of_sight():
+    asked = []
+    host = SimpleNamespace(
+        spec=PlannedCell().spec, has_views=True, known_scene=lambda: None, reset=None, step=None, outcome=lambda: None,
+        views=lambda is_over: asked.append(is_over),
+    )  # fmt: skip
+    interrupts = Interrupts()
+    guarded = GuardedHost(host, interrupts=interrupts)
+    guarded.views(is_over=True)
+    interrupts.stop.set()
+    guarded.views(is_over=True)
+    assert asked == [True, False]

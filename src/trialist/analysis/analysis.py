@@ -51,7 +51,7 @@ from trialist.analysis.verdict import EndpointPairs, PairVerdict, too_few
 from trialist.episodes import Episode, Provenance, TrialInfo
 from trialist.episodes.packed import Packed
 from trialist.geometry.camera_score import CameraScore
-from trialist.geometry.projection import camera_scores
+from trialist.geometry.projection import Rescoring, camera_scores
 from trialist.planning.analysis_plan import AnalysisPlan, Correction, DeclaredAnalysis, EndpointName, SuccessSource
 from trialist.safety import (
     EpisodeSafety,
@@ -85,7 +85,7 @@ class Analysis:
         self.selection = selection
         self.declared = declared
         self.plan: AnalysisPlan = declared.plan
-        self.is_rescored = False  # whether views are scored anew, whatever projection there is
+        self.rescoring = Rescoring.MISSING  # which views are scored when their scores are asked for
         self._advance = advance  # told of long work: what, how many are done, of how many
 
     def stream(self, quantity: str, *names: str) -> np.random.Generator:
@@ -176,7 +176,7 @@ class Analysis:
             return Absent('these episodes are in no store, and views are kept in one', 'run or import into a store')
         told = self._advance
         advance = None if told is None else lambda done, total: told('camera scores', done, total)
-        return camera_scores(store, self.episodes, advance=advance, fresh=self.is_rescored)
+        return camera_scores(store, self.episodes, advance=advance, rescoring=self.rescoring)
 
     @cached_property
     def by_cameras(self) -> Mapping[tuple[str, int], bool] | None:

@@ -61,6 +61,17 @@ class PolicyByCameras:
     powered: Estimate
 
     @property
+    def success(self) -> Estimate:
+        """The rate to show: corrected; as the cameras say it where their errors are not known and nothing is unscored;
+        else no rate, and the interval that unscored ends leave.
+        """
+        if self.corrected.value is not None or self.unscored or self.corrected.interval is None:
+            return self.corrected
+        value, reach = self.successes / self.n, self.corrected.interval
+        note = 'as the cameras say it: too little is known here of their errors'
+        return Estimate(value, Interval(min(reach.low, value), max(reach.high, value)), note=note, n=self.n)
+
+    @property
     def bounds(self) -> Interval:
         """The rate if every unscored episode failed, and if every one succeeded."""
         return Interval(self.successes / self.n, (self.successes + self.unscored) / self.n)
@@ -128,7 +139,7 @@ def _policy(
     group = [e for es in cells[policy].values() for e in es]
     told = Counter(scores[e.key].success for e in group)
     true = [e for e in group if has_truth(e)]
-    words = [_stratum(policy, name, cells, scores) for name in cells[policy]]
+    words = [stratum_word(policy, name, cells, scores) for name in cells[policy]]
     corrected = stratified_rate(words, level=level)
     powered = Estimate(None, note='the host knows none of its episodes')
     if true:
@@ -142,7 +153,7 @@ def _policy(
     )  # fmt: skip
 
 
-def _stratum(
+def stratum_word(
     policy: str, name: str, cells: Mapping[str, Mapping[str, Sequence[Episode]]], scores: Mapping[Key, CameraScore]
 ) -> StratumWord:
     """A policy's word in one stratum, and the cameras' errors there on other policies' episodes.

@@ -39,14 +39,14 @@ def score_store(
     from trialist.analysis import present
     from trialist.cli.output import print_analysis
     from trialist.cli.source import open_analysis
-    from trialist.geometry.projection import write_projection
+    from trialist.geometry.projection import Rescoring, write_projection
     from trialist.show.cameras import camera_episodes, cameras
     from trialist.show.request import ShowRequest
 
     analysis = open_analysis(store, where, baseline=baseline, alpha=alpha)
     if not analysis.plan.success.wants_cameras:
         analysis = open_analysis(store, where, is_look=False, baseline=baseline, alpha=alpha, success='both')
-    analysis.is_rescored = fresh
+    analysis.rescoring = Rescoring.ALL if fresh else Rescoring.MISSING
     request = ShowRequest(subject=analysis)
     tables = [*cameras(request), *(camera_episodes(request) if episodes else [])]
     print_analysis(analysis, tables, form)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,17 @@ class Environment:
     @property
     def is_complete(self) -> bool:
         return bool(self.packages) and self.python.exists()
+
+
+class _OwnEnvironment(Environment):
+    @property
+    def python(self) -> Path:
+        return Path(sys.executable)
+
+
+def own_environment(folder: Path) -> Environment:
+    """The environment of this interpreter itself, with a folder that may be written to: for work in another process."""
+    return _OwnEnvironment('own', '', folder, '', {})
 
 
 def environments_folder() -> Path:

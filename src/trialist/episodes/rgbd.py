@@ -6,13 +6,14 @@ byte planes of its 32-bit floats, which compress better than the floats. What is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ KNOWN = f'{FOLDER}/known.json'
 MOST_VIEWS = 32
 MOST_PIXELS = 4096 * 4096
 MOST_TEXT_BYTES = 1 << 20
+PLANES = {'depth': 4, 'rgb': 3}  # bytes per pixel
 PACKING = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What a damaged archive, or a text that is no JSON, makes of reading it; a RuntimeError is encryption or depth.
 UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
@@ -170,9 +172,36 @@ class _Entry:
         if not (self.intrinsics_px[0] and self.intrinsics_px[4]):
             raise InputError('a focal length of 0 px')
 
+    @property
+    def n_pixels(self) -> int:
+        return self.height_px * self.width_px
+
 
 def unpack_views(content: bytes, *, where: str) -> dict[str, View]:
     """The views of a moment; a file that is cut, too large or not what it says is a StoreError."""
+    with _opened(content, where) as (archive, entries):
+        return {name: _view(archive, name, entry, where) for name, entry in entries.items()}
+
+
+def check_moment(content: bytes, *, where: str, most_bytes: int) -> None:
+    """Raise StoreError if a moment is not what it says, or would unfold into more than `most_bytes`.
+
+    Pixels are not unpacked, so that it costs next to nothing whatever the file is.
+    """
+    with _opened(content, where) as (archive, entries):
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+        planes = {f'{e.number}.{kind}': n * e.n_pixels for e in entries.values() for kind, n in PLANES.items()}
+    wrong = next((name for name, size in planes.items() if sizes.get(name) != size), None)
+    if wrong is not None:
+        raise StoreError(f'{where}: {wrong} has {sizes.get(wrong, 0)} bytes, wanted {planes[wrong]}')
+    total = sum(sum(PLANES.values()) * e.n_pixels for e in entries.values())
+    if total > most_bytes:
+        raise StoreError(f'{where}: unfolds into {total} bytes, more than the {most_bytes} allowed')
+
+
+@contextlib.contextmanager
+def _opened(content: bytes, where: str) -> Iterator[tuple[zipfile.ZipFile, dict[str, _Entry]]]:
+    """The archive of a moment and its table of contents."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if any(info.compress_type not in PACKING for info in archive.infolist()):
@@ -181,16 +210,15 @@ def unpack_views(content: bytes, *, where: str) -> dict[str, View]:
             if len(sizes) > 1 + 2 * MOST_VIEWS or sizes.get(_CONTENTS, MOST_TEXT_BYTES + 1) > MOST_TEXT_BYTES:
                 raise StoreError(f'{where}: not a moment of RGB-D views ({len(sizes)} members, no {_CONTENTS})')
             contents = json.loads(_member(archive, _CONTENTS, sizes[_CONTENTS], where))
-            if not isinstance(contents, dict):
-                raise StoreError(f'{where}: {_CONTENTS} is no table')
-            return {name: _view(archive, name, values, where) for name, values in contents.items()}
+            if not isinstance(contents, dict) or len(contents) > MOST_VIEWS:
+                raise StoreError(f'{where}: {_CONTENTS} is no table of at most {MOST_VIEWS} views')
+            yield archive, {n: read_table(_Entry, values, where=f'{where} {n}') for n, values in contents.items()}
     except UNREADABLE as error:
         raise StoreError(f'{where}: not a moment of RGB-D views ({error})') from error
 
 
-def _view(archive: zipfile.ZipFile, name: str, values: object, where: str) -> View:
-    entry = read_table(_Entry, values, where=f'{where} {name}')
-    n = entry.height_px * entry.width_px
+def _view(archive: zipfile.ZipFile, name: str, entry: _Entry, where: str) -> View:
+    n = entry.n_pixels
     depth = np.frombuffer(_member(archive, f'{entry.number}.depth', 4 * n, where), dtype=np.uint8)
     rgb = np.frombuffer(_member(archive, f'{entry.number}.rgb', 3 * n, where), dtype=np.uint8)
     shape = (entry.height_px, entry.width_px)

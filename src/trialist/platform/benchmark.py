@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import math
 import secrets
 import tomllib
 from pathlib import Path
@@ -21,6 +22,7 @@ from trialist.episodes.unblinding import write_unblinding
 from trialist.errors import InputError, UnknownName
 from trialist.platform.ability import check_runnable
 from trialist.platform.access import check_name, new_id
+from trialist.platform.bundle import MOST_FILES
 from trialist.platform.config import Strategy
 from trialist.platform.job import benchmark_slots, read_benchmark
 from trialist.platform.refusal import Refusal, not_found
@@ -34,6 +36,7 @@ from trialist.run.station import Context
 
 ATTEMPTS = 2  # a job that the rig broke is requeued once
 MOST_JOBS = 20_000  # of one submission
+MOST_MOMENTS = MOST_FILES - 100  # of RGB-D in an episode, beside its other files
 
 
 def declare(
@@ -79,6 +82,13 @@ def platform_plan(toml: str, *, name: str, is_trial: bool) -> TrialPlan:
             faults=dataclasses.replace(plan.faults, attempts=ATTEMPTS, **failure),
             blinding=dataclasses.replace(plan.blinding, enabled=is_trial, secret=secrets.token_hex(16)),
         )
+        if isinstance(rate := plan.recording.rgbd, float):
+            moments = math.ceil(rate * max(cell.time_cap_s for cell in plan.cells()))
+            if moments > MOST_MOMENTS:
+                raise InputError(
+                    f'plan: recording.rgbd of {rate:g} per second is up to {moments} moments per episode, more than '
+                    f'the {MOST_MOMENTS} that are uploaded; ask for fewer per second'
+                )
         if plan.episodes_in_a_cell() * plan.repeats * len(plan.cells()) > MOST_JOBS:
             raise InputError(f'plan: more than {MOST_JOBS} episodes for each submission')
     except InputError as error:

@@ -6,6 +6,7 @@ media/ by name. Whoever opens one holds it to the rules of the record before any
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import hashlib
@@ -18,9 +19,11 @@ from trialist.declaration import read_table
 from trialist.episodes import Episode, Event, Trajectory
 from trialist.episodes.column import trajectories_from_arrow, trajectories_to_arrow
 from trialist.episodes.part import parquet_options
+from trialist.episodes.rgbd import FOLDER, KNOWN, check_moment, read_known
 from trialist.episodes.store import check_media_name
 from trialist.episodes.trajectory import check_trajectory
-from trialist.errors import InputError, RecordError
+from trialist.errors import InputError, RecordError, StoreError
+from trialist.geometry.projection import MOST_OWN_BYTES, OWN_SCORE, read_scores
 from trialist.run.station import check_storable, media_folder
 from trialist.wire import WireLimits, pack, unpack
 
@@ -43,11 +46,14 @@ class Bundle:
 
 
 def pack_bundle(
-    episode: Episode, *, trajectory: Trajectory | None = None, media: Mapping[str, bytes] | None = None
-) -> bytes:
+    episode: Episode, *, trajectory: Trajectory | None = None, media: Mapping[str, bytes] | None = None,
+    most_bytes: int = BUNDLE_LIMITS.max_bytes,
+) -> bytes:  # fmt: skip
     """One attempt as bytes."""
     for name in media or {}:
         _check_place(episode, name)
+    if len(media or {}) > MOST_FILES:
+        raise InputError(f'a bundle of {len(media or {})} files, more than the {MOST_FILES} allowed')
     data = pack(
         {
             'version': VERSION,
@@ -57,9 +63,32 @@ def pack_bundle(
             'media': dict(media or {}),
         }
     )
-    if len(data) > BUNDLE_LIMITS.max_bytes:
-        raise InputError(f'a bundle of {len(data)} bytes, more than the {BUNDLE_LIMITS.max_bytes} allowed')
+    if len(data) > most_bytes:
+        raise InputError(f'a bundle of {len(data)} bytes, more than the {most_bytes} allowed')
     return data
+
+
+def pack_fitting(
+    episode: Episode, *, trajectory: Trajectory | None, media: Mapping[str, bytes], most_bytes: int
+) -> bytes:
+    """One attempt as bytes that a server takes: RGB-D that would be too much is left out, which a note says.
+
+    First the moments between start and end go, then all of it; an episode is not lost for the sake of its views.
+    """
+    for kept in (media, _without_views(episode, media, 'at-', note='between.txt')):
+        with contextlib.suppress(InputError):
+            return pack_bundle(episode, trajectory=trajectory, media=kept, most_bytes=most_bytes)
+    return pack_bundle(episode, trajectory=trajectory, media=_without_views(episode, media, '', note='end.txt'))
+
+
+def _without_views(episode: Episode, media: Mapping[str, bytes], prefix: str, *, note: str) -> dict[str, bytes]:
+    """The files without those of RGB-D whose names begin so, and a note in their place."""
+    place = f'{media_folder(episode)}/{FOLDER}/'
+    kept = {name: content for name, content in media.items() if not name.startswith(place + prefix)}
+    left = [len(content) for name, content in media.items() if name not in kept]
+    if left:
+        kept[place + note] = f'{len(left)} files of {sum(left)} bytes were left out: too much for one upload'.encode()
+    return kept
 
 
 def bundle_digest(data: bytes) -> str:
@@ -78,7 +107,7 @@ def unpack_bundle(data: bytes, *, limits: WireLimits = BUNDLE_LIMITS) -> Bundle:
     return Bundle(
         episode=episode,
         trajectory=_from_parquet(episode, values['trajectory'], limits),
-        media=_media(episode, values['media']),
+        media=_media(episode, values['media'], limits),
         digest=bundle_digest(data),
     )
 
@@ -189,14 +218,32 @@ def _check_parquet(metadata: Any, limits: WireLimits) -> None:
         raise InputError(f'a trajectory that unfolds into {size} bytes, more than the {limits.max_bytes} allowed')
 
 
-def _media(episode: Episode, values: object) -> dict[str, bytes]:
+def _media(episode: Episode, values: object, limits: WireLimits) -> dict[str, bytes]:
     if not isinstance(values, dict) or len(values) > MOST_FILES:
         raise InputError(f'media: wanted a map of at most {MOST_FILES} files by name')
     for name, content in values.items():
         if not isinstance(name, str) or not isinstance(content, bytes):
             raise InputError(f'media: {str(name)[:60]!r} is a {type(content).__name__}, wanted a name and its bytes')
         _check_place(episode, name)
+    own = f'{media_folder(episode)}/'
+    try:
+        for name, content in values.items():
+            _check_rgbd(name.removeprefix(own), content, limits)
+    except StoreError as error:
+        raise InputError(f'media: {error}') from error
     return values
+
+
+def _check_rgbd(name: str, content: bytes, limits: WireLimits) -> None:
+    """Refuse RGB-D, or a score of it, that could not be read, or not without unfolding into too much."""
+    if name == KNOWN:
+        read_known(content, where=name)
+    elif name == OWN_SCORE:
+        if len(content) > MOST_OWN_BYTES:
+            raise StoreError(f'{name}: {len(content)} bytes, wanted at most {MOST_OWN_BYTES}')
+        read_scores(content, where=name)
+    elif name.startswith(f'{FOLDER}/') and name.endswith('.zip'):
+        check_moment(content, where=name, most_bytes=limits.max_bytes)
 
 
 def _check_place(episode: Episode, name: str) -> None:

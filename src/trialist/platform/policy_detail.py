@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trialist.analysis import Absent, Analysis, PolicyCurve
 from trialist.platform.score import Value, finite, from_rate
-from trialist.stats import Interval, Rate
+from trialist.stats import Interval, Rate, wilson
 from trialist.timing import FailureModes
 from trialist.timing.incidence import CAUSES, Incidence
 
@@ -72,23 +72,39 @@ def policy_detail(analysis: Analysis, policy: str) -> PolicyDetail:
 
 
 def _cells(analysis: Analysis, policy: str) -> tuple[CellRow, ...]:
-    groups: dict[tuple[str, str, str], list[tuple[str, bool, bool]]] = {}
+    by_cameras = analysis.by_cameras
+    groups: dict[tuple[str, str, str], list[tuple[str, bool, bool | None]]] = {}
     for e in analysis.episodes:
         if e.policy == policy:
             key = e.task, e.stratum, e.condition
-            groups.setdefault(key, []).append((e.outcome.value, e.is_valid, e.is_valid and e.is_success))
+            success = e.is_success if by_cameras is None else by_cameras.get(e.key)
+            groups.setdefault(key, []).append((e.outcome.value, e.is_valid, success))
     rows = []
     for (task, stratum, condition), episodes in sorted(groups.items()):
-        valid = [is_success for _, is_valid, is_success in episodes if is_valid]
+        valid = [success for _, is_valid, success in episodes if is_valid]
         rows.append(
             CellRow(
-                task=task, stratum=stratum, condition=condition, n_invalid=len(episodes) - len(valid),
-                success=from_rate(Rate(sum(valid), len(valid), analysis.plan.level)) if valid
-                else Value(n=0, note='no valid episode'),
+                task=task,
+                stratum=stratum,
+                condition=condition,
+                n_invalid=len(episodes) - len(valid),
+                success=_rate(valid, analysis.plan.level),
                 outcomes=dict(sorted(Counter(outcome for outcome, _, _ in episodes).items())),
             )
-        )  # fmt: skip
+        )
     return tuple(rows)
+
+
+def _rate(successes: Sequence[bool | None], level: float) -> Value:
+    """A share of successes; with an unscored end (None) only what it can be at the least and at the most."""
+    n, unscored = len(successes), successes.count(None)
+    if not n:
+        return Value(n=0, note='no valid episode')
+    count = successes.count(True)
+    if not unscored:
+        return from_rate(Rate(count, n, level))
+    low, high = wilson(count, n, level).low, wilson(count + unscored, n, level).high
+    return Value(low=low, high=high, n=n, note=f'{unscored} of {n} episodes could not be scored from cameras')
 
 
 def _ends(analysis: Analysis, policy: str) -> tuple[EndRow, ...]:

@@ -188,6 +188,7 @@ class WorkerRegistered(BaseModel):
     heartbeat_s: float
     lease_s: float
     now: UnixS
+    most_bundle_bytes: int = Field(description='The largest result that is taken.')
 
 
 class HeartbeatIn(Asked):
@@ -370,6 +371,7 @@ class BoardOut(BaseModel):
     rows: list[BoardRowOut]
     pairs: list[BoardPairOut]
     statement: str
+    source: str = Field(description='Where success and E[IoU] come from: the host, or its cameras.')
     cautions: list[str]
     head: str
     note: str

@@ -17,8 +17,11 @@ from sqlalchemy.orm import Session
 
 from trialist.analysis import Absent, Analysis, analyse
 from trialist.analysis.expected_iou import expected_iou, iou_caution
+from trialist.analysis.score_source import success_source
 from trialist.episodes import Episode, Store
 from trialist.errors import NotEstimable
+from trialist.geometry.projection import Rescoring
+from trialist.planning.analysis_plan import SuccessSource
 from trialist.platform.benchmark import is_open, store_path
 from trialist.platform.table import Benchmark, Submission
 from trialist.stats import Estimate, Rate
@@ -70,6 +73,7 @@ class Board:
     rows: tuple[BoardRow, ...]
     pairs: tuple[BoardPair, ...]
     statement: str
+    source: str  # where success and E[IoU] come from
     cautions: tuple[str, ...]
     head: str  # of the store's log: what the numbers were computed from
     note: str = ''  # why there are no rows
@@ -113,9 +117,11 @@ class Scores:
             if key not in self._analyses:
                 self._forget()
                 try:
-                    self._analyses[key] = analyse(store, where={'policy': list(policies), **(where or {})})
+                    analysis = analyse(store, where={'policy': list(policies), **(where or {})})
                 except NotEstimable as error:
                     return Absent(str(error))
+                analysis.rescoring = Rescoring.NONE  # cells score views; a server that did would answer nobody else
+                self._analyses[key] = analysis
             return self._analyses[key]
 
     def _forget(self) -> None:
@@ -171,7 +177,7 @@ def make_board(benchmark: str, analysis: Analysis, *, head: str) -> Board:
     )  # fmt: skip
     return Board(
         benchmark=benchmark, endpoint=analysis.primary[0].value, rows=tuple(rows), head=head,
-        statement=analysis.statement,
+        statement=analysis.statement, source=success_source(analysis),
         cautions=(*analysis.cautions, *analysis.safety_caveats, *filter(None, [iou_caution(analysis)])),
         pairs=tuple(
             BoardPair(
@@ -195,7 +201,9 @@ def policy_values(analysis: Analysis, policy: str) -> dict[str, Value]:
         values['hrt'] = Value(note='the reference has none: it is what the others are measured against')
     elif policy in ranking.relative:
         values['hrt'] = from_estimate(ranking.relative[policy].macro)
-    if isinstance(success, Absent):
+    if analysis.plan.success is SuccessSource.RECONSTRUCTION:
+        values['success'] = _success_by_cameras(analysis, policy)
+    elif isinstance(success, Absent):
         values['success'] = Value(note=success.reason)
     elif policy in success.macro:
         values['success'] = from_estimate(success.macro[policy])
@@ -208,6 +216,14 @@ def policy_values(analysis: Analysis, policy: str) -> dict[str, Value]:
     overlap = expected_iou(analysis, policy)
     values['expected_iou'] = Value(note=overlap.reason) if isinstance(overlap, Absent) else from_estimate(overlap)
     return values
+
+
+def _success_by_cameras(analysis: Analysis, policy: str) -> Value:
+    part = analysis.cameras
+    if isinstance(part, Absent):
+        return Value(note=part.reason)
+    own = next((p for p in part.policies if p.policy == policy), None)
+    return Value(note='no valid episode') if own is None else from_estimate(own.success)
 
 
 def from_estimate(estimate: Estimate) -> Value:
@@ -230,4 +246,6 @@ def finite(number: float | None) -> float | None:
 
 
 def _empty_board(benchmark: str, why: str) -> Board:
-    return Board(benchmark=benchmark, endpoint='', rows=(), pairs=(), statement='', cautions=(), head='', note=why)
+    return Board(
+        benchmark=benchmark, endpoint='', rows=(), pairs=(), statement='', source='', cautions=(), head='', note=why
+    )

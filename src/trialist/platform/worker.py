@@ -23,6 +23,7 @@ from types import FrameType
 
 from trialist.errors import AnswerError, InputError, TrialistError, WriteError
 from trialist.platform.api_client import UNREACHABLE, Api, ApiError
+from trialist.platform.bundle import BUNDLE_LIMITS
 from trialist.platform.job import IMPOSSIBLE, NOT_BEGUN, Job, job_from_json
 from trialist.platform.lease_token import LeaseClaim, LeaseGuard
 from trialist.platform.link import ClientLink, Interrupts
@@ -119,7 +120,7 @@ class Worker:
             self._gone.set()
             faulthandler.cancel_dump_traceback_later()
             beat.join(self._heartbeat_s + 5.0)
-            self._station.close()
+            self._station.leave()
             with contextlib.suppress(TrialistError):
                 self._heartbeat()
         log.info('worker %s has left', self._options.name)
@@ -363,6 +364,7 @@ class Worker:
             self._guard = LeaseGuard(str(answer['secret']).encode(), worker_id=self._worker_id)
             self._heartbeat_s = float(answer['heartbeat_s'])
             self._ahead_s = float(answer['now']) - time.time()
+            self._station.most_bundle_bytes = int(answer.get('most_bundle_bytes', BUNDLE_LIMITS.max_bytes))
         except (KeyError, TypeError, ValueError) as error:
             raise AnswerError(f'{self._api.server}: a registration without {error}') from error
         log.info('worker %s registered as %s at %s', self._options.name, self._worker_id, self._address)

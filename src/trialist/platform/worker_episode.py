@@ -12,11 +12,13 @@ import numpy as np
 
 from trialist.episodes import Episode, Outcome, Trajectory
 from trialist.errors import AnswerError, InputError, NotEstimable, PolicyError, RigError
-from trialist.platform.bundle import pack_bundle
+from trialist.geometry.projection import OWN_SCORE, VIEWS, pack_own_score
+from trialist.platform.bundle import BUNDLE_LIMITS, pack_fitting
 from trialist.platform.dial import open_dialled
 from trialist.platform.job import ARM, Job
 from trialist.platform.link import ClientLink, Interrupts, LinkPolicy, Stopped, greet
 from trialist.platform.message import ErrorCode, Welcome
+from trialist.platform.view_scorer import ViewScorer
 from trialist.platform.worker_host import GuardedHost, Workspace, inspected_entry, stricter, with_transport
 from trialist.run.alarm import AlarmBoard
 from trialist.run.component import check_host_fits, check_policy_fits, open_host
@@ -89,7 +91,9 @@ class CellStation:
         self._entry: HostEntry | None = None
         self._guarded: GuardedHost | None = None
         self._has_opened = False
+        self._scorer = ViewScorer()
         self.board: WorkerBoard | None = None
+        self.most_bundle_bytes = BUNDLE_LIMITS.max_bytes  # that the server takes
 
     def describe(self) -> HostSpec | None:
         """What the host says of itself under the cell's own options; None if it cannot be opened with these alone."""
@@ -130,6 +134,11 @@ class CellStation:
     def stop_now(self) -> None:
         if self._guarded is not None:
             self._guarded.stop_now()
+
+    def leave(self) -> None:
+        """Let everything go."""
+        self._scorer.close()
+        self.close()
 
     def close(self) -> None:
         """Let the host go; the next job opens it anew."""
@@ -242,8 +251,11 @@ class CellStation:
         episode = episode.replace(labels={**episode.labels, 'reset_check': host.reset_fault or checked})
         if trajectory is not None and episode.is_valid:
             episode = with_geometry(episode, trajectory)
-        media, trajectory = context.parts(episode, fault=fault, trajectory=trajectory, files=rollout.media)
-        bundle = pack_bundle(episode, trajectory=trajectory, media=media)
+        files = dict(rollout.media)
+        if scores_views(context.plan) and episode.is_valid and all(name in files for name in VIEWS):
+            files[OWN_SCORE] = pack_own_score(episode, files, self._scorer.score(files), by=self._name)
+        media, trajectory = context.parts(episode, fault=fault, trajectory=trajectory, files=files)
+        bundle = pack_fitting(episode, trajectory=trajectory, media=media, most_bytes=self.most_bundle_bytes)
         return Attempt(
             episode=episode, bundle=bundle, fault=fault, n_steps=rollout.n_steps, reset_fault=host.reset_fault
         )  # fmt: skip
@@ -252,6 +264,11 @@ class CellStation:
 def _hold(host: GuardedHost) -> Action:
     """An action that is never carried out: it stands for the answer that the emergency stop did not wait for."""
     return host.hold() if isinstance(host, HoldingHost) else np.zeros(host.spec.action.width)
+
+
+def scores_views(plan: TrialPlan) -> bool:
+    """Whether the analysis of a plan looks at kept views, so that whoever has them fresh should score them."""
+    return plan.analysis is not None and plan.analysis.success.wants_cameras
 
 
 def with_geometry(episode: Episode, trajectory: Trajectory) -> Episode:

@@ -12,15 +12,16 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from trialist.episodes import Event, EventKind, EventSource, Outcome, Trajectory
+from trialist.episodes.rgbd import View
 from trialist.errors import InputError, RigError
 from trialist.platform.link import Interrupts
 from trialist.run.convention import ControlMode, Frame, HostSpec, Target
 from trialist.run.plan import HostEntry, LimitOptions
-from trialist.run.seam import Action, Host, HostReport, Observation, ReportingHost, Setup
+from trialist.run.seam import Action, Host, HostReport, Observation, ReportingHost, Setup, ViewingHost
 
 RESETS = 3
 BRAKING_STEPS = 2.0
-OPTIONAL = ('instruction', 'hold', 'scene', 'close')
+OPTIONAL = ('instruction', 'hold', 'scene', 'close', 'has_views', 'known_scene')
 INSPECTED = {'tabletop': 'trialist.cell.checked:PlannedCell'}  # built-in hosts in a version that checks its reset
 
 
@@ -103,6 +104,8 @@ class GuardedHost:
                 setattr(self, name, getattr(host, name))
         if hasattr(host, 'prepare'):
             self.prepare = self._prepare
+        if isinstance(host, ViewingHost):
+            self._viewing, self.views = host, self._views
         if self._signals is not None:
             self.signals = self._measured
         self._setup: Setup | None = None
@@ -193,6 +196,11 @@ class GuardedHost:
 
     def _measured(self) -> Mapping[str, Any]:
         return self._measures
+
+    def _views(self, *, is_over: bool = False) -> Mapping[str, View]:
+        """RGB-D as the world stands; an arm that was stopped is not driven out of sight."""
+        is_stopped = self._ended is not None or self._interrupts.stop.is_set()
+        return self._viewing.views(is_over=is_over and not is_stopped)
 
     def report(self) -> HostReport:
         """The host's own account, and what stopped the episode."""

@@ -54,6 +54,7 @@ def post_worker(body: WorkerIn, caller: AWorker, platform: ThePlatform) -> Worke
             heartbeat_s=platform.config.heartbeat_s,
             lease_s=platform.config.lease_s,
             now=platform.clock(),
+            most_bundle_bytes=platform.config.most_bundle_bytes,
         )
     for lease_id in unbegun:
         platform.intake.fail(lease_id, 'its worker started anew', actor=caller.actor)

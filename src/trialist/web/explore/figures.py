@@ -15,6 +15,7 @@ from trialist.analysis.subject import Input
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError
+from trialist.geometry.projection import Rescoring
 from trialist.show.figure_catalog import FIGURES, SIMULATED, find_figure
 from trialist.show.figure_mark import FigureMark, figure_marks, leading
 from trialist.show.request import ShowRequest, input_of, summary_of
@@ -36,8 +37,11 @@ class DrawnFigure:
 class LiveFigures:
     """What a store shows of itself in figures: the analysis is made when it is asked for, and again after a change."""
 
-    def __init__(self, store: Store, *, where: Where | None = None, shown: Callable[[Episode], Episode]) -> None:
-        self._store, self._where, self._shown = store, where, shown
+    def __init__(
+        self, store: Store, *, where: Where | None = None, shown: Callable[[Episode], Episode],
+        rescoring: Rescoring = Rescoring.MISSING,
+    ) -> None:  # fmt: skip
+        self._store, self._where, self._shown, self._rescoring = store, where, shown, rescoring
         self._lock = threading.Lock()  # matplotlib's settings are the process's
         self._head = ''
         self._analysis: Analysis | None = None
@@ -50,6 +54,7 @@ class LiveFigures:
             head = self._store.head()
             if self._analysis is None or head != self._head:
                 self._analysis, self._head = analyse(self._store, where=self._where), head
+                self._analysis.rescoring = self._rescoring
             return self._analysis
 
     def draw(self, name: str) -> DrawnFigure:

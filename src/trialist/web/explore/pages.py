@@ -15,6 +15,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Redirect
 from trialist.episodes import Episode, Store
 from trialist.episodes.select import Where
 from trialist.errors import InputError, TrialistError
+from trialist.geometry.projection import Rescoring
 from trialist.show.figure_mark import FigureMark
 from trialist.web.explore.detail import episode_data
 from trialist.web.explore.figures import CLOSED, LiveFigures, page_policy, store_figures
@@ -46,7 +47,8 @@ def create_explorer(
     app = FastAPI(title='trialist explorer', docs_url=None, redoc_url=None, openapi_url=None)
     if not is_mounted:
         install_frame(app, is_local=True)
-    index, drawn = LiveIndex(store, where=where), LiveFigures(store, where=where, shown=shown)
+    rescoring = Rescoring.NONE if is_mounted else Rescoring.MISSING  # a platform's server reads kept scores alone
+    index, drawn = LiveIndex(store, where=where), LiveFigures(store, where=where, shown=shown, rescoring=rescoring)
 
     def common(request: Request) -> dict[str, Any]:
         blinded = '' if not store.is_blinded else 'arms by code' if store.board else 'arms are shown when it is closed'
