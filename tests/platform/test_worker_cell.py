@@ -148,6 +148,15 @@ def test_views_are_kept_and_scored_by_the_worker_as_anyone_would_score_them(film
     assert kept == anew
 
 
+def test_an_episode_is_filmed_as_in_any_trial_of_the_cell(filmed):
+    films = {name.rpartition('/')[2] for name in filmed.media if name.endswith('.mp4')}
+    assert films == {f'{c.video}'.rpartition('/')[2] for c in filmed.trajectory.scene.cameras if c.video}
+    assert len(films) == 2  # of the policy's camera and an overview
+    plan = PLAN + "recording = {film = {cameras = ['front'], rate_hz = 2.0}}\n"
+    declared = unpack_bundle(run(plan)[0].bundle)
+    assert [c.name for c in declared.trajectory.scene.cameras if c.video] == ['film_front']
+
+
 def test_without_cameras_in_the_analysis_views_are_kept_and_not_scored():
     attempt, _ = run(WATCHED)
     files = {name.rpartition('/')[2] for name in unpack_bundle(attempt.bundle).media if '/rgbd/' in name}

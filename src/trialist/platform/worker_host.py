@@ -21,7 +21,7 @@ from trialist.run.seam import Action, Host, HostReport, Observation, ReportingHo
 
 RESETS = 3
 BRAKING_STEPS = 2.0
-OPTIONAL = ('instruction', 'hold', 'scene', 'close', 'has_views', 'known_scene')
+OPTIONAL = ('instruction', 'hold', 'scene', 'close', 'has_views', 'known_scene', 'film', 'film_cameras')
 INSPECTED = {'tabletop': 'trialist.cell.checked:PlannedCell'}  # built-in hosts in a version that checks its reset
 
 
