@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,9 +14,9 @@ from trialist.analysis.ranking import ALL_STRATA
 from trialist.analysis.selection import Selection
 from trialist.analysis.times import Times
 from trialist.episodes import Episode
-from trialist.episodes.rows import pick
+from trialist.episodes.rows import join, pick
 from trialist.robustness.trial import episodes_by_severity, recorded_severity
-from trialist.timing.incidence import End, episodes_by_end
+from trialist.timing.incidence import End, places_by_end
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +38,10 @@ class EpisodesBehind:
                 found += zip(cell.durations_s[placed].tolist(), behind, strict=True)
         return found
 
-    def by_end(self, frame: ComparisonFrame, policy: str) -> Mapping[End, list[Episode]]:
+    def by_end(self, frame: ComparisonFrame, policy: str) -> Mapping[End, Sequence[Episode]]:
         """A policy's ranked episodes by how their operations ended; one episode may be under several ends."""
-        return episodes_by_end([e for own in frame.cells[policy].values() for e in own])
+        own = join(list(frame.cells[policy].values()))
+        return {end: pick(own, places) for end, places in places_by_end(own).items()}
 
     @cached_property
     def _conditioned(self) -> list[tuple[Episode, str]]:

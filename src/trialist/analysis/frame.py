@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trialist.analysis.absent import Absent
 from trialist.analysis.selection import Selection
@@ -11,6 +11,7 @@ from trialist.episodes import Episode, Outcome
 from trialist.episodes.rows import EpisodeRows, distinct, pick
 from trialist.errors import InputError, UnknownName
 from trialist.planning.analysis_plan import AnalysisPlan, FailureRule, SuccessSource
+from trialist.timing.operation import Unit, unit_of
 
 SEPARATOR = ' / '
 
@@ -31,6 +32,7 @@ class ComparisonFrame:
     stratum_names: Mapping[tuple[str, str, str], str]  # (benchmark, task, stratum) -> name
     n_conditions: int
     cautions: tuple[str, ...]
+    labels: dict[Hashable, Hashable] = field(default_factory=dict)  # of units, each kept once: many episodes share one
 
     def stratum_of(self, episode: Episode) -> str:
         return self.stratum_names[episode.benchmark, episode.task, episode.stratum]
@@ -39,6 +41,11 @@ class ComparisonFrame:
         """The policy's episodes in the strata that are ranked."""
         own = self.cells[policy]
         return {s: own[s] for s in self.strata if s in own}
+
+    def unit_label(self, episode: Episode, unit: Unit) -> Hashable:
+        """The label of the unit that the episode belongs to: the same object for every episode of the unit."""
+        label = unit_of(episode, unit)
+        return self.labels.setdefault(label, label)
 
     @property
     def everyone(self) -> tuple[str, ...]:

@@ -90,12 +90,12 @@ def endings(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> En
     )  # fmt: skip
 
 
-def episodes_by_end(episodes: Iterable[Episode]) -> dict[End, list[Episode]]:
-    """The valid episodes in which an operation ended so; an episode may be under several ends."""
-    found: dict[End, list[Episode]] = {}
-    for episode in episodes:
+def places_by_end(episodes: Iterable[Episode]) -> dict[End, list[int]]:
+    """The places of the valid episodes in which an operation ended so; an episode may be under several ends."""
+    found: dict[End, list[int]] = {}
+    for place, episode in enumerate(episodes):
         for end in {end for _, end in _ends(episode)} if episode.is_valid else ():
-            found.setdefault(end, []).append(episode)
+            found.setdefault(end, []).append(place)
     return found
 
 
