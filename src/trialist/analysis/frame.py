@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -63,14 +64,14 @@ def build_frame(
     taken, condition, n_conditions = ranked_episodes(selection.episodes, plan.baseline)
     projected = _projected(taken, plan, by_cameras)
     names = stratum_names(projected, plan.stratify_by)
-    cells: dict[str, dict[str, list[int]]] = {}
-    invalid: dict[str, list[int]] = {}
+    cells: dict[str, dict[str, array[int]]] = {}
+    invalid: dict[str, array[int]] = {}
     for place, episode in enumerate(projected):
         if not episode.is_valid:
-            invalid.setdefault(episode.policy, []).append(place)
+            invalid.setdefault(episode.policy, array('l')).append(place)
         else:
             name = names[episode.benchmark, episode.task, episode.stratum]
-            cells.setdefault(episode.policy, {}).setdefault(name, []).append(place)
+            cells.setdefault(episode.policy, {}).setdefault(name, array('l')).append(place)
     if not cells:
         return Absent('no policy has a valid episode', 'run or import episodes whose outcome is not invalid')
     frozen = {p: {s: pick(projected, cells[p][s]) for s in sorted(cells[p])} for p in sorted(cells)}

@@ -119,10 +119,7 @@ def _uncounted(store: Store, n_counted: int, where: Where | None) -> tuple[int, 
         if episode.episode_id in edits.by_episode:
             matching.add(episode.episode_id)
     every = tuple(
-        edit
-        for found in edits.by_episode.values()
-        for edit in found
-        if where is None or edit.episode_id in matching
+        edit for found in edits.by_episode.values() for edit in found if where is None or edit.episode_id in matching
     )
     return max(0, n_attempts - n_dropped - n_counted), n_dropped, every
 
