@@ -15,7 +15,7 @@ from trialist.analysis.verdict import corrected, too_few
 from trialist.episodes.rows import pick
 from trialist.errors import InputError, UnknownName
 from trialist.planning.analysis_plan import AnalysisPlan, Correction
-from trialist.robustness import episodes_by_severity
+from trialist.robustness import conditions_by_severity
 from trialist.stats import Interval, Rate
 from trialist.timing import Cohort, LabelSensitivity, LogrankPair, label_sensitivity, logrank_pairs
 from trialist.timing.follow_up import common_follow_up
@@ -217,8 +217,9 @@ def recorded_cells(analysis: Analysis) -> tuple[RecordedCell, ...]:
 def task_success(analysis: Analysis) -> tuple[TaskSuccess, ...] | Absent:
     plan: AnalysisPlan = analysis.plan
     counts: dict[tuple[str, str, str], array[int]] = {}
-    for episode in episodes_by_severity(project(e, plan, analysis.by_cameras) for e in analysis.episodes if e.is_valid):
-        key = (episode.policy, episode.task, episode.condition)
+    named = conditions_by_severity(e for e in analysis.episodes if e.is_valid)
+    for episode in (project(e, plan, analysis.by_cameras) for e in analysis.episodes if e.is_valid):
+        key = (episode.policy, episode.task, named(episode))
         counts.setdefault(key, array('b')).append(episode.is_success)
     if not counts:
         return Absent('no valid episode', 'a success rate needs one')
