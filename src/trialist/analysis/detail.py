@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -163,11 +164,10 @@ def stratum_pairs(found: tuple[TimeComparison, ...]) -> tuple[StratumPair, ...]:
     return tuple(replace(row, p_bonferroni=by_all[k], p_holm=stepped[k]) for k, row in enumerate(rows))
 
 
-def followed_pairs(frame: ComparisonFrame, times: Times) -> list[tuple[Cohort, Cohort]]:
+def followed_pairs(frame: ComparisonFrame, times: Times) -> Iterator[tuple[Cohort, Cohort]]:
     """Every pair of ranked policies, cut at the time to which both were followed."""
     from trialist.analysis.endpoint_pairs import pairs_of
 
-    found = []
     for a, b in pairs_of(frame):
         first, second = times.cohorts[a], times.cohorts[b]
         shared = [s for s in first.cells if s in second.cells]
@@ -175,8 +175,7 @@ def followed_pairs(frame: ComparisonFrame, times: Times) -> list[tuple[Cohort, C
             {s: first.cells[s] for s in shared}, {s: second.cells[s] for s in shared},
             {s: times.taus_s[s] for s in shared},
         )  # fmt: skip
-        found.append((replace(first, cells=follow.a), replace(second, cells=follow.b)))
-    return found
+        yield replace(first, cells=follow.a), replace(second, cells=follow.b)
 
 
 def _by_label(analysis: Analysis, label: str) -> tuple[LabelSensitivity, ...]:
