@@ -408,8 +408,8 @@ class Analysis:
         if isinstance(frame, Absent):
             return []
         groups = [group for cells in frame.cells.values() for group in cells.values()]
-        if sum(map(len, groups)) == len(self.trajectories.safety):
-            return self.trajectories.safety  # every valid episode is ranked
+        if len(self.trajectories.safety) in (0, sum(map(len, groups))):
+            return self.trajectories.safety  # every valid episode is ranked, or none is scored
         ranked = {e.key for group in groups for e in group}
         return Packed(s for s in self.trajectories.safety if (s.episode_id, s.attempt) in ranked)
 
