@@ -98,11 +98,14 @@ def test_a_report_of_too_many_episodes_says_how_to_list_them(tmp_path: Path, mon
 @pytest.mark.scale
 @pytest.mark.parametrize(
     ('arguments', 'most_bytes'),
-    [(('report', '-o', 'r.html'), 900), (('compare',), 900), (('tables', 'headline'), 700)],
+    [(('report', '-o', 'r.html'), 1300), (('compare',), 900), (('tables', 'headline'), 700)],
     ids=['report', 'compare', 'headline'],
 )  # fmt: skip
 def test_a_further_episode_costs_few_bytes(arguments: tuple[str, ...], most_bytes: int, tmp_path: Path) -> None:
-    """Between 40,000 episodes and 200,000; what the program takes itself is in both."""
+    """Between 40,000 episodes and 200,000; what the program takes itself is in both.
+
+    A report takes more here than the 416 bytes between 96,000 and a million (docs/concepts/scale.md): a looser bound.
+    """
     peaks = {}
     for n in (40_000, 200_000):
         store = plain_store(tmp_path / str(n), n, policies=4, tasks=10)

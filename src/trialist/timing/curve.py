@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from trialist.errors import InputError, NotEstimable
 from trialist.timing.operation import FloatArray, IntArray, checked_times
 
-MOST_NUMBERS = 4_000_000  # of a table that is worked through: 32 MB, and a few times that for what it is made of
+MOST_NUMBERS = 1_000_000  # of a table that is worked through: 8 MB, and a few times that for what it is made of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
