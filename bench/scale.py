@@ -44,9 +44,13 @@ if sys.argv[2] == 'summary':
     n = sum(c.n_valid + c.n_invalid for c in summarize_stores([sys.argv[1]]).values())
 else:
     analysis = analyse(sys.argv[1], resamples=50)
-    asked = {'score': ['ranking', 'success'], 'compare': ['pairs'], 'safety': ['safety']}[sys.argv[2]]
-    if any(isinstance(getattr(analysis, name), Absent) for name in asked):
+    asked = {'score': ['ranking', 'success'], 'compare': ['pairs'], 'report': ['pairs'], 'safety': ['safety']}
+    if any(isinstance(getattr(analysis, name), Absent) for name in asked[sys.argv[2]]):
         raise SystemExit('an analysis is absent')
+    if sys.argv[2] == 'report':
+        from trialist.show.page import render_html
+        from trialist.show.report import trial_document
+        render_html(trial_document(analysis))
     n = len(analysis.episodes)
 print(json.dumps([n, time.process_time() - began, peak_mb()]))
 """
@@ -195,7 +199,7 @@ def _memory() -> list[Result]:
             _with_trajectories(Path(folder) / str(n), n)
         for what, sizes, aim in (
             ('summary', (SMALL, LARGE), 50.0), ('score', (SMALL, LARGE), 500.0), ('compare', (SMALL, LARGE), 500.0),
-            ('safety', TRAJECTORIES, 3000.0),
+            ('report', (SMALL, LARGE), 500.0), ('safety', TRAJECTORIES, 3000.0),
         ):  # fmt: skip
             measured = {n: _child(Path(folder) / str(n), what, n) for n in sizes}
             (few, (few_s, few_mb)), (many, (many_s, many_mb)) = measured.items()

@@ -212,6 +212,17 @@ def test_link_narrows_the_episodes_and_tells_the_command(browser: Browser, page_
         assert '260 episodes' in page.inner_text('#episode-count')
 
 
+def test_link_tells_the_command_where_no_list_is(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / 'many.html'
+    path.write_text(render_html(dataclasses.replace(gallery(), episodes=None, unlisted=1_000_000)), encoding='utf-8')
+    with browser.open(path) as opened:
+        page = opened.page
+        assert '1,000,000 are too many for a page' in page.inner_text('#episodes')
+        assert page.inner_text('#episode-command') == 'trialist store ls runs/may --limit 0'
+        page.locator('#ranking a.eps').nth(1).click()
+        assert page.inner_text('#episode-command') == 'trialist store ls runs/may --where policy=act --limit 0'
+
+
 def test_copy_takes_the_passage_as_it_is(browser: Browser, page_file: Path) -> None:
     with browser.open(page_file) as opened:
         page = opened.page

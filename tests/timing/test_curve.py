@@ -170,3 +170,12 @@ def test_clustered_variance_equals_the_numerical_derivative() -> None:
     assert clustered_variance(times, observed, episode, asked) == pytest.approx(
         np.sum(np.square(slopes), axis=0), rel=1e-5
     )
+
+
+def test_clustered_variance_is_the_same_a_few_times_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    times, observed, episode = rng.exponential(10, 90), rng.random(90) < 0.7, np.repeat(np.arange(30), 3)
+    asked = np.linspace(1, 25, 17)
+    whole = clustered_variance(times, observed, episode, asked)
+    monkeypatch.setattr('trialist.timing.curve.MOST_NUMBERS', 200)
+    np.testing.assert_allclose(clustered_variance(times, observed, episode, asked), whole, rtol=1e-12)

@@ -76,6 +76,16 @@ def test_influences_are_near_the_brute_force_jackknife_over_units() -> None:
         np.testing.assert_allclose((moved**2).sum(axis=0) * 40 / 39, wanted, rtol=0.06)
 
 
+def test_influences_are_the_same_some_operations_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = drawn(4, n=160, n_units=40)
+    asked = np.array([10.0, 40.0])
+    whole = [Curves.of(cell).influence(code, cell, asked, 60.0) for code in range(len(CAUSES))]
+    monkeypatch.setattr('trialist.timing.curve.MOST_NUMBERS', 1000)
+    for code, expected in enumerate(whole):
+        moved = Curves.of(cell).influence(code, cell, asked, 60.0)
+        np.testing.assert_allclose(moved, expected, rtol=1e-12, atol=1e-15)
+
+
 def test_no_band_is_without_width_and_few_units_have_none() -> None:
     sure = Endings(np.full(20, 5.0), np.zeros(20, dtype=np.int64), np.arange(20), 20)
     found = cumulative_incidence(sure, times_s=[10.0], tau_s=30.0)

@@ -4,7 +4,7 @@ import pytest
 
 from trialist.episodes import Episode, Outcome
 from trialist.errors import NotEstimable
-from trialist.robustness import episodes_by_severity
+from trialist.robustness import conditions_by_severity
 from trialist.stats import wilson
 from trialist.timing import recorded_times, success_counts
 
@@ -44,4 +44,4 @@ def test_only_a_ladder_is_named_by_its_rungs() -> None:
         episode(Outcome.SUCCESS, condition=name, condition_parameters={'severity': severity})
         for name, severity in (('light', 0.5), ('light', 1.0), ('chaos', 1.0))
     ]
-    assert [e.condition for e in episodes_by_severity(rows)] == ['light at 0.5', 'light at 1', 'chaos']
+    assert list(map(conditions_by_severity(rows), rows)) == ['light at 0.5', 'light at 1', 'chaos']

@@ -50,6 +50,7 @@ from trialist.analysis.two_stories import TwoStories, two_stories
 from trialist.analysis.verdict import EndpointPairs, PairVerdict, too_few
 from trialist.episodes import Episode, Provenance, TrialInfo
 from trialist.episodes.packed import Packed
+from trialist.episodes.rows import distinct
 from trialist.geometry.camera_score import CameraScore
 from trialist.geometry.projection import Rescoring, camera_scores
 from trialist.planning.analysis_plan import AnalysisPlan, Correction, DeclaredAnalysis, EndpointName, SuccessSource
@@ -407,8 +408,8 @@ class Analysis:
         if isinstance(frame, Absent):
             return []
         groups = [group for cells in frame.cells.values() for group in cells.values()]
-        if sum(map(len, groups)) == len(self.trajectories.safety):
-            return self.trajectories.safety  # every valid episode is ranked
+        if len(self.trajectories.safety) in (0, sum(map(len, groups))):
+            return self.trajectories.safety  # every valid episode is ranked, or none is scored
         ranked = {e.key for group in groups for e in group}
         return Packed(s for s in self.trajectories.safety if (s.episode_id, s.attempt) in ranked)
 
@@ -498,7 +499,7 @@ class Analysis:
     def provenance(self) -> tuple[tuple[Provenance, int], ...]:
         """Each origin of the episodes, and how many it has."""
         store = self.selection.store
-        if store is None:
+        if store is None or distinct(self.episodes, 'provenance_id') == {('',)}:
             return ()
         counts: dict[str, int] = {}
         for episode in self.episodes:

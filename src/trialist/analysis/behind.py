@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,9 +15,9 @@ from trialist.analysis.ranking import ALL_STRATA
 from trialist.analysis.selection import Selection
 from trialist.analysis.times import Times
 from trialist.episodes import Episode
-from trialist.episodes.rows import pick
-from trialist.robustness.trial import episodes_by_severity, recorded_severity
-from trialist.timing.incidence import End, episodes_by_end
+from trialist.episodes.rows import join, pick
+from trialist.robustness.trial import conditions_by_severity, recorded_severity
+from trialist.timing.incidence import End, places_by_end
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,24 +39,36 @@ class EpisodesBehind:
                 found += zip(cell.durations_s[placed].tolist(), behind, strict=True)
         return found
 
-    def by_end(self, frame: ComparisonFrame, policy: str) -> Mapping[End, list[Episode]]:
+    def by_end(self, frame: ComparisonFrame, policy: str) -> Mapping[End, Sequence[Episode]]:
         """A policy's ranked episodes by how their operations ended; one episode may be under several ends."""
-        return episodes_by_end([e for own in frame.cells[policy].values() for e in own])
+        own = join(list(frame.cells[policy].values()))
+        return {end: pick(own, places) for end, places in places_by_end(own).items()}
 
     @cached_property
-    def _conditioned(self) -> list[tuple[Episode, str]]:
-        """Valid episodes with the condition's name as tables have it: with its severity where it was run at several."""
-        valid = [e for e in self.selection.episodes if e.is_valid]
-        return [(e, named.condition) for e, named in zip(valid, episodes_by_severity(valid), strict=True)]
+    def _conditioned(self) -> Mapping[tuple[str, str, str, float | None], array[int]]:
+        """(policy, condition, its name as tables have it, severity) -> places of the valid episodes.
 
-    def under(self, policy: str, condition: str, severity: float | None = None) -> list[Episode]:
+        The name has the severity in it where the condition was run at several.
+        """
+        named = conditions_by_severity(e for e in self.selection.episodes if e.is_valid)
+        found: dict[tuple[str, str, str, float | None], array[int]] = {}
+        for place, e in enumerate(self.selection.episodes):
+            if e.is_valid:
+                key = e.policy, e.condition, named(e), recorded_severity(e, baseline=self.baseline)
+                found.setdefault(key, array('l')).append(place)
+        return found
+
+    def under(self, policy: str, condition: str, severity: float | None = None) -> Sequence[Episode]:
         """A policy's episodes under a condition as a table names it; or at one severity of it, 0 being the baseline."""
-        return [
-            e for e, name in self._conditioned
-            if e.policy == policy
-            and (condition in (e.condition, name) if severity is None else e.condition in (condition, self.baseline)
-                 and recorded_severity(e, baseline=self.baseline) == severity)
+        places = [
+            place
+            for (own, recorded, name, rung), group in self._conditioned.items()
+            if own == policy
+            and (condition in (recorded, name) if severity is None else recorded in (condition, self.baseline)
+                 and rung == severity)
+            for place in group
         ]  # fmt: skip
+        return pick(self.selection.episodes, sorted(places))
 
     def confused(self, part: CameraPart) -> dict[tuple[bool, bool | None], list[Episode]]:
         """(success by the host, by the cameras or None) -> episodes whose truth the host knows."""

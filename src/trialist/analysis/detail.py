@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,9 +13,10 @@ from trialist.analysis.absent import Absent, or_absent, present
 from trialist.analysis.frame import ComparisonFrame, project, stratum_names
 from trialist.analysis.shape import PairShape, Shapes, curve_shapes, pair_shapes
 from trialist.analysis.verdict import corrected, too_few
+from trialist.episodes.rows import pick
 from trialist.errors import InputError, UnknownName
 from trialist.planning.analysis_plan import AnalysisPlan, Correction
-from trialist.robustness import episodes_by_severity
+from trialist.robustness import conditions_by_severity
 from trialist.stats import Interval, Rate
 from trialist.timing import Cohort, LabelSensitivity, LogrankPair, label_sensitivity, logrank_pairs
 from trialist.timing.follow_up import common_follow_up
@@ -160,11 +164,10 @@ def stratum_pairs(found: tuple[TimeComparison, ...]) -> tuple[StratumPair, ...]:
     return tuple(replace(row, p_bonferroni=by_all[k], p_holm=stepped[k]) for k, row in enumerate(rows))
 
 
-def followed_pairs(frame: ComparisonFrame, times: Times) -> list[tuple[Cohort, Cohort]]:
+def followed_pairs(frame: ComparisonFrame, times: Times) -> Iterator[tuple[Cohort, Cohort]]:
     """Every pair of ranked policies, cut at the time to which both were followed."""
     from trialist.analysis.endpoint_pairs import pairs_of
 
-    found = []
     for a, b in pairs_of(frame):
         first, second = times.cohorts[a], times.cohorts[b]
         shared = [s for s in first.cells if s in second.cells]
@@ -172,8 +175,7 @@ def followed_pairs(frame: ComparisonFrame, times: Times) -> list[tuple[Cohort, C
             {s: first.cells[s] for s in shared}, {s: second.cells[s] for s in shared},
             {s: times.taus_s[s] for s in shared},
         )  # fmt: skip
-        found.append((replace(first, cells=follow.a), replace(second, cells=follow.b)))
-    return found
+        yield replace(first, cells=follow.a), replace(second, cells=follow.b)
 
 
 def _by_label(analysis: Analysis, label: str) -> tuple[LabelSensitivity, ...]:
@@ -197,23 +199,27 @@ def _by_label(analysis: Analysis, label: str) -> tuple[LabelSensitivity, ...]:
 
 
 def recorded_cells(analysis: Analysis) -> tuple[RecordedCell, ...]:
-    valid = [e for e in analysis.episodes if e.is_valid]
+    valid = pick(analysis.episodes, [place for place, e in enumerate(analysis.episodes) if e.is_valid])
     names = stratum_names(valid, analysis.plan.stratify_by)
-    durations: dict[tuple[str, str], list[float | None]] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    durations: dict[tuple[str, str], array[float]] = {}
     for e in valid:
-        durations.setdefault((e.policy, names[e.benchmark, e.task, e.stratum]), []).append(e.duration_s)
+        key = e.policy, names[e.benchmark, e.task, e.stratum]
+        counts[key] += 1
+        durations.setdefault(key, array('d')).extend(() if e.duration_s is None else (e.duration_s,))
     return tuple(
-        RecordedCell(*key, len(group), None if None in group else sum(d for d in group if d is not None))
-        for key, group in sorted(durations.items())
+        RecordedCell(*key, n, sum(durations[key]) if len(durations[key]) == n else None)
+        for key, n in sorted(counts.items())
     )
 
 
 def task_success(analysis: Analysis) -> tuple[TaskSuccess, ...] | Absent:
     plan: AnalysisPlan = analysis.plan
-    counts: dict[tuple[str, str, str], list[bool]] = {}
-    for episode in episodes_by_severity(project(e, plan, analysis.by_cameras) for e in analysis.episodes if e.is_valid):
-        key = (episode.policy, episode.task, episode.condition)
-        counts.setdefault(key, []).append(episode.is_success)
+    counts: dict[tuple[str, str, str], array[int]] = {}
+    named = conditions_by_severity(e for e in analysis.episodes if e.is_valid)
+    for episode in (project(e, plan, analysis.by_cameras) for e in analysis.episodes if e.is_valid):
+        key = (episode.policy, episode.task, named(episode))
+        counts.setdefault(key, array('b')).append(episode.is_success)
     if not counts:
         return Absent('no valid episode', 'a success rate needs one')
     return tuple(TaskSuccess(*key, Rate(sum(v), len(v), plan.level)) for key, v in sorted(counts.items()))

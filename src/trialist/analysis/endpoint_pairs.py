@@ -50,7 +50,7 @@ def compare_times(
 ) -> tuple[TimeComparison, ...]:
     """Every pair's times to success, with p-values corrected over all pairs."""
     pairs = pairs_of(frame)
-    starts = {p: start_labels(frame.ranked_cells(p), plan) for p in frame.policies}
+    starts = {p: start_labels(frame, p, plan) for p in frame.policies}
     found = []
     for a, b in pairs:
         cells = [times.cohorts[p].cells for p in (a, b)]
@@ -113,13 +113,16 @@ def rate_pairs(
 @dataclass(frozen=True, slots=True, eq=False)
 class _RateArm:
     shares: Mapping[str, UnitShares]
-    starts: Mapping[str, frozenset[Hashable]]
     n_episodes: int
+
+    @property
+    def starts(self) -> dict[str, tuple[Hashable, ...]]:
+        return {stratum: part.labels for stratum, part in self.shares.items()}
 
 
 def _rate_arm(frame: ComparisonFrame, policy: str, plan: AnalysisPlan, flag: Flag) -> _RateArm:
     cells = frame.ranked_cells(policy)
-    return _RateArm(shares_of(cells, plan, flag), start_labels(cells, plan), sum(map(len, cells.values())))
+    return _RateArm(shares_of(frame, cells, plan, flag), sum(map(len, cells.values())))
 
 
 def _rate_pair(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trialist.analysis.absent import Absent
 from trialist.analysis.selection import Selection
@@ -11,6 +12,7 @@ from trialist.episodes import Episode, Outcome
 from trialist.episodes.rows import EpisodeRows, distinct, pick
 from trialist.errors import InputError, UnknownName
 from trialist.planning.analysis_plan import AnalysisPlan, FailureRule, SuccessSource
+from trialist.timing.operation import Unit, unit_of
 
 SEPARATOR = ' / '
 
@@ -31,6 +33,7 @@ class ComparisonFrame:
     stratum_names: Mapping[tuple[str, str, str], str]  # (benchmark, task, stratum) -> name
     n_conditions: int
     cautions: tuple[str, ...]
+    labels: dict[Hashable, Hashable] = field(default_factory=dict)  # of units, each kept once: many episodes share one
 
     def stratum_of(self, episode: Episode) -> str:
         return self.stratum_names[episode.benchmark, episode.task, episode.stratum]
@@ -39,6 +42,11 @@ class ComparisonFrame:
         """The policy's episodes in the strata that are ranked."""
         own = self.cells[policy]
         return {s: own[s] for s in self.strata if s in own}
+
+    def unit_label(self, episode: Episode, unit: Unit) -> Hashable:
+        """The label of the unit that the episode belongs to: the same object for every episode of the unit."""
+        label = unit_of(episode, unit)
+        return self.labels.setdefault(label, label)
 
     @property
     def everyone(self) -> tuple[str, ...]:
@@ -56,14 +64,14 @@ def build_frame(
     taken, condition, n_conditions = ranked_episodes(selection.episodes, plan.baseline)
     projected = _projected(taken, plan, by_cameras)
     names = stratum_names(projected, plan.stratify_by)
-    cells: dict[str, dict[str, list[int]]] = {}
-    invalid: dict[str, list[int]] = {}
+    cells: dict[str, dict[str, array[int]]] = {}
+    invalid: dict[str, array[int]] = {}
     for place, episode in enumerate(projected):
         if not episode.is_valid:
-            invalid.setdefault(episode.policy, []).append(place)
+            invalid.setdefault(episode.policy, array('l')).append(place)
         else:
             name = names[episode.benchmark, episode.task, episode.stratum]
-            cells.setdefault(episode.policy, {}).setdefault(name, []).append(place)
+            cells.setdefault(episode.policy, {}).setdefault(name, array('l')).append(place)
     if not cells:
         return Absent('no policy has a valid episode', 'run or import episodes whose outcome is not invalid')
     frozen = {p: {s: pick(projected, cells[p][s]) for s in sorted(cells[p])} for p in sorted(cells)}

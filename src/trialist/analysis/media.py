@@ -60,7 +60,7 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
             if _is_there(media, camera):
                 film = _film(episode, trajectory, camera, path=media / camera.video)
                 found.setdefault(episode.key, []).append(film)
-    return tuple(film for episode in selection.episodes for film in found.get(episode.key, ()))
+    return tuple(film for e in selection.episodes for film in found.get(e.key, ())) if found else ()
 
 
 def films_of(store: Store, episode: Episode, trajectory: Trajectory) -> tuple[tuple[Film, Camera], ...]:

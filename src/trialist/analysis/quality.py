@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -84,83 +85,109 @@ class DataQuality:
 def check_quality(selection: Selection) -> DataQuality:
     """The quality of the selected episodes, and of the store that they are from."""
     episodes, store, where = selection.episodes, selection.store, selection.where
-    valid = [e for e in episodes if e.is_valid]
-    strata = tuple(sorted({stratum_of(e) for e in valid}))
-    positions, p_value = _order(valid)
+    tally = _Tally()
+    for episode in episodes:
+        tally.add(episode)
+    strata = tuple(sorted({stratum for _, stratum in tally.valid}))
+    positions, p_value = tally.order()
     openings = () if store is None else tuple(store.unblindings().by_trial.values())
-    n_scenes, n_shared = _scenes(valid)
-    n_superseded, n_dropped, edits = (0, 0, ()) if store is None else _uncounted(store, episodes, where)
+    n_superseded, n_dropped, edits = (0, 0, ()) if store is None else _uncounted(store, len(episodes), where)
     is_open = (
         store is not None
         and bool(store.trial.plan_hash)
         and store.trial.trial_id not in {*store.unblindings().by_trial}
     )
     return DataQuality(
-        arms=_arms(episodes, strata, positions), strata=strata, conditions=Counter(e.condition for e in valid),
-        invalid_reasons=Counter(e.reason or 'no reason recorded' for e in episodes if not e.is_valid),
-        n_superseded=n_superseded, n_dropped=n_dropped, edits=edits,
-        facts=tuple(Presence(name, sum(map(has, valid)), len(valid)) for name, has in FACTS.items()),
-        order_p_value=p_value, n_scenes=n_scenes, n_shared_scenes=n_shared, openings=openings,
+        arms=tally.arms(strata, positions), strata=strata, conditions=tally.conditions,
+        invalid_reasons=tally.invalid_reasons, n_superseded=n_superseded, n_dropped=n_dropped, edits=edits,
+        facts=tuple(Presence(name, tally.facts[name], tally.n_valid) for name in FACTS),
+        order_p_value=p_value, n_scenes=len(tally.scenes), n_shared_scenes=tally.n_shared_scenes, openings=openings,
         is_open=is_open, is_blinded=store is not None and is_blinded(store),
         was_blinded=any(o.policies != {n: n for n in o.policies} for o in openings),
     )  # fmt: skip
 
 
-def _uncounted(store: Store, episodes: Sequence[Episode], where: Where | None) -> tuple[int, int, tuple[Edit, ...]]:
+def _uncounted(store: Store, n_counted: int, where: Where | None) -> tuple[int, int, tuple[Edit, ...]]:
     """Attempts that another one replaced, attempts that edits dropped, and the edits, of what matches."""
     edits = store.edits()
-    every = tuple(edit for found in edits.by_episode.values() for edit in found)
-    if where is None and store.count() == len(episodes):
-        return 0, 0, every
-    attempts = [e.key for e in store.episodes(where=where, attempts='all', dropped=True, events=False)]
-    if where is not None:
-        matching = {name for name, _ in attempts}
-        every = tuple(e for e in every if e.episode_id in matching)
-    n_dropped = sum(edits.is_dropped(*key) for key in attempts)
-    return max(0, len(attempts) - n_dropped - len(episodes)), n_dropped, every
+    if where is None and store.count() == n_counted:
+        return 0, 0, tuple(edit for found in edits.by_episode.values() for edit in found)
+    n_attempts, n_dropped, matching = 0, 0, set()
+    for episode in store.episodes(where=where, attempts='all', dropped=True, events=False):
+        n_attempts += 1
+        n_dropped += edits.is_dropped(*episode.key)
+        if episode.episode_id in edits.by_episode:
+            matching.add(episode.episode_id)
+    every = tuple(
+        edit for found in edits.by_episode.values() for edit in found if where is None or edit.episode_id in matching
+    )
+    return max(0, n_attempts - n_dropped - n_counted), n_dropped, every
 
 
-def _arms(episodes: Sequence[Episode], strata: Sequence[str], positions: Mapping[str, float]) -> tuple[ArmQuality, ...]:
-    valid, invalid = Counter[tuple[str, str]](), Counter[str]()
-    is_reference: dict[str, bool] = {}
-    for episode in episodes:
-        is_reference[episode.policy] = episode.is_reference
-        if episode.is_valid:
-            valid[episode.policy, stratum_of(episode)] += 1
-        else:
-            invalid[episode.policy] += 1
-    arms = []
-    for policy in sorted(is_reference, key=lambda name: (not is_reference[name], name)):
-        cells = [valid[policy, stratum] for stratum in strata] or [0]
-        arms.append(
-            ArmQuality(
-                policy, is_reference[policy], sum(cells), invalid[policy], sum(n > 0 for n in cells), min(cells),
-                max(cells), positions.get(policy),
-            )
-        )  # fmt: skip
-    return tuple(arms)
+@dataclass(slots=True)
+class _Tally:
+    """Counts of one pass over the episodes, none of which is kept."""
 
+    valid: Counter[tuple[str, str]] = field(default_factory=Counter)  # (policy, stratum)
+    invalid: Counter[str] = field(default_factory=Counter)
+    is_reference: dict[str, bool] = field(default_factory=dict)
+    conditions: Counter[str] = field(default_factory=Counter)
+    invalid_reasons: Counter[str] = field(default_factory=Counter)
+    facts: Counter[str] = field(default_factory=Counter)
+    codes: dict[str, int] = field(default_factory=dict)  # policy with a valid episode -> its number
+    scenes: dict[object, int] = field(default_factory=dict)  # scene -> a bit for each policy that met it
+    starts: tuple[array[float], array[int]] = field(default_factory=lambda: (array('d'), array('l')))  # (time, policy)
 
-def _order(valid: Sequence[Episode]) -> tuple[dict[str, float], float | None]:
-    """Each policy's mean place in the order of starts, and the Kruskal-Wallis p-value that all places are alike."""
-    from scipy.stats import kruskal, rankdata
+    @property
+    def n_valid(self) -> int:
+        return self.valid.total()
 
-    timed = sorted((e.started_at.timestamp(), e.policy) for e in valid if e.started_at is not None)
-    if len(timed) < len(valid) or len({at for at, _ in timed}) < 2:
-        return {}, None  # one time for all says nothing about their order
-    ranks = rankdata([at for at, _ in timed]) - 1  # what started together shares a place
-    places: dict[str, list[float]] = {name: [] for _, name in timed}
-    for place, (_, policy) in zip(ranks.tolist(), timed, strict=True):
-        places[policy].append(place)
-    p_value = float(kruskal(*places.values()).pvalue) if len(places) > 1 else None
-    return {name: float(np.mean(v)) / (len(timed) - 1) for name, v in places.items()}, p_value
+    @property
+    def n_shared_scenes(self) -> int:
+        """Scenes that every policy met."""
+        everyone = (1 << len(self.codes)) - 1
+        return sum(met == everyone for met in self.scenes.values())
 
-
-def _scenes(valid: Sequence[Episode]) -> tuple[int, int]:
-    met: dict[object, set[str]] = {}
-    for episode in valid:
+    def add(self, episode: Episode) -> None:
+        self.is_reference[episode.policy] = episode.is_reference
+        if not episode.is_valid:
+            self.invalid[episode.policy] += 1
+            self.invalid_reasons[episode.reason or 'no reason recorded'] += 1
+            return
+        self.valid[episode.policy, stratum_of(episode)] += 1
+        self.conditions[episode.condition] += 1
+        self.facts.update(name for name, has in FACTS.items() if has(episode))
+        code = self.codes.setdefault(episode.policy, len(self.codes))
         scene = scene_of(episode)
         if scene is not None:
-            met.setdefault(scene, set()).add(episode.policy)
-    policies = {e.policy for e in valid}
-    return len(met), sum(found == policies for found in met.values())
+            self.scenes[scene] = self.scenes.get(scene, 0) | 1 << code
+        if episode.started_at is not None:
+            self.starts[0].append(episode.started_at.timestamp())
+            self.starts[1].append(code)
+
+    def arms(self, strata: Sequence[str], positions: Mapping[str, float]) -> tuple[ArmQuality, ...]:
+        arms = []
+        for policy in sorted(self.is_reference, key=lambda name: (not self.is_reference[name], name)):
+            cells = [self.valid[policy, stratum] for stratum in strata] or [0]
+            arms.append(
+                ArmQuality(
+                    policy, self.is_reference[policy], sum(cells), self.invalid[policy], sum(n > 0 for n in cells),
+                    min(cells), max(cells), positions.get(policy),
+                )
+            )  # fmt: skip
+        return tuple(arms)
+
+    def order(self) -> tuple[dict[str, float], float | None]:
+        """Each policy's mean place in the order of starts, and the Kruskal-Wallis p-value that all places are alike."""
+        from scipy.stats import kruskal, rankdata
+
+        times_s, codes = np.array(self.starts[0]), np.array(self.starts[1])
+        if len(times_s) < self.n_valid or len(np.unique(times_s)) < 2:
+            return {}, None  # one time for all says nothing about their order
+        names = list(self.codes)
+        order = np.lexsort((np.argsort(np.argsort(names))[codes], times_s))
+        ranks = rankdata(times_s) - 1  # what started together shares a place
+        found = dict.fromkeys(codes[order].tolist())
+        places = {names[code]: ranks[order][codes[order] == code] for code in found}
+        p_value = float(kruskal(*places.values()).pvalue) if len(places) > 1 else None
+        return {name: float(np.mean(v)) / (len(times_s) - 1) for name, v in places.items()}, p_value

@@ -14,7 +14,7 @@ from trialist.analysis.verdict import PairVerdict
 from trialist.episodes import Episode
 from trialist.planning.analysis_plan import AnalysisPlan, EndpointName
 from trialist.stats.allowance import FEWEST_PER_CELL, MacroArm, MacroDifference, Spread, macro_difference
-from trialist.timing.operation import FloatArray, Unit, unit_of
+from trialist.timing.operation import FloatArray, Unit
 
 Units = Mapping[str, Mapping[Hashable, float]]  # stratum -> unit -> mean score as a share of the largest
 
@@ -22,14 +22,14 @@ Units = Mapping[str, Mapping[Hashable, float]]  # stratum -> unit -> mean score 
 def score_pairs(frame: ComparisonFrame, plan: AnalysisPlan) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
     """Every pair's difference of macro scores, as shares of the largest score; absent where a score is missing."""
     ranked = {p: frame.ranked_cells(p) for p in frame.policies}
-    episodes = [e for cells in ranked.values() for group in cells.values() for e in group]
-    missing = [e for e in episodes if e.score is None or not e.max_score]
-    if missing:
-        return Absent(f'{len(missing)} of {len(episodes)} episodes have no score with a max_score', 'record both')
-    units = {p: _units(cells, plan) for p, cells in ranked.items()}
+    groups = [group for cells in ranked.values() for group in cells.values()]
+    if missing := sum(e.score is None or not e.max_score for group in groups for e in group):
+        n = sum(map(len, groups))
+        return Absent(f'{missing} of {n} episodes have no score with a max_score', 'record both')
+    units = {p: _units(frame, cells, plan) for p, cells in ranked.items()}
     means = {p: float(np.mean([np.mean(list(u.values())) for u in own.values()])) for p, own in units.items()}
     order = tuple(sorted(frame.policies, key=lambda p: (-means[p], p)))
-    starts = {p: start_labels(cells, plan) for p, cells in ranked.items()}
+    starts = {p: start_labels(frame, p, plan) for p in frame.policies}
     pairs = []
     for k, a in enumerate(frame.policies):
         for b in frame.policies[k + 1 :]:
@@ -39,13 +39,15 @@ def score_pairs(frame: ComparisonFrame, plan: AnalysisPlan) -> tuple[tuple[str, 
     return order, pairs
 
 
-def _units(cells: Mapping[str, Sequence[Episode]], plan: AnalysisPlan) -> dict[str, dict[Hashable, float]]:
+def _units(
+    frame: ComparisonFrame, cells: Mapping[str, Sequence[Episode]], plan: AnalysisPlan
+) -> dict[str, dict[Hashable, float]]:
     unit = Unit(plan.unit)
     found: dict[str, dict[Hashable, float]] = {}
     for stratum, group in cells.items():
         runs: dict[Hashable, list[float]] = {}
         for place, episode in enumerate(group):
-            label = unit_of(episode, unit)
+            label = frame.unit_label(episode, unit)
             runs.setdefault((place, None) if label is None else label, []).append(_share(episode))
         found[stratum] = {label: float(np.mean(values)) for label, values in runs.items()}
     return found

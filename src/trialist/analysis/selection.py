@@ -55,7 +55,9 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     Placements that were timed only afterwards, by a reviewer or by a detector that agrees with the operator, are in it.
     """
     annotations = store.annotations()
-    episodes = _kept(with_marks(e, annotations.get(e.key, ())) for e in store.episodes(where=where or None))
+    stream = store.episodes(where=where or None)
+    marked = (with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else stream
+    episodes = _kept(marked)
     if not episodes:
         raise NotEstimable(f'{store.path}: no episode {asked_for(where)}')
     policies: set[str] = set()

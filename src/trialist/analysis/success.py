@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,11 +23,12 @@ from trialist.stats.success_pair import (
     paired_success,
     unit_shares,
 )
-from trialist.timing.operation import Unit, unit_of
+from trialist.timing.operation import Unit
 
 ALL_STRATA = ''
 MATCHED_SHARE = 0.5  # of the start states: below that, pairing would throw too much away
 Flag = Callable[[Episode], bool]
+Starts = Mapping[str, Sequence[Hashable]]  # stratum -> start states that were run, in any order, repeated or not
 Stream = Callable[..., np.random.Generator]
 
 
@@ -41,16 +43,35 @@ class Rates:
 
 def count_rates(frame: ComparisonFrame, plan: AnalysisPlan, flag: Flag) -> Rates:
     """Rates of every policy with a valid episode; start states that repeat are one unit in the macro interval."""
-    counts: dict[tuple[str, str], list[bool]] = {}
-    by_task: dict[tuple[str, str], list[bool]] = {}
+    in_cells, in_tasks = _Tally(), _Tally()
+    macro: dict[str, Estimate] = {}
     for policy in frame.everyone:
-        for stratum, episodes in judged_cells(frame, policy).items():
-            for episode in episodes:
-                for key in ((policy, stratum), (policy, ALL_STRATA)):
-                    counts.setdefault(key, []).append(flag(episode))
-                by_task.setdefault((policy, episode.task), []).append(flag(episode))
-    macro = {p: macro_rate(shares_of(judged_cells(frame, p), plan, flag), plan.level) for p in frame.everyone}
-    return Rates(_rates(counts, plan.level), _rates(by_task, plan.level), macro)
+        cells = judged_cells(frame, policy)
+
+        def noted(episode: Episode, policy: str = policy) -> bool:
+            is_flagged = bool(flag(episode))
+            for key in ((policy, frame.stratum_of(episode)), (policy, ALL_STRATA)):
+                in_cells.add(key, is_flagged)
+            in_tasks.add((policy, episode.task), is_flagged)
+            return is_flagged
+
+        macro[policy] = macro_rate(shares_of(frame, cells, plan, noted), plan.level)
+    return Rates(in_cells.rates(plan.level), in_tasks.rates(plan.level), macro)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """How many episodes of each (policy, stratum or task) there are, and how many of them are flagged."""
+
+    n: Counter[tuple[str, str]] = field(default_factory=Counter)
+    flagged: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, key: tuple[str, str], is_flagged: bool) -> None:
+        self.n[key] += 1
+        self.flagged[key] += is_flagged
+
+    def rates(self, level: float) -> dict[tuple[str, str], Rate]:
+        return {key: Rate(self.flagged[key], n, level) for key, n in self.n.items()}
 
 
 def judged_cells(frame: ComparisonFrame, policy: str) -> Mapping[str, Sequence[Episode]]:
@@ -59,14 +80,16 @@ def judged_cells(frame: ComparisonFrame, policy: str) -> Mapping[str, Sequence[E
     return frame.cells[policy] if is_apart else frame.ranked_cells(policy)
 
 
-def _rates(counts: Mapping[tuple[str, str], Sequence[bool]], level: float) -> dict[tuple[str, str], Rate]:
-    return {key: Rate(int(sum(flags)), len(flags), level) for key, flags in counts.items()}
-
-
-def shares_of(cells: Mapping[str, Sequence[Episode]], plan: AnalysisPlan, flag: Flag) -> dict[str, UnitShares]:
+def shares_of(
+    frame: ComparisonFrame, cells: Mapping[str, Sequence[Episode]], plan: AnalysisPlan, flag: Flag
+) -> dict[str, UnitShares]:
     """Stratum -> the share of flagged episodes of each unit."""
     unit = Unit(plan.unit)
-    return {s: unit_shares([flag(e) for e in group], [unit_of(e, unit) for e in group]) for s, group in cells.items()}
+    shares = {}
+    for stratum, group in cells.items():
+        rows = [(flag(e), frame.unit_label(e, unit)) for e in group]
+        shares[stratum] = unit_shares([row[0] for row in rows], [row[1] for row in rows])
+    return shares
 
 
 def macro_rate(shares: Mapping[str, UnitShares], level: float) -> Estimate:
@@ -88,13 +111,13 @@ def macro_rate(shares: Mapping[str, UnitShares], level: float) -> Estimate:
     return Estimate(value, macro_interval(arm, spread, level=level), n=n)
 
 
-def start_labels(cells: Mapping[str, Sequence[Episode]], plan: AnalysisPlan) -> dict[str, frozenset[Hashable]]:
-    """Stratum -> the start states that were run."""
+def start_labels(frame: ComparisonFrame, policy: str, plan: AnalysisPlan) -> dict[str, tuple[Hashable, ...]]:
+    """Stratum -> the start states that the policy was run on where it is ranked, one an episode."""
     unit = Unit(plan.unit)
-    return {s: frozenset(unit_of(e, unit) for e in group) for s, group in cells.items()}
+    return {s: tuple(frame.unit_label(e, unit) for e in group) for s, group in frame.ranked_cells(policy).items()}
 
 
-def is_matched(a: Mapping[str, frozenset[Hashable]], b: Mapping[str, frozenset[Hashable]], plan: AnalysisPlan) -> bool:
+def is_matched(a: Starts, b: Starts, plan: AnalysisPlan) -> bool:
     """Whether start states decide the test: all recorded, and mostly the same for both policies.
 
     In every stratum at least half of the smaller arm's starts are the other's too, and over all strata at least half of
@@ -106,7 +129,7 @@ def is_matched(a: Mapping[str, frozenset[Hashable]], b: Mapping[str, frozenset[H
         return False
     n_common, n_larger = 0, 0
     for stratum in a:
-        labels = a[stratum], b[stratum]
+        labels = frozenset(a[stratum]), frozenset(b[stratum])
         if None in labels[0] | labels[1]:
             return False
         common = len(labels[0] & labels[1])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from trialist.analysis.absent import Absent
 from trialist.analysis.frame import ComparisonFrame
-from trialist.episodes import Episode
 from trialist.episodes.rows import join
 from trialist.errors import InputError, NotEstimable
 from trialist.planning.analysis_plan import AnalysisPlan
@@ -55,30 +54,32 @@ class Times:
 def build_times(frame: ComparisonFrame, plan: AnalysisPlan) -> Times | Absent:
     """Operations of every policy; absent, with the reason, where an episode has no time."""
     valid = join([group for cells in frame.cells.values() for group in cells.values()])
-    untimed = [e for e in valid if e.duration_s is None]
-    if untimed:
-        steps = sum(e.steps is not None for e in untimed)
+    n_untimed, n_steps, absurd = 0, 0, None
+    for episode in valid:
+        if episode.duration_s is None:
+            n_untimed, n_steps = n_untimed + 1, n_steps + (episode.steps is not None)
+        elif absurd is None or episode.duration_s > absurd.known_duration_s:
+            absurd = episode
+    if n_untimed:
         remedy = 'record durations'
-        if steps:
-            remedy = f'{steps} of them have control steps: give the control rate when you import them'
-        return Absent(f'{len(untimed)} of {len(valid)} valid episodes have no duration', remedy)
-    absurd = max(valid, key=lambda e: e.known_duration_s)
-    if absurd.known_duration_s > LONGEST_S:
+        if n_steps:
+            remedy = f'{n_steps} of them have control steps: give the control rate when you import them'
+        return Absent(f'{n_untimed} of {len(valid)} valid episodes have no duration', remedy)
+    if absurd is not None and absurd.known_duration_s > LONGEST_S:
         told = f'episode {absurd.episode_id} ({absurd.policy}, {absurd.task}) lasted {absurd.known_duration_s:g} s'
         return Absent(f'{told}, which no trial does', 'correct its duration_s')
     try:
-        known: dict[Hashable, Hashable] = {}
-        cohorts = {policy: _cohort(policy, frame, plan, known) for policy in frame.everyone}
+        cohorts = {policy: _cohort(policy, frame, plan) for policy in frame.everyone}
         taus, reason, short = choose_taus(cohorts, frame, plan)
     except (InputError, NotEstimable) as error:
         return Absent(str(error))
     return Times(cohorts, taus, reason, short)
 
 
-def _cohort(policy: str, frame: ComparisonFrame, plan: AnalysisPlan, known: dict[Hashable, Hashable]) -> Cohort:
+def _cohort(policy: str, frame: ComparisonFrame, plan: AnalysisPlan) -> Cohort:
     is_ranked = policy in frame.policies or policy == frame.reference
     groups = frame.ranked_cells(policy) if is_ranked and frame.strata else frame.cells[policy]
-    cells = {s: operations(group, unit=Unit(plan.unit), known=known) for s, group in groups.items()}
+    cells = {s: operations(group, unit=Unit(plan.unit), known=frame.labels) for s, group in groups.items()}
     episodes = join([*groups.values(), *([frame.invalid[policy]] if policy in frame.invalid else [])])
     return Cohort(policy, policy == frame.reference, episodes, {s: c for s, c in cells.items() if c.n_operations})
 
@@ -114,16 +115,16 @@ def choose_taus(
 def _default_tau(
     stratum: str, frame: ComparisonFrame, arms: Sequence[Operations], followed: float
 ) -> tuple[float, str]:
-    episodes: list[Episode] = [e for cells in frame.cells.values() for e in cells.get(stratum, ())]
-    caps = [e.time_cap_s for e in episodes if e.time_cap_s is not None]
-    if caps:
-        return min(caps), "each stratum's smallest time cap"
+    groups = [cells[stratum] for cells in frame.cells.values() if stratum in cells]
+    cap_s = min((e.time_cap_s for group in groups for e in group if e.time_cap_s is not None), default=None)
+    if cap_s is not None:
+        return cap_s, "each stratum's smallest time cap"
     if math.isfinite(followed) and followed > 0:
         return two_digits_down(followed), 'the largest time at which every arm was still observed, rounded down'
     longest = max(float(c.durations_s[np.isfinite(c.durations_s)].max(initial=0.0)) for c in arms)
     if longest > 0:
         return longest, 'the longest operation'
-    lasted = max(e.known_duration_s for e in episodes)
+    lasted = max(e.known_duration_s for group in groups for e in group)
     return (lasted, 'the longest episode') if lasted > 0 else (1.0, 'no episode lasted longer than 0 s')
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from trialist.episodes import Episode
@@ -98,18 +98,19 @@ def by_severity(trials: Sequence[ConditionTrial]) -> list[ConditionTrial]:
     ]
 
 
-def episodes_by_severity(episodes: Iterable[Episode]) -> list[Episode]:
-    """The same for episodes: a condition that was run at several severities is named with each of them."""
-    found = list(episodes)
+def conditions_by_severity(episodes: Iterable[Episode]) -> Callable[[Episode], str]:
+    """The same for episodes: what the condition of one is called, with its severity where there are several."""
     rungs: dict[str, set[float | None]] = {}
-    for episode in found:
+    for episode in episodes:
         rungs.setdefault(episode.condition, set()).add(recorded_severity(episode))
-    return [
-        e.replace(condition=f'{e.condition} at {severity:g}')
-        if len(rungs[e.condition]) > 1 and (severity := recorded_severity(e)) is not None
-        else e
-        for e in found
-    ]
+
+    def named(episode: Episode) -> str:
+        severity = recorded_severity(episode)
+        if len(rungs[episode.condition]) < 2 or severity is None:
+            return episode.condition
+        return f'{episode.condition} at {severity:g}'
+
+    return named
 
 
 def policies_of(trials: Iterable[ConditionTrial]) -> list[str]:

@@ -151,6 +151,7 @@ class Document:
     colors: Mapping[str, str]  # policy -> #rrggbb
     reference_policy: str = ''
     episodes: Table | None = None
+    unlisted: int = 0  # episodes that are too many for a list, which the document then does not have
     source: str = ''  # the store's folder, for commands that list episodes
     selection: EpisodeFilter = field(
         default_factory=dict
@@ -173,6 +174,11 @@ class Document:
         for key in self.used_definitions():
             if key not in self.glossary:
                 raise InputError(f'{self.title}: {key!r} is linked to and not in the glossary')
+
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes the numbers rest on, as far as the document says."""
+        return self.unlisted if self.episodes is None else len(self.episodes.rows)
 
     def used_definitions(self) -> tuple[str, ...]:
         """The glossary keys that the text and tables link to, in order of first use."""

@@ -31,6 +31,7 @@ def document_json(document: Document) -> dict[str, object]:
         'colors': dict(document.colors),
         'reference_policy': document.reference_policy or None,
         'episodes': None if document.episodes is None else table_document(document.episodes),
+        'unlisted_episodes': document.unlisted or None,
         'source': document.source or None,
         'selection': {name: list(values) for name, values in document.selection.items()} or None,
         'explorer_url': document.explorer_url or None,

@@ -139,11 +139,17 @@ def of_policies(frame: ComparisonFrame, *policies: str, stratum: str | None = No
 
 def these_episodes(episodes: Iterable[OneEpisode], otherwise: EpisodeFilter | None = None) -> EpisodeFilter:
     """Exactly these episodes, by id; or, where they are too many for an address, the filter that holds them all."""
-    chosen = list(episodes)
-    ids = tuple(dict.fromkeys(e.episode_id for e in chosen))
+    ids: dict[str, None] = {}
+    policies: dict[str, None] = {}
+    for episode in episodes:
+        if len(ids) <= MOST_IDS:
+            ids[episode.episode_id] = None
+        elif otherwise is not None:
+            break  # too many, and nothing else is asked of them
+        policies[episode.policy] = None
     if ids and len(ids) <= MOST_IDS:
-        return {'episode_id': ids}
-    return dict(otherwise) if otherwise is not None else {'policy': tuple(dict.fromkeys(e.policy for e in chosen))}
+        return {'episode_id': tuple(ids)}
+    return dict(otherwise) if otherwise is not None else {'policy': tuple(policies)}
 
 
 def counted(episodes: Sequence[OneEpisode]) -> str:

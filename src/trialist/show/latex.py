@@ -176,8 +176,8 @@ def _passage(block: Passage) -> str:
 def _episodes(document: Document) -> list[str]:
     if document.episodes is None and not document.source:
         return []
-    n = None if document.episodes is None else len(document.episodes.rows)
-    said = 'The episodes behind these numbers are' if n is None else f'The {n:,} episodes behind these numbers are'
+    n = document.n_episodes
+    said = f'The {n:,} episodes behind these numbers are' if n else 'The episodes behind these numbers are'
     said = 'The one episode behind these numbers is' if n == 1 else said
     command = latex_text(f'{list_command(document.source, document.selection)} --limit 0')
     return [r'\section*{Episodes}', rf'{said} listed by {{\ttfamily {command}}}.']

@@ -114,8 +114,7 @@ def _episodes(document: Document) -> list[str]:
     if document.episodes is None and not document.source:
         return []
     said = 'The episodes behind these numbers are listed by'
-    if document.episodes is not None:
-        n = len(document.episodes.rows)
+    if n := document.n_episodes:
         said = 'The one episode behind these numbers is listed by' if n == 1 else said.replace('The', f'The {n:,}', 1)
     return ['## Episodes', f'{said}\n\n```sh\n{list_command(document.source, document.selection)} --limit 0\n```']
 

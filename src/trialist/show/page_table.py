@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from trialist.show.chart.svg import escape
@@ -156,10 +157,14 @@ def episodes_html(document: Document) -> str:
     """The list that claims link into: the first rows as they are, all of them as data for the script to page."""
     command = escape(list_command(document.source, document.selection))
     shown = document.episodes
+    data = f'<script type="application/json" id="episode-data">{episode_data(document)}</script>'
     if shown is None:
+        why = f': {document.unlisted:,} are too many for a page' if document.unlisted else ''
+        explore = escape(f'trialist explore {shlex.quote(document.source or "STORE")}')
         return (
-            '<p>This page holds no list of episodes. A link to episodes names the command that lists them; all of them:'
-            f'</p><code class="command" id="episode-command">{command} --limit 0</code>'
+            f'<p>This page holds no list of episodes{why}. A link to episodes names the command that lists them, and '
+            f'<code>{explore}</code> shows each of them; all of them:</p>'
+            f'<code class="command" id="episode-command">{command} --limit 0</code>{data}'
         )
     head = Table(shown.title, shown.columns, shown.rows[:STATIC_EPISODES], '')
     total = len(shown.rows)
@@ -179,18 +184,19 @@ def episodes_html(document: Document) -> str:
         '<div class="choose js-only" id="episode-choose"></div>'
         f'<p class="note" id="episode-count" aria-live="polite">{first}</p>'
         f'{table_html(head, document, policy_column=policy, anchor="episode-table")}'
-        '<div class="pager js-only" id="episode-pager"></div>'
-        '<script type="application/json" id="episode-data">'
-        f'{episode_data(shown, document.source, document.selection)}</script>'
+        f'<div class="pager js-only" id="episode-pager"></div>{data}'
     )
 
 
-def episode_data(shown: Table, source: str, selection: EpisodeFilter | None = None) -> str:
+def episode_data(document: Document) -> str:
     """The list by columns, as JSON that is safe in a <script>: texts as codes into a list, numbers as they are."""
-    chosen = {field: list(values) for field, values in (selection or {}).items()}
+    chosen = {field: list(values) for field, values in document.selection.items()}
+    shown = document.episodes or Table('', (), (), '')
     columns = [_column_data(column, [row[i] for row in shown.rows]) for i, column in enumerate(shown.columns)]
-    whole = json.dumps({'source': source or 'STORE', 'selection': chosen, 'n': len(shown.rows), 'columns': columns},
-                       ensure_ascii=False, allow_nan=False, separators=(',', ':'))  # fmt: skip
+    whole = json.dumps(
+        {'source': document.source or 'STORE', 'selection': chosen, 'n': len(shown.rows), 'columns': columns},
+        ensure_ascii=False, allow_nan=False, separators=(',', ':'),
+    )  # fmt: skip
     return re.sub('[&<>\u2028\u2029]', lambda found: f'\\u{ord(found[0]):04x}', whole)
 
 

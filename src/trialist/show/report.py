@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypedDict
 
 from trialist import __version__
 from trialist.analysis import Absent, Analysis, ComparisonFrame
@@ -45,6 +46,8 @@ from trialist.show.report_success import success_blocks
 from trialist.show.robustness_plot import conditioned
 from trialist.show.table import Cell, Column, Table, table, without_empty
 
+MOST_LISTED = 100_000  # episodes on a page, 5 MB of it; more are for the explorer and the command line
+
 
 def trial_document(analysis: Analysis, *, explorer_url: str = '', folder: Path | None = None) -> Document:
     """The whole report. Numbers are those of the analysis; nothing is computed here.
@@ -61,10 +64,11 @@ def trial_document(analysis: Analysis, *, explorer_url: str = '', folder: Path |
     return Document(
         title=analysis.trial.title or 'Trial report', subtitle=_subtitle(analysis), lead=told, sections=tuple(sections),
         glossary=definitions, references=known.cited(definitions.values(), also=methods_works(analysis)), colors=colors,
-        reference_policy=marked if marked in colors else '', episodes=episode_list(analysis.episodes),
-        source=analysis.source, selection=analysis.selection.asked, explorer_url=explorer_url,
+        reference_policy=marked if marked in colors else '', source=analysis.source,
+        selection=analysis.selection.asked, explorer_url=explorer_url,
         statement=analysis.statement, cautions=(*analysis.cautions, *analysis.safety_caveats),
         footer=f'trialist {__version__}. {analysis.statement}',
+        **listed_episodes(analysis.episodes, len(analysis.episodes)),
     )  # fmt: skip
 
 
@@ -175,6 +179,20 @@ def _robustness_section(analysis: Analysis, colors: dict[str, str]) -> Section:
             ChartBlock(charts.dose_chart(part.doses, colors, conditioned(analysis), level=analysis.plan.level))
         )
     return section('robustness', 'Robustness', [*drawn, *robustness_blocks(part, alpha=analysis.plan.alpha)])
+
+
+class Listing(TypedDict):
+    """The fields of a document that say which episodes it is about."""
+
+    episodes: Table | None
+    unlisted: int
+
+
+def listed_episodes(episodes: Iterable[Episode], n: int) -> Listing:
+    """The list of n episodes that claims link into; none where it would be too long for a page."""
+    if n > MOST_LISTED:
+        return {'episodes': None, 'unlisted': n}
+    return {'episodes': episode_list(episodes), 'unlisted': 0}
 
 
 def episode_list(episodes: Iterable[Episode]) -> Table:

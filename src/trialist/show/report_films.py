@@ -31,7 +31,6 @@ QUALITY = 78
 def film_blocks(analysis: Analysis, *, folder: Path) -> list[Block]:
     """Nothing where no episode was filmed; why not, where one was to be."""
     leading = analysis.leading_films
-    valid = sum(e.is_valid for e in analysis.episodes)
     if not leading:
         why = sorted({e.labels['film'].removeprefix('none: ') for e in analysis.episodes if 'film' in e.labels})
         return [Missing('Films', f'no episode has one: {why[0]}')] if why else []
@@ -43,6 +42,7 @@ def film_blocks(analysis: Analysis, *, folder: Path) -> list[Block]:
     if not panels:
         return []
     told = [film for films in chosen.values() for film in films]
+    valid = sum(arm.n_valid for arm in analysis.quality.arms)
     return [ChartBlock(_chart(analysis, told, panels, n_filmed=len(leading), n_valid=valid))]
 
 

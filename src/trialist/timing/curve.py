@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 from trialist.errors import InputError, NotEstimable
 from trialist.timing.operation import FloatArray, IntArray, checked_times
 
+MOST_NUMBERS = 1_000_000  # of a table that is worked through: 8 MB, and a few times that for what it is made of
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SuccessCurve:
@@ -168,7 +170,16 @@ def clustered_variance(
 ) -> FloatArray:
     """Variance of F at each time with operations clustered in episodes: the infinitesimal jackknife."""
     cluster = np.unique(np.asarray(episode), return_inverse=True)[1]
-    return np.asarray((episode_influence(durations_s, observed, cluster, t_s) ** 2).sum(axis=0), dtype=np.float64)
+    asked = np.atleast_1d(np.asarray(t_s, dtype=np.float64))
+    # Times are independent of each other: a few at a time, so that many operations need no large table.
+    parts = np.array_split(asked, n_blocks(len(cluster), len(asked)))
+    squares = [(episode_influence(durations_s, observed, cluster, some) ** 2).sum(axis=0) for some in parts]
+    return np.asarray(np.concatenate(squares), dtype=np.float64)
+
+
+def n_blocks(rows: int, columns: int) -> int:
+    """Into how many parts a table of so many numbers is cut, of which one at a time is held; at most one a column."""
+    return max(1, min(columns, -(-rows * columns // MOST_NUMBERS)))
 
 
 def episode_influence(

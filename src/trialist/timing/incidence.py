@@ -19,7 +19,7 @@ from trialist.episodes import Episode, EventKind, Outcome
 from trialist.errors import InputError, NotEstimable
 from trialist.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
 from trialist.stats.interval import Interval
-from trialist.timing.curve import check_tau
+from trialist.timing.curve import check_tau, n_blocks
 from trialist.timing.operation import (
     DROP_KINDS,
     FloatArray,
@@ -90,12 +90,12 @@ def endings(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> En
     )  # fmt: skip
 
 
-def episodes_by_end(episodes: Iterable[Episode]) -> dict[End, list[Episode]]:
-    """The valid episodes in which an operation ended so; an episode may be under several ends."""
-    found: dict[End, list[Episode]] = {}
-    for episode in episodes:
+def places_by_end(episodes: Iterable[Episode]) -> dict[End, list[int]]:
+    """The places of the valid episodes in which an operation ended so; an episode may be under several ends."""
+    found: dict[End, list[int]] = {}
+    for place, episode in enumerate(episodes):
         for end in {end for _, end in _ends(episode)} if episode.is_valid else ():
-            found.setdefault(end, []).append(episode)
+            found.setdefault(end, []).append(place)
     return found
 
 
@@ -266,19 +266,21 @@ class Curves:
         """
         inside = self.times_s[self.times_s < tau_s]
         grid = inside if len(inside) <= MOST_TIMES else np.quantile(inside, np.linspace(0, 1, MOST_TIMES))
-        moved = self._operation_influence(k, cell, np.concatenate([asked, grid]))
         widths = np.diff(np.concatenate([grid, [tau_s]]))
-        columns = np.column_stack([moved[:, : len(asked)], moved[:, len(asked) :] @ widths])
-        total = np.zeros((cell.n_units, columns.shape[1]))
-        np.add.at(total, cell.unit, columns)
+        total = np.zeros((cell.n_units, len(asked) + 1))
+        # Some operations at a time, so that many of them need no large table.
+        for some in np.array_split(np.arange(len(cell.times_s)), n_blocks(len(grid) + len(asked), len(cell.times_s))):
+            moved = self._operation_influence(k, cell.times_s[some], cell.cause[some], np.concatenate([asked, grid]))
+            columns = np.column_stack([moved[:, : len(asked)], moved[:, len(asked) :] @ widths])
+            np.add.at(total, cell.unit[some], columns)
         return total
 
-    def _operation_influence(self, k: int, cell: Endings, asked: FloatArray) -> FloatArray:
+    def _operation_influence(self, k: int, times_s: FloatArray, cause: IntArray, asked: FloatArray) -> FloatArray:
         n, d, dk, before = self.at_risk, self.ended.sum(axis=1), self.ended[:, k], self.before
         stay = np.divide(d, n * (n - d), out=np.zeros_like(n), where=n > d)
         log_before = np.concatenate([[0.0], np.cumsum(stay)])  # of log S just before each time, and after all
-        own = np.searchsorted(self.times_s, cell.times_s)
-        seen = cell.cause >= 0
+        own = np.searchsorted(self.times_s, times_s)
+        seen = cause >= 0
         log_after = np.where(seen, log_before[own] - 1.0 / n[own], log_before[own + 1])
         # Up to its end an operation moves S through what it survived, and dilutes every hazard by 1/n.
         drift = np.concatenate([[0.0], np.cumsum(before * dk / n * (log_before[:-1] - 1.0 / n))])
@@ -286,6 +288,6 @@ class Curves:
         by = np.searchsorted(self.times_s, asked, side='right')
         stop = np.minimum(by[None, :], own[:, None] + 1)
         later = steps[by][None, :] - steps[stop]
-        own_jump = (cell.cause == k)[:, None] & (by[None, :] > own[:, None])
+        own_jump = (cause == k)[:, None] & (by[None, :] > own[:, None])
         moved: FloatArray = drift[stop] + later * log_after[:, None] + own_jump * (before[own] / n[own])[:, None]
         return moved

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,20 +66,25 @@ class LogrankPair:
     p_holm: float | None
 
 
-def logrank_pairs(pairs: Sequence[tuple[Cohort, Cohort]], *, missing: str = 'refuse') -> tuple[LogrankPair, ...]:
+def logrank_pairs(pairs: Iterable[tuple[Cohort, Cohort]], *, missing: str = 'refuse') -> tuple[LogrankPair, ...]:
     """Every pair's stratified and pooled, classical and robust test, each kind corrected over the pairs (Table 3)."""
-    if not pairs:
+    names: list[tuple[str, str]] = []
+    found: dict[bool, list[Logrank | None]] = {True: [], False: []}  # by whether it is stratified
+    for a, b in pairs:  # once: a pair may be made as it is asked for
+        names.append((a.policy, b.policy))
+        for stratified, tests in found.items():
+            tests.append(_logrank_or_none(a, b, stratified, missing))
+    if not names:
         raise InputError('no pair of policies was given')
     rows: list[LogrankPair] = []
-    for stratified in (True, False):
-        found = [_logrank_or_none(a, b, stratified, missing) for a, b in pairs]
+    for stratified, tests in found.items():
         for kind in ('classical', 'robust'):
-            p = [None if f is None else getattr(f, kind).p_value for f in found]
+            p = [None if f is None else getattr(f, kind).p_value for f in tests]
             known = [value for value in p if value is not None]
             steps = iter(zip(bonferroni(known), holm(known), strict=True) if known else ())
-            for (a, b), value in zip(pairs, p, strict=True):
+            for pair, value in zip(names, p, strict=True):
                 by_all, stepped = (None, None) if value is None else map(float, next(steps))
-                rows.append(LogrankPair(a.policy, b.policy, stratified, kind, value, by_all, stepped))
+                rows.append(LogrankPair(*pair, stratified, kind, value, by_all, stepped))
     return tuple(rows)
 
 

@@ -166,6 +166,8 @@ class Operations:
 
 def _first_labels(labels: tuple[Hashable, ...], codes: IntArray) -> tuple[Hashable, ...]:
     first = np.unique(codes, return_index=True)[1]
+    if len(first) == len(labels):
+        return labels  # every unit once, in its order: the same tuple, with its numbers
     return tuple(labels[place] for place in first)
 
 

@@ -163,11 +163,18 @@ def matched_spread(first: ArmMeans, second: ArmMeans) -> Spread:
     terms, dof = [], []
     for stratum, part in first.cells.items():
         other = second.cells[stratum]
-        place = {label: k for k, label in enumerate(other.labels)}
-        moved = other.influence[[place[label] for label in part.labels]] - part.influence
+        moved = other.influence[_places_in(other.labels, part.labels)] - part.influence
         terms.append(float(np.sum(moved**2)))
         dof.append(max(part.n_units - 1.0, 1.0))
     return Spread(np.array(terms) / len(terms) ** 2, np.array(dof))
+
+
+def _places_in(labels: tuple[Hashable, ...], wanted: tuple[Hashable, ...]) -> slice | list[int]:
+    """Where each of the wanted labels stands among these."""
+    if labels == wanted:
+        return slice(None)
+    place = {label: k for k, label in enumerate(labels)}
+    return [place[label] for label in wanted]
 
 
 def contrast_spread(first: ArmMeans, second: ArmMeans, *, is_paired: bool) -> Spread:

@@ -296,7 +296,7 @@
     if (!store) return;
     var data = JSON.parse(store.textContent);
     var PAGE = 50, start = 0, sort = { column: -1, direction: 0 }, where = {};
-    var table = byId('episode-table'), body = table.tBodies[0];
+    var table = byId('episode-table'), body = table && table.tBodies[0];
     var choose = byId('episode-choose'), pager = byId('episode-pager'), count = byId('episode-count'), command = byId('episode-command');
     var names = data.columns.map(function (column) { return column.name; });
     var policyAt = names.indexOf('policy');
@@ -311,6 +311,22 @@
       if (typeof value === 'number' && column.digits !== undefined) return value.toFixed(column.digits);
       return String(value);
     }
+    function say() {
+      var parts = ['trialist', 'store', 'ls', quoted(data.source)];
+      var asked = Object.assign({}, data.selection, where);
+      Object.keys(asked).forEach(function (field) {
+        asked[field].forEach(function (value) { parts.push('--where', quoted(field + '=' + value)); });
+      });
+      command.textContent = parts.join(' ') + ' --limit 0';
+    }
+    document.addEventListener('click', function (event) {
+      var link = event.target.closest && event.target.closest('a.eps[data-where]');
+      if (!link) return;
+      where = JSON.parse(link.getAttribute('data-where'));
+      start = 0;
+      if (table) draw(); else say();
+    });
+    if (!table) return; /* no list, or too many for one: the command alone */
     function quoted(text) { return /^[\w@%+=:,.\/-]+$/.test(text) ? text : "'" + text.replace(/'/g, "'\"'\"'") + "'"; }
     var selects = {};
     data.columns.forEach(function (column) {
@@ -385,12 +401,7 @@
       var told = kept.length === data.n ? data.n.toLocaleString('en') + (data.n === 1 ? ' episode' : ' episodes') : kept.length.toLocaleString('en') + ' of ' + data.n.toLocaleString('en') + ' episodes';
       if (unknown.length) told += '; this list does not hold ' + unknown.join(', ') + ': the command above does';
       count.textContent = told;
-      var parts = ['trialist', 'store', 'ls', quoted(data.source)];
-      var asked = Object.assign({}, data.selection, where);
-      Object.keys(asked).forEach(function (field) {
-        asked[field].forEach(function (value) { parts.push('--where', quoted(field + '=' + value)); });
-      });
-      command.textContent = parts.join(' ') + ' --limit 0';
+      say();
       syncSelects();
       pager.textContent = '';
       if (kept.length > PAGE) {
@@ -405,13 +416,6 @@
       }
     }
     sortable(table, function (column, direction) { sort = { column: column, direction: direction }; start = 0; draw(); });
-    document.addEventListener('click', function (event) {
-      var link = event.target.closest && event.target.closest('a.eps[data-where]');
-      if (!link) return;
-      where = JSON.parse(link.getAttribute('data-where'));
-      start = 0;
-      draw();
-    });
     draw();
   })();
 

@@ -76,11 +76,12 @@ class LiveFigures:
     def report(self, *, explorer_url: str) -> str:
         """The report's page, whose claims and marks lead here."""
         from trialist.show.page import render_html
-        from trialist.show.report import episode_list, trial_document
+        from trialist.show.report import listed_episodes, trial_document
 
         analysis = self.analysis()
         document = trial_document(analysis, explorer_url=explorer_url, folder=self._store.path)
-        return render_html(replace(document, episodes=episode_list(map(self._shown, analysis.episodes))))
+        shown = map(self._shown, analysis.episodes)
+        return render_html(replace(document, **listed_episodes(shown, len(analysis.episodes))))
 
 
 def store_figures() -> list[tuple[str, str]]:
