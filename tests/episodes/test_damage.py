@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +15,10 @@ import pytest
 from trialist.episodes import Episode, Event, Provenance, Store, Trajectory
 from trialist.episodes import part as part_module
 from trialist.episodes import schema as schema_module
+from trialist.episodes import verify as verify_module
 from trialist.episodes.commit import commit
 from trialist.episodes.entry import EntryKind
+from trialist.episodes.folder import Folder
 from trialist.episodes.part import PartInfo, write_table
 from trialist.episodes.schema import EPISODE_SCHEMA, SCHEMA_VERSION, episodes_to_arrow
 from trialist.episodes.verify import Finding, FindingKind, verify_store
@@ -196,3 +200,37 @@ def test_damaged_provenance_is_named(store: Store) -> None:
     (finding,) = damage_found(store)
     assert (finding.kind, finding.path) == (FindingKind.DAMAGED, victim)
     assert part_module.PART_NAME.match(victim.name) is None
+
+
+@pytest.mark.parametrize('is_before', [True, False])
+@pytest.mark.parametrize('moment', ['announced', 'read_ledger', '_check_parts'])
+def test_what_a_running_trial_adds_meanwhile_is_no_damage(
+    store: Store, moment: str, is_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = getattr(verify_module, moment)
+    seeds = iter(range(100, 200))
+
+    def adding(*args: Any, **kwargs: Any) -> Any:
+        done = None if is_before else step(*args, **kwargs)
+        one = episode(next(seeds))
+        origin = store.write_provenance(Provenance(cpu=f'{one.seed}'))
+        store.append([one.replace(provenance_id=origin)], media={f'episodes/{one.seed}/film.mp4': b'film'})
+        return step(*args, **kwargs) if is_before else done
+
+    monkeypatch.setattr(verify_module, moment, adding)
+    assert verify_store(store.path).findings == ()
+
+
+def test_a_file_that_is_shown_and_logged_while_files_are_listed_is_no_damage(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list has the film; the commit's promise is read after it, and gone once the log has it."""
+    listed = Folder.files
+
+    def late(folder: Folder, name: str = '') -> Iterator[str]:
+        yield from listed(folder, name)
+        store.append([episode(100)], media={'episodes/100/film.mp4': b'film'})
+        yield 'media/episodes/100/film.mp4'
+
+    monkeypatch.setattr(Folder, 'files', late)
+    assert verify_store(store.path).findings == ()

@@ -92,7 +92,7 @@ def finished(lab, benchmark):
 
 def attempts(lab, benchmark):
     path = lab.server_folder / 'stores' / benchmark
-    assert not verify_store(path).findings
+    assert verify_store(path).is_clean  # the server runs on, and may have drafts
     return sorted(Store.open(path).episodes(attempts='all'), key=lambda e: e.attempt)
 
 

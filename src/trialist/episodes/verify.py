@@ -66,9 +66,11 @@ def verify_store(path: Path | str, *, head: str = '') -> Verification:
         forget_copies(root)  # the question is what object storage holds
     store = Store.open(root)
     findings: list[Finding] = _missing_folders(root)
+    listed = set(Folder(root).files())  # in this order, a file that a running trial shows is promised, or else logged
+    promised = announced(root)
     ledger = _ledger_of(store, findings)
     findings += _check_head(root, head)
-    bad = _check_files(store, ledger, findings)
+    bad = _check_files(store, ledger, findings, listed=listed, promised=promised)
     counts = _check_parts(store, ledger, bad, findings)
     findings += _check_edits(store, ledger)
     findings += _check_unblindings(store, ledger)
@@ -117,22 +119,30 @@ def _missing_folders(root: Path) -> list[Finding]:
     return [Finding(FindingKind.MISSING, root / name, 'a folder of the store is gone') for name in gone]
 
 
-def _check_files(store: Store, ledger: Ledger, findings: list[Finding]) -> set[str]:
+def _check_files(
+    store: Store, ledger: Ledger, findings: list[Finding], *, listed: set[str], promised: set[str]
+) -> set[str]:  # fmt: skip
     """Every file's bytes against the log (or, without one, its name); the names of those that can't be trusted."""
     root, bad = store.path, set()
-    found = [name for name in Folder(root).files() if not name.startswith((f'{LOG}/', f'{QUARANTINE}/', f'{LEASES}/'))]
-    for name in found:
-        finding = _check_file(store, ledger, name)
+    wanted = ledger.wanted()
+    found = {name for name in listed if not name.startswith((f'{LOG}/', f'{QUARANTINE}/', f'{LEASES}/'))}
+    found |= {name for name in wanted - found if (root / name).exists()}  # logged since
+    for name in sorted(found):
+        try:
+            finding = _check_file(store, ledger, name, promised)
+        except FileNotFoundError:  # removed since: a draft, a part that was compacted, or damage
+            found.discard(name)
+            continue
         if finding is not None:
             findings.append(finding)
             bad.add(name)
-    for name in sorted(ledger.wanted() - set(found)):
+    for name in sorted(wanted - found):
         findings.append(Finding(FindingKind.MISSING, root / name, what_it_held(ledger, name)))
         bad.add(name)
     return bad
 
 
-def _check_file(store: Store, ledger: Ledger, name: str) -> Finding | None:
+def _check_file(store: Store, ledger: Ledger, name: str, promised: set[str]) -> Finding | None:
     path, logged = store.path / name, ledger.file(name)
     folder, _, file = name.rpartition('/')
     if name == 'trial.json':
@@ -145,7 +155,7 @@ def _check_file(store: Store, ledger: Ledger, name: str) -> Finding | None:
     if not ledger.is_logged:
         return _check_unlogged(path, folder, name)
     if logged is None:
-        if name in announced(store.path) or _is_own_origin(store.path, name):
+        if name in promised or _is_own_origin(store.path, name):
             return Finding(FindingKind.LEFTOVER, path, 'a writer was stopped before it could log it; it does not count')
         if PART_NAME.match(file) and folder in ('episodes', 'events', 'trajectories'):
             return Finding(FindingKind.LEFTOVER, path, 'no entry of the log names it; it does not count')
