@@ -170,3 +170,7 @@ def test_a_missing_environment_is_told_before_anything_is_demonstrated(
     told = trialist('audit', 'shortcut', 'tabletop', '-t', 'choose_red', '-o', tmp_path / 'work', code=2)
     assert "the environment 'probe' is not there; run `trialist env create probe`" in told
     assert not (tmp_path / 'work' / 'demonstrations').exists()
+    for verb in ('datasource', 'mix'):
+        told = trialist('audit', verb, tmp_path / verb, code=2)
+        assert "the environment 'probe' is not there; run `trialist env create probe`" in told
+        assert not (tmp_path / verb).exists()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trialist.cli.output import FormatOption, print_tables
+from trialist.cli.output import LINE_EVERY_S, FormatOption, print_tables
 
 if TYPE_CHECKING:
     from trialist.run.plan import PolicyEntry
@@ -62,8 +65,10 @@ def datasource_command(
             'tasks': tuple(task) if task else None, 'grid': grid, 'learner': learner or None, 'seed': seed,
             'distances_m': tuple(d / 1000 for d in distance_mm) if distance_mm else None,
         }  # fmt: skip
-        declared = SourcePlan() if plan is None else read_source_plan(plan)
-        found = run_data_source(_changed(declared, asked), folder, workers=workers, told=_tell)
+        declared = _changed(SourcePlan() if plan is None else read_source_plan(plan), asked)
+        if declared.learner == 'probe':
+            _check_training(folder / RESULT)
+        found = run_data_source(declared, folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     print_tables(datasource_tables(found), form)
     if figure is not None:
@@ -97,7 +102,7 @@ def overfit_command(
     else:
         from trialist.diagnose.overfit import RESULT, read_overfit_plan, run_overfit
 
-        found = run_overfit(read_overfit_plan(plan), folder, workers=workers, told=_tell)
+        found = run_overfit(read_overfit_plan(plan), folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     lacking = lacking_table(found)
     print_tables([alteration_table(found), *([lacking] if lacking is not None else [])], form)
@@ -151,7 +156,7 @@ def card_command(
             overfit=None if overfit is None else read_overfit(overfit),
             datasource=None if datasource is None else read_datasource(datasource),
         ),
-        told=_tell,
+        told=Teller(),
     )  # fmt: skip
     write_file(output, render_document(card_document(card), chosen))
     for finding in card.findings():
@@ -188,17 +193,33 @@ def mix_command(
     else:
         from trialist.diagnose.mix import RESULT, MixPlan, read_mix_plan, run_mix
 
-        found = run_mix(MixPlan() if plan is None else read_mix_plan(plan), folder, workers=workers, told=_tell)
+        declared = MixPlan() if plan is None else read_mix_plan(plan)
+        _check_training(folder / RESULT)
+        found = run_mix(declared, folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     print_tables([mix_table(found)], form)
 
 
-def _tell(text: str) -> None:
-    """One line that is written over on a terminal, nothing elsewhere."""
-    import sys
+def _check_training(result: Path) -> None:
+    """A missing environment is told now, and not after the demonstrations."""
+    from trialist.policies.probe.train import probe_environment
 
-    if sys.stderr.isatty():
-        typer.echo(f'\r\033[K{text}', nl=False, err=True)
+    if not result.exists():
+        probe_environment()
+
+
+class Teller:
+    """One line that is written over on a terminal; elsewhere, as in a job's log, a line now and then."""
+
+    def __init__(self) -> None:
+        self._last_s = -math.inf
+
+    def __call__(self, text: str) -> None:
+        if sys.stderr.isatty():
+            typer.echo(f'\r\033[K{text}', nl=False, err=True)
+        elif time.monotonic() - self._last_s >= LINE_EVERY_S:
+            self._last_s = time.monotonic()
+            typer.echo(text, err=True)
 
 
 def _changed(plan: Any, asked: dict[str, Any]) -> Any:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trialist.cli.output import FormatOption, print_tables
+from trialist.cli.output import LINE_EVERY_S, FormatOption, print_tables
 
 if TYPE_CHECKING:
     from trialist.diagnose import ShortcutPlan
 
-LINE_EVERY_S = 10.0
 STEPS = 4000
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trialist.analysis import Analysis
     from trialist.show.table import Table
 
+LINE_EVERY_S = 10.0  # of progress that nobody's terminal shows
 FORMULA_MARKS = ('=', '+', '-', '@', '\t', '\r')
 FormatOption = Annotated[
     str, typer.Option('--format', '-f', help='How to print tables: text, json, csv, markdown or latex.')

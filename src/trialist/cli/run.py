@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trialist.cli.engine import ray_options
+from trialist.cli.output import LINE_EVERY_S
 from trialist.cli.plan import PlanPath
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 StoreOption = Annotated[
     Path | None, typer.Option('--store', help='The folder of the store.', show_default='runs/ and the plan hash')
 ]
-LINE_EVERY_S = 10.0
 SHORTEST_SECRET = 8
 
 

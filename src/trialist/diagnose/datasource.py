@@ -259,7 +259,7 @@ def _demonstrations(plan: SourcePlan, starts: Sequence[TrainingStart], folder: P
         [start.setup for start in starts], folder, state_width=plan.expert.state_width, only_successes=True,
         groups=[start.test_start for start in starts], per_group=plan.demonstrations_per_start,
         padding_steps=plan.padding_steps, noise=plan.expert.noise, seed=plan.seed, time_cap_s=plan.time_cap_s,
-        progress=lambda p: tell(f'{p.kept} demonstrations of {p.tried} tried, {p.of} wanted'),
+        progress=lambda p: tell(f'{p.kept} demonstrations of {p.tried} tried, {p.of} starts at most'),
     )  # fmt: skip
 
 
