@@ -37,7 +37,7 @@ def test_mistakes_are_found_outside() -> None:
         robosuite_host(image_size=[64])
     with pytest.raises(InputError, match='step_cap'):
         robosuite_host(step_cap=0)
-    with pytest.raises(InputError, match=r'no-such-recipe\.toml: cannot be read'):
+    with pytest.raises(InputError, match=r'no-such-recipe\.toml: no such file; wanted a recipe'):
         robocasa_host(environment='no-such-recipe.toml')
 
 
