@@ -98,11 +98,11 @@ class Lab:
         process.terminate()
         return process.wait(seconds)
 
-    def finished(self, name: str) -> bool:
-        """Whether a process ended well; AssertionError with its log if it ended badly."""
-        code = self.processes[name].poll()
-        assert code in (None, 0), f'{name} ended with {code}:\n{self.log(name)[-3000:]}'
-        return code == 0
+    def finished(self, name: str, *, code: int = 0) -> bool:
+        """Whether a process ended as expected; AssertionError with its log if it ended otherwise."""
+        found = self.processes[name].poll()
+        assert found in (None, code), f'{name} ended with {found}:\n{self.log(name)[-3000:]}'
+        return found is not None
 
     def log(self, name: str) -> str:
         return (self.folder / f'{name}.log').read_text(errors='replace')

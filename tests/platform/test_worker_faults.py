@@ -128,7 +128,7 @@ def test_a_benchmark_that_no_cell_can_run_ends_with_its_reason_and_the_cell_goes
             lab.benchmark(benchmark, plan)
     lab.benchmark(benchmark, plan, unchecked=True)
     lab.client('lost', benchmark, policy='seek', options=FAST)
-    wait_for(lambda: lab.finished('lost'), why='the client is told that it is over')
+    wait_for(lambda: lab.finished('lost', code=1), why='the client is told that it is over, without a score')
     assert told in lab.output('lost')['note']
     wait_for(lambda: lab.cells()['one']['state'] == 'idle', why='the cell is in service')
     lab.benchmark(f'{benchmark}-2', PLAN.format(cap=4.0, n=1))
@@ -231,7 +231,7 @@ def test_the_emergency_stop_is_on_record_and_the_cell_stays_out_until_resumed(la
     assert len(attempts(lab, benchmark)) == 1
     lab.kill('seek')
     command('resume')
-    lab.client('seek', benchmark, policy='seek', options=FAST)
+    lab.client('again', benchmark, policy='seek', options=FAST)  # other options: a submission of its own
     assert finished(lab, benchmark)['jobs'] == {'done': 2}
 
 
