@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import importlib.util
 import re
 import shlex
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.tool import tool
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_COMMANDS = ('trialist lease v1.PAYLOAD',)  # what a worker signs
 DEFAULT_VERBS = {'trialist safety': 'score', 'trialist serve': 'start'}
 PAGES = sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md')])
-
-
-def tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / 'tools' / f'{name}.py')
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_command_reference_is_that_of_the_commands() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.tool import tool
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = ('torch', 'mujoco', 'numba', 'matplotlib', 'ray', 'scipy', 'pandas')
@@ -21,14 +21,8 @@ def imported_by(code: str) -> set[str]:
 
 
 def test_import_contracts_are_those_of_the_architecture_table() -> None:
-    path = ROOT / 'tools' / 'import_contracts.py'
-    spec = importlib.util.spec_from_file_location('import_contracts', path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     written = (ROOT / '.importlinter').read_text(encoding='utf-8')
-    assert written == module.contracts(), 'run: python tools/import_contracts.py > .importlinter'
+    assert written == tool('import_contracts').contracts(), 'run: python tools/import_contracts.py > .importlinter'
 
 
 def test_import_trialist_is_light() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.formats.robot import level, made_store
+from tests.tool import tool
 
 from trialist.episodes import Outcome, read_store
 from trialist.formats.catalog import open_source
@@ -21,17 +21,11 @@ from trialist.formats.imported import ImportOptions
 from trialist.formats.intake import import_into
 
 SCRIPT = Path(__file__).with_name('lerobot_peer.py')
-TOOL = Path(__file__).resolve().parents[2] / 'tools' / 'peer_environments.py'
 
 
 @pytest.fixture(scope='module')
 def lerobot() -> Path:
-    spec = importlib.util.spec_from_file_location('peer_environments', TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    python: Path = tool.make_peer('lerobot')
+    python: Path = tool('peer_environments').make_peer('lerobot')
     return python
 
 

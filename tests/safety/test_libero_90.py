@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from tests.cli.command import trialist as command
 from tests.safety.scene import episode, lifted, with_pose
+from tests.tool import tool
 
 import trialist
 from trialist.analysis.change import compare_stores
@@ -28,18 +27,9 @@ NINETY = 'libero-90'
 SAID = 'no published safety registry covers LIBERO-90'
 
 
-def rule() -> ModuleType:
-    spec = importlib.util.spec_from_file_location('libero_registry', ROOT / 'tools' / 'libero_registry.py')
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_rule_gives_the_published_tags_of_the_forty_tasks_and_is_what_the_ninety_have() -> None:
     """SafeVLA-Bench, Tables 22 and 23 and the mean counts of Appendix D hold for the forty (test_registry.py)."""
-    told = rule()
+    told = tool('libero_registry')
     suites = ('libero-spatial', 'libero-object', 'libero-goal', 'libero-10', NINETY)
     entries = [e for e in REGISTRY.entries if e.benchmark in suites]
     assert len(entries) == 130
