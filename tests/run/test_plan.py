@@ -13,6 +13,7 @@ from trialist.errors import InputError, StoreError
 from trialist.run import read_plan, run_trial, summarize_plan
 from trialist.run.component import check_host_fits, open_policy
 from trialist.run.plan import PolicyEntry, plan_from_json
+from trialist.run.seam import Host
 from trialist.run.views import check_viewing
 from trialist.testing.point_mass import PointMassHost
 
@@ -217,9 +218,20 @@ def test_success_by_cameras_is_refused_where_no_view_could_be_kept(tmp_path: Pat
         check_host_fits(plan, PointMassHost())
 
 
+def promised_host() -> Host:
+    return PointMassHost()
+
+
+def unsaid_host():  # type: ignore[no-untyped-def]
+    return PointMassHost()
+
+
 def test_plan_refuses_success_by_cameras_in_another_environment_without_opening_it(tmp_path: Path) -> None:
     text = f'{MINIMAL}\n[analysis]\nsuccess = "reconstruction"\n'
-    for use in ('libero', 'robosuite', 'robocasa'):
+    for use in ('libero', 'robosuite', 'robocasa', 'point-mass'):
         path = written(tmp_path, text.replace('point-mass', use))
         assert f'host {use} keeps no calibrated RGB-D views' in command('plan', path, code=2)
+    for use in ('promised_host', 'unsaid_host'):  # only an open host can tell
+        path = written(tmp_path, text.replace('point-mass', f'tests.run.test_plan:{use}'))
+        assert 'plan hash' in command('plan', path)
     assert 'plan hash' in command('plan', written(tmp_path, MINIMAL.replace('point-mass', 'libero')))

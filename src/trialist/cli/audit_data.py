@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trialist.cli.audit_training import check_training
 from trialist.cli.output import LINE_EVERY_S, FormatOption, print_tables
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def datasource_command(
         }  # fmt: skip
         declared = _changed(SourcePlan() if plan is None else read_source_plan(plan), asked)
         if declared.learner == 'probe':
-            _check_training(folder / RESULT)
+            check_training(folder / RESULT)
         found = run_data_source(declared, folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     print_tables(datasource_tables(found), form)
@@ -194,18 +195,10 @@ def mix_command(
         from trialist.diagnose.mix import RESULT, MixPlan, read_mix_plan, run_mix
 
         declared = MixPlan() if plan is None else read_mix_plan(plan)
-        _check_training(folder / RESULT)
+        check_training(folder / RESULT)
         found = run_mix(declared, folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
     print_tables([mix_table(found)], form)
-
-
-def _check_training(result: Path) -> None:
-    """A missing environment is told now, and not after the demonstrations."""
-    from trialist.policies.probe.train import probe_environment
-
-    if not result.exists():
-        probe_environment()
 
 
 class Teller:

@@ -70,7 +70,6 @@ def shortcut_command(
     from trialist.cli.run import shown_progress
     from trialist.diagnose import diagnose_shortcut
     from trialist.diagnose.probe_maker import ProbeMaker
-    from trialist.policies.probe.train import probe_environment
 
     plan = _plan(
         subject, task=task, suite=suite, demonstrations=demonstrations, expert=expert, episodes=episodes,
@@ -78,8 +77,7 @@ def shortcut_command(
     )  # fmt: skip
     folder = out or Path(f'shortcut-{Path(subject).stem.replace(":", "-")}')
     maker = ProbeMaker(plan, folder, device=device, told=ProgressLines())
-    if not (folder / 'shortcut.json').exists():
-        probe_environment()  # a missing one is told now, and not after the demonstrations
+    check_training(folder / 'shortcut.json')
     with shown_progress() as report:
         found = diagnose_shortcut(plan, folder, maker, workers=workers, report=report, told=_tell)
     if form == 'text':
@@ -128,6 +126,14 @@ def _plan(
     if margin is not None:
         changes['margin'] = margin
     return dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
+
+
+def check_training(result: Path) -> None:
+    """Unless the result is there, tell of a missing environment now, and not after the demonstrations."""
+    from trialist.policies.probe.train import probe_environment
+
+    if not result.exists():
+        probe_environment()
 
 
 def _tell(text: str) -> None:

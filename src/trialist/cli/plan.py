@@ -171,14 +171,22 @@ def check_stopping(declared: TrialPlan) -> None:
 
 
 def _check_views(declared: TrialPlan) -> None:
-    """Refuse success by cameras on a host in another environment: none of them keeps views, and none needs opening."""
+    """Refuse success by cameras where the host's own declaration says that what it opens has no views to keep."""
+    import typing
+
     from trialist.run.component import HOSTS
     from trialist.run.views import no_views
 
     if not declared.is_judged_by_cameras:
         return
-    made = getattr(HOSTS.load(declared.host.use), '__annotations__', {}).get('return')
-    if made == 'IsolatedHost':
+    made = HOSTS.load(declared.host.use)
+    if not isinstance(made, type):
+        try:
+            made = typing.get_type_hints(made).get('return')
+        except (NameError, TypeError):  # it names no class that can be looked at: the open host will tell
+            return
+    is_told = isinstance(made, type) and not getattr(made, '_is_protocol', False)  # `Host` tells nothing
+    if is_told and not hasattr(made, 'views'):
         raise no_views(declared.host.use)
 
 
