@@ -22,8 +22,9 @@ from trialist.episodes import Episode, Outcome, Provenance, Store, Trajectory, r
 from trialist.errors import InputError, RigError
 from trialist.formats.dataset import ActionDataset, RecordedEpisode
 from trialist.formats.space import ActionSpace, space_from_json
+from trialist.old_name import ACTIONS_KIND
 
-KIND = 'trialist-actions'
+KIND = ACTIONS_KIND
 REASONS = tuple(InvalidReason)
 REASON_SIGNAL = 'invalid_reason'  # 0 where the answer was valid, else 1 + the place in REASONS
 MOST_FAULTS = 3

@@ -11,8 +11,9 @@ from typing import Any
 
 from trialist.errors import InputError
 from trialist.formats.dataset import ActionDataset, RecordedEpisode, check_split, evaluation_split
+from trialist.old_name import SPLIT_FORMAT
 
-FORMAT = 'trialist-action-split'
+FORMAT = SPLIT_FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from trialist.audit.citation import ARXIV, BenchmarkUse, Candidate, Usage
 from trialist.audit.leaderboard import FAMILIES
 from trialist.audit.leaderboard_entry import Entry, Leaderboard
 from trialist.errors import InputError, near_miss
+from trialist.old_name import EVIDENCE_FIELD, USAGE_FIELD
 
 SEED_PAPERS = {
     'libero': '2306.03310', 'calvin': '2112.03227', 'simpler_env': '2405.05941', 'robocasa': '2406.02523',
@@ -97,8 +98,8 @@ def _from_entry(entry: BibEntry, benchmark: str, usage: Usage, via: str, source:
         texts = (fields.get(name, '') for name in ('journal', 'url', 'note', 'howpublished', 'doi'))
         marked = (m for text in texts if 'arxiv' in text.lower() and (m := ARXIV.search(text)))
         arxiv = next((m.group(1) for m in marked), '')
-    chosen = _usage(fields['trialist_usage'], where) if 'trialist_usage' in fields else usage
-    use = BenchmarkUse(chosen, plain_text(fields.get('trialist_evidence', '')))
+    chosen = _usage(fields[USAGE_FIELD], where) if USAGE_FIELD in fields else usage
+    use = BenchmarkUse(chosen, plain_text(fields.get(EVIDENCE_FIELD, '')))
     return _checked(
         where, title=plain_text(fields.get('title', '')), doi=plain_text(fields.get('doi', '')), arxiv_id=arxiv,
         found_via=(via,), uses={benchmark: use},

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from trialist.audit.result import read_result, write_result
 from trialist.errors import InputError, NotEstimable
+from trialist.old_name import DATASOURCE_FORMAT
 from trialist.stats import Interval, exact_mcnemar, newcombe, wilson
 
-FORMAT = 'trialist-datasource'
+FORMAT = DATASOURCE_FORMAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

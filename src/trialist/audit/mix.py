@@ -8,9 +8,10 @@ from pathlib import Path
 
 from trialist.audit.result import read_result, write_result
 from trialist.errors import InputError, NotEstimable
+from trialist.old_name import MIX_FORMAT
 from trialist.stats import Interval, exact_mcnemar, newcombe
 
-FORMAT = 'trialist-mix'
+FORMAT = MIX_FORMAT
 INDEPENDENT, ALL = 'independent', 'all'
 
 

@@ -20,9 +20,10 @@ from trialist.audit.drop import Drop, drop_of_outcomes
 from trialist.audit.outcome import InstanceOutcome
 from trialist.audit.result import read_result, write_result
 from trialist.errors import InputError, NotEstimable
+from trialist.old_name import OVERFIT_FORMAT
 from trialist.stats import Interval
 
-FORMAT = 'trialist-overfit'
+FORMAT = OVERFIT_FORMAT
 OFFICIAL = 'official'
 LEAST_SHARE = 0.5  # of the official condition's count; the paper argues from 30 against 41
 

@@ -23,9 +23,10 @@ from trialist.audit.sweep import ProbeSweep
 from trialist.audit.topline import Protocol
 from trialist.declaration import read_table, without_nulls
 from trialist.errors import InputError, NotEstimable
+from trialist.old_name import SHORTCUT_FORMAT
 from trialist.stats.argument import check_open_unit
 
-FORMAT = 'trialist shortcut 1'
+FORMAT = SHORTCUT_FORMAT
 BEST, FOUNDATION = 'best', 'foundation'
 SHUFFLED = 'shuffled'
 REMOVED: Mapping[str, str] = {

@@ -16,6 +16,7 @@ from trialist.cell.item import ItemType, Triple, item_xml
 from trialist.cell.look import FLOOR, SURFACES, Look, assets_xml, decor_xml, headlight_xml, lights_xml, paint
 from trialist.cell.mount import shift_cameras
 from trialist.cell.panda import actuators_xml, arm_xml
+from trialist.old_name import CELL_MODEL
 
 TIMESTEP_S = 0.0025
 CONTROL_RATE_HZ = 20.0
@@ -102,7 +103,7 @@ def scene_xml(spec: SceneSpec) -> str:
     target = ''
     if spec.has_bins:
         target = f'<body name="target_bin">{_bin_xml(TARGET_CENTER_M, 0.0, "target")}</body>'
-    return f"""<mujoco model="trialist tabletop cell">
+    return f"""<mujoco model="{CELL_MODEL}">
 <compiler angle="radian" eulerseq="XYZ" autolimits="true"/>
 <option timestep="{TIMESTEP_S}" integrator="implicitfast" solver="Newton" iterations="100" ls_iterations="50"
  tolerance="1e-8" cone="elliptic" impratio="10"/>

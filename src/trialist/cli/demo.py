@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trialist.cli.output import print_table
+from trialist.old_name import DEMO_MARK
 
 if TYPE_CHECKING:
     from trialist.analysis import Analysis, EndpointPairs
     from trialist.analysis.price import WinnerPrice
 
-MARK = '.trialist-demo'
+MARK = DEMO_MARK
 FAST, SLOW = 'hasty', 'careful'
 
 

@@ -15,6 +15,7 @@ from trialist.diagnose.evaluate import SCORES_ALONE, EvaluationOptions, evaluati
 from trialist.diagnose.start import ObservedStarts, observe_start, states_of
 from trialist.episodes import read_store
 from trialist.errors import InputError, NotEstimable
+from trialist.old_name import SOURCE_SEED
 from trialist.run.blinding import derived_seed
 from trialist.run.plan import (
     FaultOptions,
@@ -98,9 +99,7 @@ def displaced_starts(
         for draw in range(DRAWS * per_start):
             if found == per_start or (draw >= DRAWS and not found):
                 break
-            drawn = _displaced(
-                setup, distance_m, jitter_m, turn_rad, derived_seed(b'trialist source', seed, number, draw)
-            )
+            drawn = _displaced(setup, distance_m, jitter_m, turn_rad, derived_seed(SOURCE_SEED, seed, number, draw))
             try:
                 start = observe_start(host, drawn)
             except InputError:

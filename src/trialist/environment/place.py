@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trialist.errors import SetupError
+from trialist.old_name import ENVIRONMENT_RECORD
 
-RECORD = 'trialist-environment.json'
+RECORD = ENVIRONMENT_RECORD
 
 
 @dataclass(frozen=True, slots=True)

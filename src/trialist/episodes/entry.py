@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trialist.errors import InputError, StoreError
+from trialist.old_name import LOG_FORMAT
 
-FORMAT = 'trialist-log-1'
+FORMAT = LOG_FORMAT
 Chunk = tuple[int, int, str]  # offset, length, first 32 hex digits of its SHA-256
 
 

@@ -14,6 +14,7 @@ import hmac
 import secrets
 
 from trialist.errors import InputError
+from trialist.old_name import ENVELOPE_TAG
 
 # RFC 3526, group 14: a safe prime of 2048 bits, generator 2.
 PRIME = int(
@@ -56,7 +57,7 @@ def open_envelope(secret: bytes, envelope: bytes, *, label: str) -> bytes:
 
 
 def _exponent(secret: bytes) -> int:
-    return int.from_bytes(hashlib.shake_256(b'trialist envelope' + secret).digest(64))
+    return int.from_bytes(hashlib.shake_256(ENVELOPE_TAG + secret).digest(64))
 
 
 def _masked(content: bytes, shared: int, label: str) -> bytes:

@@ -26,9 +26,10 @@ from trialist.episodes.entry import Chunk, LoggedFile
 from trialist.episodes.folder import Draft, Folder
 from trialist.episodes.id_hash import IntArray, candidate_rows
 from trialist.errors import StoreError
+from trialist.old_name import PARQUET_KEY
 
 PART_NAME = re.compile(r'^(?P<time>[0-9a-f]{16})-(?P<hash>[0-9a-f]{32})\.parquet$')
-METADATA_KEY = b'trialist'
+METADATA_KEY = PARQUET_KEY
 SMALL_BYTES = 4 << 20  # up to here a part is read and hashed whole
 CHUNK_HEX = 32
 MANY_BYTES = 1 << 20

@@ -88,8 +88,9 @@ from trialist.episodes.select import (
 from trialist.episodes.trajectory import Trajectory
 from trialist.episodes.unblinding import Unblindings, read_unblindings
 from trialist.errors import InputError, RecordError, StoreError, TrialistError, WriteError, near_miss
+from trialist.old_name import STORE_FORMAT
 
-FORMAT = 'trialist-store'
+FORMAT = STORE_FORMAT
 FOLDERS = ('episodes', 'events', 'trajectories', 'provenance', 'media')
 TRAJECTORY_ROW_GROUP = 256
 TRAJECTORIES_A_PART = 512

@@ -19,6 +19,7 @@ from trialist.episodes.entry import EntryKind
 from trialist.episodes.episode import Episode
 from trialist.episodes.ledger import Ledger, read_ledger
 from trialist.errors import StoreError
+from trialist.old_name import COMMITMENT_TAG
 
 FOLDER = 'unblinding'  # of older versions
 CODE_DIGITS = 4
@@ -70,7 +71,7 @@ def arm_codes(names: Iterable[str], key: bytes) -> dict[str, str]:
 
 def commitment(secret: bytes, plan: str) -> str:
     """What binds a sealed trial to its secret and its whole plan, and tells neither."""
-    return hmac.digest(secret, b'trialist commitment' + plan.encode(), 'sha256').hex()
+    return hmac.digest(secret, COMMITMENT_TAG + plan.encode(), 'sha256').hex()
 
 
 def sign(unblinding: Unblinding) -> Unblinding:

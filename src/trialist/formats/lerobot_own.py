@@ -27,9 +27,10 @@ from trialist.formats.lerobot_layout import read_json_lines
 from trialist.formats.rollout import CameraClip
 from trialist.formats.signal import Assignment, Place
 from trialist.formats.to_table import episode_row
+from trialist.old_name import LEROBOT_FILE, LEROBOT_FORM
 
-FILE = 'trialist.jsonl'
-FORM = 'trialist-lerobot-1'
+FILE = LEROBOT_FILE
+FORM = LEROBOT_FORM
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from trialist.formats.imported import Ledger
 from trialist.formats.lerobot_own import StoredSignal
 from trialist.formats.signal import EE_NAMES, GRIPPER_NAME
 from trialist.formats.statistic import Extremes
+from trialist.old_name import LEROBOT_PREFIX
 
 STATE, ACTION = 'observation.state', 'action'
 STATE_SIGNALS = ('ee_pose', 'joint_position_rad', 'gripper_position')
@@ -128,7 +129,7 @@ def make_plan(rollouts: Iterable[tuple[Episode, Trajectory]], ledger: Ledger, *,
     if survey.jitter_s > 1e-4:
         ledger.note(
             f'steps lie up to {survey.jitter_s * 1000:.1f} ms off the grid of {fps:g} Hz that LeRobot wants; the '
-            'recorded times are in trialist.time_s'
+            f'recorded times are in {LEROBOT_PREFIX}time_s'
         )
     extremes = {c.key: _joined([survey.extremes[name] for name in c.signals]) for c in columns}
     return Plan(fps, columns, stored, _cameras(survey, ledger), extremes, survey.episodes)
@@ -174,7 +175,7 @@ def _key(signal: str, taken: Iterable[Column]) -> str:
     own = signal.removeprefix('extra/')
     if signal.startswith('extra/observation.') and '%' not in own and own not in {c.key for c in taken}:
         return own
-    return 'trialist.' + signal.replace('/', '.')
+    return LEROBOT_PREFIX + signal.replace('/', '.')
 
 
 def _dtype(dtype: str) -> str:

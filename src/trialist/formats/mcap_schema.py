@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from trialist.old_name import MCAP_CONTACTS, MCAP_SIGNAL
+
 NUMBER = {'type': ['number', 'integer', 'boolean', 'null']}
 
 
@@ -26,8 +28,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     'foxglove.Log': _object(
         timestamp=TIME, level={'type': 'integer'}, message=TEXT, name=TEXT, file=TEXT, line={'type': 'integer'}
     ),
-    'trialist.Signal': _object(value=NUMBER, values={'type': 'array', 'items': NUMBER}),
-    'trialist.Contacts': _object(
+    MCAP_SIGNAL: _object(value=NUMBER, values={'type': 'array', 'items': NUMBER}),
+    MCAP_CONTACTS: _object(
         contacts={'type': 'array', 'items': _object(body=TEXT, other=TEXT, force_n={'type': 'number'})}
     ),
 }

@@ -38,8 +38,9 @@ from trialist.formats.export import (
 )
 from trialist.formats.imported import Ledger
 from trialist.formats.mcap_schema import SCHEMAS
+from trialist.old_name import MCAP_CONTACTS, MCAP_EPISODE, MCAP_PROFILE, MCAP_SCENE, MCAP_SIGNAL
 
-PROFILE = 'trialist'
+PROFILE = MCAP_PROFILE
 WORLD = 'world'
 Array = NDArray[Any]
 
@@ -104,8 +105,8 @@ def write_episode(store: Store, episode: Episode, trajectory: Trajectory, *, pat
         writer = module.Writer(stream)
         writer.start(profile=PROFILE)
         file = _File(writer, start_ns)
-        writer.add_metadata('trialist.episode', episode_facts(episode))
-        writer.add_metadata('trialist.scene', {'scene': json.dumps(scene_to_json(trajectory))})
+        writer.add_metadata(MCAP_EPISODE, episode_facts(episode))
+        writer.add_metadata(MCAP_SCENE, {'scene': json.dumps(scene_to_json(trajectory))})
         _write_steps(file, trajectory, ledger)
         for event in episode.events:
             message = {'timestamp': file.stamp(event.t_s), 'level': 2, 'name': str(event.source),
@@ -126,12 +127,12 @@ def _write_steps(file: _File, trajectory: Trajectory, ledger: Ledger) -> None:
         ledger.keep(f'signal {name}', None)
     for step, t_s in enumerate(np.asarray(trajectory.time_s).tolist()):
         for name, values in signals.items():
-            file.log(f'/signals/{name}', 'trialist.Signal', _value(values[step]), t_s)
+            file.log(f'/signals/{name}', MCAP_SIGNAL, _value(values[step]), t_s)
         for child, pose in _poses(signals, step):
             file.log('/tf', 'foxglove.FrameTransform', _transform(file, child, pose, t_s), t_s)
         if trajectory.contacts is not None:
             rows = [{'body': a, 'other': b, 'force_n': f} for a, b, f in trajectory.contacts.at(step)]
-            file.log('/contacts', 'trialist.Contacts', {'contacts': rows}, t_s)
+            file.log('/contacts', MCAP_CONTACTS, {'contacts': rows}, t_s)
 
 
 def _value(values: Array) -> dict[str, Any]:

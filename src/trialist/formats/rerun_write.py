@@ -28,8 +28,9 @@ from trialist.formats.export import (
     recorded_rollouts,
 )
 from trialist.formats.imported import Ledger
+from trialist.old_name import RERUN_APPLICATION
 
-APPLICATION = 'trialist'
+APPLICATION = RERUN_APPLICATION
 Array = NDArray[Any]
 
 

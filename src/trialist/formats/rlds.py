@@ -23,6 +23,7 @@ from trialist.formats.feature import Feature, features_json, parse_features, rea
 from trialist.formats.image import EncodedImage
 from trialist.formats.space import ActionSpace, flatten_action
 from trialist.formats.tfrecord import read_records, write_records
+from trialist.old_name import RLDS_MODULE
 
 DEFAULT_TEMPLATE = '{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}'
 
@@ -260,7 +261,7 @@ def write_rlds(
             lengths.append(str(len(part)))
         rows.append({'filepathTemplate': DEFAULT_TEMPLATE, 'name': split, 'shardLengths': lengths,
                      'numBytes': str(sum(map(len, records)))})  # fmt: skip
-    info = {'fileFormat': 'tfrecord', 'moduleName': 'trialist', 'name': name, 'splits': rows, 'version': version}
+    info = {'fileFormat': 'tfrecord', 'moduleName': RLDS_MODULE, 'name': name, 'splits': rows, 'version': version}
     (root / 'dataset_info.json').write_text(json.dumps(info, indent=2), encoding='utf-8')
     (root / 'features.json').write_text(json.dumps(features_json(features), indent=4), encoding='utf-8')
     return root

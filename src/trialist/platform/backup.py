@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session
 
 from trialist.episodes import Store
 from trialist.errors import InputError, StoreError
+from trialist.old_name import BACKUP_FORMAT
 from trialist.platform.benchmark import ATTEMPTS, store_path
 from trialist.platform.config import FILE, PlatformConfig, read_config
 from trialist.platform.database import Database, ServerClock
@@ -29,7 +30,7 @@ from trialist.platform.submission import finish_if_done
 from trialist.platform.table import Base, Benchmark, Job, Submission
 from trialist.platform.trail import check_trail, note
 
-FORMAT = 'trialist-platform-backup'
+FORMAT = BACKUP_FORMAT
 HEAD = 'backup.json'
 FOLDERS = ('spool', 'late', 'stores')
 PAGE = 1000

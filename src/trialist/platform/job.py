@@ -15,13 +15,13 @@ from typing import Any
 from trialist.declaration import read_table
 from trialist.episodes import Episode
 from trialist.errors import InputError
+from trialist.old_name import PLATFORM_POLICY_SEED
 from trialist.run.blinding import Blinding, derived_seed
 from trialist.run.plan import MOST_PLAN_BYTES, PolicyEntry, TrialPlan, plan_from_json
 from trialist.run.rotation import Slot, trial_slots
 from trialist.run.station import Context
 
 ARM = 'the-policy-under-test'  # the one policy of a benchmark's plan; nothing that is shown may hold its name
-POLICY_SEED = b'trialist platform policy'
 # Why a worker gives a job back with no attempt used.
 NOT_BEGUN = 'not begun'  # no observation was ever shown
 IMPOSSIBLE = 'impossible'  # the plan names what this cell does not have
@@ -54,7 +54,7 @@ class Job:
     def context(self, *, operator: str = '') -> Context:
         """The run's own view of a job: it turns slots into episodes and rollouts into records."""
         plan = self.read_plan()
-        blinding = Blinding({ARM: self.code}, POLICY_SEED, {})
+        blinding = Blinding({ARM: self.code}, PLATFORM_POLICY_SEED, {})
         return Context(plan, blinding, plan.hash, operator=operator)
 
     def planned(self, *, operator: str = '') -> Episode:
@@ -64,14 +64,14 @@ class Job:
     @property
     def loop_seed(self) -> int:
         """For what the loop draws, such as latencies: the same for every submission, and told to nobody."""
-        return derived_seed(POLICY_SEED, self.read_plan().seed, self.slot)
+        return derived_seed(PLATFORM_POLICY_SEED, self.read_plan().seed, self.slot)
 
     @property
     def policy_seed(self) -> int:
         """For the policy's own randomness, and told to it: the same for every attempt, and keyed with the plan's
         secret, so that nothing follows from it about the scene or between submissions.
         """
-        return derived_seed(POLICY_SEED + self.read_plan().blinding.secret.encode(), self.code, self.slot)
+        return derived_seed(PLATFORM_POLICY_SEED + self.read_plan().blinding.secret.encode(), self.code, self.slot)
 
 
 def job_from_json(values: Mapping[str, Any]) -> Job:

@@ -17,6 +17,7 @@ import threading
 from dataclasses import dataclass
 
 from trialist.errors import InputError
+from trialist.old_name import LEASE_TAG
 
 VERSION = 'v1'
 MOST_CHARACTERS = 2048
@@ -114,7 +115,7 @@ def _claim(payload: str) -> LeaseClaim:
 def _signature(secret: bytes, payload: str) -> bytes:
     if len(secret) < 16:
         raise InputError(f'a secret of {len(secret)} bytes, wanted at least 16')
-    return hmac.digest(secret, f'trialist lease {VERSION}.{payload}'.encode(), 'sha256')
+    return hmac.digest(secret, f'{LEASE_TAG} {VERSION}.{payload}'.encode(), 'sha256')
 
 
 def _encode(data: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from sqlalchemy import func, select
 
+from trialist.old_name import METRIC_PREFIX
 from trialist.platform.database import Database
 from trialist.platform.table import Job, Lease, Worker
 from trialist.platform.trail import trail_length
@@ -16,23 +17,28 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
-            'trialist_requests_total', 'Requests answered.', ['method', 'route', 'status'], registry=self.registry
+            f'{METRIC_PREFIX}_requests_total',
+            'Requests answered.',
+            ['method', 'route', 'status'],
+            registry=self.registry,
         )
         self.request_s = Histogram(
-            'trialist_request_seconds', 'Time to answer a request.', ['route'], registry=self.registry
+            f'{METRIC_PREFIX}_request_seconds', 'Time to answer a request.', ['route'], registry=self.registry
         )
         self.ended = Counter(
-            'trialist_leases_ended_total', 'Leases by how they ended.', ['how'], registry=self.registry
+            f'{METRIC_PREFIX}_leases_ended_total', 'Leases by how they ended.', ['how'], registry=self.registry
         )
-        self.sweep_errors = Counter('trialist_sweep_errors_total', 'Sweeps that failed.', registry=self.registry)
-        self._jobs = Gauge('trialist_jobs', 'Jobs by state.', ['state'], registry=self.registry)
-        self._leases = Gauge('trialist_leases', 'Leases by state.', ['state'], registry=self.registry)
-        self._workers = Gauge('trialist_workers', 'Workers by state.', ['state'], registry=self.registry)
+        self.sweep_errors = Counter(
+            f'{METRIC_PREFIX}_sweep_errors_total', 'Sweeps that failed.', registry=self.registry
+        )
+        self._jobs = Gauge(f'{METRIC_PREFIX}_jobs', 'Jobs by state.', ['state'], registry=self.registry)
+        self._leases = Gauge(f'{METRIC_PREFIX}_leases', 'Leases by state.', ['state'], registry=self.registry)
+        self._workers = Gauge(f'{METRIC_PREFIX}_workers', 'Workers by state.', ['state'], registry=self.registry)
         self._heard = Gauge(
-            'trialist_worker_heartbeat_age_seconds', 'Since a worker was last heard of.', ['worker'],
+            f'{METRIC_PREFIX}_worker_heartbeat_age_seconds', 'Since a worker was last heard of.', ['worker'],
             registry=self.registry,
         )  # fmt: skip
-        self._audit = Gauge('trialist_audit_entries', 'Entries of the audit trail.', registry=self.registry)
+        self._audit = Gauge(f'{METRIC_PREFIX}_audit_entries', 'Entries of the audit trail.', registry=self.registry)
 
     def text(self, database: Database) -> bytes:
         """The state of now in Prometheus' text format."""

@@ -18,10 +18,13 @@ from typing import Any
 
 from trialist.episodes.unblinding import arm_codes
 from trialist.errors import InputError
+from trialist.old_name import BLINDING_KEY, OLD_NAME
 from trialist.run.plan import PolicyEntry, TrialPlan
 
 SHORTEST_TERM = 3
-PLAIN_WORDS = frozenset({'trialist', 'testing', 'policy', 'policies', 'model', 'models', 'src'})  # they tell nothing
+PLAIN_WORDS = frozenset(
+    {OLD_NAME, 'robotrials', 'testing', 'policy', 'policies', 'model', 'models', 'src'}
+)  # they tell nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def blinding_of(plan: TrialPlan, arms: Mapping[str, PolicyEntry] | None = None) 
 
     Of an operator's plan they are the names of its policies, and `arms` says what is behind them.
     """
-    key = hmac.digest(plan.as_json().encode(), b'trialist blinding', 'sha256')
+    key = hmac.digest(plan.as_json().encode(), BLINDING_KEY, 'sha256')
     if not plan.blinding.enabled:
         return Blinding({name: name for name in plan.policies}, key, {})
     if plan.blinding.is_sealed:

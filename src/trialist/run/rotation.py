@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from trialist.old_name import SCENE_SEED
 from trialist.run.blinding import blinding_of, derived_seed
 from trialist.run.plan import Cell, Grouping, Scenes, TrialPlan
 
@@ -161,5 +162,5 @@ def scene_seed(plan: TrialPlan, cell: Cell, instance: int, *, policy: str, key: 
     """The seed of a start state; matched, it is the same for every policy, condition, and plan with this seed."""
     where = (cell.task.scene or cell.task.name, cell.stratum.name, instance)
     if plan.scenes is Scenes.MATCHED:
-        return derived_seed(b'trialist scene', plan.seed, *where)
+        return derived_seed(SCENE_SEED, plan.seed, *where)
     return derived_seed(key, 'scene', plan.seed, policy, cell.name, *where)

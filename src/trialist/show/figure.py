@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trialist.errors import InputError
+from trialist.old_name import SVG_SALT
 from trialist.show.file import write_file
 from trialist.show.paper_style import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, FigureStyle
 from trialist.show.policy_look import PALETTE, REFERENCE_COLOR, THING_PALETTE, PolicyLook, policy_colors, policy_looks
@@ -171,5 +172,5 @@ def _parameters(style: FigureStyle) -> dict[str, Any]:
         'font.size': style.font_size_pt, 'font.family': FONT_FAMILIES[style.font], 'axes.titlesize': 'medium',
         'figure.titlesize': 'medium', 'figure.labelsize': 'medium', 'axes.spines.top': False,
         'axes.spines.right': False, 'svg.fonttype': 'none', 'pdf.fonttype': 42, 'legend.frameon': False,
-        'svg.hashsalt': 'trialist', 'text.parse_math': False,
+        'svg.hashsalt': SVG_SALT, 'text.parse_math': False,
     }  # fmt: skip

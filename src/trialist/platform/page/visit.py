@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 from fastapi import Depends, Request
 from sqlalchemy import delete
 
+from trialist.old_name import SIGN_IN_COOKIE
 from trialist.platform.access import Caller, Scope, caller_with, identify
 from trialist.platform.refusal import Refusal
 from trialist.platform.route.common import ThePlatform
@@ -23,7 +24,7 @@ from trialist.platform.server import Platform
 from trialist.platform.table import SignIn
 from trialist.platform.trail import note
 
-COOKIE = 'trialist_sign_in'
+COOKIE = SIGN_IN_COOKIE
 FORM = 'application/x-www-form-urlencoded'
 MOST_FIELDS = 100
 TRIES_PER_MINUTE = 60  # at signing in, from one address

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from trialist.declaration import read_table
 from trialist.errors import InputError, near_miss
+from trialist.old_name import DEMONSTRATIONS_FORMAT
 from trialist.run.convention import ActionConvention
 
-FORMAT = 'trialist-demonstrations'
+FORMAT = DEMONSTRATIONS_FORMAT
 FACTS = 'facts.json'
 READ_BYTES = 1 << 22
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from trialist.declaration import read_table
 from trialist.errors import AnswerError, InputError
+from trialist.old_name import PROBE_FORMAT
 from trialist.policies.endpoint import action_array, map_answer, seconds_told
 from trialist.policies.probe.demonstration import plain_words
 from trialist.policies.probe.option import ProbeOptions, TaskInput, read_options
@@ -150,8 +151,8 @@ def read_card(folder: Path) -> tuple[dict[str, Any], ProbeOptions, ActionConvent
     where = str(folder / CARD)
     try:
         card: dict[str, Any] = json.loads((folder / CARD).read_text(encoding='utf-8'))
-        if card['format'] != 'trialist-probe' or card['version'] != 1:
-            raise ValueError('not a trialist-probe of version 1')
+        if card['format'] != PROBE_FORMAT or card['version'] != 1:
+            raise ValueError(f'not a {PROBE_FORMAT} of version 1')
         options = read_options(card['options'], where=where)
         for key in ('tasks', 'phrasings', 'sizes', 'statistics', 'control_rate_hz', 'state_layout'):
             card[key]

@@ -13,6 +13,7 @@ from typing import Any
 from trialist.environment import Environment, WorkerProcess, find_environment, read_recipe
 from trialist.episodes.folder import naming_trouble
 from trialist.errors import InputError, RemoteError
+from trialist.old_name import PROBE_FORMAT
 from trialist.policies.probe.demonstration import Demonstrations
 from trialist.policies.probe.option import ProbeOptions, TaskInput
 
@@ -85,7 +86,7 @@ def train_probe(
     check_options(options, demonstrations)
     demonstrations.verify()
     card = {
-        'format': 'trialist-probe',
+        'format': PROBE_FORMAT,
         'version': 1,
         'options': dataclasses.asdict(options),
         'options_digest': options.digest,
@@ -245,8 +246,8 @@ def _read_record(folder: Path) -> dict[str, Any]:
         record = json.loads((folder / RECORD).read_text(encoding='utf-8'))
     except (OSError, ValueError) as error:
         raise InputError(f'{folder}: no training is there ({error})') from error
-    if not isinstance(record, dict) or record.get('format') != 'trialist-probe' or record.get('version') != 1:
-        raise InputError(f'{folder / RECORD}: not a trialist-probe of version 1')
+    if not isinstance(record, dict) or record.get('format') != PROBE_FORMAT or record.get('version') != 1:
+        raise InputError(f'{folder / RECORD}: not a {PROBE_FORMAT} of version 1')
     return record
 
 

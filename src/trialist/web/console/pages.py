@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trialist.errors import StoreError, TrialistError
+from trialist.old_name import CONSOLE_PREFIX
 from trialist.web.console.access import install_access
 from trialist.web.console.action import Action, Refusal
 from trialist.web.console.desk import Answer, Desk
@@ -35,7 +36,7 @@ def create_console(desk: Desk, *, key: str = '', is_secure: bool = False) -> Fas
     name = desk.journal.path.stem
     space = hashlib.sha256(f'{desk.context.trial_id} {name}'.encode()).hexdigest()[:12]
     if key:
-        install_access(app, key, cookie=f'trialist-console-{space}', is_secure=is_secure)
+        install_access(app, key, cookie=f'{CONSOLE_PREFIX}-{space}', is_secure=is_secure)
     install_frame(app, is_local=not key)
     shell: dict[str, Any] = {
         'title': 'Console', 'store': desk.store.path.name, 'operator': desk.context.operator, 'space': space,
@@ -58,7 +59,7 @@ def create_console(desk: Desk, *, key: str = '', is_secure: bool = False) -> Fas
     def worker() -> Response:
         files = ['/', *MODULES, *map(static_url, VERSIONED)]
         version = hashlib.sha256(PAGES.text('console.html.j2', **shell).encode() + _modules()).hexdigest()[:12]
-        text = PAGES.text('worker.js.j2', files=files, name=f'trialist-console-{space}-', version=version)
+        text = PAGES.text('worker.js.j2', files=files, name=f'{CONSOLE_PREFIX}-{space}-', version=version)
         return Response(text, media_type='text/javascript', headers={'Cache-Control': 'no-cache'})
 
     @app.get('/api/state')
