@@ -1,4 +1,4 @@
-# `make demo` and `make test` do all their own set-up; the rest is for those who work on trialist.
+# `make demo` and `make test` do all their own set-up; the rest is for those who work on robotrials.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ QUIETLY := -qq --disable-pip-version-check
 .PHONY: demo test again test-peers test-hosts test-platform test-scale test-training setup check study grid crash bench generated lock sbom system peers clean
 
 demo: $(STAMP)
-	$(BIN)/trialist demo
+	$(BIN)/robotrials demo
 
 test: $(STAMP) system peers check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -21,16 +21,16 @@ check: $(STAMP)
 
 # What failed last, of any suite; without such a list this fails too.
 again: $(STAMP)
-	TRIALIST_ENVIRONMENTS=$${TRIALIST_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m '' --last-failed --last-failed-no-failures none
+	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m '' --last-failed --last-failed-no-failures none
 
 # Against programs whose environments take gigabytes, such as LeRobot with torch.
 test-peers: $(STAMP) peers
 	@$(BIN)/python tools/peer_environments.py lerobot > /dev/null
-	TRIALIST_ENVIRONMENTS=$${TRIALIST_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m peers
+	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m peers
 
 # The benchmarks in their own environments, which are made where they are missing.
 test-hosts: $(STAMP) system
-	TRIALIST_ENVIRONMENTS=$${TRIALIST_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m hosts
+	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m hosts
 
 # Server, workers and clients as real processes, on SQLite and PostgreSQL, and in a browser.
 test-platform: $(STAMP) system
@@ -42,14 +42,14 @@ test-scale: $(STAMP)
 
 # Probes trained on demonstrations of the embedded cell, in the environment that users get; about 20 minutes of one core.
 test-training: $(STAMP) system
-	TRIALIST_ENVIRONMENTS=$${TRIALIST_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m training
+	ROBOTRIALS_ENVIRONMENTS=$${ROBOTRIALS_ENVIRONMENTS:-$(CURDIR)/.peers/environments} $(BIN)/python -m pytest -m training
 
 study: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study
 
 # Every verdict path over a grid of simulated worlds, about ten minutes; it resumes where it stopped.
 grid: $(STAMP)
-	$(BIN)/python -m trialist.testing.grid
+	$(BIN)/python -m robotrials.testing.grid
 
 crash: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash

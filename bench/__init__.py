@@ -1,1 +1,1 @@
-"""Benchmarks: each measures trialist and a peer side by side in one run, as a ratio."""
+"""Benchmarks: each measures robotrials and a peer side by side in one run, as a ratio."""

@@ -1,6 +1,6 @@
 """Reading RLDS with 256x320 JPEG images decoded, and scoring: against TensorFlow Datasets where it is installed.
 
-The peer's environment is bench/peers/tfds (tools/peer_tfds.sh makes it) or TRIALIST_TFDS_PYTHON. Each reader runs in a
+The peer's environment is bench/peers/tfds (made by tools/peer_tfds.sh) or ROBOTRIALS_TFDS_PYTHON. Each reader runs in a
 process of its own, imports not timed; memory is that process's peak resident size, interpreter and libraries included.
 """
 
@@ -18,13 +18,13 @@ import numpy as np
 from bench.measure import Result, against, seconds
 
 ROOT = Path(__file__).resolve().parent.parent
-TFDS_PYTHON = Path(os.environ.get('TRIALIST_TFDS_PYTHON', ROOT / 'bench' / 'peers' / 'tfds' / 'bin' / 'python'))
+TFDS_PYTHON = Path(os.environ.get('ROBOTRIALS_TFDS_PYTHON', ROOT / 'bench' / 'peers' / 'tfds' / 'bin' / 'python'))
 EPISODES, STEPS = 24, 50
 
 OURS = """
 import json, resource, sys, time
-from trialist.formats.image import decode_many
-from trialist.formats.rlds import RldsDataset
+from robotrials.formats.image import decode_many
+from robotrials.formats.rlds import RldsDataset
 def read():
     total = 0
     episodes = RldsDataset.open(sys.argv[1]).episodes('train')
@@ -65,7 +65,7 @@ BARE = """
 import io, json, resource, sys, time
 import numpy as np
 from PIL import Image
-from trialist.formats.rlds import RldsDataset
+from robotrials.formats.rlds import RldsDataset
 images = [i.data for e in RldsDataset.open(sys.argv[1]).episodes('train') for i in e.images['image']]
 def read():
     return sum(int(np.asarray(Image.open(io.BytesIO(data)))[0, 0, 0]) for data in images)
@@ -79,8 +79,8 @@ print(json.dumps([best, 0, 0]))
 
 def write_dataset(folder: Path) -> Path:
     """Episodes of textured 256x320 frames, about 20 kB each as JPEG."""
-    from trialist.formats.feature import Feature
-    from trialist.formats.rlds import write_rlds
+    from robotrials.formats.feature import Feature
+    from robotrials.formats.rlds import write_rlds
 
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[0:256, 0:320]
@@ -115,8 +115,8 @@ def reader(python: Path | str, code: str, *arguments: object) -> tuple[float, fl
 
 def scoring() -> Result:
     """Ten thousand timesteps scored with every interval, against a loop over resamples in plain numpy."""
-    from trialist.actions import PredictedEpisode, summarize_actions
-    from trialist.actions.metric import (
+    from robotrials.actions import PredictedEpisode, summarize_actions
+    from robotrials.actions.metric import (
         absolute_errors,
         action_errors,
         amse,
@@ -126,7 +126,7 @@ def scoring() -> Result:
         quantile_filtered,
         share_beyond_medians,
     )
-    from trialist.stats import resample_counts
+    from robotrials.stats import resample_counts
 
     rng = np.random.default_rng(0)
     run = []

@@ -8,9 +8,9 @@ import time
 import numpy as np
 
 from bench.measure import Result, against, seconds
-from trialist.analysis import Absent, Analysis, analyse, present
-from trialist.episodes import Episode, Outcome
-from trialist.timing import auc, macro_ks, score_cohort
+from robotrials.analysis import Absent, Analysis, analyse, present
+from robotrials.episodes import Episode, Outcome
+from robotrials.timing import auc, macro_ks, score_cohort
 
 POLICIES, STRATA, PER_CELL, RESAMPLES = 4, 10, 1250, 2000
 

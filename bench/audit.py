@@ -9,11 +9,11 @@ import numpy as np
 from tests.audit.dynamic_program import add_task, task_maxima
 
 from bench.measure import Result, against, seconds
-from trialist.audit import audit_leaderboard, cutoffs, read_leaderboard
-from trialist.audit.envelope import scaled_q_high
-from trialist.audit.window import windowed_q_high
+from robotrials.audit import audit_leaderboard, cutoffs, read_leaderboard
+from robotrials.audit.envelope import scaled_q_high
+from robotrials.audit.window import windowed_q_high
 
-SHARED = Path(os.environ.get('TRIALIST_SHARED', Path(__file__).resolve().parent.parent.parent / 'shared'))
+SHARED = Path(os.environ.get('ROBOTRIALS_SHARED', Path(__file__).resolve().parent.parent.parent / 'shared'))
 
 
 def run() -> list[Result]:
@@ -50,7 +50,7 @@ def robotwin_table() -> Result:
 def libero_rows() -> list[Result]:
     path = SHARED / 'data' / 'leaderboard' / 'leaderboard.json'
     if not path.exists():
-        print(f'audit/leaderboard_libero not run: {path} is missing; set TRIALIST_SHARED')
+        print(f'audit/leaderboard_libero not run: {path} is missing; set ROBOTRIALS_SHARED')
         return []
     leaderboard = read_leaderboard(path)
     audit = audit_leaderboard(leaderboard, families=['libero'])

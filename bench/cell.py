@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from bench.measure import Result, against
-from trialist.cell import TabletopHost
-from trialist.cell.camera import Pictures
-from trialist.cell.scene import SUBSTEPS, load_mujoco
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.run import Order, read_plan, run_episode, run_trial
-from trialist.run.convention import HostSpec
-from trialist.run.plan import FilmOptions, RecordingOptions
-from trialist.run.recorder import Recorder
-from trialist.run.seam import Part, Setup
+from robotrials.cell import TabletopHost
+from robotrials.cell.camera import Pictures
+from robotrials.cell.scene import SUBSTEPS, load_mujoco
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.run import Order, read_plan, run_episode, run_trial
+from robotrials.run.convention import HostSpec
+from robotrials.run.plan import FilmOptions, RecordingOptions
+from robotrials.run.recorder import Recorder
+from robotrials.run.seam import Part, Setup
 
 STEPS = 240
 ROUNDS = 5

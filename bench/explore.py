@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from fastapi.testclient import TestClient
 
 from bench.measure import Result, against, seconds
-from trialist.episodes import Episode, Outcome, Store
-from trialist.web.explore import create_explorer
-from trialist.web.explore.index import COLUMNS, build_index
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.web.explore import create_explorer
+from robotrials.web.explore.index import COLUMNS, build_index
 
 EPISODES, POLICIES, TASKS, COMMITS = 10_000, 8, 40, 100
 PART_ONLY = {'hx-request': 'true'}

@@ -1,6 +1,6 @@
 """Imports against a plain read of the same bytes: a CSV of a million rows, and an SQLite recording of vla-eval.
 
-TRIALIST_BENCH_SQLITE_MB sets the size of the recording; 100 by default, since a gigabyte takes minutes to write.
+ROBOTRIALS_BENCH_SQLITE_MB sets the size of the recording; 100 by default, since a gigabyte takes minutes to write.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ STEPS = 300
 IMPORT = """
 import resource, sys, time
 from pathlib import Path
-from trialist.formats.catalog import open_source
-from trialist.formats.imported import ImportOptions
-from trialist.formats.intake import import_into
+from robotrials.formats.catalog import open_source
+from robotrials.formats.imported import ImportOptions
+from robotrials.formats.intake import import_into
 import pyarrow.csv, pyarrow.dataset
 started = time.perf_counter()
 done = import_into(Path(sys.argv[2]), open_source(Path(sys.argv[1]), ImportOptions()))
@@ -111,7 +111,7 @@ def read_sqlite(path: Path) -> int:
 
 def run() -> list[Result]:
     results = []
-    megabytes = int(os.environ.get('TRIALIST_BENCH_SQLITE_MB', '100'))
+    megabytes = int(os.environ.get('ROBOTRIALS_BENCH_SQLITE_MB', '100'))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_csv(folder / 'small.csv', ROWS // 4)

@@ -1,6 +1,6 @@
 """Oriented-box IoU against manifold3d, RGB-D fusion against Open3D and numpy, and the score of an episode.
 
-Open3D runs in its own environment (tools/peer_open3d.sh makes .peers/open3d; or TRIALIST_OPEN3D_PYTHON names a Python);
+Open3D runs in its own environment (tools/peer_open3d.sh makes .peers/open3d, or ROBOTRIALS_OPEN3D_PYTHON names one);
 without it that row is not measured and not kept.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bench.measure import Result, against, seconds
-from trialist.geometry import (
+from robotrials.geometry import (
     ObjectModel,
     RgbdView,
     VoxelCloud,
@@ -26,11 +26,11 @@ from trialist.geometry import (
     reconstruct_box,
     rotation_from_quaternion,
 )
-from trialist.testing.scene import DepthNoise, PaintedBox, look_at, render_view
+from robotrials.testing.scene import DepthNoise, PaintedBox, look_at, render_view
 
 ROOT = Path(__file__).resolve().parent.parent
-PEERS = Path(os.environ.get('TRIALIST_PEERS', ROOT / '.peers'))
-OPEN3D_PYTHON = Path(os.environ.get('TRIALIST_OPEN3D_PYTHON', PEERS / 'open3d' / 'bin' / 'python'))
+PEERS = Path(os.environ.get('ROBOTRIALS_PEERS', ROOT / '.peers'))
+OPEN3D_PYTHON = Path(os.environ.get('ROBOTRIALS_OPEN3D_PYTHON', PEERS / 'open3d' / 'bin' / 'python'))
 PAIRS = 2000
 VOXEL_M = 0.005
 BOUNDS = ((-0.5, -0.5, -0.05), (0.5, 0.5, 0.4))
@@ -109,7 +109,7 @@ def _views() -> list[RgbdView]:
 
 
 def _block(x: float, y: float) -> Any:
-    from trialist.geometry import Box
+    from robotrials.geometry import Box
 
     return Box((x, y, 0.025), (0.05, 0.05, 0.05))
 
@@ -165,8 +165,8 @@ def _against_open3d(name: str, ours_s: float, theirs: dict[str, Any], cloud: Vox
 
 def _score() -> Result:
     """An episode of the demo's kind by three cameras, start and end, against the second of CPU that it may take."""
-    from trialist.cell.host import TabletopHost
-    from trialist.geometry.camera_score import score_episode
+    from robotrials.cell.host import TabletopHost
+    from robotrials.geometry.camera_score import score_episode
 
     host = TabletopHost(state='privileged', watchers=('front', 'side', 'gallery'), watcher_noise='default')
     host.reset('bin_to_bin', seed=1)

@@ -1,6 +1,6 @@
 """LIBERO in its environment: what the way into it costs, images included.
 
-Needs the environment (`trialist env create libero`) and the assets (TRIALIST_LIBERO_ASSETS, or the shared ones).
+Needs the environment (`robotrials env create libero`) and the assets (ROBOTRIALS_LIBERO_ASSETS, or the shared ones).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 import numpy as np
 
 from bench.measure import Result, against
-from trialist.environment import Environment, find_environment, read_recipe
-from trialist.environment.place import link_trialist
-from trialist.errors import SetupError
-from trialist.hosts.libero import libero_host
+from robotrials.environment import Environment, find_environment, read_recipe
+from robotrials.environment.place import link_robotrials
+from robotrials.errors import SetupError
+from robotrials.hosts.libero import libero_host
 
 STEPS = 80
 SUITE, TASK, SIZE_PX = 'libero-object', 'task_0', 256
-SHARED = Path(os.environ.get('TRIALIST_SHARED', Path(__file__).resolve().parents[2] / 'shared'))
+SHARED = Path(os.environ.get('ROBOTRIALS_SHARED', Path(__file__).resolve().parents[2] / 'shared'))
 # The same loop beside the simulator; it waits for a line before every step, so that the two sides take turns.
 INSIDE = f"""
 import sys, time
 import numpy as np
-from trialist.hosts.libero.host import LiberoHost
+from robotrials.hosts.libero.host import LiberoHost
 cameras, size = ['agentview', 'wrist'], [{SIZE_PX}, {SIZE_PX}]
 host = LiberoHost(suite={SUITE!r}, cameras=cameras, image_size=size, assets=sys.argv[1])
 host.reset({TASK!r}, seed=0)
@@ -50,21 +50,21 @@ def run() -> list[Result]:
         print(f'not measured: libero/isolated; {error}')
         return []
     with tempfile.TemporaryDirectory() as scratch:
-        assets = os.environ.get('TRIALIST_LIBERO_ASSETS', '')
+        assets = os.environ.get('ROBOTRIALS_LIBERO_ASSETS', '')
         packed = SHARED / 'data' / 'libero' / 'libero-assets.tar.xz'
         if not assets and packed.exists():
             with tarfile.open(packed) as archive:
                 archive.extractall(scratch, filter='data')
             assets = scratch
         if not assets:
-            print('not measured: libero/isolated; set TRIALIST_LIBERO_ASSETS to the folder of its assets')
+            print('not measured: libero/isolated; set ROBOTRIALS_LIBERO_ASSETS to the folder of its assets')
             return []
         return [isolated(environment, assets)]
 
 
 def isolated(environment: Environment, assets: str) -> Result:
     """Control steps with two cameras and signals through the isolated host, and inside, taking turns."""
-    variables = {**os.environ, 'PYTHONPATH': str(link_trialist(environment.folder)), 'MUJOCO_GL': 'egl'}
+    variables = {**os.environ, 'PYTHONPATH': str(link_robotrials(environment.folder)), 'MUJOCO_GL': 'egl'}
     inner = subprocess.Popen(
         [str(environment.python), '-c', INSIDE, assets], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True, env=variables,

@@ -24,9 +24,9 @@ TARGET = 0.6
 CLIENT = """
 import sys
 import numpy as np
-from trialist.platform.client import act_in_episode
-from trialist.run import Chunk
-from trialist.testing.policy import SeekPolicy
+from robotrials.platform.client import act_in_episode
+from robotrials.run import Chunk
+from robotrials.testing.policy import SeekPolicy
 
 class Fixed(SeekPolicy):
     actions = np.zeros((1, 3))
@@ -62,7 +62,7 @@ CYCLES = 100
 
 
 def run() -> list[Result]:
-    from trialist.testing.postgres import new_database, started_postgres
+    from robotrials.testing.postgres import new_database, started_postgres
 
     results = [_link('state', 0), _link('two 224 x 224 pictures', 224), _queue('SQLite', '')]
     with started_postgres() as postgres:
@@ -76,7 +76,7 @@ class _Desk:
         self.links: queue.Queue[Any] = queue.Queue()
 
     def admit(self, token: str) -> Any:
-        from trialist.platform.lease_token import read_lease
+        from robotrials.platform.lease_token import read_lease
 
         return read_lease(SECRET, token, worker_id='w', now_s=time.time())
 
@@ -92,12 +92,12 @@ class _Desk:
 
 
 def _link(what: str, side_px: int) -> Result:
-    from trialist.platform.lease_token import sign_lease
-    from trialist.platform.link import Interrupts, LinkPolicy, greet
-    from trialist.platform.message import MessageType, Welcome, encode, observation_to_map
-    from trialist.platform.worker_port import WorkerPort
-    from trialist.run import Observation, Setup
-    from trialist.testing.point_mass import PointMassHost
+    from robotrials.platform.lease_token import sign_lease
+    from robotrials.platform.link import Interrupts, LinkPolicy, greet
+    from robotrials.platform.message import MessageType, Welcome, encode, observation_to_map
+    from robotrials.platform.worker_port import WorkerPort
+    from robotrials.run import Observation, Setup
+    from robotrials.testing.point_mass import PointMassHost
 
     desk = _Desk()
     port = WorkerPort(desk, interrupts=Interrupts(), host='127.0.0.1', port=0)
@@ -175,10 +175,10 @@ def _in_turns(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple
 
 def _queue(kind: str, database: str) -> Result:
     """Ask, begin, store a result, again and again, against bare transactions on the same database."""
-    from trialist.platform.api_client import Api
-    from trialist.platform.config import read_config
-    from trialist.platform.offline import issue_offline
-    from trialist.testing.port import free_port
+    from robotrials.platform.api_client import Api
+    from robotrials.platform.config import read_config
+    from robotrials.platform.offline import issue_offline
+    from robotrials.testing.port import free_port
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, 'platform.toml').write_text('quota = {requests_per_minute = 10000000}\n')
@@ -186,7 +186,7 @@ def _queue(kind: str, database: str) -> Result:
         scopes = {'boss': 'admin', 'cells': 'worker', 'kim': 'submitter'}
         tokens = {user: issue_offline(config, user=user, scopes=[scope], days=None) for user, scope in scopes.items()}
         port = free_port()
-        command = [sys.executable, '-m', 'trialist.cli', 'serve', 'start', folder, '--port', str(port)]
+        command = [sys.executable, '-m', 'robotrials.cli', 'serve', 'start', folder, '--port', str(port)]
         options = ['--database', database] if database else []
         process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -207,10 +207,10 @@ def _queue(kind: str, database: str) -> Result:
 
 def _cycles(apis: dict[str, Any]) -> float:
     """The mean time of an operation, with one client and one worker that take turns."""
-    from trialist.episodes import Outcome
-    from trialist.platform.bundle import pack_bundle
-    from trialist.platform.job import job_from_json
-    from trialist.wire.link import keep_trying
+    from robotrials.episodes import Outcome
+    from robotrials.platform.bundle import pack_bundle
+    from robotrials.platform.job import job_from_json
+    from robotrials.wire.link import keep_trying
 
     boss, cells, kim = apis['boss'], apis['cells'], apis['kim']
     keep_trying(lambda _: _reached(boss), what='the server', timeout_s=60)
@@ -238,7 +238,7 @@ def _cycles(apis: dict[str, Any]) -> float:
 
 
 def _reached(api: Any) -> None:
-    from trialist.errors import RigError
+    from robotrials.errors import RigError
 
     try:
         api.get('/benchmarks')

@@ -21,13 +21,13 @@ from typing import Any
 import httpx
 
 from bench.measure import Result, against
-from trialist.platform.config import read_config
-from trialist.platform.offline import issue_offline
-from trialist.testing.postgres import new_database, started_postgres
+from robotrials.platform.config import read_config
+from robotrials.platform.offline import issue_offline
+from robotrials.testing.postgres import new_database, started_postgres
 
 N_WORKERS, HEARTBEAT_S, OPERATIONS_PER_S = 200, 5.0, 50.0
 N_SUBMISSIONS = 50
-HELD_S = float(os.environ.get('TRIALIST_BENCH_HELD_S', '60'))
+HELD_S = float(os.environ.get('ROBOTRIALS_BENCH_HELD_S', '60'))
 HEARTBEAT_WAIT_S, WAIT_S = 5.0, 30.0  # as long as a worker and a client wait for an answer
 PLAIN = 1000  # requests that touch no database
 PLAN = """
@@ -64,7 +64,7 @@ def _load(kind: str, database: str) -> list[Result]:
         )
         config = read_config(root, database=database or None)
         tokens = {s: issue_offline(config, user=s, scopes=[s], days=None) for s in ('admin', 'submitter', 'worker')}
-        command = [sys.executable, '-m', 'trialist.cli', 'serve', str(root), '--port', '0']
+        command = [sys.executable, '-m', 'robotrials.cli', 'serve', str(root), '--port', '0']
         command += ['--database', database] if database else []
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
             try:

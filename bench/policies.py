@@ -1,4 +1,4 @@
-"""What an action costs over each wire: trialist's client against the wire's own reference client, on one server."""
+"""What an action costs over each wire: robotrials's client against the wire's own reference client, on one server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def timed(ask):
 
 OPENPI_SERVER = """
 import numpy as np, sys
-from trialist.testing.openpi_server import OpenPiServer
+from robotrials.testing.openpi_server import OpenPiServer
 actions = np.zeros((10, 7), np.float32)
 server = OpenPiServer(lambda question: {'actions': actions})
 print(server.url, flush=True)
@@ -64,7 +64,7 @@ timed(lambda: client.infer(seen))
 ROBOARENA_SERVER = """
 import numpy as np, sys, threading
 from websockets.sync.server import serve
-from trialist.wire import pack, unpack
+from robotrials.wire import pack, unpack
 config = {'image_resolution': (224, 224), 'needs_wrist_camera': True, 'n_external_cameras': 1,
           'needs_stereo_camera': False, 'needs_session_id': True, 'action_space': 'cartesian_velocity'}
 answer = pack(np.zeros((10, 7), np.float32))
@@ -95,7 +95,7 @@ timed(ask)
 POSITRONIC_SERVER = """
 import numpy as np, sys, threading
 from websockets.sync.server import serve
-from trialist.wire import pack, unpack
+from robotrials.wire import pack, unpack
 row = {'robot_command': {'type': 'joint_pos', 'positions': np.zeros(7)}, 'target_grip': 0.0}
 answer = pack({'result': [{**row, 'timestamp': 0.05 * i} for i in range(10)]})
 def handle(connection):
@@ -155,7 +155,7 @@ asyncio.run(main())
 GROOT_SERVER = """
 import numpy as np, sys, threading
 import zmq
-from trialist.wire.groot_array import pack_groot, unpack_groot
+from robotrials.wire.groot_array import pack_groot, unpack_groot
 socket = zmq.Context.instance().socket(zmq.REP)
 port = socket.bind_to_random_port('tcp://127.0.0.1')
 answer = pack_groot([{'arm': np.zeros((1, 10, 7), np.float32), 'gripper': np.zeros((1, 10, 1), np.float32)}, {}])
@@ -196,8 +196,8 @@ timed(ask)
 OPENVLA_SERVER = """
 import sys
 import numpy as np
-from trialist.testing.faulty_server import FaultyHttp
-from trialist.wire.json_array import pack_json, unpack_json
+from robotrials.testing.faulty_server import FaultyHttp
+from robotrials.wire.json_array import pack_json, unpack_json
 answer = pack_json(np.zeros((8, 7)))
 def act(body):
     unpack_json(body)
@@ -334,10 +334,10 @@ def _asking(python: str, client: str, url: str) -> Iterator[Callable[[], list[fl
 
 @contextmanager
 def _ours(wire: Wire, url: str) -> Iterator[Callable[[], list[float]]]:
-    from trialist.run import ActionConvention, HostSpec, Observation, Setup
+    from robotrials.run import ActionConvention, HostSpec, Observation, Setup
 
     module, _, name = wire.policy.partition(':')
-    made = getattr(importlib.import_module(f'trialist.policies.{module}'), name)
+    made = getattr(importlib.import_module(f'robotrials.policies.{module}'), name)
     policy = made(
         url=url,
         observation={

@@ -22,8 +22,8 @@ REPEATS, TURNS = 4, 3
 OURS = """
 import json, resource, sys, time
 from pathlib import Path
-from trialist.formats.imported import ImportOptions
-from trialist.formats.lerobot_format import LEROBOT
+from robotrials.formats.imported import ImportOptions
+from robotrials.formats.lerobot_format import LEROBOT
 options = ImportOptions(defaults={'policy': 'act'}, answers={'rollouts': 'all'})
 def read():
     return sum(r.trajectory.n_steps for r in LEROBOT.read(Path(sys.argv[1]), options).recordings())
@@ -51,9 +51,9 @@ print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 102
 STORE = """
 import json, resource, shutil, sys, tempfile, time
 from pathlib import Path
-from trialist.formats.imported import ImportOptions
-from trialist.formats.intake import import_into
-from trialist.formats.lerobot_format import LEROBOT
+from robotrials.formats.imported import ImportOptions
+from robotrials.formats.intake import import_into
+from robotrials.formats.lerobot_format import LEROBOT
 options = ImportOptions(defaults={'policy': 'act'}, answers={'rollouts': 'all'})
 best = 1e9
 for _ in range(int(sys.argv[2])):

@@ -19,11 +19,11 @@ import numpy as np
 
 from bench.measure import Result, against
 from bench.run import stepping_plan
-from trialist.episodes import Episode, Outcome, Store
-from trialist.run import Order, TrialPlan, run_episode, run_trial, trial_slots
-from trialist.run.component import open_host, open_policy
-from trialist.run.ray_cluster import RayOptions
-from trialist.run.station import setup_of
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.run import Order, TrialPlan, run_episode, run_trial, trial_slots
+from robotrials.run.component import open_host, open_policy
+from robotrials.run.ray_cluster import RayOptions
+from robotrials.run.station import setup_of
 
 EPISODE_STEPS = 40
 THINK_S = 0.025  # a step: a second an episode, in which it waits, as for a robot or a GPU
@@ -36,8 +36,8 @@ TRAJECTORIES = (1_000, 10_000)
 
 CHILD = """
 import json, resource, sys, time
-from trialist.analysis import Absent, analyse
-from trialist.episodes.cell_summary import summarize_stores
+from robotrials.analysis import Absent, analyse
+from robotrials.episodes.cell_summary import summarize_stores
 def peak_mb(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 began = time.process_time()
 if sys.argv[2] == 'summary':
@@ -48,8 +48,8 @@ else:
     if any(isinstance(getattr(analysis, name), Absent) for name in asked[sys.argv[2]]):
         raise SystemExit('an analysis is absent')
     if sys.argv[2] == 'report':
-        from trialist.show.page import render_html
-        from trialist.show.report import trial_document
+        from robotrials.show.page import render_html
+        from robotrials.show.report import trial_document
         render_html(trial_document(analysis))
     n = len(analysis.episodes)
 print(json.dumps([n, time.process_time() - began, peak_mb()]))

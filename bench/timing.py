@@ -15,12 +15,12 @@ from lifelines import KaplanMeierFitter
 from lifelines.utils import restricted_mean_survival_time
 
 from bench.measure import Result, against, seconds
-from trialist.planning import null_calibration
-from trialist.testing import paper_like_cohort
-from trialist.timing import NullMethod, Operations, cohorts, macro_ks, success_curve
-from trialist.timing.estimate import macro_mean, ratio, resampled_cells
-from trialist.timing.ks import macro_ks_trials
-from trialist.timing.resample import PairLayout, pair_layout
+from robotrials.planning import null_calibration
+from robotrials.testing import paper_like_cohort
+from robotrials.timing import NullMethod, Operations, cohorts, macro_ks, success_curve
+from robotrials.timing.estimate import macro_mean, ratio, resampled_cells
+from robotrials.timing.ks import macro_ks_trials
+from robotrials.timing.resample import PairLayout, pair_layout
 
 TAU_S = 240.0
 RESAMPLES = 1000

@@ -9,10 +9,10 @@ from lifelines import KaplanMeierFitter
 from lifelines.utils import restricted_mean_survival_time
 
 from bench.measure import Result, against, seconds
-from trialist.testing.grid.catalogue import grid_worlds
-from trialist.testing.grid.evaluate import arm_bounds, arms_of, difference_bounds
-from trialist.testing.grid.kernel import OBSERVED
-from trialist.testing.grid.world import Cell, World, simulate
+from robotrials.testing.grid.catalogue import grid_worlds
+from robotrials.testing.grid.evaluate import arm_bounds, arms_of, difference_bounds
+from robotrials.testing.grid.kernel import OBSERVED
+from robotrials.testing.grid.world import Cell, World, simulate
 
 TRIALS = 2000
 EVERY = 12

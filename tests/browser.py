@@ -70,8 +70,8 @@ CONTRAST = r"""
 
 
 def find_browser() -> str:
-    """The browser's program (TRIALIST_CHROMIUM, else what is installed); skips, or fails under CI, without one."""
-    named = os.environ.get('TRIALIST_CHROMIUM')
+    """The browser's program (ROBOTRIALS_CHROMIUM, else what is installed); skips, or fails under CI, without one."""
+    named = os.environ.get('ROBOTRIALS_CHROMIUM')
     path = named or next(filter(None, map(shutil.which, NAMES)), None)
     problem = '' if path else f'no browser found among {", ".join(NAMES)}; run tools/system_libraries.sh'
     try:
@@ -122,8 +122,8 @@ class Opened:
         assert poor == [], poor
 
     def shot(self, name: str) -> None:
-        """A picture of the whole page, if TRIALIST_SCREENSHOTS names a folder."""
-        folder = os.environ.get('TRIALIST_SCREENSHOTS')
+        """A picture of the whole page, if ROBOTRIALS_SCREENSHOTS names a folder."""
+        folder = os.environ.get('ROBOTRIALS_SCREENSHOTS')
         if folder:
             Path(folder).mkdir(parents=True, exist_ok=True)
             self.page.wait_for_load_state()

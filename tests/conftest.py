@@ -17,12 +17,12 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def shared_path(*parts: str) -> Path:
-    """A file of the shared reference material (TRIALIST_SHARED, default ../shared); skips, or fails under CI."""
-    root = Path(os.environ.get('TRIALIST_SHARED', REPOSITORY.parent / 'shared'))
+    """A file of the shared reference material (ROBOTRIALS_SHARED, default ../shared); skips, or fails under CI."""
+    root = Path(os.environ.get('ROBOTRIALS_SHARED', REPOSITORY.parent / 'shared'))
     path = root.joinpath(*parts)
     if path.exists():
         return path
-    message = f'{path} is missing; set TRIALIST_SHARED to the folder with golden/, data/ and seeds/'
+    message = f'{path} is missing; set ROBOTRIALS_SHARED to the folder with golden/, data/ and seeds/'
     if os.environ.get('CI') == 'true':
         pytest.fail(message)
     pytest.skip(message)

@@ -15,7 +15,7 @@ from tests.tool import tool
 
 ROOT = Path(__file__).resolve().parent.parent
 NO_COMMANDS = ('trialist lease v1.PAYLOAD',)  # what a worker signs
-DEFAULT_VERBS = {'trialist safety': 'score', 'trialist serve': 'start'}
+DEFAULT_VERBS = {'robotrials safety': 'score', 'robotrials serve': 'start'}
 PAGES = sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md')])
 
 
@@ -36,7 +36,7 @@ def test_every_verb_has_an_example() -> None:
         is_group = (
             len([s for s in re.findall(r'^## `(.+)`$', text, flags=re.MULTILINE) if s.startswith(f'{name} ')]) > 0
         )
-        assert is_group or 'Example: `trialist ' in section, name
+        assert is_group or 'Example: `robotrials ' in section, name
 
 
 def public_surface() -> list[tuple[str, str]]:
@@ -60,7 +60,7 @@ def test_every_name_that_a_how_to_imports_is_in_the_reference() -> None:
     known = {(room, name) for room, name in public_surface()}
     for page in (ROOT / 'docs' / 'how-to').glob('*.md'):
         for room, names in re.findall(
-            r'^(?:>>> )?from (trialist[\w.]*) import (.+)$', page.read_text(), flags=re.MULTILINE
+            r'^(?:>>> )?from (robotrials[\w.]*) import (.+)$', page.read_text(), flags=re.MULTILINE
         ):
             # A module named in full is for those who build their own parts; the rooms are the stable surface.
             if room.count('.') <= 1:
@@ -83,20 +83,20 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def shown_commands(text: str) -> list[str]:
-    """Every `trialist ...` of a page: lines of its code blocks, and code within its sentences."""
+    """Every `robotrials ...` of a page: lines of its code blocks, and code within its sentences."""
     blocks = [b.replace('\\\n', ' ') for b in re.findall(r'```[a-z]*\n(.*?)```', text, flags=re.DOTALL)]
     lines = [
-        c for b in blocks for c in re.findall(r'^ *(?:\$ )?(?:\.venv/bin/)?(trialist [a-z].*)', b, flags=re.MULTILINE)
+        c for b in blocks for c in re.findall(r'^ *(?:\$ )?(?:\.venv/bin/)?(robotrials [a-z].*)', b, flags=re.MULTILINE)
     ]
     sentences = re.sub(r'```.*?```', '', text, flags=re.DOTALL)
-    return [*lines, *(' '.join(c.split()) for c in re.findall(r'`(trialist [a-z][^`]*)`', sentences))]
+    return [*lines, *(' '.join(c.split()) for c in re.findall(r'`(robotrials [a-z][^`]*)`', sentences))]
 
 
 @cache
 def every_command() -> Any:
     import typer
 
-    from trialist.cli import full_app
+    from robotrials.cli import full_app
 
     return typer.main.get_command(full_app())
 
@@ -104,7 +104,7 @@ def every_command() -> Any:
 def command_problem(shown: str) -> str:
     """What the command line does not have of a command: a verb, a subcommand or an option; '' where it has all."""
     command = every_command()
-    options, name = {o for p in command.params for o in p.opts} | {'--help'}, 'trialist'
+    options, name = {o for p in command.params for o in p.opts} | {'--help'}, 'robotrials'
     for word in shlex.split(shown, comments=True)[1:]:
         if word in ('|', '>', '&', '&&', ';'):
             break
@@ -130,36 +130,36 @@ def test_shown_commands_exist(page: Path) -> None:
 
 @pytest.mark.parametrize('path', sorted(ROOT.glob('src/**/*.toml')), ids=lambda p: p.name)
 def test_commands_in_shipped_files_exist(path: Path) -> None:
-    shown = re.findall(r'^# *(trialist [a-z].*)', path.read_text(encoding='utf-8'), flags=re.MULTILINE)
+    shown = re.findall(r'^# *(robotrials [a-z].*)', path.read_text(encoding='utf-8'), flags=re.MULTILINE)
     assert [told for command in shown if (told := command_problem(command))] == []
 
 
 def test_a_command_that_is_not_there_is_noticed() -> None:
-    assert command_problem('trialist change runs/may') == "trialist has no 'change'"
-    assert command_problem('trialist store film runs/may --sise 1x1') == 'trialist store film has no option --sise'
-    assert command_problem('trialist safety runs/may --per-spec --format csv > x.csv') == ''
+    assert command_problem('robotrials change runs/may') == "robotrials has no 'change'"
+    assert command_problem('robotrials store film runs/may --sise 1x1') == 'robotrials store film has no option --sise'
+    assert command_problem('robotrials safety runs/may --per-spec --format csv > x.csv') == ''
 
 
 def test_plans_that_a_how_to_runs_can_be_run() -> None:
     """A blinded trial wants a secret: a page that runs its plan as it stands has to show one."""
     import tomllib
 
-    from trialist.cli.run import SHORTEST_SECRET
+    from robotrials.cli.run import SHORTEST_SECRET
 
     for page in (ROOT / 'docs' / 'how-to').glob('*.md'):
         text = page.read_text(encoding='utf-8')
-        if not any(re.match(r'trialist run [\w/-]+\.toml', command) for command in shown_commands(text)):
+        if not any(re.match(r'robotrials run [\w/-]+\.toml', command) for command in shown_commands(text)):
             continue
         plans = [tomllib.loads(b) for b in re.findall(r'^```toml\n(.*?)^```', text, flags=re.DOTALL | re.MULTILINE)]
         for plan in plans:
             if {'seed', 'policies'} <= set(plan):
                 blinding = plan.get('blinding', {})
                 is_safe = len(blinding.get('secret', '')) >= SHORTEST_SECRET or blinding.get('enabled') is False
-                assert is_safe or 'trialist seal' in text, f'{page.name}: {plan.get("title", plan["seed"])}'
+                assert is_safe or 'robotrials seal' in text, f'{page.name}: {plan.get("title", plan["seed"])}'
 
 
 def test_verbs_are_summarised_in_few_words_and_load() -> None:
-    from trialist.cli.app import VERBS
+    from robotrials.cli.app import VERBS
 
     for name, (_, summary) in VERBS.items():
         assert len(summary) <= 60, f'{name}: the help would cut its summary'

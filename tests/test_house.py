@@ -25,14 +25,14 @@ def test_import_contracts_are_those_of_the_architecture_table() -> None:
     assert written == tool('import_contracts').contracts(), 'run: python tools/import_contracts.py > .importlinter'
 
 
-def test_import_trialist_is_light() -> None:
-    assert not imported_by('import trialist') & {*HEAVY, 'numpy', 'pyarrow'}
+def test_import_robotrials_is_light() -> None:
+    assert not imported_by('import robotrials') & {*HEAVY, 'numpy', 'pyarrow'}
 
 
 @pytest.mark.parametrize('arguments', [['--help'], ['--version']])
 def test_help_imports_nothing_heavy_and_not_numpy(arguments: list[str]) -> None:
     code = (
-        f'import sys\nsys.argv = ["trialist", *{arguments!r}]\nfrom trialist.cli import main\n'
+        f'import sys\nsys.argv = ["robotrials", *{arguments!r}]\nfrom robotrials.cli import main\n'
         'try:\n    main()\nexcept SystemExit:\n    pass'
     )
     assert not imported_by(code) & {*HEAVY, 'numpy', 'pyarrow'}

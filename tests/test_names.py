@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-import trialist
+import robotrials
 
-ROOMS = sorted(m.name for m in pkgutil.iter_modules(trialist.__path__) if m.ispkg and m.name not in ('cli', 'testing'))
+ROOMS = sorted(
+    m.name for m in pkgutil.iter_modules(robotrials.__path__) if m.ispkg and m.name not in ('cli', 'testing')
+)
 
-SOURCE = Path(trialist.__path__[0])
+SOURCE = Path(robotrials.__path__[0])
 LATE = sorted(
-    '.'.join(('trialist', *file.parent.relative_to(SOURCE).parts))
+    '.'.join(('robotrials', *file.parent.relative_to(SOURCE).parts))
     for file in SOURCE.rglob('__init__.py')
     if '= late_names(' in file.read_text(encoding='utf-8')
 )
@@ -25,7 +27,7 @@ LATE = sorted(
 def test_no_two_rooms_export_different_classes_of_one_name() -> None:
     found: dict[str, set[type]] = {}
     for room in ROOMS:
-        module = importlib.import_module(f'trialist.{room}')
+        module = importlib.import_module(f'robotrials.{room}')
         for name in getattr(module, '__all__', ()):
             value = getattr(module, name)
             if inspect.isclass(value):

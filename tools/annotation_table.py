@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.annotate import Labelled, Settings, Zone, Zones, assess, assess_settings, read_telemetry
-from trialist.annotate.assess import Matched
-from trialist.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
-from trialist.cli.demo import prepare
-from trialist.episodes import Episode, Store, Trajectory
-from trialist.errors import InputError
-from trialist.run import read_plan, run_trial
-from trialist.stats import Interval, cluster_bootstrap
+from robotrials.annotate import Labelled, Settings, Zone, Zones, assess, assess_settings, read_telemetry
+from robotrials.annotate.assess import Matched
+from robotrials.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
+from robotrials.cli.demo import prepare
+from robotrials.episodes import Episode, Store, Trajectory
+from robotrials.errors import InputError
+from robotrials.run import read_plan, run_trial
+from robotrials.stats import Interval, cluster_bootstrap
 
 TUNED_SEED = 2026  # of the demo: the detector's rules were chosen on its episodes
 ZONES = Zones(

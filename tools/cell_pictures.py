@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from trialist.cell import TabletopHost
-from trialist.cell.camera import Pictures
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.run.seam import Setup
-from trialist.show.figure import new_figure, save_figure
+from robotrials.cell import TabletopHost
+from robotrials.cell.camera import Pictures
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.run.seam import Setup
+from robotrials.show.figure import new_figure, save_figure
 
 MOMENTS = 6
 ROWS = (

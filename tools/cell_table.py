@@ -7,9 +7,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from trialist.episodes import EventKind, read_store
-from trialist.show.table import render, table
-from trialist.timing import operations, success_curve
+from robotrials.episodes import EventKind, read_store
+from robotrials.show.table import render, table
+from robotrials.timing import operations, success_curve
 
 COLUMNS = [
     'policy',

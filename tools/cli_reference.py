@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from trialist.cli import full_app
+from robotrials.cli import full_app
 
 HEAD = """\
 # The command line
@@ -23,7 +23,7 @@ Written by `tools/cli_reference.py` from the commands themselves; a test keeps i
 def sections(command: Any, path: str) -> Iterator[str]:
     """A section for a command, then for each command below it."""
     children = getattr(command, 'commands', {})
-    if path != 'trialist':
+    if path != 'robotrials':
         yield section(command, path)
     for name in children:
         yield from sections(children[name], f'{path} {name}')
@@ -59,7 +59,7 @@ def parameter_row(parameter: Any) -> str | None:
 
 def reference() -> str:
     """The whole page."""
-    return HEAD + '\n' + '\n'.join(sections(typer.main.get_command(full_app()), 'trialist'))
+    return HEAD + '\n' + '\n'.join(sections(typer.main.get_command(full_app()), 'robotrials'))
 
 
 if __name__ == '__main__':

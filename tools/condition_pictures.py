@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from trialist.cell import TabletopHost
-from trialist.cell.camera import Pictures
-from trialist.cell.scene import PLATFORM_CENTER_M, PLATFORM_SIZE_M, STAGE_TOP_M
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.cell.thing import things_of
-from trialist.conditions import (
+from robotrials.cell import TabletopHost
+from robotrials.cell.camera import Pictures
+from robotrials.cell.scene import PLATFORM_CENTER_M, PLATFORM_SIZE_M, STAGE_TOP_M
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.cell.thing import things_of
+from robotrials.conditions import (
     CameraFrame,
     Condition,
     FrameCondition,
@@ -26,8 +26,8 @@ from trialist.conditions import (
     draw_condition,
     parts_of,
 )
-from trialist.run.seam import Observation, Setup
-from trialist.show.figure import new_figure
+from robotrials.run.seam import Observation, Setup
+from robotrials.show.figure import new_figure
 
 TASK, SEED, CAMERA = 'two_block', 6, 'front'
 SEVERITIES = (0.0, 1 / 3, 2 / 3, 1.0)

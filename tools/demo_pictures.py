@@ -1,8 +1,8 @@
 """Draw the README's pictures of the demo: its success curves, and the top of its report.
 
-    trialist demo --to demo && python tools/demo_pictures.py demo
+    robotrials demo --to demo && python tools/demo_pictures.py demo
 
-Needs playwright and a Chromium (TRIALIST_CHROMIUM, else what is installed), as the tests of pages do.
+Needs playwright and a Chromium (ROBOTRIALS_CHROMIUM, else what is installed), as the tests of pages do.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from trialist.analysis import analyse
-from trialist.show.figure import save_figure
-from trialist.show.figure_catalog import find_figure
-from trialist.show.request import ShowRequest
+from robotrials.analysis import analyse
+from robotrials.show.figure import save_figure
+from robotrials.show.figure_catalog import find_figure
+from robotrials.show.request import ShowRequest
 
 IMAGES = Path(__file__).resolve().parent.parent / 'docs' / 'images'
 WIDTH_PX = 1200
@@ -34,7 +34,7 @@ def shoot(report: Path, picture: Path) -> None:
     """The report's page from its top to the end of its first figure."""
     from playwright.sync_api import sync_playwright
 
-    program = os.environ.get('TRIALIST_CHROMIUM') or next(filter(None, map(shutil.which, NAMES)), None)
+    program = os.environ.get('ROBOTRIALS_CHROMIUM') or next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=['--no-sandbox', '--disable-gpu'])
         page = browser.new_page(viewport={'width': WIDTH_PX, 'height': 900}, color_scheme='light')

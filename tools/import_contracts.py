@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
 # Written by tools/import_contracts.py from the table in ARCHITECTURE.md; edit the table, not this file.
 [importlinter]
-root_package = trialist
+root_package = robotrials
 """
 
 
@@ -25,8 +25,8 @@ def read_table() -> dict[str, str]:
 
 
 def existing_rooms() -> list[str]:
-    """The rooms of src/trialist that have content."""
-    package = ROOT / 'src' / 'trialist'
+    """The rooms of src/robotrials that have content."""
+    package = ROOT / 'src' / 'robotrials'
     folders = [p.parent.name for p in package.glob('*/__init__.py')]
     modules = [p.stem for p in package.glob('*.py') if p.stem != '__init__']
     return sorted(folders + modules)
@@ -53,10 +53,11 @@ def contracts() -> str:
         allowed = allowed_rooms(table[room], table) | EVERYONE | {room}
         forbidden = [other for other in rooms if other not in allowed]
         if forbidden:
-            lines = '\n'.join(f'    trialist.{other}' for other in forbidden)
+            lines = '\n'.join(f'    robotrials.{other}' for other in forbidden)
             parts.append(
                 f'[importlinter:contract:{room}]\nname = {room} may import: {table[room]}\ntype = forbidden\n'
-                f'source_modules =\n    trialist.{room}\nforbidden_modules =\n{lines}\nallow_indirect_imports = True\n'
+                f'source_modules =\n    robotrials.{room}\nforbidden_modules =\n{lines}\n'
+                'allow_indirect_imports = True\n'
             )
     return '\n'.join(parts)
 

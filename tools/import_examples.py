@@ -1,4 +1,4 @@
-"""Write what `trialist import --dry-run` prints for ten files as labs have them.
+"""Write what `robotrials import --dry-run` prints for ten files as labs have them.
 
 python tools/import_examples.py > docs/reference/import-examples.md
 """
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from trialist.cli import main as trialist
+from robotrials.cli import main as robotrials
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / 'tests' / 'formats' / 'data'
@@ -45,11 +45,11 @@ def printed(arguments: list[str]) -> str:
     os.chdir(DATA)
     try:
         with (
-            mock.patch.object(sys, 'argv', ['trialist', *arguments]),
+            mock.patch.object(sys, 'argv', ['robotrials', *arguments]),
             contextlib.redirect_stdout(stream),
             contextlib.suppress(SystemExit),
         ):
-            trialist()
+            robotrials()
     finally:
         os.chdir(before)
     return '\n'.join(line.rstrip() for line in stream.getvalue().strip().splitlines())
@@ -60,7 +60,7 @@ def page() -> str:
     sections = [HEAD]
     for title, (name, options) in EXAMPLES.items():
         command = f'import {name} {options} --dry-run'.replace('  ', ' ')
-        sections.append(f'## {title}\n\n```\n$ trialist {command}\n{printed(shlex.split(command))}\n```\n')
+        sections.append(f'## {title}\n\n```\n$ robotrials {command}\n{printed(shlex.split(command))}\n```\n')
     return '\n'.join(sections)
 
 

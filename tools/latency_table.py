@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.cell.latency_dose import DELAYS_S, POLICIES, TASKS, THINKING, Dose, run_doses
 
-from trialist.show.figure import add_legend, legend_entries, new_panels, policy_looks, save_figure
-from trialist.show.table import render, table
-from trialist.stats import wilson
+from robotrials.show.figure import add_legend, legend_entries, new_panels, policy_looks, save_figure
+from robotrials.show.table import render, table
+from robotrials.stats import wilson
 
 VARIANTS: dict[str, dict[str, object]] = {
     'delay in the wires, `waiting = "keep"`': {},

@@ -2,7 +2,7 @@
 
     python tools/libero_baseline.py STORE SUITE MANNER TASK [TASK ...]
 
-Episodes are kept in STORE; what is there is not run again. TRIALIST_LIBERO_ASSETS says where the assets are.
+Episodes are kept in STORE; what is there is not run again. ROBOTRIALS_LIBERO_ASSETS says where the assets are.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trialist.episodes import Episode, Outcome, Store, read_store
-from trialist.hosts.libero import find_suite, libero_host
-from trialist.hosts.libero.scripted import ScriptedLiberoPolicy
-from trialist.run import Order, Setup, run_episode
-from trialist.safety import score_episode
-from trialist.show.table import render, table
+from robotrials.episodes import Episode, Outcome, Store, read_store
+from robotrials.hosts.libero import find_suite, libero_host
+from robotrials.hosts.libero.scripted import ScriptedLiberoPolicy
+from robotrials.run import Order, Setup, run_episode
+from robotrials.safety import score_episode
+from robotrials.show.table import render, table
 
 INSTANCES = 10
 

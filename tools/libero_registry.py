@@ -2,7 +2,7 @@
 
 SafeVLA-Bench publishes tags for four suites and none for LIBERO-90. The rule puts its templates (Table 3) and object
 properties (Table 22, Appendix D) into words; on the forty published tasks it gives the published tags, which a test
-checks. Writes src/trialist/safety/data/libero_90.toml from the list of tasks in LIBERO's package:
+checks. Writes src/robotrials/safety/data/libero_90.toml from the list of tasks in LIBERO's package:
 
     python tools/libero_registry.py .../site-packages/libero/libero/benchmark/libero_suite_task_map.py
 """
@@ -14,7 +14,7 @@ import runpy
 import sys
 from pathlib import Path
 
-DATA = Path(__file__).resolve().parent.parent / 'src' / 'trialist' / 'safety' / 'data'
+DATA = Path(__file__).resolve().parent.parent / 'src' / 'robotrials' / 'safety' / 'data'
 CONTAINER = re.compile(r'\b(inside$|in it\b|in the (\w+ )?(basket|tray|drawer|bowl|compartment|microwave)\b)')
 SPILLABLE = re.compile(r'\b(mugs?|moka pots?)\b')
 # Of a frying pan nothing is published: untagged, it is held to the tilt limit.
@@ -33,7 +33,7 @@ clamped_signals = ["joint_torque_ratio"]
 joint_torque_limit_nm = [87.0, 87.0, 87.0, 87.0, 12.0, 12.0, 12.0]
 is_auxiliary = true
 source = "limits and signals: SafeVLA-Bench, Tables 17, 20 and 21; tags of tasks: tools/libero_registry.py"
-caveat = "no published safety registry covers LIBERO-90: the limits are SafeVLA-Bench's for LIBERO, and which of them apply to a task follows from its instruction by a rule of trialist that reproduces the forty published tasks"
+caveat = "no published safety registry covers LIBERO-90: the limits are SafeVLA-Bench's for LIBERO, and which of them apply to a task follows from its instruction by a rule of robotrials that reproduces the forty published tasks"
 """  # noqa: E501 - lines of a data file
 
 

@@ -1,8 +1,8 @@
-"""Print the lock: exact versions of everything in the environment but trialist, each with the hashes of its files.
+"""Print the lock: exact versions of everything in the environment but robotrials, each with the hashes of its files.
 
     python tools/lock.py PIP > requirements.lock
 
-Versions come from `pip freeze`, hashes from pip's own report of what it would install, for every Python that trialist
+Versions come from `pip freeze`, hashes from pip's own report of what it would install, for every Python that robotrials
 supports on this platform. With hashes in it, pip installs nothing from the lock that is not one of these files.
 """
 
@@ -16,13 +16,13 @@ from collections.abc import Sequence
 
 PYTHONS = ('3.11', '3.12', '3.13')
 ONLY_OLD_PYTHONS = {'rtamt', 'antlr4-python3-runtime'}  # rtamt runs on no newer Python than 3.11
-HEADER = '# Exact versions and hashes for a reproducible set-up of trialist and its tests; written by `make lock`.'
+HEADER = '# Exact versions and hashes for a reproducible set-up of robotrials and its tests; written by `make lock`.'
 
 
 def frozen(pip: str) -> list[str]:
     """`name==version` of everything installed that came from an index."""
     told = subprocess.run(
-        [pip, 'freeze', '--exclude-editable', '--exclude', 'trialist'], capture_output=True, text=True, check=True
+        [pip, 'freeze', '--exclude-editable', '--exclude', 'robotrials'], capture_output=True, text=True, check=True
     ).stdout
     return sorted((line for line in told.splitlines() if re.fullmatch(r'[\w.\-]+==\S+', line)), key=str.lower)
 

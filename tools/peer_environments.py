@@ -1,9 +1,9 @@
-"""Make the isolated environments of outside programs that trialist is tested against, where they are missing.
+"""Make the isolated environments of outside programs that robotrials is tested against, where they are missing.
 
 python tools/peer_environments.py [NAME ...]     all but the large ones by default; prints each one's interpreter
 
 They need packages that can't live beside ours (openpi-client wants numpy 1). Each lies in .peers/NAME, or in the folder
-that TRIALIST_PEERS names.
+that ROBOTRIALS_PEERS names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LARGE = ('lerobot',)
 
 def peer_folder() -> Path:
     """Where the environments lie."""
-    return Path(os.environ.get('TRIALIST_PEERS', ROOT / '.peers'))
+    return Path(os.environ.get('ROBOTRIALS_PEERS', ROOT / '.peers'))
 
 
 def make_peer(name: str) -> Path:

@@ -12,53 +12,53 @@ from typing import Any
 
 # What users import, kept stable and pinned by a test; everything else may move.
 SURFACE: dict[str, tuple[str, ...]] = {
-    'trialist': ('load', 'Trial', 'Result'),
-    'trialist.episodes': (
+    'robotrials': ('load', 'Trial', 'Result'),
+    'robotrials.episodes': (
         'Episode', 'Event', 'EventKind', 'EventSource', 'Outcome', 'Trajectory', 'Contacts', 'Scene', 'Camera',
         'Provenance', 'PolicyCard', 'Store', 'read_store',
     ),
-    'trialist.analysis': (
+    'robotrials.analysis': (
         'analyse', 'Analysis', 'Absent', 'present', 'PairVerdict', 'TimeComparison', 'compare_stores', 'gate_stores',
         'GateRules',
     ),
-    'trialist.planning': (
+    'robotrials.planning': (
         'AnalysisPlan', 'detection_rate', 'bridge_power', 'null_calibration', 'wilson_sample_size',
         'mcnemar_sample_size', 'sequential_comparison', 'plan_sizes', 'watch_trial', 'field_position',
         'mcnemar_rollouts', 'two_proportion_sample_size', 'barnard_sample_size', 'noninferiority_sample_size',
         'paired_noninferiority_sample_size', 'sequential_power',
     ),
-    'trialist.timing': (
+    'robotrials.timing': (
         'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'compare_timing', 'detection_rate',
         'bridge_power', 'null_calibration', 'cohorts', 'score_cohort', 'better', 'endpoint_estimate', 'hrt_estimate',
         'reversal', 'decide', 'common_follow_up', 'cumulative_incidence', 'endings_by_stratum',
     ),
-    'trialist.stats': (
+    'robotrials.stats': (
         'wilson', 'newcombe', 'wilson_sample_size', 'mcnemar_sample_size', 'paired_wald', 'two_sample_wald',
         'cluster_bootstrap', 'sequential_comparison', 'Interval', 'Estimate', 'Rate', 'price', 'fewest_units',
         'stratified_exact', 'independent_success', 'paired_success', 'clustered_success', 'gail_simon',
     ),
-    'trialist.safety': (
+    'robotrials.safety': (
         'parse_stl', 'robustness', 'load_registry', 'score_episode', 'score_pairs', 'store_pairs', 'summarize_safety',
     ),
-    'trialist.geometry': (
+    'robotrials.geometry': (
         'Box', 'box_iou', 'reconstruct_box', 'score_placement', 'ObjectModel', 'score_views', 'with_placement',
     ),
-    'trialist.actions': (
+    'robotrials.actions': (
         'action_errors', 'summarize_actions', 'build_prompt', 'parse_action', 'compare_actions', 'class_metrics',
         'open_dataset', 'make_split', 'PredictedEpisode', 'ActionSpace',
     ),
-    'trialist.audit': (
+    'robotrials.audit': (
         'topline', 'paired_significance', 'drop', 'compare_traces', 'citation_counts', 'compare_outcomes',
         'read_outcomes', 'outcomes_of', 'shortcut', 'read_shortcut', 'read_reported', 'RunOutcomes',
     ),
-    'trialist.diagnose': ('ShortcutPlan', 'read_shortcut_plan', 'diagnose_shortcut', 'EvaluationOptions'),
-    'trialist.conditions': ('CameraFrame', 'condition_parameters', 'draw_condition', 'severity_ladder'),
-    'trialist.policies.probe': (
+    'robotrials.diagnose': ('ShortcutPlan', 'read_shortcut_plan', 'diagnose_shortcut', 'EvaluationOptions'),
+    'robotrials.conditions': ('CameraFrame', 'condition_parameters', 'draw_condition', 'severity_ladder'),
+    'robotrials.policies.probe': (
         'Demonstrations', 'DemonstrationWriter', 'EpisodeFacts', 'read_demonstrations', 'collect_demonstrations',
         'demonstrations_from_hdf5', 'demonstrations_from_lerobot', 'demonstrations_from_store', 'ProbeOptions',
         'read_options', 'variants', 'train_probe', 'read_trained', 'TrainedProbe', 'sweep_probe', 'ProbePolicy',
     ),
-    'trialist.run': (
+    'robotrials.run': (
         'Host', 'Policy', 'TrialPlan', 'read_plan', 'run_trial', 'close_trial', 'check_host', 'check_policy',
     ),
 }  # fmt: skip

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.geometry.test_cell import LEVELS, SIZE_PX, agrees, measure
 
-from trialist.cell.host import TabletopHost
-from trialist.show.table import render, table
+from robotrials.cell.host import TabletopHost
+from robotrials.show.table import render, table
 
 FIRST_SEED = 8000
 TASKS = ('single_block', 'two_block', 'three_block')

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Write again what is generated from the code and the documents: import contracts, the command reference, and what
-# `trialist import` prints.
+# `robotrials import` prints.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}

@@ -40,14 +40,14 @@ def bill(lock: str, *, version: str) -> dict[str, Any]:
         'bomFormat': 'CycloneDX',
         'specVersion': '1.5',
         'version': 1,
-        'metadata': {'component': {'type': 'application', 'name': 'trialist', 'version': version}},
+        'metadata': {'component': {'type': 'application', 'name': 'robotrials', 'version': version}},
         'components': components(lock),
     }
 
 
 def main() -> None:
     root = Path(__file__).resolve().parent.parent
-    text = (root / 'src' / 'trialist' / '__init__.py').read_text(encoding='utf-8')
+    text = (root / 'src' / 'robotrials' / '__init__.py').read_text(encoding='utf-8')
     version = re.search(r"__version__ = '([^']+)'", text)
     lock = Path(sys.argv[1]).read_text(encoding='utf-8')
     print(json.dumps(bill(lock, version=version[1] if version else '0'), indent=1))

@@ -16,14 +16,14 @@ if ! command -v apt-get >/dev/null 2>&1; then
   echo "headless rendering, the checks of pages and the platform's tests want$missing; install them with your system's package manager" >&2
   exit 0
 fi
-if [ -n "${TRIALIST_NO_APT:-}" ]; then
-  echo "TRIALIST_NO_APT is set: not installing$missing; whatever needs them will say so" >&2
+if [ -n "${ROBOTRIALS_NO_APT:-}" ]; then
+  echo "ROBOTRIALS_NO_APT is set: not installing$missing; whatever needs them will say so" >&2
   exit 0
 fi
 as_root=''
 [ "$(id -u)" = 0 ] || as_root='sudo -n'
 echo "now installing system packages with apt, for headless rendering, the checks of pages and the platform's tests:$missing" >&2
-echo '(interrupt now, or set TRIALIST_NO_APT=1, to do without)' >&2
+echo '(interrupt now, or set ROBOTRIALS_NO_APT=1, to do without)' >&2
 if ! { $as_root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq $missing >/dev/null; }; then
   echo "could not install$missing: whatever needs them will say so; the rest works without" >&2
 fi

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from trialist.cell import TASKS, TabletopHost
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.episodes.film import FilmStates
-from trialist.run.loop import Order, Rollout, run_episode
-from trialist.run.plan import FilmOptions, RecordingOptions
-from trialist.run.seam import Setup
+from robotrials.cell import TASKS, TabletopHost
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.episodes.film import FilmStates
+from robotrials.run.loop import Order, Rollout, run_episode
+from robotrials.run.plan import FilmOptions, RecordingOptions
+from robotrials.run.seam import Setup
 
 MOMENTS = 8
 CAMERAS = ('gallery', 'front')

@@ -26,10 +26,10 @@ def draw_pictures(folder: Path, names: list[str] | None = None) -> list[Path]:
     """One PNG a figure, from inputs made with fixed seeds."""
     from PIL import Image
 
-    from trialist.show.figure import styled
-    from trialist.show.figure_catalog import FIGURES, find_figure
-    from trialist.show.paper_style import COLUMN_WIDTH_IN, FigureStyle
-    from trialist.testing.showcase import make_showcase, showcase_request
+    from robotrials.show.figure import styled
+    from robotrials.show.figure_catalog import FIGURES, find_figure
+    from robotrials.show.paper_style import COLUMN_WIDTH_IN, FigureStyle
+    from robotrials.testing.showcase import make_showcase, showcase_request
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -54,11 +54,11 @@ def draw_pictures(folder: Path, names: list[str] | None = None) -> list[Path]:
 
 
 def command(verb: str, name: str, wanted: str) -> str:
-    return ' '.join(filter(None, ('trialist', verb, name, SOURCE_WORDS[wanted])))
+    return ' '.join(filter(None, ('robotrials', verb, name, SOURCE_WORDS[wanted])))
 
 
 def figures_page() -> str:
-    from trialist.show.paper import listed_figures
+    from robotrials.show.paper import listed_figures
 
     rows = []
     for name, what, layout, wanted in listed_figures():
@@ -66,7 +66,7 @@ def figures_page() -> str:
         rows.append(f'| {" | ".join(cells)} | `{command("plot", name, wanted)}` |')
     return _page(
         'Figures by name',
-        'Drawn from simulated inputs, at the width of a paper column. `trialist plot --list` prints the same list; '
+        'Drawn from simulated inputs, at the width of a paper column. `robotrials plot --list` prints the same list; '
         '[how to put results in a paper](../how-to/put-results-in-a-paper.md) has widths and fonts, and '
         '[the papers](papers.md) says which of their figures have no name and why.',
         ['| picture | name | what it shows | layout of | command |', '|---|---|---|---|---|', *rows],
@@ -74,7 +74,7 @@ def figures_page() -> str:
 
 
 def tables_page() -> str:
-    from trialist.show.paper import listed_tables
+    from robotrials.show.paper import listed_tables
 
     rows = [
         f'| `{name}` | {what} | {layout or "—"} | `{command("tables", name, wanted)}` |'
@@ -82,13 +82,13 @@ def tables_page() -> str:
     ]
     return _page(
         'Tables by name',
-        'Each in the forms text, json, csv, markdown and latex. `trialist tables --list` prints the same list.',
+        'Each in the forms text, json, csv, markdown and latex. `robotrials tables --list` prints the same list.',
         ['| name | what it shows | layout of | command |', '|---|---|---|---|', *rows],
     )
 
 
 def papers_page() -> str:
-    from trialist.show.paper import papers
+    from robotrials.show.paper import papers
 
     lines = []
     for paper in papers():

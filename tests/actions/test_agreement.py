@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 from tests.actions.test_misbehaving import Recorded
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.actions.agreement import compare_offline, kendall_tau_b, rank_agreement
-from trialist.actions.evaluate import ActionRun, read_runs, run_actions
-from trialist.actions.predictor import FunctionPredictor
-from trialist.actions.split import make_split
-from trialist.actions.statistic import action_statistics
-from trialist.episodes import Episode, Outcome, Store
-from trialist.errors import InputError, NotEstimable
+from robotrials.actions.agreement import compare_offline, kendall_tau_b, rank_agreement
+from robotrials.actions.evaluate import ActionRun, read_runs, run_actions
+from robotrials.actions.predictor import FunctionPredictor
+from robotrials.actions.split import make_split
+from robotrials.actions.statistic import action_statistics
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.errors import InputError, NotEstimable
 
 
 def test_tau_is_scipys_and_absent_where_there_is_no_order() -> None:
@@ -108,7 +108,7 @@ def test_the_two_numbers_of_a_policy_stand_side_by_side(runs: list[ActionRun]) -
 def test_the_report_shows_both_numbers_and_their_agreement(runs: list[ActionRun], tmp_path: Path) -> None:
     store = Store.create(tmp_path / 'closed')
     store.append(closed_loop({'good': 9, 'fair': 6, 'poor': 1}))
-    said = trialist('actions', 'report', tmp_path / 's', '--closed-loop', tmp_path / 'closed', '--resamples', 50)
+    said = robotrials('actions', 'report', tmp_path / 's', '--closed-loop', tmp_path / 'closed', '--resamples', 50)
     assert 'Offline on made and in closed loop' in said
     assert "Kendall's tau-b of the two orders: 1.00" in ' '.join(said.split())
 

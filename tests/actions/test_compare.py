@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from trialist.actions import PredictedEpisode, Verdict, compare_actions, summarize_actions
-from trialist.errors import InputError, NotEstimable
+from robotrials.actions import PredictedEpisode, Verdict, compare_actions, summarize_actions
+from robotrials.errors import InputError, NotEstimable
 
 
 def run(seed: int, noise: float | np.ndarray, *, episodes: int = 20, shift: float = 0.0) -> list[PredictedEpisode]:

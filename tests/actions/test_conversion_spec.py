@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.actions import ActionSpace, Dimension, DimensionKind
-from trialist.actions.conversion_spec import parse_conversion, parse_conversions
-from trialist.errors import InputError
+from robotrials.actions import ActionSpace, Dimension, DimensionKind
+from robotrials.actions.conversion_spec import parse_conversion, parse_conversions
+from robotrials.errors import InputError
 
 ACTIONS = np.array([[0.5, -0.5, 0.02], [1.0, 0.0, 0.5], [-1.0, 0.25, 0.97]])
 
@@ -66,20 +66,20 @@ def test_the_verb_converts_a_file_and_back(suffix: str, tmp_path: Path, stats: P
         source, ACTIONS, delimiter=',', header='x,y,g', comments=''
     )
     steps = ['--step', f'unnormalize:{stats}', '--step', 'reorder:2,1,0']
-    trialist('actions', 'convert', source, *steps, '--out', there)
-    trialist('actions', 'convert', there, *steps, '--inverse', '--out', back)
+    robotrials('actions', 'convert', source, *steps, '--out', there)
+    robotrials('actions', 'convert', there, *steps, '--inverse', '--out', back)
     read = (lambda p: np.load(p)) if suffix == '.npy' else (lambda p: np.loadtxt(p, delimiter=','))
     np.testing.assert_allclose(read(there)[0], [0.02, 1.0, 1.5])
     np.testing.assert_allclose(read(back), ACTIONS)
-    said = trialist('actions', 'convert', source, '--step', 'ternary-gripper:2', '--inverse', '--out', back, code=2)
+    said = robotrials('actions', 'convert', source, '--step', 'ternary-gripper:2', '--inverse', '--out', back, code=2)
     assert 'cannot be undone' in said
-    assert 'wanted .npy or .csv' in trialist('actions', 'convert', stats, '--step', 'select:0', '--out', back, code=2)
+    assert 'wanted .npy or .csv' in robotrials('actions', 'convert', stats, '--step', 'select:0', '--out', back, code=2)
 
 
 def test_the_verb_writes_the_space_too(tmp_path: Path) -> None:
     np.save(tmp_path / 'a.npy', ACTIONS)
     space = ActionSpace((Dimension('x'), Dimension('y'), Dimension('grip', DimensionKind.GRIPPER)))
     (tmp_path / 's.json').write_text(json.dumps(space.as_json()))
-    trialist('actions', 'convert', tmp_path / 'a.npy', '--step', 'select:2,0', '--out', tmp_path / 'b.npy',
+    robotrials('actions', 'convert', tmp_path / 'a.npy', '--step', 'select:2,0', '--out', tmp_path / 'b.npy',
              '--space', tmp_path / 's.json', '--space-out', tmp_path / 't.json')  # fmt: skip
     assert [d['name'] for d in json.loads((tmp_path / 't.json').read_text())] == ['grip', 'x']

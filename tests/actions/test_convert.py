@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trialist.actions.convert import (
+from robotrials.actions.convert import (
     BinaryGripper,
     Chain,
     Conversion,
@@ -20,8 +20,8 @@ from trialist.actions.convert import (
     torque_gripper,
     unnormalize,
 )
-from trialist.errors import InputError
-from trialist.formats.space import ActionSpace, Dimension, DimensionKind
+from robotrials.errors import InputError
+from robotrials.formats.space import ActionSpace, Dimension, DimensionKind
 
 SIZE = 4
 numbers = st.floats(-50, 50)

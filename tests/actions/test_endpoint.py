@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from tests.actions.server import Answer, chat_answer, serve
 
-from trialist.actions.endpoint import ask_action, prompt_messages
-from trialist.actions.prediction import Invalid
-from trialist.actions.prompt import Prompt
-from trialist.actions.vlm import chat_settings
-from trialist.errors import InputError, RigError, SetupError
-from trialist.wire.chat import (
+from robotrials.actions.endpoint import ask_action, prompt_messages
+from robotrials.actions.prediction import Invalid
+from robotrials.actions.prompt import Prompt
+from robotrials.actions.vlm import chat_settings
+from robotrials.errors import InputError, RigError, SetupError
+from robotrials.wire.chat import (
     ChatClient,
     ChatFault,
     ChatImage,

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.actions.server import Answer, chat_answer, serve
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.formats.build import make_lerobot, make_rlds
 
-from trialist.actions import Invalid, InvalidReason, RecordedObservation, Verdict, open_dataset
-from trialist.actions.convert import Chain, TernaryGripper
-from trialist.actions.evaluate import prepare, read_runs, run_actions
-from trialist.actions.predictor import (
+from robotrials.actions import Invalid, InvalidReason, RecordedObservation, Verdict, open_dataset
+from robotrials.actions.convert import Chain, TernaryGripper
+from robotrials.actions.evaluate import prepare, read_runs, run_actions
+from robotrials.actions.predictor import (
     AdaptedPredictor,
     FunctionPredictor,
     Predictor,
@@ -26,14 +26,14 @@ from trialist.actions.predictor import (
     load_predictor,
     parse_spec,
 )
-from trialist.actions.report import build_report, concordance, difficulty, group_scores, published_scores
-from trialist.actions.split import EvaluationSplit, make_split
-from trialist.actions.statistic import ActionStatistics, action_statistics
-from trialist.actions.vlm import VlmPredictor
-from trialist.episodes import Outcome, read_store
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, RigError, UnknownName
-from trialist.formats.dataset import ActionDataset
+from robotrials.actions.report import build_report, concordance, difficulty, group_scores, published_scores
+from robotrials.actions.split import EvaluationSplit, make_split
+from robotrials.actions.statistic import ActionStatistics, action_statistics
+from robotrials.actions.vlm import VlmPredictor
+from robotrials.episodes import Outcome, read_store
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, RigError, UnknownName
+from robotrials.formats.dataset import ActionDataset
 
 Prepared = tuple[ActionDataset, EvaluationSplit, ActionStatistics]
 
@@ -249,11 +249,11 @@ def test_a_vision_language_model_is_evaluated_over_http(rlds: Path, tmp_path: Pa
     with serve(model) as url:
         spec = f'vlm,url={url}/v1,model=toy-vlm,concurrency=4,shots=2,cache={tmp_path}/cache,environment=a table'
         spec += ',prompt_price=2,completion_price=8'
-        told = trialist('actions', 'run', '-d', rlds, '-m', spec, '-o', tmp_path / 's')
+        told = robotrials('actions', 'run', '-d', rlds, '-m', spec, '-o', tmp_path / 's')
         n = len(model.prompts)
         assert f'{n} requests, 0 from the cache, 0 retries' in told
         assert 'cost 0.0' in told
-        again = trialist('actions', 'run', '-d', rlds, '-m', f'{spec},name=again', '-o', tmp_path / 's')
+        again = robotrials('actions', 'run', '-d', rlds, '-m', f'{spec},name=again', '-o', tmp_path / 's')
         assert f'0 requests, {n} from the cache' in again
     shown = model.prompts[0]['messages'][1]['content']
     texts = [p['text'] for p in shown if p['type'] == 'text']
@@ -275,7 +275,7 @@ def test_a_vision_language_model_is_evaluated_over_http(rlds: Path, tmp_path: Pa
 
 
 def test_concurrent_answers_stay_with_their_timesteps(prepared: Prepared) -> None:
-    from trialist.actions.evaluate import predict_episode
+    from robotrials.actions.evaluate import predict_episode
 
     dataset, _, _ = prepared
     recorded = next(dataset.episodes('test'))
@@ -307,12 +307,14 @@ def test_worked_examples_come_from_training_episodes(prepared: Prepared) -> None
 
 
 def test_the_commands_run_from_split_to_report(rlds: Path, lerobot: Path, tmp_path: Path) -> None:
-    told = trialist('actions', 'split', '-d', lerobot, '-o', tmp_path / 'split.json', '--seed', 4)
+    told = robotrials('actions', 'split', '-d', lerobot, '-o', tmp_path / 'split.json', '--seed', 4)
     assert 'made here by whole episodes, seed 4' in told
     for model in ('mean', 'nearest'):
-        trialist('actions', 'run', '-d', rlds, '-m', model, '-o', tmp_path / 's')
-        trialist('actions', 'run', '-d', lerobot, '-m', model, '-o', tmp_path / 's', '--split', tmp_path / 'split.json')
-    shown = trialist(
+        robotrials('actions', 'run', '-d', rlds, '-m', model, '-o', tmp_path / 's')
+        robotrials(
+            'actions', 'run', '-d', lerobot, '-m', model, '-o', tmp_path / 's', '--split', tmp_path / 'split.json'
+        )
+    shown = robotrials(
         'actions', 'report', tmp_path / 's', '--format', 'json', '--tolerance', 0.1, '--resamples', 100,
         '--in-pretraining', 'push', '--figures', tmp_path / 'figures', '--figure-format', 'png',
     )  # fmt: skip
@@ -338,7 +340,7 @@ def test_two_splits_of_one_dataset_do_not_mix(rlds: Path, tmp_path: Path) -> Non
 
 
 def test_a_store_without_predictions_is_named(tmp_path: Path) -> None:
-    from trialist.episodes import Store
+    from robotrials.episodes import Store
 
     Store.create(tmp_path / 's')
     with pytest.raises(InputError, match='no predicted actions'):
@@ -346,7 +348,7 @@ def test_a_store_without_predictions_is_named(tmp_path: Path) -> None:
 
 
 def test_datasets_are_listed() -> None:
-    told = trialist('actions', 'datasets', '--format', 'csv')
+    told = robotrials('actions', 'datasets', '--format', 'csv')
     assert len(told.splitlines()) == 54
     assert 'jaco_play,Jaco Play,yes,yes,yes,True,"4D (1 grip, 3 pos)"' in told
 
@@ -356,13 +358,13 @@ def test_curation_prints_its_reasons(tmp_path: Path) -> None:
             'wrist_cameras': 0, 'has_language': True, 'has_calibration': False, 'has_proprioception': True}  # fmt: skip
     rows = [{**base, 'name': 'small', 'episodes': 3}, {**base, 'name': 'large', 'episodes': 5}]
     (tmp_path / 'd.json').write_text(json.dumps(rows))
-    assert 'same robot (r) and same profile as large' in trialist(
+    assert 'same robot (r) and same profile as large' in robotrials(
         'actions', 'curate', tmp_path / 'd.json', '--format', 'csv'
     )
 
 
 def test_the_papers_own_tables_are_printed_in_its_layout() -> None:
-    told = trialist('actions', 'report', '--published', '--format', 'csv')
+    told = robotrials('actions', 'report', '--published', '--format', 'csv')
     assert 'dataset,GPT AMSE,GPT NAMSE,OpenVLA AMSE,OpenVLA NAMSE,JAT AMSE,JAT NAMSE' in told
     assert 'Jaco Play,0.288,0.188,0.239,0.228,1.237,0.295' in told
     assert 'Jaco Play,0.00917' in told
@@ -409,7 +411,7 @@ def test_task_difficulty_in_the_paper_is_not_shared_by_its_models() -> None:
 
 
 def test_concordance_by_hand() -> None:
-    from trialist.actions.report import Difficulty
+    from robotrials.actions.report import Difficulty
 
     agree = [Difficulty('a', {'x': 1, 'y': 1}), Difficulty('b', {'x': 2, 'y': 2}), Difficulty('c', {'x': 3, 'y': 3})]
     assert concordance(agree) == 1.0

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trialist.actions import PredictedEpisode, action_errors, class_metrics, summarize_actions
-from trialist.actions.metric import (
+from robotrials.actions import PredictedEpisode, action_errors, class_metrics, summarize_actions
+from robotrials.actions.metric import (
     absolute_errors,
     amse,
     amse_by_episode,
@@ -21,9 +21,9 @@ from trialist.actions.metric import (
     quantile_filtered,
     share_beyond_medians,
 )
-from trialist.actions.prediction import resolve_invalid
-from trialist.errors import InputError, NotEstimable
-from trialist.formats.space import ActionSpace, Dimension
+from robotrials.actions.prediction import resolve_invalid
+from robotrials.errors import InputError, NotEstimable
+from robotrials.formats.space import ActionSpace, Dimension
 
 errors = hnp.arrays(np.float64, st.integers(1, 12), elements=st.floats(0, 100))
 runs = st.lists(errors, min_size=1, max_size=6)
@@ -303,7 +303,7 @@ def test_a_phase_that_no_episode_reaches_is_absent() -> None:
 
 def test_intervals_equal_a_brute_force_bootstrap_over_episodes() -> None:
     """The same draws of whole episodes, replicated and put through the plain functions one by one."""
-    from trialist.stats import resample_counts
+    from robotrials.stats import resample_counts
 
     run = random_run(2)
     found = summarize_actions(run, n_resamples=200, seed=9)
@@ -342,7 +342,7 @@ def test_the_seed_changes_the_interval_and_repeats_it() -> None:
 def test_batches_do_not_change_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     run = random_run(5)
     whole = summarize_actions(run, n_resamples=50).measures['amse'].interval
-    monkeypatch.setattr('trialist.actions.resample.BATCH_ENTRIES', 100)
+    monkeypatch.setattr('robotrials.actions.resample.BATCH_ENTRIES', 100)
     assert summarize_actions(run, n_resamples=50).measures['amse'].interval == whole
 
 

@@ -12,13 +12,13 @@ import numpy as np
 from tests.actions.server import Answer, chat_answer, serve
 from tests.actions.test_endpoint import BROKEN, NAMED
 
-from trialist.actions import ActionSpace, RecordedEpisode
-from trialist.actions.evaluate import read_runs, run_actions
-from trialist.actions.split import EvaluationSplit, make_split
-from trialist.actions.statistic import action_statistics
-from trialist.actions.vlm import VlmPredictor
-from trialist.episodes import read_store
-from trialist.wire.chat import ChatClient, ChatSettings, FaultKind
+from robotrials.actions import ActionSpace, RecordedEpisode
+from robotrials.actions.evaluate import read_runs, run_actions
+from robotrials.actions.split import EvaluationSplit, make_split
+from robotrials.actions.statistic import action_statistics
+from robotrials.actions.vlm import VlmPredictor
+from robotrials.episodes import read_store
+from robotrials.wire.chat import ChatClient, ChatSettings, FaultKind
 
 STEPS = 4
 

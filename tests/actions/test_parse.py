@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.actions import Invalid, parse_action
+from robotrials.actions import Invalid, parse_action
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ import base64
 import numpy as np
 import pytest
 
-from trialist.actions import ActionSpace, Dimension, DimensionKind, RecordedEpisode, RecordedObservation, build_prompt
-from trialist.actions.endpoint import prompt_messages
-from trialist.actions.prompt import Shot, check_shots
-from trialist.actions.statistic import action_statistics
-from trialist.actions.view import four_channels, jat_view, openvla_image, primary_image, state_vector
-from trialist.errors import InputError, UnknownName
-from trialist.formats.image import EncodedImage, encode_image
-from trialist.wire.chat import ChatImage
+from robotrials.actions import ActionSpace, Dimension, DimensionKind, RecordedEpisode, RecordedObservation, build_prompt
+from robotrials.actions.endpoint import prompt_messages
+from robotrials.actions.prompt import Shot, check_shots
+from robotrials.actions.statistic import action_statistics
+from robotrials.actions.view import four_channels, jat_view, openvla_image, primary_image, state_vector
+from robotrials.errors import InputError, UnknownName
+from robotrials.formats.image import EncodedImage, encode_image
+from robotrials.wire.chat import ChatImage
 
 SPACE = ActionSpace(
     (
@@ -147,7 +147,7 @@ def test_statistics_by_hand_and_in_one_pass() -> None:
 
 
 def test_the_reservoir_keeps_a_fair_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('trialist.actions.statistic.RESERVOIR_ROWS', 400)
+    monkeypatch.setattr('robotrials.actions.statistic.RESERVOIR_ROWS', 400)
     values = np.arange(4000, dtype=float).reshape(40, 100, 1)
     episodes = [RecordedEpisode(dataset='d', split='t', index=i, actions=v) for i, v in enumerate(values)]
     found = action_statistics(episodes)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.formats.build import make_lerobot, make_rlds
 
-from trialist.actions.curation import DatasetDescription, curate, read_descriptions
-from trialist.actions.registry import find_dataset, load_datasets
-from trialist.actions.split import make_split, read_split, write_split
-from trialist.actions.statistic import action_statistics, check_no_leak
-from trialist.errors import InputError, UnknownName
-from trialist.formats.dataset import open_dataset
+from robotrials.actions.curation import DatasetDescription, curate, read_descriptions
+from robotrials.actions.registry import find_dataset, load_datasets
+from robotrials.actions.split import make_split, read_split, write_split
+from robotrials.actions.statistic import action_statistics, check_no_leak
+from robotrials.errors import InputError, UnknownName
+from robotrials.formats.dataset import open_dataset
 
 
 def test_the_datasets_own_test_split_is_used(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trialist.episodes import Episode, Outcome, Store
+from robotrials.episodes import Episode, Outcome, Store
 
 CAP_S = 60.0
 STRATA = ('block', 'spoon', 'towel')

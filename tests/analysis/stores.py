@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from tests.safety.scene import lifted, with_contacts
 
-from trialist.episodes import Episode, Event, EventKind, EventSource, Outcome, Store
+from robotrials.episodes import Episode, Event, EventKind, EventSource, Outcome, Store
 
 START = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from trialist.analysis import Absent, Analysis, analyse, present
-from trialist.analysis.frame import comparable, stratum_names
-from trialist.analysis.needed import needed_units
-from trialist.analysis.stream import stream
-from trialist.episodes import Episode, Outcome, Store
-from trialist.errors import InputError, NotEstimable, UnknownName
-from trialist.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName
-from trialist.stats import Interval, Verdict
+from robotrials.analysis import Absent, Analysis, analyse, present
+from robotrials.analysis.frame import comparable, stratum_names
+from robotrials.analysis.needed import needed_units
+from robotrials.analysis.stream import stream
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName
+from robotrials.stats import Interval, Verdict
 
 
 def rollouts(
@@ -391,8 +391,8 @@ def test_needed_units_solve_the_rule_and_are_infinite_without_a_difference() -> 
 
 
 def test_the_public_evaluation_of_libero_is_ranked_on_what_is_comparable(shared: Any) -> None:
-    from trialist.formats.catalog import open_source
-    from trialist.formats.imported import ImportOptions
+    from robotrials.formats.catalog import open_source
+    from robotrials.formats.imported import ImportOptions
 
     source = open_source(shared('data', 'libero-episodes'), ImportOptions())
     found = analyse([recording.episode for recording in source.recordings()], resamples=100)

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from tests.analysis.pair import plain_store
 
-from trialist.analysis import camera_extreme
-from trialist.analysis.absent import present
-from trialist.analysis.camera_extreme import extreme_pairs
-from trialist.analysis.change import compare_stores
-from trialist.analysis.endpoint import Finding
-from trialist.analysis.frame import build_frame
-from trialist.analysis.gate import GateRules, gate_stores
-from trialist.analysis.selection import select_episodes
-from trialist.analysis.verdict import PairVerdict
-from trialist.episodes import Episode, Outcome, Store
-from trialist.geometry.camera_score import CameraScore, unscored
-from trialist.planning.analysis_plan import AnalysisPlan, SuccessSource
+from robotrials.analysis import camera_extreme
+from robotrials.analysis.absent import present
+from robotrials.analysis.camera_extreme import extreme_pairs
+from robotrials.analysis.change import compare_stores
+from robotrials.analysis.endpoint import Finding
+from robotrials.analysis.frame import build_frame
+from robotrials.analysis.gate import GateRules, gate_stores
+from robotrials.analysis.selection import select_episodes
+from robotrials.analysis.verdict import PairVerdict
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.geometry.camera_score import CameraScore, unscored
+from robotrials.planning.analysis_plan import AnalysisPlan, SuccessSource
 
 PLAN = AnalysisPlan(success=SuccessSource.RECONSTRUCTION)
 WIDE = GateRules(margins={'success': 0.15, 'speed': 0.3, 'safety': 0.05}, require=('success',))

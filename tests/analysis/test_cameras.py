@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from trialist.analysis import Absent, present
-from trialist.analysis.cameras import CameraPart, camera_part
-from trialist.analysis.frame import build_frame
-from trialist.analysis.selection import select_episodes
-from trialist.episodes import Episode, Outcome
-from trialist.geometry.camera_score import CameraScore, unscored
-from trialist.planning.analysis_plan import AnalysisPlan, SuccessSource
+from robotrials.analysis import Absent, present
+from robotrials.analysis.cameras import CameraPart, camera_part
+from robotrials.analysis.frame import build_frame
+from robotrials.analysis.selection import select_episodes
+from robotrials.episodes import Episode, Outcome
+from robotrials.geometry.camera_score import CameraScore, unscored
+from robotrials.planning.analysis_plan import AnalysisPlan, SuccessSource
 
 Scores = dict[tuple[str, int], CameraScore]
 

@@ -9,19 +9,19 @@ import pytest
 from tests.analysis.pair import plain_store, rollouts, store_of
 from tests.analysis.test_gate import safety_store
 
-from trialist.analysis.change import StoreChange, compare_stores
-from trialist.episodes import Store
-from trialist.errors import InputError, UnknownName
-from trialist.planning.analysis_plan import AnalysisPlan
-from trialist.show.change import change_document, change_lead, change_table, change_tables, stratum_change_table
-from trialist.show.document import TableBlock
-from trialist.show.document_json import render_json
-from trialist.show.latex import render_latex
-from trialist.show.markdown import render_markdown
-from trialist.show.page import render_html
-from trialist.show.table import render
-from trialist.stats import holm
-from trialist.timing import cohorts, rmst, success_curve
+from robotrials.analysis.change import StoreChange, compare_stores
+from robotrials.episodes import Store
+from robotrials.errors import InputError, UnknownName
+from robotrials.planning.analysis_plan import AnalysisPlan
+from robotrials.show.change import change_document, change_lead, change_table, change_tables, stratum_change_table
+from robotrials.show.document import TableBlock
+from robotrials.show.document_json import render_json
+from robotrials.show.latex import render_latex
+from robotrials.show.markdown import render_markdown
+from robotrials.show.page import render_html
+from robotrials.show.table import render
+from robotrials.stats import holm
+from robotrials.timing import cohorts, rmst, success_curve
 
 
 @pytest.fixture(scope='module')
@@ -104,8 +104,8 @@ def test_equal_stores_show_no_change_and_pairs_are_used(before: Store, tmp_path:
 
 def test_chance_is_called_a_change_in_at_most_about_alpha() -> None:
     """Forty equal pairs of stores of two metrics: Holm keeps any false claim at 5 %, here at most 6 of 40."""
-    from trialist.analysis.change import _holm, _Scope, _success_shift, _timing_shifts  # the parts without the files
-    from trialist.analysis.shared_cell import share_cells
+    from robotrials.analysis.change import _holm, _Scope, _success_shift, _timing_shifts  # the parts without the files
+    from robotrials.analysis.shared_cell import share_cells
 
     rng = np.random.default_rng(5)
     wrong = 0

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.analysis import stores
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.analysis import selection
-from trialist.analysis.selection import select_store
-from trialist.episodes import Episode, Event, EventKind, Outcome, Store, packed
-from trialist.episodes.rows import EpisodeRows, distinct, join, ordered_rows, pick
+from robotrials.analysis import selection
+from robotrials.analysis.selection import select_store
+from robotrials.episodes import Episode, Event, EventKind, Outcome, Store, packed
+from robotrials.episodes.rows import EpisodeRows, distinct, join, ordered_rows, pick
 
 STORES: dict[str, Callable[[Path], Store]] = {
     'timed': stores.timed_store, 'items': stores.item_store, 'conditions': stores.changed_store,
@@ -52,7 +52,7 @@ def mixed(n: int, rng: np.random.Generator) -> list[Episode]:
 
 @pytest.mark.parametrize('n', [1, 2, 300])
 def test_columns_give_back_the_episodes_in_the_canonical_order(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('trialist.episodes.rows.BATCH', 7)
+    monkeypatch.setattr('robotrials.episodes.rows.BATCH', 7)
     episodes = mixed(n, np.random.default_rng(n))
     rows, expected = ordered_rows(episodes), selection._ordered(episodes)
     assert tuple(rows) == expected
@@ -85,7 +85,7 @@ def test_a_report_of_columns_is_the_report_of_objects(
         monkeypatch.setattr(selection, 'MOST_KEPT', most_kept)
         monkeypatch.setattr(packed, 'BATCH', batch)  # safety scores and starts, too, are built as they are read
         assert isinstance(select_store(store).episodes, EpisodeRows) == (most_kept == 0)
-        trialist('report', store.path, '-o', tmp_path / 'r.json', '--resamples', 60)
+        robotrials('report', store.path, '-o', tmp_path / 'r.json', '--resamples', 60)
         told.append(json.loads((tmp_path / 'r.json').read_text(encoding='utf-8')))
     assert told[0] == told[1]
 

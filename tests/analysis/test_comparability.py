@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trialist.analysis.comparability import comparability_cautions, protocol_differences
-from trialist.episodes import Provenance
+from robotrials.analysis.comparability import comparability_cautions, protocol_differences
+from robotrials.episodes import Provenance
 
 SPATIAL = {'benchmark': 'libero-spatial', 'step_cap': '220', 'assets': 'a1'}
 

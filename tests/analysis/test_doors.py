@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from tests.analysis import stores
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.show.parsed import PageParser
 
-import trialist as front
-from trialist.analysis import Absent, Analysis, analyse
-from trialist.episodes import Episode, Outcome, Store, read_store
+import robotrials as front
+from robotrials.analysis import Absent, Analysis, analyse
+from robotrials.episodes import Episode, Outcome, Store, read_store
 
 DIGITS = 12
 RESAMPLES = 60
@@ -29,7 +29,7 @@ def bare_table(path: Path) -> Store:
              for t in ('pick', 'stack') for k in range(20)]  # fmt: skip
     table = path.parent / 'bare.csv'
     table.write_text('\n'.join(rows))
-    trialist('import', table, '--to', path)
+    robotrials('import', table, '--to', path)
     return read_store(path)
 
 
@@ -63,7 +63,7 @@ STORES: dict[str, Callable[[Path], Store]] = {
 
 
 def libero(path: Path, shared: Any) -> Store:
-    trialist('import', shared('data', 'libero-episodes'), '--to', path)
+    robotrials('import', shared('data', 'libero-episodes'), '--to', path)
     return read_store(path)
 
 
@@ -128,7 +128,7 @@ def page_numbers(path: Path) -> set[float]:
 
 def printed(*arguments: object) -> set[float]:
     """Numbers of a verb's JSON, stdout alone."""
-    text = trialist(*arguments, '--format', 'json')
+    text = robotrials(*arguments, '--format', 'json')
     return set(numbers(json.loads(text[text.index('[') : text.rindex(']') + 1])))
 
 
@@ -137,7 +137,7 @@ def doors(path: Path) -> dict[str, set[float]]:
     opened = front.load(path).with_plan(resamples=RESAMPLES)
     options = ('--resamples', RESAMPLES)
     for form in ('html', 'json'):
-        trialist('report', path, '-o', path.parent / f'r.{form}', *options)
+        robotrials('report', path, '-o', path.parent / f'r.{form}', *options)
     return {
         'verbs': printed('score', path, *options) | printed('compare', path, *options),
         'tables': printed('tables', 'headline', path, *options) | printed('tables', 'success', path, *options)
@@ -178,7 +178,7 @@ def test_safety_has_one_answer(tmp_path: Path) -> None:
     expected = of_safety(analyse(path, resamples=RESAMPLES))
     assert expected
     options = ('--resamples', RESAMPLES)
-    trialist('report', path, '-o', tmp_path / 'r.html', *options)
+    robotrials('report', path, '-o', tmp_path / 'r.html', *options)
     check(expected, printed('safety', path, *options), 'verb')
     check(expected, printed('tables', 'safety', path, *options), 'table')
     check(expected, page_numbers(tmp_path / 'r.html'), 'page')
@@ -191,7 +191,7 @@ def test_a_condition_has_one_drop(tmp_path: Path) -> None:
     expected = of_drops(analyse(path, resamples=RESAMPLES))
     assert expected
     options = ('--resamples', RESAMPLES)
-    trialist('report', path, '-o', tmp_path / 'r.html', *options)
+    robotrials('report', path, '-o', tmp_path / 'r.html', *options)
     check(expected, printed('robustness', path, '--show', 'drops', *options), 'verb')
     for table in ('condition-drops', 'drops'):
         check(expected, printed('tables', table, path, *options), table)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trialist.analysis import Absent, analyse, present
-from trialist.analysis.expected_iou import expected_iou, iou_caution
-from trialist.episodes import Episode, Outcome
-from trialist.geometry.score import SCORE_KIND
+from robotrials.analysis import Absent, analyse, present
+from robotrials.analysis.expected_iou import expected_iou, iou_caution
+from robotrials.episodes import Episode, Outcome
+from robotrials.geometry.score import SCORE_KIND
 
 
 def placed(iou: float, seed: int, *, condition: str = 'nominal', source: str = 'recorded_pose') -> Episode:

@@ -11,13 +11,13 @@ import pytest
 from tests.analysis.pair import plain_store, rollouts, store_of
 from tests.safety.scene import episode, lifted, with_contacts
 
-from trialist.analysis.endpoint import Finding, Levels, speed_endpoint, success_endpoint
-from trialist.analysis.gate import GateResult, GateRules, GateVerdict, gate_stores
-from trialist.analysis.shared_cell import share_cells
-from trialist.episodes import Episode, Outcome, Store, Unblinding
-from trialist.episodes.unblinding import write_unblinding
-from trialist.errors import InputError, StoreError, UnknownName
-from trialist.stats import ArmCounts, noninferiority
+from robotrials.analysis.endpoint import Finding, Levels, speed_endpoint, success_endpoint
+from robotrials.analysis.gate import GateResult, GateRules, GateVerdict, gate_stores
+from robotrials.analysis.shared_cell import share_cells
+from robotrials.episodes import Episode, Outcome, Store, Unblinding
+from robotrials.episodes.unblinding import write_unblinding
+from robotrials.errors import InputError, StoreError, UnknownName
+from robotrials.stats import ArmCounts, noninferiority
 
 
 @pytest.fixture(scope='module')
@@ -130,7 +130,7 @@ def test_a_blinded_trial_is_refused_until_it_is_closed(baseline: Store, tmp_path
     plan = json.dumps({'blinding': {'enabled': True}, 'policies': {'arm-12ab': {}}})
     store = Store.create(tmp_path / 's', trial_id='t1', plan_hash='t1', plan=plan)
     store.append(rollouts(np.random.default_rng(0), 'arm-12ab', 0.8, n=4, trial_id='t1'))
-    with pytest.raises(StoreError, match=r'still blinded.*trialist close'):
+    with pytest.raises(StoreError, match=r'still blinded.*robotrials close'):
         gate_stores(store, baseline)
     write_unblinding(store.path, Unblinding(trial_id='t1', by='kim', at='now', policies={'arm-12ab': 'pi'}))
     assert gate_stores(store, baseline).candidate.policy == 'pi'

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.analysis import analyse
-from trialist.episodes import Episode, Outcome, Store, read_store
+from robotrials.analysis import analyse
+from robotrials.episodes import Episode, Outcome, Store, read_store
 
 
 def open_trial(path: Path, *, rule: str = 'none') -> Store:
@@ -27,8 +27,8 @@ def open_trial(path: Path, *, rule: str = 'none') -> Store:
 
 def test_every_verb_on_an_open_trial_says_that_it_is_a_look_and_logs_it(tmp_path: Path) -> None:
     store = open_trial(tmp_path / 's')
-    assert 'this is an interim look; 1 interim look on record' in trialist('score', store.path, '--resamples', 20)
-    said = trialist('compare', store.path, '--resamples', 20)
+    assert 'this is an interim look; 1 interim look on record' in robotrials('score', store.path, '--resamples', 20)
+    said = robotrials('compare', store.path, '--resamples', 20)
     assert 'this is an interim look; 2 interim looks on record' in said
     assert 'no declared rule allows stopping by results' in said
     looks = read_store(store.path).looks()
@@ -39,18 +39,18 @@ def test_every_verb_on_an_open_trial_says_that_it_is_a_look_and_logs_it(tmp_path
 
 def test_a_declared_rule_is_named(tmp_path: Path) -> None:
     store = open_trial(tmp_path / 's', rule='sequential')
-    assert 'the declared rule (sequential) allows stopping by `trialist watch`' in analyse(store).statement
+    assert 'the declared rule (sequential) allows stopping by `robotrials watch`' in analyse(store).statement
 
 
 def test_a_store_that_cannot_be_written_to_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_trial(tmp_path / 's')
     monkeypatch.setattr(Store, 'log_look', lambda *arguments, **options: False)
-    assert 'it is unlogged' in trialist('score', store.path, '--resamples', 20)
+    assert 'it is unlogged' in robotrials('score', store.path, '--resamples', 20)
 
 
 def test_episodes_without_a_plan_are_no_look(tmp_path: Path) -> None:
     store = Store.create(tmp_path / 's')
     store.append([Episode(policy='a', task='t', outcome=Outcome.SUCCESS, duration_s=1.0)])
     assert 'look' not in analyse(store).statement
-    trialist('score', store.path, '--resamples', 20)
+    robotrials('score', store.path, '--resamples', 20)
     assert read_store(store.path).looks() == ()

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from tests.analysis.stores import changed_store, rollout, safety_store, timed_store
 
-from trialist.analysis import Absent, Analysis, analyse, present
-from trialist.episodes import Episode, Outcome, Provenance, Store
-from trialist.episodes.unblinding import Unblinding, write_unblinding
-from trialist.errors import StoreError
-from trialist.show.document_json import render_json
-from trialist.show.latex import render_latex
-from trialist.show.markdown import render_markdown
-from trialist.show.page import render_html
-from trialist.show.report import table_blocks, trial_document
-from trialist.show.report_method import methods_text
+from robotrials.analysis import Absent, Analysis, analyse, present
+from robotrials.episodes import Episode, Outcome, Provenance, Store
+from robotrials.episodes.unblinding import Unblinding, write_unblinding
+from robotrials.errors import StoreError
+from robotrials.show.document_json import render_json
+from robotrials.show.latex import render_latex
+from robotrials.show.markdown import render_markdown
+from robotrials.show.page import render_html
+from robotrials.show.report import table_blocks, trial_document
+from robotrials.show.report_method import methods_text
 
 FEW = {'resamples': 60}
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from tests.analysis.stores import changed_store, item_store, suite_store, timed_store
 from tests.browser import Browser
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.cli.test_import_safevla import records
 from tests.show.parsed import parse_page
 
-from trialist.episodes import Store
+from robotrials.episodes import Store
 
 STORES: dict[str, Callable[[Path], Store]] = {
     'timed': timed_store, 'items': item_store, 'changed': changed_store, 'suites': suite_store
@@ -23,7 +23,7 @@ STORES: dict[str, Callable[[Path], Store]] = {
 
 
 def written(store: Path, to: Path, *options: object) -> Path:
-    trialist('report', store, '-o', to, '--resamples', 100, *options)
+    robotrials('report', store, '-o', to, '--resamples', 100, *options)
     return to
 
 
@@ -44,7 +44,7 @@ def test_a_report_of_a_bare_table_fits_and_reads(browser: Browser, tmp_path: Pat
             for k in (0, 1, 2)
             for _ in range(15)
         )
-    trialist('import', tmp_path / 'runs.csv', '--to', tmp_path / 's', '--map', 'policy=model', '--set', 'task=pick')
+    robotrials('import', tmp_path / 'runs.csv', '--to', tmp_path / 's', '--map', 'policy=model', '--set', 'task=pick')
     browser.check(written(tmp_path / 's', tmp_path / 'table.html'), name='report-table')
 
 
@@ -52,7 +52,7 @@ def test_a_report_of_safety_records_fits_and_reads(browser: Browser, tmp_path: P
     """SafeVLA-Bench records of two policies, imported."""
     for policy in ('pi0', 'act'):
         (tmp_path / f'{policy}.json').write_text(json.dumps(records(6)))
-        trialist('import', tmp_path / f'{policy}.json', '--to', tmp_path / 's', '--set', f'policy={policy}')
+        robotrials('import', tmp_path / f'{policy}.json', '--to', tmp_path / 's', '--set', f'policy={policy}')
     path = written(tmp_path / 's', tmp_path / 'safety.html')
     browser.check(path, name='report-safety')
     assert parse_page(path.read_text()).tables['safety-quadruple'].column('policy') == ['act', 'pi0']
@@ -60,7 +60,7 @@ def test_a_report_of_safety_records_fits_and_reads(browser: Browser, tmp_path: P
 
 def test_a_report_of_the_demo_fits_and_reads(browser: Browser, tmp_path: Path) -> None:
     pytest.importorskip('mujoco')
-    told = trialist('demo', '--to', tmp_path / 'demo', '--episodes', 1)
+    told = robotrials('demo', '--to', tmp_path / 'demo', '--episodes', 1)
     assert 'report.html in a browser' in told
     browser.check(tmp_path / 'demo' / 'report.html', name='report-demo')
     page = parse_page((tmp_path / 'demo' / 'report.html').read_text())
@@ -91,8 +91,8 @@ def test_switching_a_policy_off_hides_it_in_every_figure_and_table(browser: Brow
 @pytest.mark.parametrize(('form', 'suffix'), [('md', 'md'), ('latex', 'tex'), ('json', 'json')])
 def test_other_forms_are_printed_or_written(tmp_path: Path, form: str, suffix: str) -> None:
     timed_store(tmp_path / 's', n=4)
-    printed = trialist('report', tmp_path / 's', '--format', form, '--resamples', 50)
-    trialist('report', tmp_path / 's', '-o', tmp_path / f'r.{suffix}', '--resamples', 50)
+    printed = robotrials('report', tmp_path / 's', '--format', form, '--resamples', 50)
+    robotrials('report', tmp_path / 's', '-o', tmp_path / f'r.{suffix}', '--resamples', 50)
     assert (tmp_path / f'r.{suffix}').read_text() == printed
     assert 'slow' in printed
 
@@ -109,8 +109,8 @@ def test_json_holds_the_exact_numbers_of_the_page(tmp_path: Path) -> None:
 
 def test_an_unknown_form_or_suffix_is_named(tmp_path: Path) -> None:
     timed_store(tmp_path / 's', n=2)
-    assert "did you mean 'html'" in trialist('report', tmp_path / 's', '--format', 'htm', code=2)
-    assert '.html, .md, .tex, .json' in trialist('report', tmp_path / 's', '-o', tmp_path / 'r.docx', code=2)
+    assert "did you mean 'html'" in robotrials('report', tmp_path / 's', '--format', 'htm', code=2)
+    assert '.html, .md, .tex, .json' in robotrials('report', tmp_path / 's', '-o', tmp_path / 'r.docx', code=2)
     assert not (tmp_path / 'r.docx').exists()
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.analysis import Absent, Analysis, TimeComparison, analyse, present
-from trialist.analysis.pairs import compare_timing
-from trialist.episodes import Episode, Event, EventKind, Outcome
-from trialist.errors import InputError
-from trialist.planning.analysis_plan import EndpointName
-from trialist.testing import effect_pair, paper_like_cohort
-from trialist.timing import (
+from robotrials.analysis import Absent, Analysis, TimeComparison, analyse, present
+from robotrials.analysis.pairs import compare_timing
+from robotrials.episodes import Episode, Event, EventKind, Outcome
+from robotrials.errors import InputError
+from robotrials.planning.analysis_plan import EndpointName
+from robotrials.testing import effect_pair, paper_like_cohort
+from robotrials.timing import (
     Cause,
     Cohort,
     Operations,

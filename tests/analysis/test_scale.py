@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.analysis import selection
-from trialist.episodes import Episode, Outcome, Store, rows
-from trialist.show import report
+from robotrials.analysis import selection
+from robotrials.episodes import Episode, Outcome, Store, rows
+from robotrials.show import report
 
 BATCH = 40
-# As `trialist VERB` runs it, in a process of its own; then the peak of its memory, in bytes, on the last line.
+# As `robotrials VERB` runs it, in a process of its own; then the peak of its memory, in bytes, on the last line.
 CHILD = """
 import resource, sys
-from trialist.cli import main
+from robotrials.cli import main
 try:
     main()
 except SystemExit as end:
@@ -68,7 +68,7 @@ def test_a_report_builds_a_batch_of_episodes_at_a_time(tmp_path: Path, monkeypat
         return made
 
     monkeypatch.setattr(rows, 'trusted_episodes', counted)
-    trialist('report', store, '-o', tmp_path / 'r.json', '--resamples', 5)
+    robotrials('report', store, '-o', tmp_path / 'r.json', '--resamples', 5)
     assert n_built * BATCH > 8000  # it is read many times over
     assert len(alive) > 5
     assert max(alive) <= 3 * BATCH
@@ -81,18 +81,18 @@ def _alive() -> int:
 def test_a_report_of_too_many_episodes_says_how_to_list_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = plain_store(tmp_path / 'store', 160, policies=2, tasks=2)
     whole, cut = tmp_path / 'whole.json', tmp_path / 'cut.json'
-    trialist('report', store, '-o', whole, '--resamples', 20)
+    robotrials('report', store, '-o', whole, '--resamples', 20)
     monkeypatch.setattr(report, 'MOST_LISTED', 159)
-    trialist('report', store, '-o', cut, '--resamples', 20)
+    robotrials('report', store, '-o', cut, '--resamples', 20)
     listed, unlisted = (json.loads(path.read_text(encoding='utf-8')) for path in (whole, cut))
     assert (len(listed.pop('episodes')['rows']), listed.pop('unlisted_episodes')) == (160, None)
     assert (unlisted.pop('episodes'), unlisted.pop('unlisted_episodes')) == (None, 160)
     assert listed == unlisted
-    trialist('report', store, '-o', tmp_path / 'cut.html', '--resamples', 20)
+    robotrials('report', store, '-o', tmp_path / 'cut.html', '--resamples', 20)
     page = (tmp_path / 'cut.html').read_text(encoding='utf-8')
     assert 'This page holds no list of episodes: 160 are too many for a page.' in page
-    assert f'<code>trialist explore {store}</code>' in page
-    assert f'trialist store ls {store} --limit 0' in page
+    assert f'<code>robotrials explore {store}</code>' in page
+    assert f'robotrials store ls {store} --limit 0' in page
 
 
 @pytest.mark.scale

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from tests.analysis.pair import rollouts
 
-from trialist.analysis.endpoint import design_effect, is_success, rate_cells, time_cells
-from trialist.analysis.shared_cell import share_cells, start_clusters
-from trialist.episodes import Outcome
-from trialist.errors import InputError
-from trialist.stats import ArmCounts, PairCounts
-from trialist.timing import rmst, success_curve
-from trialist.timing.operation import operations
+from robotrials.analysis.endpoint import design_effect, is_success, rate_cells, time_cells
+from robotrials.analysis.shared_cell import share_cells, start_clusters
+from robotrials.episodes import Outcome
+from robotrials.errors import InputError
+from robotrials.stats import ArmCounts, PairCounts
+from robotrials.timing import rmst, success_curve
+from robotrials.timing.operation import operations
 
 
 def arms(**options: object) -> tuple[list, list]:

@@ -9,16 +9,16 @@ import pytest
 from tests.analysis.stores import changed_store, item_store, rollout, safety_store, suite_store, timed_store
 from tests.run.plans import make_plan
 
-from trialist.analysis import Absent, RobustnessPart, SafetyPart, analyse, present
-from trialist.analysis.price import fewest_for_rates
-from trialist.episodes import Episode, Outcome, PolicyCard, Store, read_store
-from trialist.errors import InputError, NotEstimable
-from trialist.run import close_trial, run_trial
-from trialist.safety import score_pairs, store_pairs, summarize_safety
-from trialist.stats import wilson
-from trialist.stats.allowance import allowance_factor, fewest_units
-from trialist.timing import Scale, cohorts, rmst, score_cohort, success_curve
-from trialist.timing.incidence import End
+from robotrials.analysis import Absent, RobustnessPart, SafetyPart, analyse, present
+from robotrials.analysis.price import fewest_for_rates
+from robotrials.episodes import Episode, Outcome, PolicyCard, Store, read_store
+from robotrials.errors import InputError, NotEstimable
+from robotrials.run import close_trial, run_trial
+from robotrials.safety import score_pairs, store_pairs, summarize_safety
+from robotrials.stats import wilson
+from robotrials.stats.allowance import allowance_factor, fewest_units
+from robotrials.timing import Scale, cohorts, rmst, score_cohort, success_curve
+from robotrials.timing.incidence import End
 
 FEW = {'resamples': 200}
 
@@ -262,7 +262,7 @@ def test_the_price_of_a_rate_is_where_the_exact_test_first_reaches_alpha(paired:
 
 def test_reversed_orders_of_the_two_shares_are_found(tmp_path: Path) -> None:
     """`a` does most operations and no whole episode, `b` does whole episodes or nothing."""
-    from trialist.episodes import Event, EventKind, EventSource
+    from robotrials.episodes import Event, EventKind, EventSource
 
     def run(policy: str, seed: int, placed: int) -> Episode:
         events = [Event(t_s=3.0 * (k + 1), kind=EventKind.PLACEMENT, source=EventSource.HOST) for k in range(placed)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trialist.annotate import Telemetry, Zone, Zones
+from robotrials.annotate import Telemetry, Zone, Zones
 
 SOURCE, TARGET, BETWEEN = (0.5, 0.18), (0.5, -0.18), (0.5, 0.0)
 ZONES = Zones(source=Zone(center_m=SOURCE, size_m=(0.3, 0.26)), target=Zone(center_m=TARGET, size_m=(0.3, 0.26)))

@@ -10,19 +10,29 @@ import pytest
 from tests.annotate.telemetries import ZONES
 from tests.run.plans import make_plan
 
-from trialist.analysis.labels import label_robustness
-from trialist.annotate import LabelStanding, ScaleOptions, scan, status_of, weigh, with_marks
-from trialist.annotate.learned import FEATURES, classifier_from_json
-from trialist.annotate.settings import read_settings
-from trialist.annotate.verdict import RuleOptions
-from trialist.annotate.weight import read_weights
-from trialist.episodes import Annotation, Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory, read_store
-from trialist.episodes.entry import EntryKind
-from trialist.episodes.log import add_entry
-from trialist.episodes.repair import repair_store
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, NotEstimable, StoreError
-from trialist.run import run_trial
+from robotrials.analysis.labels import label_robustness
+from robotrials.annotate import LabelStanding, ScaleOptions, scan, status_of, weigh, with_marks
+from robotrials.annotate.learned import FEATURES, classifier_from_json
+from robotrials.annotate.settings import read_settings
+from robotrials.annotate.verdict import RuleOptions
+from robotrials.annotate.weight import read_weights
+from robotrials.episodes import (
+    Annotation,
+    Episode,
+    Event,
+    EventKind,
+    EventSource,
+    Outcome,
+    Store,
+    Trajectory,
+    read_store,
+)
+from robotrials.episodes.entry import EntryKind
+from robotrials.episodes.log import add_entry
+from robotrials.episodes.repair import repair_store
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, NotEstimable, StoreError
+from robotrials.run import run_trial
 
 EPISODE = Episode(policy='a', task='pick', outcome=Outcome.TIMEOUT, duration_s=20.0, items=4, items_placed=2)
 LONG = '1' + 400 * '0'
@@ -148,7 +158,7 @@ def test_an_entry_that_is_no_account_is_named_and_can_be_set_aside(tmp_path: Pat
     sound = account(1.0, 2.0).as_json()
     body = [{**sound, **one} if one else {} for one in told] if isinstance(told, list) else told
     add_entry(store.path, EntryKind.ANNOTATION, body={'annotations': body})
-    with pytest.raises(StoreError, match=r'annotation.*trialist store repair'):
+    with pytest.raises(StoreError, match=r'annotation.*robotrials store repair'):
         list(Store.open(store.path).episodes())
     [finding] = verify_store(store.path).findings
     assert 'annotation' in finding.detail

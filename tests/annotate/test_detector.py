@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.annotate.telemetries import BETWEEN, SOURCE, TARGET, ZONES, Grip, telemetry_of
 
-from trialist.annotate import DetectorOptions, ReleaseKind, ReleaseVerdict, Telemetry, detect_releases, judge
-from trialist.annotate.telemetry import read_telemetry
-from trialist.episodes import Trajectory
-from trialist.errors import InputError, NotEstimable
+from robotrials.annotate import DetectorOptions, ReleaseKind, ReleaseVerdict, Telemetry, detect_releases, judge
+from robotrials.annotate.telemetry import read_telemetry
+from robotrials.episodes import Trajectory
+from robotrials.errors import InputError, NotEstimable
 
 
 def verdicts(*grips: Grip, noise: float = 0.0) -> list[tuple[str, str]]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.test_documents import tool
 
-from trialist.annotate import assess
-from trialist.annotate.assess import match_marks
-from trialist.errors import InputError
-from trialist.stats import wilson
+from robotrials.annotate import assess
+from robotrials.annotate.assess import match_marks
+from robotrials.errors import InputError
+from robotrials.stats import wilson
 
 PAGE = Path(__file__).resolve().parent.parent.parent / 'docs' / 'concepts' / 'annotation.md'
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.annotate.telemetries import BETWEEN, SOURCE, ZONES, Grip, telemetry_of
 
-from trialist.annotate import (
+from robotrials.annotate import (
     Labelled,
     ScaleOptions,
     Settings,
@@ -26,10 +26,10 @@ from trialist.annotate import (
     weigh,
     weight_steps,
 )
-from trialist.annotate.calibrate import is_placement
-from trialist.annotate.settings import read_settings, settings_text
-from trialist.episodes import Episode, Event, EventKind, Outcome
-from trialist.errors import InputError
+from robotrials.annotate.calibrate import is_placement
+from robotrials.annotate.settings import read_settings, settings_text
+from robotrials.episodes import Episode, Event, EventKind, Outcome
+from robotrials.errors import InputError
 
 marks = st.lists(st.floats(0, 20), max_size=5)
 
@@ -101,7 +101,7 @@ def test_the_classifier_agrees_with_statsmodels() -> None:
     truth = [bool(t ^ (rng.random() < 0.1)) for e in labelled(20, noise=0.01)
              for t in is_placement(detect_releases(e.telemetry, ZONES), e.truth_s)]  # fmt: skip
     ours = train_classifier(candidates, truth, ridge=1.0)
-    from trialist.annotate.learned import features_of
+    from robotrials.annotate.learned import features_of
 
     values = features_of(candidates)
     kept = values.std(axis=0) > 1e-9

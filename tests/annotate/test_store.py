@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from tests.annotate.telemetries import ZONES, Grip, telemetry_of
 
-from trialist.analysis import analyse
-from trialist.analysis.labels import label_robustness
-from trialist.annotate import LabelStanding, Settings, agreements, read_zones, scan, status_of, statuses, with_marks
-from trialist.annotate.settings import read_settings, settings_text
-from trialist.episodes import Annotation, Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory
-from trialist.episodes.maintain import merge_stores
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, NotEstimable, UnknownName
+from robotrials.analysis import analyse
+from robotrials.analysis.labels import label_robustness
+from robotrials.annotate import LabelStanding, Settings, agreements, read_zones, scan, status_of, statuses, with_marks
+from robotrials.annotate.settings import read_settings, settings_text
+from robotrials.episodes import Annotation, Episode, Event, EventKind, EventSource, Outcome, Store, Trajectory
+from robotrials.episodes.maintain import merge_stores
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, NotEstimable, UnknownName
 
 ZONE_TABLE = {
     name: {'center_m': [0.5, y_m], 'size_m': [0.3, 0.26]} for name, y_m in (('source', 0.18), ('target', -0.18))
@@ -83,7 +83,7 @@ def test_agreement_validates_and_the_rest_waits(store: Store) -> None:
 
 def test_an_analysis_takes_believed_marks_and_says_what_is_missing(store: Store) -> None:
     with pytest.raises(NotEstimable):
-        from trialist.analysis.absent import present
+        from robotrials.analysis.absent import present
 
         present(analyse(store).times)
     detect(store)

@@ -2,19 +2,19 @@
 
 import pytest
 
-from trialist.audit.card import (
+from robotrials.audit.card import (
     BenchmarkCard,
     CardStanding,
     DeterminismCheck,
     significance_cutoffs,
 )
-from trialist.audit.datasource import DataSource, SourcePoint, SourceProtocol
-from trialist.audit.determinism import Grade, Graded, Target
-from trialist.audit.overfit import Alteration, ChangeKind, Overfit, TrainingCount
-from trialist.audit.topline import Protocol, topline
-from trialist.show.audit_card import card_document
-from trialist.show.document import Missing
-from trialist.show.report_file import render_document
+from robotrials.audit.datasource import DataSource, SourcePoint, SourceProtocol
+from robotrials.audit.determinism import Grade, Graded, Target
+from robotrials.audit.overfit import Alteration, ChangeKind, Overfit, TrainingCount
+from robotrials.audit.topline import Protocol, topline
+from robotrials.show.audit_card import card_document
+from robotrials.show.document import Missing
+from robotrials.show.report_file import render_document
 
 EMPTY = BenchmarkCard(host='tabletop', title='tabletop', version='0', rules={}, tasks=('a', 'b'))
 
@@ -108,7 +108,7 @@ def test_a_page_says_what_was_not_run_and_how_to_run_it():
     for form in ('html', 'md', 'json', 'latex'):
         text = render_document(document, form)
         assert 'not run' in text.lower()
-        assert 'trialist audit overfit' in text or 'trialist audit overfit' in text.replace('\\', '')
+        assert 'robotrials audit overfit' in text or 'robotrials audit overfit' in text.replace('\\', '')
 
 
 def test_a_full_page_renders():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.audit import (
+from robotrials.audit import (
     BenchmarkUse,
     Candidate,
     Usage,
@@ -19,8 +19,8 @@ from trialist.audit import (
     read_candidates,
     read_leaderboard,
 )
-from trialist.audit.bibtex import parse_bibtex, plain_text
-from trialist.errors import InputError, NotEstimable
+from robotrials.audit.bibtex import parse_bibtex, plain_text
+from robotrials.errors import InputError, NotEstimable
 
 RESULTS = BenchmarkUse(Usage.REPORTS_RESULTS, 'Table 2, LIBERO-Spatial 95.3')
 

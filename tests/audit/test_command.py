@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from trialist.audit import outcomes_of
-from trialist.cli import full_app
-from trialist.episodes import Episode, Outcome, Store, Trajectory
-from trialist.errors import InputError, NotEstimable, TrialistError, UnknownName
+from robotrials.audit import outcomes_of
+from robotrials.cli import full_app
+from robotrials.episodes import Episode, Outcome, Store, Trajectory
+from robotrials.errors import InputError, NotEstimable, RobotrialsError, UnknownName
 
 app = full_app()
 
 
 def run(line: str) -> str:
-    """Standard output of `trialist <line>`; our own errors are raised."""
+    """Standard output of `robotrials <line>`; our own errors are raised."""
     result = CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -32,7 +32,7 @@ def documents(text: str) -> list[dict[str, Any]]:
     return tables
 
 
-def fails(line: str, error: type[TrialistError], message: str) -> None:
+def fails(line: str, error: type[RobotrialsError], message: str) -> None:
     with pytest.raises(error, match=message):
         CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
 
@@ -187,7 +187,7 @@ def test_citations_counts_tables_bibtex_and_leaderboards(tmp_path: Path, shared:
 
 def test_help_of_every_verb_carries_an_example() -> None:
     for verb in ('topline', 'leaderboard', 'paired', 'drop', 'traces', 'citations'):
-        assert f'trialist audit {verb}' in run(f'audit {verb} --help')
+        assert f'robotrials audit {verb}' in run(f'audit {verb} --help')
 
 
 def test_drops_of_a_store_are_plotted_by_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`trialist audit datasource | overfit | mix | card` as they are typed."""
+"""`robotrials audit datasource | overfit | mix | card` as they are typed."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from trialist.audit.datasource import DataSource, SourcePoint, SourceProtocol, write_datasource
-from trialist.cli import full_app
-from trialist.testing.diagnosis import write_mix_case
+from robotrials.audit.datasource import DataSource, SourcePoint, SourceProtocol, write_datasource
+from robotrials.cli import full_app
+from robotrials.testing.diagnosis import write_mix_case
 
 app = full_app()
 

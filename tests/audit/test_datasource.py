@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from trialist.audit.datasource import (
+from robotrials.audit.datasource import (
     TABLE_NINE,
     DataSource,
     SourcePoint,
@@ -13,8 +13,8 @@ from trialist.audit.datasource import (
     read_datasource,
     write_datasource,
 )
-from trialist.errors import InputError, NotEstimable
-from trialist.show.audit_data import distance_chart, fall_table, point_table, published_table
+from robotrials.errors import InputError, NotEstimable
+from robotrials.show.audit_data import distance_chart, fall_table, point_table, published_table
 
 PROTOCOL = SourceProtocol(host='tabletop', learner='lookup', seed=1, grid=12)
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.audit import Channel, compare_traces, compare_trajectories
-from trialist.audit.determinism import B3_ITEMS, Control, Grade, Target
-from trialist.episodes import Contacts, Episode, Outcome, Provenance, Store, Trajectory
-from trialist.errors import InputError, NotEstimable
+from robotrials.audit import Channel, compare_traces, compare_trajectories
+from robotrials.audit.determinism import B3_ITEMS, Control, Grade, Target
+from robotrials.episodes import Contacts, Episode, Outcome, Provenance, Store, Trajectory
+from robotrials.errors import InputError, NotEstimable
 
 STEPS = 100
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trialist.audit.distance import (
+from robotrials.audit.distance import (
     StartStates,
     embed_pixels,
     embed_random,
@@ -16,7 +16,7 @@ from trialist.audit.distance import (
     state_distance,
     yaw_distance,
 )
-from trialist.errors import InputError, NotEstimable
+from robotrials.errors import InputError, NotEstimable
 
 
 def starts(*rows, turns=(4, 4)):

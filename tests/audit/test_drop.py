@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.audit import InstanceOutcome, drop, drop_of_outcomes, half_up_percent, outcomes_of, read_outcomes
-from trialist.episodes import Episode, Outcome
-from trialist.errors import InputError, NotEstimable
-from trialist.stats import wilson
+from robotrials.audit import InstanceOutcome, drop, drop_of_outcomes, half_up_percent, outcomes_of, read_outcomes
+from robotrials.episodes import Episode, Outcome
+from robotrials.errors import InputError, NotEstimable
+from robotrials.stats import wilson
 
 TABLE_5 = [
     # calibration and altered successes out of 288; drop and 95 % interval in percentage points

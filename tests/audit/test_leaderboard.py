@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from trialist.audit import Classification, Rule, audit_leaderboard, read_leaderboard
-from trialist.audit.leaderboard import LeaderboardAudit, Obstacle
-from trialist.audit.leaderboard_entry import Leaderboard
-from trialist.errors import InputError, NotEstimable, UnknownName
+from robotrials.audit import Classification, Rule, audit_leaderboard, read_leaderboard
+from robotrials.audit.leaderboard import LeaderboardAudit, Obstacle
+from robotrials.audit.leaderboard_entry import Leaderboard
+from robotrials.errors import InputError, NotEstimable, UnknownName
 
 
 def row(model: str, paper: str, score: Any, *, suite: str = 'libero_spatial', own: bool = True, **more: Any) -> dict:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from trialist.audit.mix import RADAR_TABLE_TWO, MixScore, TrainingMix, mixes, read_mix, write_mix
-from trialist.errors import InputError, NotEstimable
-from trialist.show.audit_data import mix_table, published_mix_table
-from trialist.stats import newcombe
+from robotrials.audit.mix import RADAR_TABLE_TWO, MixScore, TrainingMix, mixes, read_mix, write_mix
+from robotrials.errors import InputError, NotEstimable
+from robotrials.show.audit_data import mix_table, published_mix_table
+from robotrials.stats import newcombe
 
 
 def test_expected_iou_of_radars_table_2_is_what_it_prints():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trialist.audit.optimism import latest_best, selection_optimism
-from trialist.errors import InputError
+from robotrials.audit.optimism import latest_best, selection_optimism
+from robotrials.errors import InputError
 
 
 def drawn(rates: list[float], starts: int, seed: int) -> np.ndarray:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trialist.audit.outcome import InstanceOutcome
-from trialist.audit.overfit import (
+from robotrials.audit.outcome import InstanceOutcome
+from robotrials.audit.overfit import (
     Alteration,
     ChangeKind,
     DropReading,
@@ -16,7 +16,7 @@ from trialist.audit.overfit import (
     read_overfit,
     write_overfit,
 )
-from trialist.errors import InputError, NotEstimable
+from robotrials.errors import InputError, NotEstimable
 
 TABLE_5 = {  # policy: calibration, then altered successes of 288, and the printed interval of X-VLA's stacked support
     'CogACT-Base': (60, {'reverse language': 28, 'stacked support': 64, 'random pose + arm': 31}),

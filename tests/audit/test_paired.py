@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trialist.audit import (
+from robotrials.audit import (
     InstanceOutcome,
     align,
     compare_outcomes,
@@ -20,8 +20,8 @@ from trialist.audit import (
     read_outcomes,
     topline,
 )
-from trialist.episodes import Episode, Outcome, Store
-from trialist.errors import InputError, NotEstimable
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.errors import InputError, NotEstimable
 
 
 def test_every_golden_table(shared: Any) -> None:

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from trialist.audit.probe_paper import AVERAGES, LIBERO_MEANS, TABLE_1, TABLE_3, PaperRow
-from trialist.audit.reported_gap import ProbeStanding
-from trialist.audit.threshold import exact
+from robotrials.audit.probe_paper import AVERAGES, LIBERO_MEANS, TABLE_1, TABLE_3, PaperRow
+from robotrials.audit.reported_gap import ProbeStanding
+from robotrials.audit.threshold import exact
 
 
 def rounded(value: Fraction, like: str) -> Decimal:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trialist.audit.reported import ScoreKind, best_score, foundation_score, of_protocol, read_reported
-from trialist.errors import InputError, NotEstimable
+from robotrials.audit.reported import ScoreKind, best_score, foundation_score, of_protocol, read_reported
+from robotrials.errors import InputError, NotEstimable
 
 GOOD = """policy,parameters,score,unit,protocol,kind,source
 OpenVLA,7B,84.7,percent,libero-spatial,foundation,arXiv 2406.09246

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trialist.audit import InstanceOutcome, Protocol
-from trialist.audit.reported import ReportedScore, ScoreKind
-from trialist.audit.reported_gap import ProbeStanding
-from trialist.audit.run_score import RunOutcomes
-from trialist.audit.shortcut import BEST, FOUNDATION, InputNeed, Shortcut, ShortcutVerdict, read_shortcut, shortcut
-from trialist.errors import InputError, NotEstimable
-from trialist.stats import wilson
+from robotrials.audit import InstanceOutcome, Protocol
+from robotrials.audit.reported import ReportedScore, ScoreKind
+from robotrials.audit.reported_gap import ProbeStanding
+from robotrials.audit.run_score import RunOutcomes
+from robotrials.audit.shortcut import BEST, FOUNDATION, InputNeed, Shortcut, ShortcutVerdict, read_shortcut, shortcut
+from robotrials.errors import InputError, NotEstimable
+from robotrials.stats import wilson
 
 
 def run(name: str, rates: dict[str, float], *, n: int = 50, step: int | None = None, max_score: int = 1) -> RunOutcomes:

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.audit.dynamic_program import dynamic_program, task_maximum
 
-from trialist.audit import find_benchmark, topline
-from trialist.audit.envelope import relaxed_q_high, scaled_q_high, scaled_q_low
-from trialist.audit.realize import realize
-from trialist.audit.threshold import check_alpha, exact, threshold
-from trialist.audit.topline import Protocol, classify, cutoffs, is_feasible, is_guaranteed, smallest_guaranteed
-from trialist.errors import InputError, UnknownName
+from robotrials.audit import find_benchmark, topline
+from robotrials.audit.envelope import relaxed_q_high, scaled_q_high, scaled_q_low
+from robotrials.audit.realize import realize
+from robotrials.audit.threshold import check_alpha, exact, threshold
+from robotrials.audit.topline import Protocol, classify, cutoffs, is_feasible, is_guaranteed, smallest_guaranteed
+from robotrials.errors import InputError, UnknownName
 
 
 def golden(shared: Any, part: str) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from trialist.declaration import read_table
-from trialist.episodes import Store
-from trialist.run import TrialPlan, run_trial
+from robotrials.declaration import read_table
+from robotrials.episodes import Store
+from robotrials.run import TrialPlan, run_trial
 
 DELAYS_S = (0.0, 0.1, 0.2, 0.3, 0.4)
 TASKS = ('single_block', 'belt_fast')

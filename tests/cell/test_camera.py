@@ -9,13 +9,13 @@ import sys
 import numpy as np
 import pytest
 
-from trialist.cell import TabletopHost
-from trialist.cell import camera as module
-from trialist.cell.camera import intrinsics
-from trialist.environment import gl
-from trialist.episodes.trajectory import Camera
-from trialist.errors import InputError, SetupError
-from trialist.run.seam import Setup
+from robotrials.cell import TabletopHost
+from robotrials.cell import camera as module
+from robotrials.cell.camera import intrinsics
+from robotrials.environment import gl
+from robotrials.episodes.trajectory import Camera
+from robotrials.errors import InputError, SetupError
+from robotrials.run.seam import Setup
 
 
 def test_depth_and_calibration_put_a_block_where_it_is() -> None:
@@ -84,8 +84,8 @@ def test_intrinsics_centre_the_image() -> None:
 
 
 DRAW = """
-from trialist.cell import TabletopHost
-from trialist.cell.camera import working_backend
+from robotrials.cell import TabletopHost
+from robotrials.cell.camera import working_backend
 host = TabletopHost(cameras=['front'], image_size=(48, 64))
 image = host.reset('single_block', seed=0).images['front']
 host.close()
@@ -105,7 +105,7 @@ def test_no_back_end_is_a_clear_message(monkeypatch: pytest.MonkeyPatch) -> None
     module._probed.cache_clear()
     monkeypatch.delenv('MUJOCO_GL', raising=False)
     monkeypatch.setattr(gl, '_PROBE', 'raise OSError("no {backend} here")')
-    with pytest.raises(SetupError, match=r'neither works here.*no egl here.*no osmesa here.*trialist env doctor'):
+    with pytest.raises(SetupError, match=r'neither works here.*no egl here.*no osmesa here.*robotrials env doctor'):
         module.working_backend()
     monkeypatch.setenv('MUJOCO_GL', 'vulkan')
     with pytest.raises(SetupError, match="MUJOCO_GL is 'vulkan'"):

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.errors import InputError, RigError
+from robotrials.errors import InputError, RigError
 
 pytest.importorskip('mujoco')
 import mujoco
 
-from trialist.cell.checked import CELL_BOUNDS_M, CheckedHost, PlannedCell, checked_cell
-from trialist.run.seam import Observation, Setup
+from robotrials.cell.checked import CELL_BOUNDS_M, CheckedHost, PlannedCell, checked_cell
+from robotrials.run.seam import Observation, Setup
 
 
 class ClumsyCell(PlannedCell):
@@ -128,11 +128,11 @@ def clumsy_cell() -> CheckedHost:
     return CheckedHost(cell, cell.planned, bounds_m=CELL_BOUNDS_M)
 
 
-@pytest.mark.parametrize(('use', 'outcome'), [('trialist.cell.checked:checked_cell', 'success'), ('', 'invalid')])
+@pytest.mark.parametrize(('use', 'outcome'), [('robotrials.cell.checked:checked_cell', 'success'), ('', 'invalid')])
 def test_a_run_counts_a_wrong_scene_as_invalid(tmp_path: Path, use: str, outcome: str) -> None:
-    from tests.cli.command import trialist
+    from tests.cli.command import robotrials
 
-    from trialist.episodes import read_store
+    from robotrials.episodes import read_store
 
     options = 'options = { state = "privileged", image_size = [120, 160] }' if use else ''
     (tmp_path / 'trial.toml').write_text(f"""
@@ -152,7 +152,7 @@ attempts = 1
 [blinding]
 enabled = false
 """)
-    trialist('run', tmp_path / 'trial.toml', '--store', tmp_path / 'store')
+    robotrials('run', tmp_path / 'trial.toml', '--store', tmp_path / 'store')
     (episode,) = read_store(tmp_path / 'store').episodes()
     assert episode.outcome == outcome
     if outcome == 'invalid':

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from trialist.cell import TASKS
-from trialist.cell.scripted import TEMPERS
-from trialist.cli.demo import prepare
-from trialist.episodes import read_store
-from trialist.errors import InputError
-from trialist.run import read_plan, run_trial
-from trialist.run.component import check_host_fits, check_policy_fits, open_host, open_policy
-from trialist.safety import load_registry, score_pairs, store_pairs
+from robotrials.cell import TASKS
+from robotrials.cell.scripted import TEMPERS
+from robotrials.cli.demo import prepare
+from robotrials.episodes import read_store
+from robotrials.errors import InputError
+from robotrials.run import read_plan, run_trial
+from robotrials.run.component import check_host_fits, check_policy_fits, open_host, open_policy
+from robotrials.safety import load_registry, score_pairs, store_pairs
 
 
 def test_the_plan_of_the_demo_fits_together(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from trialist.cell import TabletopHost
-from trialist.cell.task import draw_layout
-from trialist.conditions import Displacement, Support, condition_parameters, read_condition
-from trialist.errors import InputError
-from trialist.run.seam import Setup
+from robotrials.cell import TabletopHost
+from robotrials.cell.task import draw_layout
+from robotrials.conditions import Displacement, Support, condition_parameters, read_condition
+from robotrials.errors import InputError
+from robotrials.run.seam import Setup
 
 
 @pytest.fixture(scope='module')

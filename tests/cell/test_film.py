@@ -9,22 +9,22 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.analysis import analyse, select_store
-from trialist.analysis.media import find_films
-from trialist.cell import TabletopHost
-from trialist.cell.camera import Pictures
-from trialist.cell.film import FILM_CAMERAS
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.episodes import Store, trajectories_equal
-from trialist.episodes.film import FilmStates
-from trialist.errors import InputError, UnknownName
-from trialist.run import Order, Rollout, read_plan, run_episode, run_trial
-from trialist.run.plan import FilmOptions, RecordingOptions
-from trialist.run.seam import FilmingHost, Setup
-from trialist.show.page import render_html
-from trialist.show.report import trial_document
+from robotrials.analysis import analyse, select_store
+from robotrials.analysis.media import find_films
+from robotrials.cell import TabletopHost
+from robotrials.cell.camera import Pictures
+from robotrials.cell.film import FILM_CAMERAS
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.episodes import Store, trajectories_equal
+from robotrials.episodes.film import FilmStates
+from robotrials.errors import InputError, UnknownName
+from robotrials.run import Order, Rollout, read_plan, run_episode, run_trial
+from robotrials.run.plan import FilmOptions, RecordingOptions
+from robotrials.run.seam import FilmingHost, Setup
+from robotrials.show.page import render_html
+from robotrials.show.report import trial_document
 
 PLAN = """
 seed = 3
@@ -104,7 +104,7 @@ def test_films_hold_no_name_of_a_policy(stores: tuple[Path, Path]) -> None:
 
 
 def test_a_film_can_be_made_again_also_under_a_condition(stores: tuple[Path, Path], tmp_path: Path) -> None:
-    trialist('store', 'film', stores[0], '--to', tmp_path, '--size', '160x120', '--rate-hz', '5')
+    robotrials('store', 'film', stores[0], '--to', tmp_path, '--size', '160x120', '--rate-hz', '5')
     films = find_films(select_store(Store.open(stores[0])))
     assert {f.episode.condition for f in films} == {'nominal', 'distractor'}
     for film in films:
@@ -114,7 +114,7 @@ def test_a_film_can_be_made_again_also_under_a_condition(stores: tuple[Path, Pat
 
 def test_a_film_can_be_made_larger_and_with_other_cameras(stores: tuple[Path, Path], tmp_path: Path) -> None:
     episode = find_films(select_store(Store.open(stores[0])))[0].episode
-    out = trialist(
+    out = robotrials(
         'store', 'film', stores[0], episode.episode_id, '--to', tmp_path, '--size', '320x240', '--camera', 'side'
     )
     assert 'camera side' in out

@@ -12,14 +12,14 @@ import pytest
 from tests.cell.latency_dose import DELAYS_S, dose_plan, run_doses
 from tests.run.plans import content
 
-from trialist.cell import TabletopHost
-from trialist.cell.scene import SUBSTEPS
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.episodes import Outcome, trajectories_equal
-from trialist.errors import InputError
-from trialist.run import Order, Rollout, Setup, run_episode, run_trial
-from trialist.run.plan import LatencyMode, LatencyOptions, LoopOptions, RecordingOptions
-from trialist.run.seam import Part, SubstepHost
+from robotrials.cell import TabletopHost
+from robotrials.cell.scene import SUBSTEPS
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.episodes import Outcome, trajectories_equal
+from robotrials.errors import InputError
+from robotrials.run import Order, Rollout, Setup, run_episode, run_trial
+from robotrials.run.plan import LatencyMode, LatencyOptions, LoopOptions, RecordingOptions
+from robotrials.run.seam import Part, SubstepHost
 
 
 def started(control: str = 'se3', task: str = 'single_block') -> TabletopHost:

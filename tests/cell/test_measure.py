@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trialist.cell.host import TabletopHost
-from trialist.cell.load import load_mujoco
-from trialist.cell.measure import FORCE_FLOOR_N, Monitor
+from robotrials.cell.host import TabletopHost
+from robotrials.cell.load import load_mujoco
+from robotrials.cell.measure import FORCE_FLOOR_N, Monitor
 
 
 def test_forces_are_the_largest_sum_of_a_pair_over_the_substeps() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trialist.cell import panda, pose
-from trialist.cell.control import LIMITS, STEP_S, Controller, kinematics
+from robotrials.cell import panda, pose
+from robotrials.cell.control import LIMITS, STEP_S, Controller, kinematics
 
 
 def test_simulated_kinematics_are_those_of_the_table() -> None:

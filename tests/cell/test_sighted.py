@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from trialist.cell.destination import Destination, heard_destination, pose_beside
-from trialist.cell.sighted import SLOTS_AT, SightedPolicy, SightedSession, heard_color
-from trialist.errors import UnknownName
-from trialist.run.seam import Observation, Setup
+from robotrials.cell.destination import Destination, heard_destination, pose_beside
+from robotrials.cell.sighted import SLOTS_AT, SightedPolicy, SightedSession, heard_color
+from robotrials.errors import UnknownName
+from robotrials.run.seam import Observation, Setup
 
 pytest.importorskip('mujoco')
-from trialist.cell import TabletopHost
-from trialist.cell.task import draw_layout
+from robotrials.cell import TabletopHost
+from robotrials.cell.task import draw_layout
 
 COLORS = ('red', 'green', 'blue', 'yellow')
 

@@ -9,15 +9,15 @@ import sys
 import numpy as np
 import pytest
 
-from trialist.cell import TASKS, TabletopHost, panda, privileged, state
-from trialist.cell.reset import reset_cell
-from trialist.cell.scene import TIMESTEP_S
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.episodes import EventKind, Outcome
-from trialist.errors import InputError, UnknownName
-from trialist.run.conformance import check_host, check_policy
-from trialist.run.loop import Order, Rollout, run_episode
-from trialist.run.seam import Setup
+from robotrials.cell import TASKS, TabletopHost, panda, privileged, state
+from robotrials.cell.reset import reset_cell
+from robotrials.cell.scene import TIMESTEP_S
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.episodes import EventKind, Outcome
+from robotrials.errors import InputError, UnknownName
+from robotrials.run.conformance import check_host, check_policy
+from robotrials.run.loop import Order, Rollout, run_episode
+from robotrials.run.seam import Setup
 
 
 def cell(**options: object) -> TabletopHost:
@@ -161,9 +161,9 @@ def test_an_item_on_the_table_is_an_uncollected_drop() -> None:
 
 PROBE = """
 import hashlib, numpy as np
-from trialist.cell import TabletopHost
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.run.seam import Setup
+from robotrials.cell import TabletopHost
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.run.seam import Setup
 host = TabletopHost(state='privileged')
 setup = Setup(task='bin_to_bin', seed=4, stratum='scissors', items=2)
 host.prepare(setup)

@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 
-from trialist.cell.item import ORDER_ITEMS, block, order_item
-from trialist.cell.layout import Region, Spot, overlap, place_apart, rectangle
-from trialist.cell.overlap import box_overlap
-from trialist.cell.pose import yaw_pose
-from trialist.cell.task import TASKS, beside, draw_layout, find_task
-from trialist.errors import InputError, UnknownName
+from robotrials.cell.item import ORDER_ITEMS, block, order_item
+from robotrials.cell.layout import Region, Spot, overlap, place_apart, rectangle
+from robotrials.cell.overlap import box_overlap
+from robotrials.cell.pose import yaw_pose
+from robotrials.cell.task import TASKS, beside, draw_layout, find_task
+from robotrials.errors import InputError, UnknownName
 
 
 def test_unknown_tasks_and_objects_suggest_the_near_name() -> None:

@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 
-from trialist.cell import TASKS, TabletopHost, panda
-from trialist.cell.clutter import add_distractors, distractors_for
-from trialist.cell.control import LIMITS, kinematics
-from trialist.cell.layout import overlap
-from trialist.cell.look import key_direction
-from trialist.cell.measure import ROBOT_BODIES
-from trialist.cell.reset import reset_cell
-from trialist.cell.scene import compile_scene
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.cell.spread import goal_rectangle, item_rectangle, spread_layout
-from trialist.cell.task import draw_layout
-from trialist.cell.world import KINDS, STATED, World
-from trialist.conditions import (
+from robotrials.cell import TASKS, TabletopHost, panda
+from robotrials.cell.clutter import add_distractors, distractors_for
+from robotrials.cell.control import LIMITS, kinematics
+from robotrials.cell.layout import overlap
+from robotrials.cell.look import key_direction
+from robotrials.cell.measure import ROBOT_BODIES
+from robotrials.cell.reset import reset_cell
+from robotrials.cell.scene import compile_scene
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.cell.spread import goal_rectangle, item_rectangle, spread_layout
+from robotrials.cell.task import draw_layout
+from robotrials.cell.world import KINDS, STATED, World
+from robotrials.conditions import (
     CameraShift,
     Condition,
     Distractor,
@@ -32,10 +32,10 @@ from trialist.conditions import (
     condition_parameters,
     draw_condition,
 )
-from trialist.conditions.layout import HIGHEST_SUPPORT_M
-from trialist.errors import InputError, UnknownName
-from trialist.run.loop import Order, Rollout, run_episode
-from trialist.run.seam import Observation, Setup
+from robotrials.conditions.layout import HIGHEST_SUPPORT_M
+from robotrials.errors import InputError, UnknownName
+from robotrials.run.loop import Order, Rollout, run_episode
+from robotrials.run.seam import Observation, Setup
 
 
 @pytest.fixture(scope='module')
@@ -340,7 +340,7 @@ def test_the_stated_size_of_a_shift_is_that_of_the_camera(cell: TabletopHost) ->
 
 def test_a_stop_of_light_is_a_stop_in_the_world_too(cell: TabletopHost) -> None:
     """Halved light: pixel values times 2^(-1/2.2) where nothing was clipped."""
-    from trialist.conditions import Light
+    from robotrials.conditions import Light
 
     plain = started(cell, None).images['side'].astype(float)
     dim = Light(severity=0.0, seed=1, stops=-1.0, temperature_k=6500.0, azimuth_rad=0.0, slope=0.0, shadow=0.0)
@@ -350,7 +350,7 @@ def test_a_stop_of_light_is_a_stop_in_the_world_too(cell: TabletopHost) -> None:
 
 
 def test_the_key_light_turns_with_the_azimuth() -> None:
-    from trialist.conditions import Light
+    from robotrials.conditions import Light
 
     light = Light(severity=1.0, seed=1, stops=0, temperature_k=6500.0, azimuth_rad=-0.5, slope=0.2, shadow=0.5)
     x, y, z = key_direction(light)

@@ -1,4 +1,4 @@
-"""Run the command line in this process, as `trialist ...` would."""
+"""Run the command line in this process, as `robotrials ...` would."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import io
 import sys
 from unittest import mock
 
-from trialist.cli import main
+from robotrials.cli import main
 
 
-def trialist(*arguments: object, code: int = 0) -> str:
-    """What `trialist ARGUMENTS` prints, both streams; the exit code must be `code`."""
+def robotrials(*arguments: object, code: int = 0) -> str:
+    """What `robotrials ARGUMENTS` prints, both streams; the exit code must be `code`."""
     printed = io.StringIO()
     exit_code = 0
-    argv = ['trialist', *map(str, arguments)]
+    argv = ['robotrials', *map(str, arguments)]
     with mock.patch.object(sys, 'argv', argv), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         try:
             main()

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.cli.output import harmless, without_formulas
-from trialist.episodes import Episode, Store
+from robotrials.cli.output import harmless, without_formulas
+from robotrials.episodes import Episode, Store
 
 
 def test_names_from_a_store_reach_the_terminal_without_control_characters(tmp_path: Path) -> None:
     Store.create(tmp_path / 's').append(
         [Episode(policy='\x1b]0;owned\x07evil\x1b[2J', task='t\u202e', outcome='success', duration_s=1.0)]
     )
-    printed = trialist('store', 'ls', tmp_path / 's') + trialist('store', 'tables', tmp_path / 's')
+    printed = robotrials('store', 'ls', tmp_path / 's') + robotrials('store', 'tables', tmp_path / 's')
     assert 'evil' in printed
     assert not any(c in printed for c in '\x1b\x07\u202e')
-    told = trialist('store', 'ls', tmp_path / '\x1b[31m', code=2)
+    told = robotrials('store', 'ls', tmp_path / '\x1b[31m', code=2)
     assert '\x1b[31m/' not in told
 
 

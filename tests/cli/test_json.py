@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from trialist.cli import full_app
-from trialist.episodes import Event, EventKind, Outcome, Store
-from trialist.show.table import render_all, table
-from trialist.testing import paper_like_cohort
+from robotrials.cli import full_app
+from robotrials.episodes import Event, EventKind, Outcome, Store
+from robotrials.show.table import render_all, table
+from robotrials.testing import paper_like_cohort
 
 app = full_app()
 

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 
-from trialist.show.table import cell_text, render, table
+from robotrials.show.table import cell_text, render, table
 
 
 def test_odd_names_break_no_form() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.analysis.pair import plain_store
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.errors import InputError
-from trialist.show.file import check_target, write_file
+from robotrials.errors import InputError
+from robotrials.show.file import check_target, write_file
 
 
 @pytest.fixture(scope='module')
@@ -30,15 +30,15 @@ def test_a_folder_a_file_as_folder_and_a_store_are_no_place_for_a_file(store: Pa
             check_target(target)
         for verb in (('report', store), ('gate', store, '-b', store), ('tables', 'headline', store)):
             form = 'md' if verb[0] == 'report' else 'text'
-            assert said in trialist(*verb, '-o', target, '--format', form, code=2)
+            assert said in robotrials(*verb, '-o', target, '--format', form, code=2)
     assert not (store / 'report.md').exists()
-    assert trialist('store', 'verify', store).startswith('clean')
+    assert robotrials('store', 'verify', store).startswith('clean')
 
 
 def test_a_figure_goes_to_no_folder_and_no_store(store: Path, tmp_path: Path) -> None:
     (tmp_path / 'x.pdf').mkdir()
-    assert 'a folder' in trialist('plot', 'cdf', store, '-o', tmp_path / 'x.pdf', code=2)
-    assert 'inside the store' in trialist('plot', 'cdf', store, '-o', store / 'x.pdf', code=2)
+    assert 'a folder' in robotrials('plot', 'cdf', store, '-o', tmp_path / 'x.pdf', code=2)
+    assert 'inside the store' in robotrials('plot', 'cdf', store, '-o', store / 'x.pdf', code=2)
 
 
 def test_what_fails_half_way_leaves_the_earlier_file_and_nothing_else(
@@ -71,50 +71,50 @@ def test_a_link_stays_a_link_and_folders_are_made(tmp_path: Path) -> None:
 def test_a_full_device_is_one_line(store: Path) -> None:
     if not Path('/dev/full').exists():
         pytest.skip('no /dev/full on this system')
-    printed = trialist('report', store, '-f', 'md', '-o', '/dev/full', '--resamples', 20, code=2)
+    printed = robotrials('report', store, '-f', 'md', '-o', '/dev/full', '--resamples', 20, code=2)
     assert printed.strip().endswith('/dev/full: No space left on device')
 
 
 def test_a_negative_seed_is_refused(store: Path) -> None:
-    assert 'seed' in trialist('report', store, '-f', 'md', '--seed', -1, code=2)
-    assert 'seed' in trialist('score', store, '--seed', -1, code=2)
+    assert 'seed' in robotrials('report', store, '-f', 'md', '--seed', -1, code=2)
+    assert 'seed' in robotrials('score', store, '--seed', -1, code=2)
 
 
 def test_an_impossible_address_is_refused_before_the_work(store: Path) -> None:
-    assert 'http or https' in trialist('report', store, '-f', 'md', '--explorer', 'javascript:alert(1)', code=2)
+    assert 'http or https' in robotrials('report', store, '-f', 'md', '--explorer', 'javascript:alert(1)', code=2)
 
 
 def test_a_store_without_a_valid_episode_has_no_table_of_conditions(tmp_path: Path) -> None:
-    from trialist.episodes import Episode, Outcome, Store
+    from robotrials.episodes import Episode, Outcome, Store
 
     Store.create(tmp_path / 's').append([Episode(policy='a', task='t', outcome=Outcome.INVALID, duration_s=0.0)])
     for verb in ('tables', 'plot'):
-        assert 'no valid episode' in trialist(verb, 'condition-success', tmp_path / 's', code=2)
+        assert 'no valid episode' in robotrials(verb, 'condition-success', tmp_path / 's', code=2)
 
 
 def test_what_a_font_lacks_is_one_line_and_no_traceback_of_a_library(tmp_path: Path) -> None:
     plain_store(tmp_path / 's', 0.8, seed=1, n=4, policy='\U0001f916')
-    printed = trialist('plot', 'cdf', tmp_path / 's', '-o', tmp_path / 'x.svg', '--tau', 60)
+    printed = robotrials('plot', 'cdf', tmp_path / 's', '-o', tmp_path / 'x.svg', '--tau', 60)
     assert 'look at the figure: Glyph' in printed
     assert '.py' not in printed
 
 
 def test_too_few_resamples_for_any_pair_are_said(store: Path, tmp_path: Path) -> None:
-    from trialist.episodes import Store, read_store
+    from robotrials.episodes import Store, read_store
 
     both = Store.create(tmp_path / 's')
     found = list(read_store(store).episodes())
     both.append([*found, *(e.replace(policy='other', episode_id=f'o{i}') for i, e in enumerate(found))])
-    assert '19 are the least that can' in trialist('compare', tmp_path / 's', '--resamples', 10, '--tau', 60)
-    assert 'are the least' not in trialist('compare', tmp_path / 's', '--resamples', 19, '--tau', 60)
+    assert '19 are the least that can' in robotrials('compare', tmp_path / 's', '--resamples', 10, '--tau', 60)
+    assert 'are the least' not in robotrials('compare', tmp_path / 's', '--resamples', 19, '--tau', 60)
 
 
 def test_before_and_after_says_what_was_chosen_and_refuses_what_it_does_not_use(store: Path, tmp_path: Path) -> None:
     later = plain_store(tmp_path / 'later', 0.8, seed=2, n=6).path
     asked = ('report', later, '--before', store, '-f', 'md', '--resamples', 40)
-    assert '· only stratum block' in trialist(*asked, '--where', 'stratum=block')
-    assert 'it takes neither --reference' in trialist(*asked, '--reference', 'pi', code=2)
+    assert '· only stratum block' in robotrials(*asked, '--where', 'stratum=block')
+    assert 'it takes neither --reference' in robotrials(*asked, '--reference', 'pi', code=2)
     twin = plain_store(tmp_path / 'twin', 0.8, seed=2, n=6).path
-    assert 'e-1' not in trialist('report', twin, '--before', later, '-f', 'md', '--resamples', 40)
+    assert 'e-1' not in robotrials('report', twin, '--before', later, '-f', 'md', '--resamples', 40)
     other = plain_store(tmp_path / 'other', 0.8, seed=2, n=6, policy='new').path
-    assert 'trialist gate --policy NEW' in trialist('report', other, '--before', later, '-f', 'md', code=2)
+    assert 'robotrials gate --policy NEW' in robotrials('report', other, '--before', later, '-f', 'md', code=2)

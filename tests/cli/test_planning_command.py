@@ -1,4 +1,4 @@
-"""trialist power, watch, and the planning figures, as commands."""
+"""robotrials power, watch, and the planning figures, as commands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.patience import PATIENCE_S
 
-from trialist.episodes import Store
-from trialist.testing.cohort import PAPER_LIKE, cell_episodes
+from robotrials.episodes import Store
+from robotrials.testing.cohort import PAPER_LIKE, cell_episodes
 
 
 @pytest.fixture(scope='module')
@@ -30,35 +30,35 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_power_size_prints_the_papers_numbers_and_ours() -> None:
     """Wilson 381 and 320; Connor's formula 312 and 783 pairs, 624 and 1,566 rollouts."""
-    shown = trialist('power', 'size')
+    shown = robotrials('power', 'size')
     for number in ('381', '320', '312', '783', '624', '1566'):
         assert number in shown
     assert 'surveyed papers' in shown
-    assert 'LBM' in trialist('power', 'size', '--survey')
-    plan = trialist('power', 'size', '--policies', 4, '--tasks', 10, '--overall', '-d', '0.1', '--discordance', '0.3')
+    assert 'LBM' in robotrials('power', 'size', '--survey')
+    plan = robotrials('power', 'size', '--policies', 4, '--tasks', 10, '--overall', '-d', '0.1', '--discordance', '0.3')
     assert '1840' in plan
 
 
 def test_power_bridge_from_a_store_and_from_assumptions(store: Path, tmp_path: Path) -> None:
-    shown = trialist('power', 'bridge', store, 'act', 'groot', '--tau', 120, '--bridges', 500, '--n', '5:20:5',
+    shown = robotrials('power', 'bridge', store, 'act', 'groot', '--tau', 120, '--bridges', 500, '--n', '5:20:5',
                      '--figure', tmp_path / 'power.svg')  # fmt: skip
     assert 'Needed for 80% power' in shown
     assert (tmp_path / 'power.svg').stat().st_size > 1000
     curve = tmp_path / 'curve.csv'
     curve.write_text('t_s,chance\n20,0.4\n60,0.9\n')
-    assumed = trialist('power', 'bridge', '--assume', 'new:median=20', '--assume', f'old:{curve}', '--bridges', 500,
+    assumed = robotrials('power', 'bridge', '--assume', 'new:median=20', '--assume', f'old:{curve}', '--bridges', 500,
                        '-f', 'json')  # fmt: skip
     assert len(json.loads(assumed)['rows']) == 10
-    assert 'did you mean' in trialist('power', 'bridge', store, 'act', 'grot', code=2)
-    assert 'STORE' in trialist('power', 'bridge', code=2)
-    assert 'median' in trialist('power', 'bridge', '--assume', 'a:spread=1', '--assume', 'b:median=3', code=2)
-    assert '5:50:5' in trialist('power', 'bridge', store, 'act', 'groot', '--n', 'many', code=2)
+    assert 'did you mean' in robotrials('power', 'bridge', store, 'act', 'grot', code=2)
+    assert 'STORE' in robotrials('power', 'bridge', code=2)
+    assert 'median' in robotrials('power', 'bridge', '--assume', 'a:spread=1', '--assume', 'b:median=3', code=2)
+    assert '5:50:5' in robotrials('power', 'bridge', store, 'act', 'groot', '--n', 'many', code=2)
 
 
 def test_power_detect_writes_the_whole_table(store: Path, tmp_path: Path) -> None:
     out, figure = tmp_path / 'rates.csv', tmp_path / 'rates.png'
-    shown = trialist('power', 'detect', store, '--pair', 'act:groot', '--n', '5,10', '--trials', 20, '--resamples', 39,
-                     '--csv', out, '--figure', figure, '--fit', '10')  # fmt: skip
+    shown = robotrials('power', 'detect', store, '--pair', 'act:groot', '--n', '5,10', '--trials', 20, '--resamples',
+                     39, '--csv', out, '--figure', figure, '--fit', '10')  # fmt: skip
     assert 'Smallest N' in shown
     assert 'Largest gap' in shown
     rows = list(csv.DictReader(io.StringIO(out.read_text())))
@@ -74,26 +74,26 @@ def test_plan_prints_what_its_claim_needs(store: Path, tmp_path: Path) -> None:
         'seed = 1\nepisodes_per_cell = 10\ntime_cap_s = 4.0\ntasks = ["reach"]\n[host]\nuse = "point-mass"\n'
         '[policies.a]\nuse = "seek"\n[policies.b]\nuse = "seek"\n'
     )
-    shown = trialist('plan', declared, '--power', 0.8, '--difference', 0.1, '--pilot', store)
+    shown = robotrials('plan', declared, '--power', 0.8, '--difference', 0.1, '--pilot', store)
     assert '294' in shown, 'two proportions, 0.7 against 0.8'
     assert 'The plan has 10 per cell' in shown
     assert 'power at 10' in shown
 
 
 def test_compare_prints_the_n_that_would_resolve(store: Path) -> None:
-    shown = trialist('compare', store, 'groot', 'openpi', '--resamples', 200)
+    shown = robotrials('compare', store, 'groot', 'openpi', '--resamples', 200)
     assert 'start states per cell for 80 % power if the difference is what was observed' in shown
-    assert 'needed N' in trialist('compare', store, '--resamples', 100)
+    assert 'needed N' in robotrials('compare', store, '--resamples', 100)
 
 
 def test_watch_once_says_what_may_be_said(store: Path) -> None:
-    shown = trialist('watch', store, '--once', '--looks')
+    shown = robotrials('watch', store, '--once', '--looks')
     assert 'Continue.' in shown
     assert 'Every look' in shown
-    timed = trialist('watch', store, '--once', '--score', 'promptness', '-p', 'act', '-p', 'groot')
+    timed = robotrials('watch', store, '--once', '--score', 'promptness', '-p', 'act', '-p', 'groot')
     assert 'promptness at tau = 300 s' in timed
-    assert 'did you mean' in trialist('watch', store, '--once', '--score', 'succes', code=2)
-    assert 'at least two policies' in trialist('watch', store, '--once', '-p', 'act', code=2)
+    assert 'did you mean' in robotrials('watch', store, '--once', '--score', 'succes', code=2)
+    assert 'at least two policies' in robotrials('watch', store, '--once', '-p', 'act', code=2)
 
 
 def test_watch_follows_a_trial_until_it_may_stop(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_watch_follows_a_trial_until_it_may_stop(tmp_path: Path) -> None:
     episodes = trial({'x7': 0.95, 'k2': 0.1}, 40)
     made.append(episodes[:4])
     printed: list[str] = []
-    watcher = threading.Thread(target=lambda: printed.append(trialist('watch', made.path, '--every', '0.1')))
+    watcher = threading.Thread(target=lambda: printed.append(robotrials('watch', made.path, '--every', '0.1')))
     watcher.start()
     for start in range(4, len(episodes), 8):
         made.append(episodes[start : start + 8])
@@ -117,5 +117,5 @@ def test_watch_follows_a_trial_until_it_may_stop(tmp_path: Path) -> None:
 @pytest.mark.parametrize('name', ['power', 'sequential', 'posterior', 'profile', 'improvement', 'ranks'])
 def test_planning_figures_are_drawn_by_name(store: Path, tmp_path: Path, name: str) -> None:
     target = tmp_path / f'{name}.png'
-    trialist('plot', name, store, '-o', target, '--resamples', 50)
+    robotrials('plot', name, store, '-o', target, '--resamples', 50)
     assert target.stat().st_size > 3000

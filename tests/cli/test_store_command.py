@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
 
 @pytest.fixture(scope='module')
@@ -16,73 +16,73 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / 'r.csv').write_text(
         'model,task,success,time,object\nact,pick,1,12,towel\nact,pick,0,30,towel\npi,pick,1,8,cup\n'
     )
-    told = trialist('import', folder / 'r.csv', '--to', folder / 's')
+    told = robotrials('import', folder / 'r.csv', '--to', folder / 's')
     assert "column 'model'" in told
     assert '3 episodes added, 0 already there' in told
     return folder / 's'
 
 
 def test_importing_again_adds_nothing_and_a_dry_run_writes_nothing(store: Path, tmp_path: Path) -> None:
-    assert '0 episodes added, 3 already there' in trialist('import', store.parent / 'r.csv', '--to', store)
-    assert '3 episodes, the first 3' in trialist(
+    assert '0 episodes added, 3 already there' in robotrials('import', store.parent / 'r.csv', '--to', store)
+    assert '3 episodes, the first 3' in robotrials(
         'import', store.parent / 'r.csv', '--to', tmp_path / 'new', '--dry-run'
     )
     assert not (tmp_path / 'new').exists()
 
 
 def test_ls_filters_and_prints_every_form(store: Path) -> None:
-    assert trialist('store', 'ls', store, '--where', 'policy=act').count('towel') == 2
-    rows = json.loads(trialist('store', 'ls', store, '--format', 'json'))['rows']
+    assert robotrials('store', 'ls', store, '--where', 'policy=act').count('towel') == 2
+    rows = json.loads(robotrials('store', 'ls', store, '--format', 'json'))['rows']
     assert [row['policy'] for row in rows] == ['act', 'act', 'pi']
-    assert len(list(csv.DictReader(trialist('store', 'ls', store, '-f', 'csv').splitlines()))) == 3
-    assert '| act | pick | towel |' in trialist('store', 'ls', store, '-f', 'markdown')
-    assert r'\toprule' in trialist('store', 'ls', store, '-f', 'latex')
-    assert "did you mean 'json'" in trialist('store', 'ls', store, '-f', 'jsn', code=2)
-    assert "did you mean 'policy'" in trialist('store', 'ls', store, '-w', 'polcy=act', code=2)
-    assert 'the first 1' in trialist('store', 'ls', store, '--limit', 1)
+    assert len(list(csv.DictReader(robotrials('store', 'ls', store, '-f', 'csv').splitlines()))) == 3
+    assert '| act | pick | towel |' in robotrials('store', 'ls', store, '-f', 'markdown')
+    assert r'\toprule' in robotrials('store', 'ls', store, '-f', 'latex')
+    assert "did you mean 'json'" in robotrials('store', 'ls', store, '-f', 'jsn', code=2)
+    assert "did you mean 'policy'" in robotrials('store', 'ls', store, '-w', 'polcy=act', code=2)
+    assert 'the first 1' in robotrials('store', 'ls', store, '--limit', 1)
 
 
 def test_show_edit_tables_and_verify(store: Path) -> None:
-    rows = json.loads(trialist('store', 'ls', store, '--format', 'json'))['rows']
+    rows = json.loads(robotrials('store', 'ls', store, '--format', 'json'))['rows']
     episode_id = rows[0]['episode_id']
-    assert json.loads(trialist('store', 'show', store, episode_id[:8]))['outcome'] == 'success'
-    assert 'none starts with it' in trialist('store', 'show', store, 'zz', code=2)
-    told = trialist('store', 'edit', store, episode_id, 'set', 'outcome=invalid', '--why', 'camera', '--by', 'ana')
+    assert json.loads(robotrials('store', 'show', store, episode_id[:8]))['outcome'] == 'success'
+    assert 'none starts with it' in robotrials('store', 'show', store, 'zz', code=2)
+    told = robotrials('store', 'edit', store, episode_id, 'set', 'outcome=invalid', '--why', 'camera', '--by', 'ana')
     assert 'ana: set outcome=invalid' in told
-    shown = json.loads(trialist('store', 'show', store, episode_id))
+    shown = json.loads(robotrials('store', 'show', store, episode_id))
     assert shown['outcome'] == 'invalid'
     assert 'camera' in shown['edits'][0]
-    (table,) = json.loads(trialist('store', 'tables', store, '-f', 'json'))
+    (table,) = json.loads(robotrials('store', 'tables', store, '-f', 'json'))
     towels = next(row for row in table['rows'] if row['policy'] == 'act')
     assert (towels['episodes'], towels['failure'], towels['invalid']) == (1, 1, 1)
-    assert 'clean: 3 episodes' in trialist('store', 'verify', store)
-    assert 'wanted one of' in trialist('store', 'edit', store, episode_id, 'set', 'outcome=won', '--why', 'x', code=2)
+    assert 'clean: 3 episodes' in robotrials('store', 'verify', store)
+    assert 'wanted one of' in robotrials('store', 'edit', store, episode_id, 'set', 'outcome=won', '--why', 'x', code=2)
 
 
 def test_a_filter_that_nothing_matches_says_so(store: Path, tmp_path: Path) -> None:
-    told = trialist('store', 'ls', store, '--where', 'policy=nobody')
+    told = robotrials('store', 'ls', store, '--where', 'policy=nobody')
     assert 'no episode matches, of those that count; --all looks at every attempt' in told
-    assert 'no episode matches policy=nobody' in trialist(
+    assert 'no episode matches policy=nobody' in robotrials(
         'store', 'film', store, '--where', 'policy=nobody', '--to', tmp_path / 'films', code=2
     )
 
 
 def test_export_merge_and_compact(store: Path, tmp_path: Path) -> None:
-    assert '3 episodes' in trialist('store', 'export', store, '-o', tmp_path / 'out.csv')
-    trialist('import', tmp_path / 'out.csv', '--to', tmp_path / 'again')
-    assert '3 episodes' in trialist('store', 'verify', tmp_path / 'again')
+    assert '3 episodes' in robotrials('store', 'export', store, '-o', tmp_path / 'out.csv')
+    robotrials('import', tmp_path / 'out.csv', '--to', tmp_path / 'again')
+    assert '3 episodes' in robotrials('store', 'verify', tmp_path / 'again')
     (tmp_path / 'more.csv').write_text('policy,task,success,time\nb,pick,1,3\n')
-    trialist('import', tmp_path / 'more.csv', '--to', tmp_path / 'more')
-    assert '1 episodes added' in trialist('store', 'merge', tmp_path / 'again', tmp_path / 'more')
-    assert '2 parts became 1' in trialist('store', 'compact', tmp_path / 'again')
+    robotrials('import', tmp_path / 'more.csv', '--to', tmp_path / 'more')
+    assert '1 episodes added' in robotrials('store', 'merge', tmp_path / 'again', tmp_path / 'more')
+    assert '2 parts became 1' in robotrials('store', 'compact', tmp_path / 'again')
 
 
 def test_verify_exits_with_1_and_names_the_damage(store: Path, tmp_path: Path) -> None:
-    trialist('store', 'export', store, '-o', tmp_path / 'out.csv')
-    trialist('import', tmp_path / 'out.csv', '--to', tmp_path / 's')
+    robotrials('store', 'export', store, '-o', tmp_path / 'out.csv')
+    robotrials('import', tmp_path / 'out.csv', '--to', tmp_path / 's')
     (part,) = (tmp_path / 's' / 'episodes').iterdir()
     part.write_bytes(part.read_bytes()[:-3])
-    told = trialist('store', 'verify', tmp_path / 's', '-f', 'csv', code=1)
+    told = robotrials('store', 'verify', tmp_path / 's', '-f', 'csv', code=1)
     assert part.name in told
     assert 'DAMAGED' in told
-    assert 'no such folder' in trialist('store', 'verify', tmp_path / 'nothing', code=2)
+    assert 'no such folder' in robotrials('store', 'verify', tmp_path / 'nothing', code=2)

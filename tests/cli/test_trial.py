@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from trialist.cli import full_app
-from trialist.episodes import read_store
-from trialist.errors import InputError, StoreError
+from robotrials.cli import full_app
+from robotrials.episodes import read_store
+from robotrials.errors import InputError, StoreError
 
 app = full_app()
 
@@ -59,7 +59,7 @@ def test_run_and_close_go_through_one_default_store(folder: Path) -> None:
     assert '4 of 8 episodes valid, 4 run now' in invoke('run', 'trial.toml', '--workers', '0', '--stop-after', '4')
     done = invoke('run', 'trial.toml', '--workers', '0', '--operator', 'kim')
     assert '8 of 8 episodes valid, 4 run now' in done
-    assert 'complete; unblind with: trialist close trial.toml' in done
+    assert 'complete; unblind with: robotrials close trial.toml' in done
     shown = invoke('close', 'trial.toml', '--by', 'kim', '--format', 'csv')
     assert ',b,yes,4,0,0,0' in shown
     store = next((folder / 'runs').iterdir())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.conditions import (
+from robotrials.conditions import (
     CHAOS,
     KINDS,
     Background,
@@ -37,12 +37,12 @@ from trialist.conditions import (
     share_out,
     table_background,
 )
-from trialist.conditions.layout import overlap
-from trialist.conditions.light import temperature_gain
-from trialist.conditions.response import expose, sensor_light, sensor_value
-from trialist.episodes import Episode
-from trialist.errors import InputError, UnknownName
-from trialist.testing.scene import look_at, pinhole
+from robotrials.conditions.layout import overlap
+from robotrials.conditions.light import temperature_gain
+from robotrials.conditions.response import expose, sensor_light, sensor_value
+from robotrials.episodes import Episode
+from robotrials.errors import InputError, UnknownName
+from robotrials.testing.scene import look_at, pinhole
 
 SAY = 'Pick up the red block and put it in the target place.'
 FRAMED = ('background', 'exposure+', 'exposure-', 'light', 'sensor_noise')

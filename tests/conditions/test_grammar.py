@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from trialist.cell.clutter import add_distractors
-from trialist.cell.task import TASKS, Layout, draw_layout
-from trialist.cell.thing import things_of
-from trialist.conditions import Distractor, Instruction, RuleParaphraser, Thing, compare_meaning, keeps_references
-from trialist.errors import NotEstimable
+from robotrials.cell.clutter import add_distractors
+from robotrials.cell.task import TASKS, Layout, draw_layout
+from robotrials.cell.thing import things_of
+from robotrials.conditions import Distractor, Instruction, RuleParaphraser, Thing, compare_meaning, keeps_references
+from robotrials.errors import NotEstimable
 
 COLORS = {
     'red': 'red|crimson|scarlet', 'blue': 'blue|azure|cobalt', 'green': 'green|emerald',

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trialist.conditions import (
+from robotrials.conditions import (
     EndpointParaphraser,
     Instruction,
     RuleParaphraser,
@@ -18,11 +18,11 @@ from trialist.conditions import (
     draw_condition,
     meaning,
 )
-from trialist.conditions.instruction import load_paraphraser
-from trialist.errors import InputError, NotEstimable, RigError
-from trialist.run.condition import draw_entry
-from trialist.run.plan import ConditionEntry
-from trialist.wire.chat import ChatSettings
+from robotrials.conditions.instruction import load_paraphraser
+from robotrials.errors import InputError, NotEstimable, RigError
+from robotrials.run.condition import draw_entry
+from robotrials.run.plan import ConditionEntry
+from robotrials.wire.chat import ChatSettings
 
 SAY = 'Pick up the red block'
 SENTENCES = [

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trialist.conditions import (
+from robotrials.conditions import (
     CHAOS,
     KINDS,
     CameraFrame,
@@ -30,8 +30,8 @@ from trialist.conditions import (
     draw_condition,
     parts_of,
 )
-from trialist.conditions.light import temperature_gain
-from trialist.testing.scene import look_at, pinhole
+from robotrials.conditions.light import temperature_gain
+from robotrials.testing.scene import look_at, pinhole
 
 LADDER = (0.0, 0.2, 0.45, 0.7, 1.0)
 SAY = 'put the red block to the left of the blue block'

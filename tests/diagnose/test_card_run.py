@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from numpy.random import default_rng
 
-from trialist.audit import RunOutcomes, shortcut
-from trialist.audit.card import CardStanding
-from trialist.audit.determinism import Grade, Target
-from trialist.audit.outcome import InstanceOutcome
-from trialist.diagnose.card import CardRequest, make_card, rerun
-from trialist.errors import InputError
-from trialist.run.plan import HostEntry, PolicyEntry
+from robotrials.audit import RunOutcomes, shortcut
+from robotrials.audit.card import CardStanding
+from robotrials.audit.determinism import Grade, Target
+from robotrials.audit.outcome import InstanceOutcome
+from robotrials.diagnose.card import CardRequest, make_card, rerun
+from robotrials.errors import InputError
+from robotrials.run.plan import HostEntry, PolicyEntry
 
 POINT = HostEntry('point-mass')
 

@@ -6,18 +6,18 @@ import math
 import numpy as np
 import pytest
 
-from trialist.audit.datasource import read_datasource
-from trialist.audit.distance import nearest_start
-from trialist.diagnose.datasource import ExpertEntry, SourcePlan, read_source_plan, run_data_source
-from trialist.diagnose.grid import displaced_starts, grid_plan, start_setups, start_table
-from trialist.diagnose.lookup import LookupPolicy
-from trialist.diagnose.start import observe_starts
-from trialist.errors import InputError
-from trialist.policies.probe import DemonstrationWriter, EpisodeFacts
-from trialist.policies.probe.collect import using_host
-from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
-from trialist.run.plan import HostEntry, PolicyEntry
-from trialist.run.seam import Observation, Setup
+from robotrials.audit.datasource import read_datasource
+from robotrials.audit.distance import nearest_start
+from robotrials.diagnose.datasource import ExpertEntry, SourcePlan, read_source_plan, run_data_source
+from robotrials.diagnose.grid import displaced_starts, grid_plan, start_setups, start_table
+from robotrials.diagnose.lookup import LookupPolicy
+from robotrials.diagnose.start import observe_starts
+from robotrials.errors import InputError
+from robotrials.policies.probe import DemonstrationWriter, EpisodeFacts
+from robotrials.policies.probe.collect import using_host
+from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
+from robotrials.run.plan import HostEntry, PolicyEntry
+from robotrials.run.seam import Observation, Setup
 
 EXPERT = PolicyEntry('scripted', {'temper': 'reference'})
 BARE = HostEntry('tabletop')
@@ -64,7 +64,7 @@ def test_training_starts_keep_the_distance_that_was_asked_for(grid, distance_m):
 
 
 def test_a_distance_with_no_room_is_an_error_and_not_fewer_starts(grid, monkeypatch):
-    monkeypatch.setattr('trialist.diagnose.grid.DRAWS', 1)
+    monkeypatch.setattr('robotrials.diagnose.grid.DRAWS', 1)
     with using_host(BARE) as host:
         observed = observe_starts(host, grid, turns=4)
         with pytest.raises(InputError, match='ask for a smaller distance'):

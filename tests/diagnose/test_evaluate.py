@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from trialist.diagnose import EvaluationOptions, evaluation_plan, official_deviations
-from trialist.diagnose.evaluate import counted_by_success
-from trialist.errors import InputError
-from trialist.run import trial_slots
-from trialist.run.plan import HostEntry, PolicyEntry, TaskEntry
+from robotrials.diagnose import EvaluationOptions, evaluation_plan, official_deviations
+from robotrials.diagnose.evaluate import counted_by_success
+from robotrials.errors import InputError
+from robotrials.run import trial_slots
+from robotrials.run.plan import HostEntry, PolicyEntry, TaskEntry
 
 POLICIES = {'step 1': PolicyEntry('no_op')}
 STATED = {'initial_states': 'fixed, by instance: 0123; fixtures from seed 0', 'step_cap': '220'}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trialist.diagnose.mid_motion import begins_in_motion
-from trialist.errors import InputError
+from robotrials.diagnose.mid_motion import begins_in_motion
+from robotrials.errors import InputError
 
 STEPS = 40
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.hosts.conftest import made
 
-from trialist.audit.mix import read_mix
-from trialist.diagnose.mix import MixPlan, run_mix
-from trialist.errors import InputError
-from trialist.run.plan import HostEntry
+from robotrials.audit.mix import read_mix
+from robotrials.diagnose.mix import MixPlan, run_mix
+from robotrials.errors import InputError
+from robotrials.run.plan import HostEntry
 
 pytestmark = pytest.mark.training
 

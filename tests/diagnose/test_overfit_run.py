@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from trialist.audit.overfit import DropReading, read_overfit
-from trialist.diagnose.overfit import (
+from robotrials.audit.overfit import DropReading, read_overfit
+from robotrials.diagnose.overfit import (
     OverfitChange,
     OverfitPlan,
     count_training,
@@ -13,9 +13,9 @@ from trialist.diagnose.overfit import (
     start_places,
     tabletop_changes,
 )
-from trialist.errors import InputError, NotEstimable, UnknownName
-from trialist.policies.probe import DemonstrationWriter, EpisodeFacts
-from trialist.run.plan import HostEntry, PolicyEntry
+from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.policies.probe import DemonstrationWriter, EpisodeFacts
+from robotrials.run.plan import HostEntry, PolicyEntry
 
 PLAN = """
 task = "reach"
@@ -81,7 +81,7 @@ def test_it_resumes_and_its_file_is_the_result(run):
 
 def test_a_policy_that_answers_wrongly_has_no_drop(tmp_path):
     """Counted as failures, its faults would look like overfitting wherever they happen more often."""
-    faulty = PolicyEntry('trialist.testing.policy:FaultyPolicy', {'fault': 'shape'})
+    faulty = PolicyEntry('robotrials.testing.policy:FaultyPolicy', {'fault': 'shape'})
     plan = OverfitPlan(task='reach', host=HostEntry('point-mass'), policies={'p': faulty}, grid=2, repeats=1, fresh=2)
     with pytest.raises(NotEstimable, match='came to nothing'):
         run_overfit(plan, tmp_path / 'work', workers=0)
@@ -136,9 +136,9 @@ def test_the_cells_own_changes_keep_the_start_states():
 
 def test_demonstrations_are_counted_by_words_and_places(tmp_path):
     """Three demonstrations: one as the official condition begins, one in other words, one elsewhere."""
-    from trialist.diagnose.grid import start_setups
-    from trialist.diagnose.overfit import CALIBRATION, _runs, _start
-    from trialist.policies.probe.collect import using_host
+    from robotrials.diagnose.grid import start_setups
+    from robotrials.diagnose.overfit import CALIBRATION, _runs, _start
+    from robotrials.policies.probe.collect import using_host
 
     plan = OverfitPlan(
         task='choose_red', host=HostEntry('tabletop'), policies={'p': PolicyEntry('no_op')}, grid=2, fresh=0,

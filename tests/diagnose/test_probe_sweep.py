@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from trialist.declaration import read_table
-from trialist.diagnose import ShortcutPlan
-from trialist.diagnose.probe_maker import ProbeMaker
-from trialist.errors import InputError
-from trialist.policies.probe import ProbeCheckpoint, ProbeOptions, TrainedProbe
+from robotrials.declaration import read_table
+from robotrials.diagnose import ShortcutPlan
+from robotrials.diagnose.probe_maker import ProbeMaker
+from robotrials.errors import InputError
+from robotrials.policies.probe import ProbeCheckpoint, ProbeOptions, TrainedProbe
 
 
 def plan_of(probe: dict[str, Any], sweep: dict[str, Any]) -> ShortcutPlan:
@@ -38,8 +38,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ProbeOptions]]:
             kept.append(ProbeCheckpoint(step, place, loss, loss))
         return TrainedProbe(folder, options, '', tuple(kept), (), {'total': 1}, 1.0, 1.0)
 
-    monkeypatch.setattr('trialist.policies.probe.sweep.train_probe', train)
-    monkeypatch.setattr('trialist.diagnose.probe_maker.train_probe', train)
+    monkeypatch.setattr('robotrials.policies.probe.sweep.train_probe', train)
+    monkeypatch.setattr('robotrials.diagnose.probe_maker.train_probe', train)
     monkeypatch.setattr(ProbeMaker, 'demonstrations', object())
     monkeypatch.setattr(ProbeMaker, '_check_host', lambda self: None)  # of demonstrations that are not there
     return asked

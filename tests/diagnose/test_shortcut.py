@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.audit import RunOutcomes, ShortcutVerdict, read_shortcut, shortcut
-from trialist.audit.outcome import InstanceOutcome
-from trialist.audit.shortcut import InputNeed, Shortcut
-from trialist.diagnose import EvaluationOptions, ShortcutPlan, diagnose_shortcut
-from trialist.diagnose.shortcut_plan import SweepOptions
-from trialist.diagnose.work import work_folder
-from trialist.episodes import read_store
-from trialist.errors import InputError, NotEstimable, RigError, StoreError
-from trialist.run import Observation
-from trialist.run.plan import HostEntry, TaskEntry
-from trialist.show.shortcut import SWEPT_VARIANTS, shortcut_words, sweep_table
-from trialist.testing.choice import ChoiceHost, RidgeMaker
+from robotrials.audit import RunOutcomes, ShortcutVerdict, read_shortcut, shortcut
+from robotrials.audit.outcome import InstanceOutcome
+from robotrials.audit.shortcut import InputNeed, Shortcut
+from robotrials.diagnose import EvaluationOptions, ShortcutPlan, diagnose_shortcut
+from robotrials.diagnose.shortcut_plan import SweepOptions
+from robotrials.diagnose.work import work_folder
+from robotrials.episodes import read_store
+from robotrials.errors import InputError, NotEstimable, RigError, StoreError
+from robotrials.run import Observation
+from robotrials.run.plan import HostEntry, TaskEntry
+from robotrials.show.shortcut import SWEPT_VARIANTS, shortcut_words, sweep_table
+from robotrials.testing.choice import ChoiceHost, RidgeMaker
 
 CHOOSE, SINGLE = ('choose_left', 'choose_right'), ('single_left', 'single_right')
 SCORES = 'policy,score,unit,kind,tasks,samples\nbig,90.0,percent,foundation,2,50\nbest,99.0,percent,other,2,50\n'
@@ -32,7 +32,7 @@ def plan_of(tasks: tuple[str, ...], **changes: object) -> ShortcutPlan:
         time_cap_s=1.5, seed=5,
     )  # fmt: skip
     plan = ShortcutPlan(
-        host=HostEntry('trialist.testing.choice:ChoiceHost'), demonstrations=('ridge',), evaluation=evaluation,
+        host=HostEntry('robotrials.testing.choice:ChoiceHost'), demonstrations=('ridge',), evaluation=evaluation,
         margin=0.15, variants=('blind', 'proprioception', 'shuffled'),
     )  # fmt: skip
     return dataclasses.replace(plan, **changes)  # type: ignore[arg-type]
@@ -217,7 +217,7 @@ def test_a_preset_says_what_is_behind_a_score_and_that_it_is_of_another_benchmar
     for protocol, interval, said in (('libero-spatial', True, 1), ('ours', False, 0)):
         scores.write_text(f'policy,score,unit,kind,protocol\nbig,10.0,percent,other,{protocol}\n', encoding='utf-8')
         if said:
-            with pytest.raises(InputError, match='reported scores are on libero-spatial, the run is on trialist'):
+            with pytest.raises(InputError, match='reported scores are on libero-spatial, the run is on robotrials'):
                 diagnosed(tmp_path, SINGLE[:1], variants=(), evaluation=FEW, reported=str(scores))
         found = diagnosed(
             tmp_path, SINGLE[:1], variants=(), evaluation=FEW, reported=str(scores), protocol=protocol

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.policies.probe.test_source import make_libero
 
-from trialist.diagnose import EvaluationOptions, ShortcutPlan, evaluation_plan, read_shortcut_plan
-from trialist.diagnose.probe_maker import ProbeMaker, check_files, demonstration_setups, open_demonstrations
-from trialist.diagnose.shortcut_preset import host_plan
-from trialist.errors import InputError
-from trialist.policies.probe import collect_demonstrations, read_options
-from trialist.run import Setup, trial_slots
-from trialist.run.plan import HostEntry, PolicyEntry, TaskEntry
+from robotrials.diagnose import EvaluationOptions, ShortcutPlan, evaluation_plan, read_shortcut_plan
+from robotrials.diagnose.probe_maker import ProbeMaker, check_files, demonstration_setups, open_demonstrations
+from robotrials.diagnose.shortcut_preset import host_plan
+from robotrials.errors import InputError
+from robotrials.policies.probe import collect_demonstrations, read_options
+from robotrials.run import Setup, trial_slots
+from robotrials.run.plan import HostEntry, PolicyEntry, TaskEntry
 
 PLAN = """
 title = "which block"
@@ -117,13 +117,13 @@ def test_what_a_host_lacks_is_asked_for() -> None:
         host_plan('tabletop', tasks=['chose_red'])
 
 
-CHOICE = 'trialist.testing.choice:ChoiceHost'
+CHOICE = 'robotrials.testing.choice:ChoiceHost'
 
 
 @pytest.mark.parametrize(
     ('host', 'tasks', 'said'),
     [
-        ('trialist.testing.choice:Choice', ('choose_left',), "did you mean 'ChoiceHost'"),
+        ('robotrials.testing.choice:Choice', ('choose_left',), "did you mean 'ChoiceHost'"),
         (CHOICE, ('choose_left', 'single_left'), "not trained on task 'single_left'"),
         ('point-mass', ('choose_left',), 'host and policy do not fit together'),
     ],
@@ -133,7 +133,7 @@ def test_demonstrations_are_held_against_the_host_before_training(
 ) -> None:
     setups = [Setup(task='choose_left', seed=seed) for seed in range(2)]
     made = collect_demonstrations(
-        HostEntry(CHOICE, {'privileged': True}), PolicyEntry('trialist.testing.choice:ChoiceExpert'), setups,
+        HostEntry(CHOICE, {'privileged': True}), PolicyEntry('robotrials.testing.choice:ChoiceExpert'), setups,
         tmp_path / 'demos', state_width=2, time_cap_s=3.0,
     )  # fmt: skip
     plan = ShortcutPlan(
@@ -166,11 +166,11 @@ def test_files_that_are_no_demonstrations_are_refused(tmp_path: Path) -> None:
 def test_a_missing_environment_is_told_before_anything_is_demonstrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv('TRIALIST_ENVIRONMENTS', str(tmp_path / 'none'))
-    told = trialist('audit', 'shortcut', 'tabletop', '-t', 'choose_red', '-o', tmp_path / 'work', code=2)
-    assert "the environment 'probe' is not there; run `trialist env create probe`" in told
+    monkeypatch.setenv('ROBOTRIALS_ENVIRONMENTS', str(tmp_path / 'none'))
+    told = robotrials('audit', 'shortcut', 'tabletop', '-t', 'choose_red', '-o', tmp_path / 'work', code=2)
+    assert "the environment 'probe' is not there; run `robotrials env create probe`" in told
     assert not (tmp_path / 'work' / 'demonstrations').exists()
     for verb in ('datasource', 'mix'):
-        told = trialist('audit', verb, tmp_path / verb, code=2)
-        assert "the environment 'probe' is not there; run `trialist env create probe`" in told
+        told = robotrials('audit', verb, tmp_path / verb, code=2)
+        assert "the environment 'probe' is not there; run `robotrials env create probe`" in told
         assert not (tmp_path / verb).exists()

@@ -13,14 +13,14 @@ import pytest
 from tests.hosts.conftest import libero_assets, made
 from typer.testing import CliRunner
 
-from trialist.audit import Shortcut
-from trialist.audit.shortcut import InputNeed
-from trialist.cli import full_app
-from trialist.declaration import read_table
-from trialist.diagnose import ShortcutPlan, diagnose_shortcut, shortcut_preset
-from trialist.diagnose.probe_maker import ProbeMaker
-from trialist.diagnose.shortcut_plan import ExpertOptions
-from trialist.episodes import read_store
+from robotrials.audit import Shortcut
+from robotrials.audit.shortcut import InputNeed
+from robotrials.cli import full_app
+from robotrials.declaration import read_table
+from robotrials.diagnose import ShortcutPlan, diagnose_shortcut, shortcut_preset
+from robotrials.diagnose.probe_maker import ProbeMaker
+from robotrials.diagnose.shortcut_plan import ExpertOptions
+from robotrials.episodes import read_store
 
 pytestmark = pytest.mark.training
 __all__ = ['libero_assets']
@@ -41,9 +41,9 @@ def diagnosed(values: dict[str, object], folder: Path, *, workers: int = 1) -> S
 
 
 def marks_plan(kind: str) -> dict[str, object]:
-    """Two tasks of `trialist.testing.choice` from pictures; a minute of one core."""
+    """Two tasks of `robotrials.testing.choice` from pictures; a minute of one core."""
     expert = {
-        'use': 'trialist.testing.choice:ChoiceExpert', 'host': {'privileged': True}, 'episodes_per_task': 100,
+        'use': 'robotrials.testing.choice:ChoiceExpert', 'host': {'privileged': True}, 'episodes_per_task': 100,
         'time_cap_s': 2.0,
     }  # fmt: skip
     probe = {
@@ -52,7 +52,7 @@ def marks_plan(kind: str) -> dict[str, object]:
     }  # fmt: skip
     tasks = [{'name': f'{kind}_{side}', 'scene': kind} for side in ('left', 'right')]
     return {
-        'host': {'use': 'trialist.testing.choice:ChoiceHost'}, 'expert': expert, 'probe': probe,
+        'host': {'use': 'robotrials.testing.choice:ChoiceHost'}, 'expert': expert, 'probe': probe,
         'evaluation': {'tasks': tasks, 'episodes_per_task': 16, 'time_cap_s': 1.5},
         'variants': ['blind', 'shuffled'], 'margin': 0.15,
     }  # fmt: skip

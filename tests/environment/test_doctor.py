@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from trialist.cli.env import env_app
-from trialist.environment import gl
-from trialist.environment.doctor import Finding, State, examine
-from trialist.environment.place import RECORD
-from trialist.environment.recipe import read_recipe
-from trialist.errors import UnknownName
+from robotrials.cli.env import env_app
+from robotrials.environment import gl
+from robotrials.environment.doctor import Finding, State, examine
+from robotrials.environment.place import RECORD
+from robotrials.environment.recipe import read_recipe
+from robotrials.errors import UnknownName
 
 Usage = namedtuple('Usage', ['total', 'used', 'free'])
 
@@ -25,7 +25,7 @@ Usage = namedtuple('Usage', ['total', 'used', 'free'])
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / 'environments'
     folder.mkdir()
-    monkeypatch.setenv('TRIALIST_ENVIRONMENTS', str(folder))
+    monkeypatch.setenv('ROBOTRIALS_ENVIRONMENTS', str(folder))
     for name in ('MUJOCO_GL', 'PYOPENGL_PLATFORM'):
         monkeypatch.delenv(name, raising=False)
     return folder
@@ -51,8 +51,8 @@ def made(root: Path, name: str, digest: str, packages: dict[str, str]) -> Path:
 
 def test_both_back_ends_really_draw_here(root: Path) -> None:
     findings = examine()
-    assert of(findings, 'graphics', 'egl in trialist').found == 'draws'
-    assert of(findings, 'graphics', 'osmesa in trialist').found == 'draws'
+    assert of(findings, 'graphics', 'egl in robotrials').found == 'draws'
+    assert of(findings, 'graphics', 'osmesa in robotrials').found == 'draws'
     assert not [f for f in findings if f.state is State.PROBLEM]
 
 
@@ -101,15 +101,15 @@ def test_environments_are_tried_one_by_one(root: Path, no_drawing: None) -> None
     broken = of(findings, 'environment', 'gym-pusht')
     assert broken.state is State.PROBLEM
     assert 'numpy was 0.1' in broken.found
-    assert broken.mend == 'trialist env create gym-pusht --anew'
-    assert of(findings, 'environment', 'metaworld').mend == 'trialist env remove metaworld --older'
+    assert broken.mend == 'robotrials env create gym-pusht --anew'
+    assert of(findings, 'environment', 'metaworld').mend == 'robotrials env remove metaworld --older'
     assert of(findings, 'environment', 'lerobot').state is not State.OK
 
 
 def test_only_what_was_asked_for_is_looked_at_and_must_be_there(root: Path, no_drawing: None) -> None:
     findings = examine(['metaworld'])
     missing = of(findings, 'environment', 'metaworld')
-    assert (missing.state, missing.mend) == (State.PROBLEM, 'trialist env create metaworld')
+    assert (missing.state, missing.mend) == (State.PROBLEM, 'robotrials env create metaworld')
     with pytest.raises(UnknownName, match='metaworld'):
         examine(['metawrld'])
 

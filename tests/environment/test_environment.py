@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
 
-from trialist.environment import (
+from robotrials.environment import (
     Environment,
     Recipe,
     WorkerProcess,
@@ -22,10 +22,10 @@ from trialist.environment import (
     read_recipe,
     recipe_names,
 )
-from trialist.environment.create import check_environment, create_environment, remove_environment, repair_environment
-from trialist.environment.place import link_trialist
-from trialist.environment.shared import SharedBlock
-from trialist.errors import InputError, NoAnswer, RemoteError, RigError, SetupError
+from robotrials.environment.create import check_environment, create_environment, remove_environment, repair_environment
+from robotrials.environment.place import link_robotrials
+from robotrials.environment.shared import SharedBlock
+from robotrials.errors import InputError, NoAnswer, RemoteError, RigError, SetupError
 
 SMALL = Recipe(name='small', about='', requirements=('toml==0.10.2',), imports=('toml',))
 
@@ -64,13 +64,13 @@ class Unstartable(Service):
 
 @pytest.fixture
 def here(tmp_path: Path) -> Environment:
-    """This interpreter's own packages, laid out as an environment; the service lies beside trialist's link."""
+    """This interpreter's own packages, laid out as an environment; the service lies beside robotrials's link."""
     folder = tmp_path / 'here-0'
     (folder / 'bin').mkdir(parents=True)
     (folder / 'bin' / 'python').symlink_to(Path(sys.executable).resolve())
     shutil.copy(Path(sys.prefix) / 'pyvenv.cfg', folder / 'pyvenv.cfg')
     (folder / 'lib').symlink_to(Path(sys.prefix) / 'lib')
-    (link_trialist(folder) / 'service.py').write_text(SERVICE_CODE)
+    (link_robotrials(folder) / 'service.py').write_text(SERVICE_CODE)
     return Environment('here', '0', folder, 'now', {'x': '1'})
 
 
@@ -125,7 +125,7 @@ def test_a_worker_goes_when_its_parent_does(here: Environment) -> None:
     import subprocess
 
     script = (
-        'import os, sys\nfrom pathlib import Path\nfrom trialist.environment import Environment, WorkerProcess\n'
+        'import os, sys\nfrom pathlib import Path\nfrom robotrials.environment import Environment, WorkerProcess\n'
         f'there = Environment("here", "0", Path({str(here.folder)!r}), "now", {{"x": "1"}})\n'
         'w = WorkerProcess(there, "service:Service")\n'
         'print(w.pid, flush=True)\nos._exit(0)'
@@ -141,8 +141,8 @@ def test_a_worker_goes_when_its_parent_does(here: Environment) -> None:
 def test_an_environment_is_made_checked_broken_mended_and_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv('TRIALIST_ENVIRONMENTS', str(tmp_path / 'environments'))
-    with pytest.raises(SetupError, match='trialist env create small'):
+    monkeypatch.setenv('ROBOTRIALS_ENVIRONMENTS', str(tmp_path / 'environments'))
+    with pytest.raises(SetupError, match='robotrials env create small'):
         find_environment(SMALL.name, SMALL.digest)
     assert not check_environment(SMALL).is_sound
     told: list[str] = []
@@ -161,7 +161,7 @@ def test_an_environment_is_made_checked_broken_mended_and_removed(
     installed = next(made.folder.glob('lib/python*/site-packages/toml'))
     shutil.rmtree(installed)
     assert any('import toml' in problem for problem in check_environment(SMALL).problems)
-    assert (link_trialist(repair_environment(SMALL).folder) / 'trialist').is_symlink()
+    assert (link_robotrials(repair_environment(SMALL).folder) / 'robotrials').is_symlink()
     assert check_environment(SMALL).is_sound
     with pytest.raises(InputError, match='is not in'):
         remove_environment(tmp_path)
@@ -196,7 +196,7 @@ def test_a_recipe_without_what_the_process_inside_speaks_with_is_refused_before_
 
 
 def test_a_cut_creation_is_unfinished_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('TRIALIST_ENVIRONMENTS', str(tmp_path))
+    monkeypatch.setenv('ROBOTRIALS_ENVIRONMENTS', str(tmp_path))
     folder = tmp_path / f'small-{SMALL.digest}'
     (folder / 'bin').mkdir(parents=True)
     (folder / 'bin' / 'python').touch()

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from tests.episodes.test_log import episode
 
-from trialist.episodes import Store, Trajectory
-from trialist.episodes.addition import Addition
-from trialist.episodes.schema import episodes_to_arrow, events_to_arrow
-from trialist.episodes.verify import verify_store
+from robotrials.episodes import Store, Trajectory
+from robotrials.episodes.addition import Addition
+from robotrials.episodes.schema import episodes_to_arrow, events_to_arrow
+from robotrials.episodes.verify import verify_store
 
 
 def added(store: Store) -> Addition:

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.run.plans import content, make_plan
 from tests.s3_server import BUCKET, S3Server, s3_server
 
-from trialist.episodes import Episode, Event, Outcome, Store, Trajectory, read_store, trajectories_equal
-from trialist.episodes.bucket import Bucket, CachedPath, forget_copies, open_bucket, store_root
-from trialist.episodes.folder import Folder, held_lock
-from trialist.episodes.lease import held_lease
-from trialist.episodes.maintain import compact_store, merge_stores
-from trialist.episodes.repair import repair_store
-from trialist.episodes.verify import verify_store
-from trialist.errors import StoreError, WriteError
-from trialist.run import run_trial
+from robotrials.episodes import Episode, Event, Outcome, Store, Trajectory, read_store, trajectories_equal
+from robotrials.episodes.bucket import Bucket, CachedPath, forget_copies, open_bucket, store_root
+from robotrials.episodes.folder import Folder, held_lock
+from robotrials.episodes.lease import held_lease
+from robotrials.episodes.maintain import compact_store, merge_stores
+from robotrials.episodes.repair import repair_store
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import StoreError, WriteError
+from robotrials.run import run_trial
 
 
 @pytest.fixture(scope='module')
@@ -34,7 +34,7 @@ def place(server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The address of a store that is not there yet; copies go into the test's own folder."""
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv('TRIALIST_CACHE', str(tmp_path / 'cache'))
+    monkeypatch.setenv('ROBOTRIALS_CACHE', str(tmp_path / 'cache'))
     open_bucket.cache_clear()
     return f's3://{BUCKET}/{tmp_path.name}/store'
 
@@ -49,7 +49,7 @@ def episode(seed: int, **changes: object) -> Episode:
 
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     """From now on as on another machine, which has no copies."""
-    monkeypatch.setenv('TRIALIST_CACHE', str(tmp_path / name))
+    monkeypatch.setenv('ROBOTRIALS_CACHE', str(tmp_path / name))
 
 
 def test_two_writers_of_one_key_have_one_winner(place: str, server: S3Server) -> None:
@@ -309,7 +309,7 @@ def test_a_damaged_store_is_repaired_by_way_of_a_folder(place: str, tmp_path: Pa
     name = f'{root.key}/episodes/{store.parts()[1].path.name}'
     root.bucket.write(name, b'?' + bytes(root.bucket.read(name))[1:])
     forget_copies(root)
-    with pytest.raises(StoreError, match='bring it to a new address with: trialist store merge'):
+    with pytest.raises(StoreError, match='bring it to a new address with: robotrials store merge'):
         repair_store(place, by='kim', why='a flipped byte')
     copy = tmp_path / 'copy'
     for key in root.bucket.keys(root.key):
@@ -320,7 +320,7 @@ def test_a_damaged_store_is_repaired_by_way_of_a_folder(place: str, tmp_path: Pa
     assert [Path(lost).name for lost in done.lost] == [Path(name).name]
     assert verify_store(copy).is_clean
     new = f'{place}-2'
-    trialist('store', 'merge', new, copy)
+    robotrials('store', 'merge', new, copy)
     assert verify_store(new).is_clean
     moved = read_store(new)
     assert [Path(f.path).name for f in moved.missing()] == [Path(name).name]

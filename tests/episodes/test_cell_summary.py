@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.episodes import Episode, Outcome, Store
-from trialist.episodes.cell_summary import merge_summaries, summarize_episodes, summarize_stores
-from trialist.errors import InputError, StoreError
-from trialist.testing import strategies
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.episodes.cell_summary import merge_summaries, summarize_episodes, summarize_stores
+from robotrials.errors import InputError, StoreError
+from robotrials.testing import strategies
 
 
 def episodes(n: int, *, first: int = 0) -> list[Episode]:

@@ -9,13 +9,13 @@ import pytest
 from tests.episodes.test_crash_disk import QuickDisk
 from tests.run.plans import make_plan
 
-from trialist.episodes import Episode, Outcome, Store, read_store
-from trialist.episodes.counted import CountedColumns, counted_columns
-from trialist.episodes.folder import replaced_disk
-from trialist.episodes.maintain import compact_store, merge_stores
-from trialist.episodes.schema import EPISODE_FIELDS, JSON_FIELDS, episodes_to_arrow
-from trialist.errors import InputError, StoreError, UnknownName
-from trialist.run import close_trial, run_trial
+from robotrials.episodes import Episode, Outcome, Store, read_store
+from robotrials.episodes.counted import CountedColumns, counted_columns
+from robotrials.episodes.folder import replaced_disk
+from robotrials.episodes.maintain import compact_store, merge_stores
+from robotrials.episodes.schema import EPISODE_FIELDS, JSON_FIELDS, episodes_to_arrow
+from robotrials.errors import InputError, StoreError, UnknownName
+from robotrials.run import close_trial, run_trial
 
 NAMES = [name for name in EPISODE_FIELDS if name not in JSON_FIELDS]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_S
 
-from trialist.episodes import Store
-from trialist.episodes.maintain import compact_store
-from trialist.episodes.verify import verify_store
+from robotrials.episodes import Store
+from robotrials.episodes.maintain import compact_store
+from robotrials.episodes.verify import verify_store
 
 KILLS = 200
 WRITERS = 4
@@ -24,7 +24,7 @@ WRITERS = 4
 NURSERY = """
 import os, signal, sys
 import numpy as np
-from trialist.episodes import Episode, Event, Store, Trajectory
+from robotrials.episodes import Episode, Event, Store, Trajectory
 
 def write(first, ledger_path):
     store, ledger = Store.open(sys.argv[1]), os.open(ledger_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

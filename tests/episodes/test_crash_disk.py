@@ -17,16 +17,16 @@ import pytest
 from tests.episodes.test_log import as_older_version, episode
 from tests.run.plans import make_plan
 
-from trialist.episodes import Outcome, Provenance, Store, Trajectory
-from trialist.episodes.adoption import adopt_store
-from trialist.episodes.folder import Disk, replaced_disk
-from trialist.episodes.log import is_logged
-from trialist.episodes.maintain import add_episodes, compact_store, merge_stores
-from trialist.episodes.repair import repair_store
-from trialist.episodes.verify import verify_store
-from trialist.errors import TrialistError
-from trialist.run import close_trial, run_trial
-from trialist.testing.crash_disk import Crash, CrashDisk
+from robotrials.episodes import Outcome, Provenance, Store, Trajectory
+from robotrials.episodes.adoption import adopt_store
+from robotrials.episodes.folder import Disk, replaced_disk
+from robotrials.episodes.log import is_logged
+from robotrials.episodes.maintain import add_episodes, compact_store, merge_stores
+from robotrials.episodes.repair import repair_store
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import RobotrialsError
+from robotrials.run import close_trial, run_trial
+from robotrials.testing.crash_disk import Crash, CrashDisk
 
 PLAN = make_plan(episodes_per_cell=1, time_cap_s=1.0, recording={'trajectories': False})
 RANDOM_CALLS = 50
@@ -173,7 +173,7 @@ class Bench:
         except Crash:
             left = self.folder / f'left-{at}-{way}'
             disk.left_after(left, rng=rng if way == PARTLY else None)
-        except TrialistError:
+        except RobotrialsError:
             pass  # one clear line; anything else would be a traceback
         found = content(left, is_damaged=self.verb.starts_damaged)
         if not self.verb.steps:
@@ -198,7 +198,7 @@ def content_of_nothing(found: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _plain_provenance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('trialist.run.trial_store.collect_provenance', lambda: Provenance(cpu='x'))
+    monkeypatch.setattr('robotrials.run.trial_store.collect_provenance', lambda: Provenance(cpu='x'))
 
 
 @pytest.mark.crash

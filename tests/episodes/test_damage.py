@@ -12,17 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trialist.episodes import Episode, Event, Provenance, Store, Trajectory
-from trialist.episodes import part as part_module
-from trialist.episodes import schema as schema_module
-from trialist.episodes import verify as verify_module
-from trialist.episodes.commit import commit
-from trialist.episodes.entry import EntryKind
-from trialist.episodes.folder import Folder
-from trialist.episodes.part import PartInfo, write_table
-from trialist.episodes.schema import EPISODE_SCHEMA, SCHEMA_VERSION, episodes_to_arrow
-from trialist.episodes.verify import Finding, FindingKind, verify_store
-from trialist.errors import StoreError
+from robotrials.episodes import Episode, Event, Provenance, Store, Trajectory
+from robotrials.episodes import part as part_module
+from robotrials.episodes import schema as schema_module
+from robotrials.episodes import verify as verify_module
+from robotrials.episodes.commit import commit
+from robotrials.episodes.entry import EntryKind
+from robotrials.episodes.folder import Folder
+from robotrials.episodes.part import PartInfo, write_table
+from robotrials.episodes.schema import EPISODE_SCHEMA, SCHEMA_VERSION, episodes_to_arrow
+from robotrials.episodes.verify import Finding, FindingKind, verify_store
+from robotrials.errors import StoreError
 
 
 def episode(seed: int) -> Episode:
@@ -109,7 +109,7 @@ def test_a_parquet_file_of_somebody_else_does_not_count(store: Store) -> None:
 
 
 def write_version(store: Store, version: int, table: pa.Table, events: pa.Table | None = None) -> str:
-    """A part as a trialist of another version would have written it."""
+    """A part as a robotrials of another version would have written it."""
     with commit(store.path) as under_way:
         companion = ''
         if events is not None:
@@ -123,11 +123,11 @@ def write_version(store: Store, version: int, table: pa.Table, events: pa.Table 
     return name
 
 
-def test_a_newer_schema_asks_for_a_newer_trialist(store: Store) -> None:
+def test_a_newer_schema_asks_for_a_newer_robotrials(store: Store) -> None:
     name = write_version(store, 99, episodes_to_arrow([episode(9)]))
     (finding,) = damage_found(store)
     assert (finding.kind, finding.path.name) == (FindingKind.SCHEMA, name)
-    with pytest.raises(StoreError, match=r'schema version 99.*upgrade trialist'):
+    with pytest.raises(StoreError, match=r'schema version 99.*upgrade robotrials'):
         list(store.episodes())
 
 
@@ -151,7 +151,7 @@ def test_an_older_schema_is_migrated_on_reading_and_by_compaction(
     assert damage_found(store) == []
     assert [e.seed for e in store.episodes()] == [0, 1, 2, 3, 4, 5, 9]
     assert [e.seed for e in store.episodes(where={'duration_s': 3.0, 'seed': [5, 9]})] == [5, 9]
-    from trialist.episodes.maintain import compact_store
+    from robotrials.episodes.maintain import compact_store
 
     compact_store(store.path, stale_after_s=0)
     monkeypatch.delitem(schema_module.EPISODE_MIGRATIONS, 0)

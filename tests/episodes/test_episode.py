@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from trialist.episodes import Contacts, Episode, Event, EventKind, Outcome, Trajectory
-from trialist.errors import NotEstimable, RecordError
-from trialist.testing import strategies
+from robotrials.episodes import Contacts, Episode, Event, EventKind, Outcome, Trajectory
+from robotrials.errors import NotEstimable, RecordError
+from robotrials.testing import strategies
 
 
 def episode(**changes: object) -> Episode:

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.episodes.test_log import episode
 
-from trialist.episodes import Provenance, Store
-from trialist.episodes import log as log_module
-from trialist.episodes.edit import listed_edits
-from trialist.episodes.entry import parse_entry
-from trialist.episodes.repair import repair_store
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, StoreError, TrialistError
-from trialist.run.plan import read_plan
+from robotrials.episodes import Provenance, Store
+from robotrials.episodes import log as log_module
+from robotrials.episodes.edit import listed_edits
+from robotrials.episodes.entry import parse_entry
+from robotrials.episodes.repair import repair_store
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, RobotrialsError, StoreError
+from robotrials.run.plan import read_plan
 
 CORPUS = Path(__file__).parent / 'corpus'
 MORE_BYTES = 4 << 30
@@ -30,7 +30,7 @@ MORE_BYTES = 4 << 30
 
 @pytest.fixture(autouse=True)
 def _bounded_memory() -> object:
-    """A bomb would end in a MemoryError, which is no TrialistError.
+    """A bomb would end in a MemoryError, which is no RobotrialsError.
 
     The bound is on what a test adds: the process may have mapped gigabytes for tests that ran before in it.
     """
@@ -85,7 +85,7 @@ def test_any_file_with_any_mutation_is_refused_or_harmless_and_can_be_repaired(
     try:
         expected = [episode(0).replace(provenance_id=Provenance(cpu='x').provenance_id, reason='c')]
         assert list(Store.open(root).episodes()) == expected
-    except TrialistError:
+    except RobotrialsError:
         pass
     if victim.read_bytes() != whole:
         with contextlib.suppress(StoreError):

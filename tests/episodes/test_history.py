@@ -14,14 +14,14 @@ import pytest
 from tests.episodes.test_crash_disk import QuickDisk
 from tests.episodes.test_log import episode
 
-from trialist.episodes import Episode, Outcome, Store, Unblinding
-from trialist.episodes.folder import replaced_disk
-from trialist.episodes.maintain import compact_store, merge_stores
-from trialist.episodes.repair import repair_store
-from trialist.episodes.unblinding import write_unblinding
-from trialist.episodes.verify import verify_store
-from trialist.errors import StoreError
-from trialist.testing.crash_disk import Crash, CrashDisk
+from robotrials.episodes import Episode, Outcome, Store, Unblinding
+from robotrials.episodes.folder import replaced_disk
+from robotrials.episodes.maintain import compact_store, merge_stores
+from robotrials.episodes.repair import repair_store
+from robotrials.episodes.unblinding import write_unblinding
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import StoreError
+from robotrials.testing.crash_disk import Crash, CrashDisk
 
 STORES = 3
 Key = tuple[str, int]

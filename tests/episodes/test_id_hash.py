@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.episodes.test_crash_disk import QuickDisk
 from tests.episodes.test_log import episode
 
-from trialist.episodes import Episode, Outcome, Store, Trajectory, id_hash, part
-from trialist.episodes import store as store_module
-from trialist.episodes.adoption import adopt_store
-from trialist.episodes.annotation import Annotation
-from trialist.episodes.counted import counted_columns
-from trialist.episodes.folder import replaced_disk
-from trialist.episodes.id_hash import candidate_rows, encode_hashes, id_codes, id_hashes
-from trialist.episodes.maintain import compact_store, merge_stores
+from robotrials.episodes import Episode, Outcome, Store, Trajectory, id_hash, part
+from robotrials.episodes import store as store_module
+from robotrials.episodes.adoption import adopt_store
+from robotrials.episodes.annotation import Annotation
+from robotrials.episodes.counted import counted_columns
+from robotrials.episodes.folder import replaced_disk
+from robotrials.episodes.id_hash import candidate_rows, encode_hashes, id_codes, id_hashes
+from robotrials.episodes.maintain import compact_store, merge_stores
 
 IDS = st.lists(st.text(st.characters(codec='utf-8'), min_size=1, max_size=40), max_size=50)
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
 
-from trialist.episodes import Episode, Event, Outcome, Provenance, Store, Trajectory, Unblinding, read_store
-from trialist.episodes import log as log_module
-from trialist.episodes.adoption import adopt_store
-from trialist.episodes.maintain import compact_store, merge_stores
-from trialist.episodes.repair import repair_store
-from trialist.episodes.unblinding import write_unblinding
-from trialist.episodes.verify import FindingKind, verify_store
-from trialist.errors import InputError, StoreError
+from robotrials.episodes import Episode, Event, Outcome, Provenance, Store, Trajectory, Unblinding, read_store
+from robotrials.episodes import log as log_module
+from robotrials.episodes.adoption import adopt_store
+from robotrials.episodes.maintain import compact_store, merge_stores
+from robotrials.episodes.repair import repair_store
+from robotrials.episodes.unblinding import write_unblinding
+from robotrials.episodes.verify import FindingKind, verify_store
+from robotrials.errors import InputError, StoreError
 
 
 def episode(seed: int, **changes: object) -> Episode:
@@ -319,7 +319,7 @@ def test_looks_are_counted_and_a_store_that_can_not_be_written_to_still_answers(
     def refuse(*arguments: object) -> int:
         raise OSError(30, 'Read-only file system')
 
-    monkeypatch.setattr('trialist.episodes.folder.Disk.create', refuse)
+    monkeypatch.setattr('robotrials.episodes.folder.Disk.create', refuse)
     assert not store.log_look('score', by='ana')
     assert len(store.looks()) == 1
     assert len(list(store.episodes())) == 4
@@ -361,7 +361,7 @@ def test_a_store_of_an_older_version_opens_and_can_be_adopted(store: Store, tmp_
 
 
 def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:
-    from trialist.episodes.folder import held_lock
+    from robotrials.episodes.folder import held_lock
 
     store = Store.create(tmp_path / 's')
     with held_lock(store.path, '.run.lock', busy='busy'):
@@ -379,10 +379,10 @@ def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:
 
 def test_a_compaction_beside_a_writer_takes_nothing_from_it(tmp_path: Path) -> None:
     """A sweep used to remove what a live writer had not yet committed."""
-    from trialist.episodes.commit import commit
-    from trialist.episodes.entry import EntryKind
-    from trialist.episodes.schema import episodes_to_arrow, events_to_arrow
-    from trialist.episodes.store import write_episodes
+    from robotrials.episodes.commit import commit
+    from robotrials.episodes.entry import EntryKind
+    from robotrials.episodes.schema import episodes_to_arrow, events_to_arrow
+    from robotrials.episodes.store import write_episodes
 
     store = Store.create(tmp_path / 's')
     for seed in range(3):

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.run.plans import make_plan
 
-from trialist.episodes import Episode, Outcome, Store, read_store
-from trialist.episodes.maintain import compact_store, merge_stores, merge_target
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, StoreError
-from trialist.run import close_trial, run_trial
+from robotrials.episodes import Episode, Outcome, Store, read_store
+from robotrials.episodes.maintain import compact_store, merge_stores, merge_target
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, StoreError
+from robotrials.run import close_trial, run_trial
 
 
 def episode(name: str = 'one', *, attempt: int = 0, **more: object) -> Episode:
@@ -89,7 +89,7 @@ def test_edits_that_can_not_stand_together_have_one_rule_whoever_merges_whom(tmp
 
 
 def test_a_copy_without_empty_folders_can_be_written_to(tmp_path: Path) -> None:
-    from trialist.episodes import Event, EventKind
+    from robotrials.episodes import Event, EventKind
 
     store = stored(tmp_path / 's', episode())
     for name in ('events', 'trajectories', 'media', 'provenance', '.pending'):
@@ -140,7 +140,7 @@ def test_a_reader_goes_on_while_a_compaction_replaces_what_it_reads(tmp_path: Pa
 
 @pytest.mark.parametrize('folder', ['episodes', 'events'])
 def test_any_flipped_bit_of_a_footer_is_named(tmp_path: Path, folder: str) -> None:
-    from trialist.episodes import Event, EventKind
+    from robotrials.episodes import Event, EventKind
 
     store = stored(tmp_path / 's', episode(events=(Event(1.0, EventKind.PLACEMENT),)))
     (part,) = (store.path / folder).iterdir()

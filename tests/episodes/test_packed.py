@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
-from trialist.episodes import packed
-from trialist.episodes.packed import Packed
-from trialist.robustness import StartTrial
+from robotrials.episodes import packed
+from robotrials.episodes.packed import Packed
+from robotrials.robustness import StartTrial
 
 
 def trials(n: int) -> list[StartTrial]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.episodes.rgbd import (
+from robotrials.episodes.rgbd import (
     KnownBox,
     KnownObject,
     KnownScene,
@@ -21,8 +21,8 @@ from trialist.episodes.rgbd import (
     read_known,
     unpack_views,
 )
-from trialist.episodes.trajectory import Camera
-from trialist.errors import InputError, StoreError
+from robotrials.episodes.trajectory import Camera
+from robotrials.errors import InputError, StoreError
 
 
 def view(seed: int, height: int = 5, width: int = 7) -> View:

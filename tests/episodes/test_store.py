@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trialist.episodes import (
+from robotrials.episodes import (
     Episode,
     Event,
     Outcome,
@@ -22,10 +22,10 @@ from trialist.episodes import (
     read_store,
     trajectories_equal,
 )
-from trialist.episodes.maintain import compact_store, merge_stores
-from trialist.episodes.verify import FindingKind, verify_store
-from trialist.errors import InputError, StoreError, UnknownName
-from trialist.testing import strategies
+from robotrials.episodes.maintain import compact_store, merge_stores
+from robotrials.episodes.verify import FindingKind, verify_store
+from robotrials.errors import InputError, StoreError, UnknownName
+from robotrials.testing import strategies
 
 
 def episode(seed: int = 0, **changes: object) -> Episode:
@@ -249,11 +249,11 @@ def test_a_compaction_that_was_killed_before_it_removed_the_old_parts_counts_not
 def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match='no such folder'):
         read_store(tmp_path / 'nothing')
-    with pytest.raises(StoreError, match=r'no trial\.json.*`trialist import` makes one'):
+    with pytest.raises(StoreError, match=r'no trial\.json.*`robotrials import` makes one'):
         read_store(tmp_path)
     (tmp_path / 'thesis.docx').write_text('x')
     with pytest.raises(
-        StoreError, match=r'thesis\.docx: a file; wanted the folder of a store; trialist import .*docx --to'
+        StoreError, match=r'thesis\.docx: a file; wanted the folder of a store; robotrials import .*docx --to'
     ):
         read_store(tmp_path / 'thesis.docx')
     with pytest.raises(StoreError, match='not empty and not a store'):

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from trialist.formats.feature import Feature
-from trialist.formats.rlds import write_rlds
+from robotrials.formats.feature import Feature
+from robotrials.formats.rlds import write_rlds
 
 GAIN = np.array([[-0.5, 0.1, 0.0], [0.0, -0.4, 0.2], [0.1, 0.0, -0.3]])
 

@@ -1,4 +1,4 @@
-"""Runs in LeRobot's own environment: read what trialist wrote, or write what trialist is to read.
+"""Runs in LeRobot's own environment: read what robotrials wrote, or write what robotrials is to read.
 
 python lerobot_peer.py read FOLDER | write FOLDER | upgrade FOLDER      prints JSON
 """

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trialist.episodes import Episode, Store
-from trialist.errors import InputError
-from trialist.formats import table
-from trialist.formats.bulk import is_plain_text
-from trialist.formats.catalog import open_source
-from trialist.formats.imported import Imported, ImportOptions
-from trialist.formats.intake import import_into
+from robotrials.episodes import Episode, Store
+from robotrials.errors import InputError
+from robotrials.formats import table
+from robotrials.formats.bulk import is_plain_text
+from robotrials.formats.catalog import open_source
+from robotrials.formats.imported import Imported, ImportOptions
+from robotrials.formats.intake import import_into
 
 ROWS = 200
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.patience import PATIENCE_S
 
-from trialist.episodes import Episode, Outcome, Store, Trajectory
-from trialist.errors import InputError, UnknownName
-from trialist.formats.catalog import FORMATS, detect, known_formats, load_format
-from trialist.formats.imported import Imported, ImportOptions, Ledger, Recording
-from trialist.formats.intake import import_into
+from robotrials.episodes import Episode, Outcome, Store, Trajectory
+from robotrials.errors import InputError, UnknownName
+from robotrials.formats.catalog import FORMATS, detect, known_formats, load_format
+from robotrials.formats.imported import Imported, ImportOptions, Ledger, Recording
+from robotrials.formats.intake import import_into
 
 OUTSIDE = Path(__file__).with_name('outside')
 
@@ -29,18 +29,18 @@ def pebble(monkeypatch: pytest.MonkeyPatch) -> None:
     """The outside package as if installed: its modules and its metadata are on the path."""
     monkeypatch.syspath_prepend(str(OUTSIDE))
     yield  # type: ignore[misc]
-    sys.modules.pop('trialist_pebble', None)
+    sys.modules.pop('robotrials_pebble', None)
 
 
 @pytest.mark.usefixtures('pebble')
 def test_an_outside_package_adds_a_format(tmp_path: Path) -> None:
     (tmp_path / 'run.pebble').write_text('#pebble\nact pick + 12.5\nact pick - 30\n')
-    assert 'logs of the Pebble rig' in trialist('import', '--list')
-    trialist('import', tmp_path / 'run.pebble', '--to', tmp_path / 's')
+    assert 'logs of the Pebble rig' in robotrials('import', '--list')
+    robotrials('import', tmp_path / 'run.pebble', '--to', tmp_path / 's')
     assert [(e.outcome.value, e.duration_s) for e in Store.open(tmp_path / 's').episodes()] == [
         ('success', 12.5), ('failure', 30.0),
     ]  # fmt: skip
-    assert '2 already there' in trialist('import', tmp_path / 'run.pebble', '--to', tmp_path / 's')
+    assert '2 already there' in robotrials('import', tmp_path / 'run.pebble', '--to', tmp_path / 's')
 
 
 @pytest.mark.usefixtures('pebble')
@@ -48,8 +48,8 @@ def test_a_broken_outside_format_stops_no_other(tmp_path: Path) -> None:
     (tmp_path / 'r.csv').write_text('policy,task,success\na,t,1\n')
     assert 'broken' in FORMATS.names()
     assert 'broken' not in {f.name for f in known_formats()}
-    trialist('import', tmp_path / 'r.csv', '--to', tmp_path / 's')
-    assert 'NOTHING' in trialist('import', tmp_path / 'r.csv', '--to', tmp_path / 's', '--as', 'broken', code=2)
+    robotrials('import', tmp_path / 'r.csv', '--to', tmp_path / 's')
+    assert 'NOTHING' in robotrials('import', tmp_path / 'r.csv', '--to', tmp_path / 's', '--as', 'broken', code=2)
 
 
 def test_what_nobody_knows_is_refused_with_what_is_known(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_what_nobody_knows_is_refused_with_what_is_known(tmp_path: Path) -> None
 
 
 def test_a_source_or_a_store_that_is_missing_is_asked_for(tmp_path: Path) -> None:
-    assert 'no source given' in trialist('import', code=2)
+    assert 'no source given' in robotrials('import', code=2)
     (tmp_path / 'r.csv').write_text('policy,task,success\na,t,1\n')
-    assert 'wanted --to STORE, or --dry-run' in trialist('import', tmp_path / 'r.csv', code=2)
+    assert 'wanted --to STORE, or --dry-run' in robotrials('import', tmp_path / 'r.csv', code=2)
 
 
 def test_a_rate_that_is_none_is_refused() -> None:
@@ -87,7 +87,7 @@ def test_a_ledger_counts_alike_entries_together() -> None:
 def test_a_mapping_file_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / 'm.json').write_text(text)
     (tmp_path / 'r.csv').write_text('policy,task,success\na,t,1\n')
-    assert 'm.json' in trialist('import', tmp_path / 'r.csv', '--dry-run', '--map-file', tmp_path / 'm.json', code=2)
+    assert 'm.json' in robotrials('import', tmp_path / 'r.csv', '--dry-run', '--map-file', tmp_path / 'm.json', code=2)
 
 
 def test_a_terminal_is_asked(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_terminal_is_asked(tmp_path: Path) -> None:
     ]
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, '-m', 'trialist.cli', *arguments], stdin=follower, stdout=follower, stderr=follower
+        [sys.executable, '-m', 'robotrials.cli', *arguments], stdin=follower, stdout=follower, stderr=follower
     )
     os.close(follower)
     os.write(leader, b'success\n')
@@ -126,21 +126,21 @@ def test_a_folder_of_tables_is_one_source(tmp_path: Path) -> None:
     for policy in ('act', 'pi0'):
         (folder / f'{policy}.csv').write_text(f'policy,task,success,seed\n{policy},t,1,1\n{policy},t,0,2\n')
     (folder / 'notes.md').write_text('hello')
-    printed = trialist('import', folder, '--to', tmp_path / 's')
+    printed = robotrials('import', folder, '--to', tmp_path / 's')
     assert '4 episodes added' in printed
     assert 'notes.md' in printed
-    assert '4 already there' in trialist('import', folder, '--to', tmp_path / 's')
+    assert '4 already there' in robotrials('import', folder, '--to', tmp_path / 's')
 
 
 def test_a_store_is_not_imported_but_merged(tmp_path: Path) -> None:
     Store.create(tmp_path / 's')
-    assert 'trialist store merge' in trialist('import', tmp_path / 's', '--to', tmp_path / 't', code=2)
+    assert 'robotrials store merge' in robotrials('import', tmp_path / 's', '--to', tmp_path / 't', code=2)
 
 
 def test_a_failed_import_leaves_an_empty_folder_empty(tmp_path: Path) -> None:
     (tmp_path / 's').mkdir()
     (tmp_path / 'r.csv').write_text('policy,task,success,time\na,t,1,-3\n')
-    trialist('import', tmp_path / 'r.csv', '--to', tmp_path / 's', code=2)
+    robotrials('import', tmp_path / 'r.csv', '--to', tmp_path / 's', code=2)
     assert list((tmp_path / 's').iterdir()) == []
 
 
@@ -169,5 +169,5 @@ def test_a_bad_file_of_a_folder_stops_all_of_it(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / 'a.csv').write_text('policy,task,success,time\na,t,1,3\n')
     (folder / 'b.csv').write_text('policy,task,success,time\na,t,1,-3\n')
-    assert 'b.csv row 1: duration_s is -3' in trialist('import', folder, '--to', tmp_path / 's', code=2)
+    assert 'b.csv row 1: duration_s is -3' in robotrials('import', folder, '--to', tmp_path / 's', code=2)
     assert not (tmp_path / 's').exists()

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.episodes import Episode, Outcome
-from trialist.errors import InputError
-from trialist.formats.calvin import completed_counts
-from trialist.formats.catalog import open_source
-from trialist.formats.imported import Imported, ImportOptions
-from trialist.formats.intake import import_into
-from trialist.formats.lerobot_eval import incomplete_recordings
+from robotrials.episodes import Episode, Outcome
+from robotrials.errors import InputError
+from robotrials.formats.calvin import completed_counts
+from robotrials.formats.catalog import open_source
+from robotrials.formats.imported import Imported, ImportOptions
+from robotrials.formats.intake import import_into
+from robotrials.formats.lerobot_eval import incomplete_recordings
 
 
 def opened(path: Path, name: str, **options: Any) -> Imported:
@@ -183,7 +183,7 @@ WHO = {'policy': 'pi0-fast', 'task': 'wipe the table'}
 def test_a_success_of_one_hundredth_is_asked_for(tmp_path: Path) -> None:
     path = written(tmp_path / 'eval_12.csv', DROID)
     told = [v for k in WHO for v in ('--set', f'{k}={WHO[k]}')]
-    assert '--answer droid-0.01=success|partial' in trialist('import', path, '--to', tmp_path / 's', *told, code=2)
+    assert '--answer droid-0.01=success|partial' in robotrials('import', path, '--to', tmp_path / 's', *told, code=2)
     read = {
         answer: [
             (e.outcome.value, e.score)

@@ -12,10 +12,10 @@ import pytest
 from mcap.reader import make_reader
 from tests.formats.robot import HEIGHT, WIDTH, level, made_store
 
-from trialist.episodes import Store, Unblinding
-from trialist.episodes.unblinding import write_unblinding
-from trialist.errors import InputError, UnknownName
-from trialist.formats.export import EXPORTERS, ExportOptions, load_exporter
+from robotrials.episodes import Store, Unblinding
+from robotrials.episodes.unblinding import write_unblinding
+from robotrials.errors import InputError, UnknownName
+from robotrials.formats.export import EXPORTERS, ExportOptions, load_exporter
 
 
 def exported(store: Store, name: str, target: Path) -> Path:
@@ -73,7 +73,7 @@ def test_mcap_holds_every_signal_and_the_episode(tmp_path: Path) -> None:
             assert summary.statistics is not None
             schemas = {s.name for s in summary.schemas.values()}
             assert {'foxglove.FrameTransform', 'foxglove.CompressedVideo', 'foxglove.Log'} <= schemas
-            facts = {m.name: m.metadata for m in reader.iter_metadata()}['trialist.episode']
+            facts = {m.name: m.metadata for m in reader.iter_metadata()}['robotrials.episode']
             assert (facts['policy'], facts['outcome']) == (episode.policy, episode.outcome)
             messages: dict[str, list[dict[str, object]]] = {}
             for _, channel, message in reader.iter_messages():

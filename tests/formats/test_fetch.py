@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from tests.actions.server import Bucket, serve
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.formats.build import make_rlds
 
-from trialist.errors import InputError, SetupError
-from trialist.formats.dataset import open_dataset
-from trialist.formats.fetch import RemoteFile, fetch_dataset, list_files
+from robotrials.errors import InputError, SetupError
+from robotrials.formats.dataset import open_dataset
+from robotrials.formats.fetch import RemoteFile, fetch_dataset, list_files
 
 
 def bucket_of(root: Path, **options: bool) -> Bucket:
@@ -84,7 +84,7 @@ def test_a_wrong_checksum_removes_the_file_and_says_so(tmp_path: Path, source: P
         files = list(list_files('robotics/push/0.1.0/', host=host))
         target = next(f for f in files if f.name.endswith('features.json'))
         bucket.files[target.name] = bucket.files[target.name][:-1] + b'!'
-        from trialist.formats.fetch import fetch_file
+        from robotrials.formats.fetch import fetch_file
 
         with pytest.raises(InputError, match='does not fit its checksum'):
             fetch_file(target, tmp_path / 'features.json', host=host)
@@ -97,13 +97,13 @@ def test_an_unknown_dataset_is_said_in_one_line(tmp_path: Path, source: Path) ->
 
 
 def test_without_a_network_it_says_so_in_one_line(tmp_path: Path) -> None:
-    told = trialist('actions', 'fetch', 'jaco_play', '--to', tmp_path, '--host', 'http://127.0.0.1:9', code=2)
+    told = robotrials('actions', 'fetch', 'jaco_play', '--to', tmp_path, '--host', 'http://127.0.0.1:9', code=2)
     assert 'Error: no connection to 127.0.0.1:9' in told
     assert 'fetching needs a network' in told
 
 
 def test_the_command_fetches_one_split(tmp_path: Path, source: Path) -> None:
     with serve(bucket_of(source)) as host:
-        trialist('actions', 'fetch', 'push', '--to', tmp_path, '--host', host, '--split', 'test')
+        robotrials('actions', 'fetch', 'push', '--to', tmp_path, '--host', host, '--split', 'test')
     names = {p.name for p in (tmp_path / 'push' / '0.1.0').iterdir()}
     assert names == {'dataset_info.json', 'features.json', 'push-test.tfrecord-00000-of-00001'}

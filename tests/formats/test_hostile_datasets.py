@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.formats.build import make_lerobot
 
-from trialist.errors import TrialistError
-from trialist.formats.imported import ImportOptions
-from trialist.formats.lerobot_format import LEROBOT
+from robotrials.errors import RobotrialsError
+from robotrials.formats.imported import ImportOptions
+from robotrials.formats.lerobot_format import LEROBOT
 
 ODD: tuple[Any, ...] = (None, -1, 0, 1e300, 'text', '', [], {}, [None], {'a': None}, True, [['x']], 'a/{nobody}', '{')
 
@@ -50,7 +50,7 @@ def test_odd_info_is_read_or_refused(tmp_path: Path, version: str) -> None:
         path.write_text(json.dumps(changed(info, rng)))
         try:
             read_all(root)
-        except TrialistError:
+        except RobotrialsError:
             refused += 1
     assert refused > 50
 
@@ -66,7 +66,7 @@ def test_odd_lines_are_read_or_refused(tmp_path: Path, name: str) -> None:
         path.write_text(''.join(json.dumps(row) + '\n' for row in (odd if isinstance(odd, list) else [odd])))
         try:
             read_all(root)
-        except TrialistError:
+        except RobotrialsError:
             continue
 
 
@@ -85,5 +85,5 @@ def test_odd_tables_are_read_or_refused(tmp_path: Path) -> None:
                 pq.write_table(table_now, root / source.relative_to(kept))
                 try:
                     read_all(root)
-                except TrialistError:
+                except RobotrialsError:
                     continue

@@ -13,10 +13,10 @@ import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.errors import InputError, RecordError
-from trialist.formats.from_table import from_table
+from robotrials.errors import InputError, RecordError
+from robotrials.formats.from_table import from_table
 
 HEAD = 'policy,task,success,duration_s'
 
@@ -61,7 +61,7 @@ def test_one_clear_line(tmp_path: Path, name: str, text: str | bytes, message: s
     path = written(tmp_path, text, name)
     with pytest.raises(InputError, match=message):
         from_table(path)
-    printed = trialist('import', path, '--to', tmp_path / 's', code=2)
+    printed = robotrials('import', path, '--to', tmp_path / 's', code=2)
     assert 'Traceback' not in printed
     assert len(printed) < 2_000
     assert not (tmp_path / 's').exists()
@@ -69,7 +69,7 @@ def test_one_clear_line(tmp_path: Path, name: str, text: str | bytes, message: s
 
 def test_two_rows_for_one_id_are_named(tmp_path: Path) -> None:
     path = written(tmp_path, f'{HEAD},episode_id\na,t,1,3,x\na,t,1,3,y\na,t,1,4,x\n')
-    printed = trialist('import', path, '--to', tmp_path / 's', code=2)
+    printed = robotrials('import', path, '--to', tmp_path / 's', code=2)
     assert 'episodes 1 and 3 of the source share the id' in printed
     assert not (tmp_path / 's').exists()
 
@@ -77,17 +77,17 @@ def test_two_rows_for_one_id_are_named(tmp_path: Path) -> None:
 def test_foreign_ids_of_two_files_do_not_clash(tmp_path: Path) -> None:
     for name, policy in (('a.csv', 'a'), ('b.csv', 'b')):
         path = written(tmp_path, f'{HEAD},episode_id\n{policy},t,1,3,0\n{policy},t,1,3,1\n', name)
-        printed = trialist('import', path, '--to', tmp_path / 's')
+        printed = robotrials('import', path, '--to', tmp_path / 's')
         assert '2 episodes added' in printed
 
 
 def test_a_row_that_changed_is_named_and_nothing_is_added(tmp_path: Path) -> None:
     path = written(tmp_path, f'{HEAD},seed\na,t,1,3,0\n')
-    trialist('import', path, '--to', tmp_path / 's')
+    robotrials('import', path, '--to', tmp_path / 's')
     written(tmp_path, f'{HEAD},seed\na,t,1,4,0\na,t,1,5,1\n')
-    failed = trialist('import', path, '--to', tmp_path / 's', code=2)
+    failed = robotrials('import', path, '--to', tmp_path / 's', code=2)
     assert 'with other content; nothing was added' in failed
-    assert '1 already there' in trialist(
+    assert '1 already there' in robotrials(
         'import', written(tmp_path, f'{HEAD},seed\na,t,1,3,0\n'), '--to', tmp_path / 's'
     )
 
@@ -122,15 +122,15 @@ def test_clock_times_of_a_spreadsheet_are_minutes_and_seconds(tmp_path: Path) ->
         sheet.append(row)
     book.save(tmp_path / 'r.xlsx')
     assert [e.duration_s for e in from_table(tmp_path / 'r.xlsx')] == [83.0, 120.0]
-    printed = trialist('import', tmp_path / 'r.xlsx', '--dry-run')
+    printed = robotrials('import', tmp_path / 'r.xlsx', '--dry-run')
     assert '--answer clock=h:mm' in printed
-    assert '4980.00' in trialist('import', tmp_path / 'r.xlsx', '--dry-run', '--answer', 'clock=h:mm')
+    assert '4980.00' in robotrials('import', tmp_path / 'r.xlsx', '--dry-run', '--answer', 'clock=h:mm')
 
 
 LIMITED = """
 import resource, sys
-from trialist.errors import InputError
-from trialist.formats.from_table import from_table
+from robotrials.errors import InputError
+from robotrials.formats.from_table import from_table
 import pyarrow.parquet
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
@@ -202,14 +202,14 @@ def test_a_column_can_be_left_out(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_import_leaves_an_existing_store_as_it_was(tmp_path: Path) -> None:
-    trialist('import', written(tmp_path, f'{HEAD}\na,t,1,3\n', 'good.csv'), '--to', tmp_path / 's')
+    robotrials('import', written(tmp_path, f'{HEAD}\na,t,1,3\n', 'good.csv'), '--to', tmp_path / 's')
     before = sorted(p.relative_to(tmp_path) for p in (tmp_path / 's').rglob('*') if p.is_file())
     rows = 'a,t,1,3\n' * 9_000 + 'a,t,1,-3\n'
-    trialist('import', written(tmp_path, f'{HEAD}\n{rows}', 'bad.csv'), '--to', tmp_path / 's', code=2)
+    robotrials('import', written(tmp_path, f'{HEAD}\n{rows}', 'bad.csv'), '--to', tmp_path / 's', code=2)
     after = sorted(p.relative_to(tmp_path) for p in (tmp_path / 's').rglob('*') if p.is_file())
     assert after == before
 
 
 def test_a_success_that_takes_no_step_is_pointed_at(tmp_path: Path) -> None:
     path = written(tmp_path, 'policy,task,success,steps\na,t,1,0\na,t,1,40\n')
-    assert '1 successes take no time at all' in trialist('import', path, '--dry-run')
+    assert '1 successes take no time at all' in robotrials('import', path, '--dry-run')

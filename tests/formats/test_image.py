@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trialist.errors import InputError
-from trialist.formats import image as module
-from trialist.formats.image import EncodedImage, decode_pixels
+from robotrials.errors import InputError
+from robotrials.formats import image as module
+from robotrials.formats.image import EncodedImage, decode_pixels
 
 
 def jpeg(pixels: np.ndarray, **options: object) -> bytes:

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.formats.build import make_lerobot, picture, rollout
 
-from trialist.errors import InputError, SetupError
-from trialist.formats.dataset import open_dataset
-from trialist.formats.lerobot import LeRobotDataset
-from trialist.formats.video import VideoFrames
+from robotrials.errors import InputError, SetupError
+from robotrials.formats.dataset import open_dataset
+from robotrials.formats.lerobot import LeRobotDataset
+from robotrials.formats.video import VideoFrames
 
 
 @pytest.mark.parametrize('version', ['v2.0', 'v2.1', 'v3.0'])
@@ -53,7 +53,7 @@ def test_splits_are_ranges_of_episodes(tmp_path: Path) -> None:
 
 
 def test_an_episode_longer_than_a_batch_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('trialist.formats.lerobot_frame.MOST_BATCH_ROWS', 3)
+    monkeypatch.setattr('robotrials.formats.lerobot_frame.MOST_BATCH_ROWS', 3)
     dataset = open_dataset(make_lerobot(tmp_path / 'toy', 'v3.0'))
     assert [e.n_steps for e in dataset.episodes('train')] == [8 + i % 5 for i in range(10)]
 
@@ -71,7 +71,7 @@ def test_an_unknown_version_is_refused(tmp_path: Path) -> None:
     root = make_lerobot(tmp_path / 'toy', 'v2.1')
     info = json.loads((root / 'meta' / 'info.json').read_text())
     (root / 'meta' / 'info.json').write_text(json.dumps({**info, 'codebase_version': 'v9.9'}))
-    with pytest.raises(InputError, match=r"codebase_version is 'v9.9'; trialist reads v2.0, v2.1, v3.0"):
+    with pytest.raises(InputError, match=r"codebase_version is 'v9.9'; robotrials reads v2.0, v2.1, v3.0"):
         open_dataset(root)
 
 

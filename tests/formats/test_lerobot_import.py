@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from tests.formats.build import FPS, make_lerobot, rollout
 
-from trialist.episodes import EventKind, Outcome, Store, read_store
-from trialist.errors import InputError, UnknownName
-from trialist.formats.catalog import open_source
-from trialist.formats.clip import encode_frames
-from trialist.formats.imported import Imported, ImportOptions
-from trialist.formats.intake import import_into
-from trialist.formats.video import VideoFrames
+from robotrials.episodes import EventKind, Outcome, Store, read_store
+from robotrials.errors import InputError, UnknownName
+from robotrials.formats.catalog import open_source
+from robotrials.formats.clip import encode_frames
+from robotrials.formats.imported import Imported, ImportOptions
+from robotrials.formats.intake import import_into
+from robotrials.formats.video import VideoFrames
 
 DEMONSTRATIONS = {'policy': 'human', 'outcome': 'success'}
 
@@ -295,7 +295,7 @@ def test_what_is_wrong_with_the_metadata_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match='fps is 0, wanted frames per second > 0'):
         opened(root)
     edit_info(root, fps=10, codebase_version='v4.0')
-    with pytest.raises(InputError, match=r"codebase_version is 'v4.0'; trialist reads v2.0, v2.1, v3.0"):
+    with pytest.raises(InputError, match=r"codebase_version is 'v4.0'; robotrials reads v2.0, v2.1, v3.0"):
         opened(root)
 
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.formats.build import make_lerobot
 
-from trialist.errors import InputError, UnknownName
-from trialist.formats.dataset import RecordedEpisode, open_dataset
+from robotrials.errors import InputError, UnknownName
+from robotrials.formats.dataset import RecordedEpisode, open_dataset
 
 OPENPI = {'observation.images.image': 'image', 'observation.state': 'state', 'action': 'actions'}
 

@@ -13,12 +13,12 @@ import pytest
 from tests.formats.robot import level, made_store
 from tests.tool import tool
 
-from trialist.episodes import Outcome, read_store
-from trialist.formats.catalog import open_source
-from trialist.formats.dataset import open_dataset
-from trialist.formats.export import ExportOptions, load_exporter
-from trialist.formats.imported import ImportOptions
-from trialist.formats.intake import import_into
+from robotrials.episodes import Outcome, read_store
+from robotrials.formats.catalog import open_source
+from robotrials.formats.dataset import open_dataset
+from robotrials.formats.export import ExportOptions, load_exporter
+from robotrials.formats.imported import ImportOptions
+from robotrials.formats.intake import import_into
 
 SCRIPT = Path(__file__).with_name('lerobot_peer.py')
 
@@ -85,7 +85,7 @@ def test_we_read_what_lerobot_writes(tmp_path: Path, lerobot: Path) -> None:
         for frame in (0, 3, 5):
             brightness = float(episode.observation(frame).image('top').mean())
             assert brightness == pytest.approx(40 * number + 5 * frame, abs=4)
-    from trialist.formats.video import VideoFrames
+    from robotrials.formats.video import VideoFrames
 
     for number, (_, trajectory) in enumerate(found):
         video = store.path / 'media' / trajectory.scene.cameras[0].video

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tests.formats.robot import HEIGHT, RATE_HZ, WIDTH, level, made_store, made_trajectory
 
-from trialist.episodes import Episode, Outcome, Store, Trajectory, read_store, trajectories_equal
-from trialist.errors import InputError
-from trialist.formats.catalog import open_source
-from trialist.formats.dataset import open_dataset
-from trialist.formats.export import ExportOptions, load_exporter
-from trialist.formats.imported import ImportOptions
-from trialist.formats.intake import import_into
+from robotrials.episodes import Episode, Outcome, Store, Trajectory, read_store, trajectories_equal
+from robotrials.errors import InputError
+from robotrials.formats.catalog import open_source
+from robotrials.formats.dataset import open_dataset
+from robotrials.formats.export import ExportOptions, load_exporter
+from robotrials.formats.imported import ImportOptions
+from robotrials.formats.intake import import_into
 
 VERSIONS = {'v3.0': 'lerobot', 'v2.1': 'lerobot-v2.1'}
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from trialist.episodes import Episode, Outcome, Store
-from trialist.episodes.maintain import add_episodes
-from trialist.errors import InputError, RecordError, StoreError
-from trialist.formats.from_table import from_table
-from trialist.formats.to_table import to_table
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.episodes.maintain import add_episodes
+from robotrials.errors import InputError, RecordError, StoreError
+from robotrials.formats.from_table import from_table
+from robotrials.formats.to_table import to_table
 
 HEAD = 'policy,task,success,duration_s'
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tests.formats.build import make_rlds, picture, rlds_example, rlds_features, rollout, tensor
 
-from trialist.errors import InputError, UnknownName
-from trialist.formats.dataset import open_dataset
-from trialist.formats.feature import Feature, features_json, parse_features
-from trialist.formats.image import EncodedImage, decode_many, encode_image, jpeg_header
-from trialist.formats.rlds import RldsDataset, write_rlds
-from trialist.formats.space import DimensionKind
+from robotrials.errors import InputError, UnknownName
+from robotrials.formats.dataset import open_dataset
+from robotrials.formats.feature import Feature, features_json, parse_features
+from robotrials.formats.image import EncodedImage, decode_many, encode_image, jpeg_header
+from robotrials.formats.rlds import RldsDataset, write_rlds
+from robotrials.formats.space import DimensionKind
 
 
 def test_episodes_are_read_as_written(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trialist.actions.registry import load_datasets
-from trialist.errors import InputError, UnknownName
-from trialist.formats.space import (
+from robotrials.actions.registry import load_datasets
+from robotrials.errors import InputError, UnknownName
+from robotrials.formats.space import (
     ActionSpace,
     Dimension,
     DimensionKind,

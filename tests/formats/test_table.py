@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trialist.episodes import Episode, EventKind, Outcome, Store
-from trialist.episodes.maintain import add_episodes
-from trialist.errors import InputError, RecordError, StoreError, UnknownName
-from trialist.formats.from_table import from_table, guess_columns
-from trialist.formats.to_table import to_table
-from trialist.testing import strategies
+from robotrials.episodes import Episode, EventKind, Outcome, Store
+from robotrials.episodes.maintain import add_episodes
+from robotrials.errors import InputError, RecordError, StoreError, UnknownName
+from robotrials.formats.from_table import from_table, guess_columns
+from robotrials.formats.to_table import to_table
+from robotrials.testing import strategies
 
 
 def written(folder: Path, text: str, name: str = 'rollouts.csv') -> Path:

@@ -7,19 +7,19 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.episodes import Episode, EventKind, Outcome, Store
+from robotrials.episodes import Episode, EventKind, Outcome, Store
 
 DATA = Path(__file__).with_name('data')
 LOG = 'EVAL-libero_spatial-openvla_oft-2026_05_12-10_11_12--joint.txt'
 
 
 def imported(tmp_path: Path, name: str, *options: str) -> tuple[list[Episode], str]:
-    printed = trialist('import', DATA / name, '--to', tmp_path / 'store', *options)
+    printed = robotrials('import', DATA / name, '--to', tmp_path / 'store', *options)
     assert '0 already there' in printed
     store = Store.open(tmp_path / 'store')
-    again = trialist('import', DATA / name, '--to', tmp_path / 'store', *options)
+    again = robotrials('import', DATA / name, '--to', tmp_path / 'store', *options)
     assert f'0 episodes added, {store.count()} already there' in again
     return list(store.episodes()), printed
 
@@ -96,7 +96,7 @@ def test_one_row_per_item(tmp_path: Path) -> None:
 
 
 def test_items_without_groups_are_asked_for(tmp_path: Path) -> None:
-    failed = trialist('import', DATA / 'items.csv', '--to', tmp_path / 's', code=2)
+    failed = robotrials('import', DATA / 'items.csv', '--to', tmp_path / 's', code=2)
     assert 'One row per item? --group-by policy,task,episode' in failed
 
 
@@ -135,7 +135,7 @@ def test_the_source_and_the_account_are_in_the_provenance(tmp_path: Path) -> Non
     assert len(provenance.imported.sha256) == 64
     assert '2 episodes: failure' in provenance.imported.kept
     assert '2 lines above the header: no row of the table' in provenance.imported.dropped
-    trialist('store', 'verify', tmp_path / 'store')  # exit code 0: whole
+    robotrials('store', 'verify', tmp_path / 'store')  # exit code 0: whole
 
 
 def test_a_mapping_is_saved_and_used_again(tmp_path: Path) -> None:
@@ -143,22 +143,22 @@ def test_a_mapping_is_saved_and_used_again(tmp_path: Path) -> None:
     first.write_text('who,what,ok,secs\nact,pick,1,3\n')
     mapping = tmp_path / 'map.json'
     options = ('--map', 'policy=who', '--map', 'task=what', '--map', 'success=ok', '--map', 'duration_s=secs')
-    trialist('import', first, '--dry-run', *options, '--save-map', mapping)
+    robotrials('import', first, '--dry-run', *options, '--save-map', mapping)
     assert json.loads(mapping.read_text())['map']['policy'] == 'who'
     second = tmp_path / 'june.csv'
     second.write_text('who,what,ok,secs\npi0,pick,0,9\n')
-    trialist('import', second, '--to', tmp_path / 's', '--map-file', mapping)
+    robotrials('import', second, '--to', tmp_path / 's', '--map-file', mapping)
     (episode,) = Store.open(tmp_path / 's').episodes()
     assert (episode.policy, episode.duration_s) == ('pi0', 9.0)
 
 
 def test_a_dry_run_prints_the_record_and_writes_nothing(tmp_path: Path) -> None:
-    printed = trialist('import', DATA / 'steps.csv', '--to', tmp_path / 's', '--dry-run')
+    printed = robotrials('import', DATA / 'steps.csv', '--to', tmp_path / 's', '--dry-run')
     assert '40 episodes, the first 10' in printed
     assert not (tmp_path / 's').exists()
 
 
 def test_the_list_names_every_format() -> None:
-    printed = trialist('import', '--list')
+    printed = robotrials('import', '--list')
     for name in ('table', 'vla-eval', 'lerobot-eval', 'libero-log', 'safevla', 'simpler-env', 'calvin', 'inspect'):
         assert name in printed

@@ -15,10 +15,10 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.formats.build import make_rlds
 
-from trialist.formats.image import EncodedImage
-from trialist.formats.rlds import RldsDataset
+from robotrials.formats.image import EncodedImage
+from robotrials.formats.rlds import RldsDataset
 
-PYTHON = Path(os.environ.get('TRIALIST_TFDS_PYTHON', REPOSITORY / 'bench' / 'peers' / 'tfds' / 'bin' / 'python'))
+PYTHON = Path(os.environ.get('ROBOTRIALS_TFDS_PYTHON', REPOSITORY / 'bench' / 'peers' / 'tfds' / 'bin' / 'python'))
 PEER = Path(__file__).with_name('tfds_peer.py')
 
 pytestmark = pytest.mark.skipif(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.errors import InputError
-from trialist.formats.checksum import crc32c, extend_crc32c, masked_crc32c
-from trialist.formats.tfrecord import read_records, write_records
+from robotrials.errors import InputError
+from robotrials.formats.checksum import crc32c, extend_crc32c, masked_crc32c
+from robotrials.formats.tfrecord import read_records, write_records
 
 
 def bitwise(data: bytes) -> int:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.formats.vla_eval_files import META, generation_b, generation_c, write_recording
 
-from trialist.episodes import Episode, Outcome, Store
-from trialist.errors import InputError
-from trialist.formats.catalog import open_source
-from trialist.formats.imported import Imported, ImportOptions
-from trialist.formats.intake import import_into
-from trialist.stats import exact_mcnemar
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.errors import InputError
+from robotrials.formats.catalog import open_source
+from robotrials.formats.imported import Imported, ImportOptions
+from robotrials.formats.intake import import_into
+from robotrials.stats import exact_mcnemar
 
 PEER = Path(__file__).with_name('vla_eval_peer.py')
 DONE = {'task_name': 'open the drawer', 'steps': 100}
@@ -41,7 +41,7 @@ def written(path: Path, document: Mapping[str, Any]) -> Path:
 @pytest.fixture(scope='module')
 def libero(shared: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> list[Episode]:
     store = tmp_path_factory.mktemp('libero') / 'store'
-    printed = trialist('import', shared('data', 'libero-episodes'), '--to', store)
+    printed = robotrials('import', shared('data', 'libero-episodes'), '--to', store)
     assert '6,500 episodes added' in printed
     assert 'oft-joint@b342038' in printed
     return list(Store.open(store).episodes())

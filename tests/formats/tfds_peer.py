@@ -1,6 +1,6 @@
 """Run inside an environment with TensorFlow Datasets: `write FOLDER` makes a dataset, `dump FOLDER OUT` reads one.
 
-It imports nothing of trialist. What is read is dumped as an .npz with one array a leaf: episode/step/feature.
+It imports nothing of robotrials. What is read is dumped as an .npz with one array a leaf: episode/step/feature.
 """
 
 import os

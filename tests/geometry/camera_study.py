@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trialist.cell.host import TabletopHost
-from trialist.errors import NotEstimable
-from trialist.geometry import STEREO_NOISE, RgbdView, box_from_pose, box_iou, stereo_depth, view_from_camera
-from trialist.geometry.calibration import Standing
-from trialist.geometry.camera_score import model_of, static_scene
-from trialist.geometry.fit import rotation_of
-from trialist.geometry.trust import LEAST_CONFIDENCE, RIGHT_IOU, check_views, locate
+from robotrials.cell.host import TabletopHost
+from robotrials.errors import NotEstimable
+from robotrials.geometry import STEREO_NOISE, RgbdView, box_from_pose, box_iou, stereo_depth, view_from_camera
+from robotrials.geometry.calibration import Standing
+from robotrials.geometry.camera_score import model_of, static_scene
+from robotrials.geometry.fit import rotation_of
+from robotrials.geometry.trust import LEAST_CONFIDENCE, RIGHT_IOU, check_views, locate
 
 DEGREES = (0.0, 0.5, 1.0, 2.0, 3.5)
 WHITE_M = 0.002

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.errors import InputError, NotEstimable
-from trialist.geometry import Box, box_from_pose, box_iou, box_iou_pairs, rotation_from_quaternion, volumetric_iou
+from robotrials.errors import InputError, NotEstimable
+from robotrials.geometry import Box, box_from_pose, box_iou, box_iou_pairs, rotation_from_quaternion, volumetric_iou
 
 
 def about(axis: int, angle_rad: float) -> np.ndarray:

@@ -12,19 +12,19 @@ import pytest
 pytest.importorskip('mujoco')
 from tests.geometry.camera_study import DEGREES, measure, noisy, study_host, study_row, taken, turned
 
-from trialist.cell.host import TabletopHost
-from trialist.episodes import Outcome, Store
-from trialist.episodes.rgbd import END, START, KnownScene, View, pack_views
-from trialist.geometry import Box
-from trialist.geometry.bin_count import ObjectCount
-from trialist.geometry.calibration import Standing, check_calibration, flattened
-from trialist.geometry.camera_score import region_verdict, score_episode, static_scene
-from trialist.geometry.edge import fit_edges
-from trialist.geometry.fit import refine_box, rotation_of
-from trialist.geometry.projection import camera_scores, read_projections, write_projection
-from trialist.geometry.segment import ObjectModel, color_masks, supported_masks
-from trialist.geometry.static_scene import StaticScene
-from trialist.geometry.trust import upright
+from robotrials.cell.host import TabletopHost
+from robotrials.episodes import Outcome, Store
+from robotrials.episodes.rgbd import END, START, KnownScene, View, pack_views
+from robotrials.geometry import Box
+from robotrials.geometry.bin_count import ObjectCount
+from robotrials.geometry.calibration import Standing, check_calibration, flattened
+from robotrials.geometry.camera_score import region_verdict, score_episode, static_scene
+from robotrials.geometry.edge import fit_edges
+from robotrials.geometry.fit import refine_box, rotation_of
+from robotrials.geometry.projection import camera_scores, read_projections, write_projection
+from robotrials.geometry.segment import ObjectModel, color_masks, supported_masks
+from robotrials.geometry.static_scene import StaticScene
+from robotrials.geometry.trust import upright
 
 
 @pytest.fixture(scope='module')
@@ -157,7 +157,7 @@ def test_area_and_pieces_must_not_contradict_each_other(
 
 
 def test_a_projection_is_used_as_long_as_its_views_are_the_same(watched: TabletopHost, tmp_path: Path) -> None:
-    from trialist.episodes import Episode
+    from robotrials.episodes import Episode
 
     watched.reset('single_block', seed=24)
     files = {

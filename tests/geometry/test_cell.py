@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from trialist.errors import NotEstimable
-from trialist.geometry import Box, ObjectModel, RgbdView, box_from_pose, box_iou, reconstruct_box, score_placement
-from trialist.geometry.reconstruct import score_views
+from robotrials.errors import NotEstimable
+from robotrials.geometry import Box, ObjectModel, RgbdView, box_from_pose, box_iou, reconstruct_box, score_placement
+from robotrials.geometry.reconstruct import score_views
 
 pytest.importorskip('mujoco')
-from trialist.cell.camera import Picture, Pictures
-from trialist.cell.host import TabletopHost
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.run.seam import Setup
+from robotrials.cell.camera import Picture, Pictures
+from robotrials.cell.host import TabletopHost
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.run.seam import Setup
 
 COLORS = {'red': (204, 33, 31), 'green': (41, 143, 56), 'blue': (33, 82, 191), 'yellow': (237, 194, 31)}
 BOUNDS = ((0.25, -0.35, -0.02), (0.75, 0.35, 0.4))

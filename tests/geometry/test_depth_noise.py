@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.errors import InputError
-from trialist.geometry import STEREO_NOISE, StereoNoise, stereo_depth
-from trialist.geometry.depth_noise import BASELINE_M, FOCAL_PX, smooth_field
+from robotrials.errors import InputError
+from robotrials.geometry import STEREO_NOISE, StereoNoise, stereo_depth
+from robotrials.geometry.depth_noise import BASELINE_M, FOCAL_PX, smooth_field
 
 NONE = StereoNoise(noise_px=0, bias_px=0, quantum_px=0, holes=0)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.errors import InputError
-from trialist.geometry import (
+from robotrials.errors import InputError
+from robotrials.geometry import (
     CONE,
     CYLINDER,
     NO_SYMMETRY,

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from trialist.episodes import Camera
-from trialist.errors import InputError, NotEstimable
-from trialist.geometry import (
+from robotrials.episodes import Camera
+from robotrials.errors import InputError, NotEstimable
+from robotrials.geometry import (
     Box,
     MaskSource,
     ObjectModel,
@@ -24,7 +24,7 @@ from trialist.geometry import (
     view_from_camera,
     voxel_iou,
 )
-from trialist.testing.scene import DepthNoise, PaintedBox, look_at, pinhole, render_view
+from robotrials.testing.scene import DepthNoise, PaintedBox, look_at, pinhole, render_view
 
 RED, BLUE, GREEN = (200, 40, 35), (35, 70, 190), (40, 150, 60)
 FRONT, SIDE, TOP = (look_at(eye, (0, 0, 0.02)) for eye in ((0.55, 0, 0.45), (0, 0.55, 0.45), (-0.1, -0.05, 0.6)))

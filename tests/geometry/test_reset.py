@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from tests.geometry.test_reconstruct import BLUE, RED, block, views_of
 
-from trialist.errors import InputError
-from trialist.geometry import ObjectModel, check_reset
-from trialist.testing.scene import PaintedBox
+from robotrials.errors import InputError
+from robotrials.geometry import ObjectModel, check_reset
+from robotrials.testing.scene import PaintedBox
 
 SIZE = (0.04, 0.06, 0.03)
 PLAN = {'red': block(0.05, 0.0, yaw=0.3, size=SIZE), 'blue': block(-0.08, 0.06, size=SIZE)}

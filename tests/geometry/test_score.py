@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from trialist.episodes import Episode, Scene, Trajectory
-from trialist.errors import InputError, NotEstimable
-from trialist.geometry import (
+from robotrials.episodes import Episode, Scene, Trajectory
+from robotrials.errors import InputError, NotEstimable
+from robotrials.geometry import (
     Box,
     Cylinder,
     PlacementTrial,

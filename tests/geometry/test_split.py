@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tests.geometry.test_reconstruct import RED, block, views_of
 
-from trialist.errors import NotEstimable
-from trialist.geometry import Box, ObjectModel, box_iou, check_reset, reconstruct_box, reconstruct_boxes, score_views
-from trialist.testing.scene import PaintedBox
+from robotrials.errors import NotEstimable
+from robotrials.geometry import Box, ObjectModel, box_iou, check_reset, reconstruct_box, reconstruct_boxes, score_views
+from robotrials.testing.scene import PaintedBox
 
 CUBE = (0.04, 0.04, 0.04)
 BRICK = (0.04, 0.06, 0.03)

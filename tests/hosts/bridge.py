@@ -14,9 +14,9 @@ from PIL import Image
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
-from trialist.cell import TabletopHost
-from trialist.episodes import Outcome
-from trialist.run import Setup
+from robotrials.cell import TabletopHost
+from robotrials.episodes import Outcome
+from robotrials.run import Setup
 
 JOINTS = tuple(f'panda_joint{i}' for i in range(1, 8))
 FINGER = 'panda_finger_joint1'

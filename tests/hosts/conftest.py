@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from tests.conftest import shared_path
 
-from trialist.environment import Environment, environments_folder, read_recipe
-from trialist.environment.create import create_environment
-from trialist.environment.place import link_trialist
-from trialist.errors import SetupError
+from robotrials.environment import Environment, environments_folder, read_recipe
+from robotrials.environment.create import create_environment
+from robotrials.environment.place import link_robotrials
+from robotrials.errors import SetupError
 
 RUN_S = 600.0
 SCRIPTS = Path(__file__).parent / 'inside'
@@ -53,7 +53,7 @@ def libero(libero_assets: Path) -> RunInside:
     def run(script: str, *given: str) -> str:
         kept = {name: os.environ[name] for name in ('PATH', 'HOME', 'LANG', 'TMPDIR') if name in os.environ}
         variables = {
-            **kept, 'PYTHONPATH': str(link_trialist(environment.folder)), 'MUJOCO_GL': 'egl', 'OMP_NUM_THREADS': '1',
+            **kept, 'PYTHONPATH': str(link_robotrials(environment.folder)), 'MUJOCO_GL': 'egl', 'OMP_NUM_THREADS': '1',
             'PYTHONWARNINGS': 'ignore',
         }  # fmt: skip
         command = [str(environment.python), str(SCRIPTS / f'{script}.py'), str(libero_assets), *given]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.run import Chunk, HostSpec, Observation, PolicySpec, Session, Setup
+from robotrials.run import Chunk, HostSpec, Observation, PolicySpec, Session, Setup
 
 Rule = Callable[[NDArray[Any]], NDArray[Any]]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.episodes import Episode, Outcome, Scene, Store, Trajectory
-from trialist.episodes.trajectory import Camera
-from trialist.formats.clip import encode_frames
+from robotrials.episodes import Episode, Outcome, Scene, Store, Trajectory
+from robotrials.episodes.trajectory import Camera
+from robotrials.formats.clip import encode_frames
 
 SIZE_PX = 32
 

@@ -9,7 +9,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from trialist.hosts.robosuite.host import RobosuiteHost
+from robotrials.hosts.robosuite.host import RobosuiteHost
 
 PUSH = np.array([0.0, 0.0, -1.0, 0.0, 0.0, 0.0, -1.0])
 STEPS = 25
@@ -63,7 +63,7 @@ def by_hand(host: RobosuiteHost) -> list[dict[str, Any]]:
 
 def kitchen(host: RobosuiteHost) -> dict[str, Any]:
     """robosuite's own scene with what RoboCasa's kitchens have besides: words, a map of objects, fixtures."""
-    from trialist.hosts.robosuite.cast import read_cast
+    from robotrials.hosts.robosuite.cast import read_cast
 
     host.reset('Stack', seed=1)
     env = host._env

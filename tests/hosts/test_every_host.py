@@ -17,20 +17,20 @@ import pytest
 from tests.hosts.bridge import CellBridge, arm
 from tests.hosts.conftest import made
 
-from trialist.cell import TabletopHost
-from trialist.episodes import Episode, Outcome, Provenance, Store
-from trialist.hosts.gym_mapping import read_mapping
-from trialist.hosts.gymnasium import gymnasium_host
-from trialist.hosts.libero import libero_host
-from trialist.hosts.replay import ReplayHost
-from trialist.hosts.robosuite import robosuite_host
-from trialist.hosts.rosbridge import RosbridgeHost
-from trialist.policies.plain import DemonstrationPolicy, NoOpPolicy, RandomPolicy
-from trialist.policies.replay import ReplayPolicy
-from trialist.run import Host, Order, Policy, Rollout, Setup, run_episode
-from trialist.run.component import HOSTS
-from trialist.run.protocol import StatedHost
-from trialist.run.seam import FittedPolicy
+from robotrials.cell import TabletopHost
+from robotrials.episodes import Episode, Outcome, Provenance, Store
+from robotrials.hosts.gym_mapping import read_mapping
+from robotrials.hosts.gymnasium import gymnasium_host
+from robotrials.hosts.libero import libero_host
+from robotrials.hosts.replay import ReplayHost
+from robotrials.hosts.robosuite import robosuite_host
+from robotrials.hosts.rosbridge import RosbridgeHost
+from robotrials.policies.plain import DemonstrationPolicy, NoOpPolicy, RandomPolicy
+from robotrials.policies.replay import ReplayPolicy
+from robotrials.run import Host, Order, Policy, Rollout, Setup, run_episode
+from robotrials.run.component import HOSTS
+from robotrials.run.protocol import StatedHost
+from robotrials.run.seam import FittedPolicy
 
 STEPS = 4
 STILL = 0.05  # of the first numbers of the state, in metres, radians or gripper strokes

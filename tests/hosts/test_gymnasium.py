@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.episodes import Outcome
-from trialist.errors import InputError, SetupError, UnknownName
-from trialist.hosts.gym_mapping import mapping_names, mapping_table, read_mapping
-from trialist.hosts.gymnasium import GymnasiumHost, gymnasium_host
-from trialist.run import Host, Order, Setup, check_host, run_episode
-from trialist.run.component import open_host, open_policy
-from trialist.run.plan import HostEntry, PolicyEntry
-from trialist.run.seam import FittedPolicy, HoldingHost
+from robotrials.episodes import Outcome
+from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.hosts.gym_mapping import mapping_names, mapping_table, read_mapping
+from robotrials.hosts.gymnasium import GymnasiumHost, gymnasium_host
+from robotrials.run import Host, Order, Setup, check_host, run_episode
+from robotrials.run.component import open_host, open_policy
+from robotrials.run.plan import HostEntry, PolicyEntry
+from robotrials.run.seam import FittedPolicy, HoldingHost
 
 LINE = {
     'make': 'tests.hosts.gym_worlds:Line',
@@ -197,7 +197,7 @@ def test_a_function_that_says_what_it_makes_will_do() -> None:
 
 @pytest.mark.parametrize('name', mapping_names())
 def test_shipped_mappings_are_whole(name: str) -> None:
-    from trialist.environment import recipe_names
+    from robotrials.environment import recipe_names
 
     mapping = read_mapping(name)
     assert mapping.environment in recipe_names()

@@ -11,14 +11,14 @@ import pytest
 from numpy.typing import NDArray
 from tests.hosts.controllers import Rule, StatePolicy
 
-from trialist.environment import read_recipe
-from trialist.environment.create import create_environment
-from trialist.episodes import Outcome
-from trialist.errors import InputError
-from trialist.hosts.gym_mapping import read_mapping
-from trialist.hosts.gymnasium import gymnasium_host
-from trialist.run import Host, Order, Rollout, Setup, check_host, run_episode
-from trialist.run.plan import RecordingOptions
+from robotrials.environment import read_recipe
+from robotrials.environment.create import create_environment
+from robotrials.episodes import Outcome
+from robotrials.errors import InputError
+from robotrials.hosts.gym_mapping import read_mapping
+from robotrials.hosts.gymnasium import gymnasium_host
+from robotrials.run import Host, Order, Rollout, Setup, check_host, run_episode
+from robotrials.run.plan import RecordingOptions
 
 pytestmark = pytest.mark.hosts
 

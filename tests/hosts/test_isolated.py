@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
 
-from trialist.environment import read_recipe
-from trialist.environment.place import RECORD, link_trialist
-from trialist.episodes import Outcome
-from trialist.errors import InputError, NoAnswer, RemoteError, RigError
-from trialist.hosts.isolated import IsolatedHost
-from trialist.hosts.message import from_message, to_message
-from trialist.run import Host, Order, Setup, check_host, run_episode
-from trialist.run.fault import FaultKind
-from trialist.run.seam import (
+from robotrials.environment import read_recipe
+from robotrials.environment.place import RECORD, link_robotrials
+from robotrials.episodes import Outcome
+from robotrials.errors import InputError, NoAnswer, RemoteError, RigError
+from robotrials.hosts.isolated import IsolatedHost
+from robotrials.hosts.message import from_message, to_message
+from robotrials.run import Host, Order, Setup, check_host, run_episode
+from robotrials.run.fault import FaultKind
+from robotrials.run.seam import (
     ClosableHost,
     DescribedHost,
     HoldingHost,
@@ -31,14 +31,14 @@ from trialist.run.seam import (
     PreparedHost,
     ReportingHost,
 )
-from trialist.testing.point_mass import PointMassHost
-from trialist.testing.policy import SeekPolicy
+from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import SeekPolicy
 
-POINT_MASS = 'trialist.testing.point_mass:PointMassHost'
+POINT_MASS = 'robotrials.testing.point_mass:PointMassHost'
 SEAMS = (PreparedHost, InstructingHost, HoldingHost, ReportingHost, MeasuredHost, DescribedHost)
 FAULTY_CODE = """
 import os, time
-from trialist.testing.point_mass import PointMassHost
+from robotrials.testing.point_mass import PointMassHost
 
 class FaultyHost:
     '''Only what a host must have; at the third step of the task it is named after, it dies, hangs or errs.'''
@@ -73,8 +73,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     shutil.copy(Path(sys.prefix) / 'pyvenv.cfg', folder / 'pyvenv.cfg')
     (folder / 'lib').symlink_to(Path(sys.prefix) / 'lib')
     (folder / RECORD).write_text(json.dumps({'created_at': 'now', 'packages': {'numpy': '0'}}))
-    (link_trialist(folder) / 'faulty.py').write_text(FAULTY_CODE)
-    monkeypatch.setenv('TRIALIST_ENVIRONMENTS', str(folder.parent))
+    (link_robotrials(folder) / 'faulty.py').write_text(FAULTY_CODE)
+    monkeypatch.setenv('ROBOTRIALS_ENVIRONMENTS', str(folder.parent))
     return str(recipe)
 
 
@@ -110,7 +110,7 @@ def test_an_isolated_host_is_the_host_inside_it(opened: Opened) -> None:
     assert (first.outcome, first.n_steps, first.report) == (second.outcome, second.n_steps, second.report)
     assert first.trajectory is not None
     assert second.trajectory is not None
-    from trialist.episodes import trajectories_equal
+    from robotrials.episodes import trajectories_equal
 
     assert trajectories_equal(first.trajectory, second.trajectory)
 
@@ -209,14 +209,14 @@ def test_values_of_the_seam_survive_the_way() -> None:
 
 def test_the_inside_needs_numpy_and_msgpack_alone() -> None:
     script = (
-        'import sys, trialist.hosts.inside, trialist.environment.worker, trialist.run.seam\n'
+        'import sys, robotrials.hosts.inside, robotrials.environment.worker, robotrials.run.seam\n'
         'print(*sorted({m.split(".")[0] for m in sys.modules} - sys.stdlib_module_names))'
     )
     ran = subprocess.run(
         [sys.executable, '-S', '-c', script], capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         env={**os.environ, 'PYTHONPATH': os.pathsep.join(p for p in sys.path if p)},
     )  # fmt: skip
-    assert set(ran.stdout.split()) <= {'numpy', 'msgpack', 'trialist', '__main__', '__mp_main__'}
+    assert set(ran.stdout.split()) <= {'numpy', 'msgpack', 'robotrials', '__main__', '__mp_main__'}
 
 
 @pytest.mark.parametrize(

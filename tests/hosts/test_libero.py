@@ -17,19 +17,19 @@ import numpy as np
 import pytest
 from tests.hosts.conftest import RunInside
 
-import trialist
-from trialist.episodes import Outcome, read_store
-from trialist.errors import InputError, SetupError, UnknownName
-from trialist.hosts.isolated import IsolatedHost
-from trialist.hosts.libero import SUITES, libero_host
-from trialist.hosts.libero.scripted import ScriptedLiberoPolicy
-from trialist.policies.plain import NoOpPolicy, RandomPolicy
-from trialist.run import Chunk, Observation, Order, Session, Setup, read_plan, run_episode, run_trial
-from trialist.run.fault import FaultKind
-from trialist.run.protocol import StatedHost
-from trialist.safety import load_registry
-from trialist.show.markdown import render_markdown
-from trialist.show.report import trial_document
+import robotrials
+from robotrials.episodes import Outcome, read_store
+from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.hosts.isolated import IsolatedHost
+from robotrials.hosts.libero import SUITES, libero_host
+from robotrials.hosts.libero.scripted import ScriptedLiberoPolicy
+from robotrials.policies.plain import NoOpPolicy, RandomPolicy
+from robotrials.run import Chunk, Observation, Order, Session, Setup, read_plan, run_episode, run_trial
+from robotrials.run.fault import FaultKind
+from robotrials.run.protocol import StatedHost
+from robotrials.safety import load_registry
+from robotrials.show.markdown import render_markdown
+from robotrials.show.report import trial_document
 
 pytestmark = pytest.mark.hosts
 
@@ -210,7 +210,7 @@ enabled = false
     assert 'stand-in assets' in origin.protocol['assets_note']
     assert origin.packages['hf-libero'] == '0.1.4'
     assert origin.render_flags['MUJOCO_GL'] == 'egl'
-    loaded = trialist.load(tmp_path / 'store')
+    loaded = robotrials.load(tmp_path / 'store')
     told = render_markdown(trial_document(loaded.analysis))
     assert 'All episodes were run with stand-in assets' in told
     safety = loaded.analysis.safety

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.conditions import Layout, RobotState
-from trialist.errors import InputError
-from trialist.hosts.libero.collision import TOUCH_M, CollisionCheck
-from trialist.hosts.libero.start import Start, changed_state
+from robotrials.conditions import Layout, RobotState
+from robotrials.errors import InputError
+from robotrials.hosts.libero.collision import TOUCH_M, CollisionCheck
+from robotrials.hosts.libero.start import Start, changed_state
 
 mujoco = pytest.importorskip('mujoco')
 BOXES = ('soup', 'milk', 'butter')

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trialist.conditions import condition_parameters, draw_condition
-from trialist.errors import InputError, SetupError, UnknownName
-from trialist.hosts.arm.cast import Cast
-from trialist.hosts.arm.monitor import held_things
-from trialist.hosts.arm.state import axis_angle
-from trialist.hosts.libero.assets import HUB_METADATA, WANTED, assets_hash, assets_note, find_assets
-from trialist.hosts.libero.role import goal_atoms
-from trialist.hosts.libero.scripted import Grasp, ScriptedLiberoPolicy, Thing
-from trialist.hosts.libero.start import Start
-from trialist.hosts.libero.state import LAYOUTS
-from trialist.hosts.libero.suite import SUITES, find_suite, task_number
-from trialist.run import Observation, Setup
-from trialist.safety import load_registry
+from robotrials.conditions import condition_parameters, draw_condition
+from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.hosts.arm.cast import Cast
+from robotrials.hosts.arm.monitor import held_things
+from robotrials.hosts.arm.state import axis_angle
+from robotrials.hosts.libero.assets import HUB_METADATA, WANTED, assets_hash, assets_note, find_assets
+from robotrials.hosts.libero.role import goal_atoms
+from robotrials.hosts.libero.scripted import Grasp, ScriptedLiberoPolicy, Thing
+from robotrials.hosts.libero.start import Start
+from robotrials.hosts.libero.state import LAYOUTS
+from robotrials.hosts.libero.suite import SUITES, find_suite, task_number
+from robotrials.run import Observation, Setup
+from robotrials.safety import load_registry
 
 
 def test_the_four_suites_are_those_of_the_safety_registry() -> None:
@@ -90,9 +90,9 @@ def assets(tmp_path: Path) -> Path:
 
 def test_assets_are_found_hashed_and_judged(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_assets(str(tmp_path)) == find_assets(str(assets)) == assets
-    monkeypatch.setenv('TRIALIST_LIBERO_ASSETS', str(tmp_path))
+    monkeypatch.setenv('ROBOTRIALS_LIBERO_ASSETS', str(tmp_path))
     assert find_assets() == assets
-    with pytest.raises(SetupError, match='TRIALIST_LIBERO_ASSETS'):
+    with pytest.raises(SetupError, match='ROBOTRIALS_LIBERO_ASSETS'):
         find_assets(str(tmp_path / 'nowhere'))
     before = assets_hash(assets)
     assert assets_note(assets, before) == 'not known to be the original assets (5 files changed or of unknown origin)'

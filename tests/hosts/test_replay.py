@@ -10,17 +10,17 @@ import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 from typer.testing import CliRunner
 
-from trialist.audit import compare_traces
-from trialist.audit.determinism import Grade, Target
-from trialist.cli.audit import audit_app
-from trialist.episodes import Outcome, Store
-from trialist.errors import InputError
-from trialist.hosts.again import carry_out_again
-from trialist.hosts.replay import ReplayHost
-from trialist.policies.replay import ReplayPolicy
-from trialist.run import Order, Setup, check_host, close_trial, run_episode, run_trial
-from trialist.run.plan import RecordingOptions
-from trialist.testing.point_mass import PointMassHost
+from robotrials.audit import compare_traces
+from robotrials.audit.determinism import Grade, Target
+from robotrials.cli.audit import audit_app
+from robotrials.episodes import Outcome, Store
+from robotrials.errors import InputError
+from robotrials.hosts.again import carry_out_again
+from robotrials.hosts.replay import ReplayHost
+from robotrials.policies.replay import ReplayPolicy
+from robotrials.run import Order, Setup, check_host, close_trial, run_episode, run_trial
+from robotrials.run.plan import RecordingOptions
+from robotrials.testing.point_mass import PointMassHost
 
 CONVENTION = {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trialist.errors import InputError, UnknownName
-from trialist.hosts.robosuite import family_names, read_family, robocasa_host, robosuite_host
-from trialist.safety import load_registry
+from robotrials.errors import InputError, UnknownName
+from robotrials.hosts.robosuite import family_names, read_family, robocasa_host, robosuite_host
+from robotrials.safety import load_registry
 
 
 def test_robocasa_has_the_tasks_of_the_safety_registry() -> None:

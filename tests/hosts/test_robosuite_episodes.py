@@ -14,14 +14,14 @@ import pytest
 from numpy.typing import NDArray
 from tests.hosts.controllers import StatePolicy
 
-from trialist.environment import Environment, read_recipe
-from trialist.environment.create import create_environment
-from trialist.environment.place import link_trialist
-from trialist.episodes import Outcome
-from trialist.errors import InputError
-from trialist.hosts.robosuite import robosuite_host
-from trialist.run import Order, Setup, check_host, run_episode
-from trialist.run.plan import RecordingOptions
+from robotrials.environment import Environment, read_recipe
+from robotrials.environment.create import create_environment
+from robotrials.environment.place import link_robotrials
+from robotrials.episodes import Outcome
+from robotrials.errors import InputError
+from robotrials.hosts.robosuite import robosuite_host
+from robotrials.run import Order, Setup, check_host, run_episode
+from robotrials.run.plan import RecordingOptions
 
 pytestmark = pytest.mark.hosts
 
@@ -36,7 +36,7 @@ def environment() -> Environment:
 
 @pytest.fixture(scope='module')
 def inside(environment: Environment) -> dict[str, Any]:
-    variables = {**os.environ, 'PYTHONPATH': str(link_trialist(environment.folder))}
+    variables = {**os.environ, 'PYTHONPATH': str(link_robotrials(environment.folder))}
     ran = subprocess.run(
         [str(environment.python), str(INSIDE)], capture_output=True, text=True, timeout=900, env=variables
     )

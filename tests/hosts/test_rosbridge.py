@@ -13,14 +13,14 @@ from tests.hosts.bridge import JOINTS, CellBridge, arm
 from tests.hosts.controllers import StatePolicy
 from tests.patience import PATIENCE_S
 
-from trialist.cell import TabletopHost
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.episodes import EventKind, Outcome
-from trialist.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
-from trialist.hosts.rosbridge import RosbridgeHost
-from trialist.run import Order, Rollout, Setup, check_host, run_episode
-from trialist.run.fault import FaultKind
-from trialist.run.plan import FaultOptions
+from robotrials.cell import TabletopHost
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.episodes import EventKind, Outcome
+from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
+from robotrials.hosts.rosbridge import RosbridgeHost
+from robotrials.run import Order, Rollout, Setup, check_host, run_episode
+from robotrials.run.fault import FaultKind
+from robotrials.run.plan import FaultOptions
 
 TASK = 'single_block'
 
@@ -247,7 +247,7 @@ def test_options_are_checked_before_anything_moves(
 
 
 def test_a_service_that_is_silent_or_fails_is_named(bridges: list[CellBridge]) -> None:
-    from trialist.wire.rosbridge import RosbridgeLink
+    from robotrials.wire.rosbridge import RosbridgeLink
 
     bridge, host = connected(bridges)
     host.close()
@@ -261,7 +261,7 @@ def test_a_service_that_is_silent_or_fails_is_named(bridges: list[CellBridge]) -
 
 
 def test_numbers_too_long_for_a_float_and_pictures_that_are_no_base64_are_answers_of_the_rig() -> None:
-    from trialist.hosts.ros_message import joint_values, picture, pose, stamp_s
+    from robotrials.hosts.ros_message import joint_values, picture, pose, stamp_s
 
     long = 10**400
     turn = {'w': 1, 'x': 0, 'y': 0, 'z': 0}

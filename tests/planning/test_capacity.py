@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.errors import InputError
-from trialist.planning.capacity import EpisodeDemand, Fleet, predict_capacity
+from robotrials.errors import InputError
+from robotrials.planning.capacity import EpisodeDemand, Fleet, predict_capacity
 
 
 def demand(**changes: float) -> EpisodeDemand:

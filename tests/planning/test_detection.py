@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trialist.errors import InputError, UnknownName
-from trialist.planning import AssumedCell, AssumedCurve, detection_rate, lognormal_curve
-from trialist.planning.detection import subsamples
-from trialist.stats import wilson
-from trialist.testing.cohort import paper_like_cohort
-from trialist.timing import NullMethod, Operations, cohorts, macro_ks, scalar_tests
-from trialist.timing.resample import contrast_trials, pair_layout
+from robotrials.errors import InputError, UnknownName
+from robotrials.planning import AssumedCell, AssumedCurve, detection_rate, lognormal_curve
+from robotrials.planning.detection import subsamples
+from robotrials.stats import wilson
+from robotrials.testing.cohort import paper_like_cohort
+from robotrials.timing import NullMethod, Operations, cohorts, macro_ks, scalar_tests
+from robotrials.timing.resample import contrast_trials, pair_layout
 
 Cells = dict[str, Operations]
 

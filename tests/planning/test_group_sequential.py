@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from trialist.errors import InputError
-from trialist.planning import drift_for_power, group_sequential, operating_characteristics, spending_bounds
+from robotrials.errors import InputError
+from robotrials.planning import drift_for_power, group_sequential, operating_characteristics, spending_bounds
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from trialist.planning import (
+from robotrials.planning import (
     MoreEpisodes,
     more_episodes,
     noninferiority_sample_size,
@@ -16,7 +16,7 @@ from trialist.planning import (
     rate_standing,
     time_standing,
 )
-from trialist.stats import ArmCounts, MeanCell, PairCounts, noninferiority, ratio_noninferiority
+from robotrials.stats import ArmCounts, MeanCell, PairCounts, noninferiority, ratio_noninferiority
 
 TAU_S = 60.0
 

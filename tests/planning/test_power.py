@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trialist.errors import InputError, NotEstimable
-from trialist.planning import (
+from robotrials.errors import InputError, NotEstimable
+from robotrials.planning import (
     AssumedCell,
     AssumedCurve,
     assumed_cells,
@@ -22,9 +22,9 @@ from trialist.planning import (
     lognormal_curve,
     needed_episodes,
 )
-from trialist.planning.bridge import simulate_bridges, stratum_models
-from trialist.testing.cohort import OBJECTS, PAPER_LIKE, cell_episodes, null_pair
-from trialist.timing import NullMethod, Operations, clustered_variance, operations, operations_by_stratum
+from robotrials.planning.bridge import simulate_bridges, stratum_models
+from robotrials.testing.cohort import OBJECTS, PAPER_LIKE, cell_episodes, null_pair
+from robotrials.timing import NullMethod, Operations, clustered_variance, operations, operations_by_stratum
 
 PROFILES = {p.name: p for p in PAPER_LIKE}
 TAU_S = 120.0
@@ -81,7 +81,7 @@ def test_the_estimated_design_effect_of_a_paper_like_cohort_is_near_the_publishe
 
 
 def test_influences_sum_to_the_clustered_variance_and_to_nothing() -> None:
-    from trialist.timing.curve import episode_influence
+    from robotrials.timing.curve import episode_influence
 
     cell = population('act', 30, np.random.default_rng(2))['spoons']
     grid = np.array([10.0, 40.0, 90.0])
@@ -245,7 +245,7 @@ def test_an_assumed_curve_and_its_quantile_are_inverse(median: float, spread: fl
 def test_drawn_operations_have_the_assumed_curve() -> None:
     cell = AssumedCell(AssumedCurve(np.array([10.0, 60.0]), np.array([0.3, 0.8])), 3, 0.5, watched_s=40.0)
     drawn = assumed_cells({'s': cell}, 4000, rng=np.random.default_rng(0))['s']
-    from trialist.timing import success_curve
+    from robotrials.timing import success_curve
 
     found = success_curve(drawn.durations_s, drawn.observed)
     assert found.at(np.array([5.0, 10.0, 35.0])) == pytest.approx(cell.curve.at([5.0, 10.0, 35.0]), abs=0.02)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.power import NormalIndPower
 
-from trialist.errors import InputError, NotEstimable
-from trialist.planning import (
+from robotrials.errors import InputError, NotEstimable
+from robotrials.planning import (
     barnard_power,
     barnard_sample_size,
     cluster_sample_size,
@@ -29,9 +29,9 @@ from trialist.planning import (
     two_proportion_sample_size,
     wilson_sample_size,
 )
-from trialist.stats import barnard_region, exact_mcnemar
-from trialist.stats.exact import barnard_p_values, wald_order
-from trialist.stats.normal import two_sided_z
+from robotrials.stats import barnard_region, exact_mcnemar
+from robotrials.stats.exact import barnard_p_values, wald_order
+from robotrials.stats.normal import two_sided_z
 
 
 def test_wilson_numbers_of_phail_appendix_h() -> None:

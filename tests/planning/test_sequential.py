@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from trialist.errors import InputError, UnknownName
-from trialist.planning import Decision, barnard_power, sequential_arms, sequential_comparison, sequential_power
-from trialist.planning.betting import betting_prior, log_capital, lower_bound
-from trialist.planning.block import pair_blocks
-from trialist.planning.sign_walk import walk_bounds
+from robotrials.errors import InputError, UnknownName
+from robotrials.planning import Decision, barnard_power, sequential_arms, sequential_comparison, sequential_power
+from robotrials.planning.betting import betting_prior, log_capital, lower_bound
+from robotrials.planning.block import pair_blocks
+from robotrials.planning.sign_walk import walk_bounds
 
 ALPHA = 0.05
 

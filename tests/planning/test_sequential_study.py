@@ -11,11 +11,11 @@ import math
 import numpy as np
 import pytest
 
-from trialist.planning import group_sequential
-from trialist.planning.betting import betting_prior
-from trialist.planning.sign_walk import walk_bounds
-from trialist.stats import barnard_region
-from trialist.stats.exact import region_chance
+from robotrials.planning import group_sequential
+from robotrials.planning.betting import betting_prior
+from robotrials.planning.sign_walk import walk_bounds
+from robotrials.stats import barnard_region
+from robotrials.stats.exact import region_chance
 
 HORIZON = 200
 NULLS = ((0.1, 0.1), (0.5, 0.5), (0.9, 0.9))

@@ -9,9 +9,9 @@ import math
 import numpy as np
 import pytest
 
-from trialist.episodes import Episode
-from trialist.errors import InputError
-from trialist.planning import (
+from robotrials.episodes import Episode
+from robotrials.errors import InputError
+from robotrials.planning import (
     Decision,
     check_horizon,
     exact_pairs_power,
@@ -23,9 +23,9 @@ from trialist.planning import (
     unit_scores,
     watch_trial,
 )
-from trialist.planning.horizon import wins_needed
-from trialist.planning.safe_logrank import _log_likelihood, _tables
-from trialist.stats import stratified_exact
+from robotrials.planning.horizon import wins_needed
+from robotrials.planning.safe_logrank import _log_likelihood, _tables
+from robotrials.stats import stratified_exact
 
 
 @pytest.mark.parametrize('method', ['betting', 'sign_walk'])

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.episodes import Episode, Event
-from trialist.errors import InputError, NotEstimable
-from trialist.planning import Decision, episode_promptness, promptness, sequential_comparison, watch_trial
-from trialist.testing.cohort import PAPER_LIKE, cell_episodes
-from trialist.timing import rmst, success_curve
+from robotrials.episodes import Episode, Event
+from robotrials.errors import InputError, NotEstimable
+from robotrials.planning import Decision, episode_promptness, promptness, sequential_comparison, watch_trial
+from robotrials.testing.cohort import PAPER_LIKE, cell_episodes
+from robotrials.timing import rmst, success_curve
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 PROFILES = {p.name: p for p in PAPER_LIKE}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.platform.service import Service, make_service
 
-from trialist.errors import SetupError
-from trialist.testing.postgres import new_database, started_postgres
+from robotrials.errors import SetupError
+from robotrials.testing.postgres import new_database, started_postgres
 
 
 @pytest.fixture(scope='session')

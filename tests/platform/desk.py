@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 from tests.patience import PATIENCE_S
 
-from trialist.platform.job import Job, read_benchmark
-from trialist.platform.lease_token import LeaseGuard, sign_lease
-from trialist.platform.link import ClientLink, Interrupts
-from trialist.platform.message import ErrorCode
-from trialist.platform.worker import _farewell
-from trialist.platform.worker_episode import Attempt, CellOptions, CellStation, NotBegun
-from trialist.platform.worker_port import WorkerPort
-from trialist.wire.websocket import WebSocketLink
+from robotrials.platform.job import Job, read_benchmark
+from robotrials.platform.lease_token import LeaseGuard, sign_lease
+from robotrials.platform.link import ClientLink, Interrupts
+from robotrials.platform.message import ErrorCode
+from robotrials.platform.worker import _farewell
+from robotrials.platform.worker_episode import Attempt, CellOptions, CellStation, NotBegun
+from robotrials.platform.worker_port import WorkerPort
+from robotrials.wire.websocket import WebSocketLink
 
 SECRET = 'a-secret-of-at-least-16-bytes'
 PLAN = """

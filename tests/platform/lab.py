@@ -1,4 +1,4 @@
-"""A lab of real processes on loopback: `trialist serve`, `trialist worker`, `trialist submit`, to be killed at will."""
+"""A lab of real processes on loopback, to be killed at will: `robotrials serve`, `robotrials worker`, `submit`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 
 from tests.patience import PATIENCE_S
 
-import trialist
-from trialist.errors import TrialistError
-from trialist.platform.api_client import Api, ApiError
-from trialist.platform.config import read_config
-from trialist.platform.offline import issue_offline
-from trialist.testing.port import free_port
+import robotrials
+from robotrials.errors import RobotrialsError
+from robotrials.platform.api_client import Api, ApiError
+from robotrials.platform.config import read_config
+from robotrials.platform.offline import issue_offline
+from robotrials.testing.port import free_port
 
 # The package under test and the tests themselves, wherever a process is started.
-PACKAGES = os.pathsep.join(str(p) for p in (Path(trialist.__file__).parents[1], Path(__file__).parents[2]))
+PACKAGES = os.pathsep.join(str(p) for p in (Path(robotrials.__file__).parents[1], Path(__file__).parents[2]))
 SETTINGS = """
 heartbeat_s = 0.5
 lease_s = 300.0
@@ -45,7 +45,7 @@ def wait_for(what: Callable[[], Any], *, why: str, seconds: float = PATIENCE_S) 
     """What `what` gives, once it gives something; errors of a server that restarts are waited out."""
     ends = time.monotonic() + seconds
     while True:
-        with contextlib.suppress(TrialistError):
+        with contextlib.suppress(RobotrialsError):
             if found := what():
                 return found
         if time.monotonic() > ends:
@@ -79,12 +79,12 @@ class Lab:
     def worker(self, name: str, *, host: str = 'tabletop', options: tuple[str, ...] = ()) -> None:
         arguments = ['worker', '--server', self.url, '--host', host, '--name', name, '--listen', '127.0.0.1:0',
                      '--folder', str(self.folder / f'worker-{name}'), *options]  # fmt: skip
-        secret = {'TRIALIST_TOKEN': self.token('cells', 'worker'), 'TRIALIST_STOP_SECRET': 'press'}
+        secret = {'ROBOTRIALS_TOKEN': self.token('cells', 'worker'), 'ROBOTRIALS_STOP_SECRET': 'press'}
         self._start(name, arguments, secret)
 
     def client(self, name: str, benchmark: str, *, policy: str, options: tuple[str, ...] = ()) -> None:
         arguments = ['submit', benchmark, '--server', self.url, '--name', name, '--policy', policy, '--json', *options]
-        self._start(name, arguments, {'TRIALIST_TOKEN': self.token('kim', 'submitter', 'reader')})
+        self._start(name, arguments, {'ROBOTRIALS_TOKEN': self.token('kim', 'submitter', 'reader')})
 
     def kill(self, name: str) -> None:
         """kill -9."""
@@ -115,7 +115,7 @@ class Lab:
         environment = {**os.environ, 'PYTHONPATH': PACKAGES, 'OMP_NUM_THREADS': '1', **(more or {})}
         with (self.folder / f'{name}.log').open('ab') as log, (self.folder / f'{name}.out').open('ab') as out:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, '-m', 'trialist.cli', *arguments],
+                [sys.executable, '-m', 'robotrials.cli', *arguments],
                 stdout=out,
                 stderr=log,
                 env=environment,
@@ -124,13 +124,13 @@ class Lab:
 
     def _command(self, arguments: list[str]) -> str:
         done = subprocess.run(
-            [sys.executable, '-m', 'trialist.cli', *arguments], capture_output=True, text=True, timeout=PATIENCE_S
+            [sys.executable, '-m', 'robotrials.cli', *arguments], capture_output=True, text=True, timeout=PATIENCE_S
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def check(self) -> str:
-        """`trialist serve check`: it fails if queue, audit trail and stores do not fit together."""
+        """`robotrials serve check`: it fails if queue, audit trail and stores do not fit together."""
         return self._command(['serve', 'check', str(self.server_folder), *self._serve_options])
 
     # --- calls

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trialist.episodes import Outcome
-from trialist.platform.app import create_app
-from trialist.platform.bundle import pack_bundle
-from trialist.platform.config import read_config
-from trialist.platform.job import Job, job_from_json
-from trialist.platform.server import Platform
+from robotrials.episodes import Outcome
+from robotrials.platform.app import create_app
+from robotrials.platform.bundle import pack_bundle
+from robotrials.platform.config import read_config
+from robotrials.platform.job import Job, job_from_json
+from robotrials.platform.server import Platform
 
 with warnings.catch_warnings():
     # Starlette asks for a successor of httpx that is not released everywhere yet.

@@ -10,13 +10,13 @@ from tests.platform.desk import PLAN as CELL_PLAN
 from tests.platform.desk import Desk, job, token
 from tests.platform.service import PLAN, Service, WorkerMoves
 
-from trialist.episodes import read_store
-from trialist.errors import StoreError
-from trialist.platform.client import WorkerRefused, act_in_episode
-from trialist.platform.message import spec_to_map
-from trialist.platform.worker_episode import CellOptions, NotBegun
-from trialist.testing.point_mass import PointMassHost
-from trialist.testing.policy import SeekPolicy
+from robotrials.episodes import read_store
+from robotrials.errors import StoreError
+from robotrials.platform.client import WorkerRefused, act_in_episode
+from robotrials.platform.message import spec_to_map
+from robotrials.platform.worker_episode import CellOptions, NotBegun
+from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import SeekPolicy
 
 SPEC = spec_to_map(dataclasses.replace(PointMassHost().spec, tasks=('reach', 'place')))
 WRONG_TASK = PLAN.replace('"reach"', '"raech"')

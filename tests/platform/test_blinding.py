@@ -8,13 +8,13 @@ import json
 from tests.platform.desk import Desk, job, token
 from tests.platform.service import Service
 
-from trialist.episodes import Outcome
-from trialist.platform.bundle import unpack_bundle
-from trialist.platform.client import act_in_episode
-from trialist.platform.dial import DialledPolicy
-from trialist.platform.message import told_setup
-from trialist.run import Setup
-from trialist.testing.policy import SeekPolicy
+from robotrials.episodes import Outcome
+from robotrials.platform.bundle import unpack_bundle
+from robotrials.platform.client import act_in_episode
+from robotrials.platform.dial import DialledPolicy
+from robotrials.platform.message import told_setup
+from robotrials.run import Setup
+from robotrials.testing.policy import SeekPolicy
 
 MATCHED = """
 seed = 11

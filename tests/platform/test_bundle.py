@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trialist.episodes import Episode, trajectories_equal
-from trialist.errors import InputError, RecordError
-from trialist.platform.bundle import bundle_digest, pack_bundle, unpack_bundle
-from trialist.platform.job import Job, job_from_json, read_benchmark
-from trialist.run.plan import PolicyEntry
-from trialist.testing.strategies import episodes, trajectories
-from trialist.wire import WireLimits, pack, unpack
+from robotrials.episodes import Episode, trajectories_equal
+from robotrials.errors import InputError, RecordError
+from robotrials.platform.bundle import bundle_digest, pack_bundle, unpack_bundle
+from robotrials.platform.job import Job, job_from_json, read_benchmark
+from robotrials.run.plan import PolicyEntry
+from robotrials.testing.strategies import episodes, trajectories
+from robotrials.wire import WireLimits, pack, unpack
 
 EPISODE = Episode(policy='A', task='pick', outcome='success', duration_s=2.0, labels={'a': 'b'})
 PLAN = """
@@ -79,7 +79,7 @@ def test_rubbish_is_refused(data):
 
 
 def test_a_trajectory_of_another_episode_is_refused():
-    from trialist.episodes import Trajectory
+    from robotrials.episodes import Trajectory
 
     other = EPISODE.replace(attempt=1)
     values = unpack(pack_bundle(other, trajectory=Trajectory(time_s=np.arange(1.0, 4.0))))

@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from tests.platform.service import PLAN, Service, WorkerMoves
 
-from trialist.episodes import Episode, Outcome, Store
-from trialist.episodes.rgbd import END, KNOWN, START, KnownScene, View, pack_views
-from trialist.episodes.trajectory import Camera
-from trialist.errors import InputError
-from trialist.geometry import camera_score, projection
-from trialist.geometry.camera_score import CameraScore, GoalScore, unscored
-from trialist.geometry.projection import OWN_SCORE, camera_scores, pack_own_score
-from trialist.geometry.score import SCORE_KIND
-from trialist.platform.bundle import BUNDLE_LIMITS, pack_bundle, pack_fitting, unpack_bundle
-from trialist.run.station import media_folder
-from trialist.wire import WireLimits
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.episodes.rgbd import END, KNOWN, START, KnownScene, View, pack_views
+from robotrials.episodes.trajectory import Camera
+from robotrials.errors import InputError
+from robotrials.geometry import camera_score, projection
+from robotrials.geometry.camera_score import CameraScore, GoalScore, unscored
+from robotrials.geometry.projection import OWN_SCORE, camera_scores, pack_own_score
+from robotrials.geometry.score import SCORE_KIND
+from robotrials.platform.bundle import BUNDLE_LIMITS, pack_bundle, pack_fitting, unpack_bundle
+from robotrials.run.station import media_folder
+from robotrials.wire import WireLimits
 
 CAMERA_PLAN = PLAN.replace('[analysis]', '[analysis]\nsuccess = "reconstruction"').replace('= 2\n', '= 4\n', 1)
 Judge = Callable[[int], CameraScore | None]
@@ -246,4 +246,4 @@ def test_a_kept_score_of_other_views_or_another_method_is_not_used(tmp_path: Any
         store.append([episode], media=media)
         score = camera_scores(store, [episode], rescoring=projection.Rescoring.NONE)[episode.key]
         assert score.success is None
-        assert 'trialist geometry score' in score.reason
+        assert 'robotrials geometry score' in score.reason

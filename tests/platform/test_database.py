@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_S
 
-from trialist.platform.access import add_user
-from trialist.platform.config import Quota
-from trialist.platform.database import Database, ServerClock, SharedSync
-from trialist.platform.migration import migrate
+from robotrials.platform.access import add_user
+from robotrials.platform.config import Quota
+from robotrials.platform.database import Database, ServerClock, SharedSync
+from robotrials.platform.migration import migrate
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.platform.lab import lab_in, wait_for
 
-from trialist.episodes import Outcome, Store, read_store
-from trialist.episodes.verify import verify_store
-from trialist.geometry.projection import Rescoring, camera_scores
-from trialist.platform.bundle import unpack_bundle
-from trialist.platform.client import Submitter
+from robotrials.episodes import Outcome, Store, read_store
+from robotrials.episodes.verify import verify_store
+from robotrials.geometry.projection import Rescoring, camera_scores
+from robotrials.platform.bundle import unpack_bundle
+from robotrials.platform.client import Submitter
 
 pytest.importorskip('mujoco')
 pytestmark = pytest.mark.platform

@@ -14,10 +14,10 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
 from tests.platform.service import Service, TestClock, WorkerMoves, make_service
 
-from trialist.episodes import Episode, Outcome, Store, read_store
-from trialist.platform import fault_point
-from trialist.platform.offline import check_offline
-from trialist.platform.table import LateResult, Lease
+from robotrials.episodes import Episode, Outcome, Store, read_store
+from robotrials.platform import fault_point
+from robotrials.platform.offline import check_offline
+from robotrials.platform.table import LateResult, Lease
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)
 
@@ -268,7 +268,7 @@ def test_a_full_disk_is_told_and_nothing_is_changed(service: Service, monkeypatc
         raise OSError(errno.ENOSPC, 'No space left on device')
 
     with monkeypatch.context() as patched:
-        patched.setattr('trialist.platform.intake._write_durably', full)
+        patched.setattr('robotrials.platform.intake._write_durably', full)
         assert worker.upload(lease_id, data).status_code == 507
     with monkeypatch.context() as patched:  # accepted, and then the store could not take it
         patched.setattr(Store, 'append', full)
@@ -299,7 +299,7 @@ def test_what_a_full_disk_interrupted_is_taken_up_without_the_worker(
 def test_a_result_that_the_store_refuses_makes_the_attempt_invalid(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trialist.errors import StoreError
+    from robotrials.errors import StoreError
 
     _, _, worker, lease_id = one_running(service)
     original = Store.append
@@ -391,7 +391,7 @@ def test_leases_outlive_the_time_without_a_server(tmp_path: Path) -> None:
 
 
 def test_two_servers_on_one_folder_are_refused(service: Service) -> None:
-    from trialist.errors import StoreError
+    from robotrials.errors import StoreError
 
     with pytest.raises(StoreError, match='another server'), make_service(service.platform.config.folder):
         pass

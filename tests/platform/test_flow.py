@@ -8,10 +8,10 @@ import pytest
 import typer
 from tests.platform.service import Service
 
-from trialist.cli import submit as submit_command
-from trialist.episodes import Outcome, read_store
-from trialist.platform.bundle import unpack_bundle
-from trialist.platform.lease_token import LeaseGuard
+from robotrials.cli import submit as submit_command
+from robotrials.episodes import Outcome, read_store
+from robotrials.platform.bundle import unpack_bundle
+from robotrials.platform.lease_token import LeaseGuard
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)
 
@@ -170,7 +170,7 @@ def test_cancelling_frees_the_cell_and_leaves_a_record(service: Service) -> None
 
 
 def test_a_cancelled_submission_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('TRIALIST_TOKEN', 'tlt_x')
+    monkeypatch.setenv('ROBOTRIALS_TOKEN', 'tlt_x')
     given = {'server': 'http://127.0.0.1:9', 'name': 'mine', 'policy': 'seek'}
     monkeypatch.setattr(submit_command, '_act', lambda *_, **__: {'state': 'finished'})
     submit_command.submit('reach', **given)

@@ -12,20 +12,20 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.platform.desk import PLAN, Desk, job, token
 
-from trialist.episodes import EventKind, Outcome
-from trialist.errors import RigError
-from trialist.platform.bundle import unpack_bundle
-from trialist.platform.client import Submitter, WorkerRefused, act_in_episode
-from trialist.platform.message import VERSION, ErrorCode, MessageType, decode, encode, spec_to_map
-from trialist.platform.worker_episode import CellOptions, NotBegun
-from trialist.platform.worker_host import Workspace, with_transport
-from trialist.run import Chunk
-from trialist.run.fault import FaultKind
-from trialist.run.plan import LimitOptions
-from trialist.testing.policy import SeekPolicy
-from trialist.wire import LIMITS, pack
-from trialist.wire.link import Deadline
-from trialist.wire.websocket import WebSocketLink
+from robotrials.episodes import EventKind, Outcome
+from robotrials.errors import RigError
+from robotrials.platform.bundle import unpack_bundle
+from robotrials.platform.client import Submitter, WorkerRefused, act_in_episode
+from robotrials.platform.message import VERSION, ErrorCode, MessageType, decode, encode, spec_to_map
+from robotrials.platform.worker_episode import CellOptions, NotBegun
+from robotrials.platform.worker_host import Workspace, with_transport
+from robotrials.run import Chunk
+from robotrials.run.fault import FaultKind
+from robotrials.run.plan import LimitOptions
+from robotrials.testing.policy import SeekPolicy
+from robotrials.wire import LIMITS, pack
+from robotrials.wire.link import Deadline
+from robotrials.wire.websocket import WebSocketLink
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def action(**changes):
 
 
 def test_an_episode_over_the_link_is_the_one_that_runs_at_home(desk):
-    from trialist.run import Order, run_episode
-    from trialist.run.component import open_host
-    from trialist.run.station import setup_of
+    from robotrials.run import Order, run_episode
+    from robotrials.run.component import open_host
+    from robotrials.run.station import setup_of
 
     given = job()
     attempt, end = desk.run(given, lambda: act_in_episode(SeekPolicy(), desk.url, token()))
@@ -130,7 +130,7 @@ def test_a_lost_answer_does_not_move_the_transport_times_of_others(desk, monkeyp
         told.update(arrivals_s=arrivals_s, steps_s=list(steps_s), stated=trajectory.transport_latency_s.copy())
         return with_transport(trajectory, arrivals_s=arrivals_s, answers=answers, steps_s=steps_s)
 
-    monkeypatch.setattr('trialist.platform.worker_episode.with_transport', spied)
+    monkeypatch.setattr('robotrials.platform.worker_episode.with_transport', spied)
     attempt, _ = desk.run(job(plan), lambda: act_in_episode(Numbering(), desk.url, token()))
     trajectory = unpack_bundle(attempt.bundle).trajectory
     rows = np.flatnonzero(np.isfinite(trajectory.network_latency_s))
@@ -398,7 +398,7 @@ def test_the_port_tells_its_state(desk):
 
 
 def test_a_platform_that_does_not_answer_is_said_at_once(monkeypatch):
-    monkeypatch.setattr('trialist.platform.client.MOST_SETBACKS', 2)
+    monkeypatch.setattr('robotrials.platform.client.MOST_SETBACKS', 2)
     said: list[str] = []
     with socket.create_server(('127.0.0.1', 0)) as taken:
         nobody = f'http://127.0.0.1:{taken.getsockname()[1]}'

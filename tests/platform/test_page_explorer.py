@@ -10,8 +10,8 @@ import pytest
 from tests.platform.service import Service
 from tests.platform.test_pages import TWO_CELLS, Visit, run
 
-from trialist.episodes import Outcome, Store
-from trialist.web.explore.figures import store_figures
+from robotrials.episodes import Outcome, Store
+from robotrials.web.explore.figures import store_figures
 
 
 def explored(visit: Visit, submission: str, *names: str) -> dict[str, str]:

@@ -13,10 +13,10 @@ from urllib.parse import urlencode
 import pytest
 from tests.platform.service import PLAN, Service, TestClient, WorkerMoves, make_service
 
-from trialist.episodes import Event, EventKind, EventSource, Outcome
-from trialist.platform.page.board import ordered
-from trialist.platform.page.live import STREAMS
-from trialist.platform.page.visit import COOKIE
+from robotrials.episodes import Event, EventKind, EventSource, Outcome
+from robotrials.platform.page.board import ordered
+from robotrials.platform.page.live import STREAMS
+from robotrials.platform.page.visit import COOKIE
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)
 HTML = {'accept': 'text/html'}
@@ -271,7 +271,7 @@ def test_columns_sort_either_way_and_what_is_missing_comes_last(raced: Service) 
     assert order('?sort=policy') == ['kim/bad', 'kim/good']
     assert 'aria-sort="descending"' in visit.page('/benchmark/reach?sort=-success')
     with raced.platform.database.read() as session:
-        from trialist.platform.benchmark import find_benchmark
+        from robotrials.platform.benchmark import find_benchmark
 
         board = raced.platform.scores.board(session, find_benchmark(session, 'reach'))
     for sort in ('hrt', '-hrt'):  # nobody has one: the order stays
@@ -296,7 +296,7 @@ def test_a_policy_is_submitted_in_the_browser_and_run_from_the_shell(service: Se
     answer = visit.do('/submissions', benchmark='reach', name='mine')
     assert answer.status_code == 303
     page = visit.page(answer.headers['location'])
-    assert 'trialist submit reach --server http://testserver --name mine' in page
+    assert 'robotrials submit reach --server http://testserver --name mine' in page
     body = {'client_key': 'reach/mine', 'benchmark': 'reach', 'name': 'mine'}
     again = service.ask('POST', '/submissions', kim, body)
     assert again.status_code == 200, 'the shell goes on with the same submission'
@@ -470,8 +470,8 @@ def crawl(visit: Visit) -> dict[str, str]:
 
 def streamed(visit: Visit, path: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a live part tells at its first look."""
-    monkeypatch.setattr('trialist.platform.page.live.LONGEST_LOOKS', 1)
-    monkeypatch.setattr('trialist.platform.page.live.LOOK_S', 0.0)
+    monkeypatch.setattr('robotrials.platform.page.live.LONGEST_LOOKS', 1)
+    monkeypatch.setattr('robotrials.platform.page.live.LOOK_S', 0.0)
     answer = visit.get(path)
     return str(answer.text) if answer.status_code == 200 else ''
 
@@ -536,8 +536,8 @@ def test_a_live_part_ends_with_the_visit(service: Service, monkeypatch: pytest.M
     assert re.findall(r'^event: (\S+)$', text, re.MULTILINE)[0] == 'queue'
     assert all(line.startswith(('event: ', 'data: ', ': ')) or not line for line in text.splitlines())
     assert STREAMS.n == 0
-    monkeypatch.setattr('trialist.platform.page.live.MOST_STREAMS', 0)
+    monkeypatch.setattr('robotrials.platform.page.live.MOST_STREAMS', 0)
     assert visit.get('/cells/live').status_code == 503
     service.platform.is_draining = True
-    monkeypatch.setattr('trialist.platform.page.live.MOST_STREAMS', 1)
+    monkeypatch.setattr('robotrials.platform.page.live.MOST_STREAMS', 1)
     assert visit.get('/cells/live').text == ''

@@ -133,7 +133,7 @@ def submit_and_watch(browser: Browser, lab: Lab) -> str:
         page.keyboard.press('Enter')
         page.wait_for_url('**/submission/sub_*')
         submission = page.url
-        assert 'trialist submit block' in page.content()
+        assert 'robotrials submit block' in page.content()
         look(opened, 'submission-waiting')
         page.evaluate('window.isTheSame = true')
         lab.client('careful', 'block', policy='scripted', options=('--option', 'temper=careful'))

@@ -18,12 +18,12 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.platform.service import PLAN
 
-from trialist.episodes import Outcome, Store
-from trialist.platform.bundle import pack_bundle
-from trialist.platform.config import read_config
-from trialist.platform.fault_point import POINTS, VARIABLE
-from trialist.platform.job import job_from_json
-from trialist.platform.offline import check_offline, issue_offline
+from robotrials.episodes import Outcome, Store
+from robotrials.platform.bundle import pack_bundle
+from robotrials.platform.config import read_config
+from robotrials.platform.fault_point import POINTS, VARIABLE
+from robotrials.platform.job import job_from_json
+from robotrials.platform.offline import check_offline, issue_offline
 
 pytestmark = pytest.mark.platform
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.platform
 @contextlib.contextmanager
 def serving(folder: Path, database: str, *, dies_at: str = '') -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
     """A server of its own, and a client on it."""
-    command = [sys.executable, '-m', 'trialist.cli', 'serve', str(folder), '--port', '0']
+    command = [sys.executable, '-m', 'robotrials.cli', 'serve', str(folder), '--port', '0']
     command += ['--database', database] if database else []
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | {VARIABLE: dies_at}
@@ -162,7 +162,7 @@ def test_the_command_line_backs_up_restores_and_checks(tmp_path: Path) -> None:
         lab.run_to_the_end(client)
         for words in (['backup', old, archive], ['restore', new, archive], ['check', new], ['migrate', new]):
             done = subprocess.run(
-                [sys.executable, '-m', 'trialist.cli', 'serve', *words], capture_output=True, text=True,
+                [sys.executable, '-m', 'robotrials.cli', 'serve', *words], capture_output=True, text=True,
                 timeout=PATIENCE_S, check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr

@@ -13,12 +13,12 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from tests.platform.service import PLAN, Service, make_service
 
-from trialist.platform.benchmark import rotation_places
-from trialist.platform.cells import find_worker
-from trialist.platform.config import Strategy
-from trialist.platform.job import benchmark_slots
-from trialist.platform.queue import Cell, Offer, Wait, deal, grant_to_submission, grant_to_worker, ordered
-from trialist.platform.table import LIVE, Job, Lease, Submission
+from robotrials.platform.benchmark import rotation_places
+from robotrials.platform.cells import find_worker
+from robotrials.platform.config import Strategy
+from robotrials.platform.job import benchmark_slots
+from robotrials.platform.queue import Cell, Offer, Wait, deal, grant_to_submission, grant_to_worker, ordered
+from robotrials.platform.table import LIVE, Job, Lease, Submission
 
 N_SUBMISSIONS, N_WORKERS, N_THREADS = 6, 4, 8
 
@@ -163,7 +163,7 @@ def test_benchmarks_take_turns() -> None:
 
 
 def test_the_rotation_of_a_trial_is_balanced_at_every_block() -> None:
-    from trialist.platform.benchmark import platform_plan
+    from robotrials.platform.benchmark import platform_plan
 
     text = PLAN.replace('episodes_per_cell = 2', 'episodes_per_cell = 12') + '\n[rotation]\nmax_rounds_per_block = 2\n'
     plan = platform_plan(text, name='b', is_trial=True).as_json()

@@ -9,8 +9,8 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.platform.lab import HASTY, lab_in, wait_for
 
-from trialist.episodes import Outcome, Store
-from trialist.episodes.verify import verify_store
+from robotrials.episodes import Outcome, Store
+from robotrials.episodes.verify import verify_store
 
 pytestmark = pytest.mark.platform
 
@@ -29,7 +29,7 @@ SLOW = ('--option', 'speed_m_s=0.05', '--option', 'think_s=0.04')
 WORKERS, CLIENTS = ('cell-1', 'cell-2'), ('mine', 'yours', 'theirs')
 KILLING_S, SETTLING_S = 45.0, 600.0  # on each kind of database
 LEAST_KILLS = 5
-SEED = int(os.environ.get('TRIALIST_KILL_SEED', '20261116'))
+SEED = int(os.environ.get('ROBOTRIALS_KILL_SEED', '20261116'))
 
 
 def start(lab, name):

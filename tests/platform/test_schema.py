@@ -12,14 +12,14 @@ from alembic.runtime.migration import MigrationContext
 from tests.platform.service import Service, make_service
 from typer.testing import CliRunner
 
-from trialist.cli.serve import serve_app
-from trialist.episodes import Outcome, Store
-from trialist.errors import InputError, SetupError, StoreError
-from trialist.platform.backup import read_backup, write_backup
-from trialist.platform.config import PlatformConfig, read_config
-from trialist.platform.migration import current_revision, migrate, newest_revision
-from trialist.platform.offline import check_offline, issue_offline
-from trialist.platform.table import Base
+from robotrials.cli.serve import serve_app
+from robotrials.episodes import Outcome, Store
+from robotrials.errors import InputError, SetupError, StoreError
+from robotrials.platform.backup import read_backup, write_backup
+from robotrials.platform.config import PlatformConfig, read_config
+from robotrials.platform.migration import current_revision, migrate, newest_revision
+from robotrials.platform.offline import check_offline, issue_offline
+from robotrials.platform.table import Base
 
 SUCCESSES = itertools.repeat(Outcome.SUCCESS)
 
@@ -36,7 +36,7 @@ def test_a_database_of_a_later_version_is_refused(service: Service) -> None:
     engine = service.platform.database.engine
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(StoreError, match='upgrade trialist'):
+    with pytest.raises(StoreError, match='upgrade robotrials'):
         migrate(engine)
 
 
@@ -103,7 +103,7 @@ def test_backups_overwrite_nothing(service: Service, tmp_path: Path) -> None:
 def test_a_folder_without_a_server_is_refused_and_left_as_it_is(tmp_path: Path, words: list[str]) -> None:
     folder = tmp_path / 'mistyped'
     arguments = [words[0], str(folder), *words[1:]]
-    with pytest.raises(InputError, match=r"no platform.db in it, so not a server's folder; `trialist serve"):
+    with pytest.raises(InputError, match=r"no platform.db in it, so not a server's folder; `robotrials serve"):
         CliRunner().invoke(serve_app, arguments, catch_exceptions=False)
     assert not folder.exists()
 
@@ -121,7 +121,7 @@ def test_a_busy_port_is_told_before_anything_is_made(tmp_path: Path) -> None:
 def test_a_database_that_does_not_open_is_told_without_its_password(tmp_path: Path) -> None:
     with socket.create_server(('127.0.0.1', 0)) as gone:
         port = gone.getsockname()[1]
-    address = f'postgresql://trialist:hidden@127.0.0.1:{port}/trialist'
+    address = f'postgresql://robotrials:hidden@127.0.0.1:{port}/robotrials'
     with pytest.raises(SetupError, match=r'the database does not open .*is it running') as told:
         issue_offline(read_config(tmp_path / 'p', database=address), user='kim', scopes=['admin'], days=None)
     assert 'hidden' not in str(told.value)

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, select
 from tests.platform.service import PLAN, Service
 
-from trialist.platform.table import AuditEntry, Base, Token
+from robotrials.platform.table import AuditEntry, Base, Token
 
 ID = 'sub_' + '0' * 20
 # Every route, with the scopes that may use it.
@@ -286,14 +286,16 @@ def test_quotas_and_rates_answer_429_with_when_to_ask_again(service: Service) ->
 
 
 def test_logs_and_metrics_name_nobody(service: Service, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level('INFO', logger='trialist.platform')
+    caplog.set_level('INFO', logger='robotrials.platform')
     service.benchmark()
     kim = service.token('zebrafinch', 'submitter')
     submission, worker = service.submit(kim, 'quokka'), service.worker()
     lease = service.lease(submission, kim)
     assert lease is not None
     worker.finish(lease['lease_id'])
-    logged = repr([(r.getMessage(), r.__dict__.get('fields')) for r in caplog.records if r.name == 'trialist.platform'])
+    logged = repr(
+        [(r.getMessage(), r.__dict__.get('fields')) for r in caplog.records if r.name == 'robotrials.platform']
+    )
     assert "/submissions/{submission_id}/lease'" in logged
     metrics = service.client.get('/metrics').text
     for word in ('zebrafinch', 'quokka', submission, lease['lease_id'], kim):

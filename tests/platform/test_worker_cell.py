@@ -12,22 +12,22 @@ import mujoco
 from tests.platform.desk import Desk, token
 from tests.platform.desk import job as make_job
 
-from trialist.cell.checked import PlannedCell
-from trialist.cell.scripted import ScriptedPolicy
-from trialist.cli import worker as worker_command
-from trialist.episodes import Outcome, Store
-from trialist.episodes.folder import held_lock
-from trialist.episodes.rgbd import END, KNOWN, START
-from trialist.errors import StoreError
-from trialist.geometry.projection import Rescoring, camera_scores
-from trialist.platform import worker_host
-from trialist.platform.bundle import unpack_bundle
-from trialist.platform.client import act_in_episode
-from trialist.platform.link import Interrupts
-from trialist.platform.view_scorer import ViewScorer
-from trialist.platform.worker_episode import CellOptions
-from trialist.platform.worker_host import GuardedHost, Workspace
-from trialist.run.fault import FaultKind
+from robotrials.cell.checked import PlannedCell
+from robotrials.cell.scripted import ScriptedPolicy
+from robotrials.cli import worker as worker_command
+from robotrials.episodes import Outcome, Store
+from robotrials.episodes.folder import held_lock
+from robotrials.episodes.rgbd import END, KNOWN, START
+from robotrials.errors import StoreError
+from robotrials.geometry.projection import Rescoring, camera_scores
+from robotrials.platform import worker_host
+from robotrials.platform.bundle import unpack_bundle
+from robotrials.platform.client import act_in_episode
+from robotrials.platform.link import Interrupts
+from robotrials.platform.view_scorer import ViewScorer
+from robotrials.platform.worker_episode import CellOptions
+from robotrials.platform.worker_host import GuardedHost, Workspace
+from robotrials.run.fault import FaultKind
 
 PLAN = """
 seed = 3
@@ -116,7 +116,7 @@ def test_the_tool_stays_in_the_workspace():
 
 
 def test_two_workers_do_not_share_a_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv('TRIALIST_TOKEN', 'tlt_x')
+    monkeypatch.setenv('ROBOTRIALS_TOKEN', 'tlt_x')
     monkeypatch.setattr(worker_command, 'LOCK_S', 0.0)
     with held_lock(tmp_path, worker_command.LOCK, busy=''), pytest.raises(StoreError, match='another worker keeps its'):
         worker_command.worker('http://127.0.0.1:9', host='point-mass', name='two', folder=tmp_path)

@@ -11,8 +11,8 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.platform.lab import HASTY, ApiError, Lab, wait_for
 
-from trialist.episodes import Outcome, Store
-from trialist.episodes.verify import verify_store
+from robotrials.episodes import Outcome, Store
+from robotrials.episodes.verify import verify_store
 
 pytestmark = pytest.mark.platform
 
@@ -273,8 +273,8 @@ def test_a_worker_that_is_told_to_leave_finishes_its_episode_first(lab, benchmar
 def test_the_platform_dials_a_policy_server_on_behalf_of_a_submission(lab, benchmark):
     import numpy as np
 
-    from trialist.platform.client import Submitter
-    from trialist.testing.openpi_server import OpenPiServer
+    from robotrials.platform.client import Submitter
+    from robotrials.testing.openpi_server import OpenPiServer
 
     declare(lab, benchmark, n=2)
     lab.worker('one', host='point-mass')

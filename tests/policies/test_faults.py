@@ -11,9 +11,9 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, WIRES, ask, policy_of
 
-from trialist.errors import AnswerError, NoAnswer, RigError
-from trialist.policies.served import ServedPolicy
-from trialist.run import Chunk
+from robotrials.errors import AnswerError, NoAnswer, RigError
+from robotrials.policies.served import ServedPolicy
+from robotrials.run import Chunk
 
 EXPECTED = {
     'slow': NoAnswer,
@@ -100,7 +100,7 @@ def test_a_server_that_does_not_read_does_not_hang_the_client(wire: str) -> None
     import socket
     import threading
 
-    from trialist.testing.faulty_server import FaultyServer
+    from robotrials.testing.faulty_server import FaultyServer
 
     is_over = threading.Event()
 
@@ -146,11 +146,11 @@ def test_the_written_rule_decides_what_counts(
     tmp_path: Path, fault: str, actions: object, kind: str, outcome: str
 ) -> None:
     """The plan holds policies to their own faults; a broken way to them stays INVALID."""
-    from trialist.declaration import read_table
-    from trialist.episodes import Store
-    from trialist.run import TrialPlan, run_trial
-    from trialist.testing.faulty_server import FaultyWebSocket
-    from trialist.wire import pack
+    from robotrials.declaration import read_table
+    from robotrials.episodes import Store
+    from robotrials.run import TrialPlan, run_trial
+    from robotrials.testing.faulty_server import FaultyWebSocket
+    from robotrials.wire import pack
 
     sent = actions if isinstance(actions, str) else pack({'actions': np.asarray(actions)[:, :3]})
     with FaultyWebSocket(lambda q: sent, greeting=(pack({}),), fault=fault, at=2) as serving:

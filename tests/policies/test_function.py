@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.errors import AnswerError, InputError
-from trialist.policies.function import FunctionPolicy
-from trialist.run import Setup, check_policy
-from trialist.testing.point_mass import PointMassHost
+from robotrials.errors import AnswerError, InputError
+from robotrials.policies.function import FunctionPolicy
+from robotrials.run import Setup, check_policy
+from robotrials.testing.point_mass import PointMassHost
 
 MODULE = """
 import numpy as np

@@ -10,11 +10,11 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, JOINTS, ask, groot_answer, groot_server, observation, policy_of
 
-from trialist.errors import InputError, RemoteError, SetupError
-from trialist.policies.batch import Batcher
-from trialist.run import Setup
-from trialist.testing.faulty_server import FaultyZmq
-from trialist.wire.groot_array import pack_groot, read_npy, unpack_groot
+from robotrials.errors import InputError, RemoteError, SetupError
+from robotrials.policies.batch import Batcher
+from robotrials.run import Setup
+from robotrials.testing.faulty_server import FaultyZmq
+from robotrials.wire.groot_array import pack_groot, read_npy, unpack_groot
 
 FLAT = {
     'images': {'video.exterior': 'exterior', 'video.wrist': 'wrist'},
@@ -90,8 +90,8 @@ def test_a_wrong_token_is_a_matter_of_set_up(monkeypatch: pytest.MonkeyPatch) ->
     with FaultyZmq(answer) as serving:
         with pytest.raises(SetupError, match='Unauthorized'):
             policy_of('groot', serving.url)
-        monkeypatch.setenv('TRIALIST_TEST_TOKEN', 'sesame')
-        policy = policy_of('groot', serving.url, token_variable='TRIALIST_TEST_TOKEN')
+        monkeypatch.setenv('ROBOTRIALS_TEST_TOKEN', 'sesame')
+        policy = policy_of('groot', serving.url, token_variable='ROBOTRIALS_TEST_TOKEN')
         np.testing.assert_allclose(ask(policy).actions, GOOD)
         policy.close()
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trialist.policies.mapping import read_mapping
-from trialist.run.component import POLICIES
+from robotrials.policies.mapping import read_mapping
+from robotrials.run.component import POLICIES
 
 PAGES = Path(__file__).resolve().parents[2] / 'docs' / 'how-to'
 

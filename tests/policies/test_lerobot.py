@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.environment import read_recipe
-from trialist.environment.create import create_environment
-from trialist.environment.place import link_trialist
-from trialist.errors import InputError, SetupError
-from trialist.policies.lerobot import LeRobotPolicy
-from trialist.run import Observation, Setup, check_policy
-from trialist.testing.point_mass import PointMassHost
+from robotrials.environment import read_recipe
+from robotrials.environment.create import create_environment
+from robotrials.environment.place import link_robotrials
+from robotrials.errors import InputError, SetupError
+from robotrials.policies.lerobot import LeRobotPolicy
+from robotrials.run import Observation, Setup, check_policy
+from robotrials.testing.point_mass import PointMassHost
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS: dict[str, Any] = {
@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
 SAVE = """
 import json, sys
 import numpy as np
-from trialist.policies.lerobot_worker import load_torchvision
+from robotrials.policies.lerobot_worker import load_torchvision
 load_torchvision()
 import torch
 from lerobot.configs.types import FeatureType, PolicyFeature
@@ -102,21 +102,21 @@ def test_a_folder_that_is_no_checkpoint_or_would_import_code_is_refused(tmp_path
 
 
 def test_a_missing_environment_says_how_to_make_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('TRIALIST_ENVIRONMENTS', str(tmp_path / 'none'))
+    monkeypatch.setenv('ROBOTRIALS_ENVIRONMENTS', str(tmp_path / 'none'))
     policy = LeRobotPolicy(path=str(checkpoint(tmp_path / 'a')), **OPTIONS)
-    with pytest.raises(SetupError, match='trialist env create lerobot'):
+    with pytest.raises(SetupError, match='robotrials env create lerobot'):
         policy.fit(PointMassHost(camera_px=64).spec)
 
 
 @pytest.fixture(scope='module')
 def act(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
     """A saved ACT policy, and LeRobot's own answers."""
-    os.environ.setdefault('TRIALIST_ENVIRONMENTS', str(ROOT / '.peers' / 'environments'))
+    os.environ.setdefault('ROBOTRIALS_ENVIRONMENTS', str(ROOT / '.peers' / 'environments'))
     made = create_environment(read_recipe('lerobot'))
     folder = tmp_path_factory.mktemp('act')
     ran = subprocess.run(
         [str(made.python), '-c', SAVE, str(folder)], capture_output=True, text=True, timeout=300,
-        env={'PATH': os.environ['PATH'], 'HOME': str(folder), 'PYTHONPATH': str(link_trialist(made.folder))},
+        env={'PATH': os.environ['PATH'], 'HOME': str(folder), 'PYTHONPATH': str(link_robotrials(made.folder))},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
     return folder, np.array(json.loads(ran.stdout.splitlines()[-1]))

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation as Oracle
 from tests.patience import PATIENCE_S
 
-from trialist.errors import AnswerError, InputError
-from trialist.policies.convert import Converter
-from trialist.policies.ensemble import Ensemble
-from trialist.policies.mapping import read_mapping
-from trialist.policies.observe import Observer
-from trialist.policies.picture import Fit, ImageEntry, Layout, Pixels, prepare_image, resize
-from trialist.policies.preset import preset_names
-from trialist.policies.rotation import convert_rotation, from_matrix, to_matrix
-from trialist.run import ActionConvention, HostSpec, Observation, Rotation
+from robotrials.errors import AnswerError, InputError
+from robotrials.policies.convert import Converter
+from robotrials.policies.ensemble import Ensemble
+from robotrials.policies.mapping import read_mapping
+from robotrials.policies.observe import Observer
+from robotrials.policies.picture import Fit, ImageEntry, Layout, Pixels, prepare_image, resize
+from robotrials.policies.preset import preset_names
+from robotrials.policies.rotation import convert_rotation, from_matrix, to_matrix
+from robotrials.run import ActionConvention, HostSpec, Observation, Rotation
 
 LAYOUT = ('x_m', 'y_m', 'z_m', 'qw', 'qx', 'qy', 'qz', 'grip')
 SE3: dict[str, Any] = {

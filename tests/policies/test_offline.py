@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from tests.formats.build import make_lerobot
 
-from trialist.actions.evaluate import prepare, read_runs, run_actions
-from trialist.actions.prediction import Invalid
-from trialist.actions.split import make_split
-from trialist.actions.statistic import action_statistics
-from trialist.errors import InputError, RigError, UnknownName
-from trialist.formats.dataset import RecordedEpisode, open_dataset
-from trialist.formats.dataset import RecordedObservation as Recorded
-from trialist.policies.offline import OfflinePolicy, open_offline
-from trialist.run import ActionConvention, Chunk, Gripper, HostSpec, Observation, PolicySpec, Setup
-from trialist.run.convention import ControlMode, Frame, Target
-from trialist.run.plan import PolicyEntry
-from trialist.testing.openpi_server import OpenPiServer
+from robotrials.actions.evaluate import prepare, read_runs, run_actions
+from robotrials.actions.prediction import Invalid
+from robotrials.actions.split import make_split
+from robotrials.actions.statistic import action_statistics
+from robotrials.errors import InputError, RigError, UnknownName
+from robotrials.formats.dataset import RecordedEpisode, open_dataset
+from robotrials.formats.dataset import RecordedObservation as Recorded
+from robotrials.policies.offline import OfflinePolicy, open_offline
+from robotrials.run import ActionConvention, Chunk, Gripper, HostSpec, Observation, PolicySpec, Setup
+from robotrials.run.convention import ControlMode, Frame, Target
+from robotrials.run.plan import PolicyEntry
+from robotrials.testing.openpi_server import OpenPiServer
 
 CONVENTION = ActionConvention(
     control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.BASE, gripper=Gripper.OPEN_IS_ONE

@@ -17,16 +17,16 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.run.plans import make_plan
 
-from trialist.episodes import Outcome, Store, trajectories_equal
-from trialist.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
-from trialist.policies.openpi import OpenPiPolicy
-from trialist.run import Observation, Setup, TrialPlan, check_policy, run_trial
-from trialist.run.progress import TrialProgress
-from trialist.testing.openpi_server import OpenPiServer
-from trialist.testing.point_mass import PointMassHost
-from trialist.testing.policy import SeekPolicy
-from trialist.testing.port import free_port
-from trialist.wire import pack
+from robotrials.episodes import Outcome, Store, trajectories_equal
+from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
+from robotrials.policies.openpi import OpenPiPolicy
+from robotrials.run import Observation, Setup, TrialPlan, check_policy, run_trial
+from robotrials.run.progress import TrialProgress
+from robotrials.testing.openpi_server import OpenPiServer
+from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import SeekPolicy
+from robotrials.testing.port import free_port
+from robotrials.wire import pack
 
 CONVENTION = {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}
 OPTIONS: dict[str, Any] = {
@@ -202,15 +202,15 @@ def test_mistakes_in_the_options_are_named() -> None:
         ({'action': {}}, InputError, 'convention is missing'),
         ({'preset': 'openpi-libera'}, InputError, "did you mean 'openpi-libero'"),
         ({'answer_timeout_s': float('inf')}, InputError, 'finite number of seconds'),
-        ({'api_key_variable': 'TRIALIST_TEST_KEY'}, SetupError, 'TRIALIST_TEST_KEY.* is not set'),
+        ({'api_key_variable': 'ROBOTRIALS_TEST_KEY'}, SetupError, 'ROBOTRIALS_TEST_KEY.* is not set'),
     ]:
         with pytest.raises(kind, match=message):
             OpenPiPolicy(**{'url': 'ws://x', **OPTIONS, **changes})  # type: ignore[arg-type]
 
 
 def test_the_key_goes_out_as_openpi_sends_it(server: OpenPiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv('TRIALIST_TEST_KEY', 'opensesame')
-    policy = policy_at(server.url, api_key_variable='TRIALIST_TEST_KEY')
+    monkeypatch.setenv('ROBOTRIALS_TEST_KEY', 'opensesame')
+    policy = policy_at(server.url, api_key_variable='ROBOTRIALS_TEST_KEY')
     assert policy.facts
     assert server.authorizations == ['Api-Key opensesame']
     policy.close()

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from tests.policies.wires import GOOD, ask, policy_of
 
-from trialist.errors import AnswerError, InputError, RemoteError, RigError
-from trialist.policies.openvla import OpenVlaPolicy
-from trialist.run import ActionConvention, HostSpec, Observation, Setup
-from trialist.testing.faulty_server import FaultyHttp
-from trialist.wire.http import HttpLink
-from trialist.wire.json_array import pack_json, unpack_json
-from trialist.wire.limit import WireLimits
+from robotrials.errors import AnswerError, InputError, RemoteError, RigError
+from robotrials.policies.openvla import OpenVlaPolicy
+from robotrials.run import ActionConvention, HostSpec, Observation, Setup
+from robotrials.testing.faulty_server import FaultyHttp
+from robotrials.wire.http import HttpLink
+from robotrials.wire.json_array import pack_json, unpack_json
+from robotrials.wire.limit import WireLimits
 
 LIBERO = HostSpec(
     name='libero',

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from tests.policies.wires import GOOD, HOST, WIRES, ask, observation, policy_of, positronic_server
 
-from trialist.errors import AnswerError, InputError, RemoteError
-from trialist.policies.positronic import PositronicPolicy
-from trialist.run import ActionConvention, HostSpec, Setup
-from trialist.testing.faulty_server import FaultyWebSocket
-from trialist.wire import pack, unpack
+from robotrials.errors import AnswerError, InputError, RemoteError
+from robotrials.policies.positronic import PositronicPolicy
+from robotrials.run import ActionConvention, HostSpec, Setup
+from robotrials.testing.faulty_server import FaultyWebSocket
+from robotrials.wire import pack, unpack
 
 READY = pack({'status': 'ready', 'meta': {'action_fps': 15.0, 'positronic_version': '0.4.1'}})
 POSE = {

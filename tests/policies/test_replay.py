@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
-from trialist.episodes import Store
-from trialist.errors import InputError
-from trialist.policies.replay import ReplayPolicy
-from trialist.run import Observation, Setup, check_policy, close_trial, run_trial
-from trialist.testing.point_mass import PointMassHost
+from robotrials.episodes import Store
+from robotrials.errors import InputError
+from robotrials.policies.replay import ReplayPolicy
+from robotrials.run import Observation, Setup, check_policy, close_trial, run_trial
+from robotrials.testing.point_mass import PointMassHost
 
 CONVENTION = {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}
 

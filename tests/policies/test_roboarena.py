@@ -11,9 +11,9 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.policies.wires import ask, policy_of, roboarena_server
 
-from trialist.errors import InputError, RemoteError
-from trialist.testing.faulty_server import FaultyWebSocket
-from trialist.wire import pack
+from robotrials.errors import InputError, RemoteError
+from robotrials.testing.faulty_server import FaultyWebSocket
+from robotrials.wire import pack
 
 # The framing of RoboArena's server: openpi's codec, a configuration first, `endpoint` in every question.
 REAL_CODEC = """
@@ -49,7 +49,7 @@ with serve(handle, '127.0.0.1', 0, compression=None, max_size=None) as server:
 
 
 def test_a_server_with_its_codec_is_reset_asked_and_its_errors_are_its_own(openpi_python: Path) -> None:
-    from trialist.run import Setup
+    from robotrials.run import Setup
 
     serving = subprocess.Popen([str(openpi_python), '-c', REAL_CODEC], stdout=subprocess.PIPE, text=True)
     try:

@@ -17,18 +17,18 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, groot_answer
 
-from trialist.errors import InputError, RemoteError
-from trialist.policies.offered import OfferedPolicy, openpi_names, vla_eval_names
-from trialist.policies.openpi import OpenPiPolicy
-from trialist.policies.server import PolicyServer
-from trialist.policies.vla_eval import VlaEvalPolicy
-from trialist.run import check_policy, run_trial
-from trialist.testing.faulty_server import FaultyZmq
-from trialist.testing.point_mass import PointMassHost
-from trialist.testing.policy import FaultyPolicy, SeekPolicy
-from trialist.wire import WireLimits
-from trialist.wire.groot_array import pack_groot, unpack_groot
-from trialist.wire.http import HttpLink
+from robotrials.errors import InputError, RemoteError
+from robotrials.policies.offered import OfferedPolicy, openpi_names, vla_eval_names
+from robotrials.policies.openpi import OpenPiPolicy
+from robotrials.policies.server import PolicyServer
+from robotrials.policies.vla_eval import VlaEvalPolicy
+from robotrials.run import check_policy, run_trial
+from robotrials.testing.faulty_server import FaultyZmq
+from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import FaultyPolicy, SeekPolicy
+from robotrials.wire import WireLimits
+from robotrials.wire.groot_array import pack_groot, unpack_groot
+from robotrials.wire.http import HttpLink
 
 HOST = PointMassHost(camera_px=6)
 ACTION = {'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}, 'chunk_length': 1}
@@ -83,8 +83,8 @@ def test_clients_that_flood_lie_or_do_not_read_do_not_stop_others() -> None:
     limits = WireLimits(max_bytes=1 << 20)
     with PolicyServer(offered(), wire='openpi', most_connections=4, limits=limits) as serving:
         stalled = [socket.create_connection(('127.0.0.1', serving.port)) for _ in range(2)]
-        from trialist.wire.link import Deadline
-        from trialist.wire.websocket import WebSocketLink
+        from robotrials.wire.link import Deadline
+        from robotrials.wire.websocket import WebSocketLink
 
         liar = WebSocketLink(f'ws://127.0.0.1:{serving.port}', deadline=Deadline.after(PATIENCE_S))
         liar.receive(timeout_s=PATIENCE_S)
@@ -113,7 +113,7 @@ def test_a_batching_proxy_gathers_parallel_workers_into_one_question(tmp_path: P
     """Two workers of a trial speak openpi to our server, which asks a GR00T server with a batch of two."""
     from tests.run.plans import make_plan
 
-    from trialist.policies.groot import GrootPolicy
+    from robotrials.policies.groot import GrootPolicy
 
     sizes: list[int] = []
 
@@ -179,7 +179,7 @@ convention = {{ control_mode = "se3", target = "delta", frame = "world" }}
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, '-m', 'trialist.cli', 'policies', *arguments], capture_output=True, text=True,
+        [sys.executable, '-m', 'robotrials.cli', 'policies', *arguments], capture_output=True, text=True,
         timeout=PATIENCE_S, env={**os.environ, 'COLUMNS': '200'},
     )  # fmt: skip
 
@@ -205,7 +205,7 @@ def test_check_prints_one_question_and_one_answer(tmp_path: Path) -> None:
     assert by_key['policy sees', 'observation/top']['shape'] == '(4, 4, 3) uint8'
     assert by_key['policy sees', 'prompt']['content'] == 'go there'
     assert by_key['host gets', 'actions']['shape'] == '(1, 3) float64'
-    assert 'trialist' in str(facts)
+    assert 'robotrials' in str(facts)
 
 
 def test_check_waits_with_progress_and_says_what_is_wrong(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_serve_serves_until_interrupted(tmp_path: Path) -> None:
     trial = tmp_path / 'trial.toml'
     trial.write_text(TRIAL.format(url='ws://127.0.0.1:1'))
     serving = subprocess.Popen(
-        [sys.executable, '-u', '-m', 'trialist.cli', 'policies', 'serve', str(trial), 'mine', '--port', '0'],
+        [sys.executable, '-u', '-m', 'robotrials.cli', 'policies', 'serve', str(trial), 'mine', '--port', '0'],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell's jobs may ignore it
     )  # fmt: skip

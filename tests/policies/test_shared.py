@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tests.run.waiting import BatchingPolicy
 
-from trialist.errors import RigError
-from trialist.policies.shared import SharedPolicy, SharedPolicyServer
-from trialist.run import Observation, Setup
-from trialist.testing.policy import FaultyPolicy, SeekPolicy
+from robotrials.errors import RigError
+from robotrials.policies.shared import SharedPolicy, SharedPolicyServer
+from robotrials.run import Observation, Setup
+from robotrials.testing.policy import FaultyPolicy, SeekPolicy
 
 KEY = secrets.token_hex(16)
 

@@ -15,13 +15,13 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.policies.wires import GOOD, ask, observation, policy_of, vla_eval_server
 
-from trialist.errors import AnswerError, InputError, RemoteError, SetupError
-from trialist.policies.offered import OfferedPolicy, vla_eval_names
-from trialist.policies.server import PolicyServer
-from trialist.policies.vla_eval import VlaEvalPolicy
-from trialist.run import Observation, Setup, check_policy, run_trial
-from trialist.testing.point_mass import PointMassHost
-from trialist.testing.policy import SeekPolicy
+from robotrials.errors import AnswerError, InputError, RemoteError, SetupError
+from robotrials.policies.offered import OfferedPolicy, vla_eval_names
+from robotrials.policies.server import PolicyServer
+from robotrials.policies.vla_eval import VlaEvalPolicy
+from robotrials.run import Observation, Setup, check_policy, run_trial
+from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import SeekPolicy
 
 REAL_SERVER = """
 import logging, sys
@@ -151,8 +151,8 @@ def test_its_own_client_is_served(vla_eval_python: Path) -> None:
 
 
 def test_a_failed_episode_start_is_its_fault_whenever_it_shows() -> None:
-    from trialist.testing.faulty_server import FaultyWebSocket
-    from trialist.wire.vla_eval_array import pack_vla_eval, unpack_vla_eval
+    from robotrials.testing.faulty_server import FaultyWebSocket
+    from robotrials.wire.vla_eval_array import pack_vla_eval, unpack_vla_eval
 
     def answer(question: bytes) -> bytes | None:
         message = unpack_vla_eval(question)
@@ -209,7 +209,7 @@ def test_what_the_server_says_of_itself_is_held_against_the_mapping(hello: dict[
 
 @pytest.mark.parametrize('form', ['png', 'raw', 'jpeg'])
 def test_pictures_travel_in_every_form(form: str) -> None:
-    from trialist.wire.vla_eval_array import pack_vla_eval, unpack_vla_eval
+    from robotrials.wire.vla_eval_array import pack_vla_eval, unpack_vla_eval
 
     picture = np.random.default_rng(0).integers(0, 256, (9, 7, 3), dtype=np.uint8)
     found = unpack_vla_eval(pack_vla_eval({'a': picture}, images=form))['a']
@@ -227,7 +227,7 @@ def test_a_picture_that_lies_about_its_size_is_refused_before_it_is_decompressed
     import msgpack
     from PIL import Image
 
-    from trialist.wire.vla_eval_array import unpack_vla_eval
+    from robotrials.wire.vla_eval_array import unpack_vla_eval
 
     stream = io.BytesIO()
     Image.new('RGB', (9000, 9000)).save(stream, format='PNG')
@@ -245,8 +245,8 @@ def test_a_picture_that_lies_about_its_size_is_refused_before_it_is_decompressed
 
 
 def test_a_message_out_of_turn_is_refused() -> None:
-    from trialist.policies.vla_eval import read_message
-    from trialist.wire.vla_eval_array import pack_vla_eval
+    from robotrials.policies.vla_eval import read_message
+    from robotrials.wire.vla_eval_array import pack_vla_eval
 
     for message in ({'type': 'action'}, {'type': 1, 'payload': {}, 'seq': 0, 'timestamp': 0.0}, [1]):
         with pytest.raises(AnswerError):

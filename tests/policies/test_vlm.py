@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trialist.errors import AnswerError, InputError, RigError
-from trialist.policies.vlm import VlmPolicy
-from trialist.run import Setup, check_policy
-from trialist.testing.faulty_server import FaultyHttp
-from trialist.testing.point_mass import PointMassHost
+from robotrials.errors import AnswerError, InputError, RigError
+from robotrials.policies.vlm import VlmPolicy
+from robotrials.run import Setup, check_policy
+from robotrials.testing.faulty_server import FaultyHttp
+from robotrials.testing.point_mass import PointMassHost
 
 OPTIONS: dict[str, Any] = {
     'model': 'a-model',

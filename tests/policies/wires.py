@@ -10,19 +10,19 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from trialist.policies.groot import GrootPolicy
-from trialist.policies.openpi import OpenPiPolicy
-from trialist.policies.openvla import OpenVlaPolicy
-from trialist.policies.positronic import PositronicPolicy
-from trialist.policies.roboarena import RoboArenaPolicy
-from trialist.policies.served import ServedPolicy
-from trialist.policies.vla_eval import VlaEvalPolicy
-from trialist.run import ActionConvention, Chunk, HostSpec, Observation, Setup
-from trialist.testing.faulty_server import FaultyHttp, FaultyWebSocket, FaultyZmq
-from trialist.wire import pack
-from trialist.wire.groot_array import pack_groot, unpack_groot
-from trialist.wire.json_array import pack_json
-from trialist.wire.vla_eval_array import pack_vla_eval, unpack_vla_eval
+from robotrials.policies.groot import GrootPolicy
+from robotrials.policies.openpi import OpenPiPolicy
+from robotrials.policies.openvla import OpenVlaPolicy
+from robotrials.policies.positronic import PositronicPolicy
+from robotrials.policies.roboarena import RoboArenaPolicy
+from robotrials.policies.served import ServedPolicy
+from robotrials.policies.vla_eval import VlaEvalPolicy
+from robotrials.run import ActionConvention, Chunk, HostSpec, Observation, Setup
+from robotrials.testing.faulty_server import FaultyHttp, FaultyWebSocket, FaultyZmq
+from robotrials.wire import pack
+from robotrials.wire.groot_array import pack_groot, unpack_groot
+from robotrials.wire.json_array import pack_json
+from robotrials.wire.vla_eval_array import pack_vla_eval, unpack_vla_eval
 
 JOINTS: dict[str, Any] = {
     'control_mode': 'joint_position',

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from tests.robustness.trial_plan import shipped_plan, smaller, with_memory
 
-from trialist.conditions import Condition, condition_parameters, draw_condition
-from trialist.episodes import Store
-from trialist.errors import InputError
-from trialist.robustness import (
+from robotrials.conditions import Condition, condition_parameters, draw_condition
+from robotrials.episodes import Store
+from robotrials.errors import InputError
+from robotrials.robustness import (
     CompoundVerdict,
     ConditionDrop,
     Habit,
@@ -27,12 +27,12 @@ from trialist.robustness import (
 )
 
 pytest.importorskip('mujoco')
-from trialist.cell.host import TabletopHost
-from trialist.cell.sighted import SightedPolicy
-from trialist.hosts.disturbed import DisturbedHost
-from trialist.run import run_trial
-from trialist.run.plan import ConditionEntry, PolicyEntry, RecordingOptions, TaskEntry
-from trialist.run.seam import Setup
+from robotrials.cell.host import TabletopHost
+from robotrials.cell.sighted import SightedPolicy
+from robotrials.hosts.disturbed import DisturbedHost
+from robotrials.run import run_trial
+from robotrials.run.plan import ConditionEntry, PolicyEntry, RecordingOptions, TaskEntry
+from robotrials.run.seam import Setup
 
 TASK = 'two_block'
 OVER_FRAMES = ('light', 'exposure-', 'exposure+', 'background', 'sensor_noise')

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from trialist.conditions import condition_parameters, draw_condition, parts_of
-from trialist.episodes import Episode
-from trialist.errors import NotEstimable, UnknownName
-from trialist.geometry import ObjectModel, PlacementTrial, RgbdView
-from trialist.robustness import (
+from robotrials.conditions import condition_parameters, draw_condition, parts_of
+from robotrials.episodes import Episode
+from robotrials.errors import NotEstimable, UnknownName
+from robotrials.geometry import ObjectModel, PlacementTrial, RgbdView
+from robotrials.robustness import (
     CompoundVerdict,
     ConditionTrial,
     Dose,
@@ -37,10 +37,10 @@ from trialist.robustness import (
     swap_trial,
     trend_test,
 )
-from trialist.show.robustness import compound_table
-from trialist.show.table import render
-from trialist.stats import newcombe, newcombe_paired, wilson
-from trialist.testing.radar import radar_episodes
+from robotrials.show.robustness import compound_table
+from robotrials.show.table import render
+from robotrials.stats import newcombe, newcombe_paired, wilson
+from robotrials.testing.radar import radar_episodes
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -373,7 +373,7 @@ def test_a_swap_test_needs_two_instructions_in_a_scene() -> None:
 
 
 def test_swap_and_start_trials_are_read_from_labels_or_from_what_moved() -> None:
-    from trialist.episodes import Scene, Trajectory
+    from robotrials.episodes import Scene, Trajectory
 
     labels = {'asked_object': 'red', 'chosen_object': '', 'candidate_objects': 'red,blue', 'start_x_m': '0.1',
               'start_y_m': '-0.2'}  # fmt: skip

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.analysis import analyse
-from trialist.episodes import Episode, Scene, Store, Trajectory
-from trialist.geometry import Box, score_placement
-from trialist.robustness import StartTrial, condition_rows, condition_trials, dose_responses, drops_from_baseline
-from trialist.show.figure import save_figure
-from trialist.show.geometry import placement_figure
-from trialist.show.robustness import estimate_table, split_table
-from trialist.show.robustness_figure import dose_figure, drop_figure, start_figure
-from trialist.show.table import render
-from trialist.testing.radar import radar_episodes
+from robotrials.analysis import analyse
+from robotrials.episodes import Episode, Scene, Store, Trajectory
+from robotrials.geometry import Box, score_placement
+from robotrials.robustness import StartTrial, condition_rows, condition_trials, dose_responses, drops_from_baseline
+from robotrials.show.figure import save_figure
+from robotrials.show.geometry import placement_figure
+from robotrials.show.robustness import estimate_table, split_table
+from robotrials.show.robustness_figure import dose_figure, drop_figure, start_figure
+from robotrials.show.table import render
+from robotrials.testing.radar import radar_episodes
 
 OBJECTS = ('red', 'blue', 'green')
 
@@ -82,12 +82,12 @@ def test_estimates_have_intervals_for_every_split_too(store: Path) -> None:
 
 @pytest.mark.parametrize('name', ['condition-drops', 'doses', 'starts'])
 def test_figures_are_drawn_from_a_store_by_name(store: Path, tmp_path: Path, name: str) -> None:
-    trialist('plot', name, store, '--resamples', 50, '-o', tmp_path / 'f.svg')
+    robotrials('plot', name, store, '--resamples', 50, '-o', tmp_path / 'f.svg')
     assert 'looks' in (tmp_path / 'f.svg').read_text()
 
 
 def test_a_placement_is_drawn_from_a_store_by_name(store: Path, tmp_path: Path) -> None:
-    assert 'has a trajectory' in trialist('plot', 'placement', store, '-o', tmp_path / 'f.svg', code=2)
+    assert 'has a trajectory' in robotrials('plot', 'placement', store, '-o', tmp_path / 'f.svg', code=2)
     pose = np.tile([0.1, 0, 0.02, 1, 0, 0, 0], (2, 1, 1)).astype(float)
     scene = Scene(
         target_object='red', target_center_m=(0.12, 0, 0.02), target_size_m=(0.04,) * 3, target_threshold=0.25
@@ -98,19 +98,19 @@ def test_a_placement_is_drawn_from_a_store_by_name(store: Path, tmp_path: Path) 
         episode = Episode(policy='p', task='place', outcome='success', duration_s=1.0, seed=seed)
         moved = Trajectory(time_s=np.arange(2.0), bodies=('red',), body_pose=pose.copy(), scene=scene)
         made.append([episode], trajectories={episode.key: moved})
-    trialist('plot', 'placement', tmp_path / 'placed', '-o', tmp_path / 'p.svg')
+    robotrials('plot', 'placement', tmp_path / 'placed', '-o', tmp_path / 'p.svg')
     assert 'IoU 0.600' in (tmp_path / 'p.svg').read_text()  # of 1/3, 0.6 and 1 the middle one
 
 
 def test_the_command_prints_every_part_and_says_what_the_data_lack(store: Path) -> None:
-    printed = trialist('robustness', store, '--resamples', 200)
+    printed = robotrials('robustness', store, '--resamples', 200)
     for title in ('Placement, policy', 'Drops from', 'Dose-response', 'Compound against', 'Swap test', 'Spatial'):
         assert title in printed
     assert 'most salient object' in printed
 
 
 def test_a_condition_hurts_only_the_policy_that_reads_it(store: Path) -> None:
-    printed = trialist('robustness', store, '--show', 'drops', '--resamples', 200, '-f', 'json')
+    printed = robotrials('robustness', store, '--show', 'drops', '--resamples', 200, '-f', 'json')
     (document,) = json.loads(printed[printed.index('[\n') :])
     resolved = {(r['policy'], r['condition']): r['resolved'] for r in document['rows']}
     assert resolved == {
@@ -120,8 +120,8 @@ def test_a_condition_hurts_only_the_policy_that_reads_it(store: Path) -> None:
 
 
 def test_unknown_parts_layouts_and_baselines_are_named(store: Path) -> None:
-    assert 'did you mean' in trialist('robustness', store, '--show', 'drop', code=2)
-    assert 'baseline' in trialist('robustness', store, '--show', 'drops', '--baseline', 'clean', code=2)
+    assert 'did you mean' in robotrials('robustness', store, '--show', 'drop', code=2)
+    assert 'baseline' in robotrials('robustness', store, '--show', 'drops', '--baseline', 'clean', code=2)
 
 
 def test_figures_are_drawn_and_repeat_byte_for_byte(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trialist.robustness import StartTrial, spatial, spatial_sensitivities
+from robotrials.robustness import StartTrial, spatial, spatial_sensitivities
 
 RNG = np.random.default_rng(0)
 GRID = np.stack(np.meshgrid(np.arange(15) * 0.02, np.arange(15) * 0.02), -1).reshape(-1, 2)

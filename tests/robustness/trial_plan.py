@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from trialist import cell
-from trialist.run import TrialPlan, read_plan, run_trial
-from trialist.run.plan import BlindingOptions, ConditionEntry, PolicyEntry
+from robotrials import cell
+from robotrials.run import TrialPlan, read_plan, run_trial
+from robotrials.run.plan import BlindingOptions, ConditionEntry, PolicyEntry
 
 CONVENTION = {
     'control_mode': 'se3',

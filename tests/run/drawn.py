@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from trialist.episodes.film import FilmStates
-from trialist.episodes.trajectory import Camera
-from trialist.run.convention import HostSpec
-from trialist.run.film import film_steps
-from trialist.run.plan import FilmOptions
-from trialist.run.seam import Action, Footage, Observation, Shot
-from trialist.testing.point_mass import PointMassHost
+from robotrials.episodes.film import FilmStates
+from robotrials.episodes.trajectory import Camera
+from robotrials.run.convention import HostSpec
+from robotrials.run.film import film_steps
+from robotrials.run.plan import FilmOptions
+from robotrials.run.seam import Action, Footage, Observation, Shot
+from robotrials.testing.point_mass import PointMassHost
 
 
 class DrawnHost(PointMassHost):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trialist.declaration import read_table
-from trialist.episodes import Episode, Store, Trajectory
-from trialist.run import TrialPlan
+from robotrials.declaration import read_table
+from robotrials.episodes import Episode, Store, Trajectory
+from robotrials.run import TrialPlan
 
 FAST, SLOW = 'zebrafinch-large', 'quokka-mini'
 

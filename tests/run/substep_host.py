@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from trialist.episodes import Outcome
-from trialist.run import ActionConvention, Chunk, ControlMode, Frame, HostSpec, Observation, PolicySpec, Setup, Target
-from trialist.run.seam import Part
+from robotrials.episodes import Outcome
+from robotrials.run import ActionConvention, Chunk, ControlMode, Frame, HostSpec, Observation, PolicySpec, Setup, Target
+from robotrials.run.seam import Part
 
 SUBSTEPS = 10
 RATE_HZ = 20.0  # a control step is 50 ms, a substep 5 ms

@@ -14,20 +14,20 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.run.plans import FAST, SLOW, make_plan
 
-from trialist.episodes import Outcome, Store
-from trialist.episodes.entry import entry_id
-from trialist.episodes.maintain import merge_stores
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, StoreError
-from trialist.run import close_trial, read_fault, run_trial
-from trialist.run.blinding import blinding_of, seal, unseal
+from robotrials.episodes import Outcome, Store
+from robotrials.episodes.entry import entry_id
+from robotrials.episodes.maintain import merge_stores
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, StoreError
+from robotrials.run import close_trial, read_fault, run_trial
+from robotrials.run.blinding import blinding_of, seal, unseal
 
 CHECKPOINT = 'hub-narwhal-weights'
 TELLING = (FAST, SLOW, CHECKPOINT, 'LoudPolicy', 'zebrafinch', 'quokka')
 
 LOUD = """
 import logging, sys
-from trialist.testing.policy import FaultyPolicy
+from robotrials.testing.policy import FaultyPolicy
 
 class LoudPolicyError(Exception):
     pass
@@ -84,7 +84,7 @@ def test_no_artifact_and_no_output_names_a_policy_before_closing(tmp_path: Path,
     (tmp_path / 'loud_module.py').write_text(LOUD)
     (tmp_path / 'trial.toml').write_text(TRIAL)
     environment = {**os.environ, 'PYTHONPATH': f'{os.environ.get("PYTHONPATH", "")}:{tmp_path}'}
-    command = [sys.executable, '-m', 'trialist.cli', 'run', 'trial.toml', '--store', 'store', '--workers', workers]
+    command = [sys.executable, '-m', 'robotrials.cli', 'run', 'trial.toml', '--store', 'store', '--workers', workers]
     ran = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
@@ -96,12 +96,12 @@ def test_no_artifact_and_no_output_names_a_policy_before_closing(tmp_path: Path,
     assert len(crashed) >= 2
     assert not any(e.is_reference for e in store.episodes())
     listed = subprocess.run(
-        [sys.executable, '-m', 'trialist.cli', 'store', 'ls', 'store', '--all'],
+        [sys.executable, '-m', 'robotrials.cli', 'store', 'ls', 'store', '--all'],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
     )  # fmt: skip
     assert not [word for word in TELLING if word in listed.stdout]
     # The same search finds them all once the trial is closed: it can see what it looks for.
-    command = [sys.executable, '-m', 'trialist.cli', 'close', 'trial.toml', '--store', 'store', '--by', 'kim']
+    command = [sys.executable, '-m', 'robotrials.cli', 'close', 'trial.toml', '--store', 'store', '--by', 'kim']
     subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
-from trialist.conditions import Instruction, Latency, condition_parameters, draw_condition, read_condition
-from trialist.declaration import read_table
-from trialist.episodes import Episode, Store
-from trialist.errors import InputError, UnknownName
-from trialist.run import Chunk, Observation, Order, Rollout, Setup, run_episode, run_trial
-from trialist.run.plan import ConditionEntry, LoopOptions, plan_from_json
-from trialist.testing.point_mass import PointMassHost
-from trialist.testing.policy import SeekPolicy
+from robotrials.conditions import Instruction, Latency, condition_parameters, draw_condition, read_condition
+from robotrials.declaration import read_table
+from robotrials.episodes import Episode, Store
+from robotrials.errors import InputError, UnknownName
+from robotrials.run import Chunk, Observation, Order, Rollout, Setup, run_episode, run_trial
+from robotrials.run.plan import ConditionEntry, LoopOptions, plan_from_json
+from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import SeekPolicy
 
 WORDS = 'put the red block on the plate'
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trialist.errors import InputError
-from trialist.run import Observation, check_host, check_policy
-from trialist.testing.point_mass import PointMassHost
-from trialist.testing.policy import FaultyHost, FaultyPolicy, SeekPolicy
+from robotrials.errors import InputError
+from robotrials.run import Observation, check_host, check_policy
+from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import FaultyHost, FaultyPolicy, SeekPolicy
 
 
 def test_the_point_mass_and_the_seeker_conform() -> None:

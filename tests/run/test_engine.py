@@ -16,21 +16,21 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.run.plans import FAST, SLOW, content, make_plan
 
-from trialist.episodes import Outcome, Store, trajectories_equal
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, StoreError
-from trialist.run import TrialPlan, read_fault, run_trial, trial_slots
-from trialist.run.progress import TrialProgress
+from robotrials.episodes import Outcome, Store, trajectories_equal
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, StoreError
+from robotrials.run import TrialPlan, read_fault, run_trial, trial_slots
+from robotrials.run.progress import TrialProgress
 
 KILLS = 50
 
 # One process imports everything once and forks a run for each line it is given, to be killed while running.
 NURSERY = """
 import os, signal, sys
-from trialist.run import run_trial
-from trialist.run.plan import plan_from_json
+from robotrials.run import run_trial
+from robotrials.run.plan import plan_from_json
 plan = plan_from_json(open(sys.argv[1]).read())
-import trialist.run.trial_store as opening
+import robotrials.run.trial_store as opening
 provenance = opening.collect_provenance()
 opening.collect_provenance = lambda: provenance
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -140,7 +140,7 @@ def test_a_run_in_pieces_is_the_run_as_a_whole_and_a_finished_one_adds_nothing(t
 def faulty_plan(fault: str, **changes: Any) -> TrialPlan:
     """Two arms, one of which breaks on odd instances."""
     broken = {'fault': fault, 'seconds': 60.0 if fault == 'hang' else 1.4, 'only_odd': True, 'message': f'{FAST} broke'}
-    policies = {FAST: {'use': 'trialist.testing.policy:FaultyPolicy', 'options': broken}, SLOW: 'seek'}
+    policies = {FAST: {'use': 'robotrials.testing.policy:FaultyPolicy', 'options': broken}, SLOW: 'seek'}
     values: dict[str, Any] = {
         'policies': policies,
         'watchdog': {'policy_s': 1.5 if fault == 'hang' else 60.0, 'host_s': 60.0},
@@ -205,7 +205,7 @@ def test_a_hang_inside_this_process_is_cut_by_its_alarm_clock(tmp_path: Path) ->
 def test_a_broken_host_makes_invalid_episodes_that_are_tried_again_and_given_up(
     tmp_path: Path, fault: str, reason: str
 ) -> None:
-    host = {'use': 'trialist.testing.policy:FaultyHost', 'options': {'fault': fault}}
+    host = {'use': 'robotrials.testing.policy:FaultyHost', 'options': {'fault': fault}}
     plan = make_plan(
         host=host, watchdog={'host_s': 1.5 if fault == 'hang' else 60.0}, faults={'attempts': 2}, episodes_per_cell=1,
         tasks=['reach'], policies={FAST: 'seek'}, reference='', title='',
@@ -252,7 +252,7 @@ def test_a_killed_parent_leaves_no_workers_and_the_trial_can_be_resumed_at_once(
     plan = make_plan(episodes_per_cell=30, host={'use': 'point-mass', 'options': {'substeps': 3000}})
     (tmp_path / 'plan.json').write_text(plan.as_json())
     code = (
-        'import sys; from trialist.run import run_trial; from trialist.run.plan import plan_from_json\n'
+        'import sys; from robotrials.run import run_trial; from robotrials.run.plan import plan_from_json\n'
         'plan = plan_from_json(open(sys.argv[1]).read())\n'
         "run_trial(plan, sys.argv[2], workers=2, report=lambda p: print('.', flush=True))"
     )
@@ -284,7 +284,7 @@ def _state(pid: int) -> str:
 
 def test_two_runs_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan(rotation={'fixtures': ['left', 'right'], 'max_rounds_per_block': 1})
-    monkeypatch.setattr('trialist.run.trial_store.LOCK_WAIT_S', 0.05)
+    monkeypatch.setattr('robotrials.run.trial_store.LOCK_WAIT_S', 0.05)
 
     def again(progress: TrialProgress) -> None:
         with pytest.raises(StoreError, match='another run of this trial is under way'):

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.run.drawn import DrawnHost, ShownHost
 from tests.run.plans import FAST, make_plan
 
-from trialist.analysis import select_store
-from trialist.analysis.media import find_films, leading_films
-from trialist.episodes import Episode, Outcome, Store, Trajectory, trajectories_equal
-from trialist.episodes.film import STATES_FILE, FilmStates, film_times, read_states
-from trialist.errors import InputError, UnknownName
-from trialist.run import Order, TrialPlan, check_host, run_episode, run_trial
-from trialist.run.component import open_policy
-from trialist.run.film import SeenFrames, film_obstacle, film_steps, thinned
-from trialist.run.plan import FilmOptions, RecordingOptions, plan_from_json
-from trialist.run.seam import Footage, Setup
+from robotrials.analysis import select_store
+from robotrials.analysis.media import find_films, leading_films
+from robotrials.episodes import Episode, Outcome, Store, Trajectory, trajectories_equal
+from robotrials.episodes.film import STATES_FILE, FilmStates, film_times, read_states
+from robotrials.errors import InputError, UnknownName
+from robotrials.run import Order, TrialPlan, check_host, run_episode, run_trial
+from robotrials.run.component import open_policy
+from robotrials.run.film import SeenFrames, film_obstacle, film_steps, thinned
+from robotrials.run.plan import FilmOptions, RecordingOptions, plan_from_json
+from robotrials.run.seam import Footage, Setup
 
 BEFORE_FILMS = '1e1d34029861241e3ba2ece026417702'  # of make_plan() before plans knew of films
 
@@ -150,7 +150,7 @@ def test_without_pyav_the_run_goes_on_says_so_and_keeps_the_states(
 ) -> None:
     monkeypatch.setitem(sys.modules, 'av', None)
     film_obstacle.cache_clear()
-    assert 'trialist[video]' in film_obstacle()
+    assert 'robotrials[video]' in film_obstacle()
     film_obstacle.cache_clear()
     for episode, trajectory in run(filmed_plan(), tmp_path / 's'):
         assert episode.is_valid
@@ -160,13 +160,13 @@ def test_without_pyav_the_run_goes_on_says_so_and_keeps_the_states(
         assert states.steps[-1] == trajectory.n_steps
     monkeypatch.undo()
     out = tmp_path / 'films'
-    trialist('store', 'film', tmp_path / 's', '--to', out, '--size', '320x240', '--camera', 'top')
+    robotrials('store', 'film', tmp_path / 's', '--to', out, '--size', '320x240', '--camera', 'top')
     assert len(list(out.glob('*-top.mp4'))) == 4
 
 
 def test_filming_again_gives_the_same_bytes(tmp_path: Path) -> None:
     recorded = run(filmed_plan(), tmp_path / 's')
-    trialist('store', 'film', tmp_path / 's', '--to', tmp_path / 'f', '--size', '160x120', '--rate-hz', '5')
+    robotrials('store', 'film', tmp_path / 's', '--to', tmp_path / 'f', '--size', '160x120', '--rate-hz', '5')
     for episode, trajectory in recorded:
         assert trajectory is not None
         for camera in trajectory.scene.cameras:
@@ -176,10 +176,10 @@ def test_filming_again_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_filming_again_says_what_it_lacks(tmp_path: Path) -> None:
     run(filmed_plan(recording={'film': 'off'}), tmp_path / 's')
-    assert "film = 'off'" in trialist('store', 'film', tmp_path / 's', '--to', tmp_path / 'f', code=2)
-    assert 'wanted width and height' in trialist('store', 'film', tmp_path / 's', '--size', 'big', code=2)
+    assert "film = 'off'" in robotrials('store', 'film', tmp_path / 's', '--to', tmp_path / 'f', code=2)
+    assert 'wanted width and height' in robotrials('store', 'film', tmp_path / 's', '--size', 'big', code=2)
     run(make_plan(), tmp_path / 't')
-    assert 'cannot draw' in trialist('store', 'film', tmp_path / 't', '--to', tmp_path / 'f', code=2)
+    assert 'cannot draw' in robotrials('store', 'film', tmp_path / 't', '--to', tmp_path / 'f', code=2)
 
 
 def test_kept_states_are_thinned_to_a_lower_rate_and_never_invented() -> None:
@@ -254,7 +254,7 @@ def test_pictures_of_another_kind_than_declared_are_the_hosts_fault(tmp_path: Pa
 
 
 def test_a_long_episode_of_large_pictures_is_filmed_more_rarely_and_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('trialist.run.film.MOST_SEEN_BYTES', 40 * 3 * (33 * 47 + 16 * 16))
+    monkeypatch.setattr('robotrials.run.film.MOST_SEEN_BYTES', 40 * 3 * (33 * 47 + 16 * 16))
     host = ShownHost()
     frames = SeenFrames(host.spec, FilmOptions(rate_hz=5.0))
     images = {name: np.zeros((*size, 3), np.uint8) for name, size in host.spec.images.items()}

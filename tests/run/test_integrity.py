@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
-from trialist.episodes import Event, EventKind, Outcome, Store
-from trialist.episodes.folder import replaced_disk
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, StoreError, WriteError
-from trialist.run import close_trial, run_trial
-from trialist.run.begun import mark_begun
-from trialist.run.checkpoint import checkpoint_digest
-from trialist.run.closing import arm_counts
-from trialist.run.fault import FaultKind
-from trialist.run.loop import Order, on_one_clock, run_episode
-from trialist.run.plan import Clock, LatencyMode, LatencyOptions, LoopOptions, read_plan
-from trialist.run.seam import Chunk, Observation, Setup
-from trialist.testing.crash_disk import CrashDisk
-from trialist.testing.point_mass import PointMassHost
-from trialist.testing.policy import SeekPolicy
+from robotrials.episodes import Event, EventKind, Outcome, Store
+from robotrials.episodes.folder import replaced_disk
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, StoreError, WriteError
+from robotrials.run import close_trial, run_trial
+from robotrials.run.begun import mark_begun
+from robotrials.run.checkpoint import checkpoint_digest
+from robotrials.run.closing import arm_counts
+from robotrials.run.fault import FaultKind
+from robotrials.run.loop import Order, on_one_clock, run_episode
+from robotrials.run.plan import Clock, LatencyMode, LatencyOptions, LoopOptions, read_plan
+from robotrials.run.seam import Chunk, Observation, Setup
+from robotrials.testing.crash_disk import CrashDisk
+from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import SeekPolicy
 
 
 class OddPolicy(SeekPolicy):
@@ -118,12 +118,12 @@ def test_a_full_disk_stops_the_run_and_burns_no_attempt(tmp_path: Path) -> None:
 
 FORKING = """
 import os
-from trialist.testing.policy import SeekPolicy
+from robotrials.testing.policy import SeekPolicy
 
 class ForkingPolicy(SeekPolicy):
     def start(self, setup, *, seed):
-        if setup.instance == 1 and not os.path.exists(os.environ['TRIALIST_TEST_MARK']):
-            open(os.environ['TRIALIST_TEST_MARK'], 'w').close()
+        if setup.instance == 1 and not os.path.exists(os.environ['ROBOTRIALS_TEST_MARK']):
+            open(os.environ['ROBOTRIALS_TEST_MARK'], 'w').close()
             if os.fork() == 0:
                 import time
                 time.sleep(4)
@@ -133,8 +133,8 @@ class ForkingPolicy(SeekPolicy):
 
 class DyingPolicy(SeekPolicy):
     def __init__(self, **options):
-        if not os.path.exists(os.environ['TRIALIST_TEST_MARK']):
-            open(os.environ['TRIALIST_TEST_MARK'], 'w').close()
+        if not os.path.exists(os.environ['ROBOTRIALS_TEST_MARK']):
+            open(os.environ['ROBOTRIALS_TEST_MARK'], 'w').close()
             os._exit(9)
         super().__init__(**options)
 """
@@ -146,7 +146,7 @@ def test_a_policy_that_forks_closes_descriptors_or_dies_while_loading_hangs_nobo
 ) -> None:
     (tmp_path / 'odd_module.py').write_text(FORKING)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv('TRIALIST_TEST_MARK', str(tmp_path / 'mark'))
+    monkeypatch.setenv('ROBOTRIALS_TEST_MARK', str(tmp_path / 'mark'))
     plan = make_plan(policies={FAST: {'use': f'odd_module:{policy}'}, SLOW: 'seek'}, episodes_per_cell=2)
     done = run_trial(plan, tmp_path / 's', workers=1)
     assert done.is_complete
@@ -279,8 +279,8 @@ def test_an_attempt_that_was_begun_and_never_finished_is_on_record_by_arm(tmp_pa
     heads: list[str] = []
     again = run_trial(plan, store.path, workers=0, stop_after=0, told=heads.append)
     assert heads == [again.head_before] != ['']
-    from trialist.run.rotation import trial_slots
-    from trialist.run.station import Context
+    from robotrials.run.rotation import trial_slots
+    from robotrials.run.station import Context
 
     context = Context.of(plan)
     (left,) = [k for s in trial_slots(plan) if (k := context.planned(s).key)[0] not in done]
@@ -295,7 +295,7 @@ def test_a_trial_can_not_be_closed_while_it_runs_and_is_closed_or_not_whatever_h
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan()
-    monkeypatch.setattr('trialist.run.trial_store.LOCK_WAIT_S', 0.05)
+    monkeypatch.setattr('robotrials.run.trial_store.LOCK_WAIT_S', 0.05)
     tried: list[str] = []
 
     def close_meanwhile(progress: object) -> None:

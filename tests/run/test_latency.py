@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from tests.run.plans import content, make_plan
 from tests.run.substep_host import RATE_HZ, SUBSTEPS, CoarseHost, Signed, TickHost
 
-from trialist.conditions import Delay
-from trialist.declaration import read_table
-from trialist.episodes import trajectories_equal
-from trialist.errors import InputError
-from trialist.run import Order, Rollout, Setup, run_episode, run_trial
-from trialist.run.component import check_host_fits
-from trialist.run.latency import Fate
-from trialist.run.plan import LoopOptions, plan_from_json
+from robotrials.conditions import Delay
+from robotrials.declaration import read_table
+from robotrials.episodes import trajectories_equal
+from robotrials.errors import InputError
+from robotrials.run import Order, Rollout, Setup, run_episode, run_trial
+from robotrials.run.component import check_host_fits
+from robotrials.run.latency import Fate
+from robotrials.run.plan import LoopOptions, plan_from_json
 
 
 def rolled(
@@ -117,7 +117,7 @@ def test_what_the_arm_does_when_the_queue_is_empty(waiting: str, target: str, ta
     host, policy = TickHost(target), Signed(2, target)
     repeat = {'repeat_s': 0.075} if waiting == 'repeat' else {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('trialist.run.loop.Fates', fates({0: Fate(Delay(0.02, 0, 0))}, rest=Fate(Delay(9.0, 0, 0))))
+        patch.setattr('robotrials.run.loop.Fates', fates({0: Fate(Delay(0.02, 0, 0))}, rest=Fate(Delay(9.0, 0, 0))))
         rolled(host, policy, cap_s=0.25, waiting=waiting, network_s=0.02, **repeat)
     assert host.in_force == timeline((0, 4), (1, 10), (2, 10), *tail)
 
@@ -145,7 +145,7 @@ def fates(by_step: dict[int, Fate], rest: Fate | None = None) -> Any:
 
 def test_an_overtaken_answer_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer to step 0 needs 120 ms and the next none: it comes after those to steps 1 and 2, and is not used."""
-    monkeypatch.setattr('trialist.run.loop.Fates', fates({0: Fate(Delay(0, 0, 0.12))}))
+    monkeypatch.setattr('robotrials.run.loop.Fates', fates({0: Fate(Delay(0, 0, 0.12))}))
     host = TickHost()
     rolled(host, Signed(), cap_s=0.2, transport_s=0.01)
     assert host.in_force == timeline((0, 10), (11, 10), (21, 10), (31, 10))
@@ -153,7 +153,7 @@ def test_an_overtaken_answer_is_discarded(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_line_that_keeps_order_holds_up_what_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers to steps 1 and 2 wait for that to step 0 and arrive with it at 120 ms; the newest counts."""
-    monkeypatch.setattr('trialist.run.loop.Fates', fates({0: Fate(Delay(0, 0, 0.12))}))
+    monkeypatch.setattr('robotrials.run.loop.Fates', fates({0: Fate(Delay(0, 0, 0.12))}))
     host = TickHost()
     rolled(host, Signed(), cap_s=0.2, transport_s=0.01, reorder=False)
     assert host.in_force == timeline((0, 24), (21, 6), (31, 10))
@@ -163,7 +163,7 @@ def test_lost_messages_never_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     """The observation of step 1 and the answer to step 2 are lost."""
     nothing = Delay(0.0, 0.0, 0.0)
     lost = {1: Fate(nothing, is_observation_lost=True), 2: Fate(nothing, is_answer_lost=True)}
-    monkeypatch.setattr('trialist.run.loop.Fates', fates(lost))
+    monkeypatch.setattr('robotrials.run.loop.Fates', fates(lost))
     host, policy = TickHost(), Signed()
     rolled(host, policy, cap_s=0.2)
     assert seen_steps(policy) == [0, 2, 3]
@@ -174,7 +174,7 @@ def test_lost_messages_never_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_request_whose_answer_is_lost_is_put_again_after_its_time_out(
     lost: Fate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('trialist.run.loop.Fates', fates({0: lost}))
+    monkeypatch.setattr('robotrials.run.loop.Fates', fates({0: lost}))
     host, policy = TickHost(), Signed()
     rolled(host, policy, cap_s=0.3, asking='request', retry_s=0.15)
     assert seen_steps(policy)[-3:] == [3, 4, 5]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.declaration import read_table
-from trialist.episodes import Outcome, trajectories_equal
-from trialist.errors import InputError
-from trialist.run import (
+from robotrials.declaration import read_table
+from robotrials.episodes import Outcome, trajectories_equal
+from robotrials.errors import InputError
+from robotrials.run import (
     ActionConvention,
     Chunk,
     ControlMode,
@@ -27,11 +27,11 @@ from trialist.run import (
     check_conventions,
     run_episode,
 )
-from trialist.run.fault import FaultKind
-from trialist.run.limit import Limiter
-from trialist.run.plan import FaultOptions, LimitOptions, LoopOptions, RecordingOptions
-from trialist.testing.point_mass import TRANSLATION, PointMassHost
-from trialist.testing.policy import FaultyHost, FaultyPolicy, SeekPolicy
+from robotrials.run.fault import FaultKind
+from robotrials.run.limit import Limiter
+from robotrials.run.plan import FaultOptions, LimitOptions, LoopOptions, RecordingOptions
+from robotrials.testing.point_mass import TRANSLATION, PointMassHost
+from robotrials.testing.policy import FaultyHost, FaultyPolicy, SeekPolicy
 
 SETUP = Setup(task='reach', seed=5, items=2)
 

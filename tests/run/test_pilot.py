@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
-from trialist.errors import InputError
-from trialist.run.pilot import measure_demand
+from robotrials.errors import InputError
+from robotrials.run.pilot import measure_demand
 
 
 def test_a_policy_that_thinks_is_seen_in_the_inferences() -> None:

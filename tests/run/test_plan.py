@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.cli.command import trialist as command
+from tests.cli.command import robotrials as command
 from tests.run.plans import FAST, SLOW, make_plan
 
-from trialist.cell import TabletopHost
-from trialist.errors import InputError, StoreError
-from trialist.run import read_plan, run_trial, summarize_plan
-from trialist.run.component import check_host_fits, open_policy
-from trialist.run.plan import PolicyEntry, plan_from_json
-from trialist.run.seam import Host
-from trialist.run.views import check_viewing
-from trialist.testing.point_mass import PointMassHost
+from robotrials.cell import TabletopHost
+from robotrials.errors import InputError, StoreError
+from robotrials.run import read_plan, run_trial, summarize_plan
+from robotrials.run.component import check_host_fits, open_policy
+from robotrials.run.plan import PolicyEntry, plan_from_json
+from robotrials.run.seam import Host
+from robotrials.run.views import check_viewing
+from robotrials.testing.point_mass import PointMassHost
 
 MINIMAL = """
 seed = 3
@@ -176,8 +176,8 @@ def test_a_value_that_can_not_be_hashed_is_named(tmp_path: Path, value: str) -> 
 
 
 def test_every_policy_of_the_catalogue_says_what_it_is() -> None:
-    from trialist.cli.policies import ABOUT
-    from trialist.run.component import POLICIES
+    from robotrials.cli.policies import ABOUT
+    from robotrials.run.component import POLICIES
 
     assert set(POLICIES.builtin) <= set(ABOUT)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trialist.cell import TabletopHost
-from trialist.episodes import Provenance, read_store
-from trialist.episodes.provenance import provenance_from_json
-from trialist.run import read_plan, run_trial
-from trialist.run.protocol import ProtocolFacts, StatedHost, source_hash
+from robotrials.cell import TabletopHost
+from robotrials.episodes import Provenance, read_store
+from robotrials.episodes.provenance import provenance_from_json
+from robotrials.run import read_plan, run_trial
+from robotrials.run.protocol import ProtocolFacts, StatedHost, source_hash
 
 PLAN = """
 seed = 1

@@ -15,13 +15,13 @@ import pytest
 from tests.run.plans import FAST, SLOW, content, make_plan
 from tests.s3_server import BUCKET, s3_server
 
-from trialist.episodes import Outcome, Store, trajectories_equal
-from trialist.episodes.bucket import open_bucket
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, SetupError
-from trialist.run import run_trial
-from trialist.run.progress import TrialProgress
-from trialist.run.ray_cluster import RayOptions
+from robotrials.episodes import Outcome, Store, trajectories_equal
+from robotrials.episodes.bucket import open_bucket
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, SetupError
+from robotrials.run import run_trial
+from robotrials.run.progress import TrialProgress
+from robotrials.run.ray_cluster import RayOptions
 
 pytestmark = [pytest.mark.scale, pytest.mark.filterwarnings('ignore')]  # Ray's own
 SMALL = {'object_store_memory': 80 << 20, 'include_dashboard': False}
@@ -45,7 +45,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with s3_server() as server:
         os.environ.update(
             server.environment, RAY_USAGE_STATS_ENABLED='0', OMP_NUM_THREADS='1',
-            TRIALIST_CACHE=str(tmp_path_factory.mktemp('cache')),
+            ROBOTRIALS_CACHE=str(tmp_path_factory.mktemp('cache')),
         )  # fmt: skip
         open_bucket.cache_clear()
         import ray
@@ -125,7 +125,7 @@ def test_a_node_that_dies_loses_only_its_episode_under_way(lab: Lab, tmp_path: P
 def test_a_policy_that_breaks_is_recorded_as_on_one_machine(lab: Lab, tmp_path: Path) -> None:
     policies = {
         FAST: {'use': 'seek', 'options': {'speed_m_s': 1.6}},
-        SLOW: {'use': 'trialist.testing.policy:FaultyPolicy', 'options': {'fault': 'exit', 'only_odd': True}},
+        SLOW: {'use': 'robotrials.testing.policy:FaultyPolicy', 'options': {'fault': 'exit', 'only_odd': True}},
     }
     plan = make_plan(policies=policies, faults={'attempts': 2}, episodes_per_cell=2)
     run_trial(plan, tmp_path / 'local', workers=1)
@@ -187,10 +187,10 @@ def test_studies_give_the_numbers_of_one_machine(lab: Lab, monkeypatch: pytest.M
     import numpy as np
     import ray
 
-    from trialist.planning.detection import detection_rate
-    from trialist.timing.farm import Farm, farmed
-    from trialist.timing.operation import Operations
-    from trialist.timing.resample import curve_draws, macro_curve_draws, scalar_draws, sort_cell
+    from robotrials.planning.detection import detection_rate
+    from robotrials.timing.farm import Farm, farmed
+    from robotrials.timing.operation import Operations
+    from robotrials.timing.resample import curve_draws, macro_curve_draws, scalar_draws, sort_cell
 
     rng = np.random.default_rng(0)
 

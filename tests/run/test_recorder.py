@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.episodes import Trajectory
-from trialist.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
-from trialist.run.plan import RecordingOptions
-from trialist.run.recorder import Recorder
-from trialist.run.seam import Observation
+from robotrials.episodes import Trajectory
+from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
+from robotrials.run.plan import RecordingOptions
+from robotrials.run.recorder import Recorder
+from robotrials.run.seam import Observation
 
 SPEC = HostSpec(
     name='h', control_rate_hz=20.0, state_width=1,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.run.plans import make_plan
 
-from trialist.run import Slot, trial_slots
-from trialist.run.rotation import rotate
+from robotrials.run import Slot, trial_slots
+from robotrials.run.rotation import rotate
 
 PLANS = st.fixed_dictionaries(
     {

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.run.plans import make_plan
 from tests.run.test_blinding import leaks
 
-from trialist.episodes import Outcome, Store, read_store
-from trialist.episodes.blinded import ALL_ARMS, WITHHELD_COLUMNS
-from trialist.episodes.envelope import close_envelope, open_envelope, public_key
-from trialist.episodes.unblinding import arm_codes
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError
-from trialist.run import TrialPlan, close_trial, read_fault, run_trial
-from trialist.run.plan import read_plan
-from trialist.run.sealing import Allocation, read_allocation, read_arms, seal_trial
-from trialist.run.seam import Chunk, Observation, Setup
-from trialist.testing.policy import SeekPolicy
+from robotrials.episodes import Outcome, Store, read_store
+from robotrials.episodes.blinded import ALL_ARMS, WITHHELD_COLUMNS
+from robotrials.episodes.envelope import close_envelope, open_envelope, public_key
+from robotrials.episodes.unblinding import arm_codes
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError
+from robotrials.run import TrialPlan, close_trial, read_fault, run_trial
+from robotrials.run.plan import read_plan
+from robotrials.run.sealing import Allocation, read_allocation, read_arms, seal_trial
+from robotrials.run.seam import Chunk, Observation, Setup
+from robotrials.testing.policy import SeekPolicy
 
 NAMES = ('zebrafinch-large', 'quokka-mini')
 EPISODES = 12
@@ -134,9 +134,9 @@ def test_verbs_show_no_arm_of_an_open_trial_but_to_a_board_on_record(plan: Trial
     with pytest.raises(InputError, match='cannot be picked by policy'):
         list(view.episodes(where={'policy': next(iter(sealed.codes.values()))}))
     assert view.provenance(next(view.episodes()).provenance_id).cpu == ''
-    listed = trialist('store', 'ls', store.path, '--all')
+    listed = robotrials('store', 'ls', store.path, '--all')
     assert not any(code in listed for code in sealed.codes.values())
-    as_board = trialist('--board', 'dr-lee', 'store', 'ls', store.path)
+    as_board = robotrials('--board', 'dr-lee', 'store', 'ls', store.path)
     assert all(code in as_board for code in sealed.codes.values())
     (look,) = store.looks()
     assert (look.by, look.role) == ('dr-lee', 'board')
@@ -234,7 +234,7 @@ def test_codes_do_not_follow_from_the_store_or_the_operators_plan_for_who_knows_
     public += [bytes.fromhex(v) for v in (sealed.operator_plan.blinding.commitment, sealed.operator_plan.blinding.arms)]
     keys = [key for a, b in itertools.product(public, public) for key in (a, hmac.digest(a, b, 'sha256'), a + b)]
     keys += [hashlib.sha256(key).digest() for key in keys]
-    keys += [hmac.digest(p, b'trialist blinding', 'sha256') for p in public]
+    keys += [hmac.digest(p, b'robotrials blinding', 'sha256') for p in public]
     # All of them: one short code may be hit by luck, since the secret is drawn anew in every run.
     assert not any(set(arm_codes(NAMES, key).values()) == codes for key in keys)
     assert set(arm_codes(NAMES, sealed.secret).values()) == codes

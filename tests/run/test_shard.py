@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.run.plans import content, make_plan
 
-from trialist.episodes import trajectories_equal
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, StoreError
-from trialist.run import Shard, run_trial, trial_slots
-from trialist.run.trial_store import sole_runner
+from robotrials.episodes import trajectories_equal
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, StoreError
+from robotrials.run import Shard, run_trial, trial_slots
+from robotrials.run.trial_store import sole_runner
 
 JOB = """
 import sys
-from trialist.run import Shard, run_trial
-from trialist.run.plan import plan_from_json
+from robotrials.run import Shard, run_trial
+from robotrials.run.plan import plan_from_json
 run_trial(plan_from_json(open(sys.argv[1]).read()), sys.argv[2], workers=0, shard=Shard.parse(sys.argv[3]))
 """
 
@@ -79,7 +79,7 @@ def test_an_interrupted_shard_resumes_and_leaves_the_others_alone(tmp_path: Path
 
 
 def test_divisions_that_overlap_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('trialist.run.trial_store.LOCK_WAIT_S', 0.0)
+    monkeypatch.setattr('robotrials.run.trial_store.LOCK_WAIT_S', 0.0)
     with sole_runner(tmp_path, 'shard 1/8', division='shards-of-8'):
         with sole_runner(tmp_path, 'shard 2/8', division='shards-of-8'):
             pass

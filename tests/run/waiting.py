@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from trialist.run import Chunk, Observation, PolicySpec, Session, Setup
-from trialist.testing.policy import SeekPolicy
+from robotrials.run import Chunk, Observation, PolicySpec, Session, Setup
+from robotrials.testing.policy import SeekPolicy
 
 LONGEST_S = 120.0
 

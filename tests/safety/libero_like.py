@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from trialist.episodes import Contacts, Episode, Outcome, Scene, Trajectory
+from robotrials.episodes import Contacts, Episode, Outcome, Scene, Trajectory
 
 STEPS, DT_S = 60, 0.05
 GRIP, RELEASE = 15, 50

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from trialist.safety.formula import (
+from robotrials.safety.formula import (
     And,
     Arithmetic,
     Bounds,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trialist.episodes import Contacts, Episode, Outcome, Scene, Trajectory
+from robotrials.episodes import Contacts, Episode, Outcome, Scene, Trajectory
 
 ROLES = {
     'link7': 'robot', 'finger': 'gripper', 'bowl': 'target', 'plate': 'bystander', 'cup': 'bystander',

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.safety.scene import ROLES, episode, lifted, with_contacts, with_pose
 
-from trialist.episodes import Event, EventKind, Scene, Store, Trajectory
-from trialist.safety import (
+from robotrials.episodes import Event, EventKind, Scene, Store, Trajectory
+from robotrials.safety import (
     EpisodeSafety,
     Scoring,
     derive_signals,
@@ -21,7 +21,7 @@ from trialist.safety import (
     summarize_safety,
     unnamed_benchmark,
 )
-from trialist.safety.spec import Phase, Spec, Tier
+from robotrials.safety.spec import Phase, Spec, Tier
 
 SCORING = Scoring()
 CELL: dict[str, Any] = {'benchmark': 'tabletop', 'task': 'single_block'}
@@ -171,7 +171,7 @@ def test_episodes_without_a_benchmark_are_told_once_with_the_names_they_could_me
 
 def test_import_and_plan_say_it_once(tmp_path: Path) -> None:
     (tmp_path / 'r.csv').write_text('policy,task,success,duration_s\np,bin_to_bin,1,5\np,bin_to_bin,0,6\n')
-    said = trialist('import', tmp_path / 'r.csv', '--to', tmp_path / 'store')
+    said = robotrials('import', tmp_path / 'r.csv', '--to', tmp_path / 'store')
     assert said.count('it could be tabletop') == 1
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from tests.safety import libero_like
 
-from trialist.safety import score_pairs, summarize_safety
+from robotrials.safety import score_pairs, summarize_safety
 
 # policy, benchmark -> episodes, successes, safe, unsafe successes (docs/concepts/safety.md)
 AFTER = {

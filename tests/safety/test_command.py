@@ -1,4 +1,4 @@
-"""`trialist safety`, on a store and on SafeVLA-Bench files, and its figures."""
+"""`robotrials safety`, on a store and on SafeVLA-Bench files, and its figures."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.safety.scene import episode, lifted, sample_pairs, with_contacts
 from tests.safety.test_safevla import RECORD
 
-from trialist.analysis import analyse
-from trialist.episodes import Camera, Scene, Store
-from trialist.errors import NotEstimable
-from trialist.show.figure_catalog import FigureRequest, find_figure
+from robotrials.analysis import analyse
+from robotrials.episodes import Camera, Scene, Store
+from robotrials.errors import NotEstimable
+from robotrials.show.figure_catalog import FigureRequest, find_figure
 
 LOST = 'p/no-trajectory'
 
@@ -46,7 +46,7 @@ def _frames(folder: Path) -> None:
 
 
 def test_a_store_alone_prints_the_quadruple_and_the_means(store: Path) -> None:
-    printed = trialist('safety', store, '--resamples', 50)
+    printed = robotrials('safety', store, '--resamples', 50)
     for word in ('SR %', 'Safety %', 'SBU %', 'VSI', 'Means over suites', 'largest SBU', 'wild'):
         assert word in printed
     assert '1 episodes could not be scored' in printed
@@ -54,8 +54,8 @@ def test_a_store_alone_prints_the_quadruple_and_the_means(store: Path) -> None:
 
 
 def test_options_may_stand_before_the_store(store: Path) -> None:
-    assert trialist('safety', '--resamples', 50, store) == trialist('safety', store, '--resamples', 50)
-    assert trialist('safety', 'score', store, '--resamples', 50) == trialist('safety', store, '--resamples', 50)
+    assert robotrials('safety', '--resamples', 50, store) == robotrials('safety', store, '--resamples', 50)
+    assert robotrials('safety', 'score', store, '--resamples', 50) == robotrials('safety', store, '--resamples', 50)
 
 
 def rows(printed: str) -> list[list[dict[str, object]]]:
@@ -64,7 +64,7 @@ def rows(printed: str) -> list[list[dict[str, object]]]:
 
 
 def test_every_table_is_printed_on_request(store: Path) -> None:
-    printed = trialist(
+    printed = robotrials(
         'safety', store, '--per-task', '--per-spec', '--composition', '--contingency', '--margins', '--unscored',
         '--witnesses', '--sensitivity', '--no-applicability', '--compare', 'gentle', 'wild', '--resamples', 50,
         '--format', 'json',
@@ -106,13 +106,13 @@ def test_every_table_is_printed_on_request(store: Path) -> None:
 
 
 def test_the_registry_keeps_the_wine_rack_from_being_unsafe(store: Path) -> None:
-    saved = rows(trialist('safety', store, '--no-applicability', '--resamples', 2, '-f', 'json'))[-1]
+    saved = rows(robotrials('safety', store, '--no-applicability', '--resamples', 2, '-f', 'json'))[-1]
     rack = {row['scoring']: row for row in saved if (row['policy'], row['benchmark']) == ('wild', 'libero-goal')}
     assert float(str(rack['with the registry']['Safety %'])) > float(str(rack['without it']['Safety %']))
 
 
 def test_json_is_the_metrics_document(store: Path) -> None:
-    document = json.loads(trialist('safety', store, '--json'))
+    document = json.loads(robotrials('safety', store, '--json'))
     assert document['aggregate']['n_unscored'] == 1
     assert len(document['episodes']) == document['aggregate']['n'] + 1
     lost = next(row for row in document['episodes'] if row['episode_id'] == LOST)
@@ -121,38 +121,38 @@ def test_json_is_the_metrics_document(store: Path) -> None:
 
 def test_safevla_records_are_scored_without_a_store(tmp_path: Path) -> None:
     (tmp_path / 'e.json').write_text(json.dumps(RECORD))
-    document = json.loads(trialist('safety', tmp_path / 'e.json', '--policy', 'p', '--json'))
+    document = json.loads(robotrials('safety', tmp_path / 'e.json', '--policy', 'p', '--json'))
     assert document['aggregate']['safety'] == 1.0
-    assert 'names no policy' in trialist('safety', tmp_path / 'e.json', code=2)
+    assert 'names no policy' in robotrials('safety', tmp_path / 'e.json', code=2)
 
 
 def test_a_seed_fixes_the_numbers_and_another_changes_them(store: Path) -> None:
-    one, same, other = (trialist('safety', store, '--resamples', 50, '--seed', s, '-f', 'json') for s in (1, 1, 2))
+    one, same, other = (robotrials('safety', store, '--resamples', 50, '--seed', s, '-f', 'json') for s in (1, 1, 2))
     assert one == same
     assert one != other
 
 
 def test_explain_says_why_each_family_is_or_is_not_active() -> None:
-    printed = trialist('safety', 'explain', 'libero-goal/task_9')
+    printed = robotrials('safety', 'explain', 'libero-goal/task_9')
     assert 'put the wine bottle on the rack' in printed
     assert 'invalidated by task_requires_extreme_tilt' in printed
     assert 'missing arm_furniture_contact_signal' in printed
     assert '5 of 8 scored specs are active' in printed
-    assert 'applies everywhere' in trialist('safety', 'explain', 'OpenDrawer', '--all')
-    assert 'did you mean' in trialist('safety', 'explain', 'OpenDrawr', code=2)
-    assert trialist('safety', 'explain', 'task_9', '-b', 'libero_goal') == printed
+    assert 'applies everywhere' in robotrials('safety', 'explain', 'OpenDrawer', '--all')
+    assert 'did you mean' in robotrials('safety', 'explain', 'OpenDrawr', code=2)
+    assert robotrials('safety', 'explain', 'task_9', '-b', 'libero_goal') == printed
 
 
 def test_wrong_words_are_named(store: Path) -> None:
-    assert "did you mean 'literal'" in trialist('safety', store, '--gate', 'litteral', code=2)
-    assert "did you mean 'anchored'" in trialist('safety', store, '--severity', 'anchord', code=2)
-    assert 'wanted a store' in trialist('safety', store / 'nowhere', code=2)
+    assert "did you mean 'literal'" in robotrials('safety', store, '--gate', 'litteral', code=2)
+    assert "did you mean 'anchored'" in robotrials('safety', store, '--severity', 'anchord', code=2)
+    assert 'wanted a store' in robotrials('safety', store / 'nowhere', code=2)
 
 
 def test_phases_and_gates_change_what_is_scored(store: Path) -> None:
-    plain = json.loads(trialist('safety', store, '--json'))['aggregate']
-    literal = json.loads(trialist('safety', store, '--json', '--gate', 'literal'))['aggregate']
-    phased = json.loads(trialist('safety', store, '--json', '--phases'))['aggregate']
+    plain = json.loads(robotrials('safety', store, '--json'))['aggregate']
+    literal = json.loads(robotrials('safety', store, '--json', '--gate', 'literal'))['aggregate']
+    phased = json.loads(robotrials('safety', store, '--json', '--phases'))['aggregate']
     assert literal['safety'] == plain['safety']
     assert literal['vsi'] < plain['vsi']
     assert phased['safety'] <= plain['safety']
@@ -162,7 +162,7 @@ def test_figures_are_written_and_equal_for_equal_data(store: Path, tmp_path: Pat
     for name, suffix in (('pareto', 'svg'), ('heatmap', 'png'), ('composition', 'pdf'), ('filmstrip', 'png')):
         drawn = [tmp_path / f'{name}-{run}.{suffix}' for run in ('a', 'b')]
         for target in drawn:
-            trialist('plot', f'safety-{name}', store, '--resamples', 2, '-o', target)
+            robotrials('plot', f'safety-{name}', store, '--resamples', 2, '-o', target)
         assert drawn[0].read_bytes() == drawn[1].read_bytes()
     svg = (tmp_path / 'pareto-a.svg').read_text()
     assert 'gentle' in svg
@@ -173,14 +173,14 @@ def test_a_filmstrip_needs_an_unsafe_success_with_a_video(tmp_path: Path) -> Non
     made = Store.create(tmp_path / 's')
     who = episode()
     made.append([who], trajectories={who.key: with_contacts({6: [('link7', 'cup', 5000.0)]})})
-    assert 'no unsafe success' in trialist(
+    assert 'no unsafe success' in robotrials(
         'plot', 'safety-filmstrip', tmp_path / 's', '-o', tmp_path / 'f.png', '--resamples', 2, code=2
     )
 
 
 def test_a_video_without_a_decoder_says_what_to_install(tmp_path: Path) -> None:
-    from trialist.errors import SetupError
-    from trialist.show.safety_figure import read_frames
+    from robotrials.errors import SetupError
+    from robotrials.show.safety_figure import read_frames
 
     (tmp_path / 'v.mp4').write_bytes(b'')
     try:
@@ -193,7 +193,7 @@ def test_a_video_without_a_decoder_says_what_to_install(tmp_path: Path) -> None:
 def test_frames_come_from_folders_and_animations(tmp_path: Path) -> None:
     from PIL import Image
 
-    from trialist.show.safety_figure import read_frames
+    from robotrials.show.safety_figure import read_frames
 
     images = [Image.new('RGB', (4, 4), (40 * k, 0, 0)) for k in range(5)]
     images[0].save(tmp_path / 'a.gif', save_all=True, append_images=images[1:])
@@ -203,7 +203,7 @@ def test_frames_come_from_folders_and_animations(tmp_path: Path) -> None:
 
 
 def test_the_clip_list_names_episode_time_and_clause(store: Path, tmp_path: Path) -> None:
-    trialist('safety', store, '--resamples', 2, '--clips', tmp_path / 'clips.json')
+    robotrials('safety', store, '--resamples', 2, '--clips', tmp_path / 'clips.json')
     clips = json.loads((tmp_path / 'clips.json').read_text())
     worst = max(clips, key=lambda clip: clip['value'])
     assert worst['clause'] == 'always (max_contact_force_n < 200.0)'
@@ -213,17 +213,17 @@ def test_the_clip_list_names_episode_time_and_clause(store: Path, tmp_path: Path
 
 def test_invalid_episodes_are_said_and_an_empty_store_has_no_numbers(tmp_path: Path) -> None:
     made = Store.create(tmp_path / 's')
-    assert 'no episode in this store' in trialist('safety', tmp_path / 's', code=2)
+    assert 'no episode in this store' in robotrials('safety', tmp_path / 's', code=2)
     good, bad = episode(seed=1), episode(seed=2, outcome='invalid', success=None)
     made.append([good, bad], trajectories={good.key: lifted()})
-    printed = trialist('safety', tmp_path / 's', '--resamples', 2)
+    printed = robotrials('safety', tmp_path / 's', '--resamples', 2)
     assert '1 INVALID episodes are not scored' in printed
     assert '100.0' in printed
 
 
 def test_the_heat_map_has_families_or_axes(store: Path, tmp_path: Path) -> None:
     for name, word in (('safety-heatmap', 'max contact force'), ('safety-axes', 'scene interaction')):
-        trialist('plot', name, store, '--resamples', 2, '-o', tmp_path / 'h.svg')
+        robotrials('plot', name, store, '--resamples', 2, '-o', tmp_path / 'h.svg')
         assert word in (tmp_path / 'h.svg').read_text()
 
 
@@ -233,18 +233,18 @@ SAFETY_FIGURES = ('safety-pareto', 'safety-heatmap', 'safety-axes', 'safety-comp
 @pytest.mark.parametrize('name', SAFETY_FIGURES)
 def test_safety_figures_are_plotted_by_name(store: Path, tmp_path: Path, name: str) -> None:
     target = tmp_path / f'{name}.svg'
-    assert name in trialist('plot', '--list')
-    trialist('plot', name, str(store), '-o', str(target))
+    assert name in robotrials('plot', '--list')
+    robotrials('plot', name, str(store), '-o', str(target))
     assert target.stat().st_size > 2000
 
 
 def test_plotted_policies_are_those_asked_for(store: Path, tmp_path: Path) -> None:
-    trialist('plot', 'safety-heatmap', str(store), '-p', 'rough', '-o', str(tmp_path / 'one.svg'))
+    robotrials('plot', 'safety-heatmap', str(store), '-p', 'rough', '-o', str(tmp_path / 'one.svg'))
     text = (tmp_path / 'one.svg').read_text()
     assert 'rough, libero-10' in text
     assert 'gentle' not in text
-    assert "no policy named 'ruff'" in trialist('plot', 'safety-heatmap', str(store), '-p', 'ruff', code=2)
-    assert 'a filmstrip needs one' in trialist('plot', 'safety-filmstrip', store, '-p', 'rough', code=2)
+    assert "no policy named 'ruff'" in robotrials('plot', 'safety-heatmap', str(store), '-p', 'ruff', code=2)
+    assert 'a filmstrip needs one' in robotrials('plot', 'safety-filmstrip', store, '-p', 'rough', code=2)
 
 
 def test_a_safety_figure_needs_trajectories_and_something_scored(tmp_path: Path) -> None:
@@ -261,5 +261,5 @@ def test_a_registry_of_ones_own_reaches_tables_and_figures(tmp_path: Path) -> No
     made.append([who], trajectories={who.key: lifted()})
     (tmp_path / 'own.toml').write_text('[[benchmark]]\nid = "mine"\ntitle = "Mine"\n')
     for verb in (('safety', tmp_path / 's'), ('tables', 'safety', tmp_path / 's')):
-        told = trialist(*verb, '--resamples', 5, '--registry', tmp_path / 'missing.toml', code=2)
+        told = robotrials(*verb, '--resamples', 5, '--registry', tmp_path / 'missing.toml', code=2)
         assert 'missing.toml' in told

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.episodes import Store, Trajectory, read_store
-from trialist.errors import InputError
-from trialist.safety import EpisodeSafety, Scoring, score_episode
-from trialist.safety.safevla import from_safevla, read_safevla, read_safevla_metrics
+from robotrials.episodes import Store, Trajectory, read_store
+from robotrials.errors import InputError
+from robotrials.safety import EpisodeSafety, Scoring, score_episode
+from robotrials.safety.safevla import from_safevla, read_safevla, read_safevla_metrics
 
 STEPS = 12
 LIMIT_NM = [87.0, 87.0, 87.0, 87.0, 12.0, 12.0, 12.0]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.safety.scene import episode, quaternion
 
-from trialist.episodes import Contacts, Scene, Trajectory
-from trialist.safety import EpisodeSafety, Scoring, derive_signals, score_episode
-from trialist.safety.grip import finger_sides
-from trialist.safety.role import roles_of
+from robotrials.episodes import Contacts, Scene, Trajectory
+from robotrials.safety import EpisodeSafety, Scoring, derive_signals, score_episode
+from robotrials.safety.grip import finger_sides
+from robotrials.safety.role import roles_of
 
 SCORING = Scoring()
 STEPS = 40

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist as command
+from tests.cli.command import robotrials as command
 from tests.safety.scene import episode, lifted, with_pose
 from tests.tool import tool
 
-import trialist
-from trialist.analysis.change import compare_stores
-from trialist.analysis.gate import GateRules, gate_stores
-from trialist.episodes import Episode, Store, Trajectory, read_store
-from trialist.errors import InputError
-from trialist.safety import load_registry, score_episode, summarize_safety
-from trialist.show.change import change_document
-from trialist.show.markdown import render_markdown
-from trialist.show.report import trial_document
+import robotrials
+from robotrials.analysis.change import compare_stores
+from robotrials.analysis.gate import GateRules, gate_stores
+from robotrials.episodes import Episode, Store, Trajectory, read_store
+from robotrials.errors import InputError
+from robotrials.safety import load_registry, score_episode, summarize_safety
+from robotrials.show.change import change_document
+from robotrials.show.markdown import render_markdown
+from robotrials.show.report import trial_document
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = load_registry()
@@ -75,7 +75,7 @@ def test_its_safety_is_scored_kept_out_of_means_and_never_shown_without_the_cave
     assert (summary.cell('a', NINETY).safety.count, summary.cell('b', NINETY).safety.count) == (6, 8)
     assert summary.means == ()
     assert [SAID in text for text in summary.caveats] == [True]
-    document = trial_document(trialist.load(store.path).analysis)
+    document = trial_document(robotrials.load(store.path).analysis)
     assert any(SAID in text for text in document.cautions), 'before any number'
     assert render_markdown(document).count(SAID) == 2, 'and under the table'
     for form in (('--format', 'text'), ('--format', 'csv'), ('--json',)):

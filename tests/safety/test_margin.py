@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.safety.oracle import DT_S, Columns, bounds, formulas, margin_at, rtamt_margins, traces
 
-from trialist.errors import InputError
-from trialist.safety import parse_stl, robustness, satisfies
-from trialist.safety.formula import Bounds, Event, Formula, Temporal, Until, Window, event_names
-from trialist.safety.margin import margins, margins_at_start, traces_of
-from trialist.safety.witness import find_witness
+from robotrials.errors import InputError
+from robotrials.safety import parse_stl, robustness, satisfies
+from robotrials.safety.formula import Bounds, Event, Formula, Temporal, Until, Window, event_names
+from robotrials.safety.margin import margins, margins_at_start, traces_of
+from robotrials.safety.witness import find_witness
 
 
 @settings(max_examples=250)

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.errors import InputError
-from trialist.safety.safevla import read_safevla
+from robotrials.errors import InputError
+from robotrials.safety.safevla import read_safevla
 
 RECORD = {
     'benchmark': 'libero-goal', 'task_id': 'task_0', 'episode_id': 'ep_3', 'success': True, 'dt': 0.05,
@@ -50,8 +50,8 @@ def test_digits_of_an_id_are_an_instance_only_when_they_fit(tmp_path: Path) -> N
 
 def test_no_resamples_are_refused_and_errors_are_one_line(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps(RECORD))
-    trialist('safety', path, '--policy', 'p', '--resamples', 0, code=2)
-    assert trialist('safety', written(tmp_path, 'x', 'x.json'), '--policy', 'p', code=2).startswith('Error: ')
+    robotrials('safety', path, '--policy', 'p', '--resamples', 0, code=2)
+    assert robotrials('safety', written(tmp_path, 'x', 'x.json'), '--policy', 'p', code=2).startswith('Error: ')
 
 
 def test_an_infinite_severe_anchor_is_refused(tmp_path: Path) -> None:
@@ -61,4 +61,4 @@ def test_an_infinite_severe_anchor_is_refused(tmp_path: Path) -> None:
         'invalid_if_any = []',
     ]  # fmt: skip
     registry = written(tmp_path, '\n'.join(lines), 'r.toml')
-    assert 'finite anchor' in trialist('safety', 'explain', 'libero-goal/task_9', '--registry', registry, code=2)
+    assert 'finite anchor' in robotrials('safety', 'explain', 'libero-goal/task_9', '--registry', registry, code=2)

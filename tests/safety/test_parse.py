@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from tests.safety.oracle import formulas
 
-from trialist.errors import InputError
-from trialist.safety import parse_stl
-from trialist.safety.formula import (
+from robotrials.errors import InputError
+from robotrials.safety import parse_stl
+from robotrials.safety.formula import (
     And,
     Bounds,
     Compare,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trialist.errors import InputError, UnknownName
-from trialist.safety import Tier, load_registry
+from robotrials.errors import InputError, UnknownName
+from robotrials.safety import Tier, load_registry
 
 REGISTRY = load_registry()
 AFF, TFF, MAX, NT = 'arm_furniture_force', 'target_furniture_force', 'max_contact_force', 'non_target_max_disp'

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trialist.errors import InputError
-from trialist.safety import load_registry
+from robotrials.errors import InputError
+from robotrials.safety import load_registry
 
 GOOD = """\
 # A lab's own cell.

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.errors import InputError, RecordError
-from trialist.safety import Scoring, derive_signals, load_registry, score_episode
-from trialist.safety.safevla import (
+from robotrials.errors import InputError, RecordError
+from robotrials.safety import Scoring, derive_signals, load_registry, score_episode
+from robotrials.safety.safevla import (
     metrics_document,
     read_safevla,
     read_safevla_metrics,

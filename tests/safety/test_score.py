@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.safety.scene import episode, lifted, quaternion, with_contacts, with_pose
 
-from trialist.episodes import Episode, Outcome, Scene, Trajectory
-from trialist.errors import InputError
-from trialist.safety import (
+from robotrials.episodes import Episode, Outcome, Scene, Trajectory
+from robotrials.errors import InputError
+from robotrials.safety import (
     EpisodeSafety,
     Gate,
     Scoring,
@@ -24,7 +24,7 @@ from trialist.safety import (
     score_pairs,
     score_variants,
 )
-from trialist.safety.spec import Spec, Tier
+from robotrials.safety.spec import Spec, Tier
 
 REGISTRY = load_registry()
 SCORING = Scoring(REGISTRY)
@@ -302,7 +302,7 @@ def test_an_episode_that_can_not_be_read_is_unscored_with_the_reason_and_stops_n
 
 def test_a_task_whose_objects_are_all_targets_is_scored_without_bystanders() -> None:
     """LIBERO-10's two moka pots are both to be moved; elsewhere a LIBERO record without bystanders lacks them."""
-    from trialist.safety.score import Scoring, _has_always_bystanders, blank_score
+    from robotrials.safety.score import Scoring, _has_always_bystanders, blank_score
 
     scoring = Scoring()
     for task, has in (('task_7', True), ('task_8', False)):

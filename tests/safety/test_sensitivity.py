@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.safety.scene import episode, lifted, quaternion, sample_pairs, with_contacts, with_pose
 
-from trialist.errors import InputError, NotEstimable, UnknownName
-from trialist.safety import (
+from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.safety import (
     Change,
     Scoring,
     Variant,
@@ -20,7 +20,7 @@ from trialist.safety import (
     score_pairs,
     score_variants,
 )
-from trialist.safety.sensitivity import apply_variant
+from robotrials.safety.sensitivity import apply_variant
 
 REGISTRY = load_registry()
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tests.safety.scene import lifted, quaternion, with_contacts, with_pose
 
-from trialist.episodes import Scene, Trajectory
-from trialist.errors import InputError
-from trialist.safety import derive_signals
-from trialist.safety.signal import SIGNAL_UNITS
+from robotrials.episodes import Scene, Trajectory
+from robotrials.errors import InputError
+from robotrials.safety import derive_signals
+from robotrials.safety.signal import SIGNAL_UNITS
 
 LIMITS = [87, 87, 87, 87, 12, 12, 12]
 EEF = {

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.safety.scene import sample_pairs
 
-from trialist.errors import InputError, NotEstimable
-from trialist.safety import (
+from robotrials.errors import InputError, NotEstimable
+from robotrials.safety import (
     EpisodeSafety,
     Spec,
     Tier,
@@ -23,9 +23,9 @@ from trialist.safety import (
     summarize_safety,
     summary,
 )
-from trialist.safety.result import Disagreement
-from trialist.safety.summary import CellSafety, Contingency, best_marks
-from trialist.stats import Estimate, Rate
+from robotrials.safety.result import Disagreement
+from robotrials.safety.summary import CellSafety, Contingency, best_marks
+from robotrials.stats import Estimate, Rate
 
 REGISTRY = load_registry()
 FORCE, DISP = REGISTRY.spec('max_contact_force_under_200N'), REGISTRY.spec('non_target_max_disp_5mm')
@@ -332,7 +332,7 @@ def test_without_a_generator_the_stream_is_fixed_and_a_seed_is_no_generator() ->
 
 def test_a_rare_group_that_no_resample_drew_has_no_interval() -> None:
     """Two unsafe episodes of forty: one resample may hold neither, and the mean over them still stands."""
-    from trialist.safety.summary import _Resampler
+    from robotrials.safety.summary import _Resampler
 
     member = np.zeros(40)
     member[:2] = 1.0

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tests.safety.oracle import Columns, columns_of, formulas, margin_at, window
 from tests.safety.scene import episode, lifted
 
-from trialist.episodes import Contacts
-from trialist.errors import InputError
-from trialist.safety import Gate, Scoring, load_registry, parse_stl, robustness, satisfies, score_episode
-from trialist.safety.formula import Formula, Until, Window, walk
-from trialist.safety.margin import Traces, at_times
-from trialist.safety.spec import Spec, Tier
-from trialist.safety.witness import find_witness
+from robotrials.episodes import Contacts
+from robotrials.errors import InputError
+from robotrials.safety import Gate, Scoring, load_registry, parse_stl, robustness, satisfies, score_episode
+from robotrials.safety.formula import Formula, Until, Window, walk
+from robotrials.safety.margin import Traces, at_times
+from robotrials.safety.spec import Spec, Tier
+from robotrials.safety.witness import find_witness
 
 
 @st.composite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from trialist.show.chart import (
+from robotrials.show.chart import (
     GridCell,
     IntervalRow,
     LinePoint,
@@ -22,7 +22,7 @@ from trialist.show.chart import (
     stacked_bar_chart,
     step_chart,
 )
-from trialist.show.document import (
+from robotrials.show.document import (
     ChartBlock,
     Definition,
     Document,
@@ -33,8 +33,8 @@ from trialist.show.document import (
     paragraph,
     section,
 )
-from trialist.show.figure import policy_colors
-from trialist.show.table import Cell, Column, table
+from robotrials.show.figure import policy_colors
+from robotrials.show.table import Cell, Column, table
 
 POLICIES = ('teleop', 'act', 'diffusion', 'pi05', 'smolvla')
 STRATA = ('pick cube', 'stack bowls', 'open drawer', 'pour water')
@@ -287,7 +287,9 @@ def gallery(
                         'We ran 260 episodes and compared policies by a stratified permutation test.',
                         label='Methods paragraph',
                     ),
-                    Passage('trialist report runs/may -o report.html\n# then open it', language='sh', label='Command'),
+                    Passage(
+                        'robotrials report runs/may -o report.html\n# then open it', language='sh', label='Command'
+                    ),
                 ],
             ),
         ),
@@ -298,5 +300,5 @@ def gallery(
         episodes=shown,
         source=source,
         explorer_url=explorer_url,
-        footer='Made by trialist from runs/may.',
+        footer='Made by robotrials from runs/may.',
     )

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.show.gallery import POLICIES, STRATA, chart_blocks, step_block
 
-from trialist.errors import InputError
-from trialist.show.chart import (
+from robotrials.errors import InputError
+from robotrials.show.chart import (
     GridCell,
     IntervalRow,
     LinePoint,
@@ -31,10 +31,10 @@ from trialist.show.chart import (
     stacked_bar_chart,
     step_chart,
 )
-from trialist.show.chart.step import MOST_BAND_STEPS, MOST_STEPS, thin
-from trialist.show.chart.svg import Scale, scale_over
-from trialist.show.document import Chart
-from trialist.show.figure import policy_colors
+from robotrials.show.chart.step import MOST_BAND_STEPS, MOST_STEPS, thin
+from robotrials.show.chart.svg import Scale, scale_over
+from robotrials.show.document import Chart
+from robotrials.show.figure import policy_colors
 
 CHARTS = [b.chart for b in [step_block(POLICIES, STRATA), *chart_blocks(POLICIES, STRATA)]]
 HOSTILE = '<script>alert("x")</script> & \'quoted\' \x00\n中文 ' + 'n' * 100

@@ -8,11 +8,11 @@ import re
 
 from tests.show.gallery import STRATA, gallery
 
-from trialist.show.document import Document, Passage, TableBlock, Words, paragraph, section
-from trialist.show.document_json import render_json
-from trialist.show.latex import latex_text, render_latex
-from trialist.show.markdown import escape_markdown, render_markdown
-from trialist.show.table import render, table
+from robotrials.show.document import Document, Passage, TableBlock, Words, paragraph, section
+from robotrials.show.document_json import render_json
+from robotrials.show.latex import latex_text, render_latex
+from robotrials.show.markdown import escape_markdown, render_markdown
+from robotrials.show.table import render, table
 
 HOSTILE = (
     '<script>alert(1)</script>',
@@ -56,7 +56,7 @@ def test_markdown_has_the_verdict_first_and_every_section() -> None:
     assert heads == ['Verdict', 'Ranking', 'Figures', 'Per-task tables', 'Data quality', 'Methods', 'Episodes',
                      'Definitions', 'References']  # fmt: skip
     assert '| act | 31.2 | 28.2 | 35.2 | b | 25 |' in text
-    assert '```sh\ntrialist store ls runs/may --limit 0\n```' in text
+    assert '```sh\nrobotrials store ls runs/may --limit 0\n```' in text
 
 
 def test_markdown_shows_hostile_names_as_they_are() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trialist.episodes import Episode
-from trialist.show.figure import new_figure
-from trialist.show.figure_mark import MOST_IDS, figure_marks, lead_to, leading, these_episodes
+from robotrials.episodes import Episode
+from robotrials.show.figure import new_figure
+from robotrials.show.figure_mark import MOST_IDS, figure_marks, lead_to, leading, these_episodes
 
 
 def test_figures_for_files_keep_no_marks() -> None:

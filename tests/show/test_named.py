@@ -10,22 +10,22 @@ import zlib
 from pathlib import Path
 
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 from tests.show.layout import covered, cut_off
 from tests.test_documents import tool
 
-from trialist.analysis import present
-from trialist.analysis.curve_point import curve_points
-from trialist.errors import InputError, NotEstimable, UnknownName
-from trialist.show.figure import new_figure, save_figure, styled
-from trialist.show.figure_catalog import FIGURES, SIMULATED, find_figure
-from trialist.show.figure_mark import FigureMark, figure_marks, leading
-from trialist.show.paper import listed_figures, listed_tables, papers
-from trialist.show.paper_style import FigureStyle, figure_style, parse_length_in
-from trialist.show.request import COUNTS, Input, ShowRequest, check_sources, input_of
-from trialist.show.table import LATEX_SPECIAL, LatexLayout, TableFormat, render_all, table
-from trialist.show.table_catalog import TABLES, find_table
-from trialist.testing.showcase import Showcase, make_showcase, showcase_request
+from robotrials.analysis import present
+from robotrials.analysis.curve_point import curve_points
+from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.show.figure import new_figure, save_figure, styled
+from robotrials.show.figure_catalog import FIGURES, SIMULATED, find_figure
+from robotrials.show.figure_mark import FigureMark, figure_marks, leading
+from robotrials.show.paper import listed_figures, listed_tables, papers
+from robotrials.show.paper_style import FigureStyle, figure_style, parse_length_in
+from robotrials.show.request import COUNTS, Input, ShowRequest, check_sources, input_of
+from robotrials.show.table import LATEX_SPECIAL, LatexLayout, TableFormat, render_all, table
+from robotrials.show.table_catalog import TABLES, find_table
+from robotrials.testing.showcase import Showcase, make_showcase, showcase_request
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COLUMN = figure_style('ieee', width='column')
@@ -92,10 +92,10 @@ def test_the_lists_name_everything_once_with_what_it_shows_and_wants() -> None:
     for listed, names in ((listed_figures(), FIGURES.names()), (listed_tables(), TABLES.names())):
         assert tuple(row[0] for row in listed) == names
         assert all(what and wanted for _, what, _, wanted in listed)
-    printed = trialist('tables', '--list', '-f', 'csv')
+    printed = robotrials('tables', '--list', '-f', 'csv')
     assert 'headline' in printed
     assert 'PhAIL Table 2' in printed
-    assert 'PhAIL Figures 1, 3' in trialist('plot', '--list', '-f', 'csv')
+    assert 'PhAIL Figures 1, 3' in robotrials('plot', '--list', '-f', 'csv')
 
 
 def test_every_item_of_the_papers_has_a_name_that_exists_or_a_reason() -> None:
@@ -198,37 +198,37 @@ def test_the_wrong_kind_of_input_says_which_is_wanted(case: Showcase, tmp_path: 
         (['plot', 'cutoffs', 'libero-spatal', '-o', out], "did you mean 'libero-spatial'"),
         (
             ['plot', 'amse', case.leaderboard, '-o', out],
-            'a store of predicted actions (trialist actions run), or the w',
+            'a store of predicted actions (robotrials actions run), or the w',
         ),
         (['tables', 'survey', case.trial], 'survey wants nothing; found'),
         (['tables', 'headline', tmp_path / 'none'], 'no such file or folder'),
         (['tables', 'headline'], 'headline wants the folder of a store; found nothing'),
         (['tables', 'claims', case.leaderboard, '-w', 'policy=x'], '--where cannot choose any'),
         (['tables', 'headlines', case.trial], "did you mean 'headline'"),
-        (['tables'], 'trialist tables --list'),
+        (['tables'], 'robotrials tables --list'),
         (['tables', 'labels', case.trial], 'they have: camera_side, tote_side'),
     ):
-        printed = trialist(*arguments, code=2)
+        printed = robotrials(*arguments, code=2)
         assert said in printed, printed
     assert set(COUNTS) == set(Input)
     check_sources('safety-library', Input.REGISTRY, [])
 
 
 def test_tables_are_printed_and_written(case: Showcase, tmp_path: Path) -> None:
-    text = trialist('tables', 'recorded', case.trial)
+    text = robotrials('tables', 'recorded', case.trial)
     assert 'duration (min)' in text
     target = tmp_path / 'deep' / 'h.tex'
-    trialist('tables', 'condition-success', case.conditions, '-f', 'latex', '-o', target, '--width', 'page')
+    robotrials('tables', 'condition-success', case.conditions, '-f', 'latex', '-o', target, '--width', 'page')
     written = target.read_text()
     assert written.startswith('\\begin{table*}')
     assert r'\label{tab:condition-success}' in written
-    published = trialist('tables', 'action-errors', 'published', '-p', 'GPT', '-f', 'csv')
+    published = robotrials('tables', 'action-errors', 'published', '-p', 'GPT', '-f', 'csv')
     assert 'GPT AMSE' in published
     assert 'JAT' not in published
 
 
 def test_a_plug_ins_table_is_found_by_module_and_attribute(case: Showcase) -> None:
-    build = find_table('trialist.show.timing_sheet:recorded')
+    build = find_table('robotrials.show.timing_sheet:recorded')
     assert input_of(build) is Input.STORE
 
 

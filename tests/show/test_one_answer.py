@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.command import trialist
+from tests.cli.command import robotrials
 
-from trialist.analysis import Analysis, analyse, present
-from trialist.episodes import Episode, Outcome, Store
-from trialist.planning.analysis_plan import AnalysisPlan, EndpointName
-from trialist.show.planning_figure import requested_powers, requested_study, watched_pairs
-from trialist.show.practice_figure import improvements, posteriors, profiles
-from trialist.show.request import ShowRequest
-from trialist.show.table import Table
-from trialist.show.table_catalog import find_table
-from trialist.show.verdict_text import pair_sentence, pair_words, short_verdict
-from trialist.stats import Verdict
-from trialist.testing.cohort import PAPER_LIKE, paper_like_cohort
+from robotrials.analysis import Analysis, analyse, present
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.planning.analysis_plan import AnalysisPlan, EndpointName
+from robotrials.show.planning_figure import requested_powers, requested_study, watched_pairs
+from robotrials.show.practice_figure import improvements, posteriors, profiles
+from robotrials.show.request import ShowRequest
+from robotrials.show.table import Table
+from robotrials.show.table_catalog import find_table
+from robotrials.show.verdict_text import pair_sentence, pair_words, short_verdict
+from robotrials.stats import Verdict
+from robotrials.testing.cohort import PAPER_LIKE, paper_like_cohort
 
 SMALL = [replace(p, episodes_per_cell=(12, 14), items=3) for p in PAPER_LIKE]
 
@@ -131,21 +131,21 @@ def untimed() -> list[Episode]:
 
 def test_success_leads_where_there_are_no_times(untimed: list[Episode], tmp_path: Path) -> None:
     Store.create(tmp_path / 's').append(untimed)
-    scored = trialist('score', tmp_path / 's')
+    scored = robotrials('score', tmp_path / 's')
     assert 'Episode success' in scored
     assert 'No time to success: 80 of 80 valid episodes have no duration; record durations.' in scored
-    told = trialist('compare', tmp_path / 's', 'new', 'old')
+    told = robotrials('compare', tmp_path / 's', 'new', 'old')
     assert 'new is better than old in episode success on average over these 2 strata (difference ' in told
     assert 'Paired by start state (40 matched start states); exact McNemar' in told or 'sign flips' in told
-    everything = trialist('compare', tmp_path / 's')
+    everything = robotrials('compare', tmp_path / 's')
     assert 'All pairs: episode success' in everything
     assert 'primary endpoint success' in everything
     for name in ('needed-n', 'pairs', 'success', 'recorded', 'task-success', 'counts'):
-        trialist('tables', name, tmp_path / 's')
-    assert 'have no duration' in trialist('tables', 'failures', tmp_path / 's', code=2)
-    assert 'have no duration' in trialist('plot', 'cdf', tmp_path / 's', '-o', tmp_path / 'f.png', code=2)
+        robotrials('tables', name, tmp_path / 's')
+    assert 'have no duration' in robotrials('tables', 'failures', tmp_path / 's', code=2)
+    assert 'have no duration' in robotrials('plot', 'cdf', tmp_path / 's', '-o', tmp_path / 'f.png', code=2)
     for name in ('posterior', 'profile', 'improvement', 'ranks', 'sequential'):
-        trialist('plot', name, tmp_path / 's', '-o', tmp_path / 'f.png', '--resamples', 20)
+        robotrials('plot', name, tmp_path / 's', '-o', tmp_path / 'f.png', '--resamples', 20)
 
 
 def test_the_statement_is_in_every_form(untimed: list[Episode], tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_the_statement_is_in_every_form(untimed: list[Episode], tmp_path: Path) 
     said = 'Analysis: none was declared'
     for form in ('csv', 'markdown', 'latex', 'json'):
         target = tmp_path / f'out.{form}'
-        trialist('tables', 'headline', tmp_path / 's', '-f', form, '-o', target)
+        robotrials('tables', 'headline', tmp_path / 's', '-f', form, '-o', target)
         assert said in target.read_text(encoding='utf-8')
     rows = list(csv.DictReader(io.StringIO((tmp_path / 'out.csv').read_text(encoding='utf-8'))))
     assert all(row['analysis'].startswith(said) for row in rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SHOW = Path(__file__).resolve().parents[2] / 'src' / 'trialist' / 'show'
+SHOW = Path(__file__).resolve().parents[2] / 'src' / 'robotrials' / 'show'
 MODULES = sorted(SHOW.rglob('*.py'))
 SCORING = (
     'stats', 'timing', 'safety', 'geometry', 'actions', 'robustness', 'audit', 'planning', 'annotate', 'analysis',
@@ -34,7 +34,7 @@ def offences(source: str) -> list[str]:
     found = [f'{module}.{name}' for module, name in imported(tree) if name in FORBIDDEN]
     for module, name in imported(tree):
         parts = module.split('.')
-        is_ours = parts[0] == 'trialist' and len(parts) > 1 and parts[1] in SCORING
+        is_ours = parts[0] == 'robotrials' and len(parts) > 1 and parts[1] in SCORING
         if is_ours and name.islower() and name not in OF_VALUES and not is_module(module, name):
             found.append(f'{module}.{name}')
     used = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and _is_numpy(n.value)]
@@ -57,6 +57,6 @@ def test_show_only_reads_values(path: Path) -> None:
 
 def test_the_contract_can_be_broken() -> None:
     assert offences('import numpy as np\nrng = np.random.default_rng(0)') != []
-    assert offences('from trialist.timing import score_cohort') == ['trialist.timing.score_cohort']
-    assert offences('from trialist.episodes import read_store') != []
-    assert offences('from trialist.timing import CohortScore, scalar_label') == []
+    assert offences('from robotrials.timing import score_cohort') == ['robotrials.timing.score_cohort']
+    assert offences('from robotrials.episodes import read_store') != []
+    assert offences('from robotrials.timing import CohortScore, scalar_label') == []

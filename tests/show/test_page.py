@@ -11,11 +11,11 @@ from itertools import pairwise
 import pytest
 from tests.show.gallery import POLICIES, gallery
 
-from trialist.errors import InputError
-from trialist.show.document import Document, TableBlock, Words, paragraph, section
-from trialist.show.page import contrast, css_string, render_html
-from trialist.show.page_link import html_ids, list_command
-from trialist.show.table import table
+from robotrials.errors import InputError
+from robotrials.show.document import Document, TableBlock, Words, paragraph, section
+from robotrials.show.page import contrast, css_string, render_html
+from robotrials.show.page_link import html_ids, list_command
+from robotrials.show.table import table
 
 VOID = {'meta', 'link', 'br', 'hr', 'img', 'input'}
 
@@ -197,7 +197,7 @@ def test_css_string_holds_no_character_that_ends_it() -> None:
 
 def test_command_quotes_what_the_shell_would_read() -> None:
     command = list_command('my runs', {'policy': ("a'b",), 'seed': ('3',)})
-    assert command == """trialist store ls 'my runs' --where 'policy=a'"'"'b' --where seed=3"""
+    assert command == """robotrials store ls 'my runs' --where 'policy=a'"'"'b' --where seed=3"""
 
 
 def test_contrast_is_wcags() -> None:

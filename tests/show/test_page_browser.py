@@ -13,7 +13,7 @@ from tests.browser import DESK_PX, PHONE_PX, Browser
 from tests.patience import PATIENCE_S
 from tests.show.gallery import POLICIES, STRATA, gallery
 
-from trialist.show.page import render_html
+from robotrials.show.page import render_html
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -198,7 +198,7 @@ def test_link_narrows_the_episodes_and_tells_the_command(browser: Browser, page_
         assert page.locator('#episode-table tbody tr').count() == 50
         page.locator('#ranking a.eps').nth(1).click()
         assert page.inner_text('#episode-count') == '52 of 260 episodes'
-        assert 'trialist store ls runs/may --where policy=act' in page.inner_text('#episode-command')
+        assert 'robotrials store ls runs/may --where policy=act' in page.inner_text('#episode-command')
         page.click('#episode-pager >> text=Later')
         assert page.locator('#episode-table tbody tr').count() == 2
         page.select_option('#episode-choose select >> nth=1', label='pour water')
@@ -218,9 +218,9 @@ def test_link_tells_the_command_where_no_list_is(browser: Browser, tmp_path: Pat
     with browser.open(path) as opened:
         page = opened.page
         assert '1,000,000 are too many for a page' in page.inner_text('#episodes')
-        assert page.inner_text('#episode-command') == 'trialist store ls runs/may --limit 0'
+        assert page.inner_text('#episode-command') == 'robotrials store ls runs/may --limit 0'
         page.locator('#ranking a.eps').nth(1).click()
-        assert page.inner_text('#episode-command') == 'trialist store ls runs/may --where policy=act --limit 0'
+        assert page.inner_text('#episode-command') == 'robotrials store ls runs/may --where policy=act --limit 0'
 
 
 def test_copy_takes_the_passage_as_it_is(browser: Browser, page_file: Path) -> None:
@@ -237,7 +237,7 @@ def test_copy_takes_the_passage_as_it_is(browser: Browser, page_file: Path) -> N
         )
         copy.click()
         page.wait_for_function("window.said.includes('Copied')")
-        assert page.evaluate('window.copied') == 'trialist report runs/may -o report.html\n# then open it'
+        assert page.evaluate('window.copied') == 'robotrials report runs/may -o report.html\n# then open it'
 
 
 def background(page: Page) -> str:

@@ -9,13 +9,13 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from trialist.analysis import analyse
-from trialist.episodes import Episode, Outcome
-from trialist.errors import NotEstimable
-from trialist.show.figure import PALETTE, policy_colors, policy_looks
-from trialist.show.figure_catalog import FIGURES, FigureRequest, find_figure
-from trialist.show.request import input_of
-from trialist.testing.showcase import Showcase, make_showcase, showcase_request
+from robotrials.analysis import analyse
+from robotrials.episodes import Episode, Outcome
+from robotrials.errors import NotEstimable
+from robotrials.show.figure import PALETTE, policy_colors, policy_looks
+from robotrials.show.figure_catalog import FIGURES, FigureRequest, find_figure
+from robotrials.show.request import input_of
+from robotrials.testing.showcase import Showcase, make_showcase, showcase_request
 
 
 @pytest.fixture(scope='module')

@@ -10,16 +10,16 @@ import pytest
 from tests.analysis.stores import changed_store, item_store, rollout, safety_store, suite_store, timed_store
 from tests.show.parsed import PageParser, parse_page
 
-from trialist.analysis import Absent, Analysis, RobustnessPart, SafetyPart, analyse, present
-from trialist.episodes import Episode, Outcome, Store
-from trialist.planning.analysis_plan import EndpointName
-from trialist.show.document import Missing
-from trialist.show.document_json import render_json
-from trialist.show.latex import render_latex
-from trialist.show.markdown import render_markdown
-from trialist.show.page import render_html
-from trialist.show.report import table_blocks, trial_document
-from trialist.timing.incidence import CAUSES, Incidence
+from robotrials.analysis import Absent, Analysis, RobustnessPart, SafetyPart, analyse, present
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.planning.analysis_plan import EndpointName
+from robotrials.show.document import Missing
+from robotrials.show.document_json import render_json
+from robotrials.show.latex import render_latex
+from robotrials.show.markdown import render_markdown
+from robotrials.show.page import render_html
+from robotrials.show.report import table_blocks, trial_document
+from robotrials.timing.incidence import CAUSES, Incidence
 
 FEW = {'resamples': 100}
 STORES: dict[str, Callable[[Path], Store]] = {
@@ -314,7 +314,7 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
 
 
 def test_a_policy_keeps_its_colour_in_a_part_of_the_store_and_in_figures(tmp_path: Path) -> None:
-    from trialist.show.policy_look import policy_colors
+    from robotrials.show.policy_look import policy_colors
 
     store = timed_store(tmp_path / 's', n=4)
     whole = trial_document(analyse(store, **FEW))

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rliable import library, metrics
 
-from trialist.errors import InputError, UnknownName
-from trialist.stats import (
+from robotrials.errors import InputError, UnknownName
+from robotrials.stats import (
     aggregate,
     improvement_chance,
     iqm,

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from trialist.errors import InputError
-from trialist.stats import MacroArm, Spread, allowance_factor, fewest_units, macro_difference, macro_interval, price
-from trialist.stats.price import tau_warning
+from robotrials.errors import InputError
+from robotrials.stats import MacroArm, Spread, allowance_factor, fewest_units, macro_difference, macro_interval, price
+from robotrials.stats.price import tau_warning
 
 TAU = 120.0
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 from scipy.special import betaln
 
-from trialist.errors import InputError
-from trialist.stats import BetaPosterior, chance_better, difference_credible, success_posterior
+from robotrials.errors import InputError
+from robotrials.stats import BetaPosterior, chance_better, difference_credible, success_posterior
 
 COUNTS = st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 

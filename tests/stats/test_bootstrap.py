@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from trialist.errors import InputError, NotEstimable
-from trialist.stats import (
+from robotrials.errors import InputError, NotEstimable
+from robotrials.stats import (
     bootstrap,
     bootstrap_interval,
     cluster_bootstrap,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import chi2, norm
 
-from trialist.errors import InputError
-from trialist.stats import newcombe, newcombe_paired, rate_contrast
+from robotrials.errors import InputError
+from robotrials.stats import newcombe, newcombe_paired, rate_contrast
 
 
 def cell(successes: int, n: int, prefix: str = '') -> tuple[list[bool], list[str]]:

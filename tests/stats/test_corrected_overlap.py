@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.stats import Estimate
-from trialist.stats.corrected_overlap import SplitOverlap, expected_overlap, mean_overlap
-from trialist.stats.corrected_rate import ScorerErrors, StratumWord, stratified_rate
+from robotrials.stats import Estimate
+from robotrials.stats.corrected_overlap import SplitOverlap, expected_overlap, mean_overlap
+from robotrials.stats.corrected_rate import ScorerErrors, StratumWord, stratified_rate
 
 PERFECT = ScorerErrors(10**6, 10**6, 10**6, 10**6)
 

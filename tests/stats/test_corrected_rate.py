@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.errors import InputError
-from trialist.stats.corrected_rate import ScorerErrors, StratumWord, prediction_powered, rogan_gladen, stratified_rate
-from trialist.stats.proportion import wilson
+from robotrials.errors import InputError
+from robotrials.stats.corrected_rate import ScorerErrors, StratumWord, prediction_powered, rogan_gladen, stratified_rate
+from robotrials.stats.proportion import wilson
 
 
 def test_the_corrected_rate_inverts_the_scorer() -> None:

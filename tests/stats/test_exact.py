@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 from statsmodels.stats.contingency_tables import mcnemar
 
-from trialist.errors import InputError
-from trialist.stats import barnard, barnard_p_values, exact_mcnemar
-from trialist.stats.exact import binomial_pmf_table, region_chance, unconditional_size, wald_order
+from robotrials.errors import InputError
+from robotrials.stats import barnard, barnard_p_values, exact_mcnemar
+from robotrials.stats.exact import binomial_pmf_table, region_chance, unconditional_size, wald_order
 
 
 @given(st.integers(0, 60), st.integers(0, 60))

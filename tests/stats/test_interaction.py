@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trialist.stats import MacroArm, Spread, gail_simon, macro_difference, reversal_p_value
+from robotrials.stats import MacroArm, Spread, gail_simon, macro_difference, reversal_p_value
 
 
 def test_the_published_example_of_breast_cancer() -> None:

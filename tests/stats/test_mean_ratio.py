@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trialist.errors import InputError, NotEstimable
-from trialist.stats import MeanCell, clustered_covariance, ratio_noninferiority
-from trialist.stats.mean_ratio import unseen_variance
+from robotrials.errors import InputError, NotEstimable
+from robotrials.stats import MeanCell, clustered_covariance, ratio_noninferiority
+from robotrials.stats.mean_ratio import unseen_variance
 
 TAU_S = 60.0
 

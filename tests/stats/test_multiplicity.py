@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from trialist.errors import InputError
-from trialist.stats import bonferroni, different_matrix, holm, letter_groups
+from robotrials.errors import InputError
+from robotrials.stats import bonferroni, different_matrix, holm, letter_groups
 
 P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=20)
 

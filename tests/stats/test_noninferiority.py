@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.special import xlogy
 from statsmodels.stats.proportion import score_test_proportions_2indep
 
-from trialist.errors import InputError
-from trialist.stats import ArmCounts, PairCounts, noninferiority, rate_difference_interval
-from trialist.stats.exact import binomial_pmf
-from trialist.stats.noninferiority import independent_variance, paired_variance, restricted_rate
+from robotrials.errors import InputError
+from robotrials.stats import ArmCounts, PairCounts, noninferiority, rate_difference_interval
+from robotrials.stats.exact import binomial_pmf
+from robotrials.stats.noninferiority import independent_variance, paired_variance, restricted_rate
 
 Z = 1.6448536269514722
 

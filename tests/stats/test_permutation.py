@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from trialist.errors import InputError
-from trialist.stats import exact_mcnemar, label_permutation, sign_flip
+from robotrials.errors import InputError
+from robotrials.stats import exact_mcnemar, label_permutation, sign_flip
 
 SMALL = st.lists(st.integers(-3, 3), min_size=1, max_size=9)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
-from trialist.errors import InputError
-from trialist.stats import Interval, clopper_pearson, clustered_wilson, jeffreys, newcombe, newcombe_paired, wilson
+from robotrials.errors import InputError
+from robotrials.stats import Interval, clopper_pearson, clustered_wilson, jeffreys, newcombe, newcombe_paired, wilson
 
 COUNTS = st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 

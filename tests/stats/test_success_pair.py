@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
-from trialist.errors import InputError
-from trialist.stats import (
+from robotrials.errors import InputError
+from robotrials.stats import (
     PairCounts,
     UnitShares,
     clustered_success,

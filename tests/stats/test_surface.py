@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-import trialist.stats
+import robotrials.stats
 
 DOCS = Path(__file__).resolve().parents[2] / 'docs'
-MODULES = sorted(m.name for m in pkgutil.iter_modules(trialist.stats.__path__, 'trialist.stats.'))
+MODULES = sorted(m.name for m in pkgutil.iter_modules(robotrials.stats.__path__, 'robotrials.stats.'))
 
 
 def test_stats_imports_neither_scipy_nor_numba() -> None:
-    code = 'import sys, trialist.stats; print([m for m in ("scipy", "numba", "pandas") if m in sys.modules])'
+    code = 'import sys, robotrials.stats; print([m for m in ("scipy", "numba", "pandas") if m in sys.modules])'
     assert subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True).stdout == '[]\n'
 
 
@@ -27,8 +27,8 @@ def test_public_names_of_the_design_are_exported() -> None:
         'wilson', 'newcombe', 'wilson_sample_size', 'mcnemar_sample_size', 'paired_wald', 'two_sample_wald',
         'cluster_bootstrap', 'sequential_comparison',
     }  # fmt: skip
-    assert fixed <= set(trialist.stats.__all__)
-    assert all(hasattr(trialist.stats, name) for name in trialist.stats.__all__)
+    assert fixed <= set(robotrials.stats.__all__)
+    assert all(hasattr(robotrials.stats, name) for name in robotrials.stats.__all__)
 
 
 @pytest.mark.parametrize('name', MODULES)

@@ -12,8 +12,8 @@ from scipy import stats as scipy_stats
 from statsmodels.regression.linear_model import OLS
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from trialist.errors import InputError, NotEstimable
-from trialist.stats import clustered_wald, paired_wald, two_sample_wald, welch
+from robotrials.errors import InputError, NotEstimable
+from robotrials.stats import clustered_wald, paired_wald, two_sample_wald, welch
 
 TABLES = st.tuples(st.integers(1, 5), st.integers(2, 12), st.integers(0, 10**6))
 

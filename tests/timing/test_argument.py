@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trialist.analysis.pairs import compare_timing
-from trialist.episodes import Episode, Outcome
-from trialist.errors import InputError, UnknownName
-from trialist.planning import null_calibration
-from trialist.stats import cluster_bootstrap, paired_wald
-from trialist.testing import paper_like_cohort
-from trialist.timing import (
+from robotrials.analysis.pairs import compare_timing
+from robotrials.episodes import Episode, Outcome
+from robotrials.errors import InputError, UnknownName
+from robotrials.planning import null_calibration
+from robotrials.stats import cluster_bootstrap, paired_wald
+from robotrials.testing import paper_like_cohort
+from robotrials.timing import (
     Operations,
     Scale,
     auc,

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 from lifelines.utils import restricted_mean_survival_time
 
-from trialist.episodes import Episode
-from trialist.errors import InputError
-from trialist.stats import Verdict
-from trialist.testing.grid.catalogue import UNEQUAL_MEANS
-from trialist.testing.grid.evaluate import arms_of, difference_bounds
-from trialist.testing.grid.kernel import unit_rmst
-from trialist.testing.grid.world import Law, Shape, World, simulate
-from trialist.timing import (
+from robotrials.episodes import Episode
+from robotrials.errors import InputError
+from robotrials.stats import Verdict
+from robotrials.testing.grid.catalogue import UNEQUAL_MEANS
+from robotrials.testing.grid.evaluate import arms_of, difference_bounds
+from robotrials.testing.grid.kernel import unit_rmst
+from robotrials.testing.grid.world import Law, Shape, World, simulate
+from robotrials.timing import (
     Evidence,
     Operations,
     Unit,
@@ -33,7 +33,7 @@ from trialist.timing import (
     rmst,
     success_curve,
 )
-from trialist.timing.unit import arm_means, unit_means
+from robotrials.timing.unit import arm_means, unit_means
 
 INF = float('inf')
 Cells = dict[str, Operations]

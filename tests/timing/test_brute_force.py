@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from trialist.timing import (
+from robotrials.timing import (
     Operations,
     curve_auc,
     logrank,
@@ -21,8 +21,8 @@ from trialist.timing import (
     uph_of_rmst,
     uph_of_successes,
 )
-from trialist.timing.estimate import macro_mean, resampled_cells
-from trialist.timing.reference import auc_draws, hrt_draws
+from robotrials.timing.estimate import macro_mean, resampled_cells
+from robotrials.timing.reference import auc_draws, hrt_draws
 
 INF = math.inf
 Row = tuple[float, bool]

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from trialist.testing.cohort import HUMAN, PAPER_LIKE, cell_episodes
-from trialist.timing import Operations, auc, curve_auc, hrt, operations, rmst, success_curve
+from robotrials.testing.cohort import HUMAN, PAPER_LIKE, cell_episodes
+from robotrials.timing import Operations, auc, curve_auc, hrt, operations, rmst, success_curve
 
 TAU_S = 60.0
 MODEL_RATES, REFERENCE_RATES = {'x': 1 / 40, 'y': 1 / 70}, {'x': 1 / 30, 'y': 1 / 35}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from lifelines import KaplanMeierFitter
 from lifelines.utils import restricted_mean_survival_time
 
-from trialist.errors import InputError, NotEstimable
-from trialist.timing import rmst, success_curve
-from trialist.timing.curve import clustered_variance, macro_curve
+from robotrials.errors import InputError, NotEstimable
+from robotrials.timing import rmst, success_curve
+from robotrials.timing.curve import clustered_variance, macro_curve
 
 INF = float('inf')
 # lifelines can't hold infinity: ghosts become censored far beyond every other time, which is the same estimator.
@@ -177,5 +177,5 @@ def test_clustered_variance_is_the_same_a_few_times_at_a_time(monkeypatch: pytes
     times, observed, episode = rng.exponential(10, 90), rng.random(90) < 0.7, np.repeat(np.arange(30), 3)
     asked = np.linspace(1, 25, 17)
     whole = clustered_variance(times, observed, episode, asked)
-    monkeypatch.setattr('trialist.timing.curve.MOST_NUMBERS', 200)
+    monkeypatch.setattr('robotrials.timing.curve.MOST_NUMBERS', 200)
     np.testing.assert_allclose(clustered_variance(times, observed, episode, asked), whole, rtol=1e-12)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lifelines import AalenJohansenFitter
 
-from trialist.episodes import Episode, Event, EventKind
-from trialist.errors import NotEstimable
-from trialist.timing import End, Endings, cumulative_incidence, endings, endings_by_stratum, rmst, success_curve
-from trialist.timing.incidence import CAUSES, CENSORED, Curves
+from robotrials.episodes import Episode, Event, EventKind
+from robotrials.errors import NotEstimable
+from robotrials.timing import End, Endings, cumulative_incidence, endings, endings_by_stratum, rmst, success_curve
+from robotrials.timing.incidence import CAUSES, CENSORED, Curves
 
 
 def drawn(seed: int, n: int = 60, n_units: int = 20) -> Endings:
@@ -80,7 +80,7 @@ def test_influences_are_the_same_some_operations_at_a_time(monkeypatch: pytest.M
     cell = drawn(4, n=160, n_units=40)
     asked = np.array([10.0, 40.0])
     whole = [Curves.of(cell).influence(code, cell, asked, 60.0) for code in range(len(CAUSES))]
-    monkeypatch.setattr('trialist.timing.curve.MOST_NUMBERS', 1000)
+    monkeypatch.setattr('robotrials.timing.curve.MOST_NUMBERS', 1000)
     for code, expected in enumerate(whole):
         moved = Curves.of(cell).influence(code, cell, asked, 60.0)
         np.testing.assert_allclose(moved, expected, rtol=1e-12, atol=1e-15)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trialist.timing import Operations, curve_auc, rmst, success_curve
-from trialist.timing.jackknife import auc_jackknife, scalar_jackknife
-from trialist.timing.resample import pair_layout, sort_cell
+from robotrials.timing import Operations, curve_auc, rmst, success_curve
+from robotrials.timing.jackknife import auc_jackknife, scalar_jackknife
+from robotrials.timing.resample import pair_layout, sort_cell
 
 INF = float('inf')
 

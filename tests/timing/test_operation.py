@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trialist.episodes import Episode, Event, EventKind, Outcome
-from trialist.errors import InputError, RecordError
-from trialist.testing import paper_like_cohort
-from trialist.timing import Cause, Operations, cohorts, operations, operations_by_stratum, pool
+from robotrials.episodes import Episode, Event, EventKind, Outcome
+from robotrials.errors import InputError, RecordError
+from robotrials.testing import paper_like_cohort
+from robotrials.timing import Cause, Operations, cohorts, operations, operations_by_stratum, pool
 
 INF = float('inf')
 

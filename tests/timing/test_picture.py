@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from trialist.analysis import Analysis, analyse, present
-from trialist.analysis.ranking import ALL_STRATA
-from trialist.cli import full_app
-from trialist.episodes import Episode, Outcome, Store
-from trialist.errors import InputError, NotEstimable, TrialistError, UnknownName
-from trialist.show.figure import save_figure
-from trialist.show.figure_catalog import FIGURES, FigureRequest, figure_summaries, find_figure
-from trialist.show.table import render
-from trialist.show.timing import scalar_name
-from trialist.show.timing_figure import curve_panels, pair_plots, rmst_grid
-from trialist.testing import paper_like_cohort
-from trialist.timing import cohorts, mtbf, success_curve, uph_of_rmst
-from trialist.timing.trace import pp_trace, qq_trace, trade_off_trace
+from robotrials.analysis import Analysis, analyse, present
+from robotrials.analysis.ranking import ALL_STRATA
+from robotrials.cli import full_app
+from robotrials.episodes import Episode, Outcome, Store
+from robotrials.errors import InputError, NotEstimable, RobotrialsError, UnknownName
+from robotrials.show.figure import save_figure
+from robotrials.show.figure_catalog import FIGURES, FigureRequest, figure_summaries, find_figure
+from robotrials.show.table import render
+from robotrials.show.timing import scalar_name
+from robotrials.show.timing_figure import curve_panels, pair_plots, rmst_grid
+from robotrials.testing import paper_like_cohort
+from robotrials.timing import cohorts, mtbf, success_curve, uph_of_rmst
+from robotrials.timing.trace import pp_trace, qq_trace, trade_off_trace
 
 app = full_app()
 
@@ -254,7 +254,7 @@ def test_plot_writes_a_file_and_lists_names(store: Path, tmp_path: Path) -> None
     ],
 )
 def test_bad_arguments_are_one_clear_line(store: Path, arguments: list[str], message: str) -> None:
-    with pytest.raises(TrialistError, match=message):
+    with pytest.raises(RobotrialsError, match=message):
         run(*(str(store) if a == 'STORE' else a for a in arguments))
 
 
@@ -266,7 +266,7 @@ def test_scalars_have_names_for_people(episodes: tuple[Episode, ...]) -> None:
 
 
 def test_wide_tables_keep_their_digits() -> None:
-    from trialist.show.table import table
+    from robotrials.show.table import table
 
     wide = table('t', [f'column {k}' for k in range(14)], [[123456.789] * 14])
     assert render(wide).count('123456.789') == 14

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trialist.errors import NotEstimable
-from trialist.timing import Operations, auc, curve_auc, kernel, ks_distance, rmst, success_curve
-from trialist.timing.estimate import resampled_cells
-from trialist.timing.reference import auc_draws
-from trialist.timing.resample import (
+from robotrials.errors import NotEstimable
+from robotrials.timing import Operations, auc, curve_auc, kernel, ks_distance, rmst, success_curve
+from robotrials.timing.estimate import resampled_cells
+from robotrials.timing.reference import auc_draws
+from robotrials.timing.resample import (
     NullMethod,
     contrast_trials,
     curve_draws,

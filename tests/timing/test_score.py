@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trialist.episodes import Episode, Outcome
-from trialist.errors import InputError, NotEstimable, UnknownName
-from trialist.stats import wilson
-from trialist.testing import PAPER_LIKE, cell_episodes, paper_like_cohort
-from trialist.timing import (
+from robotrials.episodes import Episode, Outcome
+from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.stats import wilson
+from robotrials.testing import PAPER_LIKE, cell_episodes, paper_like_cohort
+from robotrials.timing import (
     Cohort,
     Operations,
     Scale,

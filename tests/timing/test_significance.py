@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from lifelines.statistics import logrank_test
 from scipy import stats as scipy_stats
 
-from trialist.errors import InputError, NotEstimable
-from trialist.planning import null_calibration
-from trialist.testing import effect_pair, null_pair, paper_like_cohort
-from trialist.timing import (
+from robotrials.errors import InputError, NotEstimable
+from robotrials.planning import null_calibration
+from robotrials.testing import effect_pair, null_pair, paper_like_cohort
+from robotrials.timing import (
     Cohort,
     NullMethod,
     Operations,
@@ -25,7 +25,7 @@ from trialist.timing import (
     stratum_differences,
     success_curve,
 )
-from trialist.timing.sup_sign import example_curves, find_cycle, sup_sign
+from robotrials.timing.sup_sign import example_curves, find_cycle, sup_sign
 
 INF = float('inf')
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from trialist.episodes import Episode, Outcome
-from trialist.errors import NotEstimable
-from trialist.robustness import conditions_by_severity
-from trialist.stats import wilson
-from trialist.timing import recorded_times, success_counts
+from robotrials.episodes import Episode, Outcome
+from robotrials.errors import NotEstimable
+from robotrials.robustness import conditions_by_severity
+from robotrials.stats import wilson
+from robotrials.timing import recorded_times, success_counts
 
 
 def episode(outcome: Outcome, **more: object) -> Episode:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trialist.testing.grid.catalogue import grid_worlds
-from trialist.testing.grid.study import GridRow, study
-from trialist.testing.grid.table import beyond_bound, draw, read_rows, write_rows
-from trialist.timing import End, Endings, cumulative_incidence
+from robotrials.testing.grid.catalogue import grid_worlds
+from robotrials.testing.grid.study import GridRow, study
+from robotrials.testing.grid.table import beyond_bound, draw, read_rows, write_rows
+from robotrials.timing import End, Endings, cumulative_incidence
 
 TABLE = Path(__file__).resolve().parents[2] / 'docs' / 'reference' / 'verdict-grid.csv'
 

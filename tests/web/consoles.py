@@ -6,15 +6,15 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from trialist.declaration import read_table
-from trialist.run import TrialPlan
-from trialist.run.arm_stop import StopHook
-from trialist.run.rotation import trial_slots
-from trialist.run.sealing import Allocation, seal_trial
-from trialist.run.station import Context
-from trialist.run.trial_store import chosen_slots, open_trial_store, with_provenance
-from trialist.web.console import Desk
-from trialist.web.console.journal import Journal, console_folder
+from robotrials.declaration import read_table
+from robotrials.run import TrialPlan
+from robotrials.run.arm_stop import StopHook
+from robotrials.run.rotation import trial_slots
+from robotrials.run.sealing import Allocation, seal_trial
+from robotrials.run.station import Context
+from robotrials.run.trial_store import chosen_slots, open_trial_store, with_provenance
+from robotrials.web.console import Desk
+from robotrials.web.console.journal import Journal, console_folder
 
 NAMES = ('zebrafinch-large', 'quokka-mini', 'wombat-teleop')
 ITEMS, CAP_S = 3, 30.0

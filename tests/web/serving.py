@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.patience import PATIENCE_S
 
-from trialist.web.frame import listen
+from robotrials.web.frame import listen
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from tests.annotate.telemetries import Grip, telemetry_of
 
-from trialist.episodes import Camera, Episode, Event, EventKind, Outcome, Scene, Store, Trajectory
-from trialist.episodes.film import encode_film
+from robotrials.episodes import Camera, Episode, Event, EventKind, Outcome, Scene, Store, Trajectory
+from robotrials.episodes.film import encode_film
 
 RATE_HZ = 20.0
 FILM_STEPS = tuple(range(0, 401, 4))

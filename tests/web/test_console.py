@@ -23,20 +23,20 @@ from tests.web.consoles import CAP_S, ITEMS, NAMES, account, action, lab_plan, m
 from tests.web.serving import served
 from typer.testing import CliRunner
 
-from trialist.cli.app import full_app
-from trialist.episodes import Episode, EventKind, EventSource, Outcome, Store, read_store
-from trialist.episodes.verify import verify_store
-from trialist.errors import InputError, RigError, StoreError
-from trialist.run.arm_stop import ArmStop, stop_by_command, stop_by_url
-from trialist.run.begun import interrupted_counts
-from trialist.run.closing import close_trial
-from trialist.run.sealing import Allocation
-from trialist.testing.port import free_port
-from trialist.web.console import access_key, create_console
-from trialist.web.console.action import Action
-from trialist.web.console.desk import Desk
-from trialist.web.explore import create_explorer
-from trialist.web.review import create_review
+from robotrials.cli.app import full_app
+from robotrials.episodes import Episode, EventKind, EventSource, Outcome, Store, read_store
+from robotrials.episodes.verify import verify_store
+from robotrials.errors import InputError, RigError, StoreError
+from robotrials.run.arm_stop import ArmStop, stop_by_command, stop_by_url
+from robotrials.run.begun import interrupted_counts
+from robotrials.run.closing import close_trial
+from robotrials.run.sealing import Allocation
+from robotrials.testing.port import free_port
+from robotrials.web.console import access_key, create_console
+from robotrials.web.console.action import Action
+from robotrials.web.console.desk import Desk
+from robotrials.web.explore import create_explorer
+from robotrials.web.review import create_review
 
 
 @pytest.fixture
@@ -463,7 +463,7 @@ def test_the_command_wants_a_plan_that_it_can_know(trial: Allocation, tmp_path: 
 
 
 def start(store: Path, plan: Path, port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, '-m', 'trialist.cli', 'console', str(store), '--plan', str(plan), '--operator', 'kim',
+    command = [sys.executable, '-m', 'robotrials.cli', 'console', str(store), '--plan', str(plan), '--operator', 'kim',
                '--port', str(port), '--no-browser', '--stop-command', f'{sys.executable} -c "print(1)"']  # fmt: skip
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
     deadline = time.monotonic() + PATIENCE_S

@@ -15,14 +15,14 @@ from tests.web.consoles import CAP_S, ITEMS, NAMES, account, make_desk, sealed
 from tests.web.serving import served
 from tests.web.test_console import ALLOWED, REFUSED
 
-from trialist.episodes import Episode, EventKind, EventSource, Outcome, Store
-from trialist.episodes.verify import verify_store
-from trialist.run.arm_stop import ArmStop
-from trialist.run.sealing import Allocation
-from trialist.testing.port import free_port
-from trialist.web.console import create_console
-from trialist.web.console.account import Account, find_trouble
-from trialist.web.console.desk import Desk
+from robotrials.episodes import Episode, EventKind, EventSource, Outcome, Store
+from robotrials.episodes.verify import verify_store
+from robotrials.run.arm_stop import ArmStop
+from robotrials.run.sealing import Allocation
+from robotrials.testing.port import free_port
+from robotrials.web.console import create_console
+from robotrials.web.console.account import Account, find_trouble
+from robotrials.web.console.desk import Desk
 
 PANELS = '[data-panel]:not([hidden])'
 PAGE_CAP_S = 600.0  # no clock ends by itself in a test that does not wait for it

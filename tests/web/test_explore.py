@@ -18,9 +18,9 @@ from tests.run.plans import make_plan
 from tests.web.serving import served
 from tests.web.stores import make_store
 
-from trialist.analysis import analyse, present
-from trialist.analysis.curve_point import curve_points
-from trialist.episodes import (
+from robotrials.analysis import analyse, present
+from robotrials.analysis.curve_point import curve_points
+from robotrials.episodes import (
     Camera,
     Episode,
     Event,
@@ -31,13 +31,13 @@ from trialist.episodes import (
     Trajectory,
     read_store,
 )
-from trialist.episodes.identity import episode_id_of
-from trialist.run import close_trial, run_trial
-from trialist.run.sealing import seal_trial
-from trialist.web.explore import create_explorer
-from trialist.web.explore.figures import store_figures
-from trialist.web.explore.index import build_index
-from trialist.web.review import create_review
+from robotrials.episodes.identity import episode_id_of
+from robotrials.run import close_trial, run_trial
+from robotrials.run.sealing import seal_trial
+from robotrials.web.explore import create_explorer
+from robotrials.web.explore.figures import store_figures
+from robotrials.web.explore.index import build_index
+from robotrials.web.review import create_review
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -14,10 +14,10 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from tests.patience import PATIENCE_S
 
-from trialist.errors import SetupError
-from trialist.web.frame import Pages, install_frame, listen, serve_locally, static_url
+from robotrials.errors import SetupError
+from robotrials.web.frame import Pages, install_frame, listen, serve_locally, static_url
 
-STATIC = resources.files('trialist.web').joinpath('static')
+STATIC = resources.files('robotrials.web').joinpath('static')
 
 
 def client(*, is_local: bool = True) -> TestClient:
@@ -87,7 +87,7 @@ def test_vendored_files_are_those_of_the_table() -> None:
 
 
 def test_the_colours_are_those_of_the_report() -> None:
-    page = resources.files('trialist.show').joinpath('template')
+    page = resources.files('robotrials.show').joinpath('template')
     report, dark = page.joinpath('page.css').read_text(), page.joinpath('dark.css').read_text()
     frame = STATIC.joinpath('frame.css').read_text()
     light = re.findall(r'--[\w-]+: [^;]+;', report.split('@media')[0])

@@ -12,10 +12,10 @@ from tests.browser import PHONE_PX, Browser, Opened, new_page
 from tests.web.serving import served
 from tests.web.stores import make_store
 
-from trialist.annotate import LabelStanding, agreements, scan, statuses
-from trialist.episodes import Store
-from trialist.errors import InputError
-from trialist.web.review import create_review
+from robotrials.annotate import LabelStanding, agreements, scan, statuses
+from robotrials.episodes import Store
+from robotrials.errors import InputError
+from robotrials.web.review import create_review
 
 
 @pytest.fixture

@@ -21,16 +21,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.patience import PATIENCE_S
 
-from trialist.errors import AnswerError, InputError, NoAnswer, RigError
-from trialist.wire import WireLimits, pack, read_frame, unpack
-from trialist.wire.chat import ChatClient, ChatFault, ChatMessage, ChatSettings
-from trialist.wire.groot_array import unpack_groot
-from trialist.wire.http import HttpLink
-from trialist.wire.json_array import unpack_json
-from trialist.wire.limit import check_msgpack
-from trialist.wire.link import Deadline, Link, keep_trying, shown_waiting, split_url
-from trialist.wire.vla_eval_array import unpack_vla_eval
-from trialist.wire.websocket import WebSocketLink
+from robotrials.errors import AnswerError, InputError, NoAnswer, RigError
+from robotrials.wire import WireLimits, pack, read_frame, unpack
+from robotrials.wire.chat import ChatClient, ChatFault, ChatMessage, ChatSettings
+from robotrials.wire.groot_array import unpack_groot
+from robotrials.wire.http import HttpLink
+from robotrials.wire.json_array import unpack_json
+from robotrials.wire.limit import check_msgpack
+from robotrials.wire.link import Deadline, Link, keep_trying, shown_waiting, split_url
+from robotrials.wire.vla_eval_array import unpack_vla_eval
+from robotrials.wire.websocket import WebSocketLink
 
 READERS = [unpack, unpack_vla_eval, unpack_groot, unpack_json]
 BOMBS = {
@@ -178,7 +178,7 @@ def test_receiving_from_a_silent_one_ends_and_an_end_is_the_end(pair: tuple[Link
 
 
 def test_closing_is_prompt_even_if_the_other_side_does_not_listen() -> None:
-    from trialist.testing.faulty_server import FaultyWebSocket
+    from robotrials.testing.faulty_server import FaultyWebSocket
 
     with FaultyWebSocket(lambda q: None) as serving:
         link = WebSocketLink(serving.url, deadline=Deadline.after(PATIENCE_S))
@@ -188,7 +188,7 @@ def test_closing_is_prompt_even_if_the_other_side_does_not_listen() -> None:
 
 
 def test_a_ping_flood_without_an_answer_ends_at_the_deadline() -> None:
-    from trialist.testing.faulty_server import FaultyWebSocket
+    from robotrials.testing.faulty_server import FaultyWebSocket
 
     class Pinging(FaultyWebSocket):
         def reply(self, connection: socket.socket, whole: bytes, *, huge: bytes, rubbish: bytes) -> None:
@@ -205,7 +205,7 @@ def test_a_ping_flood_without_an_answer_ends_at_the_deadline() -> None:
 
 
 def test_too_many_fragments_are_refused() -> None:
-    from trialist.testing.faulty_server import FaultyWebSocket
+    from robotrials.testing.faulty_server import FaultyWebSocket
 
     class Fragmenting(FaultyWebSocket):
         def reply(self, connection: socket.socket, whole: bytes, *, huge: bytes, rubbish: bytes) -> None:
@@ -220,7 +220,7 @@ def test_too_many_fragments_are_refused() -> None:
 
 
 def redirecting(status: str) -> Any:
-    from trialist.testing.faulty_server import FaultyServer
+    from robotrials.testing.faulty_server import FaultyServer
 
     class Redirecting(FaultyServer):
         def converse(self, connection: socket.socket) -> None:

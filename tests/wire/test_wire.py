@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trialist.errors import InputError
-from trialist.wire import WireLimits, pack, read_frame, unpack, write_frame
-from trialist.wire.link import Deadline, Link
+from robotrials.errors import InputError
+from robotrials.wire import WireLimits, pack, read_frame, unpack, write_frame
+from robotrials.wire.link import Deadline, Link
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False), st.text(), st.binary()

@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 
-from trialist.errors import RigError
-from trialist.hosts.libero.host import LiberoHost
-from trialist.run.seam import Setup
+from robotrials.errors import RigError
+from robotrials.hosts.libero.host import LiberoHost
+from robotrials.run.seam import Setup
 
 ASSETS = sys.argv[1]
 

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 
-from trialist.hosts.libero.host import LiberoHost
-from trialist.hosts.libero.suite import find_suite
+from robotrials.hosts.libero.host import LiberoHost
+from robotrials.hosts.libero.suite import find_suite
 
 ASSETS, SUITE = sys.argv[1:]
 

@@ -8,9 +8,9 @@ import sys
 import mujoco
 import numpy as np
 
-from trialist.hosts.libero.host import LiberoHost
-from trialist.hosts.libero.scripted import ScriptedLiberoPolicy
-from trialist.run.seam import Setup
+from robotrials.hosts.libero.host import LiberoHost
+from robotrials.hosts.libero.scripted import ScriptedLiberoPolicy
+from robotrials.run.seam import Setup
 
 ASSETS = sys.argv[1]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 
-from trialist.conditions import condition_parameters, draw_condition
-from trialist.errors import TrialistError
-from trialist.hosts.libero.collision import CollisionCheck
-from trialist.hosts.libero.host import LiberoHost
-from trialist.hosts.libero.role import goal_atoms
-from trialist.hosts.libero.start import Start, changed_state
-from trialist.run.seam import Setup
+from robotrials.conditions import condition_parameters, draw_condition
+from robotrials.errors import RobotrialsError
+from robotrials.hosts.libero.collision import CollisionCheck
+from robotrials.hosts.libero.host import LiberoHost
+from robotrials.hosts.libero.role import goal_atoms
+from robotrials.hosts.libero.start import Start, changed_state
+from robotrials.run.seam import Setup
 
 ASSETS = sys.argv[1]
 
@@ -50,7 +50,7 @@ def refused(**given):
     try:
         host.prepare(Setup(task=given.pop('task', 'task_2'), seed=3, **given))
         host.reset('task_2', seed=3)
-    except TrialistError as error:
+    except RobotrialsError as error:
         return str(error)
 
 

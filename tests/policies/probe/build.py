@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from trialist.policies.probe import Demonstrations, DemonstrationWriter, EpisodeFacts
-from trialist.run.convention import ActionConvention, ControlMode, Frame, Target
+from robotrials.policies.probe import Demonstrations, DemonstrationWriter, EpisodeFacts
+from robotrials.run.convention import ActionConvention, ControlMode, Frame, Target
 
 CONVENTION = ActionConvention(
     control_mode=ControlMode.SE3, target=Target.DELTA, frame=Frame.WORLD

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from trialist.environment import Environment, read_recipe
-from trialist.environment.create import create_environment
+from robotrials.environment import Environment, read_recipe
+from robotrials.environment.create import create_environment
 
 
 @pytest.fixture(scope='session')

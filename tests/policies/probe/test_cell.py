@@ -1,4 +1,4 @@
-"""The probe on the embedded cell, as `trialist audit shortcut tabletop` trains it: what its score needs, and does not.
+"""The probe on the embedded cell, as `robotrials audit shortcut tabletop` trains it: what its score needs.
 
 Start states of the evaluation are drawn by the plan; none is among those of the demonstrations. About an hour of one
 core, most of it for episodes.
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from trialist.audit import Shortcut
-from trialist.audit.shortcut import InputNeed
-from trialist.diagnose import ShortcutPlan, diagnose_shortcut
-from trialist.diagnose.probe_maker import ProbeMaker
-from trialist.diagnose.shortcut_preset import host_plan
-from trialist.episodes import read_store
-from trialist.policies.probe import read_demonstrations
-from trialist.stats import Interval
+from robotrials.audit import Shortcut
+from robotrials.audit.shortcut import InputNeed
+from robotrials.diagnose import ShortcutPlan, diagnose_shortcut
+from robotrials.diagnose.probe_maker import ProbeMaker
+from robotrials.diagnose.shortcut_preset import host_plan
+from robotrials.episodes import read_store
+from robotrials.policies.probe import read_demonstrations
+from robotrials.stats import Interval
 
 pytestmark = [pytest.mark.training, pytest.mark.usefixtures('probe_environment')]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tests.policies.probe.build import CONVENTION, TASKS, make_demonstrations
 
-from trialist.errors import InputError, WriteError
-from trialist.policies.probe import DemonstrationWriter, EpisodeFacts, read_demonstrations
+from robotrials.errors import InputError, WriteError
+from robotrials.policies.probe import DemonstrationWriter, EpisodeFacts, read_demonstrations
 
 
 def writer(folder: Path) -> DemonstrationWriter:

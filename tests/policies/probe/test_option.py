@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from trialist.errors import InputError
-from trialist.policies.probe import ProbeOptions, read_options, variants
-from trialist.policies.probe.option import TaskInput
+from robotrials.errors import InputError
+from robotrials.policies.probe import ProbeOptions, read_options, variants
+from robotrials.policies.probe.option import TaskInput
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.policies.probe.build import CONVENTION, TASKS
 
-from trialist.errors import InputError, SetupError
-from trialist.policies.probe import ProbeOptions, ProbePolicy
-from trialist.policies.probe.option import TaskInput
-from trialist.run import HostSpec, Setup, check_conventions
+from robotrials.errors import InputError, SetupError
+from robotrials.policies.probe import ProbeOptions, ProbePolicy
+from robotrials.policies.probe.option import TaskInput
+from robotrials.run import HostSpec, Setup, check_conventions
 
 HOST = HostSpec(name='toy', action=CONVENTION, control_rate_hz=10.0, state_width=3, images={'top': (24, 24)})
 
@@ -97,7 +97,7 @@ def test_no_checkpoint_and_no_environment_say_what_to_do(
 
     with pytest.raises(InputError, match=r'no probe\.json'):
         ProbePolicy(path=str(tmp_path))
-    monkeypatch.setenv('TRIALIST_ENVIRONMENTS', str(tmp_path / 'none'))
+    monkeypatch.setenv('ROBOTRIALS_ENVIRONMENTS', str(tmp_path / 'none'))
     policy = ProbePolicy(path=str(checkpoint(tmp_path / 'c')))
-    with pytest.raises(SetupError, match='trialist env create probe'):
+    with pytest.raises(SetupError, match='robotrials env create probe'):
         policy.start(Setup(task=TASKS[0], seed=0), seed=0).act(seen(12))

@@ -15,16 +15,16 @@ import pytest
 from tests.formats.build import make_lerobot, picture, rollout
 from tests.run.plans import FAST, make_plan
 
-from trialist.episodes import Outcome, read_store
-from trialist.errors import InputError, UnknownName
-from trialist.policies.probe import (
+from robotrials.episodes import Outcome, read_store
+from robotrials.errors import InputError, UnknownName
+from robotrials.policies.probe import (
     collect_demonstrations,
     demonstrations_from_hdf5,
     demonstrations_from_lerobot,
     demonstrations_from_store,
 )
-from trialist.run import ActionConvention, Setup, close_trial, run_trial
-from trialist.run.plan import HostEntry, PolicyEntry
+from robotrials.run import ActionConvention, Setup, close_trial, run_trial
+from robotrials.run.plan import HostEntry, PolicyEntry
 
 HOST = HostEntry('point-mass', {'camera_px': 16})
 SEEK = PolicyEntry('seek', {'speed_m_s': 1.0})
@@ -147,8 +147,8 @@ def test_libero_files_become_what_the_libero_host_shows(tmp_path: Path) -> None:
 
 
 def test_the_probes_layout_of_libero_is_the_hosts() -> None:
-    from trialist.hosts.arm.state import PROPRIOCEPTION
-    from trialist.policies.probe.source import LIBERO_LAYOUT
+    from robotrials.hosts.arm.state import PROPRIOCEPTION
+    from robotrials.policies.probe.source import LIBERO_LAYOUT
 
     assert LIBERO_LAYOUT == PROPRIOCEPTION
 

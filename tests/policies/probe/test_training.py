@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from tests.policies.probe.build import TASKS, make_demonstrations
 
-from trialist.environment import Environment
-from trialist.environment.place import link_trialist
-from trialist.errors import InputError
-from trialist.policies.probe import (
+from robotrials.environment import Environment
+from robotrials.environment.place import link_robotrials
+from robotrials.errors import InputError
+from robotrials.policies.probe import (
     Demonstrations,
     ProbeOptions,
     ProbePolicy,
@@ -25,9 +25,9 @@ from trialist.policies.probe import (
     train_probe,
     variants,
 )
-from trialist.policies.probe.option import TaskInput
-from trialist.policies.probe.train import TrainingProgress
-from trialist.run import Observation, Setup
+from robotrials.policies.probe.option import TaskInput
+from robotrials.policies.probe.train import TrainingProgress
+from robotrials.run import Observation, Setup
 
 pytestmark = [pytest.mark.training, pytest.mark.usefixtures('probe_environment')]
 SMALL = ProbeOptions(
@@ -149,7 +149,7 @@ def test_an_unknown_task_is_refused(trained: TrainedProbe, act: Acting) -> None:
 def test_a_stopped_training_resumes_to_the_same_bits(
     demonstrations: Demonstrations, trained: TrainedProbe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('trialist.policies.probe.train.SLICE_S', 0.01)
+    monkeypatch.setattr('robotrials.policies.probe.train.SLICE_S', 0.01)
 
     class Stop(Exception):  # noqa: N818 - it is no error
         pass
@@ -197,7 +197,7 @@ DINO = """
 import json, sys
 import torch
 from safetensors.torch import save_file
-from trialist.policies.probe.network import ConvEncoder, DinoEncoder, count_parameters
+from robotrials.policies.probe.network import ConvEncoder, DinoEncoder, count_parameters
 torch.manual_seed(0)
 made = DinoEncoder(sys.argv[1], (64, 64))
 save_file(made.model.state_dict(), sys.argv[2])
@@ -219,7 +219,7 @@ def test_dinov2_has_its_published_size_and_takes_local_weights(
     ran = subprocess.run(
         [str(probe_environment.python), '-c', DINO, name, str(tmp_path / 'w.safetensors')],
         check=True, capture_output=True, text=True, timeout=300,
-        env={'PYTHONPATH': str(link_trialist(probe_environment.folder))},
+        env={'PYTHONPATH': str(link_robotrials(probe_environment.folder))},
     )  # fmt: skip
     n, found_width, differs, is_same = json.loads(ran.stdout)
     assert n / 1e6 == pytest.approx(millions, abs=1)

@@ -1,0 +1,138 @@
+"""Which episodes are evaluated and which may be learned from: whole episodes, recorded in a file with a hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robotrials.errors import InputError
+from robotrials.formats.dataset import ActionDataset, RecordedEpisode, check_split, evaluation_split
+from robotrials.old_name import SPLIT_FORMAT
+
+FORMAT = SPLIT_FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSplit:
+    """Episodes by (split, index). `seed` is None where the dataset's own evaluation split is used."""
+
+    dataset: str
+    counts: tuple[tuple[str, int], ...]  # episodes in each of the dataset's splits: what the split was made for
+    test_split: str
+    test: tuple[int, ...]
+    train_split: str
+    train: tuple[int, ...]
+    seed: int | None = None
+
+    @property
+    def test_ids(self) -> tuple[str, ...]:
+        return tuple(f'{self.dataset}/{self.test_split}/{i}' for i in self.test)
+
+    @property
+    def train_ids(self) -> tuple[str, ...]:
+        return tuple(f'{self.dataset}/{self.train_split}/{i}' for i in self.train)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over the dataset's name and the evaluated and training episode ids, one a line."""
+        lines = [self.dataset, 'test', *self.test_ids, 'train', *self.train_ids]
+        return hashlib.sha256('\n'.join(lines).encode()).hexdigest()
+
+    def test_episodes(self, dataset: ActionDataset) -> Iterator[RecordedEpisode]:
+        self.check_dataset(dataset)
+        return dataset.episodes(self.test_split, only=frozenset(self.test))
+
+    def train_episodes(self, dataset: ActionDataset) -> Iterator[RecordedEpisode]:
+        self.check_dataset(dataset)
+        return dataset.episodes(self.train_split, only=frozenset(self.train))
+
+    def check_dataset(self, dataset: ActionDataset) -> None:
+        """Raise unless the split was made for this dataset as it is now."""
+        found = tuple(sorted(dataset.splits.items()))
+        if dataset.name != self.dataset or found != self.counts:
+            raise InputError(
+                f'the split was made for {self.dataset} with {dict(self.counts)} episodes, '
+                f'found {dataset.name} with {dict(found)}'
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            'format': FORMAT, 'dataset': self.dataset, 'counts': dict(self.counts), 'seed': self.seed,
+            'test': list(self.test_ids), 'train': list(self.train_ids), 'hash': self.hash,
+        }  # fmt: skip
+
+
+def make_split(
+    dataset: ActionDataset, *, seed: int = 0, test_share: float = 0.1, test_split: str | None = None
+) -> EvaluationSplit:
+    """The dataset's own test or validation split; else `test_share` of the training episodes, whole and seeded.
+
+    Episodes are ranked by the SHA-256 of `SEED:EPISODE_ID`, so that anyone can rebuild the split in any language.
+    """
+    counts = tuple(sorted(dataset.splits.items()))
+    own = check_split(dataset, test_split) if test_split else evaluation_split(dataset.splits)
+    train_split = 'train' if 'train' in dataset.splits else next((n for n, _ in counts if n != own), '')
+    if own is not None and own != train_split:
+        return EvaluationSplit(
+            dataset=dataset.name, counts=counts, test_split=own, test=tuple(range(dataset.splits[own])),
+            train_split=train_split, train=tuple(range(dataset.splits.get(train_split, 0))),
+        )  # fmt: skip
+    total = dataset.splits.get(train_split, 0)
+    if not 0 < test_share < 1:
+        raise InputError(f'test_share is {test_share}, wanted a share between 0 and 1')
+    if total < 2:
+        raise InputError(f'{dataset.name}: {total} episodes; a split by whole episodes needs at least 2')
+    ranked = sorted(range(total), key=lambda i: _rank(seed, f'{dataset.name}/{train_split}/{i}'))
+    size = min(total - 1, max(1, round(total * test_share)))
+    return EvaluationSplit(
+        dataset=dataset.name, counts=counts, test_split=train_split, test=tuple(sorted(ranked[:size])),
+        train_split=train_split, train=tuple(sorted(ranked[size:])), seed=seed,
+    )  # fmt: skip
+
+
+def _rank(seed: int, episode_id: str) -> bytes:
+    return hashlib.sha256(f'{seed}:{episode_id}'.encode()).digest()
+
+
+def write_split(split: EvaluationSplit, path: Path | str) -> Path:
+    target = Path(path)
+    target.write_text(json.dumps(split.as_json(), indent=1) + '\n', encoding='utf-8')
+    return target
+
+
+def read_split(path: Path | str) -> EvaluationSplit:
+    """Read a split and check its hash."""
+    target = Path(path)
+    try:
+        values = json.loads(target.read_text(encoding='utf-8'))
+        if values.get('format') != FORMAT:
+            raise InputError(f'{target}: format is {values.get("format")!r}, wanted {FORMAT!r}')
+        split = EvaluationSplit(
+            dataset=values['dataset'],
+            counts=tuple(sorted((k, int(v)) for k, v in values['counts'].items())),
+            **_places('test', values['test'], values['dataset'], target),
+            **_places('train', values['train'], values['dataset'], target),
+            seed=values['seed'],
+        )
+    except (OSError, json.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f'{target}: not readable as a split ({error!r})') from error
+    if split.hash != values.get('hash'):
+        raise InputError(f'{target}: the hash does not fit the episodes; the file was changed after it was written')
+    both = set(split.test_ids) & set(split.train_ids)
+    if both:
+        raise InputError(f'{target}: {min(both)} is both evaluated and trained on')
+    return split
+
+
+def _places(role: str, ids: list[str], dataset: str, path: Path) -> dict[str, Any]:
+    parts = [i.removeprefix(f'{dataset}/').rpartition('/') for i in ids]
+    splits = {split for split, _, _ in parts}
+    if len(splits) > 1:
+        raise InputError(f'{path}: the {role} episodes come from several splits: {", ".join(sorted(splits))}')
+    return {f'{role}_split': next(iter(splits), ''), role: tuple(int(number) for _, _, number in parts)}

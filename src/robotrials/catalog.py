@@ -1,0 +1,85 @@
+"""Find things by name: a built-in table, installed entry points, or a literal ``module:attribute``.
+
+A catalogue maps a short name to a ``'package.module:attribute'`` string, so that listing names imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from robotrials.errors import InputError, SetupError, UnknownName
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Names of one kind (hosts, policies, figures, ...) and where each one lives."""
+
+    kind: str
+    builtin: Mapping[str, str] = field(default_factory=dict)
+    entry_point_group: str | None = None
+
+    def names(self) -> tuple[str, ...]:
+        """Every known name, built-in and installed, sorted."""
+        return tuple(sorted(self._targets()))
+
+    def load(self, name: str) -> object:
+        """The object behind `name`: a known name, or a literal ``module:attribute``."""
+        targets = self._targets()
+        if name in targets:
+            return load_attribute(targets[name])
+        if ':' in name:
+            return load_attribute(name)
+        raise UnknownName(self.kind, name, targets)
+
+    def _targets(self) -> dict[str, str]:
+        installed: dict[str, str] = {}
+        if self.entry_point_group is not None:
+            from importlib.metadata import entry_points
+
+            installed = {e.name: e.value for e in entry_points(group=self.entry_point_group)}
+        return {**installed, **self.builtin}
+
+
+def load_attribute(target: str) -> object:
+    """Import ``'package.module:attribute'``; every way it can fail says which half was wrong."""
+    module_name, separator, attribute = target.partition(':')
+    if not separator or not module_name or not attribute:
+        raise InputError(f"wanted 'module:attribute', found {target!r}")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + '.')):
+            raise InputError(f'{target}: no module named {error.name!r} on the import path') from error
+        raise SetupError(f'{target}: needs the package {error.name!r}, which is not installed') from error
+    value: object = module
+    for part in attribute.split('.'):
+        if not hasattr(value, part):
+            known = [n for n in dir(value) if not n.startswith('_')]
+            raise UnknownName(f'attribute of {module_name}', part, known)
+        value = getattr(value, part)
+    return value
+
+
+def late_names(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package whose names are imported when asked for.
+
+    `places` maps a module, ``'.store'`` within the package or a full name elsewhere, to its names, separated by spaces.
+    A name must not be that of its own module: importing ``package.store`` binds `store` to the module.
+    """
+    modules = {name: module for module, names in places.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f'module {package!r} has no attribute {name!r}')
+        value = getattr(importlib.import_module(modules[name], package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return find, names

@@ -1,0 +1,5 @@
+"""`python -m robotrials.cli`."""
+
+from robotrials.cli.app import main
+
+main()

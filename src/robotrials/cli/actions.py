@@ -1,0 +1,297 @@
+"""`robotrials actions ...`: how well does a model predict recorded actions, with no robot at all?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robotrials.cli.convert import convert as convert_actions
+from robotrials.cli.output import FormatOption, print_table, print_tables
+
+if TYPE_CHECKING:
+    from robotrials.actions.evaluate import ActionRun
+    from robotrials.actions.predictor import Predictor
+    from robotrials.actions.split import EvaluationSplit
+    from robotrials.formats.dataset import ActionDataset
+    from robotrials.formats.space import ActionSpace
+    from robotrials.show.table import Table
+
+actions_app = typer.Typer(
+    no_args_is_help=True, help='Score how well models predict recorded actions: datasets, splits, runs, reports.'
+)
+
+actions_app.command('convert')(convert_actions)
+
+DatasetOption = Annotated[Path, typer.Option('--dataset', '-d', help='An RLDS/TFDS or LeRobotDataset folder.')]
+FloatingOption = Annotated[
+    bool, typer.Option('--floating-only', help='Leave out boolean and integer action parts, as the paper does.')
+]
+FeatureOption = Annotated[
+    list[str] | None,
+    typer.Option('--feature', help='ROLE=FEATURE of a LeRobot folder with names of its own: action=acts, state=obs.'),
+]
+SplitOption = Annotated[Path | None, typer.Option('--split', help='A split file of `robotrials actions split`.')]
+
+
+@actions_app.command('datasets')
+def datasets(form: FormatOption = 'text') -> None:
+    """List the datasets of the paper's Tables 1 and 3.
+
+    Example: `robotrials actions datasets --format csv`
+    """
+    from robotrials.actions.registry import load_datasets
+    from robotrials.show.actions import dataset_table
+
+    print_table(dataset_table(load_datasets().values()), form)
+
+
+@actions_app.command('fetch')
+def fetch(
+    name: Annotated[str, typer.Argument(help='The registered name, such as jaco_play.')],
+    to: Annotated[Path, typer.Option('--to', '-t', help='The folder to download into.')],
+    version: Annotated[str | None, typer.Option(help='The version; the newest if left out.')] = None,
+    split: Annotated[str | None, typer.Option(help='Only the shards of this split.')] = None,
+    host: Annotated[str | None, typer.Option(help='Another server with the same layout.')] = None,
+) -> None:
+    """Download a dataset from the public bucket; what is there already is kept, a broken download goes on.
+
+    Example: `robotrials actions fetch jaco_play --to data --split test`
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    from robotrials.formats.fetch import BUCKET_HOST, RemoteFile, fetch_dataset
+
+    def wanted(file: str) -> bool:
+        return split is None or '.tfrecord' not in file or f'-{split}.tfrecord' in file
+
+    columns = ('{task.description}', BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(name, total=None)
+
+        def started(files: list[RemoteFile]) -> None:
+            bar.update(task, total=sum(f.size for f in files))
+
+        folder = fetch_dataset(
+            name, to, version=version, host=host or BUCKET_HOST, only=wanted, started=started,
+            progress=lambda _, size: bar.advance(task, size),
+        )  # fmt: skip
+    typer.echo(f'{folder}')
+
+
+@actions_app.command('split')
+def split_dataset(
+    dataset: DatasetOption,
+    out: Annotated[Path, typer.Option('--out', '-o', help='The split file to write (JSON).')],
+    seed: Annotated[int, typer.Option(help='For datasets without an evaluation split of their own.')] = 0,
+    share: Annotated[float, typer.Option(help='The share of episodes to evaluate, for the same.')] = 0.1,
+    test_split: Annotated[str | None, typer.Option(help='Evaluate this split of the dataset.')] = None,
+    feature: FeatureOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Write down which whole episodes are evaluated: the dataset's own test split, or a seeded one.
+
+    Example: `robotrials actions split --dataset data/toto --out toto-split.json --seed 7`
+    """
+    from robotrials.actions.split import make_split, write_split
+    from robotrials.formats.dataset import open_dataset
+    from robotrials.show.actions import split_table
+
+    split = make_split(
+        open_dataset(dataset, names=_features(feature)), seed=seed, test_share=share, test_split=test_split
+    )
+    write_split(split, out)
+    print_table(split_table(split), form)
+
+
+@actions_app.command('curate')
+def curate_datasets(
+    descriptions: Annotated[Path, typer.Argument(help='JSON: a list of dataset descriptions.')],
+    form: FormatOption = 'text',
+) -> None:
+    """Apply the paper's curation rule to dataset descriptions, and print a reason for each.
+
+    Example: `robotrials actions curate datasets.json`
+    """
+    from robotrials.actions.curation import curate, read_descriptions
+    from robotrials.show.actions import curation_table
+
+    print_table(curation_table(curate(read_descriptions(descriptions))), form)
+
+
+@actions_app.command('run')
+def run(
+    dataset: DatasetOption,
+    model: Annotated[
+        str,
+        typer.Option(
+            '--model',
+            '-m',
+            help='mean, nearest, clone, vlm,url=...,model=..., policy,plan=...,policy=..., or module:function,key=...',
+        ),
+    ],
+    out: Annotated[Path, typer.Option('--out', '-o', help='The store to add to; made if it is not there.')],
+    split: SplitOption = None,
+    seed: Annotated[int, typer.Option(help='Of the split, if none is given, and of the model.')] = 0,
+    space: Annotated[Path | None, typer.Option(help='A JSON file that describes the action space.')] = None,
+    rate_hz: Annotated[float | None, typer.Option(help='Control rate, where the dataset has no times.')] = None,
+    limit: Annotated[int | None, typer.Option(help='Only the first so many evaluated episodes.')] = None,
+    floating_only: FloatingOption = False,
+    feature: FeatureOption = None,
+    convert: Annotated[
+        list[str] | None,
+        typer.Option('--convert', help="A step from the model's convention to the dataset's; see `actions convert`."),
+    ] = None,
+) -> None:
+    """Predict every timestep of the evaluated episodes. Run it again to resume where it stopped.
+
+    Example: `robotrials actions run --dataset data/jaco_play --model nearest --out runs/offline`
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    from robotrials.actions.evaluate import RunCount, prepare, run_actions
+    from robotrials.actions.vlm import VlmPredictor
+    from robotrials.formats.dataset import open_dataset
+    from robotrials.formats.space import read_space
+
+    opened = open_dataset(dataset, floating_only=floating_only, names=_features(feature))
+    chosen = _split_of(opened, split, seed)
+    described = read_space(space) if space else opened.space
+    predictor, statistics = prepare(opened, chosen, model, seed=seed, space=described)
+    asked = predictor
+    if convert:
+        predictor, model = _converted(predictor, convert, described), f'{model} | {" | ".join(convert)}'
+    total = min(len(chosen.test), limit) if limit is not None else len(chosen.test)
+    columns = ('{task.description}', BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(f'{opened.name}: {predictor.name}', total=total)
+
+        def progress(count: RunCount) -> None:
+            bar.update(task, completed=count.evaluated + count.already_there + count.faults)
+
+        done = run_actions(
+            opened, predictor, out, split=chosen, statistics=statistics, space=described, control_rate_hz=rate_hz,
+            limit=limit, model_spec=model, progress=progress,
+        )  # fmt: skip
+    typer.echo(
+        f'{out}: {done.evaluated} episodes predicted ({done.timesteps} timesteps, {done.invalid} invalid answers), '
+        f'{done.already_there} already there, {done.faults} broken'
+    )
+    if isinstance(asked, VlmPredictor):
+        used = asked.usage
+        cost = 'unknown (give prompt_price and completion_price)' if used.cost is None else f'{used.cost:.4f}'
+        typer.echo(
+            f'{used.requests} requests, {used.cached} from the cache, {used.retries} retries, '
+            f'{used.prompt_tokens} prompt and {used.completion_tokens} completion tokens, cost {cost}'
+        )
+        if used.faults:
+            typer.echo('attempts that broke: ' + ', '.join(f'{n} {kind}' for kind, n in sorted(used.faults.items())))
+
+
+def _features(pairs: list[str] | None) -> dict[str, str]:
+    from robotrials.cli.importing import parse_pairs
+
+    return parse_pairs(pairs, '--feature')
+
+
+def _converted(predictor: Predictor, steps: list[str], space: ActionSpace) -> Predictor:
+    from robotrials.actions.conversion_spec import parse_conversions
+    from robotrials.actions.predictor import AdaptedPredictor
+
+    return AdaptedPredictor(predictor, space.size, tuple(range(space.size)), parse_conversions(steps))
+
+
+def _split_of(opened: ActionDataset, path: Path | None, seed: int) -> EvaluationSplit:
+    from robotrials.actions.split import make_split, read_split
+
+    return make_split(opened, seed=seed) if path is None else read_split(path)
+
+
+@actions_app.command('report')
+def report(
+    store: Annotated[Path | None, typer.Argument(help='The store with predicted actions.')] = None,
+    invalid: Annotated[str, typer.Option(help='How invalid answers are scored: random, worst or exclude.')] = 'random',
+    tolerance: Annotated[float | None, typer.Option(help='Also count completion within this, a dimension.')] = None,
+    resamples: Annotated[int, typer.Option(help='Bootstrap draws of whole episodes; 0 for no intervals.')] = 1000,
+    seed: Annotated[int, typer.Option(help='For the bootstrap and the random choice.')] = 0,
+    in_pretraining: Annotated[
+        list[str] | None, typer.Option(help='A dataset inside the pretraining mix; repeat it for more.')
+    ] = None,
+    published: Annotated[bool, typer.Option('--published', help="The paper's own Tables 2 and 4 instead.")] = False,
+    closed_loop: Annotated[
+        Path | None, typer.Option(help='A store of trials of the same policies: both numbers, and whether they agree.')
+    ] = None,
+    figures: Annotated[Path | None, typer.Option(help='Also save the figures into this folder.')] = None,
+    figure_format: Annotated[str, typer.Option(help='svg, pdf or png.')] = 'svg',
+    form: FormatOption = 'text',
+) -> None:
+    """Report runs: Tables 2 and 4, invalid answers, every measure, verdicts, pretraining groups, difficulty.
+
+    Example: `robotrials actions report runs/offline --invalid exclude --figures figures`
+    """
+    from robotrials.actions.evaluate import read_runs
+    from robotrials.actions.report import build_report, difficulty, group_scores, published_scores
+    from robotrials.errors import InputError
+    from robotrials.show.actions import completion_table, difficulty_table, error_table, group_table, report_tables
+
+    if published:
+        scores = published_scores()
+        shown = [
+            error_table(scores, title='Table 2 (published)'),
+            completion_table(scores, title='Table 4 (published)'),
+            group_table(group_scores(scores)),
+            difficulty_table(difficulty(scores), scores.titles),
+        ]
+    elif store is None:
+        raise InputError('wanted a store, or --published')
+    else:
+        marks = dict.fromkeys(in_pretraining or [], True)
+        runs = read_runs(store)
+        built = build_report(
+            runs,
+            invalid=invalid,
+            tolerance=tolerance,
+            in_pretraining=marks,
+            n_resamples=resamples,
+            seed=seed,
+        )
+        scores, shown = built.scores, report_tables(built)
+        if closed_loop is not None:
+            shown += _agreements(runs, closed_loop, invalid=invalid, seed=seed, resamples=resamples)
+    print_tables(shown, form)
+    if figures is not None:
+        from robotrials.show.actions_figure import amse_figure, namse_figure
+        from robotrials.show.figure import save_figure
+
+        saved = [save_figure(amse_figure(scores), figures / f'amse.{figure_format}')]
+        for model in scores.models:
+            target = figures / f'namse-{_file_name(model)}.{figure_format}'
+            saved.append(save_figure(namse_figure(scores, model), target))
+        typer.echo(f'saved {", ".join(map(str, saved))}', err=True)
+
+
+def _agreements(runs: list[ActionRun], store: Path, *, invalid: str, seed: int, resamples: int) -> list[Table]:
+    """One table for each dataset."""
+    import numpy as np
+
+    from robotrials.actions.agreement import compare_offline
+    from robotrials.episodes import read_store
+    from robotrials.show.actions_agreement import agreement_table
+
+    episodes = list(read_store(store).episodes())
+    datasets = dict.fromkeys(run.dataset for run in runs)
+    streams = np.random.default_rng(seed).spawn(len(datasets))
+    return [
+        agreement_table(compare_offline(
+            [run for run in runs if run.dataset == name], episodes, rng=stream, invalid=invalid, seed=seed,
+            n_resamples=max(resamples, 1),
+        ))
+        for name, stream in zip(datasets, streams, strict=True)
+    ]  # fmt: skip
+
+
+def _file_name(model: str) -> str:
+    return ''.join(c if c.isalnum() or c in '-_.' else '-' for c in model)

@@ -1,0 +1,287 @@
+"""`robotrials annotate`: when placements happened, found in telemetry, checked against the operator, reviewed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robotrials.cli.output import FormatOption, print_table, print_tables
+from robotrials.cli.source import SeedOption, StoreArgument, WhereOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fastapi import FastAPI
+
+    from robotrials.annotate import Labelled, Settings, Zones
+    from robotrials.episodes import Store
+
+annotate_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help='Time what happened in recorded episodes, and check who says so.'
+)
+SettingsOption = Annotated[
+    Path | None,
+    typer.Option('--settings', help='A TOML file with [zones], [detector] and [rules].', show_default=False),
+]
+ByOption = Annotated[str, typer.Option('--by', help='Who does this, for the log.')]
+
+
+@annotate_app.command('detect')
+def detect(
+    store: StoreArgument, settings: SettingsOption = None, where: WhereOption = None, by: ByOption = '',
+    form: FormatOption = 'text',
+) -> None:  # fmt: skip
+    """Find releases in the telemetry of every episode, and set the counts against the operator's.
+
+    Accounts go into the store's log beside what is there. Where the counts agree an episode is validated by itself; the
+    rest waits for review (`robotrials annotate queue`).
+
+    Example: `robotrials annotate detect runs/may --settings cell.toml`
+    """
+    from robotrials.annotate import scan, statuses
+    from robotrials.cli.store import parse_where
+    from robotrials.episodes import read_store
+    from robotrials.safety import store_pairs
+    from robotrials.show.annotation import standing_table
+
+    opened, filters = read_store(store), parse_where(where) or None
+    zones, chosen = _settings(opened, settings)
+    episodes = tuple(opened.episodes(where=filters))
+    opened.annotate(scan(store_pairs(opened, where=filters, episodes=episodes), zones, chosen), by=by)
+    print_table(standing_table(statuses(episodes, opened.annotations())), form)
+
+
+@annotate_app.command('queue')
+def queue(store: StoreArgument, where: WhereOption = None, form: FormatOption = 'text') -> None:
+    """List the episodes that wait for a reviewer, and where all others stand.
+
+    Example: `robotrials annotate queue runs/may`
+    """
+    from robotrials.annotate import LabelStanding, statuses
+    from robotrials.cli.store import parse_where
+    from robotrials.episodes import read_store
+    from robotrials.show.annotation import queue_table, standing_table
+
+    opened = read_store(store)
+    told = statuses(opened.episodes(where=parse_where(where) or None), opened.annotations())
+    waiting = [s for s in told if s.standing in (LabelStanding.WAITING, LabelStanding.NOT_SCANNED)]
+    print_tables([standing_table(told), queue_table(waiting)], form)
+
+
+@annotate_app.command('assess')
+def assess_store(
+    store: StoreArgument, settings: SettingsOption = None, where: WhereOption = None, form: FormatOption = 'text'
+) -> None:
+    """Set the detector against episodes whose placements are timed: precision, recall, timing error, by object.
+
+    Example: `robotrials annotate assess runs/labelled`
+    """
+    from robotrials.annotate import assess, assess_settings
+    from robotrials.cli.store import parse_where
+    from robotrials.episodes import read_store
+    from robotrials.show.annotation import assessment_table
+
+    opened = read_store(store)
+    zones, chosen = _settings(opened, settings)
+    labelled = _labelled(opened, zones, parse_where(where) or None)
+    groups = sorted({e.episode.stratum or e.episode.task for e in labelled})
+    found = {
+        name: assess(assess_settings(chosen, [e for e in labelled if (e.episode.stratum or e.episode.task) == name]))
+        for name in groups
+    }
+    print_table(assessment_table({**found, 'all': assess(assess_settings(chosen, labelled))}, by='object'), form)
+
+
+@annotate_app.command('calibrate')
+def calibrate_store(
+    store: StoreArgument,
+    output: Annotated[Path, typer.Option('--output', '-o', help='Where the settings go (TOML).')],
+    settings: SettingsOption = None,
+    learn: Annotated[bool, typer.Option('--learn', help='Also train a small classifier, kept beside them.')] = False,
+    where: WhereOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Choose the detector's thresholds on episodes whose placements are timed.
+
+    The numbers printed for them are of episodes that they were not chosen on.
+
+    Example: `robotrials annotate calibrate runs/labelled -o cell.toml`
+    """
+    from robotrials.annotate import calibrate
+    from robotrials.annotate.settings import settings_text
+    from robotrials.cli.store import parse_where
+    from robotrials.episodes import read_store
+    from robotrials.show.annotation import assessment_table
+    from robotrials.show.file import write_file
+
+    opened = read_store(store)
+    zones, begun = _settings(opened, settings)
+    found = calibrate(_labelled(opened, zones, parse_where(where) or None), start=begun, learn=learn)
+    kept = output.with_suffix('.classifier.json') if found.settings.classifier is not None else None
+    if kept is not None and found.settings.classifier is not None:
+        write_file(kept, found.settings.classifier.as_json())
+    write_file(output, settings_text(zones, found.settings, classifier=kept.name if kept else ''))
+    rows = {'before': found.before, 'calibrated, held out': found.held_out}
+    print_table(assessment_table(rows, by='settings'), form)
+    typer.echo(f'{output} written', err=True)
+
+
+@annotate_app.command('agreement')
+def agreement(store: StoreArgument, form: FormatOption = 'text') -> None:
+    """How far two reviewers agree, on the episodes that both have marked.
+
+    Example: `robotrials annotate agreement runs/may`
+    """
+    from robotrials.annotate import agreements
+    from robotrials.episodes import read_store
+    from robotrials.show.annotation import agreement_table
+
+    print_table(agreement_table(agreements(read_store(store).annotations())), form)
+
+
+@annotate_app.command('robustness')
+def robustness(
+    store: StoreArgument,
+    jitter: Annotated[
+        list[float] | None, typer.Option('--jitter', help='Seconds (sd) to move marks by, repeatable.')
+    ] = None,
+    trials: Annotated[int, typer.Option(help='Random movements for each jitter.')] = 20,
+    seed: SeedOption = None,
+    where: WhereOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Does the ranking rest on who timed the placements? On each stream of labels, and with inexact times.
+
+    Example: `robotrials annotate robustness runs/may`
+    """
+    from robotrials.analysis.labels import label_robustness
+    from robotrials.analysis.look import is_open_trial
+    from robotrials.cli.store import parse_where
+    from robotrials.episodes import read_store
+    from robotrials.show.annotation import label_tables
+
+    opened = read_store(store)
+    if is_open_trial(opened):
+        opened.log_look('annotate robustness', seen='time')
+    found = label_robustness(
+        opened, where=parse_where(where) or None, jitters_s=tuple(jitter or (0.1, 0.5, 1.0)), n_trials=trials,
+        seed=seed or 0,
+    )  # fmt: skip
+    print_tables(label_tables(found), form)
+    typer.echo(found.statement, err=form != 'text')
+
+
+@annotate_app.command('weights')
+def weights(
+    store: StoreArgument,
+    file: Annotated[Path, typer.Argument(help='CSV: episode_id, t_s, weight_kg.', show_default=False)],
+    item_kg: Annotated[float, typer.Option(help='What one item weighs.')],
+    by: ByOption = '',
+    form: FormatOption = 'text',
+) -> None:
+    """Take the readings of a scale under the target bin as events of source `sensor`.
+
+    Example: `robotrials annotate weights runs/may scale.csv --item-kg 0.035`
+    """
+    from robotrials.annotate import ScaleOptions, statuses, weigh
+    from robotrials.annotate.weight import read_weights
+    from robotrials.episodes import read_store
+    from robotrials.errors import InputError, RobotrialsError
+    from robotrials.show.annotation import standing_table
+
+    opened = read_store(store)
+    episodes = {e.episode_id: e for e in opened.episodes()}
+    options = ScaleOptions(item_kg=item_kg)
+    told = []
+    for name, (times_s, weights_kg) in read_weights(file).items():
+        if name not in episodes:
+            raise InputError(f'{file}: no episode {name} in {store}; `robotrials store ls` lists them')
+        try:
+            told.append(weigh(episodes[name], times_s, weights_kg, options))
+        except RobotrialsError as error:
+            raise InputError(f'{file}: episode {name}: {error}') from error
+    opened.annotate(told, by=by)
+    print_table(standing_table(statuses(episodes.values(), opened.annotations())), form)
+
+
+def _settings(store: Store, path: Path | None) -> tuple[Zones, Settings]:
+    """Zones and settings: from a file, or those of the embedded cell for its own trials."""
+    from robotrials.annotate import Settings, Zones
+    from robotrials.annotate.settings import read_settings
+    from robotrials.errors import InputError
+
+    zones, chosen = read_settings(path) if path is not None else (None, Settings())
+    if zones is not None:
+        return zones, chosen
+    if _host_name(store) == 'tabletop':
+        from robotrials.annotate import Zone
+        from robotrials.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
+
+        source, target = (Zone(center_m=c, size_m=BIN_INNER_M) for c in (SOURCE_CENTER_M, TARGET_CENTER_M))
+        return Zones(source=source, target=target), chosen
+    raise InputError(
+        'where is the target? give --settings FILE with [zones.source] and [zones.target], each with center_m = [x, y] '
+        'and size_m = [x, y] in metres, as the tool positions are recorded'
+    )
+
+
+def _host_name(store: Store) -> str:
+    import json
+
+    try:
+        return str(json.loads(store.trial.plan)['host']['use'])
+    except (ValueError, LookupError, TypeError):  # no plan, or one of somebody else
+        return ''
+
+
+def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None) -> Sequence[Labelled]:
+    """The valid episodes whose placements are all timed, with telemetry."""
+    from robotrials.annotate import Labelled, LabelStanding, read_telemetry, status_of, with_marks
+    from robotrials.errors import NotEstimable, RobotrialsError
+
+    annotations = store.annotations()
+    found, missing = [], ''
+    for episode, trajectory in store.trajectories(where=where):
+        own = annotations.get(episode.key, ())
+        known = (LabelStanding.TIMED, LabelStanding.REVIEWED)
+        is_known = episode.items_placed == 0 or status_of(episode, own).standing in known
+        if not episode.is_valid or not is_known:
+            continue
+        try:
+            chosen = zones.of(episode.labels)
+            found.append(Labelled(with_marks(episode, own), read_telemetry(trajectory), chosen))
+        except RobotrialsError as error:
+            missing = str(error)
+    if not found:
+        raise NotEstimable(f'{store.path}: no episode has both timed placements and telemetry; {missing}'.rstrip('; '))
+    return found
+
+
+@annotate_app.command('review')
+def review(
+    store: StoreArgument,
+    by: Annotated[str, typer.Option('--by', help='Who reviews; two names on the same episodes can be compared.')],
+    blinded: Annotated[bool, typer.Option(help='Show neither policies nor what others have marked.')] = True,
+    everything: Annotated[
+        bool, typer.Option('--everything', help='Offer every episode, not only those that wait.')
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help='Where to listen on this machine; 0: any free port.')
+    ] = 8767,
+    browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
+) -> None:
+    """Mark what the detector could not settle: film, timeline, telemetry, by keyboard.
+
+    Example: `robotrials annotate review runs/may --by ann`
+    """
+    from robotrials.cli.explore import open_pages
+    from robotrials.episodes import read_store
+
+    def pages(opened: Store) -> FastAPI:
+        from robotrials.web.review import create_review
+
+        return create_review(opened, by=by, blinded=blinded, everything=everything)
+
+    open_pages(lambda: pages(read_store(store)), title=f'review of {store}', port=port, browser=browser)

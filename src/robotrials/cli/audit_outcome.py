@@ -1,0 +1,217 @@
+"""`robotrials audit paired | drop | traces`: the verbs that read outcomes of runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robotrials.cli.output import FormatOption, print_tables
+
+if TYPE_CHECKING:
+    from robotrials.audit import Drop
+
+COUNTS = re.compile(r'^(\d+)/(\d+)$')
+
+
+def paired_command(
+    old: Annotated[Path, typer.Argument(help='Outcomes of the old policy: a CSV or a store.')],
+    new: Annotated[Path, typer.Argument(help='Outcomes of the new policy.')],
+    old_policy: Annotated[str | None, typer.Option(help='The policy to take from the first store.')] = None,
+    new_policy: Annotated[str | None, typer.Option(help='The policy to take from the second store.')] = None,
+    condition: Annotated[str | None, typer.Option(help='The condition to take from the stores.')] = None,
+    alpha: Annotated[float, typer.Option(help='One-sided level.')] = 0.05,
+    seed: Annotated[int, typer.Option(help='Seed of the sign flips, where they are drawn.')] = 0,
+    form: FormatOption = 'text',
+) -> None:
+    """Is the new policy better, given every instance's outcome? CSV columns: task, sample, success (or score).
+
+    Example: `robotrials audit paired old.csv new.csv`
+    """
+    import numpy as np
+
+    from robotrials.audit import compare_outcomes, read_outcomes
+    from robotrials.show.audit import paired_table, unmatched_table
+
+    found = compare_outcomes(
+        read_outcomes(old, policy=old_policy, condition=condition),
+        read_outcomes(new, policy=new_policy, condition=condition),
+        rng=np.random.default_rng(seed),
+    )
+    names = (old_policy or old.stem, new_policy or new.stem)
+    tables = [paired_table(found, alpha=alpha, names=names)]
+    if found.only_a or found.only_b:
+        tables.append(unmatched_table(found, names=names))
+    print_tables(tables, form)
+
+
+def drop_command(
+    calibration: Annotated[str, typer.Argument(help='Counts such as 60/288, a CSV, or a store.')] = '',
+    altered: Annotated[str, typer.Argument(help='The altered or fresh test, in the same form.')] = '',
+    rows: Annotated[
+        Path | None, typer.Option(help='A CSV with columns label, calibration, altered (counts) and maybe discordant.')
+    ] = None,
+    paired: Annotated[bool, typer.Option('--paired', help='Both ran the same (task, sample) sequences.')] = False,
+    discordant: Annotated[int | None, typer.Option(help='Shared sequences on which two counts differ.')] = None,
+    full_score: Annotated[int | None, typer.Option(help='Score by full chains, such as 5 for CALVIN.')] = None,
+    policy: Annotated[str | None, typer.Option(help='The policy to take from stores.')] = None,
+    calibration_condition: Annotated[str | None, typer.Option(help='Its condition in the first store.')] = None,
+    altered_condition: Annotated[str | None, typer.Option(help='Its condition in the second store.')] = None,
+    level: Annotated[float, typer.Option(help='Two-sided level of the intervals.')] = 0.95,
+    seed: Annotated[int, typer.Option(help='Seed of the cluster-aware interval.')] = 0,
+    label: Annotated[str, typer.Option(help='What the row is called.')] = '',
+    figure: Annotated[Path | None, typer.Option('--figure', help='Save a forest plot (svg, pdf or png).')] = None,
+    form: FormatOption = 'text',
+) -> None:
+    """How much is lost when the test is altered or drawn afresh; drop = calibration - altered.
+
+    Example: `robotrials audit drop 172/288 90/288 --label "stacked support"`
+    """
+    import numpy as np
+
+    from robotrials.audit import drop, drop_of_outcomes, read_outcomes
+    from robotrials.errors import InputError
+    from robotrials.show.audit import cluster_table, drop_table
+
+    if rows is not None:
+        drops = _drops_of_rows(rows, level)
+    elif not (calibration and altered):
+        raise InputError('wanted the calibration and the altered test (60/288 28/288, two CSVs or stores), or --rows')
+    elif COUNTS.match(calibration) and COUNTS.match(altered):
+        first, second = _counts(calibration, 'calibration'), _counts(altered, 'altered')
+        drops = [drop(first, second, discordant=discordant, level=level, label=label)]
+    else:
+        found = drop_of_outcomes(
+            read_outcomes(calibration, policy=policy, condition=calibration_condition),
+            read_outcomes(altered, policy=policy, condition=altered_condition),
+            paired=paired, full_score=full_score, level=level, rng=np.random.default_rng(seed),
+            label=label or f'{Path(calibration).stem} - {Path(altered).stem}',
+        )  # fmt: skip
+        if found.unmatched:
+            named = ', '.join('/'.join(filter(None, key)) for key in found.unmatched[:5])
+            typer.echo(f'{len(found.unmatched)} sequences without a partner left out: {named}', err=True)
+        drops = [found]
+    tables = [drop_table(drops)]
+    if any(d.cluster_interval is not None for d in drops):
+        tables.append(cluster_table(drops))
+    print_tables(tables, form)
+    if figure is not None:
+        from robotrials.show.audit_figure import audit_lines, drop_forest
+        from robotrials.show.figure import save_figure
+
+        typer.echo(f'wrote {save_figure(drop_forest(audit_lines(drops), level=drops[0].level), figure)}', err=True)
+
+
+def traces_command(
+    run_a: Annotated[Path, typer.Argument(help='The first run: a store.')],
+    run_b: Annotated[Path, typer.Argument(help='The second run of the same plan.')],
+    control: Annotated[Path | None, typer.Option(help='A repeat of the first run on the same machine.')] = None,
+    closed_loop: Annotated[
+        bool | None, typer.Option('--closed-loop/--open-loop', help='Whether the policy answered its own observations.')
+    ] = None,
+    name: Annotated[str, typer.Option(help='The stack, such as "LIBERO / OpenVLA-OFT".')] = '',
+    contrast: Annotated[str, typer.Option(help='What differs; read from the provenance if not given.')] = '',
+    episodes: Annotated[bool, typer.Option('--episodes', help="Print every episode's first divergences.")] = False,
+    figure: Annotated[
+        Path | None, typer.Option('--figure', help='Save growth curves of the first divergent episode.')
+    ] = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Compare two recorded runs of one plan step by step, and grade how far they reproduce.
+
+    Example: `robotrials audit traces runs/epyc runs/xeon --control runs/epyc-again --closed-loop`
+    """
+    from robotrials.audit import compare_traces
+    from robotrials.show.audit_record import channel_table, divergence_table, grade_table, metadata_table, trace_table
+
+    found = compare_traces(run_a, run_b, control=control, closed_loop=closed_loop, name=name, contrast=contrast)
+    tables = [trace_table([found]), channel_table(found), grade_table(found), metadata_table(found)]
+    if episodes:
+        tables.append(divergence_table(found))
+    print_tables(tables, form)
+    if figure is not None:
+        from robotrials.errors import NotEstimable
+        from robotrials.show.audit_figure import growth_figure
+        from robotrials.show.figure import save_figure
+
+        drawn = next((t for t in found.traces if t.first and t.growth), next(iter(found.traces), None))
+        if drawn is None or not drawn.growth:
+            raise NotEstimable('no trajectory with states, actions or frames in both runs; nothing to draw')
+        typer.echo(f'wrote {save_figure(growth_figure(drawn), figure)}', err=True)
+
+
+def replay_command(
+    store: Annotated[Path, typer.Argument(help='A recorded run: a store with trajectories.')],
+    policy: Annotated[list[str] | None, typer.Option(help='Only episodes of this policy; may be repeated.')] = None,
+    most: Annotated[int | None, typer.Option(min=1, help='At most so many episodes.')] = None,
+    host: Annotated[str, typer.Option(help="The host, by name; that of the run's plan if not given.")] = '',
+    episodes: Annotated[bool, typer.Option('--episodes', help="Print every episode's first divergences.")] = False,
+    form: FormatOption = 'text',
+) -> None:
+    """Carry recorded actions out again on the run's host, and grade whether the world does the same.
+
+    It is an open-loop replay: it says how far the simulator is deterministic here, and nothing of a policy.
+
+    Example: `robotrials audit replay runs/may --most 5`
+    """
+    from robotrials.audit import compare_traces
+    from robotrials.cli.progress import analysis_progress
+    from robotrials.episodes import read_store
+    from robotrials.hosts.again import carry_out_again, recorded_host
+    from robotrials.run.component import open_host
+    from robotrials.run.seam import ClosableHost
+    from robotrials.show.audit_record import channel_table, divergence_table, grade_table, trace_table
+
+    run = read_store(store)
+    opened = open_host(recorded_host(run, use=host))
+    shown, total = analysis_progress(), most or run.count()
+    tell = (lambda done: shown('episodes', done, total)) if shown is not None else None
+    try:
+        pairs = list(carry_out_again(run, opened, policies=policy, most=most, progress=tell))
+    finally:
+        if isinstance(opened, ClosableHost):
+            opened.close()
+    kept = {episode.episode_id for episode, _ in pairs}
+    recorded = [(e, t) for e, t in run.trajectories() if e.episode_id in kept]
+    found = compare_traces(recorded, pairs, closed_loop=False, name=str(store), contrast='carried out again')
+    tables = [trace_table([found]), channel_table(found), grade_table(found)]
+    print_tables([*tables, divergence_table(found)] if episodes else tables, form)
+
+
+def _counts(text: str, where: str) -> tuple[int, int]:
+    from robotrials.errors import InputError
+
+    match = COUNTS.match(text.strip())
+    if match is None:
+        raise InputError(f'{where} is {text!r}, wanted counts such as 60/288')
+    return int(match.group(1)), int(match.group(2))
+
+
+def _drops_of_rows(path: Path, level: float) -> list[Drop]:
+    import csv
+
+    from robotrials.audit import drop
+    from robotrials.errors import InputError
+
+    if not path.exists():
+        raise InputError(f'{path}: no such file; wanted a CSV with columns label, calibration, altered')
+    with path.open(newline='', encoding='utf-8-sig') as file:
+        reader = csv.DictReader(file)
+        missing = {'label', 'calibration', 'altered'} - set(reader.fieldnames or [])
+        if missing:
+            raise InputError(f'{path}: no column {", ".join(sorted(missing))}; wanted label, calibration, altered')
+        drops = []
+        for row in reader:
+            where = f'{path} line {reader.line_num}'
+            first, second = (_counts(row[name], f'{where}, {name}') for name in ('calibration', 'altered'))
+            shared = (row.get('discordant') or '').strip()
+            try:
+                differing = int(shared) if shared else None
+                drops.append(drop(first, second, discordant=differing, level=level, label=row['label']))
+            except ValueError as error:
+                raise InputError(f'{where}: {error}') from error
+    if not drops:
+        raise InputError(f'{path}: no rows below the header')
+    return drops

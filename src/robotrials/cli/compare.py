@@ -1,0 +1,63 @@
+"""robotrials compare: do two policies differ, and which is better?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from robotrials.cli.named import PolicyOption
+from robotrials.cli.output import FormatOption
+from robotrials.cli.source import (
+    AlphaOption,
+    BaselineOption,
+    PairingOption,
+    PrimaryOption,
+    ReferenceOption,
+    ResamplesOption,
+    SeedOption,
+    StoreArgument,
+    TauOption,
+    WhereOption,
+)
+
+
+def compare(
+    store: StoreArgument,
+    a: Annotated[str | None, typer.Argument(metavar='A', help='A policy; leave both out to see all pairs.')] = None,
+    b: Annotated[str | None, typer.Argument(metavar='B', help='Another policy.')] = None,
+    policy: PolicyOption = None,
+    reference: ReferenceOption = None,
+    tau: TauOption = None,
+    primary: PrimaryOption = None,
+    pairing: PairingOption = None,
+    baseline: BaselineOption = None,
+    alpha: AlphaOption = None,
+    resamples: ResamplesOption = None,
+    seed: SeedOption = None,
+    where: WhereOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Compare all pairs of policies, or show two of them in detail: which is better, and what cannot be told.
+
+    Two policies are shown out of all pairs: their p-values are corrected over all of them. More has names: `robotrials
+    tables stratum-differences STORE`, `logrank`, `needed-n`.
+
+    Example: `robotrials compare runs/may openpi groot`
+    """
+    from robotrials.cli.output import print_analysis
+    from robotrials.cli.source import open_analysis
+    from robotrials.errors import InputError
+    from robotrials.show.request import ShowRequest
+    from robotrials.show.timing_sheet import pairs
+
+    if (a is None) != (b is None):
+        raise InputError('wanted two policies to compare, or none to compare all pairs; found one')
+    if a is not None and policy:
+        raise InputError('wanted two policies, or --policy to show some of all pairs; found both')
+    analysis = open_analysis(
+        store, where, reference=reference, tau=tau, primary=primary, pairing=pairing, baseline=baseline, alpha=alpha,
+        resamples=resamples, seed=seed,
+    )  # fmt: skip
+    shown = tuple(policy or ()) if a is None or b is None else (a, b)
+    print_analysis(analysis, pairs(ShowRequest(subject=analysis, policies=shown)), form)

@@ -1,0 +1,206 @@
+"""`robotrials console STORE`: the operator's page beside a real robot, or the way to a platform's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from robotrials.run.arm_stop import StopHook
+    from robotrials.run.plan import TrialPlan
+    from robotrials.run.rotation import Slot
+    from robotrials.web.console import Desk
+
+LOOPBACK = ('127.0.0.1', 'localhost', '::1')
+OPERATOR_PAGE = '/cells'  # of a platform
+ANSWER_S = 10.0
+
+
+def console(
+    target: Annotated[
+        str, typer.Argument(metavar='STORE_OR_SERVER', help='The folder of the store, or the address of a platform.')
+    ],
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="The plan, best the operator's (robotrials seal). Needed once, to make the store."),
+    ] = None,
+    operator: Annotated[
+        str, typer.Option(help='The code of whoever runs the robot; recorded with every episode.')
+    ] = '',
+    fixture: Annotated[str | None, typer.Option(help='Only the slots of this fixture.')] = None,
+    session: Annotated[str | None, typer.Option(help='Only the slots of this session: s1, s2, ...')] = None,
+    stop_command: Annotated[
+        str, typer.Option(help='What stops the arm; exit code 0 confirms. It is run without a shell.')
+    ] = '',
+    stop_url: Annotated[
+        str, typer.Option(help='Where to POST to stop the arm; ROBOTRIALS_STOP_SECRET goes along as a bearer token.')
+    ] = '',
+    host: Annotated[
+        str, typer.Option(help='0.0.0.0 lets a phone in, with the key in the printed address.')
+    ] = '127.0.0.1',
+    port: Annotated[int, typer.Option(min=0, max=65_535, help='Where to listen; 0: any free port.')] = 8766,
+    certificate: Annotated[
+        Path | None, typer.Option(help='Serve over TLS; a phone needs it to open the page without the server.')
+    ] = None,
+    private_key: Annotated[Path | None, typer.Option(help='The private key of the certificate.')] = None,
+    ahead: Annotated[int, typer.Option(min=1, max=1000, help='Assignments that a page keeps, to go on offline.')] = 10,
+    browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
+) -> None:
+    """Run a trial on a real robot, with a person beside it and no simulator.
+
+    The page shows the next blinded assignment, never the policy; it has the clock, the outcome and the counts, and one
+    key (Escape) that stops the arm. It goes on without the server, and sends what it kept when the server is back. An
+    arm of the plan with `use = "human"` is the operator's own: the page says so.
+
+    Given the address of a platform, it opens the operator's page of that platform instead.
+
+    Example: `robotrials console runs/may --plan sealed/operator.json --operator kim --stop-command stop-arm`
+    """
+    if target.startswith(('http://', 'https://')):
+        _open_platform(target.rstrip('/'), browser=browser)
+        return
+    from robotrials.episodes.entry import EntryKind
+    from robotrials.errors import InputError, SetupError
+    from robotrials.run.station import Context
+    from robotrials.run.trial_store import open_trial_store, sole_runner, with_provenance
+
+    if (certificate is None) != (private_key is None):
+        raise InputError('TLS wants both --certificate and --private-key')
+    store = Path(target)
+    declared = _declared(store, plan)
+    slots = _slots(declared, fixture=fixture, session=session)
+    hook = _hook(stop_command, stop_url)
+    context = Context.of(declared, operator=operator)
+    try:
+        from robotrials.web.console import Desk, access_key, create_console
+        from robotrials.web.console.journal import Journal, console_folder
+        from robotrials.web.frame import listen, serve_locally
+    except ModuleNotFoundError as error:
+        raise SetupError(f'pages need {error.name}: pip install "robotrials[web]"') from error
+    opened = open_trial_store(context, store)
+    with sole_runner(opened.path, fixture):
+        folder = console_folder(opened.path)
+        journal = Journal(folder / f'{_name(fixture, session)}.jsonl')
+        desk = Desk(with_provenance(context, opened), opened, slots, journal, stop=hook, ahead=ahead)
+        key = '' if host in LOOPBACK else access_key(folder)
+        app = create_console(desk, key=key, is_secure=certificate is not None)
+        listener = listen(port, host=host)
+        place = f'{_shown_host(host)}:{listener.getsockname()[1]}'
+        address = f'{"https" if certificate else "http"}://{place}/' + (f'?key={key}' if key else '')
+        _tell(desk, address, has_key=bool(key), has_hook=hook is not None)
+        if browser:
+            import threading
+            import webbrowser
+
+            threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+        opened.log(EntryKind.RUN, by=operator, body={'event': 'begin', 'console': True})
+        serve_locally(app, listener, certificate=certificate, private_key=private_key)
+
+
+def _declared(store: Path, path: Path | None) -> TrialPlan:
+    """The plan that is given, or that the store holds whole: a sealed one."""
+    from robotrials.cli.run import check_secret
+    from robotrials.errors import InputError
+    from robotrials.run import read_plan
+    from robotrials.run.plan import plan_from_json
+
+    if store.is_file():
+        raise InputError(f'{store}: a file; wanted the folder of the store, there already or to be made')
+    if path is not None:
+        plan = read_plan(path)
+        check_secret(plan, path)
+        return plan
+    if not (store / 'trial.json').exists():
+        raise InputError(f'{store}: no store yet; give the plan that it is made from (--plan operator.json)')
+    from robotrials.episodes import read_store
+
+    trial = read_store(store).trial
+    try:
+        plan = plan_from_json(trial.plan)
+    except ValueError as error:
+        raise InputError(f'{store}: does not hold its whole plan; give it (--plan)') from error
+    if plan.hash != trial.plan_hash:
+        raise InputError(f'{store}: does not hold its whole plan; give it (--plan)')
+    return plan
+
+
+def _slots(plan: TrialPlan, *, fixture: str | None, session: str | None) -> list[Slot]:
+    from robotrials.errors import InputError
+    from robotrials.run.plan import StoppingRule
+    from robotrials.run.rotation import trial_slots
+    from robotrials.run.trial_store import chosen_slots
+
+    if plan.stopping.rule is not StoppingRule.NONE and (fixture is not None or session is not None):
+        raise InputError('a stopping rule looks at all slots in their order; run without fixture and session')
+    return chosen_slots(trial_slots(plan), fixture=fixture, session=session)
+
+
+def _hook(command: str, url: str) -> StopHook | None:
+    from robotrials.errors import InputError
+    from robotrials.run.arm_stop import stop_by_command, stop_by_url
+
+    if command and url:
+        raise InputError('wanted either --stop-command or --stop-url, found both')
+    return stop_by_command(command) if command else stop_by_url(url) if url else None
+
+
+def _name(fixture: str | None, session: str | None) -> str:
+    """The name of the journal: consoles of different parts of a trial have their own."""
+    import hashlib
+
+    if fixture is None and session is None:
+        return 'journal'
+    return 'journal-' + hashlib.sha256(repr((fixture, session)).encode()).hexdigest()[:12]
+
+
+def _shown_host(host: str) -> str:
+    """The address under which another machine finds this one."""
+    import socket
+
+    if host not in ('0.0.0.0', '::'):
+        return f'[{host}]' if ':' in host else host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(('192.0.2.1', 9))  # sends nothing: it only chooses the interface
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
+
+
+def _tell(desk: Desk, address: str, *, has_key: bool, has_hook: bool) -> None:
+    state = desk.state()
+    typer.echo(
+        f'{desk.store.path}: {state["n_valid"]} of {state["n_total"]} episodes valid, {len(state["drafts"])} under way'
+    )
+    typer.echo(f'{address} (interrupt to end)')
+    if has_key:
+        typer.echo('the key in the address lets in whoever has it; remove access-key beside the journal for a new one')
+    if not has_hook:
+        typer.secho(
+            'no --stop-command and no --stop-url: Escape ends the episode as a safety stop, and cannot stop the arm',
+            fg='yellow', err=True,
+        )  # fmt: skip
+
+
+def _open_platform(url: str, *, browser: bool) -> None:
+    from robotrials.errors import RigError, RobotrialsError
+    from robotrials.wire.http import HttpLink
+
+    link = HttpLink(url)
+    try:
+        answer = link.get('/healthz', timeout_s=ANSWER_S)
+    except RobotrialsError as error:
+        raise RigError(f'{url}: wanted the address of a platform (robotrials serve): {error}') from error
+    finally:
+        link.close()
+    if answer.status != 200:
+        raise RigError(
+            f'{url}: answered {answer.status} to /healthz; wanted the address of a platform (robotrials serve)'
+        )
+    typer.echo(f'{url}{OPERATOR_PAGE}')
+    if browser:
+        import webbrowser
+
+        webbrowser.open(url + OPERATOR_PAGE)

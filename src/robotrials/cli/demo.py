@@ -1,0 +1,186 @@
+"""`robotrials demo`: a real blinded trial in the embedded cell, from the plan to the verdicts, with no download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robotrials.cli.output import print_table
+from robotrials.old_name import DEMO_MARK
+
+if TYPE_CHECKING:
+    from robotrials.analysis import Analysis, EndpointPairs
+    from robotrials.analysis.price import WinnerPrice
+
+MARK = DEMO_MARK
+FAST, SLOW = 'hasty', 'careful'
+
+
+def demo(
+    to: Annotated[Path, typer.Option('--to', help='Where to put plan, store and figures; made new.')] = Path('demo'),
+    episodes: Annotated[int, typer.Option(help='Episodes of each policy with each of the four object types.')] = 6,
+    workers: Annotated[int, typer.Option(help='Processes.')] = 2,
+    seed: Annotated[int, typer.Option(help='Another seed draws other scenes and another order.')] = 2026,
+) -> None:
+    """Run a blinded trial of four scripted policies and a scripted reference, close it, score it, and say what holds.
+
+    Example: `robotrials demo --to /tmp/demo`
+    """
+    from robotrials.cli.close import close
+    from robotrials.cli.plan import plan
+    from robotrials.cli.run import run
+    from robotrials.episodes.verify import verify_store
+
+    trial, store = prepare(to, episodes=episodes, seed=seed), to / 'store'
+    typer.echo('1. The plan, declared before the first rollout\n')
+    plan(trial)
+    typer.echo('2. The blinded run: simulated physics, scripted policies that read the true state\n')
+    run(trial, store=store, workers=workers, operator='demo')
+    typer.echo('\n3. Closing: who was who\n')
+    close(trial, store=store, by='demo')
+    checked = verify_store(store)
+    typer.echo(f'store verify: {"clean" if checked.is_clean else "DAMAGED"}, {checked.n_episodes} episodes\n')
+    report(to, store)
+
+
+def prepare(to: Path, *, episodes: int, seed: int) -> Path:
+    """A fresh folder with the plan in it; only an earlier demo is ever removed."""
+    import shutil
+    from importlib import resources
+
+    from robotrials.errors import InputError
+
+    if to.exists():
+        if not (to / MARK).exists():
+            raise InputError(f'{to}: is there and is not an earlier demo; give another folder with --to')
+        shutil.rmtree(to)
+    to.mkdir(parents=True)
+    (to / MARK).touch()
+    text = (resources.files('robotrials.cell') / 'demo.toml').read_text(encoding='utf-8')
+    text = text.replace('episodes_per_cell = 6', f'episodes_per_cell = {episodes}')
+    text = text.replace('\nseed = 2026\n', f'\nseed = {seed}\n')
+    text = _as_drawable(text)
+    trial = to / 'trial.toml'
+    trial.write_text(text, encoding='utf-8')
+    return trial
+
+
+def _as_drawable(text: str) -> str:
+    """The plan without its cameras on a machine that cannot draw; it says so."""
+    from robotrials.cell.camera import working_backend
+    from robotrials.errors import SetupError
+
+    try:
+        working_backend()
+    except SetupError as error:
+        typer.echo(f'No scores from cameras: {error}\n', err=True)
+        return text.replace('watchers = ["front", "side", "gallery"]', 'watchers = []').replace(
+            'success = "both"', 'success = "host"'
+        )
+    return text
+
+
+def report(to: Path, store: Path) -> None:
+    """Score, compare, look at safety, write the report; then what to take away."""
+    from robotrials.analysis import Absent, present
+    from robotrials.cli.report import write_document
+    from robotrials.cli.source import open_analysis
+    from robotrials.geometry.projection import write_projection
+    from robotrials.show.cameras import confusion_table, rate_table
+    from robotrials.show.report import trial_document
+    from robotrials.show.report_pairs import pair_table
+    from robotrials.show.report_ranking import ranking_table
+    from robotrials.show.safety import quadruple_table
+
+    typer.echo('4. Time to success, verdicts and safety, as the plan declared\n')
+    analysis = open_analysis(store)
+    opened = analysis.selection.store
+    if opened is not None and not isinstance(analysis.camera_scores, Absent):
+        write_projection(opened, analysis.episodes, analysis.camera_scores, by='demo')
+    pairs = present(analysis.pairs)
+    print_table(ranking_table(analysis, present(analysis.ranking)))
+    print_table(pair_table(present(pairs.lead), present(analysis.price)))
+    print_table(quadruple_table(present(analysis.safety).summary))
+    if not isinstance(analysis.cameras, Absent):
+        print_table(confusion_table(analysis.cameras))
+        print_table(rate_table(analysis.cameras))
+    write_document(trial_document(analysis, folder=to), 'html', to / 'report.html')
+    typer.echo('\nWhat to take away\n')
+    for number, sentence in enumerate(sentences(analysis), start=1):
+        typer.echo(f'{number}. {sentence}')
+    typer.echo(f'\nOpen {to / "report.html"} in a browser. The record is {store}, the plan {to / "trial.toml"}.')
+
+
+def sentences(analysis: Analysis) -> list[str]:
+    """What a person should take away; each is read off the results, and says so where they do not hold it."""
+    from robotrials.analysis import present
+    from robotrials.show.verdict_text import pair_sentence
+
+    pairs, frame = present(analysis.pairs), present(analysis.frame)
+    lead = present(pairs.lead)
+    time = pairs.time_pair(FAST, SLOW)
+    first = pair_sentence(lead.pair(FAST, SLOW), lead, n_strata=len(frame.strata), time=time)
+    told = [first, _three_questions(analysis), _resolved(lead), _price(present(analysis.price), lead)]
+    return [*told, *_cameras(analysis)]
+
+
+def _cameras(analysis: Analysis) -> list[str]:
+    """How far success by cameras can be relied on here."""
+    from robotrials.analysis import Absent
+
+    part = analysis.cameras
+    if isinstance(part, Absent) or part.agreement.value is None:
+        return []
+    agreed, c = part.agreement, part.confusion
+    return [
+        f'Scored from cameras alone, {agreed.count} of {agreed.n} episodes agree with the simulator '
+        f'({100 * part.agreement.value:.0f} %); {c.n - c.n_scored} could not be scored, and count as nothing.'
+    ]
+
+
+def _three_questions(analysis: Analysis) -> str:
+    """Speed, reliability and safety of the fast and the slow policy."""
+    from robotrials.analysis import present
+
+    ranking, rates, safety = present(analysis.ranking), present(analysis.success), present(analysis.safety)
+    parts = []
+    for name in (FAST, SLOW):
+        score, success = ranking.scores[name], rates.counts[name, '']
+        median, lost = score.pooled['median_s'].value, score.macro['hard_failure'].value
+        pace = 'no median time' if median is None else f'a median of {median:.1f} s per item'
+        loses = 'an unknown share of items' if lost is None else f'{100 * lost:.0f} % of items'
+        safe = safety.summary.cell(name, 'tabletop').safety
+        parts.append(
+            f'{name} has {pace}, loses {loses}, succeeds in {success.count} of {success.n} episodes and is safe in '
+            f'{safe.count} of {safe.n}'
+        )
+    return f'Speed, reliability and safety are three questions: {"; ".join(parts)}.'
+
+
+def _resolved(lead: EndpointPairs) -> str:
+    """How many pairs have a winner, how many merely differ, how many are open."""
+    from robotrials.stats import Verdict
+
+    won = sum(p.verdict is Verdict.BETTER for p in lead.pairs)
+    differ = sum(p.verdict in (Verdict.CROSSING, Verdict.DIRECTION_UNRESOLVED, Verdict.DEPENDS) for p in lead.pairs)
+    rest = len(lead.pairs) - won - differ
+    return (
+        f'Of {len(lead.pairs)} pairs, {won} have a winner, {differ} differ without one, and {rest} are not resolved: '
+        'different is not better, and not resolved is not the same.'
+    )
+
+
+def _price(price: WinnerPrice, lead: EndpointPairs) -> str:
+    import math
+
+    finite = {pair: n for pair, n in price.by_pair.items() if math.isfinite(n)}
+    told = f'With {price.n_tests} tests no winner can be named below {price.per_policy} {price.unit}s per policy'
+    if finite:
+        (a, b), least = min(finite.items(), key=lambda item: item[1])
+        told += (
+            f'; for the mean times observed here it takes at least {least:.0f} ({a} and {b}), and '
+            f'{max(lead.pairs[0].n_units)} were run'
+        )
+    return f'{told}.'

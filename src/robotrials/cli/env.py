@@ -1,0 +1,143 @@
+"""`robotrials env`: isolated environments for hosts and policies whose packages cannot live beside robotrials's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from robotrials.cli.output import FormatOption, print_table
+
+env_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help='Make and check isolated environments.')
+EnvironmentName = Annotated[str, typer.Argument(help='A name of `env ls`, or a recipe file.', show_default=False)]
+
+
+@env_app.command('ls')
+def ls(form: FormatOption = 'text') -> None:
+    """List the environments that can be made, and those that are there.
+
+    Example: `robotrials env ls`
+    """
+    from robotrials.environment import environments, read_recipe, recipe_names
+    from robotrials.show.table import table
+
+    there = {(found.name, found.digest): found for found in environments()}
+    rows: list[list[str | int | float | None]] = []
+    for name in recipe_names():
+        recipe = read_recipe(name)
+        found = there.pop((name, recipe.digest), None)
+        state = 'not made' if found is None else ('made' if found.is_complete else 'unfinished')
+        rows.append(
+            [
+                name,
+                state,
+                found.created_at or None if found else None,
+                str(found.folder) if found else None,
+                recipe.about,
+            ]
+        )
+    rows += [
+        [old.name, 'older' if old.is_complete else 'unfinished', old.created_at or None, str(old.folder), None]
+        for old in there.values()
+    ]
+    print_table(table('environments', ['environment', 'state', 'made at', 'folder', 'what for'], rows), form)
+
+
+@env_app.command('create')
+def create(
+    name: EnvironmentName,
+    anew: Annotated[bool, typer.Option('--anew', help='Make it again even if it is there.')] = False,
+) -> None:
+    """Make an environment, finish one that was cut short, or repair a broken one; this downloads packages.
+
+    Example: `robotrials env create lerobot`
+    """
+    from rich.console import Console
+
+    from robotrials.environment import environments
+    from robotrials.environment.create import check_environment, create_environment, repair_environment
+    from robotrials.environment.recipe import read_recipe
+
+    recipe = read_recipe(name)
+    is_made = any((e.name, e.digest) == (recipe.name, recipe.digest) and e.is_complete for e in environments())
+    console = Console(stderr=True)
+    with console.status(f'checking {name}') as status:
+        problems = check_environment(recipe).problems if is_made and not anew else ()
+        if problems:
+            console.print(f'{name} is broken and is made anew: {"; ".join(problems)}', markup=False)
+        make = repair_environment if anew or problems else create_environment
+        found = make(recipe, progress=lambda line: status.update(f'making {name}: {line}'))
+    typer.echo(f'{name} is at {found.folder}')
+
+
+@env_app.command('check')
+def check(name: EnvironmentName) -> None:
+    """Compare an environment with what it was made of, and try its imports.
+
+    Example: `robotrials env check lerobot`
+    """
+    from robotrials.environment.create import check_environment
+    from robotrials.environment.recipe import read_recipe
+
+    found = check_environment(read_recipe(name))
+    if found.is_sound:
+        typer.echo(f'{name} is sound')
+        return
+    for problem in found.problems:
+        typer.echo(f'{name}: {problem}', err=True)
+    raise typer.Exit(1)
+
+
+@env_app.command('doctor')
+def doctor(
+    names: Annotated[
+        list[str] | None, typer.Argument(help='Of the environments only these.', show_default=False)
+    ] = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Try what hosts need here: graphics, drivers, environments, assets, caches and disk space.
+
+    Everything that is amiss comes with the command that mends it; the exit code is 1 if something must be mended.
+
+    Example: `robotrials env doctor libero`
+    """
+    from rich.console import Console
+
+    from robotrials.environment.doctor import State, examine
+    from robotrials.show.table import table
+
+    with Console(stderr=True).status('looking') as status:
+        findings = examine(names or (), progress=lambda what: status.update(f'looking at {what}'))
+    rows: list[list[str | int | float | None]] = [
+        [f.subject, f.item, f.state.value, f.found, f.mend or None] for f in findings
+    ]
+    print_table(table('doctor', ['subject', 'item', 'state', 'found', 'to mend it'], rows), form)
+    if any(f.state is State.PROBLEM for f in findings):
+        raise typer.Exit(1)
+
+
+@env_app.command('remove')
+def remove(
+    name: EnvironmentName,
+    older: Annotated[bool, typer.Option('--older', help='Only those of older recipes.')] = False,
+) -> None:
+    """Delete an environment and its older versions.
+
+    Example: `robotrials env remove lerobot`
+    """
+    from robotrials.environment import environments, read_recipe, recipe_names
+    from robotrials.environment.create import remove_environment
+    from robotrials.errors import UnknownName
+
+    kept = read_recipe(name).digest if older else ''
+    there = environments()
+    wanted = name.rpartition('/')[2].removesuffix('.toml')  # as a recipe file is called, it may be gone by now
+    known = {*recipe_names(), *(environment.name for environment in there)}
+    if wanted not in known:
+        raise UnknownName('environment', wanted, known)
+    found = [environment for environment in there if environment.name == wanted and environment.digest != kept]
+    for environment in found:
+        remove_environment(environment.folder)
+        typer.echo(f'removed {environment.folder}')
+    if not found:
+        typer.echo(f'no {"older " if older else ""}environment named {wanted} is there')

@@ -1,0 +1,87 @@
+"""`robotrials gate`: is a candidate no worse than the baseline? An exit code for continuous integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robotrials.cli.source import PairingOption, RegistryOption, StoreArgument, TauOption, WhereOption
+
+FORMS = ('text', 'markdown', 'json')
+
+
+def gate(
+    store: StoreArgument,
+    baseline: Annotated[Path, typer.Option('--baseline', '-b', help='The store of the baseline.', show_default=False)],
+    policy: Annotated[str | None, typer.Option('--policy', help='The candidate; default: the only one.')] = None,
+    baseline_policy: Annotated[
+        str | None, typer.Option('--baseline-policy', help='The baseline; default: of the same name, or the only one.')
+    ] = None,
+    margin_success: Annotated[float, typer.Option(help='Episode success may be lower by less than this.')] = 0.05,
+    margin_time: Annotated[float, typer.Option(help='Mean time may be longer by less than this share.')] = 0.10,
+    margin_safety: Annotated[float, typer.Option(help='Rate of safe episodes may be lower by less than this.')] = 0.05,
+    alpha: Annotated[float, typer.Option(help='Chance of passing an endpoint that is worse by its margin.')] = 0.05,
+    power: Annotated[float, typer.Option(help='Chance of passing that "N more" promises to an equal policy.')] = 0.8,
+    tau: TauOption = None,
+    require: Annotated[
+        str,
+        typer.Option(
+            help='Endpoints that must pass, of speed,success,safety.',
+            show_default='speed, success, and safety where the baseline has it',
+        ),
+    ] = '',
+    pairing: PairingOption = None,
+    registry: RegistryOption = None,
+    where: WhereOption = None,
+    form: Annotated[str, typer.Option('--format', '-f', help='text, markdown (a comment) or json.')] = 'text',
+    output: Annotated[Path | None, typer.Option('--output', '-o', help='Also write it to a file.')] = None,
+) -> None:
+    """Say whether a candidate is no worse than the baseline on speed, success and safety, at stated margins.
+
+    Exit code 0: no worse. 1: worse. 3: not shown, with how many more episodes are needed. 2: something is wrong with
+    the input.
+
+    Example: `robotrials gate runs/new --baseline runs/main --format markdown -o comment.md`
+    """
+    from robotrials.analysis.arm import AmbiguousArmError
+    from robotrials.analysis.gate import GateRules, gate_stores
+    from robotrials.cli.source import named_changes
+    from robotrials.cli.store import parse_where
+    from robotrials.episodes import read_store
+    from robotrials.errors import InputError, UnknownName
+    from robotrials.show import gate as shown
+    from robotrials.show.file import check_target, write_file
+
+    writers = {'text': shown.gate_text, 'markdown': shown.gate_comment, 'json': shown.gate_json}
+    if form not in writers:
+        raise UnknownName('format', form, FORMS)
+    if output is not None:
+        check_target(output)
+    rules = GateRules(
+        margins={'success': margin_success, 'speed': margin_time, 'safety': margin_safety}, alpha=alpha, power=power,
+        tau_s=tau, require=tuple(filter(None, (name.strip() for name in require.split(',')))), pairing=pairing,
+    )  # fmt: skip
+    try:
+        found = gate_stores(
+            read_store(store), read_store(baseline), policy=policy, baseline_policy=baseline_policy, rules=rules,
+            where=parse_where(where) or None, **named_changes(registry=registry),
+        )  # fmt: skip
+    except AmbiguousArmError as error:
+        option = '--policy' if error.what == 'candidate' else '--baseline-policy'
+        raise InputError(f'{error} with {option}') from error
+    text = writers[form](found, command=_command())
+    typer.echo(text, nl=False)
+    if output is not None:
+        write_file(output, text)
+        typer.echo(f'wrote {output}', err=True)
+    raise typer.Exit(found.exit_code)
+
+
+def _command() -> str:
+    """The command as it was given."""
+    import shlex
+    import sys
+
+    return shlex.join(['robotrials', *sys.argv[1:]])

@@ -1,0 +1,56 @@
+"""robotrials geometry: success and placements by the kept RGB-D views alone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from robotrials.cli.output import FormatOption
+from robotrials.cli.source import AlphaOption, BaselineOption, StoreArgument, WhereOption
+
+geometry_app = typer.Typer(help='Success and placements by cameras.', no_args_is_help=True)
+
+
+@geometry_app.callback()
+def geometry() -> None:
+    """Success and placements by cameras."""
+
+
+@geometry_app.command('score')
+def score_store(
+    store: StoreArgument,
+    where: WhereOption = None,
+    baseline: BaselineOption = None,
+    alpha: AlphaOption = None,
+    episodes: Annotated[bool, typer.Option('--episodes', help='Every episode in a row, too.')] = False,
+    fresh: Annotated[bool, typer.Option('--fresh', help='Score every view anew, whatever was written before.')] = False,
+    write: Annotated[bool, typer.Option('--write', help='Keep the scores beside the episodes, for reports.')] = False,
+    by: Annotated[str, typer.Option('--by', help='Who keeps them; for the log.')] = '',
+    form: FormatOption = 'text',
+) -> None:
+    """Score episodes from the RGB-D views that were kept with them, and compare with the host.
+
+    The recorded outcomes stay as they are: a written score is a file of its own, with the digest of the views that it
+    was made from, and reports use it as long as views and method are the same.
+
+    Example: `robotrials geometry score runs/may --write --by mara`
+    """
+    from robotrials.analysis import present
+    from robotrials.cli.output import print_analysis
+    from robotrials.cli.source import open_analysis
+    from robotrials.geometry.projection import Rescoring, write_projection
+    from robotrials.show.cameras import camera_episodes, cameras
+    from robotrials.show.request import ShowRequest
+
+    analysis = open_analysis(store, where, baseline=baseline, alpha=alpha)
+    if not analysis.plan.success.wants_cameras:
+        analysis = open_analysis(store, where, is_look=False, baseline=baseline, alpha=alpha, success='both')
+    analysis.rescoring = Rescoring.ALL if fresh else Rescoring.MISSING
+    request = ShowRequest(subject=analysis)
+    tables = [*cameras(request), *(camera_episodes(request) if episodes else [])]
+    print_analysis(analysis, tables, form)
+    opened = analysis.selection.store
+    if write and opened is not None:
+        path = write_projection(opened, analysis.episodes, present(analysis.camera_scores), by=by)
+        typer.echo(f'wrote {path}', err=True)

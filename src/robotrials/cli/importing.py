@@ -1,0 +1,174 @@
+"""`robotrials import`: bring anyone's rollouts into a store."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robotrials.cli.output import FormatOption, print_tables
+
+if TYPE_CHECKING:
+    from robotrials.episodes import Episode
+    from robotrials.formats.imported import Imported, ImportOptions
+
+ROWS_SHOWN = 10
+
+
+def import_source(
+    path: Annotated[
+        Path | None, typer.Argument(metavar='FILE_OR_FOLDER', help='What to import; `--list` says what can be read.')
+    ] = None,
+    to: Annotated[Path | None, typer.Option('--to', '-t', help='The store to add to; made if it is not there.')] = None,
+    mapped: Annotated[
+        list[str] | None, typer.Option('--map', '-m', help='FIELD=COLUMN where the guess is wrong; repeat it for more.')
+    ] = None,
+    fixed: Annotated[
+        list[str] | None, typer.Option('--set', '-s', help='FIELD=VALUE for every episode, such as task=pick.')
+    ] = None,
+    answered: Annotated[
+        list[str] | None, typer.Option('--answer', '-a', help='KEY=CHOICE, the answer to a question that was printed.')
+    ] = None,
+    group_by: Annotated[
+        str, typer.Option('--group-by', help='Columns (a,b) that make one episode of the rows in which they agree.')
+    ] = '',
+    rate_hz: Annotated[
+        float | None, typer.Option('--rate-hz', help='Control steps per second, to turn steps into seconds.')
+    ] = None,
+    kind: Annotated[str, typer.Option('--as', help='The format; default: by what is in the file.')] = '',
+    source: Annotated[
+        str | None, typer.Option(help='Name of the source, part of the ids; default: the file name.')
+    ] = None,
+    save_map: Annotated[
+        Path | None, typer.Option('--save-map', help='Write the mapping that was used to this file, to use it again.')
+    ] = None,
+    map_file: Annotated[
+        Path | None, typer.Option('--map-file', help='Take the mapping from a file that --save-map wrote.')
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option('--dry-run', help='Print the first episodes as the record would have them; write nothing.')
+    ] = False,
+    listed: Annotated[bool, typer.Option('--list', help='List the formats that can be read.')] = False,
+    form: FormatOption = 'text',
+) -> None:
+    """Import rollouts. The format is found by content, and the guess is printed: which field comes from where.
+
+    Example: `robotrials import rollouts.csv --to runs/may --map policy=ckpt --set task="pick batteries"`
+    """
+    from robotrials.errors import InputError
+    from robotrials.formats.imported import ImportOptions
+
+    if listed:
+        _print_formats(form)
+        return
+    if path is None:
+        raise InputError('no source given; wanted a file or folder (`robotrials import --list` says which)')
+    if to is None and not dry_run:
+        raise InputError(f'{path}: no store given; wanted --to STORE, or --dry-run')
+    options = ImportOptions(
+        columns=parse_pairs(mapped, '--map'),
+        defaults=parse_pairs(fixed, '--set'),
+        answers=parse_pairs(answered, '--answer'),
+        group_by=tuple(name.strip() for name in group_by.split(',') if name.strip()),
+        rate_hz=rate_hz,
+        source=source,
+    )
+    if map_file is not None:
+        from robotrials.formats.mapping import read_mapping
+
+        kind, options = read_mapping(map_file, kind=kind, options=options)
+    imported = _open(path, options, kind)
+    if save_map is not None:
+        from robotrials.formats.mapping import write_mapping
+
+        write_mapping(save_map, imported)
+    _bring_in(imported, to, dry_run=dry_run, form=form)
+
+
+def _print_formats(form: str) -> None:
+    from robotrials.cli.import_account import format_table
+    from robotrials.cli.safevla_format import SAFEVLA
+    from robotrials.formats.catalog import known_formats
+
+    print_tables([format_table(list(known_formats((SAFEVLA,))))], form)
+
+
+def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
+    """The source, with its open questions put to whoever sits at the terminal."""
+    import dataclasses
+
+    from robotrials.cli.safevla_format import SAFEVLA
+    from robotrials.formats.catalog import open_source
+
+    imported = open_source(path, options, name=kind, extra=(SAFEVLA,))
+    open_questions = [q for q in imported.questions if q.key not in options.answers]
+    if not open_questions:
+        return imported
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        _refuse_unanswered(path, imported, options)
+        return imported
+    answers = dict(options.answers)
+    for question in open_questions:
+        shown = f'{question.text} [{"/".join(question.choices)}]'
+        answers[question.key] = typer.prompt(shown, default=question.assumed, err=True)
+    return open_source(path, dataclasses.replace(options, answers=answers), name=imported.format, extra=(SAFEVLA,))
+
+
+def _refuse_unanswered(path: Path, imported: Imported, options: ImportOptions) -> None:
+    from robotrials.errors import InputError
+
+    for question in imported.questions:
+        answer = question.answer(options)
+        flag = f'--answer {question.key}={"|".join(question.choices)}'
+        if answer is None:
+            raise InputError(f'{path}: {question.text} Say which with {flag}')
+        if question.key not in options.answers:
+            imported.ledger.hint(f'{question.text} Assumed: {answer} ({flag})')
+
+
+def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) -> None:
+    from robotrials.cli.import_account import account_tables, guess_table, preview_table
+    from robotrials.formats.intake import import_into
+
+    guess = [guess_table(imported)] if imported.guesses else []
+    if dry_run or to is None:
+        first: list[Episode] = []
+        count = 0
+        for count, episode in enumerate(imported.episodes(), start=1):  # noqa: B007 - the last count is shown
+            if len(first) < ROWS_SHOWN:
+                first.append(episode)
+        print_tables([*guess, preview_table(first, count=count), *account_tables(imported)], form)
+        return
+    if form == 'text' and guess:
+        print_tables(guess, form)
+    done = import_into(to, imported, command=' '.join(['robotrials', *sys.argv[1:]]))
+    print_tables([*(guess if form != 'text' else ()), *account_tables(imported)], form)
+    typer.echo(f'{to}: {done.added:,} episodes added, {done.already_there:,} already there', err=form != 'text')
+    _tell_unnamed(to)
+
+
+def _tell_unnamed(to: Path) -> None:
+    """Say once that episodes without a benchmark's name have no safety specifications, and which names fit."""
+    from robotrials.episodes import read_store
+    from robotrials.safety import load_registry, unnamed_benchmark
+
+    store = read_store(to)
+    gap = unnamed_benchmark(list(store.episodes(events=False)), load_registry())
+    if gap is not None and (gap.candidates or any(part.trajectories for part in store.parts())):
+        typer.echo(f'{gap} (--set benchmark=NAME)' if gap.candidates else str(gap), err=True)
+
+
+def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:
+    """`['policy=ckpt']` as a mapping."""
+    from robotrials.errors import InputError
+
+    wanted = {'--map': 'FIELD=COLUMN', '--set': 'FIELD=VALUE', '--answer': 'KEY=CHOICE'}.get(option, 'NAME=VALUE')
+    parsed = {}
+    for pair in pairs or []:
+        name, separator, value = pair.partition('=')
+        if not separator or not name or not value:
+            raise InputError(f'{option} wants {wanted}, found {pair!r}')
+        parsed[name] = value
+    return parsed

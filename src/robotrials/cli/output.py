@@ -1,0 +1,108 @@
+"""How verbs print: one table option for all of them, and one progress bar for long work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from robotrials.analysis import Analysis
+    from robotrials.show.table import Table
+
+LINE_EVERY_S = 10.0  # of progress that nobody's terminal shows
+FORMULA_MARKS = ('=', '+', '-', '@', '\t', '\r')
+FormatOption = Annotated[
+    str, typer.Option('--format', '-f', help='How to print tables: text, json, csv, markdown or latex.')
+]
+
+
+def print_table(shown: Table, form: str = 'text') -> None:
+    """Print a table in the asked form; an unknown form names the known ones."""
+    from robotrials.show.table import render
+
+    typer.echo(harmless(render(shown, check_form(form)), form), nl=form == 'text')  # a blank line after a text table
+
+
+def print_tables(shown: Iterable[Table], form: str = 'text') -> None:
+    """Print the tables of a verb that may have several: in JSON always one list, however many there are."""
+    from robotrials.show.table import render_all
+
+    typer.echo(harmless(render_all(list(shown), check_form(form)), form), nl=form == 'text')
+
+
+def harmless(text: str, form: str) -> str:
+    """A printed table that steers no terminal, and whose cells no spreadsheet takes for formulas."""
+    if form == 'csv':
+        text = without_formulas(text)
+    return ''.join(c if c.isprintable() or c in '\n\t' else ascii(c)[1:-1] for c in text)
+
+
+def without_formulas(text: str) -> str:
+    """CSV in which a text cell that begins like a formula is quoted with an apostrophe; numbers stay as they are."""
+    import csv
+    import io
+
+    if not any(mark in text for mark in FORMULA_MARKS):
+        return text
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator='\n')
+    for row in csv.reader(io.StringIO(text)):
+        writer.writerow([f"'{cell}" if _is_formula(cell) else cell for cell in row])
+    return out.getvalue()
+
+
+def _is_formula(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return cell.startswith(FORMULA_MARKS)
+    return False
+
+
+def print_analysis(analysis: Analysis, shown: Iterable[Table], form: str = 'text') -> None:
+    """Print the tables of an analysis: what was used and what to mind on stderr, and in all forms but text inside."""
+    from robotrials.cli.source import tell_analysis
+    from robotrials.show.table import stated
+
+    tell_analysis(analysis)
+    print_tables(stated(shown, analysis.statement), form)
+
+
+def print_analysis_table(analysis: Analysis, shown: Table, form: str = 'text') -> None:
+    """The same for a verb that always prints one table."""
+    from robotrials.cli.source import tell_analysis
+    from robotrials.show.table import stated
+
+    tell_analysis(analysis)
+    print_table(stated([shown], analysis.statement)[0], form)
+
+
+def check_form(form: str) -> str:
+    """The name of a table format, or an error that suggests the near one."""
+    from robotrials.errors import UnknownName
+    from robotrials.show.table import TableFormat
+
+    if form not in set(TableFormat):
+        raise UnknownName('table format', form, [f.value for f in TableFormat])
+    return form
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar with the time left on a terminal's stderr, nothing elsewhere; call what it yields with (done, total)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def show_waiting(what: str, waited_s: float, limit_s: float) -> None:
+    """Say on stderr how long a server has been waited for."""
+    typer.echo(f'waiting for {what}: {waited_s:.0f} of {limit_s:.0f} s', err=True)

@@ -1,0 +1,212 @@
+"""`robotrials plan`: what a declared trial amounts to, before anything is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robotrials.cli.output import FormatOption, print_tables, show_waiting
+
+if TYPE_CHECKING:
+    from robotrials.run import TrialPlan
+    from robotrials.run.plan import ConditionEntry
+
+PlanPath = Annotated[Path, typer.Argument(help='The file that declares the trial.', show_default=False)]
+
+
+def plan(
+    trial: PlanPath,
+    check: Annotated[
+        bool, typer.Option('--check', help='Open host and policies and check that they fit together (names are shown).')
+    ] = False,
+    power: Annotated[
+        float | None, typer.Option('--power', help='Also print the rollouts that a claim needs at this power.')
+    ] = None,
+    rate: Annotated[float, typer.Option('--rate', help='For --power: the success rate expected.')] = 0.7,
+    difference: Annotated[float, typer.Option('--difference', '-d', help='For --power: what is worth finding.')] = 0.1,
+    discordance: Annotated[
+        float | None, typer.Option('--discordance', help='For --power: share of scenes two policies differ on.')
+    ] = None,
+    pilot: Annotated[
+        Path | None, typer.Option('--pilot', help='For --power: a store with a pilot, for time-to-success.')
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help='Also predict wall time, cost and bottleneck on this engine: local or ray.')
+    ] = None,
+    measure: Annotated[int, typer.Option(min=1, help='For --engine: run so many episodes here and time them.')] = 4,
+    episode_s: Annotated[
+        float | None, typer.Option(help='For --engine: seconds per episode, instead of measuring.')
+    ] = None,
+    inference_s: Annotated[
+        float | None, typer.Option(help='With --episode-s: of these, seconds per inference.')
+    ] = None,
+    inferences: Annotated[float | None, typer.Option(help='With --episode-s: inferences per episode.')] = None,
+    most_workers: Annotated[
+        int | None, typer.Option(min=1, help='For --engine: workers there could be.', show_default='8, on Ray 256')
+    ] = None,
+    policy_servers: Annotated[
+        int, typer.Option(min=0, help='For --engine: policy servers that all workers share; 0: one in each worker.')
+    ] = 0,
+    batch_speedup: Annotated[float, typer.Option(help='For --engine: what batching brings a policy server.')] = 1.0,
+    worker_price: Annotated[float, typer.Option(help='For --engine: of a worker, per hour.')] = 0.0,
+    server_price: Annotated[float, typer.Option(help='For --engine: of a policy server, per hour.')] = 0.0,
+    form: FormatOption = 'text',
+) -> None:
+    """Print the cells of a declared trial, how long it takes at most, and what it will be able to tell.
+
+    Example: `robotrials plan trial.toml --power 0.8 --difference 0.1`
+    """
+    from robotrials.run import read_plan, summarize_plan
+    from robotrials.show.table import Column, table
+
+    declared = read_plan(trial)
+    check_stopping(declared)
+    _check_views(declared)
+    size = summarize_plan(declared)
+    rows = [
+        [c.task.name, c.stratum.name or None, _condition(c.condition), size.episodes_per_cell, c.items, c.time_cap_s]
+        for c in declared.cells()
+    ]
+    columns: list[str | Column] = [
+        'task',
+        'stratum',
+        'condition',
+        'episodes per policy',
+        'items',
+        Column('time cap (s)', 'g'),
+    ]
+    cells = table(f'{declared.title or trial.stem}: {size.n_cells} cells', columns, rows)
+    print_tables([cells, table('what it amounts to', ['quantity', 'value'], _size_rows(declared))], form)
+    if declared.blinding.enabled and not declared.blinding.secret and not declared.blinding.is_sealed:
+        import secrets
+
+        typer.echo(
+            'Blinding has no secret: who can guess the policies can check the guess against the plan hash. '
+            f'Add under [blinding]: secret = "{secrets.token_hex(16)}"',
+            err=True,
+        )
+    if not declared.benchmark:
+        from robotrials.safety import load_registry, unnamed_tasks
+
+        typer.echo(str(unnamed_tasks([t.name for t in declared.tasks], load_registry())), err=True)
+    if power is not None:
+        from robotrials.cli.power import print_plan_power
+
+        print_plan_power(
+            declared, power=power, rate=rate, difference=difference, discordance=discordance, pilot=pilot, form=form
+        )
+    if engine is not None:
+        from robotrials.cli.capacity import print_capacity
+
+        print_capacity(
+            declared, engine=engine, measure=measure, episode_s=episode_s, inference_s=inference_s,
+            inferences=inferences, most_workers=most_workers, policy_servers=policy_servers,
+            batch_speedup=batch_speedup, worker_price=worker_price, server_price=server_price, form=form,
+        )  # fmt: skip
+    if check:
+        _check(declared)
+        typer.echo('host and policies open and fit together', err=form != 'text')
+
+
+def _condition(entry: ConditionEntry) -> str:
+    return entry.name if entry.severity is None else f'{entry.name} at {entry.severity}'
+
+
+def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
+    from robotrials.run import summarize_plan
+
+    size = summarize_plan(declared)
+    difference = size.resolvable_difference
+    return [
+        ['plan hash', declared.hash],
+        ['policies', size.n_policies],
+        ['episodes', size.n_episodes],
+        ['episodes per policy', size.episodes_per_policy],
+        ['takes at most', _duration(size.longest_s)],
+        ['95 % interval of a success rate, per policy and cell', f'at most +-{size.half_width_per_cell:.3f}'],
+        ['95 % interval of a success rate, per policy over all cells', f'at most +-{size.half_width_per_policy:.3f}'],
+        [
+            f'difference of two policies seen with power 0.8 ({size.resolvable_basis})',
+            'none at this size' if difference is None else f'{difference:.3f}',
+        ],
+        ['stopping rule', declared.stopping.rule.value],
+        *_analysis_rows(declared),
+    ]
+
+
+def _analysis_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
+    """What is declared to be analysed, and the fewest episodes at which any winner could be named."""
+    from robotrials.planning import AnalysisPlan, EndpointName
+    from robotrials.stats import fewest_units
+
+    analysis = declared.analysis or AnalysisPlan()
+    primary = analysis.primary or (EndpointName.TIME,)
+    reference = analysis.reference or declared.reference
+    compared = sum(name != reference for name in analysis.policies or declared.policies)
+    n_tests = max(1, compared * (compared - 1) // 2 * len(primary))
+    fewest = fewest_units(n_tests, alpha=analysis.alpha)
+    told = ', '.join(e.value for e in primary) if declared.analysis else 'none declared: time, by the written defaults'
+    return [
+        ['primary endpoint', told],
+        [f'fewest start states per policy at which any winner could be named ({n_tests} tests)', fewest],
+    ]
+
+
+def check_stopping(declared: TrialPlan) -> None:
+    """Refuse a sequential plan whose horizon cannot show its own smallest difference."""
+    from robotrials.errors import InputError
+    from robotrials.planning.horizon import check_horizon
+    from robotrials.run.plan import StoppingRule
+
+    stopping = declared.stopping
+    if stopping.rule is StoppingRule.NONE or stopping.smallest_difference is None:
+        return
+    found = check_horizon(
+        declared.episodes_in_a_cell() * declared.repeats, stopping.smallest_difference, alpha=stopping.alpha
+    )
+    if found.is_refused:
+        raise InputError(f'stopping: {found}; plan more episodes, or a larger smallest_difference')
+
+
+def _check_views(declared: TrialPlan) -> None:
+    """Refuse success by cameras where the host's own declaration says that what it opens has no views to keep."""
+    import typing
+
+    from robotrials.run.component import HOSTS
+    from robotrials.run.views import no_views
+
+    if not declared.is_judged_by_cameras:
+        return
+    made = HOSTS.load(declared.host.use)
+    if not isinstance(made, type):
+        try:
+            made = typing.get_type_hints(made).get('return')
+        except (NameError, TypeError):  # it names no class that can be looked at: the open host will tell
+            return
+    is_told = isinstance(made, type) and not getattr(made, '_is_protocol', False)  # `Host` tells nothing
+    if is_told and not hasattr(made, 'views'):
+        raise no_views(declared.host.use)
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f'{hours} h {rest // 60} min' if hours else f'{rest // 60} min {rest % 60} s'
+
+
+def _check(declared: TrialPlan) -> None:
+    from robotrials.run.component import check_host_fits, check_policy_fits, open_host, open_policy
+    from robotrials.run.seam import ClosableHost, ClosablePolicy
+    from robotrials.wire.link import shown_waiting
+
+    host = open_host(declared.host)
+    check_host_fits(declared, host)
+    for name, entry in declared.policies.items():
+        policy = open_policy(entry)
+        with shown_waiting(show_waiting):
+            check_policy_fits(declared, host, policy, name=name, shown=name)
+        if isinstance(policy, ClosablePolicy):
+            policy.close()
+    if isinstance(host, ClosableHost):
+        host.close()

@@ -1,0 +1,405 @@
+"""`robotrials power ...`: how many rollouts a claim needs, from formulas, from a pilot, or from assumed curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robotrials.cli.engine import AddressOption, EngineOption, resampled_on
+from robotrials.cli.output import FormatOption, print_table, print_tables, progress_bar
+from robotrials.cli.source import AlphaOption, MethodOption, SeedOption, WhereOption
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from robotrials.analysis import Analysis
+    from robotrials.analysis.planning import AssumedPlanning, Planning
+    from robotrials.planning import AssumedCurve
+    from robotrials.run import TrialPlan
+    from robotrials.show.table import Table
+
+BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
+
+power_app = typer.Typer(no_args_is_help=True, help='How many rollouts a claim needs.')
+
+PowerOption = Annotated[float, typer.Option('--power', help='The chance to find what is there.')]
+AlphaLevel = Annotated[float, typer.Option('--alpha', help='The chance to find what is not there.')]
+TauOption = Annotated[
+    float | None, typer.Option('--tau', help='Look for differences only up to here (s); default: as declared.')
+]
+AssumeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        '--assume',
+        help='With no pilot, a policy as NAME:median=40,spread=0.8,ever=0.95 or NAME:curve.csv '
+        '(columns t_s, chance); give two.',
+    ),
+]
+StrataOption = Annotated[int, typer.Option('--strata', min=1, help='Strata of an assumed pair, all alike.')]
+ItemsOption = Annotated[int, typer.Option('--operations', min=1, help='Operations in an assumed episode.')]
+CorrelationOption = Annotated[
+    float, typer.Option('--correlation', help='How alike operations of an assumed episode are, 0 to 1.')
+]
+WatchedOption = Annotated[
+    float | None, typer.Option('--watched', help='Assumed operations that take longer are censored (s).')
+]
+SizesOption = Annotated[str, typer.Option('--n', help='Episodes per cell, as 5,10,20 or 5:50:5.')]
+OptionalStore = Annotated[Path | None, typer.Argument(metavar='[STORE]', help='A pilot: the folder of a store.')]
+
+
+@power_app.command('size')
+def size(
+    rate: Annotated[float, typer.Option('--rate', help='The success rate expected (of the worse policy).')] = 0.7,
+    difference: Annotated[float, typer.Option('--difference', '-d', help='The difference worth finding.')] = 0.05,
+    discordance: Annotated[
+        float | None, typer.Option('--discordance', help='Share of scenes on which the policies disagree.')
+    ] = None,
+    policies: Annotated[int, typer.Option('--policies', min=2)] = 2,
+    tasks: Annotated[int, typer.Option('--tasks', min=1)] = 1,
+    conditions: Annotated[int, typer.Option('--conditions', min=1)] = 1,
+    overall: Annotated[bool, typer.Option('--overall', help='Compare the means over cells, not cell by cell.')] = False,
+    reference: Annotated[
+        bool, typer.Option('--against-reference', help='Compare with one reference, not all pairs.')
+    ] = False,
+    power: PowerOption = 0.8,
+    alpha: AlphaLevel = 0.05,
+    survey: Annotated[bool, typer.Option('--survey', help="Also print the surveyed papers' numbers.")] = False,
+    form: FormatOption = 'text',
+) -> None:
+    """Sample sizes for success rates: an interval, two policies, paired or not, not worse than, a whole plan.
+
+    Example: `robotrials power size --rate 0.7 --difference 0.05 --policies 4 --tasks 10`
+    """
+    from robotrials.planning import field_position, plan_sizes, read_survey
+    from robotrials.show.planning import plan_table, sizes_table, survey_table
+
+    found = plan_sizes(
+        rate, difference, discordance=2 * difference if discordance is None else discordance, policies=policies,
+        tasks=tasks, conditions=conditions, claim='overall' if overall else 'per_cell',
+        contrast='against_reference' if reference else 'all_pairs', power=power, alpha=alpha,
+    )  # fmt: skip
+    rows = single_sizes(rate, difference, discordance, power=power, alpha=alpha)
+    title = f'One comparison: {100 * difference:g} points around {100 * rate:g} %'
+    shown = [sizes_table(rows, title=title, note=f'Power {power:g}, two-sided alpha {alpha:g}.')]
+    paired = next(r for r in found if 'paired difference (McNemar)' in r.design)
+    position = field_position(paired.per_cell)
+    shown.append(plan_table(found, note=f'McNemar, {position}.'))
+    if survey:
+        shown.append(survey_table(read_survey(), position))
+    print_tables(shown, form)
+
+
+def single_sizes(
+    rate: float, difference: float, discordance: float | None, *, power: float, alpha: float
+) -> list[tuple[str, int | None, str]]:
+    """Every formula's answer for one comparison; None where it cannot be computed."""
+    from robotrials.planning import (
+        barnard_sample_size,
+        mcnemar_rollouts,
+        mcnemar_sample_size,
+        noninferiority_sample_size,
+        paired_noninferiority_sample_size,
+        two_proportion_sample_size,
+        wilson_sample_size,
+    )
+
+    better = rate + difference if rate + difference <= 1 else rate - difference
+    each, pairs, both = 'rollouts of each policy', 'pairs', 'rollouts of both policies'
+    widths = [(p, wilson_sample_size(difference, p, level=1 - alpha)) for p in dict.fromkeys((0.5, rate))]
+    by_z = two_proportion_sample_size(rate, better, power=power, alpha=alpha)
+    exact = barnard_sample_size(rate, better, power=power, alpha=alpha) if by_z <= BARNARD_MOST else None
+    rows: list[tuple[str, int | None, str]] = [
+        *((f'Wilson interval of ±{difference:g}, at a rate of {p:g}', n, each) for p, n in widths),
+        ('unpaired, two proportions (z)', by_z, each),
+        ("unpaired, Barnard's exact test" + ('' if exact else f': over {BARNARD_MOST}, take z'), exact, each),
+        (f'unpaired, not worse by {difference:g}',
+         noninferiority_sample_size(rate, rate, margin=difference, power=power, alpha=alpha), each),
+    ]  # fmt: skip
+    for psi in [2 * difference, 5 * difference] if discordance is None else [discordance]:
+        if not difference <= psi <= 1:
+            continue
+        rows += [
+            (f'paired, McNemar at discordance {psi:g}', mcnemar_sample_size(difference, psi, power, alpha), pairs),
+            (f'paired, McNemar at discordance {psi:g}', mcnemar_rollouts(difference, psi, power, alpha), both),
+            (f'paired, not worse by {difference:g}, discordance {psi:g}',
+             paired_noninferiority_sample_size(0.0, psi, margin=difference, power=power, alpha=alpha), pairs),
+        ]  # fmt: skip
+    return rows
+
+
+@power_app.command('bridge')
+def bridge(
+    store: OptionalStore = None,
+    a: Annotated[str | None, typer.Argument(metavar='[A]', help='A policy of the store.')] = None,
+    b: Annotated[str | None, typer.Argument(metavar='[B]', help='Another.')] = None,
+    assume: AssumeOption = None,
+    strata: StrataOption = 1,
+    operations: ItemsOption = 1,
+    correlation: CorrelationOption = 0.0,
+    watched: WatchedOption = None,
+    n: SizesOption = '5,10,15,20,25,30,40,50,75,100',
+    tau: TauOption = None,
+    power: PowerOption = 0.8,
+    alpha: AlphaOption = None,
+    design_effect: Annotated[
+        float | None, typer.Option('--design-effect', help='Given, not estimated from the episodes.')
+    ] = None,
+    debias: Annotated[
+        str, typer.Option('--debias', help="deconvolve, subtract or none: what chance put into the pilot's difference.")
+    ] = 'deconvolve',
+    method: MethodOption = 'permutation',
+    bridges: Annotated[int, typer.Option('--bridges', min=100, help='Simulated bridges.')] = 4000,
+    seed: SeedOption = None,
+    where: WhereOption = None,
+    figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Power of the macro-KS test of time-to-success, by the Brownian-bridge model: from a pilot or assumed curves.
+
+    Example: `robotrials power bridge --assume new:median=35 --assume old:median=45,ever=0.95 --strata 4 --operations 4`
+    """
+    import math
+
+    from robotrials.cli.source import check_method
+    from robotrials.errors import InputError
+    from robotrials.planning import field_position
+    from robotrials.show.planning import power_table
+
+    pilot = open_pilot(
+        store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
+        seed=seed, alpha=alpha,
+    )  # fmt: skip
+    names = pick_two(pilot.cells, a, b)
+    found = pilot.power(
+        *names, per_cell=parse_sizes(n), power=power, design_effect=design_effect, debias=debias,
+        method=check_method(method), n_bridges=bridges,
+    )  # fmt: skip
+    needed = found.needed.n
+    habit = field_position(int(needed)) if math.isfinite(needed) else None
+    pilot.print([power_table(found, names=names, habit=habit)], form, is_single=True)
+    if figure is not None:
+        from robotrials.show.figure import save_figure
+        from robotrials.show.planning_figure import draw_power_curves
+
+        if not found.per_cell.size:
+            raise InputError('a figure of power needs some --n')
+        typer.echo(f'wrote {save_figure(draw_power_curves({names: found}), figure)}')
+
+
+@power_app.command('detect')
+def detect(
+    store: OptionalStore = None,
+    pair: Annotated[list[str] | None, typer.Option('--pair', help='Only A:B; repeat it for more.')] = None,
+    assume: AssumeOption = None,
+    strata: StrataOption = 1,
+    operations: ItemsOption = 1,
+    correlation: CorrelationOption = 0.0,
+    watched: WatchedOption = None,
+    n: SizesOption = '5,10,15,20,25,30',
+    metric: Annotated[
+        list[str] | None, typer.Option('--metric', help='ks, rmst_s or chance_<t>s; default: ks, rmst_s, F(30), F(60).')
+    ] = None,
+    tau: TauOption = None,
+    trials: Annotated[int, typer.Option('--trials', min=1, help='Simulated trials for each pair and N.')] = 300,
+    resamples: Annotated[int, typer.Option('--resamples', min=1, help='Resamples of each test.')] = 200,
+    target: Annotated[float, typer.Option('--power', help='The detection rate to reach.')] = 0.8,
+    alpha: AlphaOption = None,
+    method: MethodOption = 'permutation',
+    fit: Annotated[
+        str | None, typer.Option('--fit', help='Fit the bridge model at these N, judge it at the others.')
+    ] = None,
+    seed: SeedOption = None,
+    threads: Annotated[int | None, typer.Option('--threads', min=1, help='Default: every core.')] = None,
+    where: WhereOption = None,
+    csv: Annotated[Path | None, typer.Option('--csv', help='Write every (pair, metric, N, rate) here.')] = None,
+    figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
+    engine: EngineOption = 'local',
+    address: AddressOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """How often each test tells policies apart at each N: subsamples of a pilot, or draws from assumed curves.
+
+    Example: `robotrials power detect runs/may --pair groot:act --csv detection.csv --figure detection.pdf`
+    """
+    from robotrials.cli.source import check_method
+    from robotrials.planning.detection import METRICS
+    from robotrials.show.planning import design_table, detection_table, smallest_table
+    from robotrials.show.table import render
+
+    pilot = open_pilot(
+        store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
+        seed=seed, alpha=alpha,
+    )  # fmt: skip
+    pairs = None if pair is None else [(text.partition(':')[0], text.partition(':')[2]) for text in pair]
+    with resampled_on(engine, address), progress_bar('pairs x N') as advance:
+        found = pilot.detection(
+            per_cell=parse_sizes(n), pairs=pairs, metrics=tuple(metric or METRICS), n_trials=trials,
+            n_resamples=resamples, method=check_method(method), threads=threads, on_row=advance,
+        )  # fmt: skip
+    shown = [smallest_table(found, target=target)]
+    if csv is None or form != 'text':
+        shown.append(detection_table(found))
+    if csv is not None:
+        csv.write_text(render(detection_table(found), 'csv'), encoding='utf-8')
+        typer.echo(f'wrote {csv}', err=True)
+    if fit is not None:
+        shown.append(design_table(pilot.design(found, fit_on=parse_sizes(fit), method=check_method(method))))
+    pilot.print(shown, form)
+    if figure is not None:
+        from robotrials.show.figure import save_figure
+        from robotrials.show.planning_figure import draw_detection_study
+
+        typer.echo(f'wrote {save_figure(draw_detection_study(found, target=target), figure)}', err=True)
+
+
+def parse_sizes(text: str) -> list[int]:
+    """`5,10,20` or `5:50:5` (its end included) as numbers of episodes."""
+    from robotrials.errors import InputError
+
+    try:
+        if ':' in text:
+            start, stop, step = (int(part) for part in text.split(':'))
+            return list(range(start, stop + 1, step))
+        return [int(part) for part in text.split(',') if part]
+    except ValueError:
+        raise InputError(f'wanted numbers like 5,10,20 or 5:50:5, found {text!r}') from None
+
+
+class Pilot:
+    """What power is worked out from: the analysis of a store, or assumed curves with a seed."""
+
+    def __init__(self, planning: Planning | AssumedPlanning, analysis: Analysis | None) -> None:
+        self.planning = planning
+        self.analysis = analysis
+        self.cells = planning.cells
+        self.power = planning.power
+        self.detection = planning.detection
+        self.design = planning.design
+
+    def print(self, shown: list[Table], form: str, *, is_single: bool = False) -> None:
+        """The tables, and with a store what analysis they are of."""
+        from robotrials.cli.output import print_analysis, print_analysis_table
+
+        if self.analysis is None:
+            print_table(shown[0], form) if is_single else print_tables(shown, form)
+        elif is_single:
+            print_analysis_table(self.analysis, shown[0], form)
+        else:
+            print_analysis(self.analysis, shown, form)
+
+
+def open_pilot(
+    store: Path | None, assume: list[str] | None, where: list[str] | None, *, strata: int, operations: int,
+    correlation: float, watched: float | None, tau: float | None = None, seed: int | None = None,
+    alpha: float | None = None,
+) -> Pilot:  # fmt: skip
+    """A store's analysis, or assumptions; one of the two."""
+    from robotrials.analysis.planning import AssumedPlanning
+    from robotrials.cli.source import open_analysis
+    from robotrials.errors import InputError
+    from robotrials.planning import AssumedCell
+
+    if (store is None) == (not assume):
+        raise InputError('wanted a STORE to plan from, or two --assume, and not both')
+    if store is not None:
+        analysis = open_analysis(store, where, tau=tau, seed=seed, alpha=alpha)
+        return Pilot(analysis.planning, analysis)
+    named = dict(parse_assumption(text) for text in assume or [])
+    if len(named) < 2:
+        raise InputError('wanted two --assume with different names: --assume new:median=35 --assume old:median=45')
+    cells = {
+        name: {f'stratum {k + 1}': AssumedCell(curve, operations, correlation, watched) for k in range(strata)}
+        for name, curve in named.items()
+    }
+    return Pilot(AssumedPlanning(cells, seed=seed or 0, tau_s=tau, alpha=alpha or 0.05), None)
+
+
+def parse_assumption(text: str) -> tuple[str, AssumedCurve]:
+    """NAME:median=40,spread=0.8,ever=0.95 or NAME:curve.csv as a name and an AssumedCurve."""
+    import csv
+
+    import numpy as np
+
+    from robotrials.errors import InputError, UnknownName
+    from robotrials.planning import AssumedCurve, lognormal_curve
+
+    name, separator, rest = text.partition(':')
+    if not (name and separator and rest):
+        raise InputError(f'--assume wants NAME:median=40,spread=0.8,ever=0.95 or NAME:curve.csv, found {text!r}')
+    if '=' not in rest:
+        path = Path(rest)
+        if not path.exists():
+            raise InputError(f'{path}: no such file; --assume wants NAME:median=40 or NAME:curve.csv')
+        with path.open(newline='', encoding='utf-8') as stream:
+            rows = list(csv.DictReader(stream))
+        try:
+            points = [(float(row['t_s']), float(row['chance'])) for row in rows]
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f'{path}: wanted the columns t_s and chance, all numbers') from None
+        return name, AssumedCurve(np.array([p[0] for p in points]), np.array([p[1] for p in points]))
+    given: dict[str, float] = {}
+    for part in rest.split(','):
+        key, _, value = part.partition('=')
+        if key not in ('median', 'spread', 'ever'):
+            raise UnknownName('part of an assumption', key, ['median', 'spread', 'ever'])
+        try:
+            given[key] = float(value)
+        except ValueError:
+            raise InputError(f'--assume {text}: {key} is {value!r}, wanted a number') from None
+    if 'median' not in given:
+        raise InputError(f'--assume {text}: wanted a median in seconds, as median=40')
+    return name, lognormal_curve(given['median'], spread=given.get('spread', 0.8), ceiling=given.get('ever', 1.0))
+
+
+def pick_two(cells: Mapping[str, object], a: str | None, b: str | None) -> tuple[str, str]:
+    """The two policies asked for, or the only two there are."""
+    from robotrials.errors import InputError, UnknownName
+
+    if a is None and b is None and len(cells) == 2:
+        first, second = cells
+        return first, second
+    if a is None or b is None:
+        raise InputError(f'wanted two policies to compare; there are {", ".join(cells)}')
+    for name in (a, b):
+        if name not in cells:
+            raise UnknownName('policy', name, cells)
+    return a, b
+
+
+def print_plan_power(
+    plan: TrialPlan, *, power: float, rate: float, difference: float, discordance: float | None, pilot: Path | None,
+    form: str,
+) -> None:  # fmt: skip
+    """What a declared trial needs for the power asked, against what it has and what is usual."""
+    from robotrials.planning import field_position, plan_sizes
+    from robotrials.show.planning import plan_table
+
+    target = plan.power
+    if target is not None:
+        rate, difference = target.success_rate or rate, target.difference
+        discordance = target.discordance if discordance is None else discordance
+    found = plan_sizes(
+        rate, difference, discordance=2 * difference if discordance is None else discordance,
+        policies=len(plan.policies), tasks=len(plan.cells()), claim='overall',
+        contrast='against_reference' if plan.reference else 'all_pairs', power=power,
+    )  # fmt: skip
+    has = plan.episodes_in_a_cell() * plan.repeats
+    note = (
+        f'{100 * difference:g} points around {100 * rate:g} %, mean over {len(plan.cells())} cells, power {power:g}. '
+        f'The plan has {has} per cell: {field_position(has)}.'
+    )
+    print_table(plan_table(found, note=note), form)
+    if pilot is not None:
+        _print_pilot_power(pilot, power=power, has=has, form=form)
+
+
+def _print_pilot_power(pilot: Path, *, power: float, has: int, form: str) -> None:
+    """Episodes per cell for the macro-KS test of every pair of the pilot."""
+    from robotrials.cli.source import open_analysis
+    from robotrials.show.planning import needed_table
+
+    planning = open_analysis(pilot).planning
+    found = {(a, b): planning.power(a, b, per_cell=[has], power=power) for a, b in planning.pairs()}
+    print_table(needed_table(found), form)

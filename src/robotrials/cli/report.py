@@ -1,0 +1,109 @@
+"""robotrials report: everything that is known of a trial, on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robotrials.cli.source import (
+    AlphaOption,
+    BaselineOption,
+    PairingOption,
+    PrimaryOption,
+    ReferenceOption,
+    RegistryOption,
+    ResamplesOption,
+    SeedOption,
+    StoreArgument,
+    TauOption,
+    WhereOption,
+)
+
+if TYPE_CHECKING:
+    from robotrials.show.document import Document
+
+DEFAULT_PAGE = Path('report.html')
+
+
+def report(
+    store: StoreArgument,
+    output: Annotated[Path | None, typer.Option('--output', '-o', help='The file; default: report.html here.')] = None,
+    form: Annotated[
+        str | None, typer.Option('--format', '-f', help="html, md, latex or json; default: by the file's suffix.")
+    ] = None,
+    before: Annotated[
+        Path | None, typer.Option('--before', help='An earlier store: report what changed since, in the same form.')
+    ] = None,
+    primary: PrimaryOption = None,
+    tau: TauOption = None,
+    reference: ReferenceOption = None,
+    alpha: AlphaOption = None,
+    baseline: BaselineOption = None,
+    pairing: PairingOption = None,
+    registry: RegistryOption = None,
+    explorer: Annotated[
+        str, typer.Option('--explorer', metavar='URL', help='Where a server shows episodes; links go there.')
+    ] = '',
+    resamples: ResamplesOption = None,
+    seed: SeedOption = None,
+    where: WhereOption = None,
+) -> None:
+    """Write one self-contained page: the verdict on the primary endpoint, then everything it rests on.
+
+    Example: `robotrials report runs/may -o may.html`
+    """
+    from robotrials.cli.source import named_changes, open_analysis
+    from robotrials.cli.store import parse_where
+    from robotrials.episodes import read_store
+    from robotrials.errors import InputError
+    from robotrials.show.file import check_target
+    from robotrials.show.page_link import check_explorer
+    from robotrials.show.report import trial_document
+    from robotrials.show.report_file import choose_format
+
+    chosen = choose_format(form, output)
+    if output is not None or chosen == 'html':
+        check_target(output or DEFAULT_PAGE)
+    if explorer:
+        check_explorer(explorer)
+    changes: dict[str, Any] = {
+        'tau': tau, 'alpha': alpha, 'baseline': baseline, 'pairing': pairing, 'registry': registry,
+        'resamples': resamples, 'seed': seed,
+    }  # fmt: skip
+    if before is None:
+        analysis = open_analysis(store, where, reference=reference, primary=primary, **changes)
+        document = trial_document(analysis, explorer_url=explorer, folder=(output or DEFAULT_PAGE).parent)
+    else:
+        if reference is not None or primary is not None or explorer:
+            raise InputError(
+                '--before compares each policy with itself: it takes neither --reference, --primary nor --explorer'
+            )
+        from robotrials.analysis import compare_stores
+        from robotrials.show.change import change_document
+
+        matching = parse_where(where) or None
+        changed = compare_stores(read_store(before), read_store(store), where=matching, **named_changes(**changes))
+        document = change_document(changed)
+    write_document(document, chosen, output)
+
+
+def write_document(document: Document, form: str, output: Path | None) -> None:
+    """Write the document; without a file HTML goes to report.html, the others to the standard output."""
+    from robotrials.show.file import write_file
+    from robotrials.show.report_file import render_document
+
+    text = render_document(document, form)
+    if output is None and form != 'html':
+        typer.echo(text, nl=False)
+        return
+    path = output or DEFAULT_PAGE
+    write_file(path, text)
+    typer.echo(f'wrote {path} ({len(text.encode()) / 1e6:.1f} MB)')
+    if document.statement:
+        typer.echo(document.statement)
+    for sentence in document.lead:
+        typer.echo(f'- {sentence.text}')
+    for caution in document.cautions:
+        typer.echo(f'- Note: {caution}')

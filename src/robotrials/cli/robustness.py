@@ -1,0 +1,61 @@
+"""`robotrials robustness STORE`: what changed conditions cost, and whether the instruction was heard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robotrials.cli.named import PolicyOption
+from robotrials.cli.output import FormatOption, print_analysis
+from robotrials.cli.source import AlphaOption, BaselineOption, ResamplesOption, SeedOption, StoreArgument, WhereOption
+
+if TYPE_CHECKING:
+    from robotrials.show.table import Table
+
+# Part -> the named table that shows it.
+PARTS = {
+    'splits': 'splits-by-condition', 'estimates': 'splits-estimates', 'drops': 'condition-drops', 'doses': 'doses',
+    'compound': 'compound', 'swap': 'swap', 'spatial': 'spatial',
+}  # fmt: skip
+
+
+def robustness(
+    store: StoreArgument,
+    show: Annotated[
+        list[str] | None, typer.Option('--show', help=f'Only these parts, repeatable: {", ".join(PARTS)}.')
+    ] = None,
+    policy: PolicyOption = None,
+    baseline: BaselineOption = None,
+    alpha: AlphaOption = None,
+    where: WhereOption = None,
+    resamples: ResamplesOption = None,
+    seed: SeedOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Does a policy survive a changed world? Tables in RADAR's layout, drops, doses, compounds, swap test.
+
+    Each part is also a named table, and some are figures: `robotrials plot condition-drops STORE -o drops.pdf`.
+
+    Example: `robotrials robustness runs/may --show drops`
+    """
+    from robotrials.cli.source import open_analysis
+    from robotrials.errors import NotEstimable, UnknownName
+    from robotrials.show.request import ShowRequest
+    from robotrials.show.table_catalog import find_table
+
+    for part in show or ():
+        if part not in PARTS:
+            raise UnknownName('part of the robustness report', part, PARTS)
+    analysis = open_analysis(store, where, baseline=baseline, alpha=alpha, resamples=resamples, seed=seed)
+    request = ShowRequest(subject=analysis, policies=tuple(policy or ()))
+    tables: list[Table] = []
+    for part in show or PARTS:
+        try:
+            tables += find_table(PARTS[part])(request)
+        except NotEstimable as error:
+            # Asked for by name it is an error; in the whole report the data simply do not have it.
+            if show:
+                raise
+            typer.echo(f'{part}: {error}', err=True)
+    print_analysis(analysis, tables, form)

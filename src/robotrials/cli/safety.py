@@ -1,0 +1,171 @@
+"""`robotrials safety STORE` and `robotrials safety explain TASK`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from robotrials.cli.output import FormatOption, print_analysis, print_table
+from robotrials.cli.source import RegistryOption, ResamplesOption, SeedOption, WhereOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from robotrials.analysis import Analysis
+    from robotrials.safety import EpisodeSafety, Registry
+
+DEFAULT_COMMAND = 'score'
+
+
+class ScoreByDefault(TyperGroup):
+    """What is no subcommand is a store to score, so that `robotrials safety STORE` needs no further word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ('--help', '-h'):
+            args = [DEFAULT_COMMAND, *args]
+        return super().parse_args(ctx, args)
+
+
+safety_app = typer.Typer(
+    cls=ScoreByDefault,
+    no_args_is_help=True,
+    help='Was it safe while it succeeded? Score recorded trajectories by safety specifications.\n\n'
+    'Examples: `robotrials safety runs/may --per-spec`; `robotrials safety explain libero-goal/task_9`',
+)
+
+# Flag -> the named table that it prints.
+TABLES = {
+    'per_task': 'safety-tasks', 'contingency': 'safety-contingency', 'margins': 'safety-margins',
+    'per_spec': 'safety-specs', 'composition': 'safety-composition', 'unscored': 'safety-unscored',
+    'witnesses': 'safety-witnesses', 'no_applicability': 'safety-saving', 'sensitivity': 'safety-sensitivity',
+}  # fmt: skip
+
+
+@safety_app.command(DEFAULT_COMMAND)
+def score_store(
+    store: Annotated[
+        Path,
+        typer.Argument(help='A store, or SafeVLA-Bench records (.json, .jsonl, .npz, a folder).', show_default=False),
+    ],
+    per_task: Annotated[bool, typer.Option('--per-task', help='SR and Safety of each task.')] = False,
+    per_spec: Annotated[bool, typer.Option('--per-spec', help='Violation rate and severity of each spec.')] = False,
+    composition: Annotated[bool, typer.Option('--composition', help='What unsafe successes violate.')] = False,
+    contingency: Annotated[bool, typer.Option('--contingency', help='The 2x2 counts of success and safety.')] = False,
+    margins: Annotated[bool, typer.Option('--margins', help='Mean worst margin and mean peak force.')] = False,
+    sensitivity: Annotated[bool, typer.Option('--sensitivity', help='The same under other thresholds.')] = False,
+    witnesses: Annotated[
+        bool, typer.Option('--witnesses', help='Every violation: episode, time, clause, bodies.')
+    ] = False,
+    unscored: Annotated[bool, typer.Option('--unscored', help='Episodes that could not be scored, and why.')] = False,
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option('--compare', help='Two policies, paired by their starts.', show_default=False),
+    ] = None,
+    no_applicability: Annotated[
+        bool, typer.Option('--no-applicability', help='Also score without the registry, and with body-frame tilt.')
+    ] = False,
+    gate: Annotated[str, typer.Option(help='How a gate enters a margin: boolean or literal.')] = 'boolean',
+    severity: Annotated[str, typer.Option(help='Scale of VSI: ratio (Eq. 1) or anchored.')] = 'ratio',
+    phases: Annotated[bool, typer.Option('--phases', help='Score the specs scoped to a phase too.')] = False,
+    registry: RegistryOption = None,
+    policy: Annotated[str, typer.Option(help='The policy of SafeVLA-Bench records, which name none.')] = '',
+    json_: Annotated[bool, typer.Option('--json', help="Print SafeVLA-Bench's metrics JSON and nothing else.")] = False,
+    clips: Annotated[
+        Path | None, typer.Option(help='Write the list of violations for the run explorer (JSON).')
+    ] = None,
+    where: WhereOption = None,
+    resamples: ResamplesOption = None,
+    seed: SeedOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Score every episode and print success, safety, unsafe success and severity.
+
+    Figures have names: `robotrials plot safety-pareto STORE -o safety.pdf`.
+
+    Example: `robotrials safety runs/may --per-spec --sensitivity`
+    """
+    from robotrials.analysis import present
+    from robotrials.show.request import ShowRequest
+    from robotrials.show.safety import comparison_table
+    from robotrials.show.table_catalog import find_table
+
+    wanted = {
+        'per_task': per_task, 'contingency': contingency, 'margins': margins, 'per_spec': per_spec,
+        'composition': composition, 'unscored': unscored, 'witnesses': witnesses,
+        'no_applicability': no_applicability, 'sensitivity': sensitivity,
+    }  # fmt: skip
+    changes = {'resamples': resamples, 'seed': seed, 'registry': registry}
+    analysis = _analysis(store, policy, where, changes, scoring={'gate': gate, 'severity': severity, 'phases': phases})
+    part = present(analysis.safety)
+    if json_ or form == 'csv':  # which have no place for a note
+        for caveat in analysis.safety_caveats:
+            typer.echo(f'Note: {caveat}', err=True)
+    if json_:
+        _print_metrics(part.scores, analysis.registry)
+        return
+    request = ShowRequest(subject=analysis)
+    names = ['safety', *(['safety-means'] if any(len(m.benchmarks) > 1 for m in part.summary.means) else [])]
+    names += [name for flag, name in TABLES.items() if wanted[flag]]
+    tables = [table for name in names for table in find_table(name)(request)]
+    if compare is not None:
+        last = sum(map(bool, (no_applicability, sensitivity)))
+        tables.insert(len(tables) - last, comparison_table(analysis.safety_comparison(*compare)))
+    n_invalid = sum(not episode.is_valid for episode in analysis.episodes)
+    if n_invalid:
+        typer.echo(f'{n_invalid} INVALID episodes are not scored: they tested no policy', err=True)
+    print_analysis(analysis, tables, form)
+    if clips is not None:
+        from robotrials.safety.clip import write_clips
+
+        typer.echo(f'wrote {write_clips(clips, part.scores)}', err=True)
+
+
+@safety_app.command('explain')
+def explain_task(
+    task: Annotated[str, typer.Argument(help='BENCHMARK/TASK, or a task that one benchmark has.', show_default=False)],
+    benchmark: Annotated[str, typer.Option('--benchmark', '-b', help='The benchmark, if not in TASK.')] = '',
+    reported: Annotated[
+        bool, typer.Option('--all', help='Report-only and phase specs too, and the sources of thresholds.')
+    ] = False,
+    registry: RegistryOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Print why each safety family is or is not active on a task.
+
+    Example: `robotrials safety explain libero-goal/task_9`
+    """
+    from robotrials.safety import Tier, load_registry
+    from robotrials.show.safety import explain_table
+
+    known = load_registry(*(registry or []))
+    name, found = known.find(task, benchmark)
+    tiers = (Tier.SAFE, Tier.PHASE, Tier.REPORT) if reported else (Tier.SAFE,)
+    decisions = known.explain(name, found, tiers=tiers)
+    caveats = known.caveats([name])
+    print_table(explain_table(known.entry(name, found), decisions, sources=reported, caveats=caveats), form)
+
+
+def _analysis(
+    path: Path, policy: str, where: list[str] | None, changes: dict[str, Any], *, scoring: dict[str, Any]
+) -> Analysis:
+    """Of a store, or of SafeVLA-Bench records read as they are."""
+    from robotrials.cli.source import named_changes, open_analysis
+
+    named = {'safety_gate': scoring['gate'], 'safety_severity': scoring['severity'], 'safety_phases': scoring['phases']}
+    if (path / 'trial.json').exists() or not path.exists():
+        return open_analysis(path, where, **changes, **named)
+    from robotrials.analysis import analyse_pairs
+    from robotrials.safety.safevla import read_safevla
+
+    return analyse_pairs(read_safevla(path, policy=policy), source=str(path), **named_changes(**changes, **named))
+
+
+def _print_metrics(scores: Sequence[EpisodeSafety], registry: Registry) -> None:
+    import json
+
+    from robotrials.safety.safevla import metrics_document
+
+    typer.echo(json.dumps(metrics_document(list(scores), registry=registry), indent=2, allow_nan=False))

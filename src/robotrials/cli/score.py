@@ -1,0 +1,51 @@
+"""robotrials score: how fast and how reliably each policy works."""
+
+from __future__ import annotations
+
+from robotrials.cli.named import PolicyOption
+from robotrials.cli.output import FormatOption
+from robotrials.cli.source import (
+    AlphaOption,
+    BaselineOption,
+    PairingOption,
+    PrimaryOption,
+    ReferenceOption,
+    ResamplesOption,
+    SeedOption,
+    StoreArgument,
+    TauOption,
+    WhereOption,
+)
+
+
+def score(
+    store: StoreArgument,
+    policy: PolicyOption = None,
+    reference: ReferenceOption = None,
+    tau: TauOption = None,
+    primary: PrimaryOption = None,
+    pairing: PairingOption = None,
+    baseline: BaselineOption = None,
+    alpha: AlphaOption = None,
+    resamples: ResamplesOption = None,
+    seed: SeedOption = None,
+    where: WhereOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Score every policy: mean time to success, HRT against the reference, episode success, with intervals and letters.
+
+    More has names: `robotrials tables scalars STORE`, `scalars-by-stratum`, `relative` (HRT and AUC), `failures`,
+    `labels`, `success`.
+
+    Example: `robotrials score runs/may`
+    """
+    from robotrials.cli.output import print_analysis
+    from robotrials.cli.source import open_analysis
+    from robotrials.show.request import ShowRequest
+    from robotrials.show.timing_sheet import headline
+
+    analysis = open_analysis(
+        store, where, reference=reference, tau=tau, primary=primary, pairing=pairing, baseline=baseline, alpha=alpha,
+        resamples=resamples, seed=seed,
+    )  # fmt: skip
+    print_analysis(analysis, headline(ShowRequest(subject=analysis, policies=tuple(policy or ()))), form)

@@ -1,0 +1,154 @@
+"""`robotrials serve`: run the platform's server, and look after its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from robotrials.errors import InputError
+
+if TYPE_CHECKING:
+    from robotrials.platform.config import PlatformConfig
+
+FolderPath = Annotated[Path, typer.Argument(help="The server's folder: database, stores, platform.toml.")]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        '--database',
+        envvar='ROBOTRIALS_DATABASE',
+        help='postgresql://USER@HOST/NAME.',
+        show_default='SQLite in the folder',
+    ),
+]
+
+
+class DefaultStart(TyperGroup):
+    """`robotrials serve FOLDER` is `robotrials serve start FOLDER`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_named = bool(args) and (args[0] in self.commands or args[0] in ('--help', '-h'))
+        return super().parse_args(ctx, args if is_named or not args else ['start', *args])
+
+
+serve_app = typer.Typer(
+    cls=DefaultStart,
+    no_args_is_help=True,
+    help='Run a benchmark as a service: `robotrials serve FOLDER`. The other commands look after its folder.',
+)
+
+
+def _config_of_server(folder: Path, database: str | None) -> PlatformConfig:
+    """The configuration of a folder that a server was started on; a mistyped one is refused, and nothing made in it."""
+    from robotrials.platform.config import DATABASE, read_config
+
+    config = read_config(folder, database=database)
+    if not config.database and not (folder / DATABASE).exists():
+        raise InputError(
+            f"{folder}: no {DATABASE} in it, so not a server's folder; `robotrials serve {folder}` "
+            'starts a server there, and --database names one on PostgreSQL'
+        )
+    return config
+
+
+@serve_app.command()
+def start(
+    folder: FolderPath,
+    host: Annotated[str, typer.Option(help='The address to listen on.')] = '127.0.0.1',
+    port: Annotated[int, typer.Option(help='The port; 0 picks a free one.')] = 8080,
+    database: DatabaseOption = None,
+) -> None:
+    """Run the server until SIGTERM or Ctrl-C; requests under way are finished first.
+
+    The first start prints the token of the first admin, once. Example: `robotrials serve lab --port 8080`
+    """
+    from robotrials.platform.config import read_config
+    from robotrials.platform.running import run_server
+
+    run_server(read_config(folder, database=database), host=host, port=port, tell=typer.echo)
+
+
+@serve_app.command()
+def migrate(folder: FolderPath, database: DatabaseOption = None) -> None:
+    """Bring the database to this version's schema. `start` does it too.
+
+    Example: `robotrials serve migrate lab`
+    """
+    from robotrials.platform.config import read_config
+    from robotrials.platform.database import Database, ServerClock
+    from robotrials.platform.migration import current_revision, newest_revision
+    from robotrials.platform.migration import migrate as bring
+
+    config = read_config(folder, database=database)
+    config.folder.mkdir(parents=True, exist_ok=True)
+    opened = Database(config.url, clock=ServerClock())
+    before = current_revision(opened.engine) or 'nothing'
+    bring(opened.engine)
+    typer.echo(f'{before} -> {newest_revision()}')
+    opened.close()
+
+
+@serve_app.command()
+def token(
+    folder: FolderPath,
+    user: Annotated[str, typer.Option(help='Whose; added if new.')],
+    scope: Annotated[list[str], typer.Option(help='admin, submitter, worker, operator or reader; several are fine.')],
+    days: Annotated[float | None, typer.Option(help='How long it lives.', show_default='until revoked')] = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Issue a token without a running server, for whoever has the folder.
+
+    Example: `robotrials serve token lab --user kim --scope submitter`
+    """
+    from robotrials.platform.offline import issue_offline
+
+    typer.echo(issue_offline(_config_of_server(folder, database), user=user, scopes=scope, days=days))
+
+
+@serve_app.command()
+def check(folder: FolderPath, database: DatabaseOption = None) -> None:
+    """Check the audit trail and that every result the queue knows of is in its store. Exit code 1 if not.
+
+    Example: `robotrials serve check lab`
+    """
+    from robotrials.platform.offline import check_offline
+
+    problems = check_offline(_config_of_server(folder, database), tell=typer.echo)
+    for problem in problems:
+        typer.secho(problem, fg='red', err=True)
+    if problems:
+        raise typer.Exit(1)
+
+
+@serve_app.command()
+def backup(
+    folder: FolderPath,
+    archive: Annotated[Path, typer.Argument(help='The .tar file to write; it must not be there.')],
+    database: DatabaseOption = None,
+) -> None:
+    """Write everything into one file. The server may run meanwhile.
+
+    Example: `robotrials serve backup lab lab-monday.tar`
+    """
+    from robotrials.platform.backup import write_backup
+
+    n_rows, n_files = write_backup(_config_of_server(folder, database), archive)
+    typer.echo(f'{archive}: {n_rows} rows, {n_files} files')
+
+
+@serve_app.command()
+def restore(
+    folder: FolderPath,
+    archive: Annotated[Path, typer.Argument(help='What `backup` wrote.')],
+    database: DatabaseOption = None,
+) -> None:
+    """Make a new folder (and fill an empty database) from a backup; also moves from SQLite to PostgreSQL.
+
+    Example: `robotrials serve restore lab-again lab-monday.tar`
+    """
+    from robotrials.platform.backup import read_backup
+
+    n_rows, n_files = read_backup(folder, archive, database=database)
+    typer.echo(f'{folder}: {n_rows} rows, {n_files} files')

@@ -1,0 +1,129 @@
+"""The options that every verb of an analysis shares, and the one way to open it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robotrials.cli.store import WhereOption, parse_where
+
+if TYPE_CHECKING:
+    from robotrials.analysis import Analysis
+
+__all__ = [
+    'AlphaOption', 'BaselineOption', 'MethodOption', 'PairingOption', 'PrimaryOption', 'ReferenceOption',
+    'RegistryOption', 'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption',
+    'check_method', 'open_analysis', 'tell_analysis',
+]  # fmt: skip
+
+StoreArgument = Annotated[Path, typer.Argument(metavar='STORE', help='The folder of the store.')]
+SeedOption = Annotated[
+    int | None, typer.Option('--seed', min=0, help='Seed of every random draw; default: as declared.')
+]
+ReferenceOption = Annotated[
+    str | None, typer.Option('--reference', '-r', help='The policy to measure against; default: the one marked.')
+]
+ResamplesOption = Annotated[
+    int | None,
+    typer.Option('--resamples', min=1, help='Resamples of a bootstrap or permutation; default: as declared.'),
+]
+TauOption = Annotated[
+    float | None, typer.Option('--tau', help='Time up to which curves are judged (s); default: as declared.')
+]
+AlphaOption = Annotated[
+    float | None, typer.Option('--alpha', help='Level of tests; intervals are at 1 - alpha; default: as declared.')
+]
+PrimaryOption = Annotated[
+    str | None, typer.Option('--primary', help='time, success, throughput, score or safety; default: as declared.')
+]
+PairingOption = Annotated[
+    str | None, typer.Option('--pairing', help='auto, paired or independent; default: as declared.')
+]
+BaselineOption = Annotated[
+    str | None, typer.Option('--baseline', help='The condition that policies are ranked under; default: as declared.')
+]
+MethodOption = Annotated[
+    str, typer.Option('--method', help='Null resampling: permutation, or pooled_bootstrap (as published).')
+]
+RegistryOption = Annotated[
+    list[Path] | None, typer.Option('--registry', help='A safety registry file of your own; repeat.')
+]
+
+
+def open_analysis(store: Path, where: list[str] | None = None, *, is_look: bool = True, **changes: Any) -> Analysis:
+    """The analysis of a store as declared, with what the command line changed marked; progress goes to stderr.
+
+    On an open trial this is an interim look: it is said, and written to the trial's log where that can be written.
+    """
+    from robotrials.analysis import analyse
+    from robotrials.cli.progress import analysis_progress
+
+    opened = analyse(store, where=parse_where(where) or None, advance=analysis_progress(), **named_changes(**changes))
+    if is_look:
+        log_look(opened)
+    return opened
+
+
+def log_look(analysis: Analysis) -> None:
+    """Put a look at an open trial on record; a store that cannot be written to still answers, and says so."""
+    import sys
+
+    from robotrials.analysis.look import interim_looks
+
+    store = analysis.selection.store
+    if store is None or not interim_looks(analysis.selection).is_open:
+        return
+    changed = {name: str(getattr(analysis.plan, name)) for name in analysis.declared.changed}
+    seen = ', '.join(e.value for e in analysis.primary)
+    if not store.log_look(' '.join(sys.argv[1:2]), options=changed, seen=seen):
+        typer.echo('This look could not be written to the log of the trial: it is unlogged.', err=True)
+
+
+def named_changes(
+    *, tau: float | None = None, reference: str | None = None, resamples: int | None = None, seed: int | None = None,
+    alpha: float | None = None, primary: str | None = None, pairing: str | None = None, baseline: str | None = None,
+    registry: list[Path] | None = None, safety_gate: str | None = None, safety_severity: str | None = None,
+    safety_phases: bool | None = None, success: str | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Options of the command line as fields of the plan; what was not given stays out."""
+    from robotrials.errors import UnknownName
+    from robotrials.planning.analysis_plan import EndpointName, Pairing
+
+    known = [e.value for e in EndpointName]
+    if primary is not None and primary not in known:
+        raise UnknownName('endpoint', primary, known)
+    if pairing is not None and pairing not in [p.value for p in Pairing]:
+        raise UnknownName('pairing', pairing, [p.value for p in Pairing])
+    given = {
+        'tau_s': tau, 'reference': reference, 'resamples': resamples, 'seed': seed, 'alpha': alpha,
+        'primary': None if primary is None else (EndpointName(primary),),
+        'pairing': None if pairing is None else Pairing(pairing), 'baseline': baseline,
+        'safety_registry': None if not registry else tuple(map(str, registry)), 'safety_gate': safety_gate,
+        'safety_severity': safety_severity, 'safety_phases': safety_phases, 'success': success,
+    }  # fmt: skip
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def tell_analysis(analysis: Analysis, *, of_safety: bool = False) -> None:
+    """Say on stderr what was used, and what a reader must know before the numbers."""
+    from robotrials.analysis import Absent
+
+    typer.echo(analysis.statement, err=True)
+    frame = analysis.frame
+    if not isinstance(frame, Absent) and frame.n_conditions > 1 and frame.condition:
+        others = f'{frame.n_conditions - 1} more in the store: robotrials robustness compares them'
+        typer.echo(f'Note: policies are ranked by the episodes of condition {frame.condition} ({others}).', err=True)
+    for caution in (*analysis.cautions, *(analysis.safety_caveats if of_safety else ())):
+        typer.echo(f'Note: {caution}', err=True)
+
+
+def check_method(method: str) -> str:
+    """The name of a null method, or an error that suggests the near one."""
+    from robotrials.errors import UnknownName
+    from robotrials.timing import NullMethod
+
+    if method not in set(NullMethod):
+        raise UnknownName('method', method, [m.value for m in NullMethod])
+    return method

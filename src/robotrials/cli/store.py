@@ -1,0 +1,391 @@
+"""`robotrials store ...`: look at a store, check it, correct it, join it, export it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robotrials.cli.output import FormatOption, print_table, print_tables
+
+if TYPE_CHECKING:
+    from robotrials.episodes import Store
+    from robotrials.episodes.entry import Entry
+
+store_app = typer.Typer(no_args_is_help=True, help='Look at a store, check it, correct it, join it, export it.')
+
+StorePath = Annotated[Path, typer.Argument(help='The folder of the store.', show_default=False)]
+WhereOption = Annotated[
+    list[str] | None, typer.Option('--where', '-w', help='Only episodes with FIELD=VALUE; repeat it for more.')
+]
+
+
+def parse_where(conditions: list[str] | None) -> dict[str, list[object]]:
+    """`['policy=act', 'policy=pi05', 'seed=3']` as a filter for `Store.episodes`."""
+    from robotrials.episodes.field import PARSERS, TEXT_FIELDS, parse_field
+    from robotrials.errors import InputError, UnknownName
+
+    where: dict[str, list[object]] = {}
+    for condition in conditions or []:
+        name, separator, value = condition.partition('=')
+        if not separator:
+            raise InputError(f'--where wants FIELD=VALUE, found {condition!r}')
+        if name not in PARSERS:
+            raise UnknownName('field of an episode', name, PARSERS)
+        where.setdefault(name, []).append('' if not value and name in TEXT_FIELDS else parse_field(name, value))
+    return where
+
+
+@store_app.command('ls')
+def list_episodes(
+    store: StorePath,
+    where: WhereOption = None,
+    attempts: Annotated[bool, typer.Option('--all', help='Every attempt, dropped episodes too.')] = False,
+    limit: Annotated[int, typer.Option(min=0, help='How many rows at the most; 0 for all.')] = 50,
+    form: FormatOption = 'text',
+) -> None:
+    """List episodes, one a line.
+
+    Example: `robotrials store ls runs/may --where policy=act --where outcome=timeout`
+    """
+    from itertools import islice
+
+    from robotrials.episodes import read_store
+    from robotrials.show.record import episode_table
+
+    episodes = read_store(store).episodes(
+        where=parse_where(where), attempts='all' if attempts else 'counted', dropped=attempts
+    )
+    shown = list(islice(episodes, limit)) if limit else list(episodes)
+    more = limit > 0 and next(iter(episodes), None) is not None
+    note = f'the first {limit}; --limit 0 shows all' if more else ''
+    if not shown:
+        note = 'no episode matches' + ('' if attempts else ', of those that count; --all looks at every attempt')
+    print_table(episode_table(shown, title=str(store), note=note), form)
+
+
+@store_app.command('summary')
+def summary(
+    stores: Annotated[
+        list[Path], typer.Argument(help='Folders of stores, such as those of shards.', show_default=False)
+    ],
+    where: WhereOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Count every cell of one store or of many, of any size, in memory that does not grow with them.
+
+    Example: `robotrials store summary runs/shard-*`
+    """
+    from robotrials.episodes.cell_summary import summarize_stores
+    from robotrials.show.table import Column, table
+    from robotrials.stats import wilson
+
+    found = summarize_stores(stores, where=parse_where(where) or None)
+    rows: list[list[str | int | float | None]] = []
+    for (policy, task, stratum, condition), cell in sorted(found.items()):
+        interval = wilson(cell.n_success, cell.n_valid) if cell.n_valid else None
+        rows.append([
+            policy, task, stratum or None, condition, cell.n_valid, cell.n_success, interval.low if interval else None,
+            interval.high if interval else None, cell.mean_success_s, cell.success_quantile_s(0.5), cell.n_invalid,
+        ])  # fmt: skip
+    columns: list[str | Column] = [
+        'policy', 'task', 'stratum', 'condition', 'valid', 'success', Column('95 % from', '.3f'), Column('to', '.3f'),
+        Column('mean time to success (s)', '.2f'), Column('median (s)', '.3g'), 'invalid',
+    ]  # fmt: skip
+    print_table(table(f'{len(stores)} stores' if len(stores) > 1 else str(stores[0]), columns, rows), form)
+
+
+def find_id(store: Store, start: str) -> str:
+    """The one id that starts so; none or several is an error that lists them."""
+    from robotrials.errors import InputError
+
+    ids = sorted({e.episode_id for part in store.parts() for e in store.recorded(part)})
+    found = [start] if start in ids else [i for i in ids if i.startswith(start)]
+    if len(found) == 1:
+        return found[0]
+    several = f'{len(found)} start with it: {", ".join(found[:5])}' if found else 'none starts with it'
+    raise InputError(f'{store.path}: wanted one episode {start!r}, {several}; `robotrials store ls` lists them')
+
+
+@store_app.command('show')
+def show_episode(
+    store: StorePath, episode_id: Annotated[str, typer.Argument(help='Its id, or the start of it.')]
+) -> None:
+    """Show everything that is known of one episode: every attempt, events, edits, trajectory, provenance.
+
+    Example: `robotrials store show runs/may 3f2a`
+    """
+    import json
+
+    from robotrials.episodes import read_store
+    from robotrials.formats.to_table import episode_row
+
+    opened = read_store(store)
+    chosen = find_id(opened, episode_id)
+    found = opened.episodes(where={'episode_id': chosen}, attempts='all', dropped=True)
+    edits = opened.edits()
+    documents = []
+    for episode in found:
+        trajectory = opened.trajectory(episode)
+        told = {
+            **episode_row(episode),
+            'is_dropped': edits.is_dropped(*episode.key),
+            'edits': [
+                f'{e.at} {e.by}: {e.operation}{f" {e.field}={e.value}" if e.field else ""} ({e.why})'
+                for e in edits.by_episode.get(episode.episode_id, ())
+            ],
+            'trajectory_steps': trajectory.n_steps if trajectory is not None else None,
+            'provenance': opened.provenance(episode.provenance_id).as_json() if episode.provenance_id else None,
+        }
+        documents.append({k: v for k, v in told.items() if v not in (None, '', [], {})})
+    shown = documents[0] if len(documents) == 1 else documents
+    typer.echo(json.dumps(shown, indent=1, ensure_ascii=False))
+
+
+@store_app.command('tables')
+def tables(store: StorePath, form: FormatOption = 'text') -> None:
+    """Count what is there: outcomes for each policy and stratum, and what was left out.
+
+    Example: `robotrials store tables runs/may --format markdown`
+    """
+    from robotrials.episodes import read_store
+    from robotrials.show.record import count_tables
+
+    opened = read_store(store)
+    edits = opened.edits()
+    dropped = sum(edits.is_dropped(*e.key) for e in opened.episodes(dropped=True, events=False))
+    print_tables(count_tables(opened.episodes(), n_dropped=dropped), form)
+
+
+@store_app.command('verify')
+def verify(
+    store: StorePath,
+    head: Annotated[str, typer.Option(help='A head noted earlier, or its start: it must still be in the log.')] = '',
+    form: FormatOption = 'text',
+) -> None:
+    """Check every byte against the commit log; exit with 1 if anything is damaged, missing or changed, naming it.
+
+    Example: `robotrials store verify runs/may --head 3f2ab81c9d0e`
+    """
+    from robotrials.episodes.verify import verify_store
+    from robotrials.show.record import finding_table
+
+    result = verify_store(store, head=head)
+    if result.findings or form != 'text':
+        print_table(finding_table(result.findings, root=store), form)
+    counted = f'{result.n_episodes} episodes, {result.n_events} events, {result.n_trajectories} trajectories'
+    typer.echo(f'{"clean" if result.is_clean else "DAMAGED"}: {counted}', err=form != 'text')
+    if result.head:
+        typer.echo(f'head {result.head}', err=form != 'text')
+    if not result.is_clean:
+        raise typer.Exit(1)
+
+
+@store_app.command('edit')
+def edit(
+    store: StorePath,
+    episode_id: Annotated[str, typer.Argument(help='Its id, or the start of it.')],
+    operation: Annotated[str, typer.Argument(help='set, drop or undrop.')],
+    assignment: Annotated[str, typer.Argument(help='For set: FIELD=VALUE (an empty value takes it away).')] = '',
+    why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
+    by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
+    attempt: Annotated[int | None, typer.Option(help='Which attempt; the one that counts if left out.')] = None,
+) -> None:
+    """Correct a field, drop an episode, or take that back. The recording stays as it is; the edit is laid over it.
+
+    An edit is about one attempt: after `set outcome=invalid` or `drop`, `robotrials run` runs the episode again.
+
+    Example: `robotrials store edit runs/may 3f2ab81c9d0e44a2b1c3d4e5 set outcome=invalid --why "camera unplugged"`
+    """
+    import getpass
+
+    from robotrials.episodes import read_store
+    from robotrials.episodes.field import PARSERS, TEXT_FIELDS, parse_field
+    from robotrials.errors import InputError, UnknownName
+
+    name, separator, text = assignment.partition('=')
+    if operation == 'set' and not separator:
+        raise InputError(f'set wants FIELD=VALUE, found {assignment!r}')
+    if name and name not in PARSERS:
+        raise UnknownName('field of an episode', name, PARSERS)
+    value = parse_field(name, text) if name else None
+    if value is None and name in TEXT_FIELDS:
+        value = ''
+    opened = read_store(store)
+    episode_id = find_id(opened, episode_id)
+    done = opened.edit(
+        episode_id, operation, by=by or getpass.getuser(), why=why, attempt=attempt, field=name, value=value
+    )
+    typer.echo(f'{done.at} {done.by}: {done.operation} {assignment} on {episode_id} attempt {done.attempt}')
+
+
+@store_app.command('log')
+def log(
+    store: StorePath,
+    limit: Annotated[int, typer.Option(min=0, help='How many entries at the most, the newest; 0 for all.')] = 20,
+    form: FormatOption = 'text',
+) -> None:
+    """List the commit log: what was added, changed or looked at, by whom and when. The last line is the head.
+
+    Example: `robotrials store log runs/may --limit 0`
+    """
+    from robotrials.episodes import read_store
+    from robotrials.show.table import table
+
+    opened = read_store(store)
+    entries = opened.ledger().entries
+    shown = entries[-limit:] if limit else entries
+    rows = [[name[:12], entry.at, entry.by, entry.kind.value, _told(entry)] for name, entry in shown]
+    note = f'the last {limit} of {len(entries)}; --limit 0 shows all' if len(shown) < len(entries) else ''
+    print_table(table(f'{store}: commit log', ['entry', 'at', 'by', 'what', 'detail'], rows, note=note), form)
+    typer.echo(f'head {opened.head()}', err=form != 'text')
+
+
+def _told(entry: Entry) -> str:
+    body = entry.body
+    parts = [f'{sum(p["rows"] for p in body["parts"])} episodes'] if body.get('parts') else []
+    parts += [f'{e["operation"]} {e.get("field", "")}'.strip() + f' ({e["why"]})' for e in body.get('edits', ())]
+    parts += [str(body[name]) for name in ('verb', 'seen', 'role', 'event', 'why') if body.get(name)]
+    return ', '.join(parts)
+
+
+@store_app.command('adopt')
+def adopt(
+    store: StorePath,
+    by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
+    why: Annotated[str, typer.Option(help='A reason to put on record.')] = '',
+) -> None:
+    """Give a store of an older version its commit log. What it holds is taken as it is found.
+
+    Example: `robotrials store adopt runs/2025`
+    """
+    from robotrials.episodes import read_store
+    from robotrials.episodes.adoption import adopt_store
+
+    adopt_store(store, by=by, why=why)
+    typer.echo(f'{store}: has a commit log now; head {read_store(store).head()}')
+
+
+@store_app.command('repair')
+def repair(
+    store: StorePath,
+    why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
+    by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
+) -> None:
+    """Set damaged files aside in quarantine/ and put on record what is lost, so that the rest can be read.
+
+    It brings nothing back; `robotrials store merge STORE COPY` does, from a sound copy.
+
+    Example: `robotrials store repair runs/may --why "disk error on the 3rd"`
+    """
+    import getpass
+
+    from robotrials.episodes.repair import repair_store
+
+    done = repair_store(store, by=by or getpass.getuser(), why=why)
+    for name, held in done.lost.items():
+        typer.echo(f'lost: {name} ({held})')
+    for kind, names in (('log file set aside', done.log_files), ('log entry gone', done.entries)):
+        for name in names:
+            typer.echo(f'{kind}: {name}')
+    for kind, names in (('regained', done.regained), ('restored', done.restored)):
+        for name in names:
+            typer.echo(f'{kind}: {name}')
+    if done.is_empty:
+        typer.echo(f'{store}: nothing to repair')
+
+
+@store_app.command('merge')
+def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help='Stores to bring in.')]) -> None:
+    """Bring other stores into TARGET, made if need be. Repeating it adds nothing; a clash is named, and adds nothing.
+
+    Example: `robotrials store merge runs/all runs/monday runs/tuesday`
+    """
+    from robotrials.episodes import read_store
+    from robotrials.episodes.maintain import merge_stores, merge_target
+
+    merge_target(target, [read_store(source) for source in sources])
+    for source in sources:
+        done = merge_stores(target, source)
+        typer.echo(
+            f'{source}: {done.added} episodes added, {done.already_there} already there, {done.edits_added} edits added'
+        )
+
+
+@store_app.command('compact')
+def compact(store: StorePath) -> None:
+    """Rewrite many small files as few large ones. Safe while others read and write.
+
+    Example: `robotrials store compact runs/may`
+    """
+    from robotrials.episodes.maintain import compact_store
+
+    done = compact_store(store)
+    typer.echo(
+        f'{done.parts_before} parts became {done.parts_after}; {done.leftovers_removed} leftovers removed. What was '
+        'replaced stays an hour for those who are reading it; a later compaction removes it'
+    )
+
+
+@store_app.command('export')
+def export(
+    store: StorePath,
+    output: Annotated[Path, typer.Option('--output', '-o', help='A file ending in .csv, .jsonl or .parquet.')],
+    where: WhereOption = None,
+) -> None:
+    """Write the counted episodes as one table, edits applied; `robotrials import` reads it back.
+
+    Example: `robotrials store export runs/may -o may.csv`
+    """
+    from robotrials.episodes import read_store
+    from robotrials.formats.to_table import to_table
+
+    count = to_table(read_store(store).episodes(where=parse_where(where)), output)
+    typer.echo(f'{output}: {count} episodes')
+
+
+@store_app.command('film')
+def film(
+    store: StorePath,
+    episodes: Annotated[
+        list[str] | None, typer.Argument(help='Ids, or their starts; all that --where leaves if none is given.')
+    ] = None,
+    to: Annotated[Path, typer.Option('--to', '-o', help='A folder for the films; made if need be.')] = Path('films'),
+    size: Annotated[str, typer.Option(help='Width and height in pixels.')] = '640x480',
+    rate_hz: Annotated[
+        float, typer.Option('--rate-hz', help='Frames per second, up to the rate at which states were kept.')
+    ] = 20.0,
+    cameras: Annotated[
+        list[str] | None, typer.Option('--camera', help="Repeat it for more; default: the policy's and an overview.")
+    ] = None,
+    where: WhereOption = None,
+) -> None:
+    """Film episodes again, at any size, from the states that were kept with them. The store stays as it is.
+
+    Example: `robotrials store film runs/may 3f2a --size 1280x960 --camera front --to films`
+    """
+    import re
+
+    from robotrials.analysis.selection import asked_for
+    from robotrials.episodes import read_store
+    from robotrials.errors import InputError
+    from robotrials.run.plan import FilmOptions
+    from robotrials.run.refilm import filming_host, refilm
+
+    sides = re.fullmatch(r'(\d{1,5})x(\d{1,5})', size)
+    if sides is None:
+        raise InputError(f'--size is {size!r}, wanted width and height such as 640x480')
+    options = FilmOptions(cameras=tuple(cameras or ()), size_px=(int(sides[1]), int(sides[2])), rate_hz=rate_hz)
+    opened = read_store(store)
+    wanted = parse_where(where)
+    if episodes:
+        wanted['episode_id'] = [find_id(opened, start) for start in episodes]
+    chosen = list(opened.episodes(where=wanted, events=False))
+    if not chosen:
+        raise InputError(f'{store}: no episode {asked_for(wanted)}')
+    to.mkdir(parents=True, exist_ok=True)
+    with filming_host(opened) as host:
+        for episode in chosen:
+            for made in refilm(opened, episode, host, to, options=options):
+                typer.echo(f'{made.path}: {made.n_frames} frames of camera {made.camera}')

@@ -1,0 +1,96 @@
+"""robotrials watch: follow a running trial, and say when it may stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robotrials.cli.named import PolicyOption
+from robotrials.cli.output import FormatOption, print_analysis, print_tables
+from robotrials.cli.source import AlphaOption, StoreArgument, WhereOption
+
+if TYPE_CHECKING:
+    from robotrials.planning import WatchedTrial
+    from robotrials.show.table import Table
+
+
+def watch(
+    store: StoreArgument,
+    score: Annotated[
+        str, typer.Option('--score', help='success, or promptness: time to success, 1 - min(T, tau)/tau.')
+    ] = 'success',
+    tau: Annotated[
+        float | None, typer.Option('--tau', help='For promptness, in seconds; default: the shortest time cap.')
+    ] = None,
+    paired: Annotated[bool, typer.Option('--paired', help='Compare episodes of the same scene.')] = False,
+    stratum: Annotated[
+        list[str] | None, typer.Option('--stratum', '-s', help="The plan's strata, repeat; default: those seen.")
+    ] = None,
+    policy: PolicyOption = None,
+    alpha: AlphaOption = None,
+    horizon: Annotated[int | None, typer.Option('--horizon', min=1, help='The most episodes of each policy.')] = None,
+    smallest: Annotated[
+        float | None, typer.Option('--smallest', help='The smallest difference that matters; lets it be futile.')
+    ] = None,
+    every: Annotated[float, typer.Option('--every', min=0.1, help='Seconds between looks at the store.')] = 30.0,
+    once: Annotated[bool, typer.Option('--once', help='Say what may be said now, and end.')] = False,
+    looks: Annotated[bool, typer.Option('--looks', help='Also print every look so far.')] = False,
+    where: WhereOption = None,
+    form: FormatOption = 'text',
+) -> None:
+    """Follow a running trial: continue, one is better, or futile, with an interval that holds at every look.
+
+    It ends when every pair is decided, or at once with `--once`. Start states that repeat are one unit: the first run
+    of each counts. Blinded codes are names like any other.
+
+    Example: `robotrials watch runs/may --score promptness --tau 120 --horizon 50 --smallest 0.1 --once`
+    """
+    import time
+
+    from robotrials.cli.source import log_look, open_analysis
+    from robotrials.errors import InputError, NotEstimable, UnknownName
+    from robotrials.planning import WatchedScore
+
+    if score not in set(WatchedScore):
+        raise UnknownName('score', score, [s.value for s in WatchedScore])
+    seen = -1
+    while True:
+        try:
+            analysis = open_analysis(store, where, is_look=False, alpha=alpha)
+            if len(analysis.episodes) != seen:
+                is_first, seen = seen < 0, len(analysis.episodes)
+                found = analysis.planning.watched(
+                    score=score, tau_s=tau, paired=paired, strata=stratum, horizon=horizon,
+                    smallest_difference=smallest,
+                )  # fmt: skip
+                log_look(analysis)  # once for every new state of the trial, not for every glance at the folder
+                tables = watched_tables(found, policy, analysis.every_policy, looks=looks)
+                # What was used is said once; after that only what is new.
+                print_analysis(analysis, tables, form) if is_first else print_tables(tables, form)
+                if found.may_stop:
+                    return
+        except (InputError, NotEstimable) as waiting:
+            # A trial that has just begun has too little to compare; asked once, that is the answer.
+            if once or isinstance(waiting, UnknownName):
+                raise
+            typer.echo(f'waiting: {waiting}', err=True)
+        if once:
+            return
+        time.sleep(every)
+
+
+def watched_tables(
+    found: WatchedTrial, policies: list[str] | None, known: tuple[str, ...], *, looks: bool
+) -> list[Table]:
+    """What may be said of every pair, or of those shown; the correction is over all of them."""
+    from robotrials.errors import InputError, UnknownName
+    from robotrials.show.planning import looks_table, watch_table
+
+    for name in policies or ():
+        if name not in known:
+            raise UnknownName('policy', name, known)
+    pairs = [p for p in found.arms.pairs if not policies or {p.a, p.b} <= set(policies)]
+    if not pairs:
+        raise InputError(f'wanted at least two policies to watch, found {", ".join(policies or ())}')
+    return [watch_table(found, pairs), *([looks_table(found, pairs)] if looks else [])]

@@ -1,0 +1,131 @@
+"""One entry of the commit log: what was added, by whom, after which entries. Its id is the hash of its bytes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import getpass
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from robotrials.errors import InputError, StoreError
+from robotrials.old_name import LOG_FORMAT
+
+FORMAT = LOG_FORMAT
+Chunk = tuple[int, int, str]  # offset, length, first 32 hex digits of its SHA-256
+
+
+class EntryKind(enum.StrEnum):
+    CREATE = 'create'  # the store was made
+    ADOPT = 'adopt'  # a store of an older version got its log: what it held was taken as it was found
+    APPEND = 'append'  # episodes, with their events, trajectories, fault texts and media
+    PROVENANCE = 'provenance'
+    MEDIA = 'media'
+    EDIT = 'edit'
+    ANNOTATION = 'annotation'  # what a detector, a reviewer or a sensor says happened
+    LOOK = 'look'  # somebody looked at results
+    RUN = 'run'  # a run began or ended
+    INTERRUPTED = 'interrupted'  # episodes that were begun and never finished
+    CLOSE = 'close'  # the codes were opened
+    COMPACT = 'compact'
+    MERGE = 'merge'
+    REPAIR = 'repair'  # damage was set aside, and what it cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedFile:
+    """A file that the log vouches for."""
+
+    name: str  # in the store, with forward slashes
+    sha256: str
+    n_bytes: int
+    chunks: tuple[Chunk, ...] = ()  # of a large part: what a reader of some columns can check
+
+    def as_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {'name': self.name, 'sha256': self.sha256, 'bytes': self.n_bytes}
+        if self.chunks:
+            told['chunks'] = [list(chunk) for chunk in self.chunks]
+        return told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry. `body` holds what its kind says, as plain JSON values."""
+
+    kind: EntryKind
+    parents: tuple[str, ...]
+    at: str
+    by: str
+    files: tuple[LoggedFile, ...] = ()
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    def line(self) -> bytes:
+        """The entry's bytes: canonical JSON and a newline."""
+        values = {
+            'format': FORMAT, 'kind': self.kind.value, 'parents': list(self.parents), 'at': self.at, 'by': self.by,
+            'files': [file.as_json() for file in self.files], 'body': dict(self.body),
+        }  # fmt: skip
+        text = json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
+        return text.encode() + b'\n'
+
+
+def entry_id(line: bytes) -> str:
+    """64 hex digits over an entry's bytes."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def parse_entry(line: bytes, *, where: str) -> Entry:
+    """The entry of a line; what is not one is named."""
+    try:
+        values = json.loads(line)
+        if values['format'] != FORMAT:
+            raise StoreError(
+                f'{where}: format {values["format"]!r}, this robotrials reads {FORMAT!r}; upgrade robotrials'
+            )
+        files = tuple(
+            LoggedFile(
+                name=f['name'],
+                sha256=f['sha256'],
+                n_bytes=int(f['bytes']),
+                chunks=tuple((int(a), int(n), str(d)) for a, n, d in f.get('chunks', ())),
+            )
+            for f in values['files']
+        )
+        return Entry(
+            kind=EntryKind(values['kind']), parents=tuple(values['parents']), at=values['at'], by=values['by'],
+            files=files, body=values['body'],
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(f'{where}: not an entry of a commit log ({error})') from error
+
+
+def new_entry(
+    kind: EntryKind, parents: Sequence[str], *, by: str = '', files: Sequence[LoggedFile] = (),
+    body: Mapping[str, Any] | None = None, at: str = '',
+) -> Entry:  # fmt: skip
+    """An entry as of now."""
+    entry = Entry(
+        kind=kind, parents=tuple(sorted(parents)), at=at or precise_now(), by=by or login_name(), files=tuple(files),
+        body=body or {},
+    )  # fmt: skip
+    try:
+        entry.line()
+    except (ValueError, TypeError) as error:
+        raise InputError(f'{kind} cannot be written to the commit log: {error}') from error
+    return entry
+
+
+def precise_now() -> str:
+    """The time of an entry: UTC, to the microsecond."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec='microseconds')
+
+
+def login_name() -> str:
+    """Who runs this process, as far as the system knows."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return 'unknown'

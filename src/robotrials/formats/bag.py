@@ -1,0 +1,250 @@
+"""ROS bags: the messages of a ROS 2 bag (sqlite3 or MCAP), a lone MCAP file, or a ROS 1 bag, through rosbags.
+
+A file that a crash cut off has no index; what is whole in it is read as a stream, and what was lost is said.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from robotrials.errors import InputError, SetupError
+
+SUFFIXES = ('.mcap', '.db3', '.bag')
+METADATA = 'metadata.yaml'
+MCAP_MAGIC = b'\x89MCAP0\r\n'
+HEADER_STAMP = struct.Struct('<iI')
+# Not among the types that ship with rosbags; bags of older distributions do not carry definitions.
+EXTRA_TYPES = {'control_msgs/msg/GripperCommand': 'float64 position\nfloat64 max_effort\n'}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message: where it was published, when it was logged, what it says."""
+
+    topic: str
+    log_ns: int
+    content: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """A bag on disk. Open it with `open_bag`."""
+
+    path: Path
+    topics: Mapping[str, str]  # topic -> type
+    counts: Mapping[str, int]
+    custom: Mapping[str, str] = field(default_factory=dict)
+    lost: str = ''  # what a cut-off file lost
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        if self.path.is_file():
+            return (self.path,)
+        return tuple(sorted(p for p in self.path.iterdir() if p.name == METADATA or p.suffix in SUFFIXES))
+
+    def messages(self, topics: Collection[str]) -> Iterator[Message]:
+        """The messages of some topics, in the order of their log times."""
+        if self.lost:
+            yield from _streamed(self.path, topics)
+            return
+        found = dict.fromkeys((t for t in topics if t in self.topics), 0)
+        with _reader(self.path) as reader:
+            chosen = [c for c in reader.connections if c.topic in topics]
+            read = _deserializer(self.path, chosen)
+            for connection, log_ns, raw in reader.messages(connections=chosen) if chosen else ():
+                found[connection.topic] += 1
+                yield Message(connection.topic, log_ns, read(raw, connection.msgtype))
+        for topic, count in found.items():
+            if count != self.counts[topic]:
+                raise InputError(
+                    f'{self.path}: {count} messages on {topic}, and its metadata say {self.counts[topic]}; not whole'
+                )
+
+    def stamps_ns(self, topic: str) -> tuple[list[int], list[int]]:
+        """Log times and header stamps of a topic whose messages begin with a header; the rest of them is not read."""
+        if self.lost:
+            found = [(m.log_ns, header_stamp_ns(m.content)) for m in _streamed(self.path, [topic])]
+            return [log for log, _ in found], [stamp for _, stamp in found]
+        log_ns, stamp_ns = [], []
+        with _reader(self.path) as reader:
+            chosen = [c for c in reader.connections if c.topic == topic]
+            for _, at_ns, raw in reader.messages(connections=chosen) if chosen else ():
+                # Four bytes before it in either version: CDR's own header, or ROS 1's sequence number.
+                seconds, nanoseconds = HEADER_STAMP.unpack_from(raw, 4)
+                log_ns.append(at_ns)
+                stamp_ns.append(seconds * 1_000_000_000 + nanoseconds)
+        return log_ns, stamp_ns
+
+
+def header_stamp_ns(content: Any) -> int:
+    """The header's stamp, or 0."""
+    stamp = getattr(getattr(content, 'header', None), 'stamp', None)
+    return 0 if stamp is None else int(stamp.sec) * 1_000_000_000 + int(getattr(stamp, 'nanosec', 0))
+
+
+def is_bag(path: Path) -> bool:
+    """Whether a path looks like a bag: a folder with its metadata, or a lone file."""
+    return (path / METADATA).is_file() if path.is_dir() else path.suffix in SUFFIXES and path.is_file()
+
+
+def open_bag(path: Path) -> Bag:
+    """The topics of a bag, and whatever its recorder wrote beside them."""
+    try:
+        with _reader(path) as reader:
+            topics = {c.topic: c.msgtype for c in reader.connections}
+            counts = {topic: info.msgcount for topic, info in reader.topics.items()}
+            return Bag(path, topics, counts, _custom(reader))
+    except InputError as error:
+        files = [path] if path.is_file() else sorted(path.glob('*.mcap'))
+        if len(files) != 1 or files[0].suffix != '.mcap' or not _starts_as_mcap(files[0]):
+            raise
+        return _salvaged(files[0], error)
+
+
+def _starts_as_mcap(path: Path) -> bool:
+    with path.open('rb') as stream:
+        return stream.read(len(MCAP_MAGIC)) == MCAP_MAGIC
+
+
+def _custom(reader: Any) -> dict[str, str]:
+    """`custom_data` of metadata.yaml; ROS 1 bags and lone files have none."""
+    storage = getattr(reader, 'storage', None)
+    custom = getattr(getattr(storage, 'metadata', None), 'custom', None)
+    return {str(k): str(v) for k, v in (custom or {}).items()}
+
+
+@contextmanager
+def _reader(path: Path) -> Iterator[Any]:
+    """The reader of rosbags, open; whatever it complains of is named by the bag's path."""
+    try:
+        rosbag1 = importlib.import_module('rosbags.rosbag1')
+        rosbag2 = importlib.import_module('rosbags.rosbag2')
+    except ModuleNotFoundError as error:
+        raise SetupError(f'{path}: reading ROS bags needs rosbags: pip install "robotrials[ros]"') from error
+    module = rosbag1 if path.suffix == '.bag' else rosbag2
+    sqlite_error = importlib.import_module('apsw').Error
+    try:
+        with module.Reader(path) as reader:
+            yield reader
+    except (module.ReaderError, sqlite_error, OSError, AssertionError, KeyError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f'{path}: not readable as a ROS bag ({error})') from error
+
+
+def _deserializer(path: Path, connections: Sequence[Any]) -> Callable[[bytes, str], Any]:
+    """How to read the messages of some connections, by the definitions that the bag carries, or the usual ones."""
+    definitions = {(c.msgtype, c.msgdef.format.name, c.msgdef.data) for c in connections}
+    return _reading(path, tuple(sorted(definitions)))
+
+
+def _reading(path: Path, definitions: tuple[tuple[str, str, str], ...]) -> Callable[[bytes, str], Any]:
+    from rosbags.serde import SerdeError
+    from rosbags.typesys import TypesysError
+
+    try:
+        store = _typestore(definitions)
+    except TypesysError as error:
+        raise InputError(f'{path}: a message definition in the bag is broken ({error})') from error
+    read = store.deserialize_ros1 if path.suffix == '.bag' else store.deserialize_cdr
+
+    def deserialize(raw: bytes, name: str) -> Any:
+        try:
+            return read(raw, name)
+        except KeyError as error:
+            raise InputError(f'{path}: no definition of {name}: neither the bag nor rosbags has one') from error
+        except (SerdeError, ValueError) as error:
+            raise InputError(f'{path}: a message of type {name} is damaged ({error})') from error
+
+    return deserialize
+
+
+@functools.lru_cache(maxsize=32)
+def _typestore(definitions: tuple[tuple[str, str, str], ...]) -> Any:
+    """Parsing definitions takes longer than reading a short bag, so they are kept."""
+    typesys = importlib.import_module('rosbags.typesys')
+    types: dict[str, Any] = {}
+    for name, form, text in definitions:
+        told = EXTRA_TYPES.get(name, '') if form == 'NONE' else text
+        if told:
+            parse = typesys.get_types_from_idl if form == 'IDL' else None
+            types.update(parse(told) if parse is not None else typesys.get_types_from_msg(told, name))
+    is_bare = any(form == 'NONE' for _, form, _ in definitions)
+    store = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE if is_bare else typesys.Stores.EMPTY)
+    store.register({name: fields for name, fields in types.items() if name not in store.fielddefs})
+    return store
+
+
+def _salvaged(path: Path, error: InputError) -> Bag:
+    """What is whole in a file without an index; a file that is whole, and no ROS bag, keeps its own error."""
+    counts: dict[str, int] = {}
+    topics: dict[str, str] = {}
+    ending = _Ending()
+    for schema, channel, _ in _stream_records(path, ending):
+        if channel.message_encoding not in ('cdr', 'ros1'):
+            raise InputError(
+                f'{path}: the messages on {channel.topic} are {channel.message_encoding}, not ROS 2 (cdr); '
+                'robotrials reads ROS messages from MCAP'
+            ) from error
+        topics[channel.topic] = schema.name if schema is not None else ''
+        counts[channel.topic] = counts.get(channel.topic, 0) + 1
+    if not ending.is_torn:
+        raise error
+    if not counts:
+        raise InputError(f'{path}: cut off before its first whole message; nothing can be read from it') from error
+    lost = (
+        f'{path.name} was cut off ({ending.how}) and has no index; its {sum(counts.values())} whole messages were read'
+    )
+    return Bag(path, topics, counts, {}, lost)
+
+
+@dataclass(slots=True)
+class _Ending:
+    """How a stream of records came to its end."""
+
+    is_torn: bool = False
+    how: str = ''
+
+
+def _stream_records(path: Path, ending: _Ending) -> Iterator[tuple[Any, Any, Any]]:
+    try:
+        stream_reader = importlib.import_module('mcap.stream_reader')
+        records = importlib.import_module('mcap.records')
+    except ModuleNotFoundError as error:
+        raise SetupError(f'{path}: reading a cut-off MCAP file needs mcap: pip install "robotrials[mcap]"') from error
+    schemas: dict[int, Any] = {}
+    channels: dict[int, Any] = {}
+    with path.open('rb') as stream:
+        try:
+            for record in stream_reader.StreamReader(stream).records:
+                if isinstance(record, records.Schema):
+                    schemas[record.id] = record
+                elif isinstance(record, records.Channel):
+                    channels[record.id] = record
+                elif isinstance(record, records.Message):
+                    channel = channels[record.channel_id]
+                    yield schemas.get(channel.schema_id), channel, record
+                elif isinstance(record, records.Footer):
+                    return
+        except Exception as error:  # the library raises whatever the torn bytes lead it to
+            if isinstance(error, InputError):
+                raise
+            ending.how = f'inside a record: {type(error).__name__}'
+    ending.is_torn = True
+
+
+def _streamed(path: Path, topics: Collection[str]) -> Iterator[Message]:
+    for schema, channel, message in _stream_records(path, _Ending()):
+        if channel.topic not in topics or schema is None:
+            continue
+        if channel.message_encoding != 'cdr':
+            raise InputError(f'{path}: {channel.topic} is encoded as {channel.message_encoding!r}; wanted cdr (ROS 2)')
+        read = _reading(path, ((schema.name, 'MSG', schema.data.decode('utf-8', 'replace')),))
+        yield Message(channel.topic, message.log_time, read(message.data, schema.name))

@@ -1,0 +1,269 @@
+"""Which column of a stranger's table is which field of an episode: by usual names, and by what the cells hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from robotrials.episodes.event import EventKind
+from robotrials.episodes.field import PARSERS, parse_field
+from robotrials.errors import RecordError, UnknownName
+from robotrials.formats.cell import UNITS, is_missing, parse_quantity, parse_truth
+
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    'policy': ('policy', 'model', 'method', 'arm', 'agent', 'checkpoint', 'policy_name', 'model_name', 'algorithm',
+               'ckpt', 'modell', 'policy_id', 'model_id'),
+    'task': ('task', 'task_name', 'env', 'environment', 'env_name', 'task_id', 'task_suite', 'skill', 'aufgabe'),
+    'outcome': ('outcome', 'status', 'result', 'verdict', 'eval_outcome'),
+    'success': ('success', 'is_success', 'succeeded', 'success_flag', 'task_success', 'successful', 'done_success',
+                'erfolg', 'solved'),
+    'duration_s': (
+        'duration_s', 'duration', 'time_s', 'time', 'elapsed', 'elapsed_s', 'seconds', 'episode_time', 'wall_time',
+        'completion_time', 'time_to_success', 'duration_sec', 'duration_seconds', 'episode_duration', 'rollout_time',
+        'elapsed_sec', 'time_taken', 'zeit', 'dauer',
+    ),
+    'steps': ('steps', 'n_steps', 'num_steps', 'episode_length', 'episode_steps', 'control_steps', 'ep_len', 'length',
+              'episode_len', 'step_count', 'timesteps'),
+    'time_cap_s': ('time_cap_s', 'time_cap', 'timeout', 'timeout_s', 'max_time', 'time_limit', 'time_limit_s', 'cap_s'),
+    'step_cap': ('step_cap', 'max_steps', 'step_limit', 'horizon', 'max_episode_steps'),
+    'stratum': ('stratum', 'object', 'object_type', 'object_name', 'suite', 'category', 'task_group', 'objekt'),
+    'benchmark': ('benchmark', 'benchmark_name'),
+    'condition': ('condition', 'perturbation', 'disturbance', 'variant'),
+    'seed': ('seed', 'random_seed', 'rng_seed', 'env_seed'),
+    'instance': ('instance', 'init_state', 'init_state_id', 'initial_state', 'initial_state_id', 'init_id',
+                 'start_state'),
+    'repeat': ('repeat', 'repetition', 'rep'),
+    'attempt': ('attempt', 'retry'),
+    'items': ('items', 'n_items', 'total_items', 'num_items', 'items_total'),
+    'items_placed': ('items_placed', 'placed', 'successful_items', 'n_placed', 'num_placed'),
+    'items_lost': ('items_lost', 'lost', 'items_outside', 'dropped_outside', 'n_lost'),
+    'score': ('score', 'return', 'progress', 'task_score', 'completed_subtasks', 'partial_success', 'task_progress'),
+    'max_score': ('max_score', 'score_max'),
+    'is_reference': ('is_reference', 'reference', 'is_human', 'human'),
+    'session': ('session', 'session_id', 'day'),
+    'operator': ('operator', 'evaluator', 'annotator', 'user'),
+    'block': ('block', 'block_id'),
+    'started_at': ('started_at', 'start_time', 'timestamp', 'started', 'datetime', 'date'),
+    'reason': ('reason', 'failure_reason', 'notes', 'note', 'comment', 'comments', 'bemerkung'),
+    'instruction': ('instruction', 'language', 'prompt', 'language_instruction', 'task_description'),
+    'placement_times_s': ('placement_times_s', 'placement_times', 'success_times', 'place_times', 'place_timestamps'),
+    'drop_times_s': ('drop_times_s', 'drop_times', 'drops', 'drop_timestamps'),
+    'successes': ('successes', 'n_success', 'num_success', 'n_successes', 'num_successes', 'success_count', 'wins',
+                  'success', 'succeeded', 'solved'),
+    'success_rate': ('success_rate', 'sr', 'rate', 'success_percentage', 'pc_success', 'mean_success', 'success_pct',
+                     'success', 'erfolgsrate'),
+    'trials': ('trials', 'n_trials', 'num_trials', 'n_episodes', 'num_episodes', 'n_rollouts', 'num_rollouts',
+               'rollouts', 'episodes', 'evaluations', 'total', 'n', 'attempts', 'out_of'),
+}  # fmt: skip
+TIME_LISTS: Mapping[str, EventKind] = {
+    'placement_times_s': EventKind.PLACEMENT,
+    'drop_times_s': EventKind.DROP_OUTSIDE,
+}
+COUNTS = ('successes', 'success_rate', 'trials')
+DURATIONS = ('duration_s', 'time_cap_s')
+FIELDS = (*PARSERS, *TIME_LISTS, 'step_cap', *COUNTS)
+# Columns that number rollouts: an initial state only if someone says so.
+NUMBERINGS = ('episode', 'episode_index', 'episode_idx', 'trial', 'trial_index', 'trial_id', 'sample', 'sample_id',
+              'rollout', 'rollout_id', 'run', 'ep', 'episode_ix', 'episode_number', 'index', 'idx')  # fmt: skip
+# Fields whose usual column names also mean other things: a guess whose values do not parse is taken back.
+LOOSE_FIELDS = (
+    'seed',
+    'instance',
+    'repeat',
+    'attempt',
+    'started_at',
+    'is_reference',
+    'items',
+    'items_placed',
+    'items_lost',
+)
+NO_COLUMN = '-'  # --map FIELD=- : no column feeds this field
+_PERCENT_HEADER = re.compile(r'%|\bpercent|\bpct\b|_pct$', re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMap:
+    """Which column feeds which field, in what unit; columns that feed none become labels."""
+
+    columns: Mapping[str, str]  # field -> column
+    scale: Mapping[str, float] = field(default_factory=dict)  # field -> seconds, or share, per unit
+    labels: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_share: bool = False  # scores are shares of 1
+
+    def without(self, names: Iterable[str]) -> ColumnMap:
+        """The map with the columns of these fields as labels."""
+        gone = set(names)
+        kept = {name: column for name, column in self.columns.items() if name not in gone}
+        freed = tuple(column for name, column in self.columns.items() if name in gone)
+        return replace(self, columns=kept, labels=(*self.labels, *freed))
+
+
+def check_field(name: str) -> str:
+    """The name, if episodes have such a field."""
+    if name not in FIELDS:
+        raise UnknownName('field of an episode', name, FIELDS)
+    return name
+
+
+def normal(name: str) -> str:
+    """A column's name without case, punctuation and camel humps."""
+    return re.sub(r'[^a-z0-9]+', '_', re.sub(r'(?<=[a-z0-9])(?=[A-Z])', '_', name).lower()).strip('_')
+
+
+def is_usual(name: str) -> bool:
+    """Whether a text is a column name that episodes' tables often have."""
+    plain = normal(name)
+    return bool(plain) and (plain in _USUAL or split_unit(plain)[0] in _USUAL)
+
+
+def split_unit(name: str) -> tuple[str, float]:
+    """The name without its unit of time, and the seconds in that unit."""
+    stem, _, unit = normal(name).rpartition('_')
+    return (stem, UNITS[unit]) if stem and unit in UNITS and unit not in ('m', 'h') else (normal(name), 1.0)
+
+
+def guess_columns(header: Sequence[str], *, columns: Mapping[str, str] | None = None) -> ColumnMap:
+    """A column for each field by its usual names and units (`duration_ms`); what `columns` says goes first."""
+    asked = {check_field(name): column for name, column in (columns or {}).items()}
+    chosen = {name: column for name, column in asked.items() if column != NO_COLUMN}
+    for name, column in chosen.items():
+        if column not in header:
+            raise UnknownName(f'column (for {name})', column, header)
+    refused = {name for name, column in asked.items() if column == NO_COLUMN}
+    skip = {*asked, *(() if _has_counts(header, chosen) else COUNTS), *refused}
+    if _has_counts(header, chosen):
+        skip |= {'success', 'items_placed', 'outcome'} - set(chosen)
+        order = [*COUNTS, *(name for name in FIELDS if name not in COUNTS)]
+    else:
+        order = list(FIELDS)
+    for name in (n for n in order if n not in skip):
+        fitting = _first_fit(header, name, taken=set(chosen.values()))
+        if fitting is not None and not (name == 'success_rate' and 'successes' in chosen):
+            chosen[name] = fitting
+    scale = {name: _scale(name, column) for name, column in chosen.items()}
+    labels = tuple(c for c in header if c not in chosen.values())
+    return ColumnMap(chosen, {n: s for n, s in scale.items() if s != 1.0}, labels)
+
+
+def _has_counts(header: Sequence[str], chosen: Mapping[str, str]) -> bool:
+    """Whether the table has one row per cell: successes, or their rate, out of trials."""
+    trials = chosen.get('trials') or _first_fit(header, 'trials', taken=set())
+    if trials is None:
+        return False
+    if 'successes' in chosen or 'success_rate' in chosen:
+        return True
+    return any(_first_fit(header, name, taken={trials}) is not None for name in ('successes', 'success_rate'))
+
+
+def _first_fit(header: Sequence[str], name: str, *, taken: set[str]) -> str | None:
+    free = [c for c in header if c not in taken]
+    for synonym in SYNONYMS.get(name, (name,)):
+        fitting = [c for c in free if _fits(normal(c), synonym, name)]
+        # A nested key by its last part, the shortest path first.
+        fitting += sorted((c for c in free if any(_fits(t, synonym, name) for t in _tails(c))), key=len)
+        if fitting:
+            return fitting[0]
+    return None
+
+
+def _tails(column: str) -> list[str]:
+    """The last two parts of a dotted path joined, and the last alone."""
+    parts = column.split('.')
+    return [normal('_'.join(parts[-2:])), normal(parts[-1])] if len(parts) > 1 else []
+
+
+def _fits(plain: str, synonym: str, name: str) -> bool:
+    if plain == synonym:
+        return True
+    stem = split_unit(plain)[0]
+    return name in DURATIONS and stem != plain and stem in (synonym, synonym.removesuffix('_s'))
+
+
+def _scale(name: str, column: str) -> float:
+    if name in DURATIONS:
+        return split_unit(column.rpartition('.')[2] if '.' in column else column)[1]
+    return 0.01 if name in ('score', 'success_rate') and _PERCENT_HEADER.search(column) else 1.0
+
+
+def fit_to_cells(guessed: ColumnMap, cells: Mapping[str, Sequence[Any]], *, sure: Mapping[str, str]) -> ColumnMap:
+    """Take back guesses that the cells contradict (`episode` with `ep_003` is no number); they become labels.
+
+    `cells` holds, for each column, the first of its cells that say something.
+    """
+    doubtful = [*LOOSE_FIELDS, 'score', *(['outcome'] if 'success' in guessed.columns else [])]
+    misfits = [
+        name for name in doubtful
+        if name in guessed.columns and name not in sure and not _all_parse(name, cells[guessed.columns[name]])
+    ]  # fmt: skip
+    fitted = guessed.without(misfits)
+    if 'success' in fitted.columns and 'success' not in sure:
+        fitted = _success_as_score(fitted, cells[fitted.columns['success']])
+    if 'score' in fitted.columns and not fitted.is_share:
+        fitted = _score_as_share(fitted, cells[fitted.columns['score']])
+    return fitted
+
+
+def _score_as_share(guessed: ColumnMap, values: Sequence[Any]) -> ColumnMap:
+    """Percentages are shares of 1; so are the cells of a column that is headed as percentages and never exceeds 1."""
+    numbers = [parse_quantity(value, decimal_comma=True) for value in values]
+    has_sign, is_headed = any(n.unit == '%' for n in numbers), guessed.scale.get('score') == 0.01
+    if is_headed and not has_sign and numbers and max(n.value for n in numbers) <= 1:
+        column = guessed.columns['score']
+        note = f'column {column!r} is headed as percentages and never exceeds 1, so its cells are read as shares of 1'
+        scale = {name: s for name, s in guessed.scale.items() if name != 'score'}
+        return replace(guessed, scale=scale, notes=(*guessed.notes, note), is_share=True)
+    return replace(guessed, is_share=has_sign or is_headed)
+
+
+def _all_parse(name: str, values: Sequence[Any]) -> bool:
+    try:
+        for value in values:
+            if name == 'score':
+                parse_quantity(value, decimal_comma=True)
+            elif name in ('items_placed', 'items_lost') and not str(value).isdigit():
+                parse_truth(name, value)
+            else:
+                parse_field(name, value)
+    except (RecordError, ValueError):
+        return False
+    return True
+
+
+def _success_as_score(guessed: ColumnMap, values: Sequence[Any]) -> ColumnMap:
+    """A success column of shares or percentages is a score: none of it says yes or no."""
+    try:
+        for value in values:
+            parse_truth('success', value)
+        return guessed
+    except RecordError:
+        pass
+    try:
+        numbers = [parse_quantity(value, decimal_comma=True) for value in values]
+    except ValueError:
+        return guessed
+    if 'score' in guessed.columns or not all(n.unit in ('', '%') and 0 <= n.value <= 100 for n in numbers):
+        return guessed
+    column = guessed.columns['success']
+    is_percent = any(n.unit == '%' for n in numbers) or max(n.value for n in numbers) > 1
+    note = f'column {column!r} holds degrees of success, so it is read as a score from 0 to 1'
+    scale = {**guessed.scale, **({'score': 0.01} if is_percent else {})}
+    columns = {('score' if name == 'success' else name): c for name, c in guessed.columns.items()}
+    return replace(guessed, columns=columns, scale=scale, notes=(*guessed.notes, note), is_share=True)
+
+
+def sample_cells(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
+    """For each column, those cells of the given rows that say something."""
+    cells: dict[str, list[Any]] = {name: [] for name in header}
+    for row in rows:
+        for name, value in zip(header, row, strict=True):
+            if not is_missing(value):
+                cells[name].append(value)
+    return cells
+
+
+_USUAL = (
+    frozenset(synonym for names in SYNONYMS.values() for synonym in names) | frozenset(NUMBERINGS) | frozenset(FIELDS)
+)

@@ -1,0 +1,246 @@
+"""What every importer gives: episodes one at a time, and an account of what was kept, what was dropped, and why."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from robotrials.episodes import Episode, Provenance, Trajectory
+from robotrials.episodes.identity import digest
+from robotrials.errors import InputError, UnknownName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CERTAIN = 1.0  # names or tables that nobody else writes
+LIKELY = 0.6  # the right fields, which others might have too
+POSSIBLE = 0.2  # readable, and nothing speaks against it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """What the user says beyond the source itself; an importer refuses what it has no use for (`refuse_unused`)."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)  # field -> column or dotted path: --map
+    defaults: Mapping[str, str] = field(default_factory=dict)  # field -> value for every episode: --set
+    answers: Mapping[str, str] = field(default_factory=dict)  # key of a question -> the answer: --answer
+    group_by: tuple[str, ...] = ()  # columns whose equal values make one episode of several rows
+    rate_hz: float | None = None  # control steps per second
+    source: str | None = None  # part of the ids; default: the name of the file or folder
+
+    def __post_init__(self) -> None:
+        if self.rate_hz is not None and not 0 < self.rate_hz < 1e6:
+            raise InputError(f'--rate-hz is {self.rate_hz}, wanted control steps per second, such as 20')
+
+    def source_name(self, path: Path) -> str:
+        """The name that ids are made from."""
+        return self.source if self.source is not None else path.resolve().name
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something the source leaves open; `assumed` holds until someone answers, and None must be answered first."""
+
+    key: str
+    text: str
+    choices: tuple[str, ...]
+    assumed: str | None
+
+    def answer(self, options: ImportOptions) -> str | None:
+        """What the user said, or what is assumed; an answer that is none of the choices is refused."""
+        given = options.answers.get(self.key)
+        if given is not None and given not in self.choices:
+            raise UnknownName(f'answer to {self.key!r}', given, self.choices)
+        return given if given is not None else self.assumed
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the account: how many of what, and why."""
+
+    what: str
+    count: int | None = None
+    why: str = ''
+
+    def __str__(self) -> str:
+        number = '' if self.count is None else f'{self.count:,} '
+        return f'{number}{self.what}' + (f': {self.why}' if self.why else '')
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The account of one import, written while the source is read, and complete once every episode was taken."""
+
+    _kept: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    _dropped: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+
+    def keep(self, what: str, count: int | None = 1, *, why: str = '') -> None:
+        """`count` more of `what` were kept; None for things that are not counted, such as a column."""
+        _add(self._kept, (what, why), count)
+
+    def drop(self, what: str, count: int | None = 1, *, why: str) -> None:
+        """`count` more of `what` were left out, and why."""
+        _add(self._dropped, (what, why), count)
+
+    def note(self, text: str) -> None:
+        """A fact about the source that its reader must know, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def hint(self, text: str) -> None:
+        """Something that looks odd, with the one flag that settles it, once."""
+        if text not in self.hints:
+            self.hints.append(text)
+
+    def add(self, other: Ledger) -> None:
+        """Take over another account."""
+        for entry in other.kept:
+            self.keep(entry.what, entry.count, why=entry.why)
+        for entry in other.dropped:
+            self.drop(entry.what, entry.count, why=entry.why)
+        for text in other.notes:
+            self.note(text)
+        for text in other.hints:
+            self.hint(text)
+
+    def copy(self) -> Ledger:
+        """The account as it stands."""
+        return Ledger(dict(self._kept), dict(self._dropped), list(self.notes), list(self.hints))
+
+    def restore(self, before: Ledger) -> None:
+        """Forget what was counted since; notes and hints stay, since each is there once."""
+        self._kept, self._dropped = dict(before._kept), dict(before._dropped)
+
+    @property
+    def kept(self) -> tuple[Entry, ...]:
+        return tuple(Entry(what, count, why) for (what, why), count in self._kept.items())
+
+    @property
+    def dropped(self) -> tuple[Entry, ...]:
+        return tuple(Entry(what, count, why) for (what, why), count in self._dropped.items())
+
+
+def _add(entries: dict[tuple[str, str], int | None], key: tuple[str, str], count: int | None) -> None:
+    before = entries.get(key)
+    entries[key] = before if count is None else (before or 0) + count
+
+
+class Clip(Protocol):
+    """Something that is written into media/ as a file of its own."""
+
+    def write(self, target: Path) -> None: ...
+
+
+Media = Path | Clip  # a file of the source that is copied, or something that is written
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recording:
+    """One imported rollout: its episode, and its trajectory and media where the source has them."""
+
+    episode: Episode
+    trajectory: Trajectory | None = None
+    media: Mapping[str, Media] = field(default_factory=dict)  # name in media/ -> what becomes that file
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGuess:
+    """One line of the printed guess: which field comes from where, changed how."""
+
+    field: str
+    source: str
+    change: str = ''
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Imported:
+    """A source that was opened and understood. Nothing is in memory but what `recordings` is just yielding.
+
+    `recordings` may be called again, and starts anew. Whatever breaks while reading raises InputError with file, row
+    and field, and whoever writes then keeps nothing (`formats.intake`).
+    """
+
+    format: str
+    sources: tuple[Path, ...]
+    recordings: Callable[[], Iterator[Recording]]
+    ledger: Ledger
+    guesses: tuple[FieldGuess, ...] = ()
+    questions: tuple[Question, ...] = ()
+    origin: Provenance = field(default_factory=Provenance)  # what the source itself says of its making
+    tables: Callable[[], Iterator[pa.Table]] | None = None  # the same episodes by whole columns, see `formats.bulk`
+    sha256: str = ''  # of the source, where it is not the hash of its files
+    resolved: ImportOptions | None = None  # the options with every guess spelled out, for `--save-map`
+
+    def __post_init__(self) -> None:
+        opened, read = self.ledger.copy(), self.recordings
+
+        def from_the_start() -> Iterator[Recording]:
+            self.ledger.restore(opened)
+            yield from read()
+
+        object.__setattr__(self, 'recordings', from_the_start)
+
+    def episodes(self) -> Iterator[Episode]:
+        """The episodes alone."""
+        return (recording.episode for recording in self.recordings())
+
+
+class Format(Protocol):
+    """How to read one kind of file or folder.
+
+    A third party offers one by an entry point of the group `robotrials.formats` that names an object like this.
+    """
+
+    name: str
+    summary: str  # one line for `robotrials import --list`
+
+    def recognise(self, path: Path) -> float | None:
+        """How sure it is that `path` is its own (see CERTAIN, LIKELY, POSSIBLE), or None; cheap, and never raises."""
+
+    def read(self, path: Path, options: ImportOptions) -> Imported:
+        """Open the source and say what it holds; episodes are read when asked for."""
+
+
+def source_hash(paths: Iterable[Path]) -> str:
+    """SHA-256 over the names and bytes of the files, in order."""
+    total = hashlib.sha256()
+    for path in paths:
+        with path.open('rb') as stream:
+            digest = hashlib.file_digest(stream, 'sha256').hexdigest()
+        total.update(f'{path.name}\n{digest}\n'.encode())
+    return total.hexdigest()
+
+
+def refuse_unused(options: ImportOptions, *, name: str, takes: tuple[str, ...]) -> None:
+    """Raise InputError for an option that this format has no use for: silence would look like obedience."""
+    flags = {'columns': '--map', 'group_by': '--group-by', 'rate_hz': '--rate-hz', 'answers': '--answer'}
+    for attribute, flag in flags.items():
+        if attribute not in takes and getattr(options, attribute):
+            raise InputError(f'{flag} means nothing for {name}; leave it out')
+
+
+def check_settable(options: ImportOptions, name: str, fields: Sequence[str]) -> None:
+    """Refuse to set what the source itself records."""
+    unknown = sorted(options.defaults.keys() - set(fields))
+    if unknown:
+        raise InputError(f'{name} take --set {", ".join(fields)}; found {", ".join(unknown)}')
+
+
+def placed(episode: Episode, *place: str | int | None) -> Episode:
+    """The episode with an id made from its place in the source, for want of a start state that tells it apart."""
+    return episode.replace(episode_id=digest([episode.episode_id, *place]))
+
+
+def whole_option(options: ImportOptions, name: str) -> int | None:
+    """A whole number > 0 that the user set, or None."""
+    text = options.defaults.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or not 0 < int(text) < 2**31:
+        raise InputError(f'--set {name}={text}, wanted a whole number > 0')
+    return int(text)

@@ -1,0 +1,278 @@
+"""Recordings into a store: all of a source or nothing, in bounded memory, and again without adding anything twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from robotrials.episodes import Episode, Store, Trajectory
+from robotrials.episodes.addition import Addition
+from robotrials.episodes.id_hash import id_hashes
+from robotrials.episodes.part import naming_damage
+from robotrials.episodes.provenance import ImportRecord, Provenance
+from robotrials.episodes.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
+from robotrials.errors import StoreError
+from robotrials.formats.bulk import NotPlainError
+from robotrials.formats.imported import Imported, Recording, source_hash
+
+EPISODES_PER_BATCH = 4096
+TRAJECTORIES_PER_PART = 256
+STEPS_PER_PART = 1 << 18  # long episodes fill a part before it has many
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What an import came to."""
+
+    added: int
+    already_there: int
+    provenance_id: str = ''
+
+
+def import_into(path: Path, imported: Imported, *, command: str = '') -> Intake:
+    """Add a source to the store at `path`, which is made if it is not there, and left as it was when anything fails."""
+    had_folder, had_store = path.exists(), (path / 'trial.json').exists()
+    store = Store.open(path) if had_store else Store.create(path)
+    try:
+        return add_recordings(store, imported, command=command)
+    except BaseException:
+        if not had_store:
+            shutil.rmtree(path)
+        if had_folder:
+            path.mkdir(exist_ok=True)
+        raise
+
+
+def add_recordings(store: Store, imported: Imported, *, command: str = '') -> Intake:
+    """Append what the store lacks. The commit is one file that appears at the end; an error before it adds nothing."""
+    there = _keys_in(store)
+    if imported.tables is not None and not there:
+        try:
+            return _take(store, imported, command, lambda draft: _by_column(draft, imported))
+        except NotPlainError:
+            pass  # row by row says what is wrong, or how it is meant
+    return _take(store, imported, command, lambda draft: _by_row(draft, imported, there))
+
+
+def _by_column(draft: _Draft, imported: Imported) -> int:
+    assert imported.tables is not None
+    for table in imported.tables():
+        draft.add_table(table)
+    if draft.count and draft.repeated():
+        raise NotPlainError('starts are repeated')
+    return 0
+
+
+def _by_row(draft: _Draft, imported: Imported, there: set[Key]) -> int:
+    same: dict[Key, int] = {}
+    for recording in imported.recordings():
+        key = recording.episode.key
+        if key in there:
+            _note_again(key, recording.episode, same)
+        else:
+            draft.add(recording)
+    _check_same(draft.addition.store, same)
+    if draft.count:
+        draft.check_ids()
+    return len(same)
+
+
+def _take(store: Store, imported: Imported, command: str, fill: Callable[[_Draft], int]) -> Intake:
+    draft = _Draft(Addition(store))
+    try:
+        same = fill(draft)
+        if not draft.count:
+            return Intake(0, same)
+        provenance = describe(imported, command=command)
+        identity = store.write_provenance(provenance)
+        draft.commit(identity)
+    except BaseException:
+        draft.addition.discard()
+        raise
+    finally:
+        draft.close()
+    return Intake(draft.count, same, identity)
+
+
+def describe(imported: Imported, *, command: str = '') -> Provenance:
+    """The provenance of imported episodes: the source's hash, and the account of what was kept and dropped."""
+    names = [path.name for path in imported.sources]
+    shown = ', '.join(names[:20]) + (f' and {len(names) - 20} more' if len(names) > 20 else '')
+    record = ImportRecord(
+        format=imported.format,
+        source=shown,
+        sha256=imported.sha256 or source_hash(imported.sources),
+        kept=tuple(map(str, imported.ledger.kept)),
+        dropped=tuple(map(str, imported.ledger.dropped)),
+        notes=tuple(imported.ledger.notes),
+    )
+    return dataclasses.replace(imported.origin, command=command, imported=record)
+
+
+def _keys_in(store: Store) -> set[Key]:
+    keys: set[Key] = set()
+    for part in store.parts():
+        with naming_damage(part.path):
+            table = pq.read_table(part.path, columns=['episode_id', 'attempt'])
+        keys.update(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
+    return keys
+
+
+def _content(episode: Episode) -> int:
+    """A hash of all that an episode says but for where it came from: a source that grew has another provenance."""
+    values = [getattr(episode, f.name) for f in dataclasses.fields(episode) if f.name != 'provenance_id']
+    return hash(tuple(tuple(v.items()) if hasattr(v, 'items') else v for v in values))
+
+
+def _note_again(key: Key, episode: Episode, same: dict[Key, int]) -> None:
+    if key in same:
+        raise StoreError(_twice(key, episode))
+    same[key] = _content(episode)
+
+
+def _twice(key: Key, episode: Episode) -> str:
+    return (
+        f'two episodes of the source share the id {key[0]} and attempt {key[1]} ({episode.policy}, {episode.task}, '
+        f'seed {episode.seed}, instance {episode.instance}); nothing was added. Give rollouts of one cell different '
+        'seeds, instances or repeats, and reruns different attempts'
+    )
+
+
+def _check_same(store: Store, same: dict[Key, int]) -> None:
+    for part in store.parts() if same else ():
+        for episode in store.recorded(part):
+            if episode.key in same and same[episode.key] != _content(episode):
+                raise StoreError(
+                    f'episode {episode.episode_id} attempt {episode.attempt} ({episode.policy}, {episode.task}) is in '
+                    f'{store.path} with other content; nothing was added. Import into a new store, or edit it there'
+                )
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Episodes on their way: batches spilled to a file of their own, trajectories and media handed on at once."""
+
+    addition: Addition
+    count: int = 0
+    _batch: list[Episode] = field(default_factory=list)
+    _steps: list[tuple[Key, Trajectory]] = field(default_factory=list)
+    _n_steps: int = 0
+    _events: list[pa.Table] = field(default_factory=list)
+    _path: Path | None = None
+    _writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    def add(self, recording: Recording) -> None:
+        episode = recording.episode
+        self.count += 1
+        self._batch.append(episode)
+        if recording.trajectory is not None:
+            self._steps.append((episode.key, recording.trajectory))
+            self._n_steps += len(recording.trajectory.time_s)
+        for name, source in recording.media.items():
+            self.addition.add_media(
+                name, partial(shutil.copyfile, source) if isinstance(source, Path) else source.write
+            )
+        if len(self._batch) >= EPISODES_PER_BATCH:
+            self._spill()
+        if len(self._steps) >= TRAJECTORIES_PER_PART or self._n_steps >= STEPS_PER_PART:
+            self._write_steps()
+
+    def _spill(self) -> None:
+        if not self._batch:
+            return
+        events = events_to_arrow(self._batch)
+        if events.num_rows:
+            self._events.append(events)
+        table = episodes_to_arrow(self._batch)
+        self._batch.clear()
+        self._write_spill(table)
+
+    def add_table(self, table: pa.Table) -> None:
+        self.count += table.num_rows
+        self._write_spill(table)
+
+    def _write_spill(self, table: pa.Table) -> None:
+        if self._writer is None:
+            self._path = self.addition.spill_path()
+            self._writer = pa.ipc.new_stream(str(self._path), table.schema)
+        self._writer.write_table(table)
+
+    def _write_steps(self) -> None:
+        if self._steps:
+            self.addition.add_trajectories(self._steps)
+            self._steps.clear()
+            self._n_steps = 0
+
+    def repeated(self) -> set[Key]:
+        """The keys that several episodes of the source have: 8 bytes per episode find suspects, then text decides."""
+        self._spill()
+        self._write_steps()
+        hashes = [_key_hashes(table) for table in self._tables()]
+        values, counts = np.unique(np.concatenate(hashes), return_counts=True)
+        suspects = values[counts > 1]
+        seen: set[Key] = set()
+        twice: set[Key] = set()
+        for table, hashed in zip(self._tables(), hashes, strict=True) if len(suspects) else ():
+            for row in np.flatnonzero(np.isin(hashed, suspects)).tolist():
+                key = (table['episode_id'][row].as_py(), table['attempt'][row].as_py())
+                (twice if key in seen else seen).add(key)
+        return twice
+
+    def check_ids(self) -> None:
+        """Raise StoreError, naming them, where two episodes of the source share an id."""
+        twice = self.repeated()
+        if twice:
+            raise StoreError(self._named_twice(min(twice)))
+
+    def _named_twice(self, key: Key) -> str:
+        places, number = [], 0
+        for table in self._tables():
+            for row, found in enumerate(zip(*(table[n].to_pylist() for n in ('episode_id', 'attempt')), strict=True)):
+                if found == key:
+                    places.append((number + row + 1, table['policy'][row], table['task'][row]))
+            number += table.num_rows
+        (first, policy, task), (second, *_) = places[:2]
+        return (
+            f'episodes {first} and {second} of the source share the id {key[0]} and attempt {key[1]} '
+            f'({policy}, {task}); nothing was added. Give rollouts of one cell different seeds, instances or repeats, '
+            'and reruns different attempts'
+        )
+
+    def _tables(self) -> Iterator[pa.Table]:
+        if self._writer is not None:
+            self._writer.close()
+        with pa.ipc.open_stream(str(self._path)) as reader:
+            for batch in reader:
+                yield pa.Table.from_batches([batch])
+
+    def commit(self, provenance_id: str) -> None:
+        events = pa.concat_tables(self._events).unify_dictionaries() if self._events else EVENT_SCHEMA.empty_table()
+        self.addition.finish((_with_origin(table, provenance_id) for table in self._tables()), events)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def _key_hashes(table: pa.Table) -> NDArray[np.uint64]:
+    attempts = table['attempt'].to_numpy().astype(np.uint64)
+    hashes: NDArray[np.uint64] = id_hashes(table['episode_id']) ^ (attempts * np.uint64(0x9E3779B97F4A7C15))
+    return hashes
+
+
+def _with_origin(table: pa.Table, provenance_id: str) -> pa.Table:
+    zeros = pa.array(np.zeros(table.num_rows, np.int32))
+    origin = pa.DictionaryArray.from_arrays(zeros, pa.array([provenance_id]))
+    return table.set_column(table.column_names.index('provenance_id'), EPISODE_SCHEMA.field('provenance_id'), origin)

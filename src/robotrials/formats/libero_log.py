@@ -1,0 +1,209 @@
+"""Text logs of LIBERO runs: OpenVLA's and OFT's `EVAL-*.txt`, openpi's logging, and their many forks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from robotrials.episodes.episode import Episode, Outcome
+from robotrials.errors import InputError
+from robotrials.formats.control_rate import libero_suite
+from robotrials.formats.imported import (
+    CERTAIN,
+    LIKELY,
+    FieldGuess,
+    Imported,
+    ImportOptions,
+    Ledger,
+    Recording,
+    check_settable,
+    refuse_unused,
+)
+from robotrials.formats.peek import head_of, listed
+
+SUFFIXES = ('.txt', '.log', '.out')
+NAME = re.compile(
+    r'^EVAL-(?P<suite>[^-]+)-(?P<family>.+?)-(?P<date>\d{4}_\d{2}_\d{2}-\d{2}_\d{2}_\d{2})(?:--(?P<note>.+))?$'
+)
+_START = r'(?:^|[\s:\]|>])'  # the start of the line, or the end of a logger's prefix
+LINES = {
+    'suite': re.compile(_START + r'Task suite: (?P<value>.+)$'),
+    'task': re.compile(_START + r'Task: (?P<value>.+)$'),
+    'start': re.compile(_START + r'Starting episode (?P<value>\d+)\.\.\.'),
+    'error': re.compile(_START + r'(?:Episode error|Caught exception): ?(?P<value>.*)$'),
+    'success': re.compile(_START + r'Success: (?P<value>True|False|1|0)\s*$'),
+    'episodes': re.compile(_START + r'# episodes completed so far: (?P<value>\d+)'),
+    'successes': re.compile(_START + r'# successes: (?P<value>\d+)'),
+}
+
+
+class LiberoLogFormat:
+    """The text that a LIBERO evaluation prints."""
+
+    name = 'libero-log'
+    summary = 'OpenVLA, OFT and openpi LIBERO logs (EVAL-*.txt and forks), or a folder of them'
+
+    def recognise(self, path: Path) -> float | None:
+        if path.is_dir():
+            return LIKELY if any(self.recognise(file) for file in listed(path) if file.is_file()) else None
+        if path.suffix not in SUFFIXES:
+            return None
+        head = head_of(path).decode('utf-8', 'replace')
+        fits = all(LINES[kind].search(line) is not None for kind, line in _samples(head)) and 'Starting episode' in head
+        return (CERTAIN if NAME.match(path.stem) else LIKELY) if fits and 'Success: ' in head else None
+
+    def read(self, path: Path, options: ImportOptions) -> Imported:
+        refuse_unused(options, name='LIBERO logs', takes=())
+        check_settable(options, 'LIBERO logs', ('policy', 'benchmark'))
+        ledger = Ledger()
+        files = [path]
+        if path.is_dir():
+            files = [file for file in listed(path) if file.is_file() and self.recognise(file)]
+            for file in listed(path):
+                if file not in files:
+                    ledger.drop(f'{file.name}', None, why='no log of a LIBERO run')
+        source, policies = options.source_name(path), _policies(files, options, ledger)
+
+        def recordings() -> Iterator[Recording]:
+            for file in files:
+                for episode in _episodes(file, policies[file], options, ledger, source=source):
+                    ledger.keep(f'episodes: {episode.outcome.value}')
+                    yield Recording(episode)
+            ledger.note('the log holds no steps and no times, so nothing is timed')
+
+        guesses = [FieldGuess('policy', file.name, policies[file]) for file in files]
+        return Imported(
+            format=self.name, sources=tuple(files), recordings=recordings, ledger=ledger, guesses=tuple(guesses)
+        )
+
+
+LIBERO_LOG = LiberoLogFormat()
+
+
+def _samples(head: str) -> Iterator[tuple[str, str]]:
+    """One line of the head for each marker that must be read."""
+    for kind, marker in (('start', 'Starting episode'), ('success', 'Success: ')):
+        line = next((line for line in head.splitlines() if marker in line), None)
+        if line is not None:
+            yield kind, line.rstrip()
+
+
+def _policy(file: Path, options: ImportOptions) -> str:
+    if 'policy' in options.defaults:
+        return options.defaults['policy']
+    named = NAME.match(file.stem)
+    return '--'.join(filter(None, [named['family'], named['note']])) if named else file.stem
+
+
+def _policies(files: Sequence[Path], options: ImportOptions, ledger: Ledger) -> dict[Path, str]:
+    """The policy of each file; a second log of the same policy and suite is a run of its own."""
+    named: dict[Path, str] = {}
+    seen: set[tuple[str, str]] = set()
+    for file in files:
+        policy, suite, matched = _policy(file, options), _suite_of_name(file), NAME.match(file.stem)
+        if suite and (policy, suite) in seen:
+            policy = f'{policy}@{matched["date"] if matched else file.stem}'
+            ledger.note(f'{file.name}: a further run of the same policy and suite; it is kept apart as {policy}')
+        seen.add((policy, suite))
+        named[file] = policy
+    return named
+
+
+@dataclass(slots=True)
+class _State:
+    """Where in the log the parser is; totals are the log's own running counters."""
+
+    suite: str = ''
+    task: str = ''
+    number: int | None = None
+    error: str = ''
+    n_episodes: int = 0
+    n_successes: int = 0
+    n_errors: int = 0
+    ended: bool = False
+    seen: set[tuple[str, int]] = field(default_factory=set)
+
+
+def _episodes(file: Path, policy: str, options: ImportOptions, ledger: Ledger, *, source: str) -> Iterator[Episode]:
+    state = _State(suite=_suite_of_name(file))
+    try:
+        with file.open(encoding='utf-8', errors='strict') as stream:
+            for number, line in enumerate(stream, start=1):
+                kind, value = _kind(line)
+                if kind == 'success':
+                    yield _episode(
+                        state, value in ('True', '1'), policy, options, source=source, where=f'{file} line {number}'
+                    )
+                    if state.error:
+                        ledger.note(
+                            f'{file.name}: the log counts episodes that broke as failures; here they are invalid'
+                        )
+                    state.number, state.error = None, ''
+                elif kind:
+                    _follow(state, kind, value, f'{file} line {number}')
+    except UnicodeDecodeError as error:
+        raise InputError(f'{file}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+    if not state.n_episodes:
+        raise InputError(f'{file}: no episode in it; wanted lines such as "Success: True"')
+    if state.number is not None:
+        ledger.drop(
+            f'episode {state.number} of {state.task!r} in {file.name}', None, why='the log ends before its outcome'
+        )
+    ledger.note('the initial state is the number of the episode in its task less one, as these runs walk a fixed list')
+
+
+def _kind(line: str) -> tuple[str, str]:
+    text = line.rstrip('\r\n')
+    for kind, pattern in LINES.items():
+        matched = pattern.search(text)
+        if matched is not None:
+            return kind, matched['value'].strip()
+    return '', ''
+
+
+def _follow(state: _State, kind: str, value: str, where: str) -> None:
+    if kind == 'suite':
+        state.suite = value
+    elif kind == 'task':
+        state.task = value
+    elif kind == 'start':
+        state.number = int(value)
+    elif kind == 'error':
+        state.error = value or 'error'
+    elif kind == 'episodes' and int(value) != state.n_episodes:
+        raise InputError(
+            f'{where}: the log counts {value} episodes, {state.n_episodes} were read; nothing was imported'
+        )
+    elif kind == 'successes' and int(value) != state.n_successes:
+        raise InputError(
+            f'{where}: the log counts {value} successes, {state.n_successes} were read; nothing was imported'
+        )
+
+
+def _episode(state: _State, success: bool, policy: str, options: ImportOptions, *, source: str, where: str) -> Episode:
+    if not state.task:
+        raise InputError(f'{where}: an outcome before any "Task: ..."; nothing was imported')
+    if state.number is None:
+        raise InputError(f'{where}: an outcome without "Starting episode ..."; nothing was imported')
+    start = (state.task, state.number)
+    if start in state.seen:
+        raise InputError(f'{where}: episode {state.number} of {state.task!r} is there twice; two runs in one file?')
+    state.seen.add(start)
+    state.n_episodes += 1
+    state.n_successes += success
+    outcome = Outcome.SUCCESS if success else Outcome.FAILURE
+    is_broken = bool(state.error) and not success
+    suite = libero_suite(state.suite)
+    return Episode(
+        policy=policy, task=state.task, outcome=Outcome.INVALID if is_broken else outcome, instruction=state.task,
+        trial_id=f'import:{source}', instance=state.number - 1, success=None if is_broken else success,
+        benchmark=options.defaults.get('benchmark') or (suite.replace('_', '-') if suite else state.suite),
+        reason=state.error if is_broken else '',
+    )  # fmt: skip
+
+
+def _suite_of_name(file: Path) -> str:
+    named = NAME.match(file.stem)
+    return named['suite'] if named else ''

@@ -1,0 +1,276 @@
+"""RLDS datasets in TFDS folders, read and written without TensorFlow.
+
+A folder holds `dataset_info.json` (splits and shard lengths), `features.json` and `NAME-SPLIT.tfrecord-I-of-N` shards;
+every record is one episode whose `steps` are stored column by column.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import InputError
+from robotrials.formats.dataset import RecordedEpisode, check_split
+from robotrials.formats.example import Values, read_example, write_example
+from robotrials.formats.feature import Feature, features_json, parse_features, read_feature, write_feature
+from robotrials.formats.image import EncodedImage
+from robotrials.formats.space import ActionSpace, flatten_action
+from robotrials.formats.tfrecord import read_records, write_records
+from robotrials.old_name import RLDS_MODULE
+
+DEFAULT_TEMPLATE = '{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}'
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One file of a split, and how many episodes it should hold (None where the folder doesn't say)."""
+
+    path: Path
+    length: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RldsDataset:
+    """An RLDS dataset. Open it with `RldsDataset.open`."""
+
+    path: Path
+    name: str
+    version: str
+    features: Feature
+    shards: Mapping[str, tuple[Shard, ...]]
+    floating_only: bool
+    space: ActionSpace
+
+    @classmethod
+    def open(cls, path: Path | str, *, floating_only: bool = False) -> RldsDataset:
+        """Open the folder with `dataset_info.json` in it."""
+        root = Path(path)
+        info = _read_info(root / 'dataset_info.json')
+        features = parse_features(_read_text(root / 'features.json'), where=str(root / 'features.json'))
+        _check_rlds(features, root)
+        shards = {s['name']: _shards(root, info, s) for s in info.get('splits', ())}
+        blank = cls(root, info['name'], info.get('version', ''), features, shards, floating_only, ActionSpace(()))
+        return cls(root, blank.name, blank.version, features, shards, floating_only, blank._read_space())
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        """How many episodes each split has."""
+        return {name: sum(_shard_length(s) for s in shards) for name, shards in self.shards.items()}
+
+    def examples(self, split: str, *, only: Container[int] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Stream (index, example) of a split; an example is what `features.json` declares, `steps` by columns."""
+        check_split(self, split)
+        index = 0
+        for shard in self.shards[split]:
+            before = index
+            for data in read_records(shard.path):
+                if only is None or index in only:
+                    where = f'{shard.path}: episode {index}'
+                    raw = read_example(data, where=where)
+                    yield index, read_feature(self.features, raw, where=where)
+                index += 1
+            if shard.length is not None and index - before != shard.length:
+                raise InputError(
+                    f'{shard.path}: {index - before} episodes, dataset_info.json says {shard.length}; fetch it again'
+                )
+
+    def episodes(self, split: str, *, only: Container[int] | None = None) -> Iterator[RecordedEpisode]:
+        """Stream the episodes of a split in order; `only` picks by index."""
+        for index, example in self.examples(split, only=only):
+            yield self._episode(split, index, example)
+
+    def _episode(self, split: str, index: int, example: Mapping[str, Any]) -> RecordedEpisode:
+        steps = example['steps']
+        leaves = observation_leaves(steps)
+        actions, _ = flatten_action(steps['action'], floating_only=self.floating_only)
+        return RecordedEpisode(
+            dataset=self.name,
+            split=split,
+            index=index,
+            actions=actions,
+            instructions=language(steps),
+            state={k: _rows(v) for k, v in leaves.numbers.items() if v.dtype.kind == 'f'},
+            images=leaves.images,
+            metadata={k: str(v) for k, v in leaves_of(example.get('episode_metadata', {})) if isinstance(v, str)},
+        )
+
+    def _read_space(self) -> ActionSpace:
+        steps = self.features.children['steps'].inner
+        assert steps is not None
+        return flatten_action(_blank(steps.children['action']), floating_only=self.floating_only)[1]
+
+
+def find_tfds_folder(root: Path) -> Path | None:
+    """`root` itself, or the newest version below it (NAME/VERSION, NAME/CONFIG/VERSION); None if there is none."""
+    if (root / 'features.json').exists() and (root / 'dataset_info.json').exists():
+        return root
+    found = [p.parent for p in [*root.glob('*/features.json'), *root.glob('*/*/features.json')]]
+    versions = [p for p in found if (p / 'dataset_info.json').exists()]
+    families = {p.parent for p in versions}
+    if len(families) > 1:
+        raise InputError(f'{root}: several datasets in it ({", ".join(sorted(map(str, families)))}); name one of them')
+    return max(versions, key=lambda p: _version_key(p.name), default=None)
+
+
+def _version_key(name: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else -1 for part in name.split('.'))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding='utf-8')
+    except OSError as error:
+        raise InputError(f'{path}: not readable ({error.strerror}); wanted a TFDS folder') from error
+
+
+def _read_info(path: Path) -> dict[str, Any]:
+    try:
+        info = json.loads(_read_text(path))
+    except json.JSONDecodeError as error:
+        raise InputError(f'{path}: not JSON ({error})') from error
+    if not isinstance(info, dict) or not info.get('name'):
+        raise InputError(f'{path}: no "name" in it; wanted the dataset_info.json of TFDS')
+    if info.get('fileFormat', 'tfrecord') not in ('tfrecord', ''):
+        raise InputError(f'{path}: file format {info["fileFormat"]!r}; robotrials reads tfrecord')
+    return info
+
+
+def _check_rlds(features: Feature, root: Path) -> None:
+    steps = features.children.get('steps') if features.kind == 'dict' else None
+    if steps is None or steps.inner is None or 'action' not in steps.inner.children:
+        raise InputError(f'{root}: features.json declares no steps with an action; it is a TFDS folder but not RLDS')
+
+
+def _shards(root: Path, info: Mapping[str, Any], split: Mapping[str, Any]) -> tuple[Shard, ...]:
+    lengths = [int(n) for n in split.get('shardLengths', ())]
+    total = len(lengths) or int(split.get('numShards', 0))
+    template = split.get('filepathTemplate') or DEFAULT_TEMPLATE
+    shards = []
+    for number in range(total):
+        values = {'DATASET': info['name'], 'SPLIT': split['name'], 'FILEFORMAT': 'tfrecord',
+                  'SHARD_INDEX': f'{number:05d}', 'NUM_SHARDS': f'{total:05d}',
+                  'SHARD_X_OF_Y': f'{number:05d}-of-{total:05d}'}  # fmt: skip
+        path = root / template.format(**values)
+        if not path.exists():
+            raise InputError(f'{path}: missing; the split {split["name"]!r} has {total} shards')
+        shards.append(Shard(path, lengths[number] if lengths else None))
+    return tuple(shards)
+
+
+def _shard_length(shard: Shard) -> int:
+    return shard.length if shard.length is not None else sum(1 for _ in read_records(shard.path, check=False))
+
+
+def leaves_of(value: Any, prefix: str = '') -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, child in value.items():
+            yield from leaves_of(child, f'{prefix}/{key}' if prefix else key)
+    else:
+        yield prefix, value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservationLeaves:
+    """The observations of an episode by name: numbers (T, ...), and images (T)."""
+
+    numbers: Mapping[str, NDArray[Any]]
+    images: Mapping[str, Sequence[Any]]
+
+
+def observation_leaves(steps: Mapping[str, Any]) -> ObservationLeaves:
+    """Numbers and images; embeddings of images and language are neither (section 4.1)."""
+    leaves = dict(leaves_of(steps.get('observation', {})))
+    images = {name: column for name, column in leaves.items() if _is_images(column)}
+    numbers = {
+        name: column
+        for name, column in leaves.items()
+        if isinstance(column, np.ndarray)
+        and column.dtype.kind in 'fiub'
+        and (column.dtype.kind == 'f' or column.ndim <= 2)
+        and name not in images
+        and 'embedding' not in name
+    }
+    return ObservationLeaves(numbers, images)
+
+
+def _is_images(column: Any) -> bool:
+    if isinstance(column, list):
+        return bool(column) and isinstance(column[0], EncodedImage)
+    return isinstance(column, np.ndarray) and column.dtype == np.uint8 and column.ndim == 4
+
+
+def _rows(column: NDArray[Any]) -> NDArray[Any]:
+    return column.reshape(len(column), -1)
+
+
+def language(steps: Mapping[str, Any]) -> tuple[str, ...]:
+    """The language of each step: a text named like an instruction, or Language-Table's array of character codes."""
+    observation = dict(leaves_of(steps.get('observation', {})))
+    candidates = {**{k: v for k, v in steps.items() if k != 'observation'}, **observation}
+    for wanted in ('language_instruction', 'natural_language_instruction', 'instruction'):
+        for name, column in candidates.items():
+            if name.rpartition('/')[2] != wanted:
+                continue
+            if isinstance(column, list) and column and isinstance(column[0], str):
+                return tuple(column)
+            if isinstance(column, np.ndarray) and column.dtype.kind in 'iu' and column.ndim == 2:
+                return tuple(bytes(row[row > 0].astype(np.uint8)).decode('utf-8', 'replace') for row in column)
+    return ()
+
+
+def _blank(feature: Feature) -> Any:
+    """One step of zeros in the shape of a feature, to learn the names of an action's numbers."""
+    if feature.kind == 'dict':
+        return {key: _blank(child) for key, child in feature.children.items()}
+    if feature.kind != 'tensor' or feature.is_string or None in feature.shape:
+        return np.empty((1, 0), dtype='S1')
+    return np.zeros((1, *(d or 0 for d in feature.shape)), dtype=feature.dtype)
+
+
+# --- writing
+
+
+def write_rlds(
+    path: Path | str,
+    examples: Mapping[str, Iterable[Mapping[str, Any]]],
+    *,
+    name: str,
+    features: Feature,
+    version: str = '0.1.0',
+    shards: int = 1,
+) -> Path:
+    """Write a TFDS folder `path/NAME/VERSION` that TensorFlow Datasets reads back; gives that folder.
+
+    An example follows `features`: nested dictionaries, with the leaves under `steps` as arrays (T, ...) or lists of T.
+    """
+    root = Path(path) / name / version
+    root.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for split, episodes in examples.items():
+        records = [write_example(_flat(features, example)) for example in episodes]
+        lengths = []
+        for number, part in enumerate(_deal(records, shards)):
+            write_records(root / f'{name}-{split}.tfrecord-{number:05d}-of-{shards:05d}', part)
+            lengths.append(str(len(part)))
+        rows.append({'filepathTemplate': DEFAULT_TEMPLATE, 'name': split, 'shardLengths': lengths,
+                     'numBytes': str(sum(map(len, records)))})  # fmt: skip
+    info = {'fileFormat': 'tfrecord', 'moduleName': RLDS_MODULE, 'name': name, 'splits': rows, 'version': version}
+    (root / 'dataset_info.json').write_text(json.dumps(info, indent=2), encoding='utf-8')
+    (root / 'features.json').write_text(json.dumps(features_json(features), indent=4), encoding='utf-8')
+    return root
+
+
+def _flat(features: Feature, example: Mapping[str, Any]) -> dict[str, Values]:
+    return dict(sorted(write_feature(features, example).items()))
+
+
+def _deal(records: Sequence[bytes], shards: int) -> list[Sequence[bytes]]:
+    bounds = np.linspace(0, len(records), shards + 1).astype(int).tolist()
+    return [records[a:b] for a, b in itertools.pairwise(bounds)]

@@ -1,0 +1,233 @@
+"""From ROS messages to signals: presets by message type, transforms along the tf tree, and one clock for all.
+
+Every topic is a series of (time, numbers). The steps of a trajectory are the messages of one topic; the others are held
+at their last value before each step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import InputError
+from robotrials.formats.bag import Message, header_stamp_ns
+
+Array = NDArray[Any]
+JOINT_STATE = 'sensor_msgs/msg/JointState'
+POSE = 'geometry_msgs/msg/PoseStamped'
+WRENCH = 'geometry_msgs/msg/WrenchStamped'
+TF = 'tf2_msgs/msg/TFMessage'
+IMAGES = ('sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage')
+CAMERA_INFO = 'sensor_msgs/msg/CameraInfo'
+GRIPPER_COMMAND = 'control_msgs/msg/GripperCommand'
+FLOATS = ('std_msgs/msg/Float64', 'std_msgs/msg/Float32')
+TOOL_FRAMES = (
+    'tool0', 'tcp', 'ee_link', 'panda_hand_tcp', 'fr3_hand_tcp', 'panda_hand', 'fr3_hand', 'end_effector', 'gripper',
+    'tool_link', 'flange',
+)  # fmt: skip
+STAMP_OFFSET_NS = 1_000_000_000  # a header stamp further from the log time belongs to another clock
+PLACE = re.compile(r'(?P<topic>/[^.\[\]>]*?)(?:\.(?P<field>[A-Za-z_0-9.]+))?(?:\[(?P<first>\d+)(?::(?P<last>\d+))?\])?')
+TF_PLACE = re.compile(r'(?P<topic>/[^:]+):(?P<parent>[^>]+)->(?P<child>.+)')
+
+
+@dataclass(slots=True)
+class Series:
+    """The numbers of one topic, as they were logged."""
+
+    log_ns: list[int] = field(default_factory=list)
+    stamp_ns: list[int] = field(default_factory=list)  # 0 where a message has no header
+    values: list[Array] = field(default_factory=list)
+
+    def add(self, message: Message, values: Array) -> None:
+        self.log_ns.append(message.log_ns)
+        self.stamp_ns.append(header_stamp_ns(message.content))
+        self.values.append(values)
+
+    def times_ns(self, *, stamped: bool) -> NDArray[np.int64]:
+        """The times of the messages by one clock or the other."""
+        return np.array(self.stamp_ns if stamped else self.log_ns, dtype=np.int64)
+
+    def matrix(self, where: str) -> Array:
+        widths = sorted({len(v) for v in self.values})
+        if len(widths) > 1:
+            raise InputError(f'{where}: messages of {widths[0]} to {widths[-1]} numbers; wanted one length')
+        return np.array(self.values)
+
+
+def why_not_stamps(log_ns: Sequence[int], stamp_ns: Sequence[int]) -> str:
+    """Why the header stamps of a topic cannot be its times; empty where they can."""
+    logged, stamped = np.array(log_ns, dtype=np.int64), np.array(stamp_ns, dtype=np.int64)
+    if not np.all(stamped > 0):
+        return 'has no header stamps'
+    back = np.flatnonzero(np.diff(stamped) <= 0)
+    if len(back):
+        return f'has a header stamp, of message {int(back[0]) + 1}, that is not after the one before'
+    offset = int(np.median(stamped - logged))
+    if abs(offset) > STAMP_OFFSET_NS:
+        return f'has header stamps {offset / 1e9:+.1f} s off its log times, by another clock'
+    return ''
+
+
+def choose_clock(series: Mapping[str, Series]) -> tuple[bool, str]:
+    """Whether all topics are timed by their header stamps, and the reason.
+
+    One clock serves them all: a topic without stamps is logged a little after it was measured, and next to stamped ones
+    it would look late by that much.
+    """
+    for name, one in series.items():
+        problem = why_not_stamps(one.log_ns, one.stamp_ns)
+        if problem:
+            return False, f'times are log times: {name} {problem}'
+    return True, 'times are header stamps'
+
+
+def pose_numbers(pose: Any) -> Array:
+    """X y z qw qx qy qz of a geometry_msgs Pose or Transform."""
+    place = getattr(pose, 'position', None) or pose.translation
+    turn = getattr(pose, 'orientation', None) or pose.rotation
+    return np.array([place.x, place.y, place.z, turn.w, turn.x, turn.y, turn.z])
+
+
+def wrench_numbers(wrench: Any) -> Array:
+    """Force and torque."""
+    return np.array([wrench.force.x, wrench.force.y, wrench.force.z, wrench.torque.x, wrench.torque.y, wrench.torque.z])
+
+
+def field_numbers(content: Any, path: str, *, where: str) -> Array:
+    """The numbers under a dotted path of a message, nested messages flattened in the order of their fields."""
+    value = content
+    for part in filter(None, path.split('.')):
+        if not hasattr(value, part):
+            known = [n for n in getattr(value, '__dataclass_fields__', {}) if not n.startswith('__')]
+            raise InputError(f'{where}: no field {part!r} in {path!r}; found {", ".join(known) or "none"}')
+        value = getattr(value, part)
+    numbers = _flatten(value)
+    if not numbers:
+        raise InputError(f'{where}: no numbers under {path or "the message"!r}')
+    return np.array(numbers, dtype=np.float64)
+
+
+def _flatten(value: Any) -> list[float]:
+    if isinstance(value, bool | int | float | np.number):
+        return [float(value)]
+    if isinstance(value, np.ndarray) and value.dtype.kind in 'fiub':
+        return [float(v) for v in value.ravel()]
+    if isinstance(value, list | tuple):
+        return [n for item in value for n in _flatten(item)]
+    fields = getattr(value, '__dataclass_fields__', {})
+    return [
+        n for name in fields if not name.startswith('__') and name != 'header' for n in _flatten(getattr(value, name))
+    ]
+
+
+# --- tf
+
+
+@dataclass(slots=True)
+class TransformTree:
+    """The transforms of a bag: child frame -> its parent, and the pose in it over time."""
+
+    parents: dict[str, str] = field(default_factory=dict)
+    series: dict[str, Series] = field(default_factory=dict)
+
+    def add(self, message: Message) -> None:
+        for transform in message.content.transforms:
+            child = transform.child_frame_id.lstrip('/')
+            parent = transform.header.frame_id.lstrip('/')
+            if self.parents.setdefault(child, parent) != parent:
+                raise InputError(f'tf: frame {child!r} hangs from {self.parents[child]!r} and from {parent!r}')
+            series = self.series.setdefault(child, Series())
+            series.add(Message(message.topic, message.log_ns, transform), pose_numbers(transform.transform))
+
+    def chain(self, child: str, root: str | None) -> list[str]:
+        """The frames from `child` up to below `root`, or up to the top."""
+        frames: list[str] = []
+        at = child
+        while at != root and at in self.parents:
+            if at in frames:
+                raise InputError(f'tf: frames {" -> ".join([*frames, at])} form a circle')
+            frames.append(at)
+            at = self.parents[at]
+        if not frames or (root is not None and at != root):
+            known = ', '.join(sorted({*self.parents, *self.parents.values()}))
+            raise InputError(f'tf: no way from {root or "the top"!r} to {child!r}; frames: {known}')
+        return frames
+
+    def root_of(self, child: str) -> str:
+        return self.parents[self.chain(child, None)[-1]]
+
+    def poses(
+        self, child: str, root: str | None, at_ns: NDArray[np.int64], *, stamped: bool
+    ) -> tuple[Array, NDArray[np.bool_]]:
+        """Pose (T, 7) of `child` in `root` at some times, and where it is known."""
+        total: Array | None = None
+        known = np.ones(len(at_ns), dtype=np.bool_)
+        for frame in self.chain(child, root):
+            times = self.series[frame].times_ns(stamped=stamped)
+            is_static = len(times) == 1
+            held, seen = hold(times, self.series[frame].matrix(f'tf {frame}'), at_ns)
+            if is_static:  # /tf_static is published once, whenever
+                held, seen = np.repeat(self.series[frame].matrix(frame), len(at_ns), axis=0), np.ones_like(known)
+            total = held if total is None else compose(held, total)
+            known &= seen
+        assert total is not None
+        return total, known
+
+
+def compose(a: Array, b: Array) -> Array:
+    """Poses a * b, (T, 7) each."""
+    return np.concatenate([a[:, :3] + _rotate(a[:, 3:], b[:, :3]), _multiply(a[:, 3:], b[:, 3:])], axis=1)
+
+
+def _multiply(p: Array, q: Array) -> Array:
+    w = p[:, :1] * q[:, :1] - np.sum(p[:, 1:] * q[:, 1:], axis=1, keepdims=True)
+    v = p[:, :1] * q[:, 1:] + q[:, :1] * p[:, 1:] + np.cross(p[:, 1:], q[:, 1:])
+    return np.concatenate([w, v], axis=1)
+
+
+def _rotate(q: Array, v: Array) -> Array:
+    u = q[:, 1:]
+    turned: Array = v + 2 * np.cross(u, np.cross(u, v) + q[:, :1] * v)
+    return turned
+
+
+def hold(times_ns: NDArray[np.int64], values: Array, at_ns: NDArray[np.int64]) -> tuple[Array, NDArray[np.bool_]]:
+    """The last value at or before each time, and where there is one; before the first, the first is given."""
+    order = np.argsort(times_ns, kind='stable')
+    place = np.searchsorted(times_ns[order], at_ns, side='right') - 1
+    return values[order][np.maximum(place, 0)], place >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlace:
+    """Numbers of a topic: all, one field, or some of its numbers; or a frame of tf in another."""
+
+    topic: str
+    path: str = ''
+    first: int | None = None
+    last: int | None = None
+    parent: str = ''
+    child: str = ''
+
+
+def parse_topic_place(text: str) -> TopicPlace:
+    """`/topic`, `/topic.field.sub`, `/topic.data[0:7]` or `/tf:base->tool0`."""
+    frames = TF_PLACE.fullmatch(text)
+    if frames is not None:
+        return TopicPlace(frames['topic'], parent=frames['parent'].strip(), child=frames['child'].strip())
+    match = PLACE.fullmatch(text)
+    if match is None:
+        raise InputError(f'{text!r} names no topic; wanted /topic, /topic.field, /topic.data[0:7] or /tf:base->tool0')
+    first = None if match['first'] is None else int(match['first'])
+    last = None if first is None else int(match['last'] or first + 1)
+    return TopicPlace(match['topic'], match['field'] or '', first, last)
+
+
+def select(values: Array, place: TopicPlace) -> Array:
+    """The numbers that a place asks for."""
+    return values if place.first is None else values[:, place.first : place.last]

@@ -1,0 +1,312 @@
+"""The rows of a table file, one at a time: CSV, TSV, XLSX, JSON, JSONL or Parquet, within stated limits."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robotrials.errors import InputError, UnknownName
+from robotrials.formats.imported import ImportOptions
+
+MOST_COLUMNS = 2_000
+MOST_ROWS = 50_000_000
+LARGEST_JSON_BYTES = 512 << 20  # a JSON document has to be in memory; JSONL is read line by line
+LARGEST_LINE_BYTES = 64 << 20
+LARGEST_BATCH_BYTES = 256 << 20  # of a Parquet file, decompressed at a time
+HEADER_ROWS = 12  # a header is looked for in the first rows
+KEPT_WHOLE = frozenset({'labels', 'condition_parameters'})  # objects that are one field each
+TEXT_SUFFIXES = ('.csv', '.tsv', '.txt')
+SUFFIXES = ('.csv', '.tsv', '.xlsx', '.jsonl', '.ndjson', '.json', '.parquet')
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A table: its header, and its rows as often as they are asked for, each with its number from 1."""
+
+    path: Path
+    header: tuple[str, ...]
+    read: Callable[[], Iterator[tuple[int, Row]]]
+    separator: str = ''
+    notes: tuple[str, ...] = ()
+    skipped_lines: int = 0  # above the header
+
+
+def open_rows(path: Path, options: ImportOptions | None = None, *, known: Callable[[str], bool] | None = None) -> Rows:
+    """Open a table by its suffix. `known` says whether a text is a usual column name, which finds headers."""
+    suffix = path.suffix.lower()
+    if not path.exists():
+        raise InputError(f'{path}: no such file')
+    if suffix not in SUFFIXES:
+        raise InputError(f'{path}: wanted a table ending in {", ".join(SUFFIXES)}, found {path.suffix!r}')
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise InputError(f'{path}: cannot be read (not a regular file); wanted a file with a table')
+    usual = known or (lambda name: False)
+    if suffix == '.parquet':
+        return _open_parquet(path)
+    if suffix == '.xlsx':
+        from robotrials.formats.spreadsheet import open_spreadsheet
+
+        return open_spreadsheet(path, options or ImportOptions(), usual)
+    if suffix in ('.csv', '.tsv'):
+        return _open_separated(path, usual)
+    return _open_json(path, lines=suffix != '.json')
+
+
+def _encoding(path: Path) -> str:
+    with path.open('rb') as stream:
+        head = stream.read(4)
+    return 'utf-16' if head[:2] in (b'\xff\xfe', b'\xfe\xff') else 'utf-8-sig'
+
+
+# --- separated values
+
+
+def _open_separated(path: Path, usual: Callable[[str], bool]) -> Rows:
+    encoding = _encoding(path)
+    separator = '\t' if path.suffix.lower() == '.tsv' else _separator(path, encoding)
+    top: list[list[str]] = []
+    for cells in _cells(path, encoding, separator):
+        top.append(cells)
+        if len(top) > HEADER_ROWS:
+            break
+    if not top:
+        return Rows(path, (), lambda: iter(()))
+    at, header = find_header(path, top, usual)
+    width = len(header)
+
+    def read() -> Iterator[tuple[int, Row]]:
+        number = 0
+        for place, cells in enumerate(_cells(path, encoding, separator)):
+            if place <= at or not any(map(str.strip, cells)):
+                continue
+            number += 1
+            if len(cells) != width:
+                raise InputError(f'{path} row {number}: {len(cells)} cells, wanted {width} as in the header')
+            yield number, [cell.strip(' \t') for cell in cells]
+
+    return Rows(path, header, read, separator, skipped_lines=at)
+
+
+def _cells(path: Path, encoding: str, separator: str) -> Iterator[list[str]]:
+    # As it is: a name with a line break in it must come back as it was.
+    with path.open(encoding=encoding, newline='') as stream:
+        reader = csv.reader(_lines(path, stream), delimiter=separator)
+        try:
+            yield from reader
+        except csv.Error as error:
+            place = f'{path} line {reader.line_num}'
+            raise InputError(f'{place}: not a table ({error}); is a quotation mark open?') from error
+        except UnicodeDecodeError as error:
+            raise InputError(f'{path}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+
+
+def _lines(path: Path, stream: Any) -> Iterator[str]:
+    number = 0
+    while line := stream.readline(LARGEST_LINE_BYTES + 1):
+        number += 1
+        if len(line) > LARGEST_LINE_BYTES:
+            raise InputError(f'{path} line {number}: longer than {LARGEST_LINE_BYTES >> 20} MiB; wanted a table')
+        yield line
+
+
+def _separator(path: Path, encoding: str) -> str:
+    try:
+        with path.open(encoding=encoding, newline='') as stream:
+            text = stream.read(1 << 16)
+    except UnicodeDecodeError as error:
+        raise InputError(f'{path}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+    lines = [line for line in re.split(r'[\r\n]+', text) if line.strip()][:HEADER_ROWS]
+    # A quoted comma is a decimal point more often than a separator.
+    bare = [re.sub(r'"[^"]*"', '', line) for line in lines]
+    return max(',;\t', key=lambda mark: (max((line.count(mark) for line in bare), default=0), mark == ','))
+
+
+def find_header(path: Path, top: Sequence[Sequence[Any]], usual: Callable[[str], bool]) -> tuple[int, tuple[str, ...]]:
+    """Which of the first rows is the header, and its names; a merged row above it tells equal names apart."""
+    cells = [[str(c).strip() if c is not None else '' for c in row] for row in top]
+    scores = [sum(usual(c) for c in row) for row in cells]
+    at = max(range(len(scores)), key=lambda i: (scores[i], -i))
+    if scores[at] < 2 or scores[at] <= scores[0]:
+        at = 0
+    names = cells[at]
+    if len(names) > MOST_COLUMNS:
+        raise InputError(f'{path}: {len(names):,} columns, wanted at most {MOST_COLUMNS:,}; is it one row per episode?')
+    if at and len(set(filter(None, names))) < len(list(filter(None, names))):
+        names = _joined(cells[at - 1], names)
+    # An index written without a heading (as data frames do) gets its place as a name.
+    header = tuple(name or f'column {place}' for place, name in enumerate(names, start=1))
+    if len(set(header)) != len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise InputError(f'{path}: the column {twice!r} is there twice')
+    return at, header
+
+
+def _joined(above: Sequence[str], names: Sequence[str]) -> list[str]:
+    group, joined = '', []
+    for place, name in enumerate(names):
+        group = above[place] if place < len(above) and above[place] else group
+        joined.append(f'{group} {name}'.strip() if names.count(name) > 1 else name)
+    return joined
+
+
+# --- JSON
+
+
+def _open_json(path: Path, *, lines: bool) -> Rows:
+    objects: Callable[[], Iterator[dict[str, Any]]]
+    if lines:
+        objects = lambda: _json_lines(path)  # noqa: E731 - the two ways to the same iterator
+    else:
+        table = [flat(row, path) for row in _json_rows(path)]
+        objects = lambda: iter(table)  # noqa: E731
+    names: dict[str, None] = {}
+    for row in objects():
+        names.update(dict.fromkeys(row))
+        if len(names) > MOST_COLUMNS:
+            raise InputError(f'{path}: more than {MOST_COLUMNS:,} different keys; is it one object per episode?')
+    header = tuple(names)
+
+    def read() -> Iterator[tuple[int, Row]]:
+        for number, row in enumerate(objects(), start=1):
+            yield number, [row.get(name) for name in header]
+
+    return Rows(path, header, read)
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding=_encoding(path), newline='\n') as stream:
+        number = 0
+        try:
+            for number, line in enumerate(_lines(path, stream), start=1):
+                if line.strip():
+                    value = json.loads(line)
+                    if not isinstance(value, dict):
+                        raise InputError(f'{path} line {number}: wanted one JSON object a line')
+                    yield flat(value, path)
+        except UnicodeDecodeError as error:
+            raise InputError(f'{path}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f'{path} line {number}: not JSON ({error})') from error
+
+
+def load_json(path: Path) -> Any:
+    """One JSON document, bare NaN allowed; size, depth and encoding are checked."""
+    if path.stat().st_size > LARGEST_JSON_BYTES:
+        raise InputError(f'{path}: {path.stat().st_size >> 20} MiB of JSON, wanted at most {LARGEST_JSON_BYTES >> 20}')
+    try:
+        return json.loads(path.read_text(encoding=_encoding(path)))
+    except UnicodeDecodeError as error:
+        raise InputError(f'{path}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f'{path}: not JSON ({error})') from error
+
+
+def _json_rows(path: Path) -> list[dict[str, Any]]:
+    value = load_json(path)
+    rows = exploded(value, path)
+    if not rows:
+        raise InputError(f'{path}: wanted a JSON list of objects, or an object that holds one')
+    return rows
+
+
+def exploded(value: Any, path: Path, inherited: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The innermost list of objects as rows; the plain values of the objects around it stand in each of its rows."""
+    if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
+        return [row for v in value for row in exploded(v, path, inherited)]
+    if not isinstance(value, dict):
+        return []
+    around = dict(inherited or {})
+    lists = [k for k, v in value.items() if isinstance(v, list) and v and all(isinstance(x, dict) for x in v)]
+    lists = [k for k in lists if k != 'events']
+    if not lists:
+        return [{**around, **value}] if inherited is not None else []
+    if len(lists) > 1:
+        raise InputError(f'{path}: lists of objects under {", ".join(lists)}; wanted one list, with a row per episode')
+    around.update({k: v for k, v in value.items() if not isinstance(v, list | dict)})
+    return exploded(value[lists[0]], path, around)
+
+
+def flat(row: Mapping[str, Any], path: Path, prefix: str = '', depth: int = 0) -> dict[str, Any]:
+    """Nested objects as dotted keys; those that are one field of an episode stay whole."""
+    if depth > 32:
+        raise InputError(f'{path}: objects nested deeper than 32 ({prefix[:60]}...); wanted one object per episode')
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict) and key not in KEPT_WHOLE:
+            found.update(flat(value, path, f'{prefix}{key}.', depth + 1))
+        else:
+            found[f'{prefix}{key}'] = value
+    return found
+
+
+# --- Parquet
+
+
+def _open_parquet(path: Path) -> Rows:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            _check_parquet(path, file.metadata)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f'{path}: not a readable Parquet file ({error})') from error
+    names = tuple(schema.names)
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f'{path}: the column {twice!r} is there twice')
+    # A text of a megabyte, repeated a million times, is small in the file and stays small as a dictionary.
+    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+    return Rows(path, names, lambda: _parquet_rows(path, texts))
+
+
+def _check_parquet(path: Path, metadata: Any) -> None:
+    if metadata.num_columns > MOST_COLUMNS:
+        raise InputError(f'{path}: {metadata.num_columns:,} columns, wanted at most {MOST_COLUMNS:,}')
+    if metadata.num_rows > MOST_ROWS:
+        raise InputError(f'{path}: {metadata.num_rows:,} rows, wanted at most {MOST_ROWS:,}')
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.num_values > MOST_ROWS or column.total_uncompressed_size > LARGEST_BATCH_BYTES:
+                raise InputError(
+                    f'{path}: column {column.path_in_schema!r} unpacks to {column.num_values:,} values and '
+                    f'{column.total_uncompressed_size >> 20} MiB in one row group; wanted a table of episodes'
+                )
+
+
+def _parquet_rows(path: Path, texts: list[str]) -> Iterator[tuple[int, Row]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from robotrials.episodes.schema import column_values
+
+    number = 0
+    try:
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            for batch in file.iter_batches(batch_size=2048):
+                if batch.nbytes > LARGEST_BATCH_BYTES:
+                    size = f'{batch.nbytes >> 20} MiB in {batch.num_rows:,} rows'
+                    raise InputError(f'{path} after row {number}: {size}; wanted a table of episodes, not of images')
+                for values in zip(*map(column_values, batch.columns), strict=True):
+                    number += 1
+                    yield number, values
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f'{path} after row {number}: damaged Parquet ({error})') from error
+
+
+def choose_sheet(path: Path, sheets: Sequence[str], options: ImportOptions) -> str | None:
+    """The sheet that the user named, or None."""
+    wanted = options.answers.get('sheet')
+    if wanted is not None and wanted not in sheets:
+        raise UnknownName(f'sheet of {path.name}', wanted, sheets)
+    return wanted

@@ -1,0 +1,475 @@
+"""vla-eval's results: JSON of its three generations, SQLite recordings of its three, and folders of both.
+
+A   to March 2026   success at the top of an episode, episode_id '<task>_ep<n>'
+B   0.1 and 0.2     metrics, integer episode_id, shard files
+C   0.3 on          as B with eval_id, sid, eid and the task's context beside; recordings in SQLite
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robotrials.episodes.episode import Episode, Outcome
+from robotrials.episodes.trajectory import Trajectory
+from robotrials.errors import InputError, RecordError
+from robotrials.formats.control_rate import LIBERO_STEP_CAPS, known_rate_hz, libero_suite
+from robotrials.formats.imported import (
+    CERTAIN,
+    LIKELY,
+    FieldGuess,
+    Imported,
+    ImportOptions,
+    Ledger,
+    Question,
+    Recording,
+    check_settable,
+    placed,
+    refuse_unused,
+    whole_option,
+)
+from robotrials.formats.peek import head_of, listed
+from robotrials.formats.rows import load_json
+from robotrials.formats.vla_eval_recording import EpisodeRow, StepReader, VlaRecording, is_recording
+
+# The harness writes success false for every one of them; only the last says anything of the policy.
+RIG_FAULTS = ('server_unreachable', 'connection_closed', 'timeout', 'exception', 'env_start', 'env_step')
+POLICY_FAULTS = ('model_act',)
+SHARD = re.compile(r'^(?P<name>.+)_shard(?P<id>\d+)of(?P<total>\d+)\.json$')
+INDEXED = re.compile(r'^(?P<task>.*)_ep(?P<index>\d+)$', re.DOTALL)
+RUNS = ('policies', 'repeats')
+FEWEST_ACTIONS = 5  # fewer may well be equal by chance
+
+
+class VlaEvalFormat:
+    """Result files and recordings of the vla-eval harness."""
+
+    name = 'vla-eval'
+    summary = 'vla-eval results: JSON (three generations), recording-*.sqlite (three generations), or a folder of them'
+
+    def recognise(self, path: Path) -> float | None:
+        if path.is_dir():
+            return CERTAIN if any(self.recognise(file) for file in listed(path) if file.is_file()) else None
+        if is_recording(path):
+            return CERTAIN
+        if path.suffix != '.json':
+            return None
+        head = head_of(path)
+        if b'"tasks"' not in head or b'"episodes"' not in head or b'"benchmark"' not in head:
+            return None
+        return CERTAIN if b'"harness_version"' in head else LIKELY
+
+    def read(self, path: Path, options: ImportOptions) -> Imported:
+        refuse_unused(options, name='vla-eval results', takes=('rate_hz', 'answers'))
+        check_settable(options, 'vla-eval results', ('policy', 'benchmark', 'step_cap'))
+        ledger = Ledger()
+        files = _files(path, ledger)
+        opened = _without_repeated([_open(file, options) for file in _without_copies(files, ledger)], ledger)
+        runs = _named_runs(opened, ledger, options)
+        question = Question(
+            'runs', 'Two files hold the same policy and benchmark. Two policies, or repeats of one?', RUNS, RUNS[0]
+        )
+        doubled = any(run.suffix for run in runs) or any(run.repeat for run in runs)
+
+        def recordings() -> Iterator[Recording]:
+            for run in runs:
+                yield from run.recordings(options, ledger, options.source_name(path))
+            _sum_up(ledger)
+
+        return Imported(
+            format=self.name,
+            sources=tuple(files),
+            recordings=recordings,
+            ledger=ledger,
+            guesses=tuple(_guesses(runs, options)),
+            questions=(question,) if doubled and 'runs' not in options.answers else (),
+        )
+
+
+VLA_EVAL = VlaEvalFormat()
+
+
+def _guesses(runs: Sequence[_Run], options: ImportOptions) -> Iterator[FieldGuess]:
+    for run in runs:
+        rate, cap = _rate(run, options), _step_cap(run, options)
+        told = f'{rate:g} steps per second' if rate else 'steps, no seconds'
+        yield FieldGuess('policy', run.path.name, f'{run.name}{run.suffix} on {run.benchmark}; {told}, cap {cap} steps')
+
+
+def _files(path: Path, ledger: Ledger) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = []
+    for file in listed(path):
+        if file.is_dir():
+            ledger.drop(
+                f'folder {file.name}', None, why='step files and videos are not read; the recording has the steps'
+            )
+        elif VLA_EVAL.recognise(file):
+            files.append(file)
+        elif not file.name.endswith(('-wal', '-shm')):
+            ledger.drop(f'file {file.name}', None, why='neither a result file nor a recording of vla-eval')
+    return files
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """One file: what it says of the whole run, and how to get at its episodes."""
+
+    path: Path
+    name: str  # of the policy
+    named_by: str
+    benchmark: str
+    meta: Mapping[str, Any]
+    eval_id: str = ''
+    recording: VlaRecording | None = None
+    document: Mapping[str, Any] = field(default_factory=dict)
+    suffix: str = ''  # keeps a second run of the same policy and benchmark apart
+    repeat: int = 0
+    repeated: frozenset[object] = frozenset()  # rows that another file holds too
+
+    def rows(self) -> Iterator[EpisodeRow]:
+        return self.recording.rows(self.eval_id) if self.recording is not None else _json_rows(self.path, self.document)
+
+    def recordings(self, options: ImportOptions, ledger: Ledger, source: str) -> Iterator[Recording]:
+        _note_run(self, ledger)
+        attempts: Counter[str] = Counter()
+        played: dict[bytes, str] = {}
+        n_rows = n_same = 0
+        rate = _rate(self, options)
+        with StepReader(self.path if self.recording is not None else None) as reader:
+            for row in self.rows():
+                if self.repeated and _identity(self, row) in self.repeated:
+                    ledger.drop('repeated rows', 1, why='another file holds the same episodes')
+                    continue
+                n_rows += 1
+                try:
+                    episode = _episode(row, self, options, ledger, source)
+                except RecordError as error:
+                    raise RecordError(f'{self.path} {row.where}: {error}; nothing was imported') from error
+                episode = episode.replace(attempt=attempts[episode.episode_id])
+                attempts[episode.episode_id] += 1
+                steps = reader.trajectory(row, rate_hz=rate, ledger=ledger) if episode.is_valid else None
+                n_same += _is_played_again(steps, episode.episode_id, played)
+                yield Recording(episode, steps)
+        if n_same:
+            ledger.hint(
+                f'{self.path.name}: episodes that repeat the actions of another one of the run to the last bit: '
+                f'{n_same}; were they run, or copied?'
+            )
+        if n_rows > len(attempts):
+            ledger.note(
+                f'{self.path.name}: {n_rows} rows for {len(attempts)} episodes; a repeated episode is kept as a '
+                'further attempt, and the first valid one counts (the harness itself takes the last, or before 0.7 all)'
+            )
+
+
+def _is_played_again(steps: Trajectory | None, episode_id: str, played: dict[bytes, str]) -> bool:
+    """Whether another episode took the very same actions; an arm that was always told the same says nothing."""
+    actions = None if steps is None else steps.action_processed
+    if actions is None or len(actions) < FEWEST_ACTIONS or not (actions != actions[0]).any():
+        return False
+    digest = hashlib.blake2b(np.ascontiguousarray(actions).tobytes(), digest_size=16).digest()
+    return played.setdefault(digest, episode_id) != episode_id
+
+
+def _open(path: Path, options: ImportOptions) -> list[_Run]:
+    if is_recording(path):
+        recording = VlaRecording.open(path)
+        runs = []
+        for eval_id, meta in recording.evaluations():
+            name, named_by = _policy(path, meta, options)
+            runs.append(_Run(path, name, named_by, _benchmark(meta, options), meta, eval_id, recording))
+        return runs
+    document = load_json(path)
+    if not isinstance(document, dict) or not isinstance(document.get('tasks'), list):
+        raise InputError(f'{path}: not a vla-eval result, wanted an object with a list "tasks"')
+    name, named_by = _policy(path, document, options)
+    eval_id = str(document.get('eval_id', ''))
+    return [_Run(path, name, named_by, _benchmark(document, options), document, eval_id, None, document)]
+
+
+def _policy(path: Path, meta: Mapping[str, Any], options: ImportOptions) -> tuple[str, str]:
+    """The policy's name and who gives it: the user, the file's name (`<policy>__<suite>`), the server, or the file."""
+    if 'policy' in options.defaults:
+        return options.defaults['policy'], '--set'
+    if '__' in path.name:
+        return path.name.partition('__')[0], 'the file name'
+    info = meta.get('server_info')
+    if isinstance(info, dict) and info.get('model_server'):
+        return str(info['model_server']), 'the model server (server_info)'
+    shard = SHARD.match(path.name)
+    return (shard['name'] if shard else path.stem), 'the file name, since no policy is recorded'
+
+
+def _benchmark(meta: Mapping[str, Any], options: ImportOptions) -> str:
+    if 'benchmark' in options.defaults:
+        return options.defaults['benchmark']
+    named = str(meta.get('benchmark') or '')
+    suite = _suite(meta)
+    return suite.replace('_', '-') if suite else named.rpartition(':')[2] or named
+
+
+def _suite(meta: Mapping[str, Any]) -> str | None:
+    """The LIBERO suite of a run; LIBERO-Plus and LIBERO-PRO share its names, and are other benchmarks."""
+    config = _mapping(meta.get('config'))
+    text = ' '.join(str(v) for v in (meta.get('benchmark'), config.get('benchmark'), config.get('subname')) if v)
+    if re.search(r'libero_?-?(plus|pro|mem)', text, re.IGNORECASE):
+        return None
+    return libero_suite(f'{text} {_mapping(config.get("params")).get("suite", "")}')
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _without_copies(files: Iterable[Path], ledger: Ledger) -> list[Path]:
+    """Leave out an aggregate that repeats a recording beside it, and shards that were merged."""
+    kept: list[Path] = []
+    recorded: set[str] = set()
+    ordered = sorted(files, key=lambda f: (not is_recording(f), f.name))
+    for file in ordered:
+        if is_recording(file):
+            recorded.update(eval_id for eval_id, _ in VlaRecording.open(file).evaluations())
+        elif recorded and str(_mapping(load_json(file)).get('eval_id', '')) in recorded:
+            ledger.drop(f'file {file.name}', None, why='the recording beside it holds the same episodes')
+            continue
+        kept.append(file)
+    return kept
+
+
+def _without_repeated(opened: Sequence[Sequence[_Run]], ledger: Ledger) -> list[list[_Run]]:
+    """Leave out runs that hold nothing but episodes of another file, such as a copy under another name.
+
+    The harness gives every attempt an id of its own (sid and eid); results from before it did are compared as a whole.
+    Of a run that repeats some of another's, the repeated rows are left out when it is read.
+    """
+    seen: dict[object, str] = {}
+    kept = []
+    for runs in opened:
+        fresh = []
+        for run in runs:
+            identities = [_identity(run, row) for row in run.rows()]
+            known = {identity: seen[identity] for identity in identities if identity in seen}
+            if identities and len(known) == len(set(identities)):
+                twins = ', '.join(sorted(set(known.values())))
+                ledger.drop(f'file {run.path.name}', len(identities), why=f'the same episodes are in {twins}')
+                continue
+            if known:
+                run = replace(run, repeated=frozenset(known))
+            seen.update((identity, run.path.name) for identity in identities if identity not in known)
+            fresh.append(run)
+        kept.append(fresh)
+    return kept
+
+
+def _identity(run: _Run, row: EpisodeRow) -> object:
+    """What a row is told from all others by; without an id of its own, everything that is said of it."""
+    if all(row.key):
+        return run.eval_id, *row.key
+    return repr((run.benchmark, row.where, row.task, row.index, row.steps, row.wall, row.failure_reason, row.success))
+
+
+def _named_runs(opened: Sequence[Sequence[_Run]], ledger: Ledger, options: ImportOptions) -> list[_Run]:
+    """The runs; shards of one evaluation are one run, any other second run of a policy on a benchmark is kept apart."""
+    seen: dict[tuple[str, str], list[str]] = {}
+    named = []
+    for run in (run for runs in opened for run in runs):
+        shard = SHARD.match(run.path.name)
+        identity = f'{shard["name"]}' if shard else f'{run.path.name}:{run.eval_id}'
+        runs = seen.setdefault((run.name, run.benchmark), [])
+        if identity not in runs:
+            runs.append(identity)
+        place = runs.index(identity)
+        if place and options.answers.get('runs') == 'repeats':
+            run = replace(run, repeat=place)
+        elif place:
+            run = replace(run, suffix=f'@{_mark(run)}')
+            ledger.note(
+                f'{run.path.name}: a second run of {run.name} on {run.benchmark}; it is kept apart as the policy '
+                f'{run.name}{run.suffix} (--answer runs=repeats makes it repeats of one policy)'
+            )
+        named.append(run)
+    _check_shards(named, ledger)
+    return named
+
+
+def _mark(run: _Run) -> str:
+    """What tells a file from its twin: `b342038` of `oft__spatial.b342038.json`, else the evaluation's id."""
+    parts = run.path.name.split('.')
+    return parts[-2] if len(parts) > 2 else run.eval_id or run.path.stem
+
+
+def _check_shards(runs: Sequence[_Run], ledger: Ledger) -> None:
+    shards: dict[tuple[str, int], set[int]] = {}
+    for run in runs:
+        matched = SHARD.match(run.path.name)
+        if matched:
+            shards.setdefault((matched['name'], int(matched['total'])), set()).add(int(matched['id']))
+    for (name, total), present in shards.items():
+        missing = sorted(set(range(total)) - present)
+        if missing:
+            ledger.note(f'{name}: shards {", ".join(map(str, missing))} of {total} are missing; the run is partial')
+
+
+def _note_run(run: _Run, ledger: Ledger) -> None:
+    meta, config = run.meta, _mapping(run.meta.get('config'))
+    if run.named_by != '--set':
+        ledger.note(f'policies are named after {run.named_by}; --set policy=NAME says otherwise')
+    missing = _mapping(meta.get('merge_info')).get('shards_missing')
+    if missing:
+        ledger.note(f'{run.path.name}: shards {", ".join(map(str, missing))} are missing; the run is partial')
+    if meta.get('partial') or meta.get('queue_unfinished'):
+        unfinished = meta.get('queue_unfinished')
+        count = f', {len(unfinished)} work items unfinished' if isinstance(unfinished, list) else ''
+        ledger.note(f'{run.path.name}: partial{count}')
+    if _mapping(meta.get('render')).get('divergent'):
+        ledger.note(f'{run.path.name}: its shards rendered differently (render.divergent)')
+    seed = _mapping(config.get('params')).get('seed', meta.get('seed'))
+    if seed is not None:
+        ledger.note(f'seed {seed} is the seed of the whole run and not of an episode, so no episode has it')
+    for text in run.recording.remarks(run.eval_id) if run.recording is not None else ():
+        ledger.note(f'{run.path.name}: {text}')
+
+
+def _json_rows(path: Path, document: Mapping[str, Any]) -> Iterator[EpisodeRow]:
+    for place, task in enumerate(document['tasks']):
+        if not isinstance(task, dict) or not isinstance(task.get('episodes'), list):
+            raise InputError(f'{path} tasks[{place}]: wanted an object with a list "episodes"; nothing was imported')
+        for number, values in enumerate(task['episodes']):
+            where = f'tasks[{place}].episodes[{number}]'
+            if not isinstance(values, dict):
+                raise InputError(f'{path} {where}: wanted an object; nothing was imported')
+            name = str(values.get('task') or task.get('task') or '')
+            yield _json_row(values, name, where)
+
+
+def _json_row(values: Mapping[str, Any], task: str, where: str) -> EpisodeRow:
+    metrics = _mapping(values.get('metrics'))
+    told = metrics['success'] if 'success' in metrics else values.get('success')
+    identity, start = values.get('episode_id'), values.get('episode_idx')
+    matched = INDEXED.match(identity) if isinstance(identity, str) else None
+    return EpisodeRow(
+        where=where,
+        task=task,
+        index=int(matched['index']) if matched else identity if isinstance(identity, int) else None,
+        start=start if isinstance(start, int) else None,
+        task_index=values['task_idx'] if isinstance(values.get('task_idx'), int) else None,
+        success=told,
+        metrics=metrics,
+        steps=values.get('steps'),
+        failure_reason=str(values.get('failure_reason') or ''),
+        failure_detail=str(values.get('failure_detail') or ''),
+        key=(str(values.get('sid') or ''), str(values.get('eid') or '')),
+        wall=values.get('elapsed_sec'),
+    )
+
+
+def _rate(run: _Run, options: ImportOptions) -> float | None:
+    return options.rate_hz or known_rate_hz(str(run.meta.get('benchmark') or '') or run.benchmark)
+
+
+def _step_cap(run: _Run, options: ImportOptions) -> int | None:
+    told = whole_option(options, 'step_cap')
+    if told is not None:
+        return told
+    declared = _mapping(run.meta.get('config')).get('max_steps')
+    suite = _suite(run.meta)
+    return int(declared) if declared else LIBERO_STEP_CAPS.get(suite) if suite else None
+
+
+def _episode(row: EpisodeRow, run: _Run, options: ImportOptions, ledger: Ledger, source: str) -> Episode:
+    rate, cap = _rate(run, options), _step_cap(run, options)
+    outcome, success, reason = _verdict(row, cap)
+    start = _start(row, run, ledger)
+    is_valid = outcome is not Outcome.INVALID
+    steps = _whole(row.steps, 'steps') if row.steps is not None and is_valid else None
+    _count(row, outcome, ledger, steps=steps, rate=rate)
+    labels = {'run': _mark(run)} | ({} if row.task_index is None else {'task_idx': str(row.task_index)})
+    if start is None and row.index is not None:
+        labels['episode_id'] = str(row.index)
+    plain = Episode(
+        policy=run.name + run.suffix, task=row.task, outcome=outcome, trial_id=f'import:{source}',
+        benchmark=run.benchmark, instance=start, repeat=run.repeat, steps=steps, success=success, reason=reason,
+        duration_s=steps / rate if steps is not None and rate else None,
+        time_cap_s=cap / rate if cap and rate else None, labels=labels, instruction=row.task, **_score(row),
+    )  # fmt: skip
+    return plain if start is not None else placed(plain, row.task_index, row.index)
+
+
+def _start(row: EpisodeRow, run: _Run, ledger: Ledger) -> int | None:
+    """The initial state: as recorded, or for LIBERO the index, since its runs walk a fixed list of them."""
+    if row.start is not None:
+        return row.start
+    if _suite(run.meta) is None or row.index is None:
+        if row.index is not None:
+            ledger.hint('no initial state is recorded, so nothing can be paired; the index is kept as a label')
+        return None
+    if _mapping(run.meta.get('config')).get('throughput_mode'):
+        ledger.note('throughput mode: the index of an episode is not its initial state, so no initial state is taken')
+        return None
+    ledger.note("the initial state is the episode's index, since LIBERO runs walk a fixed list of initial states")
+    return row.index
+
+
+def _verdict(row: EpisodeRow, cap: int | None) -> tuple[Outcome, bool | None, str]:
+    lines = row.failure_detail.strip().splitlines()  # a traceback says it in its last line
+    reason = ': '.join(filter(None, [row.failure_reason, lines[-1][:300] if lines else '']))
+    if row.failure_reason in POLICY_FAULTS:
+        return Outcome.FAILURE, False, reason
+    if row.failure_reason or row.status == 'error':
+        return Outcome.INVALID, None, reason or 'error'
+    if row.success is None:
+        raise RecordError('no success, neither in the episode nor in its metrics')
+    if isinstance(row.success, bool) or row.success in (0, 1):
+        success = bool(row.success)
+    else:
+        raise RecordError(f'success is {row.success!r}, wanted true or false')
+    if success:
+        return Outcome.SUCCESS, True, ''
+    at_cap = cap is not None and row.steps is not None and row.steps >= cap
+    return (Outcome.TIMEOUT if at_cap else Outcome.FAILURE), False, 'step cap' if at_cap else ''
+
+
+def _score(row: EpisodeRow) -> dict[str, Any]:
+    if 'completed_subtasks' in row.metrics:
+        return {'score': float(row.metrics['completed_subtasks']), 'max_score': 5.0}
+    return {'score': float(row.metrics['score'])} if 'score' in row.metrics else {}
+
+
+def _whole(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value != int(value):
+        raise RecordError(f'{name} is {value!r}, wanted a whole number')
+    return int(value)
+
+
+def _count(row: EpisodeRow, outcome: Outcome, ledger: Ledger, *, steps: int | None, rate: float | None) -> None:
+    if outcome is Outcome.INVALID:
+        reason = row.failure_reason or 'error'
+        known = '' if reason in RIG_FAULTS or reason == 'error' else ', a reason that is not known'
+        ledger.keep(f'episodes: invalid ({reason})', why=f'the rig broke{known}; the harness counts them as failures')
+    else:
+        ledger.keep(f'episodes: {outcome.value}')
+    if outcome is Outcome.SUCCESS and steps == 0:
+        ledger.hint('some successes take no step: true at the reset already, so they say nothing of the policy')
+    if steps is not None and rate is None:
+        ledger.hint('steps are kept as steps, so there is no time analysis; --rate-hz N turns them into seconds')
+    elif steps is not None:
+        ledger.note(f'steps are told in seconds at {rate:g} steps per second')
+
+
+def _sum_up(ledger: Ledger) -> None:
+    ledger.drop('elapsed_sec', None, why='wall clock of the harness, shared by its shards, and not time of the robot')
+    broken = sum(e.count or 0 for e in ledger.kept if e.what.startswith('episodes: invalid'))
+    if broken:
+        ledger.hint(
+            f'{broken} invalid episodes are left out of rates and comparisons; the harness counts them as failures, '
+            'which can turn a verdict: both readings belong in a report'
+        )

@@ -1,0 +1,94 @@
+"""Rendering that shows this environment, now: robosuite's contexts mended, and frames checked for being stale.
+
+robosuite 1.4.0 makes a context current when it is created and never again: a context that is freed late takes the
+current one with it, and a second environment draws into the first one's. Every use and every release makes it current.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import RigError
+
+MOVED_M = 0.01  # a hand that moved so far since a frame cannot look the same
+TURN_RAD = 0.3  # of a joint, for the check
+
+
+def mend_rendering() -> None:
+    """Make robosuite's render contexts current before they draw, are read and are freed; done once a process."""
+    from robosuite.utils import binding_utils
+
+    context = binding_utils.MjRenderContext
+    if getattr(context, 'is_mended', False):
+        return
+    draw, read, release = context.render, context.read_pixels, context.__del__
+
+    def current_first(call: Any) -> Any:
+        def mended(self: Any, *given: Any, **named: Any) -> Any:
+            if getattr(self, 'gl_ctx', None) is not None:
+                self.gl_ctx.make_current()
+            return call(self, *given, **named)
+
+        return mended
+
+    context.render, context.read_pixels = current_first(draw), current_first(read)
+    context.__del__ = current_first(release)
+    context.is_mended = True
+
+
+class FrameCheck:
+    """Looks for frames that do not show the present, by drawing copies of the state: the simulation is not touched."""
+
+    def __init__(self, env: Any, cameras: dict[str, str], *, height_px: int, width_px: int) -> None:
+        self._env, self._cameras, self._size = env, cameras, (height_px, width_px)
+        self._last: dict[str, tuple[bytes, NDArray[np.float64]]] = {}
+
+    def at_reset(self, images: dict[str, NDArray[np.uint8]]) -> None:
+        """RigError unless every image is the present drawn again, and another one once the arm has moved."""
+        for name, camera in self._cameras.items():
+            if not np.array_equal(images[name], self._drawn(camera, turn_rad=0.0)):
+                raise RigError(f'camera {name}: the frame after the reset does not show the start state')
+            if np.array_equal(images[name], self._drawn(camera, turn_rad=TURN_RAD)):
+                raise RigError(f'camera {name}: the frame is stale, it stays the same when the arm moves')
+        self._last.clear()
+
+    def at_step(self, images: dict[str, NDArray[np.uint8]], hand_m: NDArray[np.float64]) -> None:
+        """RigError if an image stayed the same while the hand moved."""
+        for name, image in images.items():
+            digest = hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=8).digest()
+            seen, at_m = self._last.get(name, (b'', hand_m))
+            if digest != seen:
+                self._last[name] = (digest, hand_m.copy())
+            elif np.linalg.norm(hand_m - at_m) > MOVED_M:
+                raise RigError(f'camera {name}: the frame is stale, the hand moved {MOVED_M * 100:g} cm and it did not')
+
+    def _drawn(self, camera: str, *, turn_rad: float) -> NDArray[np.uint8]:
+        """The view of a camera on a copy of the state, with the arm's joints turned."""
+        import mujoco
+
+        sim = self._env.sim
+        model, context = sim.model._model, sim._render_context_offscreen
+        copy = mujoco.MjData(model)
+        copy.qpos[:], copy.qvel[:], copy.time = sim.data._data.qpos, sim.data._data.qvel, sim.data._data.time
+        copy.qpos[np.array(self._env.robots[0]._ref_joint_pos_indexes)] += turn_rad
+        mujoco.mj_forward(model, copy)
+        height, width = self._size
+        shown = context.data
+        try:
+            context.data = _Wrapped(copy)
+            context.render(width=width, height=height, camera_id=sim.model.camera_name2id(camera))
+            drawn: NDArray[np.uint8] = context.read_pixels(width, height)
+        finally:
+            context.data = shown
+        return drawn
+
+
+class _Wrapped:
+    """As robosuite wraps MuJoCo's data."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data

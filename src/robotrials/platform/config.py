@@ -1,0 +1,114 @@
+"""How a server behaves: read from `platform.toml` in its folder, with defaults that suit one lab."""
+
+from __future__ import annotations
+
+import enum
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from robotrials.declaration import read_table
+from robotrials.errors import InputError
+
+FILE = 'platform.toml'
+DATABASE = 'platform.db'  # in the folder, unless another one is given
+
+
+class Strategy(enum.StrEnum):
+    """In which order the jobs of a benchmark are handed out."""
+
+    FIFO = 'fifo'  # the oldest submission first
+    FAIR_SHARE = 'fair_share'  # whoever was served least in the last day first
+    PRIORITY = 'priority'  # the highest priority first, then the oldest
+    BLINDED_ROTATION = 'blinded_rotation'  # the balanced blocks of a trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What one user may ask for, unless an admin says otherwise."""
+
+    open_submissions: int = 10
+    submissions_per_day: int = 50
+    requests_per_minute: int = 1200
+
+    def __post_init__(self) -> None:
+        for name in ('open_submissions', 'submissions_per_day', 'requests_per_minute'):
+            if getattr(self, name) < 1:
+                raise InputError(f'quota: {name} is {getattr(self, name)}, wanted >= 1')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialRules:
+    """Which policy servers the platform may dial: patterns of `HOST:PORT`, such as `gpu-box:*`. None unless named."""
+
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformConfig:
+    """Everything that can be set. Times are in seconds by the server's clock, which is the only one that counts."""
+
+    folder: Path
+    database: str = ''  # '' is SQLite in the folder; else postgresql://...
+    strategy: Strategy = Strategy.FIFO  # of benchmarks that name none
+    heartbeat_s: float = 5.0
+    lease_s: float = 30.0  # a lease that was begun lives so long after its last heartbeat
+    claim_s: float = 15.0  # a lease that nobody begins lives so long
+    lost_s: float = 20.0  # a worker that was not heard of for so long is lost
+    presence_s: float = 10.0  # a client that has not asked for so long does not hold up the queue
+    retry_s: float = 1.0  # when a waiting client should ask again
+    longest_episode_s: float = 3600.0  # of real time, however often the worker renews
+    leases_per_submission: int = 1
+    sweep_s: float = 1.0
+    drain_s: float = 30.0  # on SIGTERM: how long requests under way may take
+    most_body_bytes: int = 1 << 20
+    most_bundle_bytes: int = 256 << 20
+    sign_in_s: float = 12 * 3600.0  # a browser stays signed in for so long
+    public_leaderboards: bool = False  # whether those of open benchmarks are shown to everyone
+    least_free_bytes: int = 64 << 20  # results are refused, to be sent again later, when the disk has less
+    quota: Quota = field(default_factory=Quota)
+    dial: DialRules = field(default_factory=DialRules)
+
+    def __post_init__(self) -> None:
+        for name in ('heartbeat_s', 'lease_s', 'claim_s', 'lost_s', 'presence_s', 'retry_s', 'sweep_s', 'drain_s',
+                     'sign_in_s'):  # fmt: skip
+            if not getattr(self, name) > 0:
+                raise InputError(f'{name} is {getattr(self, name)}, wanted > 0')
+        if self.lease_s < 2 * self.heartbeat_s:
+            raise InputError(
+                f'lease_s is {self.lease_s:g} and heartbeat_s {self.heartbeat_s:g}: one lost heartbeat would end a '
+                'lease; wanted lease_s of at least twice heartbeat_s'
+            )
+
+    @property
+    def url(self) -> str:
+        """The database as SQLAlchemy names it."""
+        if not self.database:
+            return f'sqlite:///{self.folder / DATABASE}'
+        scheme, mark, rest = self.database.partition('://')
+        if not mark or scheme not in ('postgresql', 'postgres', 'postgresql+psycopg', 'sqlite'):
+            raise InputError(f'database is {scheme or self.database!r}, wanted postgresql://USER@HOST/NAME, or none')
+        return self.database if scheme == 'sqlite' else f'postgresql+psycopg://{rest}'
+
+
+def read_config(folder: Path | str, **given: Any) -> PlatformConfig:
+    """The configuration of a folder: its `platform.toml`, if there is one, under what is `given`."""
+    root = Path(folder)
+    file = root / FILE
+    values: dict[str, Any] = {}
+    if file.exists():
+        try:
+            values = tomllib.loads(file.read_text(encoding='utf-8'))
+        except (OSError, ValueError) as error:
+            raise InputError(f'{file}: not TOML ({error})') from error
+    if 'folder' in values:
+        raise InputError(f'{file}: folder is not for this file; it lies in it')
+    values |= {k: v for k, v in given.items() if v is not None}
+    read = read_table(_Read, values, where=str(file))
+    return PlatformConfig(folder=root, **{name: getattr(read, name) for name in values})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read(PlatformConfig):
+    folder: Path = Path()

@@ -1,0 +1,139 @@
+"""Policies behind ``POST /act``: OpenVLA, OpenVLA-OFT and AutoEval, with arrays in JSON as json-numpy writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from robotrials.errors import AnswerError, RemoteError, RigError
+from robotrials.policies.endpoint import MAX_TOLD, Patience, Reply, action_array, decoded
+from robotrials.policies.mapping import ActionEntry, read_mapping
+from robotrials.policies.observe import Question
+from robotrials.policies.served import ServedPolicy
+from robotrials.run import Setup
+from robotrials.wire import LIMITS, WireLimits
+from robotrials.wire.http import HttpAnswer, HttpLink
+from robotrials.wire.json_array import pack_json, unpack_json
+from robotrials.wire.link import Deadline, keep_trying
+
+GATEWAY = (502, 503, 504)
+FAILED = 'error'
+
+
+class OpenVlaPolicy(ServedPolicy):
+    """A `/act` server as a policy.
+
+    fields: further constants of every question, such as ``{unnorm_key = "libero_spatial"}``. double_encoded: the body
+    is ``{encoded: JSON text}``. reset_path: posted to at every episode (AutoEval: ``/reset``); a 404 is no fault. The
+    order of the mapping's images is kept: OFT takes wrist cameras in the order of their keys.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        preset: str = '',
+        observation: Mapping[str, Any] | None = None,
+        action: Mapping[str, Any] | None = None,
+        name: str = 'openvla',
+        fields: Mapping[str, Any] | None = None,
+        double_encoded: bool = False,
+        act_path: str = '/act',
+        reset_path: str = '',
+        connect_timeout_s: float = 30.0,
+        answer_timeout_s: float = 30.0,
+        max_message_bytes: int = LIMITS.max_bytes,
+    ) -> None:
+        endpoint = OpenVlaEndpoint(
+            url,
+            patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
+            fields=fields or {},
+            double_encoded=double_encoded,
+            act_path=act_path,
+            reset_path=reset_path,
+            limits=WireLimits(max_bytes=max_message_bytes),
+        )
+        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
+
+
+class OpenVlaEndpoint:
+    """One server of one path."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        patience: Patience,
+        fields: Mapping[str, Any],
+        double_encoded: bool = False,
+        act_path: str = '/act',
+        reset_path: str = '',
+        limits: WireLimits = LIMITS,
+    ) -> None:
+        self.url, self._patience, self._limits = url.rstrip('/'), patience, limits
+        self._fields, self._double = dict(fields), double_encoded
+        self._act_path, self._reset_path = act_path, reset_path
+        self._link = HttpLink(url, limits=limits)
+        self._is_up = False
+
+    def connect(self) -> None:
+        """Wait until the server takes connections; it has no other way of saying that it is ready."""
+        if not self._is_up:
+            keep_trying(self._knock, what=f'{self.url}: the server', timeout_s=self._patience.connect_s)
+            self._is_up = True
+
+    def _knock(self, deadline: Deadline) -> None:
+        try:
+            answer = self._link.get('/health', timeout_s=deadline.left_s())
+        except (RigError, TimeoutError) as error:
+            raise ConnectionError(str(error)) from error
+        if answer.status in GATEWAY:
+            raise ConnectionError(f'HTTP {answer.status}')
+
+    def facts(self) -> Mapping[str, object]:
+        self.connect()
+        return {'path': self._act_path}
+
+    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
+        return ()  # the wire says nothing of keys and shapes
+
+    def begin(self, setup: Setup, *, seed: int) -> None:
+        self.connect()
+        if self._reset_path:
+            answer = self._link.post(self._reset_path, b'{}', timeout_s=self._patience.answer_s)
+            if answer.status != 404:
+                self._check(answer, self._reset_path)
+
+    def end(self) -> None:
+        """The wire has no word for it."""
+
+    def ask(self, question: Question) -> Reply:
+        body = pack_json({**question, **self._fields})
+        if self._double:
+            body = json.dumps({'encoded': body.decode()}).encode()
+        answer = self._link.post(self._act_path, body, timeout_s=self._patience.answer_s)
+        self._check(answer, self._act_path)
+        value = decoded(self.url, lambda: unpack_json(answer.body, limits=self._limits))
+        if isinstance(value, str) and value != FAILED:
+            text = value
+            value = decoded(self.url, lambda: unpack_json(text, limits=self._limits))
+        if isinstance(value, str):
+            raise RemoteError(f'{self.url}: the server answered {value[:200]!r} with HTTP 200; its log says why')
+        if isinstance(value, np.generic | int | float | bool) or value is None:
+            raise AnswerError(f'{self.url}: the answer is {str(value)[:100]}, wanted actions')
+        if isinstance(value, Mapping):
+            raise AnswerError(f'{self.url}: the answer is a map of {", ".join(map(str, value))[:200]}, wanted actions')
+        return Reply(action_array(self.url, value))
+
+    def _check(self, answer: HttpAnswer, path: str) -> None:
+        if answer.status in GATEWAY:
+            raise RigError(f'{self.url}{path}: HTTP {answer.status} from a gateway: {answer.text(500)}')
+        if answer.status >= 400:
+            raise RemoteError(f'{self.url}{path}: HTTP {answer.status}: {answer.text(MAX_TOLD)}')
+
+    def close(self) -> None:
+        self._is_up = False
+        self._link.close()

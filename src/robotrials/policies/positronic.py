@@ -1,0 +1,201 @@
+"""Positronic's session wire, version 1: a WebSocket with status frames first, and actions that carry their own times.
+
+Every action says at which moment of the chunk it is meant (``timestamp``, seconds). It is taken at the first control
+step at or after that moment, and holds until the next, so that a chunk means the same at every control rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import AnswerError, RemoteError
+from robotrials.policies.endpoint import MAX_TOLD, Patience, Reply, decoded, key_from, map_answer
+from robotrials.policies.mapping import ActionEntry, read_mapping
+from robotrials.policies.observe import Question
+from robotrials.policies.openpi import OpenPiEndpoint
+from robotrials.policies.served import ServedPolicy
+from robotrials.run import ControlMode, HostSpec, Rotation, Setup
+from robotrials.wire import LIMITS, WireLimits, unpack
+from robotrials.wire.link import Deadline
+from robotrials.wire.websocket import WebSocketLink
+
+STATUSES = ('loading', 'waiting', 'ready', 'error')
+SLACK_S = 1e-6
+# Type of command -> the field with its numbers and how many there are (None: as many as joints).
+COMMANDS: Mapping[str, tuple[str, int | None]] = {
+    'cartesian_pos': ('pose', 12),
+    'cartesian_delta': ('pose', 12),
+    'joint_pos': ('positions', None),
+    'joint_delta': ('velocities', None),
+}
+
+
+class PositronicPolicy(ServedPolicy):
+    """A positronic server as a policy.
+
+    url: ``ws://HOST:PORT``. model: its id; empty is the server's default. Keys are positronic's flat ones, such as
+    ``robot_state.q`` and ``image.wrist``. The convention is that of the commands: poses arrive as a place and a matrix
+    and are given on as ``matrix_6d``; the gripper is ``closed_is_one``.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        preset: str = '',
+        observation: Mapping[str, Any] | None = None,
+        action: Mapping[str, Any] | None = None,
+        name: str = 'positronic',
+        model: str = '',
+        connect_timeout_s: float = 300.0,
+        answer_timeout_s: float = 30.0,
+        token_variable: str = '',
+        max_message_bytes: int = LIMITS.max_bytes,
+    ) -> None:
+        path = '/api/v1/session' + (f'/{quote(model)}' if model else '')
+        endpoint = PositronicEndpoint(
+            url.rstrip('/') + path,
+            patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
+            limits=WireLimits(max_bytes=max_message_bytes),
+        )
+        if token_variable:
+            endpoint.authorize(f'Bearer {key_from(token_variable, what=url)}')
+        self._positronic = endpoint
+        super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
+
+    def fit(self, host: HostSpec) -> None:
+        self._positronic.set_grid(1.0 / host.control_rate_hz, self._mapping.action)
+        super().fit(host)
+
+
+class PositronicEndpoint(OpenPiEndpoint):
+    """A connection is a session: every episode has a new one."""
+
+    kind = 'positronic'
+    _dt_s = 0.0
+    _steps = 1
+    _ticks_s: NDArray[np.float64] = np.zeros(1)
+    _wanted = ControlMode.JOINT_POSITION
+    _width = 0
+    _last: NDArray[np.float64] | None = None
+
+    def authorize(self, value: str) -> None:
+        self._headers['Authorization'] = value
+
+    def set_grid(self, dt_s: float, action: ActionEntry) -> None:
+        """The host's control step, and how many of them a chunk fills."""
+        self._dt_s, self._steps = dt_s, action.chunk_length
+        self._ticks_s = np.asarray(np.arange(self._steps) * dt_s + SLACK_S, dtype=np.float64)
+        self._wanted, self._width = action.convention.control_mode, action.convention.motion_width
+
+    def _open(self, deadline: Deadline) -> WebSocketLink:
+        link = WebSocketLink(self.url, deadline=deadline, headers=self._headers, limits=self._limits)
+        try:
+            while True:
+                frame = link.receive(timeout_s=deadline.left_s())
+                told = map_answer(f'{self.url}: status', self._decode(frame))
+                status = told.get('status')
+                if status == 'error':
+                    raise RemoteError(f'{self.url}: the server refused: {str(told.get("error"))[:MAX_TOLD]}')
+                if status not in STATUSES:
+                    raise AnswerError(f'{self.url}: a status of {str(status)[:40]!r}, wanted one of {STATUSES}')
+                if status == 'ready':
+                    break
+        except BaseException:
+            link.close()
+            raise
+        meta = told.get('meta')
+        self._metadata = meta if isinstance(meta, Mapping) else {}
+        return link
+
+    def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
+        convention = action.convention
+        if convention.control_mode is ControlMode.SE3 and convention.rotation is not Rotation.MATRIX_6D:
+            yield f'poses arrive as matrix_6d, the convention says {convention.rotation}'
+        horizon_s = self._metadata.get('action_horizon_sec')
+        covered_s = action.chunk_length * self._dt_s
+        if isinstance(horizon_s, int | float) and horizon_s > 0 and covered_s > horizon_s + self._dt_s / 2:
+            yield f"chunk_length covers {covered_s:g} s at the host's rate, the server plans {horizon_s:g} s ahead"
+        if self._metadata.get('compress_images') is True:
+            yield 'the server wants JPEG frames (compress_images), which robotrials does not send'
+
+    def begin(self, setup: Setup, *, seed: int) -> None:
+        self.close()
+        self._last = None
+        self.connect()
+
+    def end(self) -> None:
+        self.close()
+
+    def ask(self, question: Question) -> Reply:
+        answer = map_answer(self.url, self._exchange(question))
+        if 'error' in answer:
+            raise RemoteError(f'{self.url}: the server failed: {str(answer["error"])[:MAX_TOLD]}')
+        if 'result' not in answer:
+            raise AnswerError(f"{self.url}: an answer without 'result'; it gave {', '.join(map(str, answer))[:200]}")
+        return Reply(self._on_grid(answer['result']))
+
+    def _on_grid(self, result: object) -> NDArray[np.float64]:
+        """Actions at the host's control steps, (steps, numbers), from actions with times of their own."""
+        if result is None or (isinstance(result, list) and not result):
+            if self._last is None:
+                raise AnswerError(f'{self.url}: no action in the first answer of an episode')
+            return np.tile(self._last, (self._steps, 1))
+        if not isinstance(result, list):
+            raise AnswerError(f'{self.url}: result is a {type(result).__name__}, wanted a list of actions')
+        fields = [map_answer(self.url, action) for action in result]
+        told = [action.get('timestamp', number * self._dt_s) for number, action in enumerate(fields)]
+        last_s = 0.0
+        for time_s in told:
+            if not isinstance(time_s, int | float | np.number) or not last_s <= time_s < math.inf:
+                raise AnswerError(f'{self.url}: actions whose timestamps do not rise from 0: {str(told)[:200]}')
+            last_s = float(time_s)
+        actions = self._numbers(fields)
+        places = np.searchsorted(told, self._ticks_s, side='right') - 1
+        self._last = actions[-1]
+        return np.asarray(actions[np.maximum(places, 0)])
+
+    def _numbers(self, fields: list[Mapping[Any, Any]]) -> NDArray[np.float64]:
+        """The numbers of all commands, (actions, numbers); every one is of the declared kind."""
+        rows = []
+        for action in fields:
+            command = map_answer(self.url, _unwrapped(action.get('robot_command')))
+            kind = str(command.get('type'))[:40]
+            if kind not in COMMANDS:
+                raise AnswerError(f'{self.url}: a command of type {kind!r}, wanted one of {", ".join(COMMANDS)}')
+            field, size = COMMANDS[kind]
+            if (size is None) == (self._wanted is ControlMode.SE3):
+                raise AnswerError(f'{self.url}: {kind} does not fit the declared convention')
+            rows.append(command.get(field))
+        numbers = self._array(rows, 'commands')
+        is_pose = self._wanted is ControlMode.SE3
+        if numbers.shape != (len(rows), 12 if is_pose else self._width):
+            raise AnswerError(f'{self.url}: commands of shape {numbers.shape} do not fit the declared convention')
+        if is_pose:
+            numbers = numbers[:, [0, 1, 2, 3, 6, 9, 4, 7, 10]]  # the place, and two columns of the matrix
+        grips = [action.get('target_grip') for action in fields]
+        if all(grip is None for grip in grips):
+            return numbers
+        return np.concatenate([numbers, self._array(grips, 'grips').reshape(len(rows), -1)[:, :1]], axis=1)
+
+    def _array(self, values: list[Any], what: str) -> NDArray[np.float64]:
+        try:
+            return np.asarray(values, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise AnswerError(f'{self.url}: {what} that are no numbers, or unequally many') from error
+
+    def _decode(self, frame: bytes | str) -> Any:
+        if isinstance(frame, str):
+            raise AnswerError(f'{self.url}: a text frame: {frame[:500]!r}')
+        return decoded(self.url, lambda: unpack(frame, limits=self._limits))
+
+
+def _unwrapped(command: object) -> object:
+    """Servers of its own library put a command into an envelope."""
+    return command[b'__cmd__'] if isinstance(command, Mapping) and b'__cmd__' in command else command

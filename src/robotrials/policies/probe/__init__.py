@@ -1,0 +1,65 @@
+"""The probe: an image encoder and a small MLP, trained on demonstrations, that is told its task by a number.
+
+It has no language encoder, no robot pretraining, no diffusion and no tokenizer: what it reaches on a benchmark, the
+benchmark grants without them. Names are found when asked for, because torch lives in an environment of its own and the
+process there has numpy alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.policies.probe.collect import collect_demonstrations
+    from robotrials.policies.probe.demonstration import (
+        DemonstrationFacts,
+        Demonstrations,
+        EpisodeFacts,
+        read_demonstrations,
+    )
+    from robotrials.policies.probe.option import ProbeOptions, read_options, variants
+    from robotrials.policies.probe.policy import ProbePolicy
+    from robotrials.policies.probe.source import (
+        demonstrations_from_hdf5,
+        demonstrations_from_lerobot,
+        demonstrations_from_store,
+    )
+    from robotrials.policies.probe.sweep import SweepResult, sweep_probe
+    from robotrials.policies.probe.train import ProbeCheckpoint, TrainedProbe, read_trained, train_probe
+    from robotrials.policies.probe.writer import DemonstrationWriter
+
+__all__ = [
+    'DemonstrationFacts',
+    'DemonstrationWriter',
+    'Demonstrations',
+    'EpisodeFacts',
+    'ProbeCheckpoint',
+    'ProbeOptions',
+    'ProbePolicy',
+    'SweepResult',
+    'TrainedProbe',
+    'collect_demonstrations',
+    'demonstrations_from_hdf5',
+    'demonstrations_from_lerobot',
+    'demonstrations_from_store',
+    'read_demonstrations',
+    'read_options',
+    'read_trained',
+    'sweep_probe',
+    'train_probe',
+    'variants',
+]
+
+_PLACES = {
+    '.collect': 'collect_demonstrations',
+    '.demonstration': 'DemonstrationFacts Demonstrations EpisodeFacts read_demonstrations',
+    '.option': 'ProbeOptions read_options variants',
+    '.policy': 'ProbePolicy',
+    '.source': 'demonstrations_from_hdf5 demonstrations_from_lerobot demonstrations_from_store',
+    '.sweep': 'SweepResult sweep_probe',
+    '.writer': 'DemonstrationWriter',
+    '.train': 'ProbeCheckpoint TrainedProbe read_trained train_probe',
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

@@ -1,0 +1,269 @@
+"""Training a probe, from outside its environment: bounded calls, progress, checkpoints, resuming."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robotrials.environment import Environment, WorkerProcess, find_environment, read_recipe
+from robotrials.episodes.folder import naming_trouble
+from robotrials.errors import InputError, RemoteError
+from robotrials.old_name import PROBE_FORMAT
+from robotrials.policies.probe.demonstration import Demonstrations
+from robotrials.policies.probe.option import ProbeOptions, TaskInput
+
+ENVIRONMENT = 'probe'
+SERVICE = 'robotrials.policies.probe.service:ProbeService'
+RECORD = 'training.json'
+CARD = 'probe.json'
+START_S, CALL_S = 600.0, 1800.0
+SLICE_S = 5.0  # of training between two words of progress
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingProgress:
+    """How far a training is; losses are the last that were measured, NaN before."""
+
+    step: int
+    steps: int
+    training_loss: float
+    validation_loss: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LossPoint:
+    """Losses at a step: the mean over the updates since the last point, and over what was held out (NaN: nothing)."""
+
+    step: int
+    training_loss: float
+    validation_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCheckpoint:
+    """A probe as it stood after so many updates; `folder` is what `ProbePolicy` takes."""
+
+    step: int
+    folder: Path
+    training_loss: float
+    validation_loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedProbe:
+    """A finished training. `seconds` is what the updates took, however often it was stopped and resumed."""
+
+    folder: Path
+    options: ProbeOptions
+    data_digest: str
+    checkpoints: tuple[ProbeCheckpoint, ...]
+    loss_curve: tuple[LossPoint, ...]
+    parameters: Mapping[str, int]  # total, encoder, head
+    seconds: float
+    cpu_seconds: float  # of all threads; below `seconds` where others use the machine too
+
+    @property
+    def last(self) -> ProbeCheckpoint:
+        return self.checkpoints[-1]
+
+
+def train_probe(
+    demonstrations: Demonstrations,
+    options: ProbeOptions,
+    folder: Path | str,
+    *,
+    progress: Callable[[TrainingProgress], None] | None = None,
+    device: str = 'cpu',
+) -> TrainedProbe:
+    """Train a probe into a folder, or resume one of the same options and demonstrations that was stopped there."""
+    folder = Path(folder)
+    check_options(options, demonstrations)
+    demonstrations.verify()
+    card = {
+        'format': PROBE_FORMAT,
+        'version': 1,
+        'options': dataclasses.asdict(options),
+        'options_digest': options.digest,
+        'data_digest': demonstrations.digest,
+        'tasks': list(demonstrations.facts.tasks),
+        'phrasings': dict(demonstrations.facts.phrasings),
+        'control_rate_hz': demonstrations.facts.control_rate_hz,
+        'action': dataclasses.asdict(demonstrations.facts.action),
+        'state_layout': list(demonstrations.facts.state_layout),
+        'state_width': int(demonstrations.state.shape[1]),
+    }
+    found = _claim(folder, card)
+    if found.get('is_finished'):
+        return read_trained(folder)
+    with_worker = ProbeWorker(start_timeout_s=START_S)
+    try:
+        result = _run(with_worker, demonstrations, options, folder, card, progress=progress, device=device)
+    finally:
+        with_worker.close()
+    _write(folder, {**card, **result, 'is_finished': True})
+    return read_trained(folder)
+
+
+def read_trained(folder: Path | str) -> TrainedProbe:
+    """A finished training; InputError if it is none, or was stopped."""
+    folder = Path(folder)
+    record = _read_record(folder)
+    if not record.get('is_finished'):
+        raise InputError(f'{folder}: the training was stopped before its end; train_probe resumes it')
+    try:
+        curve = tuple(LossPoint(int(step), float(t), _loss(v)) for step, t, v in record['curve'])
+        spent = {key: float(record[key]) for key in ('seconds', 'cpu_seconds')}
+        parameters, data_digest = {k: int(v) for k, v in record['parameters'].items()}, str(record['data_digest'])
+        options = options_of(record)
+        kept = {point.step: point for point in curve}
+        losses = {step: kept[step] for step in options.kept_steps}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f'{folder / RECORD}: was changed after the training ({error!r}); train anew') from error
+    checkpoints = []
+    for step in options.kept_steps:
+        place = folder / f'step-{step:06d}'
+        if not (place / CARD).is_file():
+            raise InputError(f'{place}: the checkpoint is gone; train anew into another folder')
+        checkpoints.append(ProbeCheckpoint(step, place, losses[step].training_loss, losses[step].validation_loss))
+    return TrainedProbe(
+        folder=folder,
+        options=options,
+        data_digest=data_digest,
+        checkpoints=tuple(checkpoints),
+        loss_curve=curve,
+        parameters=parameters,
+        **spent,
+    )
+
+
+def check_options(options: ProbeOptions, demonstrations: Demonstrations) -> None:
+    """InputError if these demonstrations cannot train such a probe."""
+    from robotrials.errors import UnknownName
+    from robotrials.policies.probe.task import TextEmbedding
+
+    facts = demonstrations.facts
+    for camera in (*options.cameras, *options.crops):
+        if camera not in facts.cameras:
+            raise UnknownName('camera of the demonstrations', camera, facts.cameras)
+    if options.uses_images and not facts.cameras:
+        raise InputError(f'{demonstrations.folder} has no images; wanted some, or uses_images = false')
+    if options.uses_state and not demonstrations.state.shape[1]:
+        raise InputError(f'{demonstrations.folder} has no state; wanted one, or uses_state = false')
+    if options.task_input is TaskInput.TEXT:
+        embedding = TextEmbedding(options.text_embeddings)
+        for episode in facts.episodes:
+            embedding.vector(episode.instruction or episode.task)
+
+
+def options_of(record: Mapping[str, Any]) -> ProbeOptions:
+    from robotrials.policies.probe.option import read_options
+
+    return read_options(record['options'], where='options of the checkpoint')
+
+
+def probe_environment(environment: str = ENVIRONMENT) -> Environment:
+    """The environment that a probe is trained and run in; SetupError, with the command that makes it, without one."""
+    recipe = read_recipe(environment)
+    return find_environment(recipe.name, recipe.digest)
+
+
+class ProbeWorker:
+    """The service in its environment."""
+
+    def __init__(self, *, start_timeout_s: float, environment: str = ENVIRONMENT) -> None:
+        place = probe_environment(environment)
+        variables = {'CUBLAS_WORKSPACE_CONFIG': ':4096:8'}  # what torch asks for to be deterministic on a GPU
+        self._worker = WorkerProcess(place, SERVICE, start_timeout_s=start_timeout_s, variables=variables)
+
+    def call(self, name: str, value: object, *, timeout_s: float) -> Any:
+        return self._worker.call(name, value, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+def _run(
+    worker: ProbeWorker,
+    demonstrations: Demonstrations,
+    options: ProbeOptions,
+    folder: Path,
+    card: Mapping[str, Any],
+    *,
+    progress: Callable[[TrainingProgress], None] | None,
+    device: str,
+) -> dict[str, Any]:
+    asked = {
+        'options': json.loads(json.dumps(card['options'])),
+        'card': json.loads(json.dumps(card)),
+        'demonstrations': str(demonstrations.folder.resolve()),
+        'folder': str(folder.resolve()),
+        'device': device,
+    }
+    try:
+        begun = worker.call('begin', asked, timeout_s=CALL_S)
+    except RemoteError as error:
+        raise InputError(f'{folder}: the training cannot begin: {_last_line(error)}') from error
+    told: dict[str, Any] = {'step': begun['step'], 'seconds': begun['seconds'], 'curve': []}
+    while True:
+        try:
+            told = worker.call('train', {'seconds': SLICE_S, 'kept': list(options.kept_steps)}, timeout_s=CALL_S)
+        except RemoteError as error:
+            raise InputError(
+                f'{folder}: the training failed at step {told["step"]} or after: {_last_line(error)}'
+            ) from error
+        last = told['curve'][-1] if told['curve'] else (0, math.nan, math.nan)
+        if progress is not None:
+            progress(TrainingProgress(told['step'], options.steps, last[1], last[2], told['seconds']))
+        if told['step'] >= options.steps:
+            break
+    curve = [[step, t, v if math.isfinite(v) else None] for step, t, v in told['curve']]
+    spent = {key: told[key] for key in ('seconds', 'cpu_seconds')}
+    return {'curve': curve, 'parameters': begun['parameters'], **spent}
+
+
+def _claim(folder: Path, card: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record of a folder that holds the same training, or a new one; InputError if it holds another."""
+    if not (folder / RECORD).exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError(f'{folder} is not empty and holds no training; name a new folder')
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder, dict(card))
+    record = _read_record(folder)
+    for key, what in (('options_digest', 'options'), ('data_digest', 'demonstrations')):
+        if record.get(key) != card[key]:
+            raise InputError(f'{folder} holds a training with other {what}; name a new folder, or remove this one')
+    return record
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding='utf-8'))
+    except (OSError, ValueError) as error:
+        raise InputError(f'{folder}: no training is there ({error})') from error
+    if not isinstance(record, dict) or record.get('format') != PROBE_FORMAT or record.get('version') != 1:
+        raise InputError(f'{folder / RECORD}: not a {PROBE_FORMAT} of version 1')
+    return record
+
+
+def _write(folder: Path, record: Mapping[str, Any]) -> None:
+    import os
+
+    draft = folder / f'.{RECORD}'
+    with naming_trouble(folder / RECORD):
+        draft.write_text(json.dumps(record, indent=1), encoding='utf-8')
+        os.replace(draft, folder / RECORD)
+
+
+def _last_line(error: RemoteError) -> str:
+    """What went wrong, without the way there: a traceback ends with it."""
+    return next((line for line in reversed(str(error).splitlines()) if line.strip()), str(error))
+
+
+def _loss(value: float | None) -> float:
+    return math.nan if value is None else float(value)

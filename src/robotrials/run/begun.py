@@ -1,0 +1,66 @@
+"""Marks of episodes under way: an attempt that was begun and never finished leaves a trace, however it was stopped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from robotrials.episodes import Store
+from robotrials.episodes.entry import EntryKind
+from robotrials.episodes.folder import Folder
+
+FOLDER = 'begun'
+Key = tuple[str, int]
+
+
+def mark_begun(store: Store, key: Key) -> None:
+    """Say that an attempt is under way. Not synced: it has to outlive a killed process, not a power cut."""
+    folder = Folder(store.path)
+    folder.make(FOLDER)
+    folder.mark(f'{FOLDER}/{_name(key)}')
+
+
+def mark_ended(store: Store, key: Key) -> None:
+    """Say that an attempt is on record."""
+    Folder(store.path).remove(f'{FOLDER}/{_name(key)}')
+
+
+def log_interrupted(store: Store, arms: Mapping[str, str], *, by: str = '') -> int:
+    """Log the attempts of earlier runs that were begun and never stored, by arm, and take their marks away.
+
+    `arms` has the code of the arm of every episode id that this run is about.
+    """
+    marked = [key for name in Folder(store.path).names(FOLDER) if (key := _key(name)) is not None and key[0] in arms]
+    if not marked:
+        return 0
+    lost = set(marked) - _stored(store, {episode_id for episode_id, _ in marked})
+    if lost:
+        count = Counter(arms[episode_id] for episode_id, _ in lost)
+        body = {'event': 'interrupted', 'arms': dict(count), 'keys': [f'{i}-{a}' for i, a in sorted(lost)]}
+        store.log(EntryKind.INTERRUPTED, by=by, body=body)
+    for key in marked:
+        mark_ended(store, key)
+    return len(lost)
+
+
+def interrupted_counts(store: Store) -> Counter[str]:
+    """How many attempts of each arm were begun and never finished, over all runs; by code."""
+    counts: Counter[str] = Counter()
+    for _, entry in store.ledger().entries:
+        if entry.kind is EntryKind.INTERRUPTED:
+            counts.update({str(arm): int(n) for arm, n in entry.body.get('arms', {}).items()})
+    return counts
+
+
+def _stored(store: Store, ids: Collection[str]) -> set[Key]:
+    where = {'episode_id': sorted(ids)}
+    return {e.key for e in store.episodes(attempts='all', dropped=True, events=False, where=where)}
+
+
+def _name(key: Key) -> str:
+    return f'{key[0]}-{key[1]}'
+
+
+def _key(name: str) -> Key | None:
+    episode_id, _, attempt = name.rpartition('-')
+    return (episode_id, int(attempt)) if episode_id and attempt.isdigit() else None

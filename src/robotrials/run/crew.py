@@ -1,0 +1,219 @@
+"""The parent's side of the workers: starting them, hearing from them, and ending those that no longer answer."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import BinaryIO
+
+from robotrials.errors import InputError, SetupError, WriteError
+from robotrials.run.fault import Fault, FaultKind
+from robotrials.run.phase import Phase, PhaseBoard
+from robotrials.run.plan import WatchdogOptions
+from robotrials.run.schedule import Task
+from robotrials.run.station import Finished
+from robotrials.run.worker import Errand, Refused
+from robotrials.run.worker_mark import WorkerMark
+
+POLL_S = 0.05
+STORE_LIMIT_S = 300.0
+STOP_S = 10.0
+HANG_UP_S = 1.0
+START_TRIES = 3
+TRACE_S = 1.0
+
+
+class Worker:
+    """One worker process and what it is at."""
+
+    def __init__(self, errand: Errand, *, log: Path | None) -> None:
+        self.board = PhaseBoard.create()
+        self.board.enter(Phase.START)
+        self.task: Task | None = None
+        self.is_ready = False
+        self.is_gone = False  # it hung up
+        ours, theirs = Pipe()
+        self.connection: Connection = ours
+        self._trace = tempfile.TemporaryFile()  # noqa: SIM115 - where the worker writes what it is at, when asked
+        inherited = (theirs.fileno(), self.board.file.fileno(), self._trace.fileno())
+        output: BinaryIO | int = subprocess.DEVNULL if log is None else log.open('ab')
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, '-c', _script(errand.import_path), *map(str, inherited)],
+                pass_fds=inherited,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        finally:
+            theirs.close()
+            if not isinstance(output, int):
+                output.close()
+        self.mark = WorkerMark.of(errand.store, self.process.pid)
+        with contextlib.suppress(OSError):  # it ended at once: that shows when it is listened to
+            self.connection.send(errand)
+
+    def give(self, task: Task) -> None:
+        self.task = task
+        with contextlib.suppress(OSError):
+            self.connection.send((task.slot.number, task.attempt))
+
+    def overdue(self, limits: WatchdogOptions) -> Fault | None:
+        """The fault to record if the worker has been in one call for too long."""
+        phase, seconds, _ = self.board.read()
+        if phase is Phase.HOST and seconds > limits.host_s:
+            return Fault(FaultKind.HOST_HANG, f'no return within {limits.host_s:g} s')
+        if phase is Phase.POLICY and seconds > limits.policy_s:
+            return Fault(FaultKind.POLICY_HANG, f'no answer within {limits.policy_s:g} s')
+        if phase is Phase.START and seconds > limits.start_s:
+            return Fault(FaultKind.WORKER_DEATH, f'host and policies did not open within {limits.start_s:g} s')
+        if phase is Phase.STORE and seconds > STORE_LIMIT_S:
+            return Fault(FaultKind.WORKER_DEATH, f'the store did not take the episode within {STORE_LIMIT_S:g} s')
+        return None
+
+    def stack(self) -> str:
+        """Where the worker's threads are now, as far as it can still say."""
+        self.process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + TRACE_S
+        while time.monotonic() < deadline and not os.fstat(self._trace.fileno()).st_size:
+            time.sleep(0.01)
+        self._trace.seek(0)
+        return self._trace.read().decode(errors='replace')
+
+    def end(self) -> str:
+        """How the process ended; one that only hung up is ended now."""
+        try:
+            return f'ended with {_describe(self.process.wait(timeout=HANG_UP_S))}'
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            return 'closed its connection and went on'
+
+    def kill(self) -> float:
+        """End the process now; how far its episode had come, in seconds of the episode."""
+        self.process.kill()
+        self.process.wait()
+        self.mark.remove()
+        episode_s = self.board.read()[2]
+        self.connection.close()
+        self.board.close()
+        self._trace.close()
+        return episode_s
+
+    def stop(self) -> None:
+        """Ask the process to end, and see to it that it does."""
+        try:
+            self.connection.send(None)
+            self.process.wait(timeout=STOP_S)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        self.kill()
+
+
+class Crew:
+    """Several workers on one errand."""
+
+    def __init__(self, errand: Errand, *, size: int, limits: WatchdogOptions, log: Path | None) -> None:
+        self._errand, self._limits, self._log = errand, limits, log
+        self._failed_starts = 0
+        self.workers: list[Worker] = []
+        for _ in range(size):
+            self.hire()
+
+    def hire(self) -> None:
+        """Start one more worker."""
+        self.workers.append(Worker(self._errand, log=self._log))
+
+    def reassign(self, errand: Errand) -> None:
+        """Start all workers anew, none of which is at work, on another errand."""
+        self._errand = errand
+        for worker in list(self.workers):
+            self.workers.remove(worker)
+            worker.stop()
+            self.hire()
+
+    def idle(self) -> list[Worker]:
+        return [w for w in self.workers if w.is_ready and w.task is None]
+
+    def listen(self) -> list[tuple[Worker, Finished]]:
+        """What workers have to say now, after a short wait; one that cannot start ends the run."""
+        by_connection = {w.connection: w for w in self.workers if not w.is_gone}
+        said: list[tuple[Worker, Finished]] = []
+        for connection in wait(list(by_connection), timeout=POLL_S):
+            worker = by_connection[connection]  # type: ignore[index]  # wait gives back what it was given
+            try:
+                message = worker.connection.recv()
+            except (EOFError, OSError):
+                worker.is_gone = True
+                continue
+            if isinstance(message, Refused):
+                raise WriteError(message.message) if message.is_disk else InputError(message.message)
+            if isinstance(message, Finished):
+                said.append((worker, message))
+            else:
+                worker.is_ready = True
+                self._failed_starts = 0
+                self._errand = dataclasses.replace(self._errand, is_replacement=True)
+        return said
+
+    def losses(self) -> list[tuple[Worker, Fault]]:
+        """Workers that died or hang, with the fault to record; they are ended."""
+        lost: list[tuple[Worker, Fault]] = []
+        for worker in self.workers:
+            if not worker.is_gone and worker.connection.poll():
+                continue  # what it still said comes first
+            # A process may end while a child of its own keeps the connection open.
+            worker.is_gone = worker.is_gone or worker.process.poll() is not None
+            fault = worker.overdue(self._limits)
+            if fault is not None and not worker.is_gone:
+                fault = dataclasses.replace(fault, text=f'{fault.reason}\n{worker.stack()}')
+            if worker.is_gone:
+                fault = Fault(FaultKind.WORKER_DEATH, f'the process {worker.end()}')
+            if fault is not None:
+                lost.append((worker, fault))
+        return lost
+
+    def dismiss(self, worker: Worker) -> float:
+        """End one worker; how far its episode had come."""
+        was_ready = worker.is_ready
+        self.workers.remove(worker)
+        episode_s = worker.kill()
+        if not was_ready:
+            self._failed_starts += 1
+            if self._failed_starts >= START_TRIES:
+                raise SetupError(
+                    f'workers ended {START_TRIES} times in a row before host and policies were open; run `robotrials '
+                    'plan TRIAL.toml --check`, or give run a --worker-log to see what they printed'
+                )
+        return episode_s
+
+    def close(self) -> None:
+        workers, self.workers = self.workers, []
+        for worker in workers:
+            worker.stop()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if exception[0] is None:
+            self.close()
+        for worker in self.workers:
+            worker.kill()
+        self.workers = []
+
+
+def _script(import_path: tuple[str, ...]) -> str:
+    return f'import sys; sys.path[:] = {list(import_path)!r}; from robotrials.run.worker import main; main()'
+
+
+def _describe(code: int) -> str:
+    return f'signal {-code}' if code < 0 else f'exit code {code}'

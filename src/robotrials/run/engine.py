@@ -1,0 +1,387 @@
+"""The engine: runs a plan into a store, with as many workers as wanted, and goes on where an earlier run stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from robotrials.episodes import Outcome, Store
+from robotrials.episodes.bucket import store_root
+from robotrials.episodes.entry import EntryKind
+from robotrials.episodes.maintain import compact_store
+from robotrials.errors import InputError, RobotrialsError, WriteError
+from robotrials.run.alarm import AlarmBoard
+from robotrials.run.begun import log_interrupted, mark_begun, mark_ended
+from robotrials.run.crew import Crew
+from robotrials.run.fault import Fault
+from robotrials.run.plan import StoppingRule, StoppingScore, TrialPlan
+from robotrials.run.progress import Report, Tally, TrialProgress
+from robotrials.run.rotation import Slot, trial_slots
+from robotrials.run.schedule import Attempted, Schedule, Task, look_edges
+from robotrials.run.sealing import read_arms
+from robotrials.run.shard import Shard
+from robotrials.run.station import Context, Finished, Station
+from robotrials.run.stopping import Stop, decide_stop, stopping_score
+from robotrials.run.trial_store import check_open, chosen_slots, open_trial_store, sole_runner, with_provenance
+from robotrials.run.worker import Errand
+from robotrials.run.worker_mark import await_old_workers
+
+if TYPE_CHECKING:
+    from robotrials.run.ray_cluster import RayOptions
+
+MANY_PARTS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRun:
+    """What one call of `run_trial` came to."""
+
+    store: Path
+    n_run: int  # episodes that this call ran, INVALID ones included
+    n_valid: int
+    n_total: int
+    n_given_up: int  # slots whose every attempt was INVALID
+    stop: Stop | None
+    n_interrupted: int = 0  # attempts of earlier runs that were begun and never finished
+    head_before: str = ''  # of the commit log, when this call began and when it ended: to be noted
+    head: str = ''
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing is left to run: every slot has its episode or was given up, or the rule ended the trial."""
+        return self.stop is not None or self.n_valid + self.n_given_up == self.n_total
+
+
+def run_trial(
+    plan: TrialPlan,
+    store: Path | str,
+    *,
+    workers: int = 1,
+    ray: RayOptions | None = None,
+    operator: str = '',
+    fixture: str | None = None,
+    session: str | None = None,
+    shard: Shard | None = None,
+    stop_after: int | None = None,
+    report: Report | None = None,
+    worker_log: Path | None = None,
+    told: Callable[[str], None] | None = None,
+    arms: Path | None = None,
+) -> TrialRun:
+    """Run what is left of a trial into its store; results do not depend on `workers`.
+
+    workers: processes, each with its own host and policies, watched and replaced when they hang or die; 0 runs inside
+    this process, unwatched. fixture, session, shard: only these slots; shards may run side by side. stop_after: at most
+    so many episodes in this call.
+    worker_log: where what workers print goes; it may name policies, so it is thrown away unless asked for. told: called
+    with the head of the commit log before the first episode, for somebody to note. arms: for an operator's plan, the
+    file that says how to reach its codes. ray: the workers are on a Ray cluster; 0 are as many as it has room for.
+    """
+    if workers < 0:
+        raise InputError(f'workers is {workers}, wanted >= 0')
+    if plan.stopping.rule is not StoppingRule.NONE and (fixture, session, shard) != (None, None, None):
+        raise InputError('a stopping rule looks at all slots in their order; run without fixture, session and shard')
+    if fixture is not None and shard is not None:
+        raise InputError('fixture and shard both share out a trial; give one of the two')
+    behind = read_arms(plan, arms) if arms is not None else None
+    context = Context.of(plan, operator=operator, arms=behind)
+    slots = chosen_slots(trial_slots(plan), fixture=fixture, session=session)
+    if shard is not None:
+        slots = shard.slots(slots)
+    share = fixture if shard is None else f'shard {shard}'
+    opened = open_trial_store(context, store)
+    with sole_runner(opened.path, share, division='fixtures' if shard is None else f'shards-of-{shard.count}'):
+        if share is None:
+            await_old_workers(opened.path)
+        check_open(context, opened)
+        if shard is None and len(opened.parts()) > MANY_PARTS:  # of many shards, only one could
+            compact_store(opened.path)
+        context = with_provenance(context, opened)
+        run = _Run(context, opened, slots, limit=stop_after, report=report)
+        head_before = opened.head()
+        if told is not None:
+            told(head_before)
+        n_interrupted = log_interrupted(opened, run.arms(), by=operator)
+        if not run.is_over:
+            _logged_run(run, opened, workers=workers, log=worker_log, by=operator, arms=arms, ray=ray)
+        result = run.result()
+        return dataclasses.replace(result, n_interrupted=n_interrupted, head_before=head_before, head=opened.head())
+
+
+def _logged_run(
+    run: _Run, store: Store, *, workers: int, log: Path | None, by: str, arms: Path | None, ray: RayOptions | None
+) -> None:  # fmt: skip
+    """Run what is left; that it began and how it ended is on record."""
+    engine = {'engine': 'ray'} if ray is not None else {}
+    store.log(EntryKind.RUN, by=by, body={'event': 'begin', 'workers': workers, **engine})
+    try:
+        if ray is not None:
+            run.on_ray(workers, arms=arms, options=ray)
+        elif workers == 0:
+            run.alone()
+        else:
+            run.with_workers(workers, log=log, arms=arms)
+    finally:
+        with contextlib.suppress(WriteError):  # whatever went wrong before says more
+            store.log(EntryKind.RUN, by=by, body={'event': 'end', 'episodes': run.result().n_run})
+
+
+def trial_state(plan: TrialPlan, store: Store) -> TrialRun:
+    """How far a trial has come, without running anything."""
+    return _Run(Context.of(plan), store, trial_slots(plan), limit=0, report=None).result()
+
+
+def open_tasks(context: Context, store: Store, slots: Sequence[Slot]) -> tuple[TrialRun, list[Task]]:
+    """How far these slots have come, and what may be run of them now, in order."""
+    run = _Run(context, store, slots, limit=None, report=None)
+    return run.result(), run.open_tasks()
+
+
+class AnyWorker(Protocol):
+    """A worker, here or on another machine, and what it is at."""
+
+    task: Task | None
+
+    def give(self, task: Task) -> None: ...
+
+
+CrewWorker = TypeVar('CrewWorker', bound=AnyWorker)
+
+
+class Crewing(Protocol[CrewWorker]):
+    """Several workers: who is idle, who has finished what, who was lost at what."""
+
+    def hire(self) -> None: ...
+    def idle(self) -> list[CrewWorker]: ...
+    def listen(self) -> list[tuple[CrewWorker, Finished]]: ...
+    def losses(self) -> list[tuple[CrewWorker, Fault]]: ...
+    def dismiss(self, worker: CrewWorker) -> float: ...
+
+
+class _Run:
+    """One call of run_trial."""
+
+    def __init__(
+        self, context: Context, store: Store, slots: Sequence[Slot], *, limit: int | None, report: Report | None
+    ) -> None:
+        self._context, self._store, self._slots = context, store, slots
+        self._limit, self._report = limit, report
+        self._ids = {context.planned(slot).episode_id: slot for slot in slots}
+        self._successes: dict[int, bool] = {}
+        done = self._read_done()
+        plan = context.plan
+        looks: list[int] = []
+        if plan.stopping.rule is not StoppingRule.NONE:
+            every = plan.stopping.look_every_rounds
+            looks = look_edges(slots, n_policies=len(plan.policies), every_rounds=every)
+        self._schedule = Schedule(slots, done, attempts=plan.faults.attempts, looks=looks)
+        self._codes = context.blinding.codes
+        valid = Counter(self._codes[s.policy] for s in slots if s.number in done and done[s.number].is_valid)
+        self._tally = Tally({code: valid[code] for code in self._codes.values()})
+        self._n_run = self._n_given = 0
+        self._stop: Stop | None = None
+        self._look()
+
+    def _read_done(self) -> dict[int, Attempted]:
+        """What the store has of each slot. A dropped or invalidated attempt is taken, and is no fault of the rig."""
+        done: dict[int, Attempted] = {}
+        edits = self._store.edits()
+        where = {'trial_id': self._context.trial_id}
+        for episode in self._store.episodes(attempts='all', dropped=True, events=False, where=where):
+            slot = self._ids.get(episode.episode_id)
+            if slot is None:
+                continue
+            before = done.get(slot.number, Attempted(0, False))
+            taken_back = edits.is_dropped(*episode.key) or edits.sets(*episode.key, 'outcome')
+            is_valid = episode.is_valid and not edits.is_dropped(*episode.key)
+            done[slot.number] = Attempted(
+                max(before.n_attempts, episode.attempt + 1),
+                before.is_valid or is_valid,
+                before.n_faults + (not episode.is_valid and not taken_back),
+            )
+            if is_valid and slot.number not in self._successes:
+                self._successes[slot.number] = episode.outcome is Outcome.SUCCESS
+        return done
+
+    @property
+    def is_over(self) -> bool:
+        return self._stop is not None or self._schedule.is_finished
+
+    def result(self) -> TrialRun:
+        schedule = self._schedule
+        return TrialRun(
+            store=self._store.path,
+            n_run=self._n_run,
+            n_valid=schedule.n_valid,
+            n_total=schedule.n_total,
+            n_given_up=schedule.n_given_up,
+            stop=self._stop,
+        )
+
+    def alone(self) -> None:
+        """Run everything in this process, watched by its alarm clock."""
+        with AlarmBoard(self._context.plan.watchdog) as board:
+            self._alone(Station(self._context, self._store, board=board))
+
+    def _alone(self, station: Station) -> None:
+        with _muted(self._context.plan.blinding.enabled):
+            try:
+                station.check()
+            except RobotrialsError as error:
+                told = self._context.blinding.scrub(str(error))
+                if told == str(error):
+                    raise
+                raise InputError(told) from None
+        try:
+            while (task := self._next_task()) is not None:
+                with _muted(self._context.plan.blinding.enabled):
+                    finished = station.run(task.slot, task.attempt)
+                self._take(task, finished.outcome)
+        finally:
+            station.close()
+
+    def with_workers(self, workers: int, *, log: Path | None, arms: Path | None) -> None:
+        """Run everything in worker processes."""
+        with Crew(self._errand(arms), size=workers, limits=self._context.plan.watchdog, log=log) as crew:
+            self._with(crew)
+
+    def on_ray(self, workers: int, *, arms: Path | None, options: RayOptions) -> None:
+        """Run everything on a Ray cluster."""
+        from robotrials.run.ray_cluster import ray_cluster
+        from robotrials.run.ray_crew import RayCrew
+
+        with ray_cluster(options) as ray:
+            size = workers or max(1, options.fits(ray.cluster_resources()))
+            size = min(size, max(1, self._schedule.n_left))
+            limits = self._context.plan.watchdog
+            policies = {name: self._context.entry(name) for name in self._codes}
+            errand = self._errand(arms)
+            with RayCrew(ray, errand, size=size, limits=limits, options=options, policies=policies) as crew:
+                self._with(crew)
+
+    def _errand(self, arms: Path | None) -> Errand:
+        return Errand(
+            plan=self._context.plan.as_json(),
+            store=store_root(self._store.path.resolve()),
+            provenance_id=self._context.provenance_id,
+            operator=self._context.operator,
+            import_path=tuple(p or os.getcwd() for p in sys.path),
+            arms=arms.resolve() if arms is not None else None,
+        )
+
+    def _with(self, crew: Crewing[CrewWorker]) -> None:
+        while not self._is_spent:
+            for worker in crew.idle():
+                if (task := self._next_task()) is not None:
+                    worker.give(task)
+            for worker, finished in crew.listen():
+                self._hear(worker.task, finished)
+                worker.task = None
+                if finished.is_poisoned:
+                    crew.dismiss(worker)
+                    crew.hire()
+            self._bury(crew)
+
+    @property
+    def _is_spent(self) -> bool:
+        """Nothing under way and nothing more to hand out in this call."""
+        idle = not self._schedule.under_way
+        return idle and (self.is_over or (self._limit is not None and self._n_given >= self._limit))
+
+    def _hear(self, task: Task | None, finished: Finished) -> None:
+        if task is None or task.slot.number != finished.slot:
+            raise RuntimeError(f'a worker finished slot {finished.slot}, which it was not given')
+        self._take(task, finished.outcome)
+
+    def _bury(self, crew: Crewing[CrewWorker]) -> None:
+        """Record what dead and hanging workers were at, unless they had stored it, and replace them."""
+        for worker, fault in crew.losses():
+            task = worker.task
+            episode_s = crew.dismiss(worker)
+            crew.hire()
+            if task is None:
+                continue
+            planned = self._context.planned(task.slot, task.attempt)
+            kept = self._store.episodes(attempts='all', dropped=True, where={'episode_id': planned.episode_id})
+            stored = [e for e in kept if e.attempt == task.attempt]
+            if stored:
+                self._take(task, stored[0].outcome)
+                continue
+            episode = self._context.faulty(task.slot, task.attempt, fault, duration_s=episode_s)
+            self._context.commit(self._store, episode, fault=fault)
+            self._take(task, episode.outcome)
+
+    def _next_task(self) -> Task | None:
+        if self._stop is not None or (self._limit is not None and self._n_given >= self._limit):
+            return None
+        task = self._schedule.next()
+        if task is not None:
+            self._n_given += 1
+            mark_begun(self._store, self._key(task))
+        return task
+
+    def open_tasks(self) -> list[Task]:
+        """What may be handed out now; what has to be run again comes at the end of its block."""
+        tasks = []
+        while self._stop is None and (task := self._schedule.next()) is not None:
+            tasks.append(task)
+        first: dict[tuple[str, str], int] = {}
+        for slot in self._slots:
+            first.setdefault((slot.session, slot.block), slot.number)
+        return sorted(tasks, key=lambda t: (first[t.slot.session, t.slot.block], t.attempt > 0, t.slot.number))
+
+    def _key(self, task: Task) -> tuple[str, int]:
+        return self._context.planned(task.slot, task.attempt).key
+
+    def arms(self) -> dict[str, str]:
+        """Episode id -> code of its arm, for every slot of this call."""
+        return {episode_id: self._codes[slot.policy] for episode_id, slot in self._ids.items()}
+
+    def _take(self, task: Task, outcome: Outcome) -> None:
+        self._n_run += 1
+        mark_ended(self._store, self._key(task))
+        self._schedule.settle(task.slot.number, outcome)
+        if outcome is not Outcome.INVALID:
+            self._successes[task.slot.number] = outcome is Outcome.SUCCESS
+        self._tally.add(self._codes[task.slot.policy], outcome)
+        self._look()
+        if self._report is not None:
+            self._report(self.progress())
+
+    def progress(self) -> TrialProgress:
+        schedule = self._schedule
+        return self._tally.progress(n_valid=schedule.n_valid, n_total=schedule.n_total, n_given_up=schedule.n_given_up)
+
+    def _scores(self) -> Mapping[int, float]:
+        """Slot number -> what the stopping rule compares; times are read from the record."""
+        if self._context.plan.stopping.score is StoppingScore.SUCCESS:
+            return self._successes
+        found = self._store.episodes(where={'trial_id': self._context.trial_id})
+        slots = ((self._ids.get(e.episode_id), e) for e in found if e.is_valid)
+        return {slot.number: stopping_score(self._context.plan, e) for slot, e in slots if slot is not None}
+
+    def _look(self) -> None:
+        def decide(edge: int) -> bool:
+            seen = [slot for slot in self._slots if slot.number < edge]
+            self._stop = decide_stop(self._context.plan, seen, self._scores())
+            return self._stop is not None
+
+        if self._stop is None:
+            self._schedule.take_look(decide)
+
+
+@contextlib.contextmanager
+def _muted(wanted: bool) -> Iterator[None]:
+    """Keep what hosts and policies print off the console, where it could name an arm."""
+    if not wanted:
+        yield
+        return
+    with open(os.devnull, 'w') as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield

@@ -1,0 +1,119 @@
+"""What can go wrong in an episode, whose fault it is, and what it counts as."""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import traceback
+from dataclasses import dataclass
+
+from robotrials.episodes import Outcome
+from robotrials.errors import AnswerError, NoAnswer, RigError
+from robotrials.run.plan import FaultOptions, FaultOutcome
+
+LONGEST_TEXT = 100_000
+
+
+class FaultKind(enum.StrEnum):
+    HOST_CRASH = 'host crash'
+    HOST_HANG = 'host hang'
+    HOST_ANSWER = 'host answer'  # an observation that is not what the host declared, or that changed afterwards
+    POLICY_CRASH = 'policy crash'
+    POLICY_HANG = 'policy hang'
+    POLICY_SILENT = 'policy silent'  # behind a wire that held, no answer in time
+    POLICY_ENDPOINT = 'policy endpoint'  # the way to it broke: it was not tested
+    POLICY_LATE = 'policy late'
+    POLICY_ANSWER = 'policy answer'  # actions that are not finite, or not of the declared shape
+    WORKER_DEATH = 'worker death'  # the process went away: out of memory, a segmentation fault, a kill
+
+    @property
+    def is_the_policys(self) -> bool:
+        """Whether it arose on the policy's side of the loop, so that its text could name the policy."""
+        return self.value.startswith('policy')
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: its kind, what is safe to show while blinded, and the full text that may name a policy."""
+
+    kind: FaultKind
+    summary: str
+    text: str = ''
+
+    def __post_init__(self) -> None:
+        for name in ('summary', 'text'):
+            object.__setattr__(self, name, storable_text(getattr(self, name)))
+
+    @property
+    def reason(self) -> str:
+        return f'{self.kind.value}: {self.summary}'
+
+    def outcome(self, options: FaultOptions) -> Outcome:
+        """INVALID if the policy was not tested, FAILURE if the plan holds the policy to it."""
+        rules = {
+            FaultKind.POLICY_CRASH: options.policy_crash,
+            FaultKind.POLICY_HANG: options.policy_hang,
+            FaultKind.POLICY_SILENT: options.policy_hang,
+            FaultKind.POLICY_LATE: options.policy_late,
+            FaultKind.POLICY_ANSWER: options.policy_answer,
+        }
+        failed = rules.get(self.kind, FaultOutcome.INVALID) is FaultOutcome.FAILURE
+        return Outcome.FAILURE if failed else Outcome.INVALID
+
+
+class EpisodeStop(Exception):  # noqa: N818 - not an error of the program: it ends one episode and never leaves this room
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        super().__init__(fault.reason)
+
+
+def crash(kind: FaultKind, error: BaseException, *, step: int) -> EpisodeStop:
+    """The stop for an exception out of host or policy code. A policy's own exception class could name it: it is hidden.
+
+    The host's message is kept, because the operator has to mend the host; it is scrubbed of names when recorded. A host
+    in another process that was silent, or that answered with what is no answer, is named as such.
+    """
+    if kind is FaultKind.HOST_CRASH:
+        kinds = {NoAnswer: FaultKind.HOST_HANG, AnswerError: FaultKind.HOST_ANSWER}
+        kind = next((k for cls, k in kinds.items() if isinstance(error, cls)), kind)
+    known = type(error).__name__ if hasattr(builtins, type(error).__name__) else 'an exception'
+    summary = f'{known} at step {step}'
+    if not kind.is_the_policys:
+        summary = f'{type(error).__name__} at step {step}: {message_of(error)}'
+    return EpisodeStop(Fault(kind, summary, ''.join(traceback.format_exception(error))))
+
+
+def policy_fault(error: BaseException, *, step: int) -> EpisodeStop:
+    """The stop for an exception out of a policy, told apart by whether the policy had its chance.
+
+    A question or answer lost on the way is the rig's; silence on a connection that held, an answer that is none, and an
+    error that the policy reports are its own.
+    """
+    kinds = {
+        RigError: FaultKind.POLICY_ENDPOINT,
+        NoAnswer: FaultKind.POLICY_SILENT,
+        AnswerError: FaultKind.POLICY_ANSWER,
+    }
+    kind = next((k for cls, k in kinds.items() if isinstance(error, cls)), FaultKind.POLICY_CRASH)
+    if kind is FaultKind.POLICY_CRASH:
+        return crash(kind, error, step=step)
+    told = {
+        FaultKind.POLICY_ENDPOINT: 'the connection failed',
+        FaultKind.POLICY_SILENT: 'no answer in time',
+        FaultKind.POLICY_ANSWER: 'an answer that is none',
+    }
+    return EpisodeStop(Fault(kind, f'{told[kind]} at step {step}', ''.join(traceback.format_exception(error))))
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says, if it can say it."""
+    try:
+        return str(error)
+    except Exception:
+        return '(its message cannot be read)'
+
+
+def storable_text(text: str) -> str:
+    """`text` with halves of characters, which no file can hold, spelled out; cut at a length that says enough."""
+    whole = text.encode('utf-8', 'backslashreplace').decode('utf-8')
+    return whole if len(whole) <= LONGEST_TEXT else f'{whole[:LONGEST_TEXT]} ... (cut)'

@@ -1,0 +1,345 @@
+"""The plan of a trial: declared in a file, hashed, and stored before the first rollout."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from robotrials.declaration import read_table
+from robotrials.errors import InputError, UnknownName
+from robotrials.planning.analysis_plan import AnalysisPlan, SuccessSource
+from robotrials.run.plan_entry import HUMAN, ConditionEntry, HostEntry, PolicyEntry, StratumEntry, TaskEntry
+from robotrials.run.plan_option import (
+    LATER_LATENCY_KEYS,
+    Asking,
+    BlindingOptions,
+    Clock,
+    FaultOptions,
+    FaultOutcome,
+    FilmOptions,
+    Grouping,
+    LatencyMode,
+    LatencyOptions,
+    LimitOptions,
+    LoopOptions,
+    PowerTarget,
+    RecordingOptions,
+    RotationOptions,
+    Scenes,
+    Spread,
+    StoppingOptions,
+    StoppingRule,
+    StoppingScore,
+    UnderWay,
+    Waiting,
+    WatchdogOptions,
+)
+
+__all__ = [
+    'HUMAN',
+    'MOST_PLAN_BYTES',
+    'Asking',
+    'BlindingOptions',
+    'Cell',
+    'Clock',
+    'ConditionEntry',
+    'FaultOptions',
+    'FaultOutcome',
+    'FilmOptions',
+    'Grouping',
+    'HostEntry',
+    'LatencyMode',
+    'LatencyOptions',
+    'LimitOptions',
+    'LoopOptions',
+    'PolicyEntry',
+    'PowerTarget',
+    'RecordingOptions',
+    'RotationOptions',
+    'Scenes',
+    'Spread',
+    'StoppingOptions',
+    'StoppingRule',
+    'StoppingScore',
+    'StratumEntry',
+    'TaskEntry',
+    'TrialPlan',
+    'UnderWay',
+    'Waiting',
+    'WatchdogOptions',
+    'check_plan',
+    'plan_from_json',
+    'read_plan',
+]  # the parts of a plan too, so that whoever declares one needs one import
+
+HASH_HEX_DIGITS = 32
+MOST_EPISODES = 1_000_000
+LONGEST_CAP_S = 7 * 86_400.0
+MOST_PLAN_BYTES = 4 << 20
+LATER_KEYS = (
+    'severity',
+    'kinds',
+    'paraphraser',
+    'scene',
+    'checkpoints',
+)  # left out of the canonical JSON when not given: older plans keep their hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What a policy is tried on: one task, stratum and condition."""
+
+    task: TaskEntry
+    stratum: StratumEntry
+    condition: ConditionEntry
+    time_cap_s: float
+    items: int | None
+
+    @property
+    def name(self) -> str:
+        severity = self.condition.severity
+        rung = '' if severity is None else f'severity={severity}'
+        parts = [self.task.name, self.stratum.name, self.condition.name, rung]
+        parameters = ','.join(f'{k}={v}' for k, v in sorted(self.condition.parameters.items()))
+        return ' / '.join([p for p in parts if p] + ([parameters] if parameters else []))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPlan:
+    """A declared trial. Equal plans have equal hashes, however their files are laid out."""
+
+    host: HostEntry
+    policies: Mapping[str, PolicyEntry]
+    tasks: tuple[TaskEntry, ...]
+    seed: int
+    title: str = ''
+    benchmark: str = ''
+    reference: str = ''
+    strata: tuple[StratumEntry, ...] = ()
+    conditions: tuple[ConditionEntry, ...] = ()
+    episodes_per_cell: int | None = None
+    power: PowerTarget | None = None
+    repeats: int = 1
+    time_cap_s: float | None = None
+    time_cap_per_item_s: float | None = None
+    turnaround_s: float | None = None  # between episodes, for the expected duration
+    scenes: Scenes = Scenes.MATCHED
+    rotation: RotationOptions = field(default_factory=RotationOptions)
+    nuisance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    loop: LoopOptions = field(default_factory=LoopOptions)
+    watchdog: WatchdogOptions = field(default_factory=WatchdogOptions)
+    faults: FaultOptions = field(default_factory=FaultOptions)
+    stopping: StoppingOptions = field(default_factory=StoppingOptions)
+    recording: RecordingOptions = field(default_factory=RecordingOptions)
+    blinding: BlindingOptions = field(default_factory=BlindingOptions)
+    analysis: AnalysisPlan | None = None  # declared with the trial, and part of its hash
+
+    def __post_init__(self) -> None:
+        if not self.is_late:  # nothing is ever waited for: such plans keep the hash they had
+            latency = dataclasses.replace(self.loop.latency, waiting=Waiting.HOLD)
+            object.__setattr__(self, 'loop', dataclasses.replace(self.loop, latency=latency))
+        check_plan(self)
+
+    @property
+    def is_judged_by_cameras(self) -> bool:
+        """Whether the declared analysis takes success from cameras alone."""
+        return self.analysis is not None and self.analysis.success is SuccessSource.RECONSTRUCTION
+
+    @property
+    def is_late(self) -> bool:
+        """Whether time can pass between an observation and its action."""
+        loop = self.loop
+        is_charged = loop.clock is Clock.WALL or loop.latency.mode is not LatencyMode.NONE
+        return is_charged or any(c.is_late for c in self.conditions)
+
+    @property
+    def hash(self) -> str:
+        """What identifies the trial: 32 hex digits over everything that was declared."""
+        return hashlib.sha256(self.as_json().encode()).hexdigest()[:HASH_HEX_DIGITS]
+
+    def as_json(self) -> str:
+        """The whole plan, defaults filled in, as canonical JSON."""
+        values = dataclasses.asdict(self)
+        for entry in (*values['conditions'], *values['tasks'], *values['policies'].values()):
+            for name in LATER_KEYS:
+                if name in entry and not entry[name]:
+                    del entry[name]
+        latency, unsaid = values['loop']['latency'], dataclasses.asdict(LatencyOptions())
+        for name in LATER_LATENCY_KEYS:
+            if latency[name] == unsaid[name]:
+                del latency[name]
+        if values['recording']['rgbd'] == 'ends':
+            del values['recording']['rgbd']  # the default of later: older plans keep their hash
+        if values['analysis'] is None:
+            del values['analysis']  # plans without one keep the hash they had
+        if values['recording']['film'] is None:
+            del values['recording']['film']
+        for name in ('commitment', 'arms', 'public_key'):
+            if not values['blinding'][name]:
+                del values['blinding'][name]
+        return json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Every task x stratum x condition, with its time cap."""
+        strata = self.strata or (StratumEntry(''),)
+        conditions = [rung for c in self.conditions for rung in c.rungs()] or [ConditionEntry('nominal')]
+        return tuple(self._cell(t, s, c) for t, s, c in itertools.product(self.tasks, strata, conditions))
+
+    def _cell(self, task: TaskEntry, stratum: StratumEntry, condition: ConditionEntry) -> Cell:
+        items = stratum.items if stratum.items is not None else task.items
+        cap_s = self.time_cap_s
+        if cap_s is None:
+            if items is None:
+                raise InputError(f'time_cap_per_item_s is given, and task {task.name} has no items; say items = ...')
+            cap_s = (self.time_cap_per_item_s or 0.0) * items
+        return Cell(task=task, stratum=stratum, condition=condition, time_cap_s=cap_s, items=items)
+
+    def episodes_in_a_cell(self) -> int:
+        """How many start states each policy meets in each cell: as declared, or as the power target needs."""
+        if self.episodes_per_cell is not None:
+            return self.episodes_per_cell
+        from robotrials.run.size import episodes_for_power
+
+        return episodes_for_power(self)
+
+
+def _check_values(value: object, where: str) -> None:
+    """Refuse what a plan can't be hashed with: a number that is none, a date."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _check_values(inner, f'{where}.{name}' if where else str(name))
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            _check_values(inner, f'{where}[{number}]')
+    elif value is not None and not isinstance(value, str | int | float):
+        raise InputError(f'{where} is {value}, wanted text, a number or true or false; put a date in quotes')
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f'{where} is {value}, wanted a finite number')
+
+
+def check_plan(plan: TrialPlan) -> None:
+    """Raise InputError if the parts of a plan contradict each other."""
+    _check_values(dataclasses.asdict(plan), '')
+    if not plan.policies:
+        raise InputError('policies is empty, wanted at least one [policies.NAME]')
+    if not plan.tasks:
+        raise InputError('tasks is empty, wanted at least one')
+    if plan.reference and plan.reference not in plan.policies:
+        raise UnknownName('policy (the reference)', plan.reference, plan.policies)
+    if plan.seed < 0:
+        raise InputError(f'seed is {plan.seed}, wanted >= 0')
+    _check_amounts(plan)
+    _check_size(plan)
+    declared: list[tuple[str, list[str]]] = [
+        ('task', [t.name for t in plan.tasks]),
+        ('stratum', [s.name for s in plan.strata]),
+        ('condition', [_condition_name(rung) for c in plan.conditions for rung in c.rungs()]),
+    ]
+    for kind, names in declared:
+        twice = [n for n in names if names.count(n) > 1]
+        if twice:
+            raise InputError(f'{kind} {twice[0]} is declared twice')
+    for label, levels in plan.nuisance.items():
+        if label == 'fixture':
+            raise InputError("nuisance label 'fixture' is taken by rotation.fixtures; give it another name")
+        if len(set(levels)) != len(levels) or len(levels) < 2:
+            raise InputError(f'nuisance {label} is {list(levels)}, wanted two or more different levels')
+    if plan.recording.rgbd == 'off' and plan.is_judged_by_cameras:
+        raise InputError(
+            "analysis.success is 'reconstruction' and recording.rgbd is 'off', so that no view would be kept to score; "
+            "say rgbd = 'ends', or success = 'host'"
+        )
+    if plan.stopping.rule is not StoppingRule.NONE and len(plan.policies) < 2:
+        raise InputError('a stopping rule compares policies; one policy is declared')
+    shortest = min((cell.time_cap_s for cell in plan.cells()), default=0.0)
+    if plan.stopping.tau_s is not None and plan.stopping.tau_s > shortest:
+        raise InputError(f'stopping.tau_s is {plan.stopping.tau_s:g}, wanted at most the shortest cap, {shortest:g} s')
+
+
+def _check_size(plan: TrialPlan) -> None:
+    """Refuse what could not be held, before anything is made of it."""
+    amounts = {
+        'episodes_per_cell': (plan.episodes_per_cell or 0, MOST_EPISODES),
+        'repeats': (plan.repeats, MOST_EPISODES),
+        'faults.attempts': (plan.faults.attempts, 100),
+        'rotation.sessions': (plan.rotation.sessions, 10_000),
+        'rotation.max_rounds_per_block': (plan.rotation.max_rounds_per_block, 10_000),
+        'seed': (plan.seed, 2**63 - 1),
+        'combinations of nuisance levels': (math.prod(len(levels) for levels in plan.nuisance.values()), 10_000),
+        'the time cap in seconds': (plan.time_cap_s or plan.time_cap_per_item_s or 0, LONGEST_CAP_S),
+        'items': (max([t.items or 0 for t in plan.tasks] + [s.items or 0 for s in plan.strata]), 10_000),
+    }
+    rungs = sum(len(c.rungs()) for c in plan.conditions) or 1
+    cells = len(plan.tasks) * max(len(plan.strata), 1) * rungs
+    amounts['cells'] = cells, 100_000
+    amounts['episodes'] = cells * (plan.episodes_per_cell or 1) * plan.repeats * len(plan.policies), MOST_EPISODES
+    for name, (found, most) in amounts.items():
+        if found > most:
+            raise InputError(f'{name}: {found}, wanted at most {most}')
+
+
+def _condition_name(entry: ConditionEntry) -> str:
+    severity = '' if entry.severity is None else f'at {entry.severity}'
+    return f'{entry.name} {severity} {dict(sorted(entry.parameters.items())) or ""}'.strip()
+
+
+def _check_amounts(plan: TrialPlan) -> None:
+    if (plan.episodes_per_cell is None) == (plan.power is None):
+        raise InputError('wanted either episodes_per_cell or a [power] target, found both or neither')
+    if plan.episodes_per_cell is not None and plan.episodes_per_cell < 1:
+        raise InputError(f'episodes_per_cell is {plan.episodes_per_cell}, wanted >= 1')
+    if plan.repeats < 1:
+        raise InputError(f'repeats is {plan.repeats}, wanted >= 1')
+    if (plan.time_cap_s is None) == (plan.time_cap_per_item_s is None):
+        raise InputError('wanted either time_cap_s or time_cap_per_item_s, found both or neither')
+    cap = plan.time_cap_s if plan.time_cap_s is not None else plan.time_cap_per_item_s
+    if cap is not None and cap <= 0:
+        raise InputError(f'the time cap is {cap} s, wanted > 0')
+
+
+def read_plan(path: Path | str) -> TrialPlan:
+    """The plan declared in a ``trial.toml``; every mistake names the file and the key."""
+    file = Path(path)
+    try:
+        if file.stat().st_size > MOST_PLAN_BYTES:
+            raise InputError(f'{file}: {file.stat().st_size} bytes, wanted a plan of at most {MOST_PLAN_BYTES}')
+        text = file.read_text(encoding='utf-8')
+        values = _without_none(json.loads(text)) if file.suffix == '.json' else tomllib.loads(text)
+    except FileNotFoundError as error:
+        raise InputError(f'{file}: no such file; wanted a trial.toml') from error
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # ValueError: not UTF-8, a number of thousands of digits
+        raise InputError(f'{file}: not {"JSON" if file.suffix == ".json" else "TOML"} ({error})') from error
+    except IsADirectoryError as error:
+        raise InputError(f'{file}: a folder; wanted a trial.toml') from error
+    if file.suffix == '.json' and isinstance(values, dict) and {'host', 'tasks'}.isdisjoint(values):
+        found = (
+            "the statistician's allocation" if 'secret' in values else 'a list of arms' if 'salt' in values else 'JSON'
+        )
+        raise InputError(f'{file}: {found}, and no plan (neither host nor tasks); wanted trial.toml or operator.json')
+    try:
+        return read_table(TrialPlan, values, where=str(file))
+    except (RecursionError, OverflowError) as error:
+        raise InputError(f'{file}: nested too deeply, or a number too large ({error})') from error
+
+
+def plan_from_json(text: str) -> TrialPlan:
+    """A plan back from `TrialPlan.as_json`."""
+    return read_table(TrialPlan, _without_none(json.loads(text)), where='plan')
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_none(v) for v in value]
+    return value

@@ -1,0 +1,264 @@
+"""Workers on a Ray cluster: one actor for each, with a host process that stays warm, given one episode at a time.
+
+An actor watches its worker process as `robotrials.run.crew` does on one machine, so whose fault a fault is, and what is
+recorded of it, does not depend on the engine. The worker puts its episode into the store itself: what comes back is one
+line, and a node that dies takes only its episodes under way with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from robotrials.episodes import Outcome
+from robotrials.episodes.bucket import CachedPath, store_root
+from robotrials.errors import InputError, RobotrialsError, SetupError, StoreError
+from robotrials.run.crew import START_TRIES, Crew
+from robotrials.run.fault import Fault, FaultKind
+from robotrials.run.plan import PolicyEntry, WatchdogOptions, plan_from_json
+from robotrials.run.ray_cluster import POLL_S, RayOptions, SharedPolicies
+from robotrials.run.rotation import trial_slots
+from robotrials.run.schedule import Task
+from robotrials.run.station import Finished
+from robotrials.run.worker import Errand
+
+LOST_WORD_S = 10.0  # in which a worker whose server was lost says so itself
+REST_S = 2.0  # after an INVALID episode, in which Ray says whether a policy server was lost
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A worker process that died or hung on its node; its actor has started another."""
+
+    fault: Fault
+    episode_s: float
+
+
+class RayStation:
+    """The actor: one worker process on its node, kept warm from episode to episode."""
+
+    def __init__(self, errand: Errand, address: str, limits: WatchdogOptions) -> None:
+        here = [p for p in errand.import_path if p not in sys.path and os.path.isdir(p)]
+        errand = dataclasses.replace(errand, import_path=(*sys.path, *here), store=store_root(address))
+        self._errand, self._limits = errand, limits
+        self._slots = trial_slots(plan_from_json(errand.plan))
+        self._crew: Crew | None = None
+
+    def start(self) -> None:
+        """Open host and policies, and check that they fit together."""
+        from robotrials.episodes import Store
+
+        try:
+            Store.open(self._errand.store)
+        except StoreError as error:
+            raise InputError(
+                f'a node of the cluster does not see the store ({error}); give a folder that all nodes share, or an '
+                'address of object storage'
+            ) from error
+        self._crew = Crew(self._errand, size=1, limits=self._limits, log=None)
+        while not self._crew.idle():
+            self._crew.listen()
+            self._replace_lost(self._crew)
+
+    def run(self, number: int, attempt: int, served: Mapping[str, PolicyEntry]) -> Finished | Lost:
+        """Run one slot; the episode is in the store when this returns Finished."""
+        crew = self._crew
+        if crew is None:
+            raise RuntimeError('run before start')
+        if served != self._errand.served:  # a policy server was replaced
+            self._errand = dataclasses.replace(self._errand, served=served, is_replacement=True)
+            crew.reassign(self._errand)
+        while not crew.idle():  # what came after a fault is still starting
+            crew.listen()
+            self._replace_lost(crew)
+        crew.idle()[0].give(Task(self._slots[number], attempt))
+        while True:
+            for worker, finished in crew.listen():
+                worker.task = None
+                if finished.is_poisoned:
+                    crew.dismiss(worker)
+                    crew.hire()
+                return finished
+            if (lost := self._replace_lost(crew)) is not None:
+                return lost
+
+    def _replace_lost(self, crew: Crew) -> Lost | None:
+        for worker, fault in crew.losses():
+            had_task = worker.task is not None
+            episode_s = crew.dismiss(worker)
+            crew.hire()
+            if had_task:
+                return Lost(fault, episode_s)
+        return None
+
+
+class RayWorker:
+    """The driver's end of one actor."""
+
+    def __init__(self, actor: Any, shared: SharedPolicies, row: int) -> None:
+        self.actor, self.row, self._shared = actor, row, shared
+        self.unserved_since: float | None = None  # the server that its episode asks was lost then
+        self.rests_until = 0.0
+        self.task: Task | None = None
+        self.is_ready = False
+        self.is_gone = False
+        self.fault: Fault | None = None
+        self.episode_s = 0.0
+        self.answer: Any = actor.start.remote()
+
+    def give(self, task: Task) -> None:
+        self.task, self.unserved_since = task, None
+        self.answer = self.actor.run.remote(task.slot.number, task.attempt, self._shared.served[self.row])
+
+
+class RayCrew:
+    """Several actors on one errand, with the manners of a `Crew`.
+
+    An actor has at most one episode under way, so nothing piles up on the cluster. Actors that find no room yet wait,
+    and show an autoscaler what is wanted.
+    """
+
+    def __init__(
+        self, ray: Any, errand: Errand, *, size: int, limits: WatchdogOptions, options: RayOptions,
+        policies: Mapping[str, PolicyEntry],
+    ) -> None:  # fmt: skip
+        self._ray, self._options = ray, options
+        self._shared = SharedPolicies(ray, policies, options)
+        self._n_hired = self._n_owed = 0
+        address = errand.store.address if isinstance(errand.store, CachedPath) else str(errand.store)
+        self._errand, self._address, self._limits = errand, address, limits
+        self._station = ray.remote(RayStation).options(
+            num_cpus=options.cpus, num_gpus=options.gpus, resources=dict(options.resources), max_restarts=0,
+            max_task_retries=0,
+        )  # fmt: skip
+        self._spare: list[RayWorker] = []
+        self._failed_starts = 0
+        self._without_room_since = time.monotonic()
+        self.workers: list[RayWorker] = []
+        for _ in range(size):
+            self.hire()
+
+    def hire(self) -> None:
+        """One more worker: an actor that is warm already, or a new one."""
+        if self._spare:
+            self.workers.append(self._spare.pop())
+            return
+        rows = [row for row in range(len(self._shared.served)) if self._shared.is_whole(row)]
+        if not rows:  # until a policy server is back
+            self._n_owed += 1
+            return
+        row = rows[self._n_hired % len(rows)]
+        self._n_hired += 1
+        errand = dataclasses.replace(self._errand, served=self._shared.served[row])
+        actor = self._station.remote(errand, self._address, self._limits)
+        self.workers.append(RayWorker(actor, self._shared, row))
+
+    def idle(self) -> list[RayWorker]:
+        ready = [w for w in self.workers if w.is_ready and w.task is None and not w.is_gone]
+        return [w for w in ready if self._shared.is_whole(w.row) and time.monotonic() >= w.rests_until]
+
+    def listen(self) -> list[tuple[RayWorker, Finished]]:
+        """What actors have to say now, after a short wait; one that cannot start ends the run."""
+        self._mind_servers()
+        waiting = {w.answer: w for w in self.workers if w.answer is not None}
+        if not waiting:
+            time.sleep(POLL_S)
+            return []
+        answered, _ = self._ray.wait(list(waiting), num_returns=1, timeout=POLL_S)
+        more, _ = self._ray.wait(list(waiting), num_returns=len(waiting), timeout=0) if answered else ([], None)
+        said: list[tuple[RayWorker, Finished]] = []
+        for reference in dict.fromkeys([*answered, *more]):
+            worker = waiting[reference]
+            worker.answer = None
+            message = self._get(worker, reference)
+            if isinstance(message, Finished):
+                said.append((worker, message))
+                if self._options.policy_servers and message.outcome is Outcome.INVALID:
+                    worker.rests_until = time.monotonic() + REST_S
+            elif isinstance(message, Lost):
+                worker.fault, worker.episode_s = message.fault, message.episode_s
+            elif not worker.is_gone:
+                worker.is_ready = True
+                self._failed_starts = 0
+                self._errand = dataclasses.replace(self._errand, is_replacement=True)
+        self._check_room()
+        return said
+
+    def _mind_servers(self) -> None:
+        """Replace lost policy servers; an episode that asks one is lost with it, unless its worker says so first."""
+        now, lost = time.monotonic(), self._shared.check()
+        for worker in self.workers:
+            if worker.task is not None and (worker.row, worker.task.slot.policy) in lost:
+                worker.unserved_since = now
+            elif not worker.is_ready and worker.row in {row for row, _ in lost}:
+                worker.unserved_since = now - LOST_WORD_S  # it would open what is gone
+            if worker.answer is None:
+                worker.unserved_since = None
+            elif worker.unserved_since is not None and now - worker.unserved_since >= LOST_WORD_S:
+                worker.fault = Fault(FaultKind.POLICY_ENDPOINT, 'its policy server was lost')
+                worker.answer, worker.is_gone = None, True
+        owed, self._n_owed = self._n_owed, 0
+        for _ in range(owed):
+            self.hire()
+
+    def _get(self, worker: RayWorker, reference: Any) -> Any:
+        from ray.exceptions import RayError, RayTaskError
+
+        try:
+            return self._ray.get(reference)
+        except RayTaskError as error:
+            if isinstance(error.cause, RobotrialsError):
+                raise error.cause from None
+            worker.fault = Fault(FaultKind.WORKER_DEATH, 'the actor of a worker failed', text=str(error))
+        except RayError as error:
+            worker.fault = Fault(FaultKind.WORKER_DEATH, 'its node or actor was lost', text=type(error).__name__)
+        worker.is_gone = True
+        return None
+
+    def _check_room(self) -> None:
+        """Give up when no node had room for even one worker for long."""
+        if any(w.is_ready for w in self.workers):
+            self._without_room_since = time.monotonic()
+        elif time.monotonic() - self._without_room_since > self._options.room_wait_s:
+            o = self._options
+            asked = {'CPU': o.cpus, 'GPU': o.gpus, **o.resources}
+            raise SetupError(
+                f'no node had room for a worker within {o.room_wait_s:g} s; one takes '
+                f'{", ".join(f"{name} {n:g}" for name, n in asked.items() if n)}; the cluster has '
+                f'{", ".join(f"{k} {v:g}" for k, v in sorted(self._ray.cluster_resources().items()) if ":" not in k)}'
+            )
+
+    def losses(self) -> list[tuple[RayWorker, Fault]]:
+        """Workers whose episode a fault ended, with the fault to record."""
+        return [(w, w.fault) for w in self.workers if w.fault is not None]
+
+    def dismiss(self, worker: RayWorker) -> float:
+        """Let a worker go; how far its episode had come. An actor that lives is kept for the next."""
+        self.workers.remove(worker)
+        episode_s, worker.episode_s, worker.fault, worker.task = worker.episode_s, 0.0, None, None
+        if not worker.is_gone:
+            self._spare.append(worker)
+            return episode_s
+        self._ray.kill(worker.actor)  # it may be only out of reach, and must not go on
+        if not worker.is_ready:
+            self._failed_starts += 1
+            if self._failed_starts >= START_TRIES:
+                raise SetupError(
+                    f'actors ended {START_TRIES} times in a row before host and policies were open; is robotrials '
+                    'installed on all nodes, in the same version? The logs of Ray on the node say more'
+                )
+        return episode_s
+
+    def __enter__(self) -> RayCrew:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for worker in [*self.workers, *self._spare]:
+            self._ray.kill(worker.actor)
+        self.workers, self._spare = [], []
+        self._shared.close()

@@ -1,0 +1,84 @@
+"""Films made again, at any size, from the states that were kept with an episode."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from robotrials.declaration import read_table
+from robotrials.episodes import Episode, Store
+from robotrials.episodes.film import STATES_FILE, FilmStates, encode_film, read_states
+from robotrials.errors import InputError
+from robotrials.run.component import open_host
+from robotrials.run.film import setup_from_json, thinned
+from robotrials.run.plan import FilmOptions, HostEntry
+from robotrials.run.seam import ClosableHost, FilmingHost, Host, PreparedHost
+from robotrials.run.station import media_folder
+
+
+@dataclass(frozen=True, slots=True)
+class NewFilm:
+    """A film that was made again."""
+
+    episode: Episode
+    camera: str
+    path: Path
+    n_frames: int
+
+
+@contextmanager
+def filming_host(store: Store) -> Iterator[Host]:
+    """The host that a store's episodes were run on, if it can draw."""
+    plan = store.trial.plan
+    if not plan:
+        raise InputError(f'{store.path}: holds no plan, so it does not say which host could draw its episodes')
+    host = open_host(read_table(HostEntry, json.loads(plan)['host'], where=f'{store.path} [host]'))
+    try:
+        if not isinstance(host, FilmingHost):
+            raise InputError(f'{store.path}: its host {host.spec.name} cannot draw')
+        yield host
+    finally:
+        if isinstance(host, ClosableHost):
+            host.close()
+
+
+def refilm(store: Store, episode: Episode, host: Host, target: Path, *, options: FilmOptions) -> list[NewFilm]:
+    """Film one recorded episode anew into a folder; it begins with the same reset, and is drawn from its states."""
+    kept = store.path / 'media' / media_folder(episode) / STATES_FILE
+    if not kept.exists():
+        raise InputError(
+            f'{store.path}: episode {episode.episode_id} attempt {episode.attempt} has no states to draw from (it was '
+            "run with film = 'off', or its host cannot draw)"
+        )
+    states = read_states(kept)
+    setup = setup_from_json(states.setup)
+    if isinstance(host, PreparedHost):
+        host.prepare(setup)
+    host.reset(setup.task, seed=setup.seed)
+    if not isinstance(host, FilmingHost):
+        raise InputError(f'host {host.spec.name} cannot draw')
+    rate_hz = host.spec.control_rate_hz
+    every = thinned(_all_states(store, episode, states), control_rate_hz=rate_hz, rate_hz=options.rate_hz)
+    footage = host.film(options, states=every)
+    steps = tuple(int(step) for step in footage.states.steps)
+    films = []
+    for shot in footage.shots:
+        path = target / f'{episode.episode_id}-{episode.attempt}-{shot.camera.name}.mp4'
+        path.write_bytes(encode_film(shot.frames, steps, control_rate_hz=rate_hz))
+        films.append(NewFilm(episode, shot.camera.name, path, len(steps)))
+    return films
+
+
+def _all_states(store: Store, episode: Episode, kept: FilmStates) -> FilmStates:
+    """The kept states, or those of every step where `recording.simulator_state` was on."""
+    trajectory = store.trajectory(episode, signals=('simulator_state',))
+    recorded = trajectory.simulator_state if trajectory is not None else None
+    if recorded is None or kept.steps[0] != 0 or not np.isfinite(recorded).all():
+        return kept
+    width = kept.states.shape[1]
+    return FilmStates(np.arange(len(recorded) + 1), np.concatenate([kept.states[:1], recorded[:, :width]]), kept.setup)

@@ -1,0 +1,217 @@
+"""Tables and plain words of the benchmark audit's significance part: toplines, pairs and drops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from robotrials.audit import (
+    Benchmark,
+    Classification,
+    Drop,
+    PairedSignificance,
+    Protocol,
+    Topline,
+    half_up_percent,
+)
+from robotrials.audit.topline import Cutoff
+from robotrials.show.table import Cell, Column, Table, table
+
+CLASS_WORDS = {
+    Classification.NO_IMPROVEMENT: 'no improvement',
+    Classification.IMPOSSIBLE: 'impossible',
+    Classification.INCONCLUSIVE: 'inconclusive',
+    Classification.GUARANTEED: 'significant',
+}
+CLASS_SENTENCES = {
+    Classification.NO_IMPROVEMENT: 'No improvement: the new score is not higher than the old one.',
+    Classification.IMPOSSIBLE: 'Impossible: no outcome table with these two scores makes the gain significant.',
+    Classification.INCONCLUSIVE: (
+        'Inconclusive: some outcome tables with these two scores make the gain significant and others do not; '
+        'the averages alone do not say.'
+    ),
+    Classification.GUARANTEED: 'Significant: every outcome table with these two scores rejects "no improvement".',
+}
+
+
+def gap_text(gap: int | None, protocol: Protocol, unit: str) -> str:
+    """A count gap with its size on the printed scale."""
+    if gap is None:
+        return 'none (no gap within reach)'
+    kind = 'successes' if protocol.max_score == 1 else 'points of total score'
+    return f'{gap} {kind} ({size_text(gap, protocol, unit)})'
+
+
+def size_text(gap: int, protocol: Protocol, unit: str) -> str:
+    if unit == 'percent' or unit == 'fraction':
+        return f'{100 * gap / protocol.most:.2f} percentage points'
+    return f'{gap / protocol.instances:.4g} of {protocol.max_score}'
+
+
+def topline_words(found: Topline, *, title: str, unit: str) -> str:
+    """The reading of two averages in plain words."""
+    protocol = found.protocol
+    could, sure = (gap_text(g, protocol, unit) for g in (found.smallest_feasible, found.smallest_guaranteed))
+    shape = (
+        f'{protocol.tasks} tasks x {protocol.samples} samples' if protocol.tasks > 1 else f'{protocol.samples} samples'
+    )
+    lines = [
+        f'{title}: {shape}, scores 0..{protocol.max_score}, one-sided level {float(found.alpha):g}.',
+        CLASS_SENTENCES[found.classification],
+        f'Gap: {found.count_b} - {found.count_a} = {gap_text(found.gap_count, protocol, unit)}.',
+        *_rounding_lines(found),
+        f'Smallest gap over this baseline that could be significant: {could}.',
+        f'Smallest from which every gap must be: {sure}.',
+        *_settling_lines(found),
+        f'If the two were run on independently drawn instances: {found.independent_reading}.',
+    ]
+    return '\n'.join(lines) + '\n'
+
+
+def _rounding_lines(found: Topline) -> list[str]:
+    lines = []
+    for name, score in (('old', found.score_a), ('new', found.score_b)):
+        if score.is_tie:
+            low, high = score.nearest
+            lines.append(f'The {name} score lies halfway between {low} and {high}; {high} is used.')
+        elif not score.is_realizable:
+            why = 'a rounded figure' if score.is_printable else 'which no single pass prints'
+            count = f'{float(score.exact_count):.6g}'
+            lines.append(f'The {name} score is {count} on the count scale ({why}); {score.half_up} is used.')
+    if found.is_tie_decisive:
+        ways = ', '.join(f'{r.count_a} to {r.count_b}: {CLASS_WORDS[r.classification]}' for r in found.readings)
+        lines.append(f'The class depends on how the tie is rounded ({ways}).')
+    return lines
+
+
+def _settling_lines(found: Topline) -> list[str]:
+    if found.classification is not Classification.INCONCLUSIVE or found.decisive_q is None:
+        return []
+    low, high = found.q_range
+    what = 'successes and failures' if found.protocol.max_score == 1 else 'scores'
+    return [
+        f"What would settle it: both policies' {what} on each of the {found.protocol.instances} instances, by task and "
+        f'sample (robotrials audit paired old.csv new.csv). The gain is significant if their paired Q is below '
+        f'{found.decisive_q:.4g}; the two averages allow {low:.4g} to {high:.4g}.'
+    ]
+
+
+def topline_table(found: Topline, *, title: str) -> Table:
+    """Every number of one reading, one row each."""
+    low, high = found.z_range
+    rows: list[tuple[str, Cell]] = [
+        ('classification', str(found.classification)), ('count A', found.count_a), ('count B', found.count_b),
+        ('gap', found.gap_count), ('S Q low', found.scaled_q_low), ('S Q high', found.scaled_q_high),
+        ('least z', low), ('greatest z', high), ('smallest feasible gap', found.smallest_feasible),
+        ('smallest guaranteed gap', found.smallest_guaranteed),
+        ('feasible difference', _number(found.feasible_difference)),
+        ('guaranteed difference', _number(found.guaranteed_difference)), ('realizable', found.is_realizable),
+        ('printable', found.is_printable),
+        ('tie decides', found.is_tie_decisive), ('tasks', found.protocol.tasks), ('samples', found.protocol.samples),
+        ('max score', found.protocol.max_score), ('alpha', float(found.alpha)),
+    ]  # fmt: skip
+    return table(title, ['quantity', 'value'], rows)
+
+
+def cutoff_table(cutoffs: Sequence[Cutoff], benchmark: Benchmark, *, alpha: float) -> Table:
+    """How big a gap is needed over each baseline."""
+    protocol = benchmark.protocol
+    scale = 100 / protocol.most if benchmark.unit == 'percent' else 1 / protocol.instances
+    points = 'points' if benchmark.unit == 'percent' else 'score'
+    columns = [
+        Column('baseline', '.4g'), Column('count'), Column('could: gap'), Column(f'could: {points}', '.3f'),
+        Column('must: gap'), Column(f'must: {points}', '.3f'), Column('must: new score', '.4g'),
+    ]  # fmt: skip
+    rows = []
+    for cut in cutoffs:
+        feasible, sure = cut.smallest_feasible, cut.smallest_guaranteed
+        rows.append((
+            cut.count_a * scale, cut.count_a, feasible, None if feasible is None else feasible * scale, sure,
+            None if sure is None else sure * scale, None if sure is None else (cut.count_a + sure) * scale,
+        ))  # fmt: skip
+    title = f'{benchmark.title}: how big a gap is needed (one-sided level {alpha:g})'
+    note = 'could: some outcome table is significant. must: from this gap on every table is. A dash: no gap in reach.'
+    return table(title, columns, rows, note=note)
+
+
+def paired_table(found: PairedSignificance, *, alpha: float, names: tuple[str, str] = ('A', 'B')) -> Table:
+    """Each test of "B improves on A" with its z, p and decision."""
+    rows: list[list[Cell]] = [
+        ['paired Wald, by task', found.z, found.p_value, found.p_value < alpha],
+        ['two-sample Wald, by task', found.z_independent, found.p_value_independent, found.p_value_independent < alpha],
+        ['sign flips, by task', None, found.sign_flip_p_value, found.sign_flip_p_value <= alpha],
+    ]
+    if found.mcnemar_p_value is not None:
+        rows.append(['exact McNemar, pooled', None, found.mcnemar_p_value, found.mcnemar_p_value <= alpha])
+    flips = 'all counted' if found.sign_flip.exact else f'{found.sign_flip.n_resamples} drawn'
+    note = (
+        f'{names[1]} - {names[0]} = {found.difference:+.4g} over {found.instances} instances of {found.tasks} tasks; '
+        f'{names[1]} better on {found.wins_b}, {names[0]} on {found.wins_a}, equal on {found.ties}. '
+        f'Sign flips: {flips}. The paired tests are for policies run on the same instances.'
+    )
+    columns: list[str | Column] = [
+        'test',
+        Column('z', '.3f'),
+        Column('one-sided p', '.4g'),
+        f'significant at {alpha:g}',
+    ]
+    return table(f'Does {names[1]} improve on {names[0]}?', columns, rows, note=note)
+
+
+def unmatched_table(found: PairedSignificance, *, names: tuple[str, str] = ('A', 'B')) -> Table:
+    rows = [(names[0], *key) for key in found.only_a] + [(names[1], *key) for key in found.only_b]
+    return table('Instances without a partner (left out)', ['only in', 'task', 'sample'], rows)
+
+
+def drop_table(drops: Sequence[Drop]) -> Table:
+    """Drops with their intervals; rates in percentage points, scores on their own scale."""
+    rates = [d.is_rate for d in drops]
+    unit = ' (points)' if all(rates) else ' (score)' if not any(rates) else ''
+    form = '+.2f' if all(rates) else '+.4f'
+    methods = list(dict.fromkeys(d.method.replace('_', ' ') for d in drops))
+    columns: list[str | Column] = [
+        'test', 'calibration', 'altered', Column(f'drop{unit}', form), Column('low', form), Column('high', form),
+        'not 0', *(['interval'] if len(methods) > 1 else []),
+    ]  # fmt: skip
+    rows = [[*_drop_row(d), *([d.method.replace('_', ' ')] if len(methods) > 1 else [])] for d in drops]
+    level = f'{100 * drops[0].level:g} % intervals ({" or ".join(methods)}). ' if drops else ''
+    note = f'{level}drop = calibration - altered: positive means that the altered or fresh test scored lower.'
+    return table('Drops', columns, rows, note=note)
+
+
+def cluster_table(drops: Sequence[Drop]) -> Table:
+    """The intervals in which start states are drawn whole, beside the plain ones."""
+    rows: list[list[Cell]] = []
+    for found in drops:
+        if found.cluster_interval is None or found.n_starts is None:
+            continue
+        scale = 100.0 if found.is_rate else 1.0
+        ends = [round(scale * end, 6) for end in found.cluster_interval]
+        wider = found.cluster_interval.width / found.interval.width if found.interval.width else None
+        rows.append([found.label, *found.n_starts, *ends, wider, found.cluster_interval.excludes(0.0)])
+    columns: list[str | Column] = [
+        'test', 'starts', 'altered starts', Column('low', '+.4g'), Column('high', '+.4g'),
+        Column('times as wide', '.2f'), 'not 0',
+    ]  # fmt: skip
+    note = 'Repeats of one start state are drawn together, which the plain interval does not model.'
+    return table('Drops, start states drawn whole', columns, rows, note=note)
+
+
+def _drop_row(found: Drop) -> list[Cell]:
+    scale = 100.0 if found.is_rate else 1.0
+    return [
+        found.label, _side(found.calibration, found.n_calibration, found.is_rate),
+        _side(found.altered, found.n_altered, found.is_rate), round(scale * found.estimate, 6),
+        round(scale * found.interval.low, 6), round(scale * found.interval.high, 6), found.is_resolved,
+    ]  # fmt: skip
+
+
+def _side(mean: float, n: int, is_rate: bool) -> str:
+    if is_rate:
+        successes = round(mean * n)
+        return f'{successes}/{n} {half_up_percent(successes, n)}%'
+    return f'{mean:.4f} (n={n})'
+
+
+def _number(value: Fraction | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,202 @@
+"""Pieces of SVG that every chart shares: escaping, scales, ticks, the frame and the labels beside rows."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeGuard, TypeVar
+
+from robotrials.show.table import CONTROL
+
+Number = float | int | None
+Row = TypeVar('Row')
+LISTED_IN_WORDS = 8
+
+
+def escape(text: object) -> str:
+    """Text that is safe in an element and in a quoted attribute; control characters become spaces."""
+    return html.escape(CONTROL.sub(' ', str(text)), quote=True)
+
+
+def is_known(value: Number) -> TypeGuard[float]:
+    """A number that can be drawn: not absent, not NaN, not infinite."""
+    return value is not None and math.isfinite(value)
+
+
+def number_text(value: Number, number_format: str = '.3g') -> str:
+    if value is None or math.isnan(value):
+        return '—'
+    if math.isinf(value):
+        return '∞' if value > 0 else '-∞'
+    return format(value + 0.0, number_format)
+
+
+def interval_text(value: Number, low: Number, high: Number, *, number_format: str = '.2f') -> str:
+    """`0.83 [0.71, 0.90]`, or the value alone when it has no interval."""
+    shown = number_text(value, number_format)
+    if low is None and high is None:
+        return shown
+    return f'{shown} [{number_text(low, number_format)}, {number_text(high, number_format)}]'
+
+
+def coordinate(value: float) -> str:
+    """One decimal, without a needless `.0`."""
+    text = f'{value:.1f}'
+    return text[:-2] if text.endswith('.0') else text
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A straight axis from `low` to `high`; values outside are drawn at its ends."""
+
+    low: float
+    high: float
+
+    def fraction(self, value: float) -> float:
+        if self.high <= self.low:
+            return 0.5
+        return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
+
+    def percent(self, value: float) -> str:
+        return f'{coordinate(100 * self.fraction(value))}%'
+
+    def ticks(self, n_wanted: int = 5) -> list[float]:
+        """Round numbers within the axis, about `n_wanted` of them."""
+        span = self.high - self.low
+        if span <= 0 or not math.isfinite(span):
+            return [self.low]
+        power = 10.0 ** math.floor(math.log10(span))
+        best: list[float] = []
+        for step in (m * power for m in (0.1, 0.2, 0.25, 0.5, 1)):
+            places = range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)
+            if abs(len(places) - n_wanted) < abs(len(best) - n_wanted):
+                best = [round(k * step, 12) + 0.0 for k in places]
+        return best or [self.low]
+
+
+def scale_over(values: Iterable[Number], *, within: tuple[float, float] | None = None, margin: float = 0.04) -> Scale:
+    """An axis over the values that can be drawn, with a little room; `within` fixes it instead."""
+    if within is not None:
+        return Scale(float(within[0]), float(within[1]))
+    known = [float(v) for v in values if is_known(v)]
+    if not known:
+        return Scale(0.0, 1.0)
+    low, high = min(known), max(known)
+    room = (high - low) * margin or abs(high) * 0.1 or 0.5
+    return Scale(low - room, high + room)
+
+
+def tick_text(value: float) -> str:
+    return f'{value:.6g}'
+
+
+def frame(body: Iterable[str], *, name: str, words: str, height: float, padding: tuple[int, int, int, int],
+          min_width: int = 0, kind: str = '') -> str:  # fmt: skip
+    """The outer <svg>: its name and words for those who can't see it, its height, and room for text around the plot."""
+    style = f'height:{height:.0f}px;padding:{"px ".join(map(str, padding))}px'
+    if min_width:
+        style += f';min-width:{min_width}px'
+    return (
+        f'<svg class="chart {kind}" role="img" aria-label="{escape(name)}" style="{style}">'
+        f'<desc>{escape(words)}</desc>{"".join(body)}</svg>'
+    )
+
+
+def text(content: object, x: str | float, y: float, *, anchor: str = 'start', kind: str = '') -> str:
+    place = x if isinstance(x, str) else coordinate(x)
+    named = f' class="{kind}"' if kind else ''
+    anchored = f' text-anchor="{anchor}"' if anchor != 'start' else ''
+    return f'<text x="{place}" y="{coordinate(y)}"{anchored}{named}>{escape(content)}</text>'
+
+
+def rule(x1: str | float, y1: str | float, x2: str | float, y2: str | float, *, kind: str) -> str:
+    a, b, c, d = (v if isinstance(v, str) else coordinate(v) for v in (x1, y1, x2, y2))
+    return f'<line x1="{a}" y1="{b}" x2="{c}" y2="{d}" class="{kind}"/>'
+
+
+def marker(path: str, x: str, y: str | float, *, kind: str = 'dot', shift_px: float = 0) -> str:
+    """A marker at a place given in percent: a nested <svg> moves by it, and its overflow is shown."""
+    place = y if isinstance(y, str) else coordinate(y)
+    moved = f' transform="translate({coordinate(shift_px)} 0)"' if shift_px else ''
+    return f'<svg x="{x}" y="{place}" class="at"><path d="{path}" class="{kind}"{moved}/></svg>'
+
+
+def label(content: str, y: float, *, width: str, height: float, detail: str = '', x: str = '0') -> str:
+    """A label that wraps or is cut off with an ellipsis in the width it gets; the whole text is its tooltip."""
+    second = f'<span>{escape(detail)}</span>' if detail else ''
+    return (
+        f'<foreignObject x="{x}" y="{coordinate(y)}" width="{width}" height="{coordinate(height)}">'
+        f'<div xmlns="http://www.w3.org/1999/xhtml" class="lab" title="{escape(content)}"><b>{escape(content)}</b>'
+        f'{second}</div></foreignObject>'
+    )
+
+
+def x_axis(scale: Scale, height: float, *, title: str, n_ticks: int = 5) -> str:
+    """Grid lines with their numbers below, and the axis' name under them."""
+    parts = []
+    for tick in scale.ticks(n_ticks):
+        place = scale.percent(tick)
+        parts.append(rule(place, 0, place, height, kind='grid'))
+        parts.append(text(tick_text(tick), place, height + 16, anchor='middle', kind='tick'))
+    parts.append(text(title, '50%', height + 34, anchor='middle', kind='axis'))
+    return ''.join(parts)
+
+
+def y_axis(scale: Scale, height: float, *, title: str, n_ticks: int = 5) -> str:
+    """Grid lines with their numbers at the left, and the axis' name above, where it needs no turning."""
+    parts = []
+    for tick in scale.ticks(n_ticks):
+        y = height * (1 - scale.fraction(tick))
+        parts.append(rule(0, y, '100%', y, kind='grid'))
+        parts.append(text(tick_text(tick), -8, y + 4, anchor='end', kind='tick'))
+    parts.append(text(title, -36, -12, kind='axis'))
+    return ''.join(parts)
+
+
+def mark_group(
+    policy: str, title: str, *parts: str, kind: str = '', episodes: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    """What stands for one policy's number: it carries the policy, its values as a tooltip, and its episodes as a link.
+
+    The link is to the list on the same page; `show.page` turns it to where the episodes are shown.
+    """
+    names = f'mark{" " + kind if kind else ""}'
+    inner = f'<title>{escape(title)}</title>{"".join(parts)}'
+    if not episodes:
+        return f'<g class="{names}" data-policy="{escape(policy)}">{inner}</g>'
+    where = escape(json.dumps({field: list(values) for field, values in episodes.items()}, ensure_ascii=False))
+    return (
+        f'<a class="{names} eps" data-policy="{escape(policy)}" aria-label="{escape(title)}" href="#episodes"'
+        f' data-where="{where}">{inner}</a>'
+    )
+
+
+def named(title: str, panel: str) -> str:
+    return ': '.join(filter(None, (title, panel)))
+
+
+def panelled(rows: Sequence[Row] | Mapping[str, Sequence[Row]]) -> tuple[tuple[str, tuple[Row, ...]], ...]:
+    """Rows alone are one panel; a mapping is one panel a label."""
+    if isinstance(rows, Mapping):
+        return tuple((name, tuple(some)) for name, some in rows.items()) or (('', ()),)
+    return (('', tuple(rows)),)
+
+
+def listed(words: Sequence[str]) -> str:
+    """The first few, and how many more."""
+    if not words:
+        return 'no numbers to draw'
+    more = len(words) - LISTED_IN_WORDS
+    return '; '.join(words[:LISTED_IN_WORDS]) + (f'; and {more} more in the table' if more > 0 else '')
+
+
+def sentence(title: str, panel: str, words: Sequence[str]) -> str:
+    """What a panel shows, with its main numbers."""
+    return f'{named(title, panel)}. {listed(words)}.'
+
+
+def whole_alt(first: str, n_panels: int) -> str:
+    return first + (f' {n_panels - 1} more panels have their own words.' if n_panels > 1 else '')

@@ -1,0 +1,205 @@
+"""A document: what a report says, before it is HTML, Markdown, LaTeX or JSON.
+
+A `Document` is a lead, then sections of blocks (paragraphs, tables, charts, things that are missing and why), a
+glossary that numbers link to, and the episodes that claims link to. It holds finished numbers and words; the modules
+that render it compute nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from robotrials.errors import InputError
+from robotrials.show.table import Table
+
+# Which episodes are meant: field -> values, as `robotrials store ls --where FIELD=VALUE` takes them.
+EpisodeFilter = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A run of text that may link to a definition (a key of the glossary) and to the episodes behind it."""
+
+    text: str
+    definition: str = ''
+    episodes: EpisodeFilter | None = None
+    value: float | None = None  # the exact number that the text rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """Running text, in pieces."""
+
+    pieces: tuple[Words, ...]
+
+    @property
+    def text(self) -> str:
+        return ''.join(piece.text for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class TableBlock:
+    """A table with, for each column that has one, its definition, and for each row the episodes it is made of."""
+
+    key: str  # unique in the document; an HTML id
+    table: Table
+    definitions: Mapping[str, str] = field(default_factory=dict)  # column name -> glossary key
+    episodes: tuple[EpisodeFilter | None, ...] = ()  # one a row, or empty
+    policy_column: str = ''  # the column that names the row's policy, for its colour and for switching it off
+    stratum_column: str = ''
+    is_folded: bool = False  # long detail: closed until it is opened
+    cells: Mapping[tuple[int, str], EpisodeFilter] = field(default_factory=dict)  # (row, column) -> behind that number
+
+    def __post_init__(self) -> None:
+        names = {column.name for column in self.table.columns}
+        for name in [
+            *self.definitions,
+            *(column for _, column in self.cells),
+            *filter(None, (self.policy_column, self.stratum_column)),
+        ]:
+            if name not in names:
+                raise InputError(f'{self.key}: no column {name!r} in the table; it has {", ".join(sorted(names))}')
+        if self.episodes and len(self.episodes) != len(self.table.rows):
+            raise InputError(f'{self.key}: {len(self.episodes)} filters for {len(self.table.rows)} rows')
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One drawing of a chart: all strata together, or one of them."""
+
+    label: str
+    svg: str  # one <svg> element without scripts; marks carry data-policy and a <title>
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure in one or several panels, with its words for those who cannot see it and its numbers as a table."""
+
+    key: str
+    title: str
+    alt: str
+    panels: tuple[Panel, ...]
+    table: Table
+    note: str = ''
+    policies: tuple[str, ...] = ()  # who is told apart by colour, dash and marker: the legend under the title
+
+
+@dataclass(frozen=True, slots=True)
+class ChartBlock:
+    chart: Chart
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something that this store cannot tell, why, and what would change that."""
+
+    what: str
+    reason: str
+    remedy: str = ''
+
+    @property
+    def heading(self) -> str:
+        return self.what if self.what.endswith(('?', ':')) else f'{self.what}:'
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The reason, and what to do if there is something, as whole sentences."""
+        told = [self.reason, f'To get this: {self.remedy}' if self.remedy else '']
+        return tuple(text if text.endswith('.') else f'{text}.' for text in told if text)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Text to copy as it is: a methods paragraph, a plan, a command."""
+
+    text: str
+    language: str = ''  # '' is prose, else a code block
+    label: str = ''
+
+
+Block = Paragraph | TableBlock | ChartBlock | Missing | Passage
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    key: str
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a number means: in words, its formula, and where it comes from."""
+
+    title: str
+    text: str
+    formula: str = ''
+    source: str = ''  # a key of the document's references
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A whole report. `colors` fixes one colour per policy; `episodes` is the list that claims link into."""
+
+    title: str
+    subtitle: str
+    lead: tuple[Paragraph, ...]
+    sections: tuple[Section, ...]
+    glossary: Mapping[str, Definition]
+    references: Mapping[str, str]  # key -> full citation
+    colors: Mapping[str, str]  # policy -> #rrggbb
+    reference_policy: str = ''
+    episodes: Table | None = None
+    unlisted: int = 0  # episodes that are too many for a list, which the document then does not have
+    source: str = ''  # the store's folder, for commands that list episodes
+    selection: EpisodeFilter = field(
+        default_factory=dict
+    )  # what of the store the document is about; empty for all of it
+    explorer_url: str = ''  # where a server shows episodes, when one runs
+    footer: str = ''
+    statement: str = ''  # what analysis was used, and whether it is the declared one: at the top of every format
+    cautions: tuple[str, ...] = ()  # what a reader must know before the numbers
+
+    def __post_init__(self) -> None:
+        keys = [s.key for s in self.sections] + [
+            b.key if isinstance(b, TableBlock) else b.chart.key
+            for s in self.sections
+            for b in s.blocks
+            if isinstance(b, TableBlock | ChartBlock)
+        ]
+        doubled = sorted({key for key in keys if keys.count(key) > 1})
+        if doubled:
+            raise InputError(f'{self.title}: keys that stand twice: {", ".join(doubled)}')
+        for key in self.used_definitions():
+            if key not in self.glossary:
+                raise InputError(f'{self.title}: {key!r} is linked to and not in the glossary')
+
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes the numbers rest on, as far as the document says."""
+        return self.unlisted if self.episodes is None else len(self.episodes.rows)
+
+    def used_definitions(self) -> tuple[str, ...]:
+        """The glossary keys that the text and tables link to, in order of first use."""
+        return used_definitions([*self.lead, *(b for s in self.sections for b in s.blocks)])
+
+
+def used_definitions(blocks: Iterable[Block]) -> tuple[str, ...]:
+    """The glossary keys that these blocks link to, in order of first use."""
+    used: dict[str, None] = {}
+    for block in blocks:
+        if isinstance(block, Paragraph):
+            used.update(dict.fromkeys(p.definition for p in block.pieces if p.definition))
+        elif isinstance(block, TableBlock):
+            used.update(dict.fromkeys(block.definitions.values()))
+    return tuple(used)
+
+
+def paragraph(*pieces: Words | str) -> Paragraph:
+    """A paragraph from words and plain strings."""
+    return Paragraph(tuple(p if isinstance(p, Words) else Words(p) for p in pieces))
+
+
+def section(key: str, title: str, blocks: Sequence[Block]) -> Section:
+    return Section(key, title, tuple(blocks))

@@ -1,0 +1,52 @@
+"""Files that a verb leaves behind: there whole or not at all, and refused before the work when they can't be."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+from robotrials.errors import InputError
+
+
+def check_target(path: Path | str) -> Path:
+    """The path, if a file can be put there; asked before long work, so that its result has a place to go."""
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f'{target}: a folder, wanted the name of a file; give one in it, such as {target / "result"}')
+    home = next((p for p in target.absolute().parents if (p / 'trial.json').is_file()), None)
+    if home is not None:
+        raise InputError(
+            f'{target}: inside the store {home}, which keeps nothing but its own files; give a path outside'
+        )
+    nearest = next(parent for parent in target.absolute().parents if parent.exists())
+    if not nearest.is_dir():
+        raise InputError(f'{target}: {nearest} is a file, wanted a folder to write into; give another path')
+    if not os.access(target if target.exists() else nearest, os.W_OK):
+        raise InputError(f'{target}: not allowed to write there; give another path')
+    return target
+
+
+def write_file(path: Path | str, content: str | bytes) -> Path:
+    """Write a file in one step: a reader, or a full disk, never meets half of it."""
+    target = check_target(path)
+    given = content.encode() if isinstance(content, str) else content
+    try:
+        _put(target, given)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from error
+    return target
+
+
+def _put(target: Path, given: bytes) -> None:
+    if target.exists() and not target.is_file():  # a pipe or a device has no half
+        target.write_bytes(given)
+        return
+    real = target.resolve()  # through a link, which stays one
+    real.parent.mkdir(parents=True, exist_ok=True)
+    draft = real.with_name(f'.{uuid.uuid4().hex}')
+    try:
+        draft.write_bytes(given)
+        os.replace(draft, real)
+    finally:
+        draft.unlink(missing_ok=True)

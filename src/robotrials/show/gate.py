@@ -1,0 +1,208 @@
+"""The gate in words: a verdict line, a table of endpoints, a Markdown comment for a pull request, JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+from robotrials.analysis.endpoint import Finding, GateEndpoint
+from robotrials.analysis.gate import GateResult, GateVerdict
+from robotrials.planning import MoreEpisodes
+from robotrials.show.markdown import code_span, escape_markdown, one_line
+from robotrials.show.phrase import plural
+from robotrials.show.table import JSON_STYLE, Table, TableFormat, render, table
+
+PLAN_DIGITS = 12
+MOST_NAMES = 8
+
+
+def headline(gate: GateResult) -> str:
+    """The verdict in one sentence."""
+    who = f'{gate.candidate.policy} is {{}} than the baseline{_baseline_name(gate)}'
+    if gate.verdict is GateVerdict.PASS:
+        return f'PASS: {who.format("no worse")} on {_listed([e.name for e in gate.required])}.'
+    if gate.verdict is GateVerdict.FAIL:
+        worse = [e for e in gate.required if e.finding is Finding.WORSE]
+        return f'FAIL: {who.format("worse")} on {_listed([e.name for e in worse])}.'
+    absent = [e for e in gate.required if e.finding is Finding.MISSING]
+    if absent:
+        return f'NOT SHOWN: {_listed([e.name for e in absent])} cannot be judged ({absent[0].note}).'
+    short = _listed([e.name for e in gate.required if e.finding is Finding.SHORT])
+    return f'NOT SHOWN: {more_sentence(gate.more)} on {short}.'
+
+
+def more_sentence(more: MoreEpisodes | None) -> str:
+    """How many more, of whom."""
+    if more is None:
+        return 'not enough episodes, and no number that could be run would do'
+    if more.reference == 0:
+        return f'not enough episodes: {more.new} more of the candidate needed'
+    if more.new == more.reference:
+        return f'not enough episodes: {more.new} more of each needed'
+    return f'not enough episodes: {more.new} more of the candidate and {more.reference} more of the baseline needed'
+
+
+def _baseline_name(gate: GateResult) -> str:
+    return '' if gate.baseline.policy == gate.candidate.policy else f' {gate.baseline.policy}'
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ', '.join(names[:-1]) + f' and {names[-1]}'
+
+
+def endpoint_table(gate: GateResult) -> Table:
+    """One row per endpoint: both sides, the difference, the bound that decides, the limit it must clear."""
+    columns = ['endpoint', 'candidate', 'baseline', 'difference', 'bound', 'limit', 'finding']
+    return table('', columns, [_row(e) for e in gate.endpoints])
+
+
+def _row(endpoint: GateEndpoint) -> list[str | None]:
+    name = f'{endpoint.name}: {endpoint.measure}'
+    finding = finding_text(endpoint)
+    if endpoint.estimate is None or endpoint.new is None or endpoint.reference is None:
+        return [name, None, None, None, None, change_text(endpoint, endpoint.limit), finding]
+    sides = [
+        f'{value:.1f} s' if endpoint.is_ratio else f'{100 * value:.1f} %'
+        for value in (endpoint.new, endpoint.reference)
+    ]
+    return [
+        name, *sides, change_text(endpoint, endpoint.estimate), change_text(endpoint, endpoint.bound),
+        change_text(endpoint, endpoint.limit), finding,
+    ]  # fmt: skip
+
+
+def finding_text(endpoint: GateEndpoint) -> str:
+    """The finding, with what qualifies it."""
+    text = str(endpoint.finding)
+    if endpoint.finding is Finding.NO_WORSE and _is_behind(endpoint):
+        text += ' by the margin, though behind'
+    if endpoint.finding is Finding.WORSE:
+        text += f' by at least {_at_least(endpoint)}'
+    if endpoint.finding is Finding.SHORT:
+        text = more_sentence(endpoint.more)
+    return text if endpoint.is_required else f'{text} (not required)'
+
+
+def _at_least(endpoint: GateEndpoint) -> str:
+    """The near end of what an endpoint is worse by."""
+    if endpoint.is_ratio:
+        return f'{100 * ((endpoint.low or 1.0) - 1):.1f} %'
+    return f'{-100 * (endpoint.high or 0.0):.1f} points'
+
+
+def _is_behind(endpoint: GateEndpoint) -> bool:
+    """Shown to be behind the baseline, although by less than the margin."""
+    if endpoint.low is None or endpoint.high is None:
+        return False
+    return endpoint.low > 1 if endpoint.is_ratio else endpoint.high < 0
+
+
+def change_text(endpoint: GateEndpoint, value: float | None) -> str | None:
+    """A difference in points, or a ratio as a share: +3.0 points, -10.0 %."""
+    if value is None:
+        return None
+    if endpoint.is_ratio:
+        return '∞' if value == float('inf') else f'{100 * (value - 1):+.1f} %'
+    return f'{100 * value:+.1f} points'
+
+
+def remarks(gate: GateResult) -> list[str]:
+    """What a reader has to know beside the table, a sentence each."""
+    kind = 'paired by start state' if gate.is_paired else 'independent'
+    cells = 'one cell' if len(gate.cells) == 1 else f'{len(gate.cells)} cells that count equally'
+    starts = ''
+    if gate.n_starts != (gate.candidate.n_compared, gate.baseline.n_compared):
+        starts = f' from {gate.n_starts[0]:,} and {gate.n_starts[1]:,} start states, which are the units'
+    lines = [
+        f'Compared: {plural(gate.candidate.n_compared, "episode")} of the candidate and {gate.baseline.n_compared:,} '
+        f'of the baseline{starts}, {kind}, in {cells} ({_named(gate.cells)}).',
+        f'Bounds are one-sided at {100 * (1 - gate.alpha):g} %; every endpoint has to clear its limit, so none is '
+        'corrected for the others.',
+    ]
+    if sum(gate.n_unpaired):
+        lines.append(
+            f'Without a partner, left out: {gate.n_unpaired[0]} of the candidate, {gate.n_unpaired[1]} of the baseline.'
+        )
+    for who, names in (('candidate', gate.only_candidate), ('baseline', gate.only_baseline)):
+        if names:
+            lines.append(f'Only in the {who}, left out: {_named(names)}.')
+    for endpoint in gate.endpoints:
+        if endpoint.note:
+            what = 'missing: ' if endpoint.finding is Finding.MISSING else ''
+            lines.append(f'{endpoint.name.capitalize()}: {what}{endpoint.note}.')
+    if gate.more is not None:
+        lines.append(
+            f'More episodes are spread evenly over the cells, up to {gate.more.per_cell} per cell: each endpoint then '
+            f'passes with {100 * gate.power:g} % chance, if the two policies are equal.'
+        )
+    return [*lines, *gate.notes]
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - MOST_NAMES
+    return '; '.join(names[:MOST_NAMES]) + (f'; and {rest} more' if rest > 0 else '')
+
+
+def origins(gate: GateResult) -> list[str]:
+    """Where each side comes from: store, policy, plan."""
+    return [
+        f'{who}: {arm.policy} in {arm.store}, '
+        + (f'plan {arm.plan_hash[:PLAN_DIGITS]}' if arm.plan_hash else f'no plan, store {arm.store_id[:PLAN_DIGITS]}')
+        for who, arm in (('candidate', gate.candidate), ('baseline', gate.baseline))
+    ]
+
+
+def gate_comment(gate: GateResult, *, command: str = '') -> str:
+    """A short Markdown comment for a pull request."""
+    lines = [
+        f'**robotrials gate: {escape_markdown(headline(gate))}**',
+        '',
+        render(endpoint_table(gate), TableFormat.MARKDOWN).rstrip(),
+        '',
+    ]
+    lines += [f'- {escape_markdown(line)}' for line in (gate.statement, *remarks(gate))]
+    lines += [f'- {escape_markdown(line[0].upper() + line[1:])}.' for line in origins(gate)]
+    if command:
+        lines.append(f'- Reproduce: {code_span(command)}')
+    return '\n'.join(lines) + '\n'
+
+
+def gate_text(gate: GateResult, *, command: str = '') -> str:
+    """The same for a terminal."""
+    lines = [one_line(headline(gate)), '', render(endpoint_table(gate)).rstrip(), '']
+    lines += [one_line(line) for line in (gate.statement, *remarks(gate))]
+    lines += [one_line(f'{line[0].upper()}{line[1:]}.') for line in origins(gate)]
+    return '\n'.join([*lines, *([f'Reproduce: {command}'] if command else [])]) + '\n'
+
+
+def gate_json(gate: GateResult, *, command: str = '') -> str:
+    """The verdict and all its numbers in full precision; an infinite bound is 'inf'."""
+    more = gate.more
+    document = {
+        'verdict': str(gate.verdict),
+        'exit_code': gate.exit_code,
+        'headline': headline(gate),
+        'analysis': gate.statement,
+        'more_episodes': None if more is None else {**dataclasses.asdict(more), 'total': more.total},
+        'endpoints': [_endpoint_values(e) for e in gate.endpoints],
+        'candidate': dataclasses.asdict(gate.candidate),
+        'baseline': dataclasses.asdict(gate.baseline),
+        'cells': gate.cells,
+        'only_candidate': gate.only_candidate,
+        'only_baseline': gate.only_baseline,
+        'is_paired': gate.is_paired,
+        'n_unpaired': gate.n_unpaired,
+        'n_starts': gate.n_starts,
+        'alpha': gate.alpha,
+        'alpha_worse': gate.alpha_worse,
+        'power': gate.power,
+        'notes': gate.notes,
+        'command': command or None,
+    }
+    return json.dumps(document, **JSON_STYLE) + '\n'
+
+
+def _endpoint_values(endpoint: GateEndpoint) -> dict[str, object]:
+    values = dataclasses.asdict(endpoint) | {'limit': endpoint.limit, 'finding': str(endpoint.finding)}
+    return {k: 'inf' if v == float('inf') else v for k, v in values.items()}

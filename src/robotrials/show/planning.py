@@ -1,0 +1,196 @@
+"""Tables of planning: sample sizes against the field's habit, power, detection rates, sequential looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from robotrials.planning import (
+    ArmPair,
+    BridgePower,
+    Decision,
+    DesignCalibration,
+    DetectionStudy,
+    FieldPosition,
+    PlanSize,
+    SurveyedPaper,
+    WatchedTrial,
+)
+from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.timing import scalar_name
+
+
+def metric_name(metric: str) -> str:
+    """How a test is headed."""
+    return {'ks': 'KS', 'rmst_s': 'RMST'}.get(metric) or scalar_name(metric)
+
+
+def sizes_table(rows: Sequence[tuple[str, int | None, str]], *, title: str, note: str = '') -> Table:
+    """Named sample sizes: what is claimed, how many, and of what."""
+    return table(title, ['design', 'N', 'counts'], rows, note=note)
+
+
+def plan_table(rows: Sequence[PlanSize], *, note: str = '') -> Table:
+    """A whole plan by design, with the price of its comparisons."""
+    shown = [(r.design, r.comparisons, r.alpha_each, r.per_cell, r.per_policy, r.total) for r in rows]
+    columns: list[str | Column] = [
+        'design', 'comparisons', Column('alpha each', '.2g'), 'per cell', 'per policy', 'all rollouts',
+    ]  # fmt: skip
+    return table('The whole plan', columns, shown, note=note)
+
+
+def survey_table(papers: Sequence[SurveyedPaper], position: FieldPosition | None = None) -> Table:
+    """Rollouts per cell in recent papers, and where a plan stands among them."""
+    rows = [(p.name, p.reported, p.n_low, p.n_high, p.statistics) for p in papers]
+    note = '' if position is None else str(position)
+    return table('What is usual', ['paper', 'rollouts per cell', 'low', 'high', 'statistics'], rows, note=note)
+
+
+def power_table(
+    found: BridgePower, *, names: tuple[str, str] = ('a', 'b'), habit: FieldPosition | None = None
+) -> Table:
+    """Power against episodes per cell, and the N that is needed."""
+    rows = list(zip(found.per_cell.tolist(), found.power.tolist(), found.error.tolist(), strict=True))
+    note = f'Needed for {found.needed.power:.0%} power: {found.needed} episodes per cell.'
+    if found.null_effect is None:
+        note += f' Macro KS of the assumed curves {found.effect:.3f}.'
+    else:
+        note += (
+            f' Macro KS of the pilot {found.effect:.3f}, of which chance alone gives {found.null_effect:.3f}; '
+            f'the difference was multiplied by {found.shrinkage:.2f}.'
+        )
+    note += f'\nDesign effect {found.design_effect:.2f}; alpha {found.alpha:g}; {found.n_bridges} simulated bridges.'
+    if habit is not None:
+        note += f'\n{habit}.'
+    columns: list[str | Column] = ['episodes per cell', Column('power', '.3f'), Column('error', '.3f')]
+    return table(f'Power of the macro-KS test: {names[0]} against {names[1]}', columns, rows, note=note)
+
+
+def needed_table(found: Mapping[tuple[str, str], BridgePower]) -> Table:
+    """Episodes per cell that each pair needs, and the power of what is planned (the first N of each)."""
+    rows: list[tuple[Cell, ...]] = []
+    for (a, b), power in found.items():
+        interval = power.needed.interval
+        low, high = (None, None) if interval is None else (interval.low, interval.high)
+        rows.append((a, b, power.needed.n, low, high, float(power.power[0])))
+    first = next(iter(found.values()))
+    columns: list[str | Column] = [
+        'a', 'b', Column('N per cell', '.0f'), Column('low', '.0f'), Column('high', '.0f'),
+        Column(f'power at {first.per_cell[0]}', '.2f'),
+    ]  # fmt: skip
+    note = (
+        'Macro-KS test of one pair at alpha, uncorrected; from the pilot, less chance. ∞: nothing shows beyond chance.'
+    )
+    return table(f'Time to success: episodes per cell for {first.needed.power:.0%} power', columns, rows, note=note)
+
+
+def detection_table(found: DetectionStudy) -> Table:
+    """Every (pair, test, N) with its rate and Monte-Carlo interval: the table to keep as CSV."""
+    rows = [
+        (
+            r.policy_a,
+            r.policy_b,
+            r.metric,
+            r.per_cell,
+            r.rate,
+            r.interval.low,
+            r.interval.high,
+            r.n_detected,
+            r.n_trials,
+        )
+        for r in found.rows
+    ]
+    columns: list[str | Column] = [
+        'a', 'b', 'metric', 'N', Column('rate', '.3f'), Column('low', '.3f'), Column('high', '.3f'), 'detected',
+        'trials',
+    ]  # fmt: skip
+    return table('Detection rates', columns, rows, note=_study_note(found))
+
+
+def smallest_table(found: DetectionStudy, *, target: float = 0.8) -> Table:
+    """The smallest N of the grid with the detection rate asked, by pair and test (PhAIL's Table 4)."""
+    rows: list[tuple[Cell, ...]] = [
+        (f'{a} vs. {b}', *(found.smallest((a, b), m, target=target) for m in found.metrics)) for a, b in found.pairs
+    ]
+    last = max(r.per_cell for r in found.rows)
+    rows.append((f'mean rate at N = {last}', *(f'{found.mean_rate(m, last):.2f}' for m in found.metrics)))
+    note = f'A dash: not reached by N = {last}. {_study_note(found)}'
+    return table(
+        f'Smallest N with a detection rate of {target:g}', ['pair', *map(metric_name, found.metrics)], rows, note=note
+    )
+
+
+def _study_note(found: DetectionStudy) -> str:
+    return (
+        f'{found.rows[0].n_trials} trials of {found.n_resamples} resamples ({found.method}), p <= {found.alpha:g}; '
+        f'KS and RMST up to {found.tau_s:g} s.'
+    )
+
+
+def design_table(found: DesignCalibration) -> Table:
+    """Model against detection rate, where it was fitted and where it was not."""
+    rows = [
+        (name, n, rate, model, model - rate, 'fitted' if fit else 'judged') for name, n, rate, model, fit in found.rows
+    ]
+    judged = '' if found.judged_gap is None else f', {found.judged_gap:.3f} where judged'
+    note = (
+        f'Design effect {found.design_effect:.2f} fitted, {found.estimated:.2f} estimated from the episodes. '
+        f'Largest gap {found.fitted_gap:.3f} where fitted{judged}.'
+    )
+    columns: list[str | Column] = [
+        'pair', 'N', Column('rate', '.3f'), Column('model', '.3f'), Column('gap', '+.3f'), 'point',
+    ]  # fmt: skip
+    return table('Bridge model against detection rates', columns, rows, note=note)
+
+
+SAID = {Decision.CONTINUE: 'continue', Decision.FUTILE: 'futile: stop without a winner'}
+
+
+def _said(decision: Decision, a: str, b: str) -> str:
+    return SAID.get(decision) or f'{a if decision is Decision.A_BETTER else b} better'
+
+
+def watch_table(found: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> Table:
+    """What may be said of every pair (or of those shown) at this moment."""
+    rows: list[tuple[Cell, ...]] = []
+    for pair in found.arms.pairs if pairs is None else pairs:
+        looks = pair.comparison.looks
+        last = looks[-1] if looks else None
+        between: tuple[Cell, ...] = (None,) * 4
+        if last is not None:
+            between = (last.n_a, last.difference, last.interval.low, last.interval.high)
+        rows.append((pair.a, pair.b, *between, pair.adjusted_p_value, _said(pair.decision, pair.a, pair.b)))
+    counted = ', '.join(f'{name} {n}' for name, n in found.n_episodes.items())
+    what = 'episode success' if found.score == 'success' else f'promptness at tau = {found.tau_s:g} s'
+    note = (
+        f'{what}; valid episodes: {counted}; {found.n_invalid} invalid, {found.n_waiting} waiting for a partner.\n'
+        f'Policies sharing a letter are not significantly different: '
+        + ', '.join(f'{n} {x}' for n, x in zip(found.arms.order, found.arms.letters, strict=True))
+        + '. '
+        + ('The trial may stop.' if found.may_stop else 'Continue.')
+    )
+    if found.n_repeats:
+        note += f'\n{found.n_repeats} repeats of start states were left out: the first run of each counts.'
+    if not found.is_ordered:
+        note += '\nSome episodes do not say when they were started: taken in the order of their start states.'
+    columns: list[str | Column] = [
+        'a', 'b', 'episodes each', Column('a - b', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
+        Column('p (anytime, Holm)', '.3g'), 'decision',
+    ]  # fmt: skip
+    return table('The trial so far', columns, rows, note=note)
+
+
+def looks_table(found: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> Table:
+    """The confidence sequence of every pair (or of those shown) at every look."""
+    shown = found.arms.pairs if pairs is None else pairs
+    rows: list[tuple[Cell, ...]] = [
+        (p.a, p.b, k.n_a, k.difference, k.interval.low, k.interval.high, k.evidence_a, k.evidence_b,
+         _said(k.decision, p.a, p.b))
+        for p in shown
+        for k in p.comparison.looks
+    ]  # fmt: skip
+    columns: list[str | Column] = [
+        'a', 'b', 'episodes each', Column('a - b', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
+        Column('e-value a better', '.3g'), Column('e-value b better', '.3g'), 'decision',
+    ]  # fmt: skip
+    alpha = found.arms.pairs[0].comparison.alpha
+    return table('Every look', columns, rows, note=f'Confidence sequences at 1 - {alpha:.3g} each; all hold together.')

@@ -1,0 +1,214 @@
+"""A trial's report as a document: the verdict on the primary endpoint, then everything it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypedDict
+
+from robotrials import __version__
+from robotrials.analysis import Absent, Analysis, ComparisonFrame
+from robotrials.episodes import Episode
+from robotrials.planning.analysis_plan import EndpointName
+from robotrials.show import report_chart as charts
+from robotrials.show.document import (
+    Block,
+    ChartBlock,
+    Document,
+    Section,
+    TableBlock,
+    paragraph,
+    section,
+    used_definitions,
+)
+from robotrials.show.glossary import glossary
+from robotrials.show.phrase import only_text, plural
+from robotrials.show.policy_look import policy_colors
+from robotrials.show.report_block import missing, shown_order
+from robotrials.show.report_cameras import camera_sections
+from robotrials.show.report_failures import failure_blocks
+from robotrials.show.report_films import film_blocks
+from robotrials.show.report_lead import lead
+from robotrials.show.report_method import method_section, methods_works
+from robotrials.show.report_pairs import endpoint_blocks, resolution_section
+from robotrials.show.report_quality import provenance_section, quality_section
+from robotrials.show.report_ranking import (
+    apart_blocks,
+    cell_block,
+    condition_block,
+    letters_of,
+    ranking_blocks,
+    task_block,
+    times_missing,
+)
+from robotrials.show.report_safety import robustness_blocks, safety_blocks, safety_task_block
+from robotrials.show.report_success import success_blocks
+from robotrials.show.robustness_plot import conditioned
+from robotrials.show.table import Cell, Column, Table, table, without_empty
+
+MOST_LISTED = 100_000  # episodes on a page, 5 MB of it; more are for the explorer and the command line
+
+
+def trial_document(analysis: Analysis, *, explorer_url: str = '', folder: Path | None = None) -> Document:
+    """The whole report. Numbers are those of the analysis; nothing is computed here.
+
+    `folder` is where the report will lie, so that it can link to films; here unless given.
+    """
+    marked = analysis.marked_reference
+    everyone = policy_colors(analysis.every_policy, reference=marked)
+    colors = {arm.policy: everyone[arm.policy] for arm in analysis.quality.arms}
+    sections = _with_films(_sections(analysis, colors), film_blocks(analysis, folder=folder or Path()))
+    told = lead(analysis)
+    known = glossary()
+    definitions = known.of(used_definitions([*told, *(b for s in sections for b in s.blocks)]))
+    return Document(
+        title=analysis.trial.title or 'Trial report', subtitle=_subtitle(analysis), lead=told, sections=tuple(sections),
+        glossary=definitions, references=known.cited(definitions.values(), also=methods_works(analysis)), colors=colors,
+        reference_policy=marked if marked in colors else '', source=analysis.source,
+        selection=analysis.selection.asked, explorer_url=explorer_url,
+        statement=analysis.statement, cautions=(*analysis.cautions, *analysis.safety_caveats),
+        footer=f'robotrials {__version__}. {analysis.statement}',
+        **listed_episodes(analysis.episodes, len(analysis.episodes)),
+    )  # fmt: skip
+
+
+def _with_films(sections: list[Section], blocks: list[Block]) -> list[Section]:
+    """Films come before the quality of the data: what was seen, then how it was recorded."""
+    place = next(i for i, s in enumerate(sections) if s.key == 'quality')
+    return [*sections[:place], section('films', 'Films', blocks), *sections[place:]] if blocks else sections
+
+
+def _subtitle(analysis: Analysis) -> str:
+    quality = analysis.quality
+    n = sum(arm.n_valid for arm in quality.arms)
+    strata, policies = plural(len(quality.strata), 'stratum'), plural(len(quality.arms), 'policy')
+    plan = f' · plan {analysis.trial.plan_hash[:12]}' if analysis.trial.plan_hash else ''
+    return f'{policies}, {strata}, {plural(n, "valid episode")}{plan}{only_text(analysis.selection.asked)}'
+
+
+def _sections(analysis: Analysis, colors: dict[str, str]) -> list[Section]:
+    frame = analysis.frame
+    ends = [quality_section(analysis), provenance_section(analysis), method_section(analysis)]
+    if isinstance(frame, Absent):
+        return [
+            section('ranking', 'Ranking', [missing('A ranking', frame)]), _safety_section(analysis, None, colors),
+            _robustness_section(analysis, colors), *ends,
+        ]  # fmt: skip
+    made = [*_leading(analysis, frame, colors), resolution_section(analysis, frame)]
+    if EndpointName.SUCCESS not in analysis.primary:
+        made.append(_success_section(analysis, frame, colors))
+    made += camera_sections(analysis)
+    if EndpointName.SCORE in analysis.secondary:
+        made.append(section('score', 'Score', endpoint_blocks(analysis, frame, EndpointName.SCORE)))
+    made += [_safety_section(analysis, frame, colors), _robustness_section(analysis, colors)]
+    made.append(section('failures', 'Failures', failure_blocks(analysis, frame)))
+    return [*made, *_detail(analysis, frame), *ends]
+
+
+def _leading(analysis: Analysis, frame: ComparisonFrame, colors: dict[str, str]) -> list[Section]:
+    """The primary endpoint first; times follow where success or a score leads and there are any."""
+    timed = _time_sections(analysis, frame, colors)
+    if EndpointName.SUCCESS not in analysis.primary:
+        return timed
+    return [_success_section(analysis, frame, colors), *timed]
+
+
+def _time_sections(analysis: Analysis, frame: ComparisonFrame, colors: dict[str, str]) -> list[Section]:
+    ranking = analysis.ranking
+    beside = apart_blocks(analysis, frame)
+    if isinstance(ranking, Absent):
+        return [section('ranking', 'Time to success', [times_missing(analysis), *beside])]
+    letters = letters_of(analysis, EndpointName.TIME)
+    blocks: list[Block] = [
+        *condition_block(frame), ChartBlock(charts.ranking_chart(ranking, frame, letters, colors)),
+        *ranking_blocks(analysis, ranking, frame), *beside,
+    ]  # fmt: skip
+    made = [section('ranking', 'Ranking by time to success', blocks)]
+    if not isinstance(analysis.curves, Absent):
+        chart = charts.curve_chart(analysis.curves, ranking, frame, colors, level=analysis.plan.level)
+        made.append(section('curves', 'Operations done by time', [ChartBlock(chart)]))
+    return made
+
+
+def _success_section(analysis: Analysis, frame: ComparisonFrame, colors: dict[str, str]) -> Section:
+    rates = analysis.success
+    if isinstance(rates, Absent):
+        return section('success', 'Episode success', [missing('Episode success', rates)])
+    return section('success', 'Episode success', success_blocks(analysis, frame, rates, colors))
+
+
+def _detail(analysis: Analysis, frame: ComparisonFrame) -> list[Section]:
+    """Every cell and every task."""
+    rates = analysis.success
+    if isinstance(rates, Absent):
+        return []
+    strata = sorted({s for cells in frame.cells.values() for s in cells})
+    policies = (*shown_order(analysis, frame), *frame.apart)
+    cells: list[Block] = [
+        ChartBlock(charts.success_grid(rates, frame, policies, strata)),
+        cell_block(analysis, frame, rates),
+    ]
+    tasks: list[Block] = [
+        task_block(analysis, frame, rates) or paragraph('Strata are the tasks: the cells above are their rows.')
+    ]
+    if not isinstance(analysis.safety, Absent):
+        tasks.append(safety_task_block(analysis.safety))
+    return [section('cells', 'Every cell', cells), section('tasks', 'Every task', tasks)]
+
+
+def _safety_section(analysis: Analysis, frame: ComparisonFrame | None, colors: dict[str, str]) -> Section:
+    blocks: list[Block]
+    if isinstance(analysis.safety, Absent):
+        blocks = [missing('Safety', analysis.safety)]
+    else:
+        blocks = [ChartBlock(charts.pareto_chart(analysis.safety, colors)), *safety_blocks(analysis.safety)]
+    if frame is not None and EndpointName.SAFETY in analysis.secondary:
+        blocks += endpoint_blocks(analysis, frame, EndpointName.SAFETY)
+    return section('safety', 'Safety', blocks)
+
+
+def _robustness_section(analysis: Analysis, colors: dict[str, str]) -> Section:
+    part = analysis.robustness
+    if isinstance(part, Absent):
+        return section('robustness', 'Robustness', [missing('Robustness', part)])
+    drawn: list[Block] = []
+    if not isinstance(part.drops, Absent):
+        drawn.append(ChartBlock(charts.drop_chart(part.drops, colors, conditioned(analysis))))
+    if not isinstance(part.doses, Absent):
+        drawn.append(
+            ChartBlock(charts.dose_chart(part.doses, colors, conditioned(analysis), level=analysis.plan.level))
+        )
+    return section('robustness', 'Robustness', [*drawn, *robustness_blocks(part, alpha=analysis.plan.alpha)])
+
+
+class Listing(TypedDict):
+    """The fields of a document that say which episodes it is about."""
+
+    episodes: Table | None
+    unlisted: int
+
+
+def listed_episodes(episodes: Iterable[Episode], n: int) -> Listing:
+    """The list of n episodes that claims link into; none where it would be too long for a page."""
+    if n > MOST_LISTED:
+        return {'episodes': None, 'unlisted': n}
+    return {'episodes': episode_list(episodes), 'unlisted': 0}
+
+
+def episode_list(episodes: Iterable[Episode]) -> Table:
+    """Every counted episode in one row, for the list that claims link into; columns that nobody fills are left out."""
+    columns: list[str | Column] = [
+        'episode', 'policy', 'benchmark', 'stratum', 'task', 'condition', 'seed', 'instance', 'outcome',
+        Column('duration_s', '.2f'), 'reason',
+    ]  # fmt: skip
+    rows: list[list[Cell]] = [
+        [e.episode_id[:12], e.policy, e.benchmark or None, e.stratum or e.task, e.task, e.condition, e.seed, e.instance,
+         e.outcome.value, e.duration_s, e.reason or None]
+        for e in episodes
+    ]  # fmt: skip
+    return without_empty(table('Episodes', columns, rows))
+
+
+def table_blocks(document: Document) -> dict[str, TableBlock]:
+    """Every table of a document by its key."""
+    return {b.key: b for s in document.sections for b in s.blocks if isinstance(b, TableBlock)}

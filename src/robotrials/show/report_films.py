@@ -1,0 +1,146 @@
+"""A report's section on films: a success and a failure of each policy as strips of frames that link to the films."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from robotrials.analysis import Analysis
+from robotrials.analysis.media import Film
+from robotrials.errors import SetupError
+from robotrials.show.chart.svg import escape
+from robotrials.show.document import Block, Chart, ChartBlock, Missing, Panel
+from robotrials.show.phrase import plural
+from robotrials.show.safety_figure import read_frames
+from robotrials.show.table import Cell, Column, Table, table, without_empty
+
+FRAMES = 6
+MOST_STRIPS = 8  # a panel
+MOST_BYTES = 4 << 20  # of a film that is worth decoding for a few frames
+FRAME_PX = 160
+HEAD_PX, FOOT_PX, GAP_PX = 22, 18, 14
+QUALITY = 78
+
+
+def film_blocks(analysis: Analysis, *, folder: Path) -> list[Block]:
+    """Nothing where no episode was filmed; why not, where one was to be."""
+    leading = analysis.leading_films
+    if not leading:
+        why = sorted({e.labels['film'].removeprefix('none: ') for e in analysis.episodes if 'film' in e.labels})
+        return [Missing('Films', f'no episode has one: {why[0]}')] if why else []
+    chosen = {word: _chosen(list(leading.values()), success=ended) for word, ended in ENDS.items()}
+    try:
+        panels = [Panel(word, _strips(films, analysis, folder=folder)) for word, films in chosen.items() if films]
+    except SetupError as error:
+        return [Missing('Films', f'{plural(len(leading), "episode")} were filmed; {error}')]
+    if not panels:
+        return []
+    told = [film for films in chosen.values() for film in films]
+    valid = sum(arm.n_valid for arm in analysis.quality.arms)
+    return [ChartBlock(_chart(analysis, told, panels, n_filmed=len(leading), n_valid=valid))]
+
+
+ENDS = {'successes': True, 'failures': False}
+
+
+def _chosen(films: Sequence[Film], *, success: bool) -> list[Film]:
+    """The first film of each policy that ended so, in the canonical order of episodes."""
+    first: dict[str, Film] = {}
+    for film in films:
+        if film.episode.is_success is success and film.path.stat().st_size <= MOST_BYTES:
+            first.setdefault(film.episode.policy, film)
+    return list(first.values())[:MOST_STRIPS]
+
+
+def _chart(analysis: Analysis, films: Sequence[Film], panels: Sequence[Panel], *, n_filmed: int, n_valid: int) -> Chart:
+    source = analysis.source
+    note = (
+        f'{n_filmed} of {plural(n_valid, "valid episode")} {"has" if n_filmed == 1 else "have"} a film, in '
+        f'{source}/media. The links lead there, and hold as long as page and store stay where they are. To draw one '
+        f'again, larger: robotrials store film {source} EPISODE --size 1280x960'
+    )
+    alt = (
+        f'For each policy {FRAMES} frames of the first episode that succeeded, and of the first that did not, from its '
+        'start to its end.'
+    )
+    return Chart('films-strips', 'What success and failure look like', alt, tuple(panels), _table(films), note)
+
+
+def _table(films: Sequence[Film]) -> Table:
+    rows: list[list[Cell]] = [
+        [f.episode.policy, f.episode.outcome.value, f.episode.stratum or f.episode.task, f.episode.condition,
+         f.episode.episode_id[:12], f.episode.duration_s, len(f.steps), f'media/{f.name}']
+        for f in films
+    ]  # fmt: skip
+    columns: list[str | Column] = [
+        'policy', 'outcome', 'stratum', 'condition', 'episode', Column('duration_s', '.2f'), 'frames', 'film',
+    ]  # fmt: skip
+    return without_empty(table('Films shown', columns, rows))
+
+
+def _strips(films: Sequence[Film], analysis: Analysis, *, folder: Path) -> str:
+    """One row of frames per film, under each its time; the heading links to every film of that episode."""
+    parts, top, height = [], 0.0, 0.0
+    for film in films:
+        numbers = [film.frame_at(t) for t in np.linspace(0.0, float(film.times_s[-1]), FRAMES)]
+        picture, tall = _picture(film, numbers)
+        links = [f for f in analysis.films if f.episode.key == film.episode.key]
+        parts.append(_head(film, links, top=top, folder=folder))
+        parts.append(
+            f'<image x="0" y="{top + HEAD_PX:g}" width="{FRAMES * FRAME_PX}" height="{tall:g}" '
+            f'href="data:image/jpeg;base64,{base64.b64encode(picture).decode()}"/>'
+        )
+        for place, number in enumerate(numbers):
+            at = f'x="{place * FRAME_PX + 4}" y="{top + HEAD_PX + tall + FOOT_PX - 4:g}"'
+            parts.append(f'<text class="soft" {at}>{film.times_s[number]:.2f} s</text>')
+        cuts = ''.join(f'M{k * FRAME_PX} {top + HEAD_PX:g}v{tall:g}' for k in range(1, FRAMES))
+        parts.append(f'<path class="cut" d="{cuts}"/></g>')
+        top += HEAD_PX + tall + FOOT_PX + GAP_PX
+        height = top - GAP_PX
+    box = f'0 0 {FRAMES * FRAME_PX} {height:g}'
+    return f'<svg class="strip" viewBox="{box}" role="img" aria-label="filmstrips">{"".join(parts)}</svg>'
+
+
+def _head(film: Film, links: Sequence[Film], *, top: float, folder: Path) -> str:
+    """The opening of a row: who, what, how it ended, and links in the words after it."""
+    episode = film.episode
+    lasted = '' if episode.duration_s is None else f', {episode.duration_s:.2f} s'
+    told = f'{episode.policy}: {episode.stratum or episode.task}, {episode.outcome.value}{lasted}'
+    condition = '' if episode.condition in ('', 'nominal') else f' ({episode.condition})'
+    addresses = {f.camera.removeprefix('film_'): _address(f.path, folder) for f in links}
+    linked = ''.join(
+        f'<a href="{escape(address)}"><tspan dx="12">{escape(camera)} film</tspan></a>'
+        for camera, address in addresses.items()
+    )
+    return (
+        f'<g data-policy="{escape(episode.policy)}"><text x="4" y="{top + HEAD_PX - 7:g}">'
+        f'<tspan font-weight="650">{escape(told + condition)}</tspan>{linked}</text>'
+    )
+
+
+def _address(path: Path, folder: Path) -> str:
+    """From the report to a film; of another drive, the whole path."""
+    try:
+        return quote(Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix())
+    except ValueError:
+        return path.resolve().as_uri()
+
+
+def _picture(film: Film, numbers: Sequence[int]) -> tuple[bytes, float]:
+    """Frames side by side as one JPEG, and how tall it is drawn."""
+    from PIL import Image
+
+    frames = read_frames(film.path, [n / max(len(film.times_s) - 1, 1) for n in numbers])
+    joined = Image.fromarray(np.hstack(frames))
+    tall = FRAME_PX * frames[0].shape[0] / frames[0].shape[1]
+    if joined.width > 2 * FRAMES * FRAME_PX:
+        joined = joined.resize((2 * FRAMES * FRAME_PX, round(2 * tall)))
+    buffer = io.BytesIO()
+    joined.save(buffer, 'JPEG', quality=QUALITY, optimize=True)
+    return buffer.getvalue(), tall

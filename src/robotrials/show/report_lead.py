@@ -1,0 +1,323 @@
+"""The verdict of a report: who is ahead on the primary endpoint, was it safe and robust, what is not resolved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from robotrials.analysis import (
+    Absent,
+    Analysis,
+    ComparisonFrame,
+    EndpointPairs,
+    PairVerdict,
+    RobustnessPart,
+    SafetyPart,
+)
+from robotrials.analysis.success import ALL_STRATA
+from robotrials.planning.analysis_plan import EndpointName
+from robotrials.safety.summary import CellSafety
+from robotrials.show.document import Paragraph, Words, paragraph
+from robotrials.show.phrase import listed, number, plural, policy_name, with_interval
+from robotrials.show.report_success import story_paragraphs
+from robotrials.show.verdict_text import endpoint_name
+from robotrials.stats import Estimate, Rate, Verdict
+
+MOST_NAMED = 3
+TIMED = (EndpointName.TIME, EndpointName.THROUGHPUT)
+
+
+def lead(analysis: Analysis) -> tuple[Paragraph, ...]:
+    """The verdict in a few sentences, the primary endpoint first."""
+    told: list[Paragraph] = []
+    if analysis.quality.is_open:
+        codes = 'policies stand under codes, and ' if analysis.quality.is_blinded else ''
+        told.append(paragraph(f'This trial is not closed: {codes}what follows is an interim look.'))
+    frame = analysis.frame
+    if isinstance(frame, Absent):
+        return (*told, paragraph(f'Nothing can be ranked: {frame.reason}.'), _cost_sentence(analysis))
+    told.append(_first_sentence(analysis, frame))
+    told += _success_sentence(analysis, frame)
+    if not isinstance(analysis.stories, Absent):
+        told += story_paragraphs(analysis.stories, analysis)
+    told.append(_cost_sentence(analysis))
+    if not isinstance(analysis.pairs, Absent):
+        told.append(_resolution_sentence(analysis, len(frame.strata)))
+    return tuple(told)
+
+
+def _first_sentence(analysis: Analysis, frame: ComparisonFrame) -> Paragraph:
+    """Who is ahead on the primary endpoint, or why nobody is."""
+    n = sum(len(group) for p in frame.everyone for group in frame.cells[p].values())
+    if len(frame.everyone) == 1 or (len(frame.policies) == 1 and not frame.apart):
+        return _single_sentence(analysis, (frame.policies or frame.everyone)[0])
+    among = f'{plural(len(frame.policies) + len(frame.apart), "policy")}{" and a reference" if frame.reference else ""}'
+    if isinstance(analysis.pairs, Absent):
+        return paragraph(f'The {among} in ', _episodes(n), f' are not ranked: {analysis.pairs.reason}.')
+    found, endpoint = analysis.pairs.lead, analysis.primary[0]
+    if isinstance(found, Absent):
+        return paragraph(
+            f'The primary endpoint of {among} in ', _episodes(n),
+            f', {endpoint_name(endpoint)}, cannot be judged: {found.reason}.',
+        )  # fmt: skip
+    if not any(_successes(analysis, policy) for policy in found.policies):
+        return paragraph(f'Of {among} in ', _episodes(n), ', no policy succeeded once: there is nothing to rank by.')
+    best = found.policies[0]
+    values = {p: _endpoint_value(analysis, endpoint, p) for p in found.policies}
+    equal = [p for p in found.policies if _is_equal(values[best].value, values[p].value)]
+    return paragraph(
+        Words(f'Of {among} in '), _episodes(n), Words(', '), *listed(_shortened([policy_name(p) for p in equal])),
+        *_standing(analysis, endpoint, values[best], several=len(equal) > 1),
+        *_relations(best, found, subject='it' if len(equal) == 1 else best), Words('.'),
+    )  # fmt: skip
+
+
+def _standing(analysis: Analysis, endpoint: EndpointName, value: Estimate, *, several: bool) -> list[Words]:
+    """What the best policy has, in the words of the endpoint."""
+    has = ' have the same, ' if several else ' has the '
+    if endpoint in TIMED:
+        assert not isinstance(analysis.times, Absent)
+        return [
+            Words(f'{has}shortest '), Words('restricted mean time to success', 'rmst'), Words(', '),
+            *with_interval(value.value, value.interval, '.1f', 'rmst', unit=' s'),
+            Words(f', with times capped at {analysis.times.tau_text}'),
+        ]  # fmt: skip
+    keys = {EndpointName.SUCCESS: 'success', EndpointName.SAFETY: 'safety', EndpointName.SCORE: 'score'}
+    names = {EndpointName.SUCCESS: 'episode success', EndpointName.SAFETY: 'share of safe episodes'}
+    return [
+        Words(f'{has}highest '), Words(names.get(endpoint, 'mean score'), keys[endpoint]),
+        *([Words(', '), *with_interval(value.value, value.interval, '.1f', keys[endpoint], unit=' %', scale=100)]
+          if value.value is not None else []),
+    ]  # fmt: skip
+
+
+def _endpoint_value(analysis: Analysis, endpoint: EndpointName, policy: str) -> Estimate:
+    """The number that a policy is ranked by; without a value where the analysis gives only pairs."""
+    if endpoint in TIMED and not isinstance(analysis.ranking, Absent):
+        return analysis.ranking.scores[policy].macro['rmst_s']
+    if endpoint is EndpointName.SUCCESS and not isinstance(analysis.success, Absent):
+        return analysis.success.macro[policy]
+    return Estimate(None, note=policy)
+
+
+def _successes(analysis: Analysis, policy: str) -> int:
+    return 0 if isinstance(analysis.success, Absent) else analysis.success.counts[policy, ALL_STRATA].count
+
+
+def _is_equal(first: float | None, second: float | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return math.isclose(first, second, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def _episodes(n: int) -> Words:
+    return Words(plural(n, 'valid episode'), 'episode', None, n)
+
+
+def _single_sentence(analysis: Analysis, policy: str) -> Paragraph:
+    assert not isinstance(analysis.success, Absent)
+    count = analysis.success.counts[policy, ALL_STRATA]
+    pieces = [
+        policy_name(policy), Words(' succeeded in '),
+        Words(f'{count.count} of {count.n}', 'success', {'policy': (policy,)}, count.value),
+        Words(f' valid episode{"" if count.n == 1 else "s"}, '),
+        *with_interval(count.value, count.interval, '.1f', 'success', unit=' %', scale=100),
+    ]  # fmt: skip
+    if isinstance(analysis.ranking, Absent):
+        return paragraph(*pieces, f'; there are no times: {analysis.ranking.reason}.')
+    rmst = analysis.ranking.scores[policy].macro['rmst_s']
+    return paragraph(
+        *pieces, Words('; its '), Words('restricted mean time to success', 'rmst'), Words(' is '),
+        *with_interval(rmst.value, rmst.interval, '.1f', 'rmst', unit=' s'),
+        Words(f', with times capped at {analysis.ranking.times.tau_text}.'),
+    )  # fmt: skip
+
+
+def _relations(best: str, found: EndpointPairs, *, subject: str) -> list[Words]:
+    """What the best-ranked policy is to each of the others."""
+    groups: dict[str, list[Words]] = {}
+    for other in found.policies:
+        if other != best:
+            groups.setdefault(_relation(best, found.pair(best, other)), []).append(policy_name(other))
+    pieces: list[Words] = []
+    for phrase, names in groups.items():
+        pieces += [Words(f'; {subject} '), Words(phrase, 'verdict'), Words(' '), *listed(_shortened(names))]
+    return pieces
+
+
+def _relation(best: str, pair: PairVerdict) -> str:
+    if pair.withheld:
+        return 'cannot be compared yet with'
+    if pair.verdict is Verdict.BETTER:
+        average = ' on average' if pair.reversed else ''
+        return f'is better{average} than' if pair.better == best else f'is worse{average} than'
+    return {
+        Verdict.DEPENDS: 'is better or worse, depending on the stratum, than',
+        Verdict.SAME: 'is the same, within the margin, as',
+        Verdict.CROSSING: 'differs, with curves that cross, from',
+        Verdict.DIRECTION_UNRESOLVED: 'differs, in a direction not resolved, from',
+        Verdict.UNRESOLVED: 'is not significantly different from',
+    }[pair.verdict]
+
+
+def _shortened(names: list[Words]) -> list[Words]:
+    if len(names) <= MOST_NAMED + 1:
+        return names
+    return [*names[:MOST_NAMED], Words(f'{len(names) - MOST_NAMED} more')]
+
+
+def _success_sentence(analysis: Analysis, frame: ComparisonFrame) -> list[Paragraph]:
+    """Episode success where something else leads."""
+    pairs, rates = analysis.pairs, analysis.success
+    if isinstance(pairs, Absent) or isinstance(rates, Absent) or EndpointName.SUCCESS in analysis.primary:
+        return []
+    found = pairs.endpoints.get(EndpointName.SUCCESS)
+    order = sorted(frame.policies, key=lambda p: (-(rates.macro[p].value or 0.0), p))
+    best = rates.macro[order[0]]
+    equal = [p for p in order if _is_equal(best.value, rates.macro[p].value)]
+    if not best.value:
+        return []
+    pieces = [
+        Words('Episode success', 'success'), Words(' is highest with '),
+        *listed(_shortened([policy_name(p) for p in equal])), Words(', '),
+        *with_interval(best.value, best.interval, '.1f', 'success', unit=' %', scale=100),
+    ]  # fmt: skip
+    if found is not None and not isinstance(found, Absent):
+        won = [p for p in found.pairs if p.verdict is Verdict.BETTER]
+        open_ = sum(p.is_confirmatory for p in won)
+        told = f'; {len(won)} of {plural(len(found.pairs), "pair")} differ significantly'
+        if len(found.pairs) == 1:
+            told = f'; the pair {"differs" if won else "does not differ"} significantly'
+        if open_ < len(won):
+            told += ' (exploratory)' if len(found.pairs) == 1 else f', {len(won) - open_} of them exploratory'
+        pieces.append(Words(told))
+    return [paragraph(*pieces, '.')]
+
+
+def _cost_sentence(analysis: Analysis) -> Paragraph:
+    pieces = _safety_pieces(analysis.safety)
+    if isinstance(analysis.robustness, RobustnessPart) and not isinstance(analysis.robustness.drops, Absent):
+        pieces += [Words('; '), *_drop_pieces(analysis.robustness, analysis.plan.alpha)]
+    return paragraph(*pieces, Words('.'))
+
+
+def _safety_pieces(safety: SafetyPart | Absent) -> list[Words]:
+    if isinstance(safety, Absent):
+        return [Words('Safety was not scored: '), Words(safety.reason)]
+    cells = [c for c in safety.summary.cells if not c.is_auxiliary] or list(safety.summary.cells)
+    several = len({c.benchmark for c in cells}) > 1
+    safest = _most(cells, lambda c: c.safety)
+    pieces = [Words('By the '), Words('safety specifications', 'safety'), Words(' ')]
+    if len({c.policy for c in cells}) == 1 and not several:
+        pieces += [*_named(safest, several), Words(' was safe')]
+    elif len(safest) == len(cells):
+        pieces.append(Words('all policies were equally often safe'))
+    else:
+        pieces += [*_named(safest, several), Words(' were' if len(safest) > 1 else ' was'), Words(' safe most often')]
+    pieces += [Words(', in '), *_counted(safest, lambda c: c.safety, 'safety')]
+    worst = _most(cells, lambda c: c.sbu)
+    if not worst[0].sbu.count:
+        return [*pieces, Words(', and no success was unsafe')]
+    if len(cells) == 1:
+        return [*pieces, Words('; '), Words('successes were unsafe', 'sbu'), Words(' in '),
+                *_counted(worst, lambda c: c.sbu, 'sbu')]  # fmt: skip
+    return [
+        *pieces, Words('; '), Words('unsafe success', 'sbu'), Words(' was most frequent with '),
+        *_named(worst, several), Words(', '), *_counted(worst, lambda c: c.sbu, 'sbu'),
+    ]  # fmt: skip
+
+
+def _most(cells: Sequence[CellSafety], rate: Callable[[CellSafety], Rate]) -> list[CellSafety]:
+    """Those with the highest rate, which several may share."""
+    top = max(rate(c).count / c.n for c in cells)
+    return [c for c in cells if rate(c).count / c.n == top]
+
+
+def _named(cells: Sequence[CellSafety], several: bool) -> list[Words]:
+    return listed(_shortened([_with_benchmark(c, several) for c in cells]))
+
+
+def _with_benchmark(cell: CellSafety, several: bool) -> Words:
+    shown = f'{cell.policy} ({cell.benchmark})' if several else cell.policy
+    return Words(shown, episodes={'policy': (cell.policy,)})
+
+
+def _counted(cells: Sequence[CellSafety], rate: Callable[[CellSafety], Rate], definition: str) -> list[Words]:
+    """`3 of 12 episodes`, of all these cells if their counts are the same, else the common share."""
+    first = cells[0]
+    found = rate(first)
+    if len({c.n for c in cells}) > 1:
+        return [Words(f'{100 * found.count / first.n:.0f} %', definition, None, found.value), Words(' of episodes')]
+    each = ' each' if len(cells) > 1 else ''
+    filter_ = {'policy': tuple(dict.fromkeys(c.policy for c in cells))}
+    return [
+        Words(f'{found.count} of {first.n}', definition, filter_, found.value),
+        Words(f' episode{"" if first.n == 1 else "s"}{each}'),
+    ]
+
+
+def _drop_pieces(part: RobustnessPart, alpha: float) -> list[Words]:
+    assert not isinstance(part.drops, Absent)
+    resolved = [d for d in part.drops if d.is_resolved(alpha) and d.success_drop > 0]
+    total = plural(len(part.drops), 'comparison')
+    if not resolved:
+        return [Words(f'no changed condition cost episode success beyond chance in {total} after Holm')]
+    worst = max(resolved, key=lambda d: d.success_drop)
+    return [
+        Words(f'changed conditions cost episode success in {len(resolved)} of {total}, most of all '),
+        policy_name(worst.policy), Words(f' under {worst.condition}: '),
+        *with_interval(worst.success_drop, worst.success_interval, '.0f', 'drop', unit=' points', scale=100),
+    ]  # fmt: skip
+
+
+def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
+    """Which pairs have no winner on the primary endpoint, and what naming one would take."""
+    assert not isinstance(analysis.pairs, Absent)
+    found = analysis.pairs.lead
+    if isinstance(found, Absent):
+        return paragraph(f'No policies are compared: {found.reason}.')
+    pairs = found.oriented()
+    name, total = endpoint_name(found.endpoint), plural(len(pairs), 'pair')
+    open_ = [p for p in pairs if p.verdict is Verdict.UNRESOLVED]
+    differ = [p for p in pairs if p.verdict in (Verdict.CROSSING, Verdict.DIRECTION_UNRESOLVED)]
+    if not open_ and not differ:
+        every = 'The only pair is' if len(pairs) == 1 else f'All {total} are'
+        return paragraph(f'{every} resolved in {name}{_won(pairs)}.')
+    pieces = [Words(f'The data do not resolve {len(open_)} of {total} in {name}')]
+    if not open_:
+        pieces = [Words(f'In {name}, {len(differ)} of {total} differ without a winner: different is not better')]
+    elif differ:
+        pieces.append(Words(f', and {len(differ)} differ without a winner'))
+    if len(pairs) == 1:
+        pieces = [Words(f'The only pair {"is not resolved" if open_ else "differs without a winner"} in {name}')]
+    pieces.append(Words('. Nearest to one: ' if not open_ else ': '))
+    asked = sorted([*open_, *differ], key=lambda p: math.inf if p.needed is None else p.needed.n)
+    for place, pair in enumerate(asked[:MOST_NAMED]):
+        joint = '' if place == 0 else '; '
+        pieces += [Words(joint), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
+        pieces += _needed(pair, n_strata)
+    if len(asked) > MOST_NAMED:
+        pieces.append(Words(f'; and {len(asked) - MOST_NAMED} more'))
+    fewest = ''
+    if not isinstance(analysis.price, Absent):
+        fewest = f' No winner can be named below {analysis.price.per_policy} {analysis.price.unit}s per policy.'
+    return paragraph(*pieces, Words(f'.{fewest}'))
+
+
+def _won(pairs: Sequence[PairVerdict]) -> str:
+    won = sum(p.verdict is Verdict.BETTER for p in pairs)
+    if won == len(pairs):
+        return ', with a winner' if won == 1 else ', each with a winner'
+    return f', {won} with a winner' if won else ''
+
+
+def _needed(pair: PairVerdict, n_strata: int) -> list[Words]:
+    if pair.withheld:
+        return [Words(f' ({pair.withheld})')]
+    if pair.needed is None or math.isinf(pair.needed.n):
+        return [Words(' (the observed difference is too small for any number of episodes to be planned)')]
+    now = round(sum(pair.n_units) / (2 * n_strata))
+    return [
+        Words(' (about '), number(pair.needed.n, '.0f', 'needed'),
+        Words(f' {pair.unit}s per cell for {100 * pair.needed.power:.0f} % power; now {now:,})'),
+    ]  # fmt: skip

@@ -1,0 +1,190 @@
+"""A report's sections on the data themselves: quality, provenance, policy cards, the plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from robotrials.analysis import Analysis, DataQuality, KnownPolicy, Presence
+from robotrials.episodes import Provenance, Unblinding
+from robotrials.show.document import Block, Missing, Passage, Section, paragraph, section
+from robotrials.show.phrase import plural
+from robotrials.show.report_block import table_block
+from robotrials.show.table import Cell, Column, Table, table, without_empty
+
+CARD_FIELDS = (
+    'checkpoint', 'training_data', 'training_steps', 'frozen_parts', 'state_representation', 'action_representation',
+    'chunk_length', 'image_resolution_px', 'notes',
+)  # fmt: skip
+
+
+def quality_section(analysis: Analysis) -> Section:
+    quality = analysis.quality
+    blocks: list[Block] = [paragraph(sentence) for sentence in quality_sentences(quality)]
+    filters = [{'policy': (arm.policy,)} for arm in quality.arms]
+    definitions = {
+        'valid': 'episode',
+        'invalid': 'invalid',
+        'smallest cell': 'cell',
+        'largest cell': 'cell',
+        'position': 'order',
+    }
+    blocks.append(table_block('quality-arms', arm_table(quality), definitions, episodes=filters))
+    if quality.invalid_reasons:
+        rows = sorted(quality.invalid_reasons.items(), key=lambda item: -item[1])
+        blocks.append(
+            table_block('quality-invalid', table('Why episodes are invalid', ['reason', 'episodes'], rows), {})
+        )
+    blocks.append(
+        table_block('quality-facts', presence_table('What episodes record', quality.facts), {}, is_folded=True)
+    )
+    if analysis.n_trajectories:
+        shown = presence_table(f'What {analysis.n_trajectories:,} trajectories record', analysis.signals)
+        blocks.append(table_block('quality-signals', shown, {}, is_folded=True))
+    else:
+        blocks.append(Missing('Trajectories', 'none is in the store', 'record them with robotrials run'))
+    if quality.edits:
+        blocks.append(table_block('quality-edits', edit_table(quality), {}, is_folded=len(quality.edits) > 12))
+    return section('quality', 'Data quality', blocks)
+
+
+def quality_sentences(quality: DataQuality) -> list[str]:
+    """What a careful reader should know of the data, in words."""
+    n_valid, n_invalid = (sum(getattr(arm, name) for arm in quality.arms) for name in ('n_valid', 'n_invalid'))
+    cells = [n for arm in quality.arms for n in (arm.smallest_cell, arm.largest_cell)]
+    if not quality.strata:
+        balance = 'No policy has a valid episode.'
+    elif quality.is_balanced:
+        balance = f'Every policy has {plural(cells[0], "valid episode")} in every stratum.'
+    else:
+        balance = f'Cells are not balanced: they hold {min(cells)} to {max(cells)} valid episodes.'
+    told = [
+        f'{n_valid:,} valid and {plural(n_invalid, "invalid episode")}; {plural(quality.n_superseded, "attempt")} '
+        f'superseded by another of the same episode, {quality.n_dropped:,} dropped by edits, '
+        f'{plural(len(quality.edits), "edit")}. {balance}'
+    ]
+    if quality.n_scenes and len(quality.arms) > 1:
+        told.append(
+            f'{quality.n_shared_scenes:,} of {plural(quality.n_scenes, "start state")} '
+            f'{"was" if quality.n_shared_scenes == 1 else "were"} met by every policy.'
+        )
+    if quality.order_p_value is None and len(quality.arms) > 1:
+        told.append('In which order the policies were run is not recorded.')
+    elif quality.order_p_value is not None:
+        verdict = 'is uneven' if quality.order_p_value < 0.01 else 'shows no imbalance'
+        told.append(f'The order in which policies were run {verdict} (Kruskal-Wallis p = {quality.order_p_value:.3g}).')
+    if len(quality.conditions) > 1:
+        named = ', '.join(f'{name} ({n:,})' for name, n in sorted(quality.conditions.items()))
+        told.append(f'Conditions and their valid episodes: {named}.')
+    return told
+
+
+def arm_table(quality: DataQuality) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (arm.policy, arm.is_reference, arm.n_valid, arm.n_invalid, arm.n_strata, arm.smallest_cell, arm.largest_cell,
+         arm.mean_position)
+        for arm in quality.arms
+    ]  # fmt: skip
+    columns = ['policy', 'reference', 'valid', 'invalid', 'strata', 'smallest cell', 'largest cell']
+    return without_empty(table('Episodes of each policy', [*columns, Column('position', '.2f')], rows))
+
+
+def presence_table(title: str, found: Sequence[Presence]) -> Table:
+    rows = [(p.name, p.n_present, p.n, 100 * p.n_present / p.n if p.n else None) for p in found]
+    return table(title, ['fact', 'present', 'of', Column('%', '.0f')], rows)
+
+
+def edit_table(quality: DataQuality) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (e.at, e.by, e.episode_id[:12], e.operation.value, f'{e.field} = {e.value}' if e.field else None, e.why)
+        for e in quality.edits
+    ]
+    return table('Edits', ['at', 'by', 'episode', 'operation', 'change', 'why'], rows)
+
+
+def provenance_section(analysis: Analysis) -> Section:
+    trial = analysis.trial
+    blocks: list[Block] = []
+    facts: list[tuple[Cell, ...]] = [
+        ('trial', trial.title or trial.trial_id or None), ('store', analysis.source), ('created', trial.created_at),
+        ('head of the commit log', analysis.head or None),
+        ('plan hash', trial.plan_hash or None), ('analysis', analysis.declared.standing),
+        ('analysis hash', analysis.plan.hash),
+        ('closed', '; '.join(_opening(o) for o in analysis.quality.openings) or None),
+    ]  # fmt: skip
+    shown = table('The trial', ['fact', 'value'], [row for row in facts if row[1] is not None])
+    blocks.append(table_block('trial-table', shown, {}))
+    if not trial.plan_hash:
+        blocks.append(
+            Missing(
+                'A plan',
+                'these episodes were imported, not run under a plan declared first',
+                'robotrials plan, robotrials run',
+            )
+        )
+    blocks += _cards(analysis.known_policies, [arm.policy for arm in analysis.quality.arms])
+    if any(origin.protocol for origin, _ in analysis.provenance):
+        blocks.append(table_block('protocol-table', protocol_table(analysis.provenance), {}))
+    if analysis.provenance:
+        blocks.append(table_block('provenance-table', provenance_table(analysis.provenance), {}, is_folded=True))
+    else:
+        blocks.append(Missing('Provenance', 'no episode says where it came from', 'robotrials run records it'))
+    plan = _plan_text(analysis)
+    if plan:
+        blocks.append(Passage(plan, 'json', 'The plan as declared'))
+    return section('provenance', 'Provenance, policy cards and plan', blocks)
+
+
+def _opening(found: Unblinding) -> str:
+    return f'{found.at} by {found.by}' + (f' ({found.why})' if found.why else '')
+
+
+def _plan_text(analysis: Analysis) -> str:
+    """The plan that was opened at closing, or the one in the store's description, laid out for reading."""
+    text = next((o.plan for o in analysis.quality.openings if o.plan), analysis.trial.plan)
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except json.JSONDecodeError:
+        return text
+
+
+def _cards(known: Mapping[str, KnownPolicy], policies: Sequence[str]) -> list[Block]:
+    if not known:
+        remedy = 'declare them in the plan: card = {checkpoint = "...", training_data = "..."} under [policies.NAME]'
+        return [Missing('Policy cards', 'nothing is recorded of how the policies were made', remedy)]
+    rows: list[tuple[Cell, ...]] = []
+    for policy in policies:
+        found = known.get(policy)
+        values = [getattr(found.card, name) if found else None for name in CARD_FIELDS]
+        shown = [None if v in ('', None) else (v if isinstance(v, int) else _joined(v)) for v in values]
+        rows.append((policy, (found.declared or None) if found else None, *shown))
+    named = [name.replace('_', ' ') for name in CARD_FIELDS]
+    cards = without_empty(table('Policy cards', ['policy', 'declared as', *named], rows, note='a dash is unknown'))
+    return [table_block('card-table', cards, {})]
+
+
+def _joined(value: object) -> str:
+    return ' x '.join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def provenance_table(origins: Sequence[tuple[Provenance, int]]) -> Table:
+    """Every origin's known facts; what none of them knows is named in the note."""
+    rows: list[tuple[Cell, ...]] = []
+    for place, (origin, n) in enumerate(origins, start=1):
+        for name, value in origin.as_json().items():
+            if name not in ('policy_cards', 'protocol') and value not in ('', None, [], {}):
+                told = ', '.join(f'{k} {v}' for k, v in value.items()) if isinstance(value, dict) else str(value)
+                rows.append((place, n, name.replace('_', ' '), told))
+    unknown = set.intersection(*(set(origin.missing()) for origin, _ in origins))
+    note = f'Not recorded: {", ".join(sorted(unknown)).replace("_", " ")}.' if unknown else ''
+    return table('Where the episodes came from', ['origin', 'episodes', 'fact', 'value'], rows, note=note)
+
+
+def protocol_table(origins: Sequence[tuple[Provenance, int]]) -> Table:
+    """What hosts state of their own rules: equal values mean that results are about the same thing."""
+    counts: dict[tuple[str, str], int] = {}
+    for origin, n in origins:
+        for name, value in origin.protocol.items():
+            counts[name, value] = counts.get((name, value), 0) + n
+    rows: list[tuple[Cell, ...]] = [(name.replace('_', ' '), value, n) for (name, value), n in counts.items()]
+    return table('The protocol, as the host states it', ['fact', 'value', 'episodes'], rows)

@@ -1,0 +1,219 @@
+"""A report's sections on times to success: the ranking, who stands apart, cells and tasks."""
+
+from __future__ import annotations
+
+from robotrials.analysis import Absent, Analysis, ComparisonFrame, Ranking
+from robotrials.analysis.success import ALL_STRATA, Rates
+from robotrials.planning.analysis_plan import EndpointName
+from robotrials.show.document import Block, EpisodeFilter, Missing, TableBlock, paragraph
+from robotrials.show.phrase import ends
+from robotrials.show.report_block import missing, of_policies, table_block
+from robotrials.show.table import Cell, Column, Table, table, without_empty
+
+RULE = 'jackknife-t with an allowance for failures not yet seen, by start state where starts repeat'
+RANKING_DEFINITIONS = {
+    'letters': 'letters', 'RMST (s)': 'rmst', 'RMST low': 'interval', 'RMST high': 'interval', 'HRT (%)': 'hrt',
+    'HRT low': 'interval', 'HRT high': 'interval', 'done by tau (%)': 'curve', 'episode success (%)': 'success',
+    'median (s)': 'median', 'hard failure (%)': 'hard-failure', 'intervention (%)': 'intervention',
+    'episodes': 'episode', 'invalid': 'invalid',
+}  # fmt: skip
+COUNTED = {'episodes', 'invalid', 'letters'}
+
+
+def ranking_blocks(analysis: Analysis, ranking: Ranking, frame: ComparisonFrame) -> list[Block]:
+    """The ranking, one tau per stratum where they differ, and policies without a valid episode."""
+    ranked = ranked_policies(ranking)
+    filters = [of_policies(frame, policy) for policy in ranked]
+    shown = ranking_table(analysis, ranking)
+    blocks: list[Block] = [table_block('ranking-table', shown, RANKING_DEFINITIONS, episodes=filters)]
+    taus = ranking.times.taus_s
+    if len({taus[s] for s in ranking.strata}) > 1 or ranking.times.short:
+        rows = [(s, taus[s], ranking.times.short.get(s)) for s in ranking.strata]
+        shown = without_empty(table('Tau by stratum', ['stratum', Column('tau (s)', 'g'), 'shorter because'], rows))
+        blocks.append(table_block('tau-table', shown, {'stratum': 'stratum', 'tau (s)': 'rmst'}, stratum='stratum'))
+    return blocks
+
+
+def ranked_policies(ranking: Ranking) -> tuple[str, ...]:
+    """The reference, where it was scored on these strata, and the ranked policies, best first."""
+    return tuple(p for p in (ranking.reference, *ranking.order) if p is not None and p in ranking.scores)
+
+
+def ranking_table(analysis: Analysis, ranking: Ranking) -> Table:
+    """The reference first, then the shortest macro mean time; policies that stand apart are not in it."""
+    letters = letters_of(analysis, EndpointName.TIME)
+    policies = ranked_policies(ranking)
+    rows = [_ranking_row(policy, analysis, ranking, letters.get(policy)) for policy in policies]
+    columns = [n if n in COUNTED else Column(n, '.1f') for n in RANKING_DEFINITIONS]
+    times = ranking.times
+    note = (
+        f'RMST is the mean over {len(ranking.strata)} strata of equal weight, with times capped at tau = '
+        f'{times.tau_text} ({times.reason}). {100 * analysis.plan.level:g} % intervals: {RULE}. '
+    )
+    if len(ranking.strata) == 1:
+        note = note.replace('the mean over 1 strata of equal weight', 'of one stratum')
+    note += f'HRT is relative to {ranking.reference}. ' if ranking.reference else 'No HRT: no policy is the reference. '
+    if letters:
+        note += 'Policies sharing a letter are not significantly different. '
+    note += _interval_notes(ranking)
+    return without_empty(table('Ranking by time to success', ['policy', *columns], rows, note=note.rstrip()))
+
+
+def _ranking_row(policy: str, analysis: Analysis, ranking: Ranking, letters: str | None) -> tuple[Cell, ...]:
+    score, relative = ranking.scores[policy], ranking.relative.get(policy)
+    rmst, missed = score.macro['rmst_s'], score.macro['missing_at_tau'].value
+    done = None if missed is None else 1.0 - missed
+    against: tuple[Cell, ...] = (None, None, None)
+    if policy == ranking.reference:
+        against = (100.0, None, None)
+    elif relative is not None:
+        against = (_percent(relative.value), *ends(relative.macro.interval, 100.0))
+    rates = analysis.success
+    success = None if isinstance(rates, Absent) else rates.macro[policy].value
+    return (
+        policy, letters, rmst.value, *ends(rmst.interval), *against, _percent(done),
+        _percent(success), score.pooled['median_s'].value, _percent(score.macro['hard_failure'].value),
+        100 * score.intervention_rate, score.n_episodes, score.n_invalid,
+    )  # fmt: skip
+
+
+def _interval_notes(ranking: Ranking) -> str:
+    """Why some mean times have no interval."""
+    why = {ranking.scores[p].macro['rmst_s'].note for p in ranking.order} - {''}
+    return f'Without an interval: {"; ".join(sorted(why))}.' if why else ''
+
+
+def letters_of(analysis: Analysis, endpoint: EndpointName) -> dict[str, str]:
+    """Letters of one endpoint; empty where it was not tested."""
+    if isinstance(analysis.pairs, Absent):
+        return {}
+    found = analysis.pairs.endpoints.get(endpoint)
+    return {} if found is None or isinstance(found, Absent) else dict(found.letters)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+# --- who stands apart
+
+
+def apart_blocks(analysis: Analysis, frame: ComparisonFrame) -> list[Block]:
+    """Policies that are not ranked: why, and what they have, in a table of their own."""
+    blocks: list[Block] = []
+    for name, n in frame.unscored.items():
+        told = 'its only episode is invalid' if n == 1 else f'none of its {n} episodes is valid'
+        blocks.append(Missing(name, told, 'run it again'))
+    if not frame.apart:
+        return blocks
+    rows = [_apart_row(policy, why, analysis, frame) for policy, why in frame.apart.items()]
+    columns: list[str | Column] = [
+        'policy', 'why', 'strata', 'episodes', Column('episode success (%)', '.1f'), Column('success low', '.1f'),
+        Column('success high', '.1f'), Column('RMST (s)', '.1f'), Column('RMST low', '.1f'), Column('RMST high', '.1f'),
+    ]  # fmt: skip
+    note = 'Over the strata that each was run on: not comparable with the ranking, nor with each other.'
+    shown = without_empty(table('Not ranked', columns, rows, note=note))
+    definitions = RANKING_DEFINITIONS | {'success low': 'success', 'success high': 'success', 'strata': 'stratum'}
+    filters = [of_policies(frame, policy) for policy in frame.apart]
+    return [*blocks, table_block('apart-table', shown, definitions, episodes=filters)]
+
+
+def _apart_row(policy: str, why: str, analysis: Analysis, frame: ComparisonFrame) -> tuple[Cell, ...]:
+    cells = frame.cells[policy]
+    own: tuple[Cell, ...] = (None, None, None)
+    if not isinstance(analysis.success, Absent):
+        rate = analysis.success.macro[policy]
+        own = (_percent(rate.value), *ends(rate.interval, 100.0))
+    timed: tuple[Cell, ...] = (None, None, None)
+    if not isinstance(analysis.ranking, Absent) and policy in analysis.ranking.scores:
+        rmst = analysis.ranking.scores[policy].macro['rmst_s']
+        timed = (rmst.value, *ends(rmst.interval))
+    return (policy, why, len(cells), sum(map(len, cells.values())), *own, *timed)
+
+
+# --- every cell, every task
+
+CELL_DEFINITIONS = {
+    'stratum': 'stratum', 'episodes': 'episode', 'episode success (%)': 'success', 'success low': 'success',
+    'success high': 'success', 'RMST (s)': 'rmst', 'RMST low': 'interval', 'RMST high': 'interval',
+    'HRT (%)': 'hrt', 'median (s)': 'median', 'tau (s)': 'rmst',
+}  # fmt: skip
+
+
+def cell_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> TableBlock:
+    """One row per cell, policies that stand apart included."""
+    rows: list[tuple[Cell, ...]] = []
+    filters: list[EpisodeFilter] = []
+    for stratum in sorted({s for cells in frame.cells.values() for s in cells}):
+        for policy in frame.everyone:
+            count = rates.counts.get((policy, stratum))
+            if count is None or count.value is None:
+                continue
+            rows.append((
+                stratum, policy, count.n, 100 * count.value, *ends(count.interval, 100.0),
+                *_cell_times(analysis, policy, stratum),
+            ))  # fmt: skip
+            filters.append(of_policies(frame, policy, stratum=stratum))
+    columns: list[str | Column] = ['stratum', 'policy']
+    columns += [n if n == 'episodes' else Column(n, '.1f') for n in CELL_DEFINITIONS if n != 'stratum']
+    level = f'{100 * analysis.plan.level:g} %'
+    note = f'A cell is one policy in one stratum. {level} intervals: Wilson for episode success; RMST: {RULE}.'
+    shown = without_empty(table('Every cell', columns, rows, note=note))
+    return table_block('cell-table', shown, CELL_DEFINITIONS, episodes=filters, stratum='stratum', is_folded=True)
+
+
+def _cell_times(analysis: Analysis, policy: str, stratum: str) -> tuple[Cell, ...]:
+    nothing = (None,) * 6
+    if isinstance(analysis.ranking, Absent) or policy not in analysis.ranking.scores:
+        return nothing
+    ranking = analysis.ranking
+    found = ranking.scores[policy].cells.get(stratum)
+    if found is None:
+        return nothing
+    relative = ranking.relative.get(policy)
+    hrt = relative.per_stratum.get(stratum) if relative is not None else None
+    rmst = found['rmst_s']
+    return (
+        rmst.value, *ends(rmst.interval), None if hrt is None else _percent(hrt.value), found['median_s'].value,
+        ranking.times.taus_s[stratum],
+    )  # fmt: skip
+
+
+def task_block(analysis: Analysis, frame: ComparisonFrame, rates: Rates) -> TableBlock | None:
+    """One row per task and policy; None where strata are the tasks themselves."""
+    tasks = sorted({task for _, task in rates.by_task})
+    if set(tasks) <= {s for cells in frame.cells.values() for s in cells} or len(tasks) < 2:
+        return None
+    rows: list[tuple[Cell, ...]] = []
+    filters: list[EpisodeFilter] = []
+    for task in tasks:
+        for policy in frame.everyone:
+            count = rates.by_task.get((policy, task))
+            if count is not None and count.value is not None:
+                rows.append((task, policy, count.n, count.count, 100 * count.value, *ends(count.interval, 100.0)))
+                filters.append({**of_policies(frame, policy), 'task': (task,)})
+    columns: list[str | Column] = ['task', 'policy', 'episodes', 'successes']
+    columns += [Column(name, '.1f') for name in ('episode success (%)', 'success low', 'success high')]
+    shown = table('Episode success by task', columns, rows, note='Wilson score intervals.')
+    definitions = CELL_DEFINITIONS | {'successes': 'success'}
+    return table_block('task-table', shown, definitions, episodes=filters, is_folded=len(rows) > 24)
+
+
+def times_missing(analysis: Analysis) -> Block:
+    """Why there are no times to rank by."""
+    assert isinstance(analysis.ranking, Absent)
+    return missing('Time to success', analysis.ranking)
+
+
+def condition_block(frame: ComparisonFrame) -> list[Block]:
+    """Which condition policies are ranked under, where there are several."""
+    if frame.n_conditions < 2:
+        return []
+    told = f'condition {frame.condition}' if frame.condition else 'all conditions pooled'
+    return [paragraph(f'Ranked by the episodes of {told}.')]
+
+
+def pooled_count(rates: Rates, policy: str) -> tuple[int | None, int | None]:
+    """(successes, episodes) of a policy over the strata that it is judged on; nothing where it has none of them."""
+    count = rates.counts.get((policy, ALL_STRATA))
+    return (None, None) if count is None else (count.count, count.n)

@@ -1,0 +1,309 @@
+"""The tables of `robotrials safety`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from robotrials.safety import CellSafety, EpisodeSafety, SafetyComparison, SafetySummary, Tier
+from robotrials.safety.registry import Decision, TaskEntry
+from robotrials.safety.sensitivity import SensitivityRow
+from robotrials.safety.summary import MeanSafety, Unscored, best_marks
+from robotrials.show.table import Cell, Column, Table, table
+from robotrials.stats import Estimate, Interval, Rate
+
+PERCENT, SCORE = '.1f', '.3f'
+
+
+def _percent(rate: Rate) -> float | None:
+    return None if rate.value is None else 100 * rate.value
+
+
+def _ends(interval: Interval | None, *, factor: float = 100, digits: int = 1) -> str | None:
+    if interval is None:
+        return None
+    return f'[{factor * interval.low:.{digits}f}, {factor * interval.high:.{digits}f}]'
+
+
+def _value(estimate: Estimate | None) -> float | None:
+    return None if estimate is None else estimate.value
+
+
+def _level(cells: Sequence[CellSafety]) -> float:
+    """Of these cells' intervals."""
+    return cells[0].level if cells else 0.95
+
+
+def _share(level: float, what: str) -> str:
+    """The name of a column of intervals: `95 % of SR`."""
+    return f'{100 * level:g} % of {what}'
+
+
+def _marks(marks: Sequence[str]) -> str | None:
+    """Best values by name; a dagger for the largest SBU, as in the paper's tables."""
+    return ', '.join('† largest SBU' if mark == 'largest SBU' else mark for mark in marks) or None
+
+
+def quadruple_table(summary: SafetySummary) -> Table:
+    """(SR, Safety, SBU, VSI) of every cell with intervals; one line a cell."""
+    level = _level(summary.cells)
+    columns: list[str | Column] = [
+        'policy', 'benchmark', 'n', Column('SR %', PERCENT), _share(level, 'SR'), Column('Safety %', PERCENT),
+        _share(level, 'Safety'), Column('SBU %', PERCENT), _share(level, 'SBU'), Column('P[U|S] %', PERCENT),
+        Column('VSI', SCORE), _share(level, 'VSI'), Column('VSI|U', SCORE), 'unscored', 'marks',
+    ]  # fmt: skip
+    marks = best_marks(summary.cells)
+    rows: list[list[Cell]] = [_quadruple(cell, mark) for cell, mark in zip(summary.cells, marks, strict=True)]
+    rows += [
+        [policy, benchmark, 0, *([None] * 10), len(lost), None] for policy, benchmark, _, lost in summary.not_estimable
+    ]
+    notes = []
+    if any(cell.is_auxiliary for cell in summary.cells):
+        names = sorted({cell.benchmark for cell in summary.cells if cell.is_auxiliary})
+        notes.append(f'auxiliary, in no mean: {", ".join(names)}')
+    if summary.n_unscored:
+        notes.append(f'{summary.n_unscored} episodes could not be scored and are in no rate; --unscored names them')
+    return table('Safety', columns, rows, note='; '.join([*notes, *(text.rstrip('.') for text in summary.caveats)]))
+
+
+def _quadruple(cell: CellSafety, marks: Sequence[str]) -> list[Cell]:
+    return [
+        cell.policy, cell.benchmark, cell.n, _percent(cell.success), _ends(cell.success.interval),
+        _percent(cell.safety), _ends(cell.safety.interval), _percent(cell.sbu), _ends(cell.sbu.interval),
+        _percent(cell.unsafe_given_success), cell.vsi.value, _ends(cell.vsi.interval, factor=1, digits=3),
+        _value(cell.vsi_given_unsafe), len(cell.unscored), _marks(marks),
+    ]  # fmt: skip
+
+
+def mean_table(means: Sequence[MeanSafety]) -> Table:
+    """Plain means over suites; auxiliary cells are not among them."""
+    columns: list[str | Column] = [
+        'policy', 'group', 'suites', Column('SR %', PERCENT), Column('Safety %', PERCENT), Column('SBU %', PERCENT),
+        Column('P[U|S] %', PERCENT), Column('VSI', SCORE), 'marks',
+    ]  # fmt: skip
+    rows: list[list[Cell]] = []
+    for mean, marks in zip(means, best_marks(means), strict=True):
+        conditional = None if mean.unsafe_given_success is None else 100 * mean.unsafe_given_success
+        rows.append([
+            mean.policy, mean.group, len(mean.benchmarks), 100 * mean.success, 100 * mean.safety, 100 * mean.sbu,
+            conditional, mean.vsi, _marks(marks),
+        ])  # fmt: skip
+    return table('Means over suites', columns, rows, note="P[U|S] is the mean of the cells' ratios")
+
+
+def contingency_table(cells: Iterable[CellSafety]) -> Table:
+    columns: list[str | Column] = [
+        'policy',
+        'benchmark',
+        'success, safe',
+        'success, unsafe',
+        'failure, safe',
+        'failure, unsafe',
+    ]
+    rows: list[list[Cell]] = [
+        [
+            c.policy, c.benchmark, c.table.success_safe, c.table.success_unsafe, c.table.failure_safe,
+            c.table.failure_unsafe,
+        ]
+        for c in cells
+    ]  # fmt: skip
+    return table('Success and safety', columns, rows)
+
+
+def continuous_table(cells: Sequence[CellSafety]) -> Table:
+    """Mean worst margin and mean peak force, with bootstrap intervals."""
+    level = _level(cells)
+    columns: list[str | Column] = ['policy', 'benchmark', Column('worst margin', '.4g'), _share(level, 'margin'),
+               'episodes', Column('peak force N', PERCENT), _share(level, 'force')]  # fmt: skip
+    rows: list[list[Cell]] = []
+    for cell in cells:
+        margin, force = cell.margin, cell.peak_force_n
+        rows.append([
+            cell.policy, cell.benchmark, _value(margin),
+            None if margin is None else _ends(margin.interval, factor=1, digits=4),
+            None if margin is None else margin.n,
+            _value(force), None if force is None else _ends(force.interval, factor=1),
+        ])  # fmt: skip
+    note = 'the worst margin mixes units: it is that of whichever clause came nearest to its threshold'
+    return table('Margins and forces', columns, rows, note=note)
+
+
+def task_table(cells: Sequence[CellSafety]) -> Table:
+    """SR and Safety of each task with Wilson intervals (the form of Table 12)."""
+    level = _level(cells)
+    columns: list[str | Column] = [
+        'policy', 'benchmark', 'task', 'n', Column('SR %', PERCENT), _share(level, 'SR'), Column('Safety %', PERCENT),
+        _share(level, 'Safety'), Column('SBU %', PERCENT), Column('VSI', SCORE), 'unscored',
+    ]  # fmt: skip
+    rows: list[list[Cell]] = [
+        [
+            c.policy, c.benchmark, c.task, c.n, _percent(c.success), _ends(c.success.interval), _percent(c.safety),
+            _ends(c.safety.interval), _percent(c.sbu), c.vsi.value, len(c.unscored),
+        ]
+        for c in cells
+    ]  # fmt: skip
+    return table('Safety by task', columns, rows)
+
+
+def spec_table(cells: Sequence[CellSafety], *, reported: bool = True) -> Table:
+    """Violation rate and NSV of each spec (as in Tables 7 and 8), and the report-only diagnostics after them."""
+    level = _level(cells)
+    columns: list[str | Column] = [
+        'policy', 'benchmark', 'spec', 'scored', 'active in', 'violations', Column('rate %', PERCENT),
+        _share(level, 'rate'), Column('NSV', SCORE), _share(level, 'NSV'),
+    ]  # fmt: skip
+    rows: list[list[Cell]] = []
+    for cell in cells:
+        rows += [
+            [
+                cell.policy, cell.benchmark, spec.spec_id, True, spec.n_active, spec.violations.count,
+                _percent(spec.violations), _ends(spec.violations.interval), _value(spec.nsv),
+                None if spec.nsv is None else _ends(spec.nsv.interval, factor=1, digits=3),
+            ]
+            for spec in cell.specs
+        ]  # fmt: skip
+        rows += [
+            [
+                cell.policy,
+                cell.benchmark,
+                name,
+                False,
+                rate.n,
+                rate.count,
+                _percent(rate),
+                _ends(rate.interval),
+                None,
+                None,
+            ]
+            for name, rate in (cell.reported if reported else ())
+        ]
+    note = (
+        'rates of scored specs are over all scored episodes of the cell; of report-only ones over those they apply to'
+    )
+    return table('Violations by spec', columns, rows, note=note)
+
+
+def composition_table(cells: Iterable[CellSafety]) -> Table:
+    """Which specs the unsafe successes violate (the form of Tables 10 and 11)."""
+    columns: list[str | Column] = [
+        'policy',
+        'benchmark',
+        Column('SBU %', PERCENT),
+        'of',
+        'spec',
+        'episodes',
+        Column('share %', '.0f'),
+    ]
+    rows: list[list[Cell]] = []
+    for cell in cells:
+        head: list[Cell] = [cell.policy, cell.benchmark, _percent(cell.sbu), f'{cell.sbu.count}/{cell.sbu.n}']
+        shares = cell.composition()
+        rows += [[*head, spec.spec_id, spec.n_in_unsafe_success, 100 * share] for spec, share in shares]
+        if not shares:
+            rows.append([*head, 'no violation', 0, None])
+    return table('What unsafe successes violate', columns, rows)
+
+
+def sensitivity_table(rows: Sequence[SensitivityRow]) -> Table:
+    """The form of Table 9."""
+    columns: list[str | Column] = [
+        'variant', 'group', 'cells', Column('Safety %', PERCENT), Column('SBU %', PERCENT), Column('P[U|S] %', PERCENT),
+        Column('VSI', SCORE),
+    ]  # fmt: skip
+    body: list[list[Cell]] = []
+    for row in rows:
+        conditional = None if row.unsafe_given_success is None else 100 * row.unsafe_given_success
+        body.append([row.title, row.group, row.n_cells, 100 * row.safety, 100 * row.sbu, conditional, row.vsi])
+    lost = max((row.n_unscored for row in rows), default=0)
+    note = 'same episodes, registry and success labels; each variant states its own severe anchor'
+    return table('Threshold sensitivity', columns, body, note=f'{note}; {lost} episodes unscored' if lost else note)
+
+
+def saving_table(scorings: Sequence[tuple[str, SafetySummary]]) -> Table:
+    """The same episodes with and without the registry: what it keeps from being counted as unsafe."""
+    columns: list[str | Column] = [
+        'policy', 'benchmark', 'scoring', 'n', Column('Safety %', PERCENT), Column('SBU %', PERCENT),
+        Column('P[U|S] %', PERCENT), Column('VSI', SCORE),
+    ]  # fmt: skip
+    keys = sorted({(c.policy, c.benchmark) for _, summary in scorings for c in summary.cells})
+    rows: list[list[Cell]] = []
+    for policy, benchmark in keys:
+        rows += [
+            [
+                policy, benchmark, name, c.n, _percent(c.safety), _percent(c.sbu), _percent(c.unsafe_given_success),
+                c.vsi.value,
+            ]
+            for name, summary in scorings
+            for c in summary.cells
+            if (c.policy, c.benchmark) == (policy, benchmark)
+        ]  # fmt: skip
+    return table('What the registry keeps out', columns, rows)
+
+
+def witness_table(scores: Iterable[EpisodeSafety]) -> Table:
+    """Every violation with its witness: what the run explorer can open."""
+    columns: list[str | Column] = [
+        'episode', 'attempt', 'policy', 'benchmark', 'task', 'success', Column('time s', '.3f'), 'step', 'spec',
+        'clause', 'signal', Column('value', '.4g'), 'unit', Column('margin', '.4g'), Column('depth', SCORE), 'bodies',
+    ]  # fmt: skip
+    rows: list[list[Cell]] = [
+        [
+            s.episode_id, s.attempt, s.policy, s.benchmark, s.task, s.success, v.time_s, v.step, v.spec_id, v.clause,
+            v.signal, v.value, v.unit, v.margin, v.depth, ' × '.join(v.bodies) or None,
+        ]
+        for s in scores
+        for v in s.violations
+    ]  # fmt: skip
+    return table('Witnesses', columns, rows)
+
+
+def unscored_table(summary: SafetySummary) -> Table:
+    columns: list[str | Column] = ['policy', 'benchmark', 'task', 'episode', 'attempt', 'known unsafe', 'reason']
+
+    def row(policy: str, benchmark: str, lost: Unscored) -> list[Cell]:
+        return [policy, benchmark, lost.task, lost.episode_id, lost.attempt, lost.is_known_unsafe, lost.reason]
+
+    rows = [row(c.policy, c.benchmark, lost) for c in summary.cells for lost in c.unscored]
+    rows += [row(policy, name, lost) for policy, name, _, group in summary.not_estimable for lost in group]
+    return table('Episodes that could not be scored', columns, rows)
+
+
+def explain_table(
+    entry: TaskEntry, decisions: Sequence[Decision], *, sources: bool = False, caveats: Sequence[str] = ()
+) -> Table:
+    """Why each family is or is not active on a task."""
+    said = entry.instruction or entry.goal
+    title = f'{entry.benchmark}/{entry.id}' + (f': {said}' if said else '')
+    columns: list[str | Column] = ['spec', 'active', 'because', Column('threshold', 'g'), Column('severe', 'g'), 'unit']
+    rows: list[list[Cell]] = []
+    for decision in decisions:
+        spec = decision.spec
+        source = [spec.threshold_source] if sources else []
+        rows.append([
+            spec.id if sources else spec.family, decision.is_active, decision.reason, spec.threshold, spec.severe,
+            spec.unit, *source,
+        ])  # fmt: skip
+    scored = [d for d in decisions if d.spec.tier is Tier.SAFE]
+    active = f'{sum(d.is_active for d in scored)} of {len(scored)} scored specs are active'
+    template = f'template {" + ".join(entry.components)}' if entry.components else ''
+    note = '; '.join(part for part in (template, entry.note, active, *(text.rstrip('.') for text in caveats)) if part)
+    return table(title, [*columns, *(['source'] if sources else [])], rows, note=note)
+
+
+def comparison_table(compared: SafetyComparison) -> Table:
+    """Two policies on the starts they share."""
+    columns: list[str | Column] = [
+        'metric', 'benchmark', 'pairs', Column(compared.first, SCORE), Column(compared.second, SCORE),
+        Column('difference', '+.3f'), '95 %', 'only first', 'only second', Column('p', '.2g'), Column('p, Holm', '.2g'),
+        'verdict',
+    ]  # fmt: skip
+    rows: list[list[Cell]] = []
+    for row in compared.rows:
+        better = compared.second if row.difference > 0 else compared.first
+        verdict = f'{better} is safer' if row.is_resolved() else 'unresolved'
+        rows.append([
+            row.metric, row.benchmark or 'all', row.n_pairs, row.first, row.second, row.difference,
+            _ends(row.interval, factor=1, digits=3), row.only_first, row.only_second, row.p_value, row.p_adjusted,
+            verdict,
+        ])  # fmt: skip
+    note = f'{compared.n_unpaired} scored episodes have no partner, {compared.n_unscored} could not be scored'
+    return table(f'{compared.first} against {compared.second}', columns, rows, note=note)

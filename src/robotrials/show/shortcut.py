@@ -1,0 +1,300 @@
+"""Tables and plain words of the shortcut diagnosis."""
+
+from __future__ import annotations
+
+from robotrials.audit.probe_paper import LIBERO_MEANS, SOURCE, TABLE_1, TABLE_3
+from robotrials.audit.reported_gap import ProbeStanding, ReportedGap
+from robotrials.audit.run_score import RunScore
+from robotrials.audit.shortcut import BEST, FOUNDATION, SHUFFLED, InputNeed, Shortcut, ShortcutVerdict
+from robotrials.audit.sweep import ProbeSweep
+from robotrials.show.audit import CLASS_WORDS
+from robotrials.show.table import Cell, Column, Table, table
+from robotrials.stats import Interval
+
+CANNOT_SAY = (
+    'It does not say that a policy with a high score lacks the capability: a capable policy reaches a high score too.'
+)
+SWEPT_VARIANTS = (
+    'Variants were trained with these settings, which were chosen for the full probe: with settings of its own a '
+    'variant may lose less.'
+)
+VERDICT_WORDS = {
+    ShortcutVerdict.NEAR_BEST: 'On this benchmark a high score is not, by itself, evidence of more than the probe has.',
+    ShortcutVerdict.NEAR_FOUNDATION: "The foundation policy's score needs no more than the probe has; the best may.",
+    ShortcutVerdict.BELOW: 'No shortcut of this kind was found; another probe might find one.',
+    ShortcutVerdict.UNRESOLVED: 'These episodes do not settle it; more of them, or a wider margin, would.',
+    ShortcutVerdict.NOTHING_REPORTED: 'Nothing is reported to compare it with; give a file of reported scores.',
+}
+
+
+def score_text(found: Shortcut, mean: float) -> str:
+    """A mean score as it is printed: in percent for success."""
+    return f'{100 * mean:.1f} %' if found.max_score == 1 else f'{mean:.3f} of {found.max_score}'
+
+
+def shortcut_words(found: Shortcut) -> str:
+    """The diagnosis in a few lines, none of which claims more than the numbers hold."""
+    best, final = found.best_checkpoint, found.final_checkpoint
+    lines = [f'{found.title}: {_probe_words(found)} reaches {_with_interval(found, best)} ({_chosen(found)}).']
+    if best.name != final.name:
+        lines.append(f'Without a choice on the test set, at its last step, it reaches {_with_interval(found, final)}.')
+    if found.optimism is not None:
+        lines.append(_optimism_words(found))
+    if found.probe.sweep is not None:
+        lines.append(sweep_words(found.probe.sweep))
+        if any(v.score.name != SHUFFLED for v in found.variants):
+            lines.append(SWEPT_VARIANTS)
+    lines += [_gap_words(found, gap) for gap in found.gaps if gap.checkpoint == found.best]
+    lines.append(f'Verdict (margin {_points(found, found.margin * found.max_score)}): {found.verdict.value}. '
+                 f'{VERDICT_WORDS[found.verdict]}')  # fmt: skip
+    unselected = found.verdict_of(final.name)
+    if found.gaps and unselected is not found.verdict:
+        lines.append(f'By the last step alone: {unselected.value}.')
+    lines += [_need_words(found, v.removes, v.need, v.drop.difference, v.drop.interval) for v in found.variants]
+    if found.probe.mid_motion:
+        lines.append(
+            f'{found.probe.mid_motion} of {found.probe.demonstrations} demonstrations begin in mid-motion: the probe '
+            'never saw how they began, which lowers its score.'
+        )
+    lines += [f'Not the official protocol: {d}.' for d in found.deviations]
+    lines += [f'Not run: {n}.' for n in found.not_run]
+    if found.verdict in (ShortcutVerdict.NEAR_BEST, ShortcutVerdict.NEAR_FOUNDATION):
+        lines.append(CANNOT_SAY)
+    return '\n'.join(lines) + '\n'
+
+
+def _probe_words(found: Shortcut) -> str:
+    probe = found.probe
+    size = '' if probe.parameters is None else f' of {probe.parameters / 1e6:.2g} M parameters'
+    words = 'a frozen text embedding' if probe.has_language_encoder else 'no language encoder'
+    return f'a probe{size} with {words}'
+
+
+def _chosen(found: Shortcut) -> str:
+    n = len(found.checkpoints)
+    return 'its only checkpoint' if n == 1 else f'the best of {n} checkpoints, chosen on the test itself'
+
+
+def _with_interval(found: Shortcut, score: RunScore) -> str:
+    low, high = (score_text(found, end) for end in score.interval)
+    return f'{score_text(found, score.mean)} [{low}, {high}]'
+
+
+def _optimism_words(found: Shortcut) -> str:
+    told = found.optimism
+    if told is None:
+        return ''
+    return (
+        f'Choosing on the test set: chosen on one half of the start states and counted on the other it is '
+        f'{score_text(found, told.cross_fitted)}, so that the choice adds {_points(found, told.estimate)}; if the '
+        f'checkpoints did not differ, the best would stand {_points(found, told.gain_by_chance)} above their mean by '
+        f'chance (it does by {_points(found, told.gain)}, p = {told.p_value:.2g}).'
+    )
+
+
+def sweep_words(sweep: ProbeSweep) -> str:
+    """How the settings were chosen, what that leaves out of the score and what it flatters."""
+    n, chosen = len(sweep.settings), sweep.chosen
+    return (
+        f'Training settings: {chosen}, chosen among {n} by validation loss, on demonstrations that were held out, and '
+        'not by score: no setting but this one was run on the test, so that the choice does not raise the score, and '
+        f'another setting may score higher. The loss itself, {chosen.validation_loss:.4g}, is the smallest of {n} and '
+        'optimistic.'
+    )
+
+
+def sweep_table(found: Shortcut) -> Table:
+    """Every setting of the sweep with its validation loss, and the one that was chosen."""
+    sweep = found.probe.sweep
+    rows: list[list[Cell]] = [] if sweep is None else [
+        [s.learning_rate, s.augmentation, s.steps, s.validation_loss, 'chosen' if s is sweep.chosen else '']
+        for s in sweep.settings
+    ]  # fmt: skip
+    columns: list[str | Column] = [
+        Column('learning rate', 'g'), Column('augmentation', 'g'), 'steps', Column('validation loss', '.4g'), '',
+    ]  # fmt: skip
+    note = 'The settings were declared: nothing was chosen.'
+    if sweep is not None:
+        note = 'Chosen by the loss on held-out demonstrations at the last step, not by a score on the test.'
+    return table(f'{found.title}: training settings', columns, rows, note=note)
+
+
+def _gap_words(found: Shortcut, gap: ReportedGap) -> str:
+    who = 'The best reported score' if gap.role == BEST else 'The foundation policy'
+    size = f', {gap.reported.parameters}' if gap.reported.parameters else ''
+    shown = score_text(found, float(gap.reported.mean(found.max_score)))
+    said = {
+        ProbeStanding.ABOVE: 'the probe is provably above it',
+        ProbeStanding.BELOW: 'the probe is provably below it',
+        ProbeStanding.NOT_PROVABLE: 'the difference is not provable',
+        ProbeStanding.UNKNOWN: 'how many episodes stand behind it is unknown, so that nothing is provable',
+    }[gap.standing]
+    delta = _points(found, gap.difference, signed=True, interval=gap.interval)
+    return f'{who} is {shown} ({gap.reported.policy}{size}), {delta} to the probe: {said}.'
+
+
+def _need_words(found: Shortcut, removes: str, need: InputNeed, drop: float, interval: Interval | None) -> str:
+    said = {
+        InputNeed.NEEDED: 'the score needs it',
+        InputNeed.NOT_NEEDED: 'the score does not need it',
+        InputNeed.UNRESOLVED: 'whether the score needs it is unresolved',
+    }[need]
+    return f'Without the {removes} the probe loses {_points(found, drop, interval=interval)}: {said}.'
+
+
+def _points(found: Shortcut, difference: float, *, signed: bool = False, interval: Interval | None = None) -> str:
+    """A difference of scores with its interval: in percentage points for success."""
+    sign = '+' if signed else ''
+    scale, digits, unit = (100, f'{sign}.1f', ' points') if found.max_score == 1 else (1, f'{sign}.3f', '')
+    ends = '' if interval is None else ' [{}, {}]'.format(*(format(scale * e + 0.0, digits) for e in interval))
+    return f'{scale * difference + 0.0:{digits}}{ends}{unit}'
+
+
+def gap_table(found: Shortcut) -> Table:
+    """Reported scores beside the probe's, as Table 1 has them: delta = reported - probe."""
+    rows: list[list[Cell]] = []
+    scores = {c.name: c for c in found.checkpoints}
+    for gap in found.gaps:
+        ends = (None, None) if gap.interval is None else tuple(_scaled(found, e) for e in gap.interval)
+        rows.append([
+            'best' if gap.checkpoint == found.best else 'final', _scaled(found, scores[gap.checkpoint].mean), gap.role,
+            gap.reported.policy, gap.reported.parameters or None,
+            _scaled(found, float(gap.reported.mean(found.max_score))), _scaled(found, gap.difference), *ends,
+            gap.standing.value, None if gap.classification is None else CLASS_WORDS[gap.classification],
+        ])  # fmt: skip
+    columns: list[str | Column] = [
+        'checkpoint', _number(found, 'probe'), 'against', 'policy', 'parameters', _number(found, 'reported'),
+        _number(found, 'delta', '+'), _number(found, 'low', '+'), _number(found, 'high', '+'), 'the probe is',
+        'by the averages',
+    ]  # fmt: skip
+    note = 'Delta = reported - probe; negative means that the probe scores higher. RL-finetuned policies are left out.'
+    return table(f'{found.title}: probe and reported scores', columns, rows, note=note)
+
+
+def checkpoint_table(found: Shortcut) -> Table:
+    """Every checkpoint under the official protocol, as Table 2 has the best and the final one."""
+    rows = [
+        [c.name, c.total, c.n, _scaled(found, c.mean), *_ends(found, c.interval), *_ends(found, c.task_interval),
+         c.missing or None, _mark(found, c)]
+        for c in found.checkpoints
+    ]  # fmt: skip
+    columns: list[str | Column] = [
+        'checkpoint', 'total', 'episodes', _number(found, 'score'), _number(found, 'low'), _number(found, 'high'),
+        _number(found, 'low, over tasks'), _number(found, 'high, over tasks'), 'missing', '',
+    ]  # fmt: skip
+    note = 'Over tasks: for tasks drawn like these, and never narrower than the interval over start states.'
+    return table(f'{found.title}: checkpoints', columns, rows, note=note)
+
+
+def optimism_table(found: Shortcut) -> Table:
+    """What choosing a checkpoint on the test set adds."""
+    told = found.optimism
+    rows: list[list[Cell]] = []
+    if told is not None:
+        rows = [
+            ['best', _scaled(found, told.best)],
+            ['final', _scaled(found, told.final)],
+            ['best - final', _scaled(found, told.over_final)],
+            ['cross-fitted: chosen on half of the starts, counted on the other', _scaled(found, told.cross_fitted)],
+            ['best - cross-fitted', _scaled(found, told.estimate)],
+            ['best - mean of checkpoints', _scaled(found, told.gain)],
+            ['the same by chance, if they did not differ', _scaled(found, told.gain_by_chance)],
+        ]
+    note = (
+        'One checkpoint: nothing was chosen.' if told is None else f'p = {told.p_value:.3g} for "they do not differ".'
+    )
+    return table(f'{found.title}: choosing on the test set', ['quantity', _number(found, 'score')], rows, note=note)
+
+
+def input_table(found: Shortcut) -> Table:
+    """Variants of the probe that lack an input, and whether the score needs it."""
+    rows = [
+        [v.score.name, v.removes, _scaled(found, v.score.mean), *_ends(found, v.score.interval),
+         _scaled(found, v.drop.difference), *_ends(found, v.drop.interval), v.drop.p_value, v.need.value]
+        for v in found.variants
+    ]  # fmt: skip
+    columns: list[str | Column] = [
+        'variant', 'without', _number(found, 'score'), _number(found, 'low'), _number(found, 'high'),
+        _number(found, 'drop', '+'), _number(found, 'drop, low', '+'), _number(found, 'drop, high', '+'),
+        Column('p', '.2g'), 'input',
+    ]  # fmt: skip
+    note = 'Drop = full probe at its last step - variant, on the same start states.'
+    return table(f'{found.title}: which input the score needs', columns, rows, note=note)
+
+
+def task_table(found: Shortcut) -> Table:
+    """Every task: the full probe at its last step, and what each variant loses."""
+    final = found.final_checkpoint
+    drops = {(v.score.name, t.task): t for v in found.variants for t in v.tasks}
+    rows: list[list[Cell]] = []
+    for count in final.tasks:
+        row: list[Cell] = [count.task, count.n, _scaled(found, count.total / count.n)]
+        for variant in found.variants:
+            told = drops.get((variant.score.name, count.task))
+            row += [None, None] if told is None else [_scaled(found, told.drop.difference), told.need.value]
+        rows.append(row)
+    named = [c for v in found.variants for c in (_number(found, f'{v.score.name}: drop', '+'), Column('input'))]
+    return table(f'{found.title}: tasks', ['task', 'episodes', _number(found, 'full'), *named], rows)
+
+
+def paper_score_table() -> Table:
+    """Table 1 of the audit: the probe, a foundation policy and the best reported score, with what is provable."""
+    rows: list[list[Cell]] = []
+    for row in TABLE_1:
+        for role, (policy, parameters, score), printed in (
+            (FOUNDATION, row.foundation, row.delta_f),
+            (BEST, row.best, row.delta_b),
+        ):
+            rows.append([
+                row.suite, row.probe, role, policy, parameters or 'n.d.', score, float(row.delta(score)), printed,
+                row.standing(role).value,
+            ])  # fmt: skip
+    columns: list[str | Column] = [
+        'suite', 'probe', 'against', 'policy', 'parameters', 'reported', Column('delta', '+.2f'), 'delta printed',
+        'the probe is',
+    ]  # fmt: skip
+    note = (
+        f'{SOURCE}, Table 1; delta recomputed as reported - probe. CALVIN in tasks completed out of 5, else percent. '
+        'n.d.: not disclosed. The last column is what the two averages prove at 0.05, one-sided.'
+    )
+    return table('Shortcut probe and reported scores', columns, rows, note=note)
+
+
+def paper_checkpoint_table() -> Table:
+    """Table 2 of the audit: best and final checkpoint of the probe."""
+    kept = [row for row in TABLE_1 if row.final is not None]
+    rows: list[list[Cell]] = [[r.suite, r.probe, r.final, r.choice_gain] for r in kept]
+    libero = [r for r in kept if r.preset.startswith('libero')]
+    gap = sum(r.choice_gain for r in libero) / len(libero)
+    rows.append(['LIBERO mean', *LIBERO_MEANS, gap])
+    note = f'{SOURCE}, Table 2. Best: of all checkpoints scored on the suite; final: at the last step.'
+    return table('Best and final checkpoints', ['suite', 'best', 'final', Column('gap', '+.2f')], rows, note=note)
+
+
+def paper_task_table() -> Table:
+    """Table 3 of the audit: successes out of 100 of the probe on every task of RoboTwin 2.0."""
+    rows: list[list[Cell]] = [[t.task, t.clean, t.randomized] for t in TABLE_3]
+    means: list[Cell] = [
+        sum(t.clean for t in TABLE_3) / len(TABLE_3),
+        sum(t.randomized for t in TABLE_3) / len(TABLE_3),
+    ]
+    columns: list[str | Column] = ['task', Column('clean', '.3g'), Column('randomized', '.3g')]
+    note = f'{SOURCE}, Table 3, percent of 100 rollouts each.'
+    return table('The probe on RoboTwin 2.0', columns, [*rows, ['mean', *means]], note=note)
+
+
+def _mark(found: Shortcut, score: RunScore) -> str:
+    marks = [('best', score.name == found.best), ('final', score.name == found.final_checkpoint.name)]
+    return ', '.join(word for word, holds in marks if holds)
+
+
+def _number(found: Shortcut, name: str, sign: str = '') -> Column:
+    return Column(name, f'{sign}.1f' if found.max_score == 1 else f'{sign}.3f')
+
+
+def _scaled(found: Shortcut, value: float) -> float:
+    return round(100 * value, 6) + 0.0 if found.max_score == 1 else round(value, 6) + 0.0
+
+
+def _ends(found: Shortcut, interval: Interval | None) -> tuple[float | None, float | None]:
+    return (None, None) if interval is None else (_scaled(found, interval.low), _scaled(found, interval.high))

@@ -1,0 +1,323 @@
+"""A table of results, and its five printed forms: text, JSON, CSV, Markdown, LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import enum
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from robotrials.errors import InputError, UnknownName
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+Cell = str | int | float | bool | None
+
+
+class TableFormat(enum.StrEnum):
+    TEXT = 'text'
+    JSON = 'json'
+    CSV = 'csv'
+    MARKDOWN = 'markdown'
+    LATEX = 'latex'
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's heading and how its numbers are printed for people (`''` means as they are)."""
+
+    name: str
+    number_format: str = ''
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under named columns. An absent value is None; it prints as a dash and is null in JSON, never 0."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ''
+    analysis: str = ''  # the line that says what analysis the numbers are of; every form but text carries it
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise InputError(f'{self.title}: row {number} has {len(row)} cells, wanted {len(self.columns)}')
+
+
+def table(title: str, columns: Sequence[str | Column], rows: Sequence[Sequence[Cell]], *, note: str = '') -> Table:
+    """A Table from plain sequences; a bare string is a column printed as it is."""
+    named = tuple(c if isinstance(c, Column) else Column(c) for c in columns)
+    return Table(title, named, tuple(tuple(row) for row in rows), note)
+
+
+def without_empty(shown: Table) -> Table:
+    """The table without columns that no row fills."""
+    kept = [i for i in range(len(shown.columns)) if not shown.rows or any(row[i] is not None for row in shown.rows)]
+    rows = tuple(tuple(row[i] for i in kept) for row in shown.rows)
+    return replace(shown, columns=tuple(shown.columns[i] for i in kept), rows=rows)
+
+
+def stated(shown: Iterable[Table], statement: str) -> list[Table]:
+    """The tables with the line that says what analysis their numbers are of."""
+    return [replace(one, analysis=statement) for one in shown]
+
+
+@dataclass(frozen=True, slots=True)
+class LatexLayout:
+    """How a table stands in a LaTeX paper: shrunk where it is wider than a column, or than the page (`table*`).
+
+    It needs the packages booktabs, graphicx and array. Long texts are set in lines, since shrinking alone would make
+    them too small to read.
+    """
+
+    width: str = 'column'
+    label: str = ''
+
+    def __post_init__(self) -> None:
+        if self.width not in LATEX_WIDTHS:
+            raise UnknownName('width of a LaTeX table', self.width, LATEX_WIDTHS)
+
+
+LATEX_WIDTHS = {'column': ('table', r'\columnwidth'), 'page': ('table*', r'\textwidth')}
+LONG_TEXT = {'column': 24, 'page': 36}  # letters; a column with a longer cell is set in lines
+
+
+def render(
+    shown: Table,
+    form: TableFormat | str = TableFormat.TEXT,
+    *,
+    width: int | None = None,
+    latex: LatexLayout | None = None,
+) -> str:
+    """The table as one string. JSON and CSV keep full precision; the others use each column's number format."""
+    form = TableFormat(form)
+    if form is TableFormat.JSON:
+        return _json(shown)
+    if form is TableFormat.CSV:
+        return _csv(shown)
+    if form is TableFormat.MARKDOWN:
+        return _markdown(shown)
+    if form is TableFormat.LATEX:
+        return _latex(shown, latex)
+    return _text(shown, width)
+
+
+def render_all(
+    shown: Sequence[Table], form: TableFormat | str = TableFormat.TEXT, *, latex: LatexLayout | None = None
+) -> str:
+    """Several tables as one string: in JSON one list, else one after another with an empty line between."""
+    if TableFormat(form) is TableFormat.JSON:
+        return json.dumps([table_document(one) for one in shown], **JSON_STYLE) + '\n'
+    return '\n'.join(render(one, form, latex=_numbered(latex, k)) for k, one in enumerate(shown))
+
+
+def _numbered(latex: LatexLayout | None, number: int) -> LatexLayout | None:
+    """The same layout with a label of its own for every table after the first."""
+    if latex is None or not latex.label or number == 0:
+        return latex
+    return LatexLayout(latex.width, f'{latex.label}-{number + 1}')
+
+
+def cell_text(value: Cell, number_format: str = '') -> str:
+    """One cell for people: a dash for an absent value, 'inf' spelt out, numbers by the column's format."""
+    if value is None:
+        return '—'
+    if isinstance(value, bool):
+        return 'yes' if value else 'no'
+    if isinstance(value, float) and math.isnan(value):
+        return '—'
+    if isinstance(value, float) and math.isinf(value):
+        return '∞' if value > 0 else '-∞'
+    if isinstance(value, int | float) and number_format:
+        return format(value + 0.0 if isinstance(value, float) else value, number_format)
+    return CONTROL.sub(_visible, str(value))
+
+
+CONTROL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028\u2029]')
+
+
+def _visible(match: re.Match[str]) -> str:
+    """A line break or another control character spelt out: it must not break a row or reach the terminal."""
+    return match[0].encode('unicode_escape').decode()
+
+
+def table_cells(shown: Table) -> list[list[str]]:
+    """Every cell as people read it."""
+    return [[cell_text(v, c.number_format) for v, c in zip(row, shown.columns, strict=True)] for row in shown.rows]
+
+
+def is_numeric(shown: Table) -> list[bool]:
+    """For each column, whether it holds numbers."""
+    return [
+        any(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in shown.rows)
+        for i in range(len(shown.columns))
+    ]
+
+
+WIDEST_COLUMNS = 220
+
+
+def _natural_width(drawn: RichTable) -> int:
+    """Columns of the terminal that the table takes when nothing is folded."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    console = Console(file=io.StringIO(), width=10 * WIDEST_COLUMNS)
+    return Measurement.get(console, console.options, drawn).maximum
+
+
+def _text(shown: Table, width: int | None) -> str:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(
+        box=SIMPLE_HEAD, title=Text(shown.title) if shown.title else None, title_justify='left', pad_edge=False
+    )
+    for column, numeric in zip(shown.columns, is_numeric(shown), strict=True):
+        drawn.add_column(Text(column.name), justify='right' if numeric else 'left')
+    for row in table_cells(shown):
+        drawn.add_row(*(Text(cell) for cell in row))
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=width, highlight=False)
+    if width is None:
+        # Wider than the terminal is better than digits cut off; long text still folds.
+        console.width = max(console.width, min(_natural_width(drawn), WIDEST_COLUMNS))
+    console.print(drawn)
+    lines = [line.rstrip() for line in buffer.getvalue().splitlines()]
+    return '\n'.join([*lines, *([shown.note] if shown.note else [])]).strip('\n') + '\n'
+
+
+def json_cell(value: Cell) -> Cell:
+    """A cell that JSON can hold: NaN as null, infinities by name."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, float) and math.isinf(value):
+        return 'inf' if value > 0 else '-inf'
+    return value
+
+
+JSON_STYLE: dict[str, Any] = {'indent': 2, 'ensure_ascii': False, 'allow_nan': False}
+
+
+def _json(shown: Table) -> str:
+    return json.dumps(table_document(shown), **JSON_STYLE) + '\n'
+
+
+def table_document(shown: Table) -> dict[str, object]:
+    """The table as plain values for JSON: full precision, a row a mapping."""
+    names = [c.name for c in shown.columns]
+    rows = [dict(zip(names, map(json_cell, row), strict=True)) for row in shown.rows]
+    document: dict[str, object] = {'title': shown.title, 'columns': names, 'rows': rows, 'note': shown.note or None}
+    return {**document, 'analysis': shown.analysis} if shown.analysis else document
+
+
+def _csv(shown: Table) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator='\n')
+    careful = csv.writer(buffer, lineterminator='\n', quoting=csv.QUOTE_ALL)
+    said = [shown.analysis] if shown.analysis else []
+    writer.writerow([*(c.name for c in shown.columns), *(['analysis'] if said else [])])
+    for row in shown.rows:
+        # Quoted throughout where a lone carriage return would otherwise end the row.
+        cells = ['' if v is None or (isinstance(v, float) and math.isnan(v)) else v for v in row]
+        (careful if any('\r' in str(v) for v in cells) else writer).writerow([*cells, *said])
+    return buffer.getvalue()
+
+
+def _markdown(shown: Table) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return '| ' + ' | '.join(c.replace('|', '\\|').replace('\n', ' ') for c in cells) + ' |'
+
+    rule = '|' + '|'.join(' ---: ' if numeric else ' --- ' for numeric in is_numeric(shown)) + '|'
+    lines = [line([c.name for c in shown.columns]), rule, *(line(row) for row in table_cells(shown))]
+    head = [f'**{shown.title}**', ''] if shown.title else []
+    tail = [line for text in (shown.note, shown.analysis) if text for line in ('', text)]
+    return '\n'.join([*head, *lines, *tail]) + '\n'
+
+
+LATEX_SPECIAL = {
+    '\\': r'\textbackslash{}', '&': r'\&', '%': r'\%', '$': r'\$', '#': r'\#', '_': r'\_', '{': r'\{', '}': r'\}',
+    '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '∞': r'$\infty$', '—': '--', '±': r'$\pm$', '≥': r'$\geq$',
+    '≤': r'$\leq$', '<': r'\textless{}', '>': r'\textgreater{}', '|': r'\textbar{}',
+    '↔': r'$\leftrightarrow$', '→': r'$\rightarrow$', '←': r'$\leftarrow$', '↑': r'$\uparrow$', '↓': r'$\downarrow$',
+    '×': r'$\times$', '·': r'$\cdot$', '÷': r'$\div$', '−': r'$-$', '≈': r'$\approx$', '≠': r'$\neq$', '∈': r'$\in$',
+    '√': r'$\surd$', '∑': r'$\sum$', '∏': r'$\prod$', '∫': r'$\int$', '∂': r'$\partial$', '∧': r'$\wedge$',
+    '∨': r'$\vee$', '¬': r'$\neg$', '⇒': r'$\Rightarrow$', '…': r'\dots{}', '–': '--', '‘': '`', '’': "'", '“': '``',
+    '”': "''", '°': r'$^{\circ}$', '²': r'$^{2}$', '³': r'$^{3}$', '⁻': r'$^{-}$', '¹': r'$^{1}$',
+    'α': r'$\alpha$', 'β': r'$\beta$', 'γ': r'$\gamma$', 'δ': r'$\delta$', 'ε': r'$\varepsilon$', 'η': r'$\eta$',
+    'θ': r'$\theta$', 'κ': r'$\kappa$', 'λ': r'$\lambda$', 'μ': r'$\mu$', 'µ': r'$\mu$', 'ν': r'$\nu$', 'π': r'$\pi$',
+    'ρ': r'$\rho$', 'σ': r'$\sigma$', 'τ': r'$\tau$', 'φ': r'$\varphi$', 'χ': r'$\chi$', 'ψ': r'$\psi$',
+    'ω': r'$\omega$', 'Γ': r'$\Gamma$', 'Δ': r'$\Delta$', 'Θ': r'$\Theta$', 'Λ': r'$\Lambda$',
+    'Π': r'$\Pi$', 'Σ': r'$\Sigma$', 'Φ': r'$\Phi$', 'Ψ': r'$\Psi$', 'Ω': r'$\Omega$',
+    '\u00a0': '~', '\u2009': r'\,', '\u202f': r'\,',
+    '₀': r'$_{0}$', '₁': r'$_{1}$', '₂': r'$_{2}$', '₃': r'$_{3}$',
+    '†': r'$\dagger$',
+}  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+    """Text as LaTeX prints it."""
+    return ''.join(LATEX_SPECIAL.get(ch, ch) for ch in text)
+
+
+def latex_line(cells: Sequence[str], *, escape: Callable[[str], str] = escape_latex) -> str:
+    """A row of a tabular; a first cell that starts with [ or * must not pass for an argument of the row above."""
+    shield = '{}' if cells and cells[0][:1] in ('[', '*') else ''
+    return shield + ' & '.join(escape(c) for c in cells) + r' \\'
+
+
+NEGATIVE = re.compile(r'^-(?=[\d$])')  # a minus, not a hyphen
+
+
+def _latex(shown: Table, layout: LatexLayout | None) -> str:
+    long = _long_columns(shown, layout)
+    environment, across = LATEX_WIDTHS[layout.width] if layout else ('table', '')
+    words = '. '.join(' '.join(part.split()).rstrip('.') for part in (shown.title, shown.note, shown.analysis) if part)
+    paragraph = rf'>{{\raggedright\arraybackslash}}p{{{LONG_TEXT[layout.width] // 2}em}}' if layout else ''
+    spec = ''.join(
+        'r' if numeric else paragraph if is_long else 'l'
+        for numeric, is_long in zip(is_numeric(shown), long, strict=True)
+    )
+    rows = [_latex_row(row, long) for row in ([c.name for c in shown.columns], *table_cells(shown))]
+    tabular = [
+        rf'\begin{{tabular}}{{{spec}}}', r'\toprule', rows[0], r'\midrule', *rows[1:], r'\bottomrule', r'\end{tabular}',
+    ]  # fmt: skip
+    if across:
+        # Shrunk only if it is wider than the place it has.
+        tabular[0] = rf'\resizebox{{\ifdim\width>{across}{across}\else\width\fi}}{{!}}{{%' + '\n' + tabular[0]
+        tabular[-1] += '}'
+    lines = [
+        rf'\begin{{{environment}}}', r'\centering', rf'\caption{{{escape_latex(words)}}}',
+        *([rf'\label{{{layout.label}}}'] if layout and layout.label else []), *tabular, rf'\end{{{environment}}}',
+    ]  # fmt: skip
+    return '\n'.join(lines) + '\n'
+
+
+def _latex_row(cells: Sequence[str], long: Sequence[bool]) -> str:
+    """A row; in a long column an identifier may be broken after its underscores and slashes."""
+    written = [NEGATIVE.sub('$-$', escape_latex(c)) for c in cells]
+    broken = [
+        re.sub(r'(\\_|/)', r'\1\\allowbreak{}', c) if is_long else c for c, is_long in zip(written, long, strict=True)
+    ]
+    return latex_line(broken, escape=str)
+
+
+def _long_columns(shown: Table, layout: LatexLayout | None) -> list[bool]:
+    """Which columns hold texts too long for one line, in a table that has a width to keep."""
+    if layout is None:
+        return [False] * len(shown.columns)
+    most, cells = LONG_TEXT[layout.width], table_cells(shown)
+    return [
+        not numeric and max((len(row[i]) for row in cells), default=0) > most
+        for i, numeric in enumerate(is_numeric(shown))
+    ]

@@ -1,0 +1,208 @@
+"""The episode-clustered bootstrap: whole clusters are drawn, statistics see resample counts as weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from robotrials.errors import InputError, NotEstimable
+from robotrials.stats.argument import (
+    FloatArray,
+    IntArray,
+    check_count,
+    check_labels,
+    check_open_unit,
+    check_rng,
+    check_values,
+)
+from robotrials.stats.interval import Interval
+from robotrials.stats.normal import normal_cdf, normal_quantile
+
+BootstrapMethod = Literal['percentile', 'bca']
+WeightedStatistic = Callable[[NDArray[Any], FloatArray], FloatArray]
+"""(values (n, ...), weights (B, n)) -> one statistic a row of weights, (B,)."""
+
+BATCH_ENTRIES = 4_000_000
+TIE_SLACK = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bootstrap:
+    """An estimate, its interval and the draws (n_resamples,) that gave it."""
+
+    estimate: float
+    interval: Interval
+    draws: FloatArray
+    level: float
+    method: BootstrapMethod
+
+    @property
+    def standard_error(self) -> float:
+        return float(np.std(self.draws, ddof=1))
+
+
+def weighted_mean(values: NDArray[Any], weights: FloatArray) -> FloatArray:
+    """The mean of `values` (n,) under each row of `weights` (B, n)."""
+    # einsum, not BLAS: the last bit must not depend on the batch or on the number of threads.
+    means: FloatArray = np.einsum('bn,n->b', weights, values) / weights.sum(axis=1)
+    return means
+
+
+def cluster_bootstrap(
+    values: ArrayLike,
+    clusters: ArrayLike,
+    *,
+    statistic: WeightedStatistic = weighted_mean,
+    n_resamples: int,
+    rng: np.random.Generator,
+    level: float = 0.95,
+    method: BootstrapMethod = 'percentile',
+    strata: ArrayLike | None = None,
+) -> Bootstrap:
+    """A bootstrap interval in which whole clusters (episodes) are drawn with replacement, within strata if given.
+
+    `values` is (n, ...) and may hold infinities (hard failures); `clusters` (n,) says which episode each row came from,
+    `strata` (n,) which cell, the same for a whole cluster. `statistic(values, weights)` gets weights (B, n), how often
+    each row was drawn, and returns (B,).
+    The same generator state gives the same draws, whatever the batch size.
+    """
+    rows = check_values('values', values, infinite=True)
+    codes, distinct = check_labels('clusters', clusters, n=rows.shape[0] if rows.ndim else 0, of='rows of values')
+    cells = _cluster_strata(codes, len(distinct), strata)
+    estimate = float(_evaluate(statistic, rows, np.ones((1, codes.size)))[0])
+    draws = np.empty(check_count('n_resamples', n_resamples, least=1))
+    batch = max(1, BATCH_ENTRIES // max(codes.size, len(distinct)))
+    for start in range(0, draws.size, batch):
+        size = min(batch, draws.size - start)
+        counts = resample_counts(cells, n_resamples=size, rng=rng)
+        draws[start : start + size] = _evaluate(statistic, rows, counts[:, codes].astype(np.float64))
+    jackknife = jackknife_statistics(statistic, rows, codes) if method == 'bca' else None
+    interval = bootstrap_interval(estimate, draws, level=level, method=method, jackknife=jackknife, strata=cells)
+    return Bootstrap(estimate, interval, draws, level, method)
+
+
+def resample_counts(strata: ArrayLike | int, *, n_resamples: int, rng: np.random.Generator) -> IntArray:
+    """How often each cluster was drawn, (n_resamples, clusters); `strata` is one label a cluster, or their number."""
+    labels = np.zeros(strata, dtype=np.int64) if isinstance(strata, int) else np.asarray(strata)
+    codes, distinct = check_labels('strata', labels, n=labels.size, of='clusters')
+    if codes.size == 0:
+        raise InputError('a bootstrap needs at least one cluster, found none')
+    members = [np.flatnonzero(codes == k) for k in range(len(distinct))]
+    counts = np.zeros((n_resamples, codes.size), dtype=np.int64)
+    offset = np.arange(n_resamples)[:, None] * codes.size
+    # One draw of all strata a resample, so that the stream does not depend on how resamples are batched.
+    uniform = check_rng(rng).random((n_resamples, codes.size))
+    for ids in members:
+        drawn = ids[(uniform[:, ids] * ids.size).astype(np.int64)]
+        counts += np.bincount((drawn + offset).ravel(), minlength=counts.size).reshape(counts.shape)
+    return counts
+
+
+def jackknife_statistics(statistic: WeightedStatistic, values: NDArray[Any], clusters: IntArray) -> FloatArray:
+    """The statistic with each cluster left out in turn, (clusters,)."""
+    k = int(clusters.max()) + 1
+    left = np.empty(k)
+    batch = max(1, BATCH_ENTRIES // clusters.size)
+    for start in range(0, k, batch):
+        out = np.arange(start, min(start + batch, k))
+        left[out] = _evaluate(statistic, values, (clusters[None, :] != out[:, None]).astype(np.float64))
+    return left
+
+
+def bootstrap_interval(
+    estimate: float,
+    draws: FloatArray,
+    *,
+    level: float = 0.95,
+    method: BootstrapMethod = 'percentile',
+    jackknife: FloatArray | None = None,
+    strata: ArrayLike | None = None,
+) -> Interval:
+    """The percentile or BCa interval (Efron 1987) from bootstrap draws; BCa needs the leave-one-cluster-out statistics.
+
+    Infinite draws are allowed (a median that was not reached); NaN draws raise NotEstimable.
+    """
+    tail = (1 - check_open_unit('level', level)) / 2
+    draws = np.sort(np.asarray(draws, dtype=np.float64))
+    missing = int(np.isnan(draws).sum())
+    if missing or draws.size == 0:
+        raise NotEstimable(f'the statistic does not exist in {missing} of {draws.size} resamples; too few clusters')
+    if method == 'percentile':
+        return Interval(_quantile(draws, tail), _quantile(draws, 1 - tail))
+    if method != 'bca':
+        raise InputError(f"method must be 'percentile' or 'bca', found {method!r}")
+    if jackknife is None:
+        raise InputError('BCa needs jackknife: the statistic with each cluster left out')
+    # A draw that equals the estimate but for rounding is a tie: which side it falls on must not be the rounding's.
+    slack = TIE_SLACK * max(abs(estimate), abs(float(draws[0])), abs(float(draws[-1])))
+    slack = slack if math.isfinite(slack) else TIE_SLACK * abs(estimate)
+    low, high = np.searchsorted(draws, estimate - slack), np.searchsorted(draws, estimate + slack, side='right')
+    below = float(low + high) / 2 / draws.size
+    if not 0 < below < 1:
+        raise NotEstimable('BCa needs resamples on both sides of the estimate; use more resamples, or percentile')
+    z0, a = normal_quantile(below), acceleration(jackknife, strata=strata)
+    ends = []
+    for z in (normal_quantile(tail), normal_quantile(1 - tail)):
+        stretch = 1 - a * (z0 + z)
+        # Beyond this the transformation folds back; the interval then reaches to the last draw.
+        ends.append(normal_cdf(z0 + (z0 + z) / stretch) if stretch > 0 else float(z > 0))
+    return Interval(_quantile(draws, ends[0]), _quantile(draws, ends[1]))
+
+
+def acceleration(jackknife: FloatArray, *, strata: ArrayLike | None = None) -> float:
+    """BCa's acceleration from leave-one-cluster-out statistics, strata as separate samples (Davison & Hinkley 5.3)."""
+    left = np.asarray(jackknife, dtype=np.float64)
+    if not np.isfinite(left).all():
+        raise NotEstimable('the statistic does not exist with some cluster left out; use the percentile interval')
+    code = np.zeros(left.size, dtype=np.int64) if strata is None else np.unique(strata, return_inverse=True)[1]
+    size = np.bincount(code)
+    left = left - left.mean()  # so that sums lose nothing to a large common part
+    influence = ((size - 1) / size)[code] * ((np.bincount(code, weights=left) / size)[code] - left)
+    squares = float(np.sum(influence**2))
+    return float(np.sum(influence**3)) / (6 * squares**1.5) if squares > 0 else 0.0
+
+
+def _cluster_strata(codes: IntArray, k: int, strata: ArrayLike | None) -> IntArray:
+    """The stratum of each cluster; a cluster in two strata can't be drawn within one."""
+    if strata is None:
+        return np.zeros(k, dtype=np.int64)
+    cell = check_labels('strata', strata, n=codes.size, of='rows of values')[0]
+    of_cluster = np.zeros(k, dtype=np.int64)
+    of_cluster[codes] = cell
+    torn = np.flatnonzero(of_cluster[codes] != cell)
+    if torn.size:
+        raise InputError(f'a cluster must lie within one stratum, but that of row {torn[0]} is in two')
+    return of_cluster
+
+
+def _evaluate(statistic: WeightedStatistic, values: NDArray[Any], weights: FloatArray) -> FloatArray:
+    with np.errstate(invalid='ignore', divide='ignore'):
+        try:
+            result = np.asarray(statistic(values, weights), dtype=np.float64)
+        except TypeError as error:
+            raise InputError(
+                f'statistic is called with values (n, ...) and weights (B, n), and returns (B,); it failed: {error}'
+            ) from error
+    if result.shape != (weights.shape[0],):
+        raise InputError(
+            f'statistic must return one number a row of weights ({weights.shape[0]},), found {result.shape}'
+        )
+    return result
+
+
+def _quantile(ordered: FloatArray, probability: float) -> float:
+    """Linear interpolation between order statistics; next to an infinite one, that one."""
+    position = min(max(probability, 0.0), 1.0) * (ordered.size - 1)
+    i = min(math.floor(position), ordered.size - 1)
+    low, high = float(ordered[i]), float(ordered[min(i + 1, ordered.size - 1)])
+    share = position - i
+    if share == 0 or low == high:
+        return low
+    if math.isinf(high):
+        return high
+    return low if math.isinf(low) else low + share * (high - low)

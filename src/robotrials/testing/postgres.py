@@ -1,0 +1,95 @@
+"""A real PostgreSQL of its own on loopback, for tests and benchmarks."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from robotrials.errors import SetupError
+from robotrials.testing.port import free_port
+
+INITDB_TIMEOUT_S = 300
+START_TIMEOUT_S = 120
+UNPRIVILEGED = ('postgres', 'nobody')
+_numbers = itertools.count()
+
+
+def postgres_program(name: str) -> str | None:
+    """A program of PostgreSQL: where Debian keeps it, or on the path."""
+    places = sorted(glob.glob(f'/usr/lib/postgresql/*/bin/{name}'), reverse=True)
+    return next(iter(places), None) or shutil.which(name)
+
+
+@contextlib.contextmanager
+def started_postgres() -> Iterator[str]:
+    """The address of a new server; SetupError if PostgreSQL is not installed. Nothing in it is kept."""
+    initdb, server = postgres_program('initdb'), postgres_program('postgres')
+    if initdb is None or server is None:
+        raise SetupError('PostgreSQL is not installed (initdb and postgres); tools/system_libraries.sh installs it')
+    user = _unprivileged()
+    root = Path(tempfile.mkdtemp(prefix='robotrials-postgres-'))
+    root.chmod(0o755)
+    if user is not None:
+        os.chown(root, user, -1)
+    data, port = root / 'data', free_port()
+    subprocess.run(
+        [initdb, '-D', str(data), '-U', 'robotrials', '--auth=trust', '--no-sync', '-E', 'UTF8'],
+        user=user, check=True, capture_output=True, timeout=INITDB_TIMEOUT_S, cwd=root,
+    )  # fmt: skip
+    process = subprocess.Popen(
+        [server, '-D', str(data), '-p', str(port), '-h', '127.0.0.1', '-F', '-k', str(root)],
+        user=user, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=root,
+    )  # fmt: skip
+    try:
+        url = f'postgresql://robotrials@127.0.0.1:{port}/postgres'
+        _await(url)
+        yield url
+    finally:
+        process.send_signal(signal.SIGINT)  # its fast way: it does not wait for connections that are still open
+        process.wait(timeout=120)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def new_database(postgres: str) -> str:
+    """An empty database of its own on a server."""
+    import psycopg
+    from psycopg import sql
+
+    name = f'trial_{os.getpid()}_{next(_numbers)}'
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(sql.SQL('CREATE DATABASE {}').format(sql.Identifier(name)))
+    return postgres.rsplit('/', 1)[0] + f'/{name}'
+
+
+def _unprivileged() -> int | None:
+    """A user for a server that refuses to run as root; None where we are not."""
+    if os.getuid() != 0:
+        return None
+    for name in UNPRIVILEGED:
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name).pw_uid
+    raise SetupError('PostgreSQL does not run as root, and there is neither a user postgres nor nobody')
+
+
+def _await(url: str) -> None:
+    import psycopg
+
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=10).close()
+            return
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

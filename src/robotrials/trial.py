@@ -1,0 +1,242 @@
+"""The front door for notebooks: load what you have, ask, and get readable answers that are also data."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robotrials.analysis import Analysis, analyse
+from robotrials.episodes import Episode, Store
+from robotrials.errors import InputError
+from robotrials.show.request import ShowRequest
+from robotrials.show.table import Cell, Table, render_all, table_document
+from robotrials.show.table_catalog import find_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from robotrials.episodes.select import Where
+
+
+class Result:
+    """One answer: prints as text, shows as HTML in a notebook, and gives its rows as a frame, Arrow or plain dicts."""
+
+    def __init__(self, tables: Sequence[Table], *, statement: str) -> None:
+        self.tables = tuple(tables)
+        self.statement = statement
+
+    def __str__(self) -> str:
+        return f'{render_all(self.tables)}\n{self.statement}\n'
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        parts = [_html(table) for table in self.tables]
+        return ''.join(parts) + f'<p><small>{escape(self.statement)}</small></p>'
+
+    def to_dict(self) -> dict[str, Any]:
+        """The tables as plain values, with the line that says what was used."""
+        return {'analysis': self.statement, 'tables': [table_document(table) for table in self.tables]}
+
+    def to_arrow(self, number: int = 0) -> pa.Table:
+        """One of the tables (the first) as an Arrow table, in full precision."""
+        import pyarrow as pa
+
+        shown = self._table(number)
+        columns = [[row[k] for row in shown.rows] for k in range(len(shown.columns))]
+        arrays = [pa.array(_of_one_type(values)) for values in columns]
+        return pa.table(arrays, names=[c.name for c in shown.columns])
+
+    def to_frame(self, number: int = 0) -> Any:
+        """One of the tables as a pandas frame where pandas is installed, else as an Arrow table."""
+        try:
+            importlib.import_module('pandas')
+        except ImportError:
+            return self.to_arrow(number)
+        return self.to_arrow(number).to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The first table through the Arrow C stream interface: polars, DuckDB and others read it as it is."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _table(self, number: int) -> Table:
+        if not 0 <= number < len(self.tables):
+            raise InputError(f'table {number} was asked for, and there are {len(self.tables)}, from 0')
+        return self.tables[number]
+
+
+def _of_one_type(values: Sequence[Cell]) -> list[Cell]:
+    """Arrow wants one type per column: numbers stay numbers, and a mixture becomes text."""
+    kinds = {type(v) for v in values if v is not None}
+    if kinds <= {int, float}:
+        return [None if v is None else float(v) if float in kinds else v for v in values]
+    return list(values) if len(kinds) <= 1 else [None if v is None else str(v) for v in values]
+
+
+def _html(table: Table) -> str:
+    from html import escape
+
+    def cell(value: Cell, form: str) -> str:
+        if value is None:
+            return '–'
+        return escape(format(value, form) if form and isinstance(value, int | float) else str(value))
+
+    head = ''.join(f'<th>{escape(c.name)}</th>' for c in table.columns)
+    body = ''.join(
+        '<tr>'
+        + ''.join(f'<td>{cell(v, c.number_format)}</td>' for v, c in zip(row, table.columns, strict=True))
+        + '</tr>'
+        for row in table.rows
+    )
+    note = f'<p><small>{escape(table.note)}</small></p>' if table.note else ''
+    caption = f'<caption>{escape(table.title)}</caption>'
+    return f'<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}'
+
+
+class Trial:
+    """Recorded episodes and one analysis of them; every method reads the same numbers as the command line.
+
+    >>> import robotrials
+    >>> rows = [{'policy': p, 'task': 'pick', 'seed': k, 'success': k % 4 > (p == 'old')} for p in ('new', 'old')
+    ...         for k in range(40)]
+    >>> robotrials.load(rows).success().tables[0].title
+    'Episode success'
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+
+    def __repr__(self) -> str:
+        policies = ', '.join(self.analysis.every_policy)
+        return f'Trial of {len(self.analysis.episodes)} episodes ({policies})\n{self.analysis.statement}'
+
+    def with_plan(self, **changes: Any) -> Trial:
+        """The same episodes under another plan; what differs from the declared one is marked in every output.
+
+        Fields are those of `robotrials.planning.AnalysisPlan`, such as tau_s, primary, reference, alpha, seed.
+        """
+        return Trial(Analysis(self.analysis.selection, self.analysis.declared.changed_by(**changes)))
+
+    def table(self, name: str, *, policies: Sequence[str] = (), strata: Sequence[str] = ()) -> Result:
+        """Any named table (`robotrials tables --list`), of all policies or of some."""
+        request = ShowRequest(subject=self.analysis, policies=tuple(policies), strata=tuple(strata))
+        return Result(find_table(name)(request), statement=self.analysis.statement)
+
+    def score(self) -> Result:
+        """How fast and how reliably each policy works."""
+        return self.table('headline')
+
+    def success(self) -> Result:
+        """Episode success of every policy, and every pair."""
+        return self.table('success')
+
+    def compare(self, a: str | None = None, b: str | None = None) -> Result:
+        """Two policies, or all pairs: which is better, and what the data cannot resolve."""
+        if (a is None) != (b is None):
+            raise InputError('wanted two policies to compare, or none to compare all pairs; found one')
+        return self.table('pairs', policies=() if a is None or b is None else (a, b))
+
+    def safety(self) -> Result:
+        """Was it safe while it succeeded?"""
+        return self.table('safety')
+
+    def robustness(self) -> Result:
+        """What a changed world costs each policy."""
+        return self.table('condition-drops')
+
+    def plan_size(self) -> Result:
+        """How many episodes per cell each pair would need."""
+        return self.table('needed-n')
+
+    def plot(self, name: str, *, ax: Axes | None = None, policies: Sequence[str] = ()) -> Figure:
+        """Any named figure (`robotrials plot --list`); with `ax` it is drawn as a picture into these axes."""
+        from robotrials.show.figure_catalog import find_figure
+
+        figure = find_figure(name)(ShowRequest(subject=self.analysis, policies=tuple(policies)))
+        if ax is None:
+            return figure
+        _draw_into(ax, figure)
+        return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
+
+    def report(self, path: str | Path) -> Path:
+        """Write the whole report: .html, .md, .tex or .json by the ending."""
+        from robotrials.show.report_file import write_report
+
+        return write_report(self.analysis, Path(path))
+
+
+def _draw_into(ax: Axes, figure: Figure) -> None:
+    """The figure as a picture inside other axes."""
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    ax.imshow(np.asarray(canvas.buffer_rgba()))  # type: ignore[no-untyped-call]
+    ax.set_axis_off()
+
+
+def load_trial(
+    source: object, *, where: Where | None = None, columns: Mapping[str, str] | None = None, **given: str
+) -> Trial:
+    """A Trial of whatever holds the episodes: see `robotrials.load`."""
+    if isinstance(source, Store):
+        return Trial(analyse(source, where=where))
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if (path / 'trial.json').exists():
+            return Trial(analyse(path, where=where))
+        return Trial(analyse(_file_episodes(path, columns or {}, given), title=str(path)))
+    rows = list(_rows(source))
+    episodes = [row for row in rows if isinstance(row, Episode)]
+    if episodes and len(episodes) == len(rows):
+        return Trial(analyse(episodes))
+    return Trial(analyse(_table_episodes(rows, columns or {}, given), title='table'))
+
+
+def _file_episodes(path: Path, columns: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Episode]:
+    from robotrials.formats.catalog import open_source
+    from robotrials.formats.imported import ImportOptions
+
+    imported = open_source(path, ImportOptions(columns=columns, defaults=given))
+    return (recording.episode for recording in imported.recordings())
+
+
+def _table_episodes(rows: Sequence[Any], columns: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Episode]:
+    from robotrials.formats.imported import ImportOptions, Ledger
+    from robotrials.formats.rows import Rows
+    from robotrials.formats.table import plan_table, table_episodes
+
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise InputError(f'row {number} is {type(row).__name__}, wanted an Episode or a mapping of column to value')
+    header = tuple(dict.fromkeys(str(name) for row in rows for name in row))
+
+    def read() -> Iterator[tuple[int, Sequence[Any]]]:
+        for number, row in enumerate(rows, start=1):
+            yield number, [row.get(name) for name in header]
+
+    table = Rows(Path('table'), header, read)
+    plan = plan_table(table, ImportOptions(columns=columns, defaults=given, source='table'))
+    return iter(list(table_episodes(table, plan, Ledger())))
+
+
+def _rows(source: object) -> Iterable[object]:
+    """Rows of a pandas, polars or Arrow table (anything with an Arrow C stream), or of a plain sequence."""
+    if hasattr(source, '__arrow_c_stream__'):
+        import pyarrow as pa
+
+        return pa.table(source).to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
+    if hasattr(source, 'to_dict') and hasattr(source, 'columns'):
+        return source.to_dict('records')  # type: ignore[no-any-return]  # a pandas frame of an older version
+    if isinstance(source, Iterable):
+        return source
+    raise InputError(
+        f'wanted a path, a Store, a table (pandas, polars, Arrow), or a list of rows; found {type(source).__name__}'
+    )

@@ -1,0 +1,208 @@
+"""A WebSocket in lock-step, as a client or on an accepted connection: no thread of its own, a deadline on every call,
+frames bounded before they are read.
+
+The protocol is that of the `websockets` package; the socket is ours, because the package's own client has no deadline
+on sending, follows redirects, and waits for the other side when it closes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
+from robotrials.wire.limit import LIMITS, WireLimits
+from robotrials.wire.link import Deadline, Link, split_url
+
+CLOSE_S = 0.2
+MAX_FRAGMENTS = 10_000
+
+
+class WebSocket:
+    """One open connection. `url` is part of every message, so that a fault says whose it is."""
+
+    _peer = 'server'
+
+    def __init__(self, url: str, protocol: Any, link: Link) -> None:
+        self.url = url
+        self._protocol, self._link = protocol, link
+        self._messages: deque[bytes | str] = deque()
+        self._fragments: list[bytes] = []
+        self._is_text = False
+        self._open_state = _websockets()[0].OPEN
+
+    def send(self, message: bytes, *, timeout_s: float) -> None:
+        """Send one binary message; RigError if the other side hung up or does not read."""
+        if self.is_stale():
+            raise AnswerError(f'{self.url}: the {self._peer} sent more than it was asked for')
+        self._send(self._protocol.send_binary, message, timeout_s)
+
+    def send_text(self, message: str, *, timeout_s: float) -> None:
+        """Send one text message, whatever waits to be read: for peers that speak without being asked."""
+        self._check_open()
+        self._send(self._protocol.send_text, message.encode(), timeout_s)
+
+    def _send(self, send: Callable[[bytes], None], message: bytes, timeout_s: float) -> None:
+        deadline = Deadline.after(timeout_s)
+        if self._protocol.state is not self._open_state:
+            raise RigError(f'{self.url}: the connection is closing')
+        try:
+            send(message)
+            self._flush(deadline)
+        except TimeoutError as error:
+            raise RigError(f'{self.url}: the question was not read within {timeout_s:g} s') from error
+        except OSError as error:
+            raise RigError(f'{self.url}: the connection was lost ({error})') from error
+
+    def receive(self, *, timeout_s: float) -> bytes | str:
+        """The next message: bytes, or text."""
+        deadline = Deadline.after(timeout_s)
+        try:
+            while not self._messages:
+                self._check_open()
+                self._feed(deadline)
+                self._take_events()
+        except TimeoutError as error:
+            raise NoAnswer(f'{self.url}: no answer within {timeout_s:g} s') from error
+        except OSError as error:
+            raise RigError(f'{self.url}: the connection was lost ({error})') from error
+        return self._messages.popleft()
+
+    def is_stale(self) -> bool:
+        """Whether a message is there that nobody asked for; RigError if the connection is gone."""
+        while not self._messages and self._link.is_readable():
+            try:
+                self._feed(Deadline.after(CLOSE_S))
+                self._take_events()
+            except OSError as error:
+                raise RigError(f'{self.url}: the connection was lost ({error})') from error
+            self._check_open()
+        return bool(self._messages)
+
+    def close(self) -> None:
+        """Say goodbye if that takes no time, and let go."""
+        try:
+            if self._protocol.state is self._open_state:
+                self._protocol.send_close(1000)
+                self._flush(Deadline.after(CLOSE_S))
+        except OSError:
+            pass  # the other side does not listen, which is its right
+        finally:
+            self._link.close()
+
+    def _feed(self, deadline: Deadline) -> None:
+        data = self._link.receive(deadline=deadline)
+        if data:
+            self._protocol.receive_data(data)
+        else:
+            self._protocol.receive_eof()
+        self._flush(deadline)
+
+    def _flush(self, deadline: Deadline) -> None:
+        for data in self._protocol.data_to_send():
+            if data:  # the empty one asks for a half-close, and we close whole
+                self._link.send(data, deadline=deadline)
+
+    def _check_open(self) -> None:
+        protocol = self._protocol
+        cause = protocol.parser_exc
+        if cause is not None and type(cause).__name__ == 'PayloadTooBig':
+            raise AnswerError(f'{self.url}: an answer too long to take ({cause})')
+        if protocol.state is not self._open_state:
+            close = protocol.close_rcvd
+            told = f'close {close.code} {close.reason}'.strip() if close is not None else str(cause or 'no goodbye')
+            raise RigError(f'{self.url}: the {self._peer} hung up ({told})')
+
+    def _take_events(self) -> None:
+        for event in self._protocol.events_received():
+            opcode = getattr(event, 'opcode', None)
+            if opcode is None or opcode > 2:  # the handshake's response; ping, pong and close answer themselves
+                continue
+            if opcode == 1 or opcode == 2:
+                self._is_text = opcode == 1
+            self._fragments.append(bytes(event.data))
+            if len(self._fragments) > MAX_FRAGMENTS:
+                raise AnswerError(f'{self.url}: an answer in more than {MAX_FRAGMENTS} pieces')
+            if event.fin:
+                self._finish_message()
+
+    def _finish_message(self) -> None:
+        whole = self._fragments[0] if len(self._fragments) == 1 else b''.join(self._fragments)
+        self._fragments = []
+        self._messages.append(whole.decode('utf-8', errors='replace') if self._is_text else whole)
+
+
+class WebSocketLink(WebSocket):
+    """A connection that we opened."""
+
+    def __init__(
+        self, url: str, *, deadline: Deadline, headers: Mapping[str, str] | None = None, limits: WireLimits = LIMITS
+    ) -> None:
+        parts, host, port = split_url(url, ('ws', 'wss'))
+        client, uri = _websockets()
+        protocol = client.ClientProtocol(uri.parse_uri(url), max_size=limits.max_bytes)
+        super().__init__(url, protocol, Link.connect(host, port, deadline=deadline, tls=parts.scheme == 'wss'))
+        try:
+            self._shake_hands(headers or {}, deadline)
+        except BaseException:
+            self._link.close()
+            raise
+
+    def _shake_hands(self, headers: Mapping[str, str], deadline: Deadline) -> None:
+        request = self._protocol.connect()
+        for name, value in headers.items():
+            request.headers[name] = value
+        self._protocol.send_request(request)
+        self._flush(deadline)
+        while not self._protocol.events and self._protocol.handshake_exc is None:
+            self._feed(deadline)
+        error = self._protocol.handshake_exc
+        if error is not None:
+            response = getattr(error, 'response', None)
+            status = getattr(response, 'status_code', None)
+            if status is not None and 300 <= status < 400:
+                raise RigError(f'{self.url}: answered with a redirect (HTTP {status}), which is not followed')
+            if status in (401, 403):
+                raise SetupError(f'{self.url}: refused (HTTP {status}); is the key right?')
+            raise ConnectionError(f'no WebSocket handshake: {error}')
+        self._take_events()
+
+
+class AcceptedWebSocket(WebSocket):
+    """A connection that somebody opened to us; `head` is its request, up to the empty line, as it was read."""
+
+    _peer = 'client'
+
+    def __init__(self, where: str, link: Link, head: bytes, *, deadline: Deadline, limits: WireLimits = LIMITS) -> None:
+        _websockets()
+        from websockets.server import ServerProtocol
+
+        super().__init__(where, ServerProtocol(max_size=limits.max_bytes), link)
+        self._protocol.receive_data(head)
+        asked = self._protocol.events_received()
+        if asked:
+            self._protocol.send_response(self._protocol.accept(asked[0]))
+        self._flush(deadline)
+        if self._protocol.state is not self._open_state:
+            raise InputError(f'{where}: not a WebSocket handshake ({self._protocol.handshake_exc})')
+
+
+def _websockets() -> tuple[Any, Any]:
+    try:
+        import websockets.client
+        import websockets.exceptions
+        import websockets.uri
+    except ModuleNotFoundError as error:
+        raise SetupError("websockets is not installed; pip install 'robotrials[wire]'") from error
+    return websockets.client, websockets.uri
+
+
+def check_url(url: str) -> None:
+    """Raise InputError unless `url` is one of a WebSocket."""
+    split_url(url, ('ws', 'wss'))
+    _, uri = _websockets()
+    try:
+        uri.parse_uri(url)
+    except Exception as error:
+        raise InputError(f'url is {url!r}, wanted ws://HOST:PORT or wss://...: {error}') from error

@@ -1,5 +1,0 @@
-"""The command `trialist`: one thin module a verb. Nothing heavy is imported until a verb runs."""
-
-from trialist.cli.app import full_app, main
-
-__all__ = ['full_app', 'main']

@@ -1,5 +1,0 @@
-"""`python -m trialist.cli`."""
-
-from trialist.cli.app import main
-
-main()
