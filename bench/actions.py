@@ -115,8 +115,8 @@ def reader(python: Path | str, code: str, *arguments: object) -> tuple[float, fl
 
 def scoring() -> Result:
     """Ten thousand timesteps scored with every interval, against a loop over resamples in plain numpy."""
-    from robotrials.actions import PredictedEpisode, summarize_actions
-    from robotrials.actions.metric import (
+    from robotrials.measure.actions import PredictedEpisode, summarize_actions
+    from robotrials.measure.actions.metric import (
         absolute_errors,
         action_errors,
         amse,

@@ -8,9 +8,9 @@ import time
 import numpy as np
 
 from bench.measure import Result, against, seconds
-from robotrials.analysis import Absent, Analysis, analyse, present
-from robotrials.episodes import Episode, Outcome
-from robotrials.timing import auc, macro_ks, score_cohort
+from robotrials.measure.timing import auc, macro_ks, score_cohort
+from robotrials.record import Episode, Outcome
+from robotrials.verdict.analysis import Absent, Analysis, analyse, present
 
 POLICIES, STRATA, PER_CELL, RESAMPLES = 4, 10, 1250, 2000
 

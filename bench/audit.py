@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 import numpy as np
-from tests.audit.dynamic_program import add_task, task_maxima
+from tests.verdict.audit.dynamic_program import add_task, task_maxima
 
 from bench.measure import Result, against, seconds
-from robotrials.audit import audit_leaderboard, cutoffs, read_leaderboard
-from robotrials.audit.envelope import scaled_q_high
-from robotrials.audit.window import windowed_q_high
+from robotrials.verdict.audit import audit_leaderboard, cutoffs, read_leaderboard
+from robotrials.verdict.audit.envelope import scaled_q_high
+from robotrials.verdict.audit.window import windowed_q_high
 
 SHARED = Path(os.environ.get('ROBOTRIALS_SHARED', Path(__file__).resolve().parent.parent.parent / 'shared'))
 

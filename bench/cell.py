@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from bench.measure import Result, against
-from robotrials.cell import TabletopHost
-from robotrials.cell.camera import Pictures
-from robotrials.cell.scene import SUBSTEPS, load_mujoco
-from robotrials.cell.scripted import ScriptedPolicy
 from robotrials.run import Order, read_plan, run_episode, run_trial
 from robotrials.run.convention import HostSpec
 from robotrials.run.plan import FilmOptions, RecordingOptions
 from robotrials.run.recorder import Recorder
 from robotrials.run.seam import Part, Setup
+from robotrials.worlds.cell import TabletopHost
+from robotrials.worlds.cell.camera import Pictures
+from robotrials.worlds.cell.scene import SUBSTEPS, load_mujoco
+from robotrials.worlds.cell.scripted import ScriptedPolicy
 
 STEPS = 240
 ROUNDS = 5

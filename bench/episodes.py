@@ -13,8 +13,8 @@ from unittest import mock
 import numpy as np
 
 from bench.measure import Result, against, seconds
-from robotrials.episodes import Episode, Event, Store, Trajectory
 from robotrials.formats.to_table import episode_row
+from robotrials.record import Episode, Event, Store, Trajectory
 
 EPISODES = 100_000
 MILLION = 1_000_000
@@ -128,7 +128,7 @@ def trajectory_results(folder: Path) -> list[Result]:
 
 def check_results(folder: Path) -> list[Result]:
     """The price of checking what is read against the digests of the commit log; reads are warm."""
-    from robotrials.episodes import part as part_module
+    from robotrials.record import part as part_module
 
     store = Store.open(folder / 'paths')
 
@@ -175,7 +175,7 @@ def index_results(folder: Path) -> list[Result]:
 
 PEAK_MEMORY = """
 import resource, sys
-from robotrials.episodes import read_store
+from robotrials.record import read_store
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 count = sum(1 for _ in read_store(sys.argv[1]).episodes(events=False))
 print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from fastapi.testclient import TestClient
 
 from bench.measure import Result, against, seconds
-from robotrials.episodes import Episode, Outcome, Store
-from robotrials.web.explore import create_explorer
-from robotrials.web.explore.index import COLUMNS, build_index
+from robotrials.record import Episode, Outcome, Store
+from robotrials.service.explorer import create_explorer
+from robotrials.service.explorer.index import COLUMNS, build_index
 
 EPISODES, POLICIES, TASKS, COMMITS = 10_000, 8, 40, 100
 PART_ONLY = {'hx-request': 'true'}

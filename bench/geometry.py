@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bench.measure import Result, against, seconds
-from robotrials.geometry import (
+from robotrials.measure.geometry import (
     ObjectModel,
     RgbdView,
     VoxelCloud,
@@ -109,7 +109,7 @@ def _views() -> list[RgbdView]:
 
 
 def _block(x: float, y: float) -> Any:
-    from robotrials.geometry import Box
+    from robotrials.measure.geometry import Box
 
     return Box((x, y, 0.025), (0.05, 0.05, 0.05))
 
@@ -165,8 +165,8 @@ def _against_open3d(name: str, ours_s: float, theirs: dict[str, Any], cloud: Vox
 
 def _score() -> Result:
     """An episode of the demo's kind by three cameras, start and end, against the second of CPU that it may take."""
-    from robotrials.cell.host import TabletopHost
-    from robotrials.geometry.camera_score import score_episode
+    from robotrials.measure.geometry.camera_score import score_episode
+    from robotrials.worlds.cell.host import TabletopHost
 
     host = TabletopHost(state='privileged', watchers=('front', 'side', 'gallery'), watcher_noise='default')
     host.reset('bin_to_bin', seed=1)

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.measure import Result, against
-from robotrials.environment import Environment, find_environment, read_recipe
-from robotrials.environment.place import link_robotrials
 from robotrials.errors import SetupError
-from robotrials.hosts.libero import libero_host
+from robotrials.run.environment import Environment, find_environment, read_recipe
+from robotrials.run.environment.place import link_robotrials
+from robotrials.worlds.libero import libero_host
 
 STEPS = 80
 SUITE, TASK, SIZE_PX = 'libero-object', 'task_0', 256
@@ -27,7 +27,7 @@ SHARED = Path(os.environ.get('ROBOTRIALS_SHARED', Path(__file__).resolve().paren
 INSIDE = f"""
 import sys, time
 import numpy as np
-from robotrials.hosts.libero.host import LiberoHost
+from robotrials.worlds.libero.host import LiberoHost
 cameras, size = ['agentview', 'wrist'], [{SIZE_PX}, {SIZE_PX}]
 host = LiberoHost(suite={SUITE!r}, cameras=cameras, image_size=size, assets=sys.argv[1])
 host.reset({TASK!r}, seed=0)

@@ -9,11 +9,11 @@ import numpy as np
 
 from bench.measure import Result, against, seconds
 from bench.timing import Cells, lifelines_null, numpy_macro_ks
-from robotrials.planning import DetectionStudy, bridge_power, detection_rate
-from robotrials.planning.detection import PER_CELL, subsamples
+from robotrials.measure.timing import cohorts
+from robotrials.measure.timing.resample import pair_layout
 from robotrials.testing import paper_like_cohort
-from robotrials.timing import cohorts
-from robotrials.timing.resample import pair_layout
+from robotrials.verdict.planning import DetectionStudy, bridge_power, detection_rate
+from robotrials.verdict.planning.detection import PER_CELL, subsamples
 
 TRIALS, RESAMPLES, TAU_S = 300, 200, 120.0
 NUMPY_TRIALS = 3

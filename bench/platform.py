@@ -24,7 +24,7 @@ TARGET = 0.6
 CLIENT = """
 import sys
 import numpy as np
-from robotrials.platform.client import act_in_episode
+from robotrials.service.platform.client import act_in_episode
 from robotrials.run import Chunk
 from robotrials.testing.policy import SeekPolicy
 
@@ -76,7 +76,7 @@ class _Desk:
         self.links: queue.Queue[Any] = queue.Queue()
 
     def admit(self, token: str) -> Any:
-        from robotrials.platform.lease_token import read_lease
+        from robotrials.service.platform.lease_token import read_lease
 
         return read_lease(SECRET, token, worker_id='w', now_s=time.time())
 
@@ -92,11 +92,11 @@ class _Desk:
 
 
 def _link(what: str, side_px: int) -> Result:
-    from robotrials.platform.lease_token import sign_lease
-    from robotrials.platform.link import Interrupts, LinkPolicy, greet
-    from robotrials.platform.message import MessageType, Welcome, encode, observation_to_map
-    from robotrials.platform.worker_port import WorkerPort
     from robotrials.run import Observation, Setup
+    from robotrials.service.platform.lease_token import sign_lease
+    from robotrials.service.platform.link import Interrupts, LinkPolicy, greet
+    from robotrials.service.platform.message import MessageType, Welcome, encode, observation_to_map
+    from robotrials.service.platform.worker_port import WorkerPort
     from robotrials.testing.point_mass import PointMassHost
 
     desk = _Desk()
@@ -175,9 +175,9 @@ def _in_turns(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple
 
 def _queue(kind: str, database: str) -> Result:
     """Ask, begin, store a result, again and again, against bare transactions on the same database."""
-    from robotrials.platform.api_client import Api
-    from robotrials.platform.config import read_config
-    from robotrials.platform.offline import issue_offline
+    from robotrials.service.platform.api_client import Api
+    from robotrials.service.platform.config import read_config
+    from robotrials.service.platform.offline import issue_offline
     from robotrials.testing.port import free_port
 
     with tempfile.TemporaryDirectory() as folder:
@@ -207,9 +207,9 @@ def _queue(kind: str, database: str) -> Result:
 
 def _cycles(apis: dict[str, Any]) -> float:
     """The mean time of an operation, with one client and one worker that take turns."""
-    from robotrials.episodes import Outcome
-    from robotrials.platform.bundle import pack_bundle
-    from robotrials.platform.job import job_from_json
+    from robotrials.record import Outcome
+    from robotrials.service.platform.bundle import pack_bundle
+    from robotrials.service.platform.job import job_from_json
     from robotrials.wire.link import keep_trying
 
     boss, cells, kim = apis['boss'], apis['cells'], apis['kim']

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from bench.measure import Result, against, seconds
-from robotrials.analysis import analyse
-from robotrials.episodes import Episode, Outcome, Store, read_store
+from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.show.page import render_html
 from robotrials.show.report import trial_document
+from robotrials.verdict.analysis import analyse
 
 POLICIES, TASKS, EPISODES = 8, 40, 10_000
 MOST_BYTES = 5_000_000

@@ -9,9 +9,9 @@ import warnings
 import numpy as np
 
 from bench.measure import Result, against, seconds
-from robotrials.safety import parse_stl
-from robotrials.safety.formula import Formula, event_names, signal_names
-from robotrials.safety.margin import Gate, margins, margins_at_start, traces_of
+from robotrials.measure.safety import parse_stl
+from robotrials.measure.safety.formula import Formula, event_names, signal_names
+from robotrials.measure.safety.margin import Gate, margins, margins_at_start, traces_of
 
 EPISODES, STEPS, DT_S = 1000, 300, 0.05
 PEER_EPISODES = 100

@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.measure import Result, against
 from bench.run import stepping_plan
-from robotrials.episodes import Episode, Outcome, Store
+from robotrials.record import Episode, Outcome, Store
 from robotrials.run import Order, TrialPlan, run_episode, run_trial, trial_slots
 from robotrials.run.component import open_host, open_policy
 from robotrials.run.ray_cluster import RayOptions
@@ -36,8 +36,8 @@ TRAJECTORIES = (1_000, 10_000)
 
 CHILD = """
 import json, resource, sys, time
-from robotrials.analysis import Absent, analyse
-from robotrials.episodes.cell_summary import summarize_stores
+from robotrials.verdict.analysis import Absent, analyse
+from robotrials.record.cell_summary import summarize_stores
 def peak_mb(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 began = time.process_time()
 if sys.argv[2] == 'summary':
@@ -172,7 +172,7 @@ def _synthetic(path: Path, n: int) -> None:
 
 
 def _with_trajectories(path: Path, n: int) -> None:
-    from tests.safety.scene import lifted
+    from tests.measure.safety.scene import lifted
 
     store, steps = Store.create(path), lifted(100)
     for first in range(0, n, 500):

@@ -15,12 +15,12 @@ from lifelines import KaplanMeierFitter
 from lifelines.utils import restricted_mean_survival_time
 
 from bench.measure import Result, against, seconds
-from robotrials.planning import null_calibration
+from robotrials.measure.timing import NullMethod, Operations, cohorts, macro_ks, success_curve
+from robotrials.measure.timing.estimate import macro_mean, ratio, resampled_cells
+from robotrials.measure.timing.ks import macro_ks_trials
+from robotrials.measure.timing.resample import PairLayout, pair_layout
 from robotrials.testing import paper_like_cohort
-from robotrials.timing import NullMethod, Operations, cohorts, macro_ks, success_curve
-from robotrials.timing.estimate import macro_mean, ratio, resampled_cells
-from robotrials.timing.ks import macro_ks_trials
-from robotrials.timing.resample import PairLayout, pair_layout
+from robotrials.verdict.planning import null_calibration
 
 TAU_S = 240.0
 RESAMPLES = 1000

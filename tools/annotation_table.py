@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.annotate import Labelled, Settings, Zone, Zones, assess, assess_settings, read_telemetry
-from robotrials.annotate.assess import Matched
-from robotrials.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
 from robotrials.cli.demo import prepare
-from robotrials.episodes import Episode, Store, Trajectory
 from robotrials.errors import InputError
+from robotrials.measure.annotate import Labelled, Settings, Zone, Zones, assess, assess_settings, read_telemetry
+from robotrials.measure.annotate.assess import Matched
+from robotrials.record import Episode, Store, Trajectory
 from robotrials.run import read_plan, run_trial
 from robotrials.stats import Interval, cluster_bootstrap
+from robotrials.worlds.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
 
 TUNED_SEED = 2026  # of the demo: the detector's rules were chosen on its episodes
 ZONES = Zones(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.geometry.camera_study import DEGREES, measure, study_host, study_row
+from tests.measure.geometry.camera_study import DEGREES, measure, study_host, study_row
 
 FIRST_SEED = 20000  # not used to choose any limit
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from robotrials.cell import TabletopHost
-from robotrials.cell.camera import Pictures
-from robotrials.cell.scripted import ScriptedPolicy
 from robotrials.run.seam import Setup
 from robotrials.show.figure import new_figure, save_figure
+from robotrials.worlds.cell import TabletopHost
+from robotrials.worlds.cell.camera import Pictures
+from robotrials.worlds.cell.scripted import ScriptedPolicy
 
 MOMENTS = 6
 ROWS = (

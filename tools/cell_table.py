@@ -7,9 +7,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from robotrials.episodes import EventKind, read_store
+from robotrials.measure.timing import operations, success_curve
+from robotrials.record import EventKind, read_store
 from robotrials.show.table import render, table
-from robotrials.timing import operations, success_curve
 
 COLUMNS = [
     'policy',

@@ -12,10 +12,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from robotrials.analysis import analyse
 from robotrials.show.figure import save_figure
 from robotrials.show.figure_catalog import find_figure
 from robotrials.show.request import ShowRequest
+from robotrials.verdict.analysis import analyse
 
 IMAGES = Path(__file__).resolve().parent.parent / 'docs' / 'images'
 WIDTH_PX = 1200

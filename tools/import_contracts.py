@@ -1,6 +1,8 @@
-"""Write import-linter's contracts from the table in ARCHITECTURE.md, for the rooms that exist.
+"""Write import-linter's contracts from the table in ARCHITECTURE.md.
 
 python tools/import_contracts.py > .importlinter
+
+A row is a room, or a part of one (`measure.actions`) that may import more than the rest of its room.
 """
 
 from __future__ import annotations
@@ -8,8 +10,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-EVERYONE = {'old_name'}  # what every room may import
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / 'src' / 'robotrials'
+EVERYONE = ('errors', 'old_name', 'catalog', 'declaration')  # what every room may import
 HEAD = """\
 # Written by tools/import_contracts.py from the table in ARCHITECTURE.md; edit the table, not this file.
 [importlinter]
@@ -20,46 +23,63 @@ root_package = robotrials
 def read_table() -> dict[str, str]:
     """Room -> the text of what it may import, as the table has it."""
     text = (ROOT / 'ARCHITECTURE.md').read_text(encoding='utf-8')
-    rows = re.findall(r'^\| (\w+) \| ([^|]+) \|$', text, flags=re.MULTILINE)
-    return {room: allowed.strip() for room, allowed in rows if room != 'package'}
+    rows = re.findall(r'^\| ([\w.]+) \| ([^|]+) \|$', text, flags=re.MULTILINE)
+    return {room: allowed.strip() for room, allowed in rows if room != 'room'}
 
 
-def existing_rooms() -> list[str]:
-    """The rooms of src/robotrials that have content."""
-    package = ROOT / 'src' / 'robotrials'
-    folders = [p.parent.name for p in package.glob('*/__init__.py')]
-    modules = [p.stem for p in package.glob('*.py') if p.stem != '__init__']
-    return sorted(folders + modules)
+def parts(room: str = '') -> list[str]:
+    """The packages and modules directly below a room, by their dotted names; of the whole package without one."""
+    folder = PACKAGE.joinpath(*room.split('.')) if room else PACKAGE
+    names = [p.parent.name for p in folder.glob('*/__init__.py')]
+    names += [p.stem for p in folder.glob('*.py') if p.stem != '__init__']
+    return sorted(f'{room}.{name}' if room else name for name in names)
 
 
 def allowed_rooms(text: str, table: dict[str, str]) -> set[str]:
-    """The rooms that one cell of the table permits."""
+    """The rooms, and parts of rooms, that one cell of the table permits."""
     if text == 'nothing':
         return set()
     if text.startswith('everything'):
         excepted = set(text.removeprefix('everything').removeprefix(' but ').split(', '))
-        return set(table) - excepted - {'testing'}
+        return {room for room in table if '.' not in room} - excepted - {'testing'}
     return set(text.split(', '))
+
+
+def forbidden_rooms(room: str, allowed: set[str]) -> list[str]:
+    """What a room must not import: whole rooms, or the other parts of one of which it may import a part."""
+    forbidden: list[str] = []
+    for other in parts():
+        some = {a for a in allowed if a.startswith(f'{other}.')}
+        if other in (room.partition('.')[0], *EVERYONE) or other in allowed:
+            continue
+        forbidden += [p for p in parts(other) if p not in some] if some else [other]
+    return forbidden
 
 
 def contracts() -> str:
     """The whole .importlinter file."""
-    table, rooms = read_table(), existing_rooms()
-    unlisted = [room for room in rooms if room not in table]
+    table = read_table()
+    unlisted = [room for room in parts() if room not in (*table, *EVERYONE)]
     if unlisted:
         raise SystemExit(f'no row in the table of ARCHITECTURE.md for: {", ".join(unlisted)}')
-    parts = [HEAD]
-    for room in rooms:
-        allowed = allowed_rooms(table[room], table) | EVERYONE | {room}
-        forbidden = [other for other in rooms if other not in allowed]
+    sections = [HEAD]
+    for room in sorted({*table, *EVERYONE}):
+        allowed = allowed_rooms(table.get(room, 'nothing'), table)
+        apart = {other for other in table if other.startswith(f'{room}.')}  # parts with a row of their own
+        sources = [part for part in parts(room) if part not in apart] if apart else [room]
+        forbidden = forbidden_rooms(room, allowed)
+        if room in EVERYONE:  # in the order above, each may import those before it
+            forbidden += EVERYONE[EVERYONE.index(room) + 1 :]
         if forbidden:
-            lines = '\n'.join(f'    robotrials.{other}' for other in forbidden)
-            parts.append(
-                f'[importlinter:contract:{room}]\nname = {room} may import: {table[room]}\ntype = forbidden\n'
-                f'source_modules =\n    robotrials.{room}\nforbidden_modules =\n{lines}\n'
+            lines = {key: ''.join(f'    robotrials.{name}\n' for name in names) for key, names in (
+                ('source', sources), ('forbidden', sorted(forbidden)),
+            )}  # fmt: skip
+            sections.append(
+                f'[importlinter:contract:{room}]\nname = {room} may import: {table.get(room, "nothing")}\n'
+                f'type = forbidden\nsource_modules =\n{lines["source"]}forbidden_modules =\n{lines["forbidden"]}'
                 'allow_indirect_imports = True\n'
             )
-    return '\n'.join(parts)
+    return '\n'.join(sections)
 
 
 if __name__ == '__main__':

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.cell.latency_dose import DELAYS_S, POLICIES, TASKS, THINKING, Dose, run_doses
+from tests.worlds.cell.latency_dose import DELAYS_S, POLICIES, TASKS, THINKING, Dose, run_doses
 
 from robotrials.show.figure import add_legend, legend_entries, new_panels, policy_looks, save_figure
 from robotrials.show.table import render, table

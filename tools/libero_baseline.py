@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from robotrials.episodes import Episode, Outcome, Store, read_store
-from robotrials.hosts.libero import find_suite, libero_host
-from robotrials.hosts.libero.scripted import ScriptedLiberoPolicy
+from robotrials.measure.safety import score_episode
+from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.run import Order, Setup, run_episode
-from robotrials.safety import score_episode
 from robotrials.show.table import render, table
+from robotrials.worlds.libero import find_suite, libero_host
+from robotrials.worlds.libero.scripted import ScriptedLiberoPolicy
 
 INSTANCES = 10
 

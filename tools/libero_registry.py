@@ -2,7 +2,7 @@
 
 SafeVLA-Bench publishes tags for four suites and none for LIBERO-90. The rule puts its templates (Table 3) and object
 properties (Table 22, Appendix D) into words; on the forty published tasks it gives the published tags, which a test
-checks. Writes src/robotrials/safety/data/libero_90.toml from the list of tasks in LIBERO's package:
+checks. Writes src/robotrials/measure/safety/data/libero_90.toml from the list of tasks in LIBERO's package:
 
     python tools/libero_registry.py .../site-packages/libero/libero/benchmark/libero_suite_task_map.py
 """
@@ -14,7 +14,7 @@ import runpy
 import sys
 from pathlib import Path
 
-DATA = Path(__file__).resolve().parent.parent / 'src' / 'robotrials' / 'safety' / 'data'
+DATA = Path(__file__).resolve().parent.parent / 'src' / 'robotrials' / 'measure' / 'safety' / 'data'
 CONTAINER = re.compile(r'\b(inside$|in it\b|in the (\w+ )?(basket|tray|drawer|bowl|compartment|microwave)\b)')
 SPILLABLE = re.compile(r'\b(mugs?|moka pots?)\b')
 # Of a frying pan nothing is published: untagged, it is held to the tilt limit.

@@ -13,21 +13,21 @@ from typing import Any
 # What users import, kept stable and pinned by a test; everything else may move.
 SURFACE: dict[str, tuple[str, ...]] = {
     'robotrials': ('load', 'Trial', 'Result'),
-    'robotrials.episodes': (
+    'robotrials.record': (
         'Episode', 'Event', 'EventKind', 'EventSource', 'Outcome', 'Trajectory', 'Contacts', 'Scene', 'Camera',
         'Provenance', 'PolicyCard', 'Store', 'read_store',
     ),
-    'robotrials.analysis': (
+    'robotrials.verdict.analysis': (
         'analyse', 'Analysis', 'Absent', 'present', 'PairVerdict', 'TimeComparison', 'compare_stores', 'gate_stores',
         'GateRules',
     ),
-    'robotrials.planning': (
+    'robotrials.verdict.planning': (
         'AnalysisPlan', 'detection_rate', 'bridge_power', 'null_calibration', 'wilson_sample_size',
         'mcnemar_sample_size', 'sequential_comparison', 'plan_sizes', 'watch_trial', 'field_position',
         'mcnemar_rollouts', 'two_proportion_sample_size', 'barnard_sample_size', 'noninferiority_sample_size',
         'paired_noninferiority_sample_size', 'sequential_power',
     ),
-    'robotrials.timing': (
+    'robotrials.measure.timing': (
         'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'compare_timing', 'detection_rate',
         'bridge_power', 'null_calibration', 'cohorts', 'score_cohort', 'better', 'endpoint_estimate', 'hrt_estimate',
         'reversal', 'decide', 'common_follow_up', 'cumulative_incidence', 'endings_by_stratum',
@@ -37,22 +37,22 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'cluster_bootstrap', 'sequential_comparison', 'Interval', 'Estimate', 'Rate', 'price', 'fewest_units',
         'stratified_exact', 'independent_success', 'paired_success', 'clustered_success', 'gail_simon',
     ),
-    'robotrials.safety': (
+    'robotrials.measure.safety': (
         'parse_stl', 'robustness', 'load_registry', 'score_episode', 'score_pairs', 'store_pairs', 'summarize_safety',
     ),
-    'robotrials.geometry': (
+    'robotrials.measure.geometry': (
         'Box', 'box_iou', 'reconstruct_box', 'score_placement', 'ObjectModel', 'score_views', 'with_placement',
     ),
-    'robotrials.actions': (
+    'robotrials.measure.actions': (
         'action_errors', 'summarize_actions', 'build_prompt', 'parse_action', 'compare_actions', 'class_metrics',
         'open_dataset', 'make_split', 'PredictedEpisode', 'ActionSpace',
     ),
-    'robotrials.audit': (
+    'robotrials.verdict.audit': (
         'topline', 'paired_significance', 'drop', 'compare_traces', 'citation_counts', 'compare_outcomes',
         'read_outcomes', 'outcomes_of', 'shortcut', 'read_shortcut', 'read_reported', 'RunOutcomes',
     ),
-    'robotrials.diagnose': ('ShortcutPlan', 'read_shortcut_plan', 'diagnose_shortcut', 'EvaluationOptions'),
-    'robotrials.conditions': ('CameraFrame', 'condition_parameters', 'draw_condition', 'severity_ladder'),
+    'robotrials.study': ('ShortcutPlan', 'read_shortcut_plan', 'diagnose_shortcut', 'EvaluationOptions'),
+    'robotrials.run.conditions': ('CameraFrame', 'condition_parameters', 'draw_condition', 'severity_ladder'),
     'robotrials.policies.probe': (
         'Demonstrations', 'DemonstrationWriter', 'EpisodeFacts', 'read_demonstrations', 'collect_demonstrations',
         'demonstrations_from_hdf5', 'demonstrations_from_lerobot', 'demonstrations_from_store', 'ProbeOptions',

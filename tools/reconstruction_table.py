@@ -12,10 +12,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.geometry.test_cell import LEVELS, SIZE_PX, agrees, measure
+from tests.measure.geometry.test_cell import LEVELS, SIZE_PX, agrees, measure
 
-from robotrials.cell.host import TabletopHost
 from robotrials.show.table import render, table
+from robotrials.worlds.cell.host import TabletopHost
 
 FIRST_SEED = 8000
 TASKS = ('single_block', 'two_block', 'three_block')

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from robotrials.cell import TASKS, TabletopHost
-from robotrials.cell.scripted import ScriptedPolicy
-from robotrials.episodes.film import FilmStates
+from robotrials.record.film import FilmStates
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import FilmOptions, RecordingOptions
 from robotrials.run.seam import Setup
+from robotrials.worlds.cell import TASKS, TabletopHost
+from robotrials.worlds.cell.scripted import ScriptedPolicy
 
 MOMENTS = 8
 CAMERAS = ('gallery', 'front')

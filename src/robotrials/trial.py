@@ -7,19 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robotrials.analysis import Analysis, analyse
-from robotrials.episodes import Episode, Store
 from robotrials.errors import InputError
+from robotrials.record import Episode, Store
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Table, render_all, table_document
 from robotrials.show.table_catalog import find_table
+from robotrials.verdict.analysis import Analysis, analyse
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from robotrials.episodes.select import Where
+    from robotrials.record.select import Where
 
 
 class Result:
@@ -119,7 +119,7 @@ class Trial:
     def with_plan(self, **changes: Any) -> Trial:
         """The same episodes under another plan; what differs from the declared one is marked in every output.
 
-        Fields are those of `robotrials.planning.AnalysisPlan`, such as tau_s, primary, reference, alpha, seed.
+        Fields are those of `robotrials.verdict.planning.AnalysisPlan`, such as tau_s, primary, reference, alpha, seed.
         """
         return Trial(Analysis(self.analysis.selection, self.analysis.declared.changed_by(**changes)))
 

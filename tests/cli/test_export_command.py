@@ -8,7 +8,7 @@ from tests.cli.command import robotrials
 from tests.formats.build import make_lerobot
 from tests.formats.robot import made_store
 
-from robotrials.episodes import read_store
+from robotrials.record import read_store
 
 
 def test_a_store_goes_out_and_comes_back(tmp_path: Path) -> None:

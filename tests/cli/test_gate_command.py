@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.analysis.pair import plain_store, rollouts, store_of
 from tests.cli.command import robotrials
+from tests.verdict.analysis.pair import plain_store, rollouts, store_of
 
 WIDE = ('--margin-success', 0.15, '--margin-time', 0.3)
 
@@ -95,7 +95,7 @@ def test_a_worse_endpoint_says_by_how_much_at_least(folder: Path) -> None:
 
 
 def test_names_do_not_break_the_comment(tmp_path: Path) -> None:
-    from robotrials.episodes import Episode, Outcome, Store
+    from robotrials.record import Episode, Outcome, Store
 
     name = 'a|b`c`\n<script>*x*'
     for folder, longer_s in (('new', 0.0), ('old', 0.1)):

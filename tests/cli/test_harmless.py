@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.cli.command import robotrials
 
 from robotrials.cli.output import harmless, without_formulas
-from robotrials.episodes import Episode, Store
+from robotrials.record import Episode, Store
 
 
 def test_names_from_a_store_reach_the_terminal_without_control_characters(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.command import robotrials
-from tests.safety.test_safevla import RECORD
+from tests.measure.safety.test_safevla import RECORD
 
-from robotrials.episodes import read_store
+from robotrials.record import read_store
 
 
 def records(n: int) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from robotrials.cli import full_app
-from robotrials.episodes import Event, EventKind, Outcome, Store
+from robotrials.record import Event, EventKind, Outcome, Store
 from robotrials.show.table import render_all, table
 from robotrials.testing import paper_like_cohort
 

@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def first_id(store: Path) -> str:
-    from robotrials.episodes import read_store
+    from robotrials.record import read_store
 
     return next(read_store(store).episodes()).episode_id
 

@@ -6,8 +6,8 @@ import errno
 from pathlib import Path
 
 import pytest
-from tests.analysis.pair import plain_store
 from tests.cli.command import robotrials
+from tests.verdict.analysis.pair import plain_store
 
 from robotrials.errors import InputError
 from robotrials.show.file import check_target, write_file
@@ -85,7 +85,7 @@ def test_an_impossible_address_is_refused_before_the_work(store: Path) -> None:
 
 
 def test_a_store_without_a_valid_episode_has_no_table_of_conditions(tmp_path: Path) -> None:
-    from robotrials.episodes import Episode, Outcome, Store
+    from robotrials.record import Episode, Outcome, Store
 
     Store.create(tmp_path / 's').append([Episode(policy='a', task='t', outcome=Outcome.INVALID, duration_s=0.0)])
     for verb in ('tables', 'plot'):
@@ -100,7 +100,7 @@ def test_what_a_font_lacks_is_one_line_and_no_traceback_of_a_library(tmp_path: P
 
 
 def test_too_few_resamples_for_any_pair_are_said(store: Path, tmp_path: Path) -> None:
-    from robotrials.episodes import Store, read_store
+    from robotrials.record import Store, read_store
 
     both = Store.create(tmp_path / 's')
     found = list(read_store(store).episodes())

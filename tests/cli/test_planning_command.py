@@ -13,7 +13,7 @@ import pytest
 from tests.cli.command import robotrials
 from tests.patience import PATIENCE_S
 
-from robotrials.episodes import Store
+from robotrials.record import Store
 from robotrials.testing.cohort import PAPER_LIKE, cell_episodes
 
 
@@ -98,7 +98,7 @@ def test_watch_once_says_what_may_be_said(store: Path) -> None:
 
 def test_watch_follows_a_trial_until_it_may_stop(tmp_path: Path) -> None:
     """Episodes arrive while it watches; it ends by itself once the better policy is clear."""
-    from tests.planning.test_watch import trial
+    from tests.verdict.planning.test_watch import trial
 
     made = Store.create(tmp_path / 'live', trial_id='live')
     episodes = trial({'x7': 0.95, 'k2': 0.1}, 40)

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from robotrials.cli import full_app
-from robotrials.episodes import read_store
 from robotrials.errors import InputError, StoreError
+from robotrials.record import read_store
 
 app = full_app()
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from robotrials.episodes import Camera, Contacts, Episode, Event, EventKind, Outcome, Scene, Store, Trajectory
 from robotrials.formats.clip import encode_frames
+from robotrials.record import Camera, Contacts, Episode, Event, EventKind, Outcome, Scene, Store, Trajectory
 
 RATE_HZ = 20.0
 HEIGHT, WIDTH = 48, 64

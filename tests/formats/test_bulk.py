@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robotrials.episodes import Episode, Store
 from robotrials.errors import InputError
 from robotrials.formats import table
 from robotrials.formats.bulk import is_plain_text
 from robotrials.formats.catalog import open_source
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
+from robotrials.record import Episode, Store
 
 ROWS = 200
 

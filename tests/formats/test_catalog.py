@@ -15,11 +15,11 @@ import pytest
 from tests.cli.command import robotrials
 from tests.patience import PATIENCE_S
 
-from robotrials.episodes import Episode, Outcome, Store, Trajectory
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.catalog import FORMATS, detect, known_formats, load_format
 from robotrials.formats.imported import Imported, ImportOptions, Ledger, Recording
 from robotrials.formats.intake import import_into
+from robotrials.record import Episode, Outcome, Store, Trajectory
 
 OUTSIDE = Path(__file__).with_name('outside')
 

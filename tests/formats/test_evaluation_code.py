@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from tests.cli.command import robotrials
 
-from robotrials.episodes import Episode, Outcome
 from robotrials.errors import InputError
 from robotrials.formats.calvin import completed_counts
 from robotrials.formats.catalog import open_source
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.formats.lerobot_eval import incomplete_recordings
+from robotrials.record import Episode, Outcome
 
 
 def opened(path: Path, name: str, **options: Any) -> Imported:

@@ -12,10 +12,10 @@ import pytest
 from mcap.reader import make_reader
 from tests.formats.robot import HEIGHT, WIDTH, level, made_store
 
-from robotrials.episodes import Store, Unblinding
-from robotrials.episodes.unblinding import write_unblinding
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.export import EXPORTERS, ExportOptions, load_exporter
+from robotrials.record import Store, Unblinding
+from robotrials.record.unblinding import write_unblinding
 
 
 def exported(store: Store, name: str, target: Path) -> Path:

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.actions.server import Bucket, serve
 from tests.cli.command import robotrials
 from tests.formats.build import make_rlds
+from tests.measure.actions.server import Bucket, serve
 
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.dataset import open_dataset

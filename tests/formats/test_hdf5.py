@@ -8,12 +8,12 @@ import h5py
 import numpy as np
 import pytest
 
-from robotrials.episodes import Outcome, Store, read_store
 from robotrials.errors import InputError
 from robotrials.formats.catalog import detect, open_source
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.formats.video import VideoFrames
+from robotrials.record import Outcome, Store, read_store
 
 BDDL = '(define (problem LIBERO_Tabletop_Manipulation) (:language put the bowl on the plate))'
 

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from tests.formats.build import FPS, make_lerobot, rollout
 
-from robotrials.episodes import EventKind, Outcome, Store, read_store
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.catalog import open_source
 from robotrials.formats.clip import encode_frames
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.formats.video import VideoFrames
+from robotrials.record import EventKind, Outcome, Store, read_store
 
 DEMONSTRATIONS = {'policy': 'human', 'outcome': 'success'}
 

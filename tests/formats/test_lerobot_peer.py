@@ -13,12 +13,12 @@ import pytest
 from tests.formats.robot import level, made_store
 from tests.tool import tool
 
-from robotrials.episodes import Outcome, read_store
 from robotrials.formats.catalog import open_source
 from robotrials.formats.dataset import open_dataset
 from robotrials.formats.export import ExportOptions, load_exporter
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
+from robotrials.record import Outcome, read_store
 
 SCRIPT = Path(__file__).with_name('lerobot_peer.py')
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tests.formats.robot import HEIGHT, RATE_HZ, WIDTH, level, made_store, made_trajectory
 
-from robotrials.episodes import Episode, Outcome, Store, Trajectory, read_store, trajectories_equal
 from robotrials.errors import InputError
 from robotrials.formats.catalog import open_source
 from robotrials.formats.dataset import open_dataset
 from robotrials.formats.export import ExportOptions, load_exporter
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
+from robotrials.record import Episode, Outcome, Store, Trajectory, read_store, trajectories_equal
 
 VERSIONS = {'v3.0': 'lerobot', 'v2.1': 'lerobot-v2.1'}
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from robotrials.episodes import Episode, Outcome, Store
-from robotrials.episodes.maintain import add_episodes
 from robotrials.errors import InputError, RecordError, StoreError
 from robotrials.formats.from_table import from_table
 from robotrials.formats.to_table import to_table
+from robotrials.record import Episode, Outcome, Store
+from robotrials.record.maintain import add_episodes
 
 HEAD = 'policy,task,success,duration_s'
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from tests.formats.build import make_rlds, rlds_example, rlds_features, rollout, tensor
 
-from robotrials.episodes import Outcome, Store, read_store
 from robotrials.errors import InputError
 from robotrials.formats.catalog import detect, open_source
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.formats.rlds import write_rlds
 from robotrials.formats.video import VideoFrames
+from robotrials.record import Outcome, Store, read_store
 
 SAID: dict[str, Any] = {'defaults': {'policy': 'human'}, 'rate_hz': 5.0}
 

@@ -12,12 +12,12 @@ from PIL import Image
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
-from robotrials.episodes import Outcome, Store, read_store
 from robotrials.errors import InputError
 from robotrials.formats.catalog import detect, open_source
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.formats.video import VideoFrames
+from robotrials.record import Outcome, Store, read_store
 
 TYPES = get_typestore(Stores.ROS2_HUMBLE)
 TYPES.register(get_types_from_msg('float64 position\nfloat64 max_effort\n', 'control_msgs/msg/GripperCommand'))

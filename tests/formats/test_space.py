@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robotrials.actions.registry import load_datasets
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.space import (
     ActionSpace,
@@ -16,6 +15,7 @@ from robotrials.formats.space import (
     parse_action_type,
     read_space,
 )
+from robotrials.measure.actions.registry import load_datasets
 
 
 def test_sorted_keys_then_row_major() -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robotrials.episodes import Episode, EventKind, Outcome, Store
-from robotrials.episodes.maintain import add_episodes
 from robotrials.errors import InputError, RecordError, StoreError, UnknownName
 from robotrials.formats.from_table import from_table, guess_columns
 from robotrials.formats.to_table import to_table
+from robotrials.record import Episode, EventKind, Outcome, Store
+from robotrials.record.maintain import add_episodes
 from robotrials.testing import strategies
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.command import robotrials
 
-from robotrials.episodes import Episode, EventKind, Outcome, Store
+from robotrials.record import Episode, EventKind, Outcome, Store
 
 DATA = Path(__file__).with_name('data')
 LOG = 'EVAL-libero_spatial-openvla_oft-2026_05_12-10_11_12--joint.txt'

@@ -13,11 +13,11 @@ import pytest
 from tests.cli.command import robotrials
 from tests.formats.vla_eval_files import META, generation_b, generation_c, write_recording
 
-from robotrials.episodes import Episode, Outcome, Store
 from robotrials.errors import InputError
 from robotrials.formats.catalog import open_source
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
+from robotrials.record import Episode, Outcome, Store
 from robotrials.stats import exact_mcnemar
 
 PEER = Path(__file__).with_name('vla_eval_peer.py')

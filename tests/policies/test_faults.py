@@ -147,7 +147,7 @@ def test_the_written_rule_decides_what_counts(
 ) -> None:
     """The plan holds policies to their own faults; a broken way to them stays INVALID."""
     from robotrials.declaration import read_table
-    from robotrials.episodes import Store
+    from robotrials.record import Store
     from robotrials.run import TrialPlan, run_trial
     from robotrials.testing.faulty_server import FaultyWebSocket
     from robotrials.wire import pack

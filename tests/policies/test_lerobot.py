@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robotrials.environment import read_recipe
-from robotrials.environment.create import create_environment
-from robotrials.environment.place import link_robotrials
 from robotrials.errors import InputError, SetupError
 from robotrials.policies.lerobot import LeRobotPolicy
 from robotrials.run import Observation, Setup, check_policy
+from robotrials.run.environment import read_recipe
+from robotrials.run.environment.create import create_environment
+from robotrials.run.environment.place import link_robotrials
 from robotrials.testing.point_mass import PointMassHost
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from tests.formats.build import make_lerobot
 
-from robotrials.actions.evaluate import prepare, read_runs, run_actions
-from robotrials.actions.prediction import Invalid
-from robotrials.actions.split import make_split
-from robotrials.actions.statistic import action_statistics
 from robotrials.errors import InputError, RigError, UnknownName
 from robotrials.formats.dataset import RecordedEpisode, open_dataset
 from robotrials.formats.dataset import RecordedObservation as Recorded
+from robotrials.measure.actions.evaluate import prepare, read_runs, run_actions
+from robotrials.measure.actions.prediction import Invalid
+from robotrials.measure.actions.split import make_split
+from robotrials.measure.actions.statistic import action_statistics
 from robotrials.policies.offline import OfflinePolicy, open_offline
 from robotrials.run import ActionConvention, Chunk, Gripper, HostSpec, Observation, PolicySpec, Setup
 from robotrials.run.convention import ControlMode, Frame, Target

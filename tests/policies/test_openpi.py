@@ -17,9 +17,9 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.run.plans import make_plan
 
-from robotrials.episodes import Outcome, Store, trajectories_equal
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
 from robotrials.policies.openpi import OpenPiPolicy
+from robotrials.record import Outcome, Store, trajectories_equal
 from robotrials.run import Observation, Setup, TrialPlan, check_policy, run_trial
 from robotrials.run.progress import TrialProgress
 from robotrials.testing.openpi_server import OpenPiServer

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robotrials.cell import TabletopHost
 from robotrials.errors import InputError
 from robotrials.policies.plain import DemonstrationPolicy, NoOpPolicy, RandomPolicy, rest_action
 from robotrials.run import ActionConvention, Host, HostSpec, Order, Setup, check_conventions, run_episode
 from robotrials.run.plan import PolicyEntry
 from robotrials.testing.point_mass import PointMassHost
+from robotrials.worlds.cell import TabletopHost
 
 HOSTS = {
     'point-mass': lambda: (PointMassHost(), 'reach'),
@@ -35,7 +35,7 @@ def rollout(
 
 @pytest.mark.parametrize('name', sorted(HOSTS))
 def test_nothing_and_chance_run_on_every_host(name: str) -> None:
-    from robotrials.cell.task import TASKS
+    from robotrials.worlds.cell.task import TASKS
 
     host, task = HOSTS[name]()
     task = task if name == 'point-mass' else next(iter(TASKS))
@@ -48,7 +48,7 @@ def test_nothing_and_chance_run_on_every_host(name: str) -> None:
 
 def test_nothing_moves_nothing() -> None:
     host = TabletopHost(control='joint')
-    from robotrials.cell.task import TASKS
+    from robotrials.worlds.cell.task import TASKS
 
     policy = NoOpPolicy()
     policy.fit(host.spec)

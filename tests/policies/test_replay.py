@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
-from robotrials.episodes import Store
 from robotrials.errors import InputError
 from robotrials.policies.replay import ReplayPolicy
+from robotrials.record import Store
 from robotrials.run import Observation, Setup, check_policy, close_trial, run_trial
 from robotrials.testing.point_mass import PointMassHost
 

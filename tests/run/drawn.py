@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes.film import FilmStates
-from robotrials.episodes.trajectory import Camera
+from robotrials.record.film import FilmStates
+from robotrials.record.trajectory import Camera
 from robotrials.run.convention import HostSpec
 from robotrials.run.film import film_steps
 from robotrials.run.plan import FilmOptions

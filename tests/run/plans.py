@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.declaration import read_table
-from robotrials.episodes import Episode, Store, Trajectory
+from robotrials.record import Episode, Store, Trajectory
 from robotrials.run import TrialPlan
 
 FAST, SLOW = 'zebrafinch-large', 'quokka-mini'

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.episodes import Outcome
+from robotrials.record import Outcome
 from robotrials.run import ActionConvention, Chunk, ControlMode, Frame, HostSpec, Observation, PolicySpec, Setup, Target
 from robotrials.run.seam import Part
 

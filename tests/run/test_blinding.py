@@ -14,11 +14,11 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.run.plans import FAST, SLOW, make_plan
 
-from robotrials.episodes import Outcome, Store
-from robotrials.episodes.entry import entry_id
-from robotrials.episodes.maintain import merge_stores
-from robotrials.episodes.verify import verify_store
 from robotrials.errors import InputError, StoreError
+from robotrials.record import Outcome, Store
+from robotrials.record.entry import entry_id
+from robotrials.record.maintain import merge_stores
+from robotrials.record.verify import verify_store
 from robotrials.run import close_trial, read_fault, run_trial
 from robotrials.run.blinding import blinding_of, seal, unseal
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
-from robotrials.conditions import Instruction, Latency, condition_parameters, draw_condition, read_condition
 from robotrials.declaration import read_table
-from robotrials.episodes import Episode, Store
 from robotrials.errors import InputError, UnknownName
+from robotrials.record import Episode, Store
 from robotrials.run import Chunk, Observation, Order, Rollout, Setup, run_episode, run_trial
+from robotrials.run.conditions import Instruction, Latency, condition_parameters, draw_condition, read_condition
 from robotrials.run.plan import ConditionEntry, LoopOptions, plan_from_json
 from robotrials.testing.point_mass import PointMassHost
 from robotrials.testing.policy import SeekPolicy

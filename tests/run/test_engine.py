@@ -16,9 +16,9 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.run.plans import FAST, SLOW, content, make_plan
 
-from robotrials.episodes import Outcome, Store, trajectories_equal
-from robotrials.episodes.verify import verify_store
 from robotrials.errors import InputError, StoreError
+from robotrials.record import Outcome, Store, trajectories_equal
+from robotrials.record.verify import verify_store
 from robotrials.run import TrialPlan, read_fault, run_trial, trial_slots
 from robotrials.run.progress import TrialProgress
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from tests.run.plans import FAST, SLOW, make_plan
 
-from robotrials.episodes import Event, EventKind, Outcome, Store
-from robotrials.episodes.folder import replaced_disk
-from robotrials.episodes.verify import verify_store
 from robotrials.errors import InputError, StoreError, WriteError
+from robotrials.record import Event, EventKind, Outcome, Store
+from robotrials.record.folder import replaced_disk
+from robotrials.record.verify import verify_store
 from robotrials.run import close_trial, run_trial
 from robotrials.run.begun import mark_begun
 from robotrials.run.checkpoint import checkpoint_digest

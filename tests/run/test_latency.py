@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.run.plans import content, make_plan
 from tests.run.substep_host import RATE_HZ, SUBSTEPS, CoarseHost, Signed, TickHost
 
-from robotrials.conditions import Delay
 from robotrials.declaration import read_table
-from robotrials.episodes import trajectories_equal
 from robotrials.errors import InputError
+from robotrials.record import trajectories_equal
 from robotrials.run import Order, Rollout, Setup, run_episode, run_trial
 from robotrials.run.component import check_host_fits
+from robotrials.run.conditions import Delay
 from robotrials.run.latency import Fate
 from robotrials.run.plan import LoopOptions, plan_from_json
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from robotrials.declaration import read_table
-from robotrials.episodes import Outcome, trajectories_equal
 from robotrials.errors import InputError
+from robotrials.record import Outcome, trajectories_equal
 from robotrials.run import (
     ActionConvention,
     Chunk,

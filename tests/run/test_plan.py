@@ -8,7 +8,6 @@ import pytest
 from tests.cli.command import robotrials as command
 from tests.run.plans import FAST, SLOW, make_plan
 
-from robotrials.cell import TabletopHost
 from robotrials.errors import InputError, StoreError
 from robotrials.run import read_plan, run_trial, summarize_plan
 from robotrials.run.component import check_host_fits, open_policy
@@ -16,6 +15,7 @@ from robotrials.run.plan import PolicyEntry, plan_from_json
 from robotrials.run.seam import Host
 from robotrials.run.views import check_viewing
 from robotrials.testing.point_mass import PointMassHost
+from robotrials.worlds.cell import TabletopHost
 
 MINIMAL = """
 seed = 3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from robotrials.cell import TabletopHost
-from robotrials.episodes import Provenance, read_store
-from robotrials.episodes.provenance import provenance_from_json
+from robotrials.record import Provenance, read_store
+from robotrials.record.provenance import provenance_from_json
 from robotrials.run import read_plan, run_trial
 from robotrials.run.protocol import ProtocolFacts, StatedHost, source_hash
+from robotrials.worlds.cell import TabletopHost
 
 PLAN = """
 seed = 1

@@ -15,10 +15,10 @@ import pytest
 from tests.run.plans import FAST, SLOW, content, make_plan
 from tests.s3_server import BUCKET, s3_server
 
-from robotrials.episodes import Outcome, Store, trajectories_equal
-from robotrials.episodes.bucket import open_bucket
-from robotrials.episodes.verify import verify_store
 from robotrials.errors import InputError, SetupError
+from robotrials.record import Outcome, Store, trajectories_equal
+from robotrials.record.bucket import open_bucket
+from robotrials.record.verify import verify_store
 from robotrials.run import run_trial
 from robotrials.run.progress import TrialProgress
 from robotrials.run.ray_cluster import RayOptions
@@ -187,10 +187,10 @@ def test_studies_give_the_numbers_of_one_machine(lab: Lab, monkeypatch: pytest.M
     import numpy as np
     import ray
 
-    from robotrials.planning.detection import detection_rate
-    from robotrials.timing.farm import Farm, farmed
-    from robotrials.timing.operation import Operations
-    from robotrials.timing.resample import curve_draws, macro_curve_draws, scalar_draws, sort_cell
+    from robotrials.measure.timing.farm import Farm, farmed
+    from robotrials.measure.timing.operation import Operations
+    from robotrials.measure.timing.resample import curve_draws, macro_curve_draws, scalar_draws, sort_cell
+    from robotrials.verdict.planning.detection import detection_rate
 
     rng = np.random.default_rng(0)
 

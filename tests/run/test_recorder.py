@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robotrials.episodes import Trajectory
+from robotrials.record import Trajectory
 from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
 from robotrials.run.plan import RecordingOptions
 from robotrials.run.recorder import Recorder

@@ -17,12 +17,12 @@ from tests.cli.command import robotrials
 from tests.run.plans import make_plan
 from tests.run.test_blinding import leaks
 
-from robotrials.episodes import Outcome, Store, read_store
-from robotrials.episodes.blinded import ALL_ARMS, WITHHELD_COLUMNS
-from robotrials.episodes.envelope import close_envelope, open_envelope, public_key
-from robotrials.episodes.unblinding import arm_codes
-from robotrials.episodes.verify import verify_store
 from robotrials.errors import InputError
+from robotrials.record import Outcome, Store, read_store
+from robotrials.record.blinded import ALL_ARMS, WITHHELD_COLUMNS
+from robotrials.record.envelope import close_envelope, open_envelope, public_key
+from robotrials.record.unblinding import arm_codes
+from robotrials.record.verify import verify_store
 from robotrials.run import TrialPlan, close_trial, read_fault, run_trial
 from robotrials.run.plan import read_plan
 from robotrials.run.sealing import Allocation, read_allocation, read_arms, seal_trial

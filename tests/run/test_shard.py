@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.run.plans import content, make_plan
 
-from robotrials.episodes import trajectories_equal
-from robotrials.episodes.verify import verify_store
 from robotrials.errors import InputError, StoreError
+from robotrials.record import trajectories_equal
+from robotrials.record.verify import verify_store
 from robotrials.run import Shard, run_trial, trial_slots
 from robotrials.run.trial_store import sole_runner
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from robotrials.episodes import Episode
+from robotrials.record import Episode
 from robotrials.show.figure import new_figure
 from robotrials.show.figure_mark import MOST_IDS, figure_marks, lead_to, leading, these_episodes
 

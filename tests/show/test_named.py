@@ -14,8 +14,6 @@ from tests.cli.command import robotrials
 from tests.show.layout import covered, cut_off
 from tests.test_documents import tool
 
-from robotrials.analysis import present
-from robotrials.analysis.curve_point import curve_points
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.show.figure import new_figure, save_figure, styled
 from robotrials.show.figure_catalog import FIGURES, SIMULATED, find_figure
@@ -26,6 +24,8 @@ from robotrials.show.request import COUNTS, Input, ShowRequest, check_sources, i
 from robotrials.show.table import LATEX_SPECIAL, LatexLayout, TableFormat, render_all, table
 from robotrials.show.table_catalog import TABLES, find_table
 from robotrials.testing.showcase import Showcase, make_showcase, showcase_request
+from robotrials.verdict.analysis import present
+from robotrials.verdict.analysis.curve_point import curve_points
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COLUMN = figure_style('ieee', width='column')

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 from tests.cli.command import robotrials
 
-from robotrials.analysis import Analysis, analyse, present
-from robotrials.episodes import Episode, Outcome, Store
-from robotrials.planning.analysis_plan import AnalysisPlan, EndpointName
+from robotrials.record import Episode, Outcome, Store
 from robotrials.show.planning_figure import requested_powers, requested_study, watched_pairs
 from robotrials.show.practice_figure import improvements, posteriors, profiles
 from robotrials.show.request import ShowRequest
@@ -24,6 +22,8 @@ from robotrials.show.table_catalog import find_table
 from robotrials.show.verdict_text import pair_sentence, pair_words, short_verdict
 from robotrials.stats import Verdict
 from robotrials.testing.cohort import PAPER_LIKE, paper_like_cohort
+from robotrials.verdict.analysis import Analysis, analyse, present
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
 
 SMALL = [replace(p, episodes_per_cell=(12, 14), items=3) for p in PAPER_LIKE]
 

@@ -57,6 +57,6 @@ def test_show_only_reads_values(path: Path) -> None:
 
 def test_the_contract_can_be_broken() -> None:
     assert offences('import numpy as np\nrng = np.random.default_rng(0)') != []
-    assert offences('from robotrials.timing import score_cohort') == ['robotrials.timing.score_cohort']
-    assert offences('from robotrials.episodes import read_store') != []
-    assert offences('from robotrials.timing import CohortScore, scalar_label') == []
+    assert offences('from robotrials.measure.timing import score_cohort') == ['robotrials.measure.timing.score_cohort']
+    assert offences('from robotrials.record import read_store') != []
+    assert offences('from robotrials.measure.timing import CohortScore, scalar_label') == []

@@ -9,13 +9,13 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from robotrials.analysis import analyse
-from robotrials.episodes import Episode, Outcome
 from robotrials.errors import NotEstimable
+from robotrials.record import Episode, Outcome
 from robotrials.show.figure import PALETTE, policy_colors, policy_looks
 from robotrials.show.figure_catalog import FIGURES, FigureRequest, find_figure
 from robotrials.show.request import input_of
 from robotrials.testing.showcase import Showcase, make_showcase, showcase_request
+from robotrials.verdict.analysis import analyse
 
 
 @pytest.fixture(scope='module')

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.analysis.stores import changed_store, item_store, rollout, safety_store, suite_store, timed_store
 from tests.show.parsed import PageParser, parse_page
+from tests.verdict.analysis.stores import changed_store, item_store, rollout, safety_store, suite_store, timed_store
 
-from robotrials.analysis import Absent, Analysis, RobustnessPart, SafetyPart, analyse, present
-from robotrials.episodes import Episode, Outcome, Store
-from robotrials.planning.analysis_plan import EndpointName
+from robotrials.measure.timing.incidence import CAUSES, Incidence
+from robotrials.record import Episode, Outcome, Store
 from robotrials.show.document import Missing
 from robotrials.show.document_json import render_json
 from robotrials.show.latex import render_latex
 from robotrials.show.markdown import render_markdown
 from robotrials.show.page import render_html
 from robotrials.show.report import table_blocks, trial_document
-from robotrials.timing.incidence import CAUSES, Incidence
+from robotrials.verdict.analysis import Absent, Analysis, RobustnessPart, SafetyPart, analyse, present
+from robotrials.verdict.planning.analysis_plan import EndpointName
 
 FEW = {'resamples': 100}
 STORES: dict[str, Callable[[Path], Store]] = {

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from robotrials.audit import Shortcut, read_shortcut
 from robotrials.cli import full_app
 from robotrials.show.shortcut import (
     CANNOT_SAY,
@@ -21,6 +20,7 @@ from robotrials.show.shortcut import (
 )
 from robotrials.show.shortcut_figure import shortcut_figure
 from robotrials.testing.diagnosis import write_shortcut
+from robotrials.verdict.audit import Shortcut, read_shortcut
 
 
 @pytest.fixture(scope='module')
@@ -46,7 +46,7 @@ def test_the_words_say_score_choice_gap_and_inputs(found: Shortcut) -> None:
 
 
 def test_an_unprovable_difference_is_said_in_those_words(found: Shortcut) -> None:
-    from robotrials.audit.reported_gap import ProbeStanding
+    from robotrials.verdict.audit.reported_gap import ProbeStanding
 
     gaps = tuple(dataclasses.replace(g, standing=ProbeStanding.NOT_PROVABLE) for g in found.gaps)
     assert 'the difference is not provable' in shortcut_words(dataclasses.replace(found, gaps=gaps))

@@ -11,11 +11,11 @@ from robotrials.cli.convert import convert as convert_actions
 from robotrials.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
-    from robotrials.actions.evaluate import ActionRun
-    from robotrials.actions.predictor import Predictor
-    from robotrials.actions.split import EvaluationSplit
     from robotrials.formats.dataset import ActionDataset
     from robotrials.formats.space import ActionSpace
+    from robotrials.measure.actions.evaluate import ActionRun
+    from robotrials.measure.actions.predictor import Predictor
+    from robotrials.measure.actions.split import EvaluationSplit
     from robotrials.show.table import Table
 
 actions_app = typer.Typer(
@@ -41,7 +41,7 @@ def datasets(form: FormatOption = 'text') -> None:
 
     Example: `robotrials actions datasets --format csv`
     """
-    from robotrials.actions.registry import load_datasets
+    from robotrials.measure.actions.registry import load_datasets
     from robotrials.show.actions import dataset_table
 
     print_table(dataset_table(load_datasets().values()), form)
@@ -95,8 +95,8 @@ def split_dataset(
 
     Example: `robotrials actions split --dataset data/toto --out toto-split.json --seed 7`
     """
-    from robotrials.actions.split import make_split, write_split
     from robotrials.formats.dataset import open_dataset
+    from robotrials.measure.actions.split import make_split, write_split
     from robotrials.show.actions import split_table
 
     split = make_split(
@@ -115,7 +115,7 @@ def curate_datasets(
 
     Example: `robotrials actions curate datasets.json`
     """
-    from robotrials.actions.curation import curate, read_descriptions
+    from robotrials.measure.actions.curation import curate, read_descriptions
     from robotrials.show.actions import curation_table
 
     print_table(curation_table(curate(read_descriptions(descriptions))), form)
@@ -152,10 +152,10 @@ def run(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
-    from robotrials.actions.evaluate import RunCount, prepare, run_actions
-    from robotrials.actions.vlm import VlmPredictor
     from robotrials.formats.dataset import open_dataset
     from robotrials.formats.space import read_space
+    from robotrials.measure.actions.evaluate import RunCount, prepare, run_actions
+    from robotrials.measure.actions.vlm import VlmPredictor
 
     opened = open_dataset(dataset, floating_only=floating_only, names=_features(feature))
     chosen = _split_of(opened, split, seed)
@@ -198,14 +198,14 @@ def _features(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _converted(predictor: Predictor, steps: list[str], space: ActionSpace) -> Predictor:
-    from robotrials.actions.conversion_spec import parse_conversions
-    from robotrials.actions.predictor import AdaptedPredictor
+    from robotrials.measure.actions.conversion_spec import parse_conversions
+    from robotrials.measure.actions.predictor import AdaptedPredictor
 
     return AdaptedPredictor(predictor, space.size, tuple(range(space.size)), parse_conversions(steps))
 
 
 def _split_of(opened: ActionDataset, path: Path | None, seed: int) -> EvaluationSplit:
-    from robotrials.actions.split import make_split, read_split
+    from robotrials.measure.actions.split import make_split, read_split
 
     return make_split(opened, seed=seed) if path is None else read_split(path)
 
@@ -232,9 +232,9 @@ def report(
 
     Example: `robotrials actions report runs/offline --invalid exclude --figures figures`
     """
-    from robotrials.actions.evaluate import read_runs
-    from robotrials.actions.report import build_report, difficulty, group_scores, published_scores
     from robotrials.errors import InputError
+    from robotrials.measure.actions.evaluate import read_runs
+    from robotrials.measure.actions.report import build_report, difficulty, group_scores, published_scores
     from robotrials.show.actions import completion_table, difficulty_table, error_table, group_table, report_tables
 
     if published:
@@ -277,8 +277,8 @@ def _agreements(runs: list[ActionRun], store: Path, *, invalid: str, seed: int, 
     """One table for each dataset."""
     import numpy as np
 
-    from robotrials.actions.agreement import compare_offline
-    from robotrials.episodes import read_store
+    from robotrials.measure.actions.agreement import compare_offline
+    from robotrials.record import read_store
     from robotrials.show.actions_agreement import agreement_table
 
     episodes = list(read_store(store).episodes())

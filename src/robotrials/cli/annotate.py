@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from robotrials.annotate import Labelled, Settings, Zones
-    from robotrials.episodes import Store
+    from robotrials.measure.annotate import Labelled, Settings, Zones
+    from robotrials.record import Store
 
 annotate_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help='Time what happened in recorded episodes, and check who says so.'
@@ -40,10 +40,10 @@ def detect(
 
     Example: `robotrials annotate detect runs/may --settings cell.toml`
     """
-    from robotrials.annotate import scan, statuses
     from robotrials.cli.store import parse_where
-    from robotrials.episodes import read_store
-    from robotrials.safety import store_pairs
+    from robotrials.measure.annotate import scan, statuses
+    from robotrials.measure.safety import store_pairs
+    from robotrials.record import read_store
     from robotrials.show.annotation import standing_table
 
     opened, filters = read_store(store), parse_where(where) or None
@@ -59,9 +59,9 @@ def queue(store: StoreArgument, where: WhereOption = None, form: FormatOption = 
 
     Example: `robotrials annotate queue runs/may`
     """
-    from robotrials.annotate import LabelStanding, statuses
     from robotrials.cli.store import parse_where
-    from robotrials.episodes import read_store
+    from robotrials.measure.annotate import LabelStanding, statuses
+    from robotrials.record import read_store
     from robotrials.show.annotation import queue_table, standing_table
 
     opened = read_store(store)
@@ -78,9 +78,9 @@ def assess_store(
 
     Example: `robotrials annotate assess runs/labelled`
     """
-    from robotrials.annotate import assess, assess_settings
     from robotrials.cli.store import parse_where
-    from robotrials.episodes import read_store
+    from robotrials.measure.annotate import assess, assess_settings
+    from robotrials.record import read_store
     from robotrials.show.annotation import assessment_table
 
     opened = read_store(store)
@@ -109,10 +109,10 @@ def calibrate_store(
 
     Example: `robotrials annotate calibrate runs/labelled -o cell.toml`
     """
-    from robotrials.annotate import calibrate
-    from robotrials.annotate.settings import settings_text
     from robotrials.cli.store import parse_where
-    from robotrials.episodes import read_store
+    from robotrials.measure.annotate import calibrate
+    from robotrials.measure.annotate.settings import settings_text
+    from robotrials.record import read_store
     from robotrials.show.annotation import assessment_table
     from robotrials.show.file import write_file
 
@@ -134,8 +134,8 @@ def agreement(store: StoreArgument, form: FormatOption = 'text') -> None:
 
     Example: `robotrials annotate agreement runs/may`
     """
-    from robotrials.annotate import agreements
-    from robotrials.episodes import read_store
+    from robotrials.measure.annotate import agreements
+    from robotrials.record import read_store
     from robotrials.show.annotation import agreement_table
 
     print_table(agreement_table(agreements(read_store(store).annotations())), form)
@@ -156,11 +156,11 @@ def robustness(
 
     Example: `robotrials annotate robustness runs/may`
     """
-    from robotrials.analysis.labels import label_robustness
-    from robotrials.analysis.look import is_open_trial
     from robotrials.cli.store import parse_where
-    from robotrials.episodes import read_store
+    from robotrials.record import read_store
     from robotrials.show.annotation import label_tables
+    from robotrials.verdict.analysis.labels import label_robustness
+    from robotrials.verdict.analysis.look import is_open_trial
 
     opened = read_store(store)
     if is_open_trial(opened):
@@ -185,10 +185,10 @@ def weights(
 
     Example: `robotrials annotate weights runs/may scale.csv --item-kg 0.035`
     """
-    from robotrials.annotate import ScaleOptions, statuses, weigh
-    from robotrials.annotate.weight import read_weights
-    from robotrials.episodes import read_store
     from robotrials.errors import InputError, RobotrialsError
+    from robotrials.measure.annotate import ScaleOptions, statuses, weigh
+    from robotrials.measure.annotate.weight import read_weights
+    from robotrials.record import read_store
     from robotrials.show.annotation import standing_table
 
     opened = read_store(store)
@@ -208,16 +208,16 @@ def weights(
 
 def _settings(store: Store, path: Path | None) -> tuple[Zones, Settings]:
     """Zones and settings: from a file, or those of the embedded cell for its own trials."""
-    from robotrials.annotate import Settings, Zones
-    from robotrials.annotate.settings import read_settings
     from robotrials.errors import InputError
+    from robotrials.measure.annotate import Settings, Zones
+    from robotrials.measure.annotate.settings import read_settings
 
     zones, chosen = read_settings(path) if path is not None else (None, Settings())
     if zones is not None:
         return zones, chosen
     if _host_name(store) == 'tabletop':
-        from robotrials.annotate import Zone
-        from robotrials.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
+        from robotrials.measure.annotate import Zone
+        from robotrials.worlds.cell.scene import BIN_INNER_M, SOURCE_CENTER_M, TARGET_CENTER_M
 
         source, target = (Zone(center_m=c, size_m=BIN_INNER_M) for c in (SOURCE_CENTER_M, TARGET_CENTER_M))
         return Zones(source=source, target=target), chosen
@@ -238,8 +238,8 @@ def _host_name(store: Store) -> str:
 
 def _labelled(store: Store, zones: Zones, where: dict[str, list[object]] | None) -> Sequence[Labelled]:
     """The valid episodes whose placements are all timed, with telemetry."""
-    from robotrials.annotate import Labelled, LabelStanding, read_telemetry, status_of, with_marks
     from robotrials.errors import NotEstimable, RobotrialsError
+    from robotrials.measure.annotate import Labelled, LabelStanding, read_telemetry, status_of, with_marks
 
     annotations = store.annotations()
     found, missing = [], ''
@@ -277,10 +277,10 @@ def review(
     Example: `robotrials annotate review runs/may --by ann`
     """
     from robotrials.cli.explore import open_pages
-    from robotrials.episodes import read_store
+    from robotrials.record import read_store
 
     def pages(opened: Store) -> FastAPI:
-        from robotrials.web.review import create_review
+        from robotrials.service.review import create_review
 
         return create_review(opened, by=by, blinded=blinded, everything=everything)
 

@@ -67,8 +67,8 @@ def root(
     board: str = typer.Option('', '--board', help='Look at an open blinded trial by arm, as its board; it is logged.'),
 ) -> None:
     """Two-arm trials for robot arms."""
-    if skip_damaged or board or 'robotrials.episodes.store' in sys.modules:
-        from robotrials.episodes.store import read_as
+    if skip_damaged or board or 'robotrials.record.store' in sys.modules:
+        from robotrials.record.store import read_as
 
         verb = ' '.join(word for word in sys.argv[1:] if not word.startswith('-'))
         read_as(skip_damaged=skip_damaged, board=board, verb=verb[:200])
@@ -109,7 +109,7 @@ def full_app() -> typer.Typer:
 
 def _tell_missing() -> None:
     """Say on stderr what the stores that were read lack: no output may look whole that is not."""
-    store_module = sys.modules.get('robotrials.episodes.store')
+    store_module = sys.modules.get('robotrials.record.store')
     if store_module is None:
         return
     for store in store_module.opened_stores():

@@ -13,8 +13,8 @@ from robotrials.cli.audit_training import shortcut_command
 from robotrials.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
-    from robotrials.audit import Benchmark, Candidate
     from robotrials.show.table import Table
+    from robotrials.verdict.audit import Benchmark, Candidate
 
 audit_app = typer.Typer(
     help='Does the benchmark score mean anything? Significance, shortcuts, overfitting, reproducibility.',
@@ -43,9 +43,9 @@ def topline_command(
 
     Example: `robotrials audit topline --benchmark libero-spatial 95.3 96.6`
     """
-    from robotrials.audit import topline
     from robotrials.errors import InputError
     from robotrials.show.audit import topline_table, topline_words
+    from robotrials.verdict.audit import topline
 
     preset = _preset(benchmark, tasks, samples, max_score, unit)
     tables = []
@@ -92,8 +92,6 @@ def leaderboard_command(
 
     Example: `robotrials audit leaderboard leaderboard.json --csv claims.csv --figure pies.svg`
     """
-    from robotrials.audit import Rule, audit_leaderboard, read_leaderboard
-    from robotrials.audit.leaderboard import FAMILIES, LIBERO_SUITES
     from robotrials.errors import UnknownName
     from robotrials.show.audit_leaderboard import (
         claims_table,
@@ -105,6 +103,8 @@ def leaderboard_command(
         share_table,
     )
     from robotrials.show.table import render
+    from robotrials.verdict.audit import Rule, audit_leaderboard, read_leaderboard
+    from robotrials.verdict.audit.leaderboard import FAMILIES, LIBERO_SUITES
 
     if rule not in ('both', *Rule):
         raise UnknownName('rule', rule, ['both', *(r.value for r in Rule)])
@@ -148,8 +148,8 @@ def citations_command(
 
     Example: `robotrials audit citations candidates.csv --since 2023-07 --until 2026-03 --figure counts.svg`
     """
-    from robotrials.audit import citation_counts
     from robotrials.show.audit_record import funnel_table, month_table
+    from robotrials.verdict.audit import citation_counts
 
     candidates = _candidates(tables or [], bibtex, benchmark, usage, leaderboard)
     counts = citation_counts(candidates, since=since, until=until)
@@ -179,8 +179,8 @@ def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: i
     """The preset with what was overridden, or one made of the numbers given."""
     import dataclasses
 
-    from robotrials.audit import Benchmark, Protocol, find_benchmark
     from robotrials.errors import InputError
+    from robotrials.verdict.audit import Benchmark, Protocol, find_benchmark
 
     if not benchmark:
         missing = [name for name, value in (('--tasks', tasks), ('--samples', samples)) if value is None]
@@ -199,8 +199,8 @@ def _preset(benchmark: str, tasks: int | None, samples: int | None, max_score: i
 
 def _check_scale(scores: list[str], preset: Benchmark) -> None:
     """Two scores of at most 1 where percentages are the custom are most likely fractions: ask, don't guess."""
-    from robotrials.audit.threshold import exact
     from robotrials.errors import InputError
+    from robotrials.verdict.audit.threshold import exact
 
     values = [exact(score, 'score') for score in scores]
     if preset.unit == 'percent' and max(values) <= 1 and max(values) > 0:
@@ -211,9 +211,9 @@ def _check_scale(scores: list[str], preset: Benchmark) -> None:
 
 
 def _cutoff_table(preset: Benchmark, alpha: str, baselines: str, figure: Path | None) -> Table:
-    from robotrials.audit import cutoffs
-    from robotrials.audit.realize import realize
     from robotrials.show.audit import cutoff_table
+    from robotrials.verdict.audit import cutoffs
+    from robotrials.verdict.audit.realize import realize
 
     protocol = preset.protocol
     shape = {'tasks': protocol.tasks, 'samples': protocol.samples, 'max_score': protocol.max_score}
@@ -233,7 +233,7 @@ def _cutoff_table(preset: Benchmark, alpha: str, baselines: str, figure: Path | 
 
 
 def _family(name: str) -> str:
-    from robotrials.audit.leaderboard import FAMILIES
+    from robotrials.verdict.audit.leaderboard import FAMILIES
 
     wanted = ''.join(ch for ch in name.lower() if ch.isalnum())
     for family, title in FAMILIES.items():
@@ -250,14 +250,14 @@ def _suite(name: str) -> str:
 def _candidates(
     tables: list[Path], bibtex: Path | None, benchmark: str, usage: str, leaderboard: Path | None
 ) -> list[Candidate]:
-    from robotrials.audit import (
+    from robotrials.errors import InputError, UnknownName
+    from robotrials.verdict.audit import (
         Usage,
         candidates_from_bibtex,
         candidates_from_leaderboard,
         read_candidates,
         read_leaderboard,
     )
-    from robotrials.errors import InputError, UnknownName
 
     found = [candidate for path in tables for candidate in read_candidates(path)]
     if bibtex is not None:

@@ -45,9 +45,9 @@ def datasource_command(
 
     Example: `robotrials audit datasource work/source --task single_block --distance-mm 0 --distance-mm 100`
     """
-    from robotrials.audit.datasource import read_datasource
     from robotrials.errors import InputError
     from robotrials.show.audit_data import SUBMISSION_FORM, datasource_tables, distance_figure, published_table
+    from robotrials.verdict.audit.datasource import read_datasource
 
     if template:
         typer.echo(SUBMISSION_FORM, nl=False)
@@ -60,7 +60,7 @@ def datasource_command(
     elif folder is None:
         raise InputError('wanted a folder to work in, or --read, --template or --paper')
     else:
-        from robotrials.diagnose.datasource import RESULT, SourcePlan, read_source_plan, run_data_source
+        from robotrials.study.datasource import RESULT, SourcePlan, read_source_plan, run_data_source
 
         asked: dict[str, Any] = {
             'tasks': tuple(task) if task else None, 'grid': grid, 'learner': learner or None, 'seed': seed,
@@ -92,16 +92,16 @@ def overfit_command(
 
     Example: `robotrials audit overfit work/overfit --plan overfit.toml`
     """
-    from robotrials.audit.overfit import read_overfit
     from robotrials.errors import InputError
     from robotrials.show.audit_data import alteration_lines, alteration_table, lacking_table
+    from robotrials.verdict.audit.overfit import read_overfit
 
     if read is not None:
         found = read_overfit(read)
     elif folder is None or plan is None:
         raise InputError('wanted a folder to work in and --plan, or --read')
     else:
-        from robotrials.diagnose.overfit import RESULT, read_overfit_plan, run_overfit
+        from robotrials.study.overfit import RESULT, read_overfit_plan, run_overfit
 
         found = run_overfit(read_overfit_plan(plan), folder, workers=workers, told=Teller())
         typer.echo(f'wrote {folder / RESULT}', err=True)
@@ -136,15 +136,15 @@ def card_command(
 
     Example: `robotrials audit card tabletop -o tabletop-card.html`
     """
-    from robotrials.audit.datasource import read_datasource
-    from robotrials.audit.overfit import read_overfit
-    from robotrials.audit.shortcut import read_shortcut
     from robotrials.cli.worker import read_option
-    from robotrials.diagnose.card import CardRequest, make_card
     from robotrials.run.plan import HostEntry
     from robotrials.show.audit_card import card_document
     from robotrials.show.file import check_target, write_file
     from robotrials.show.report_file import choose_format, render_document
+    from robotrials.study.card import CardRequest, make_card
+    from robotrials.verdict.audit.datasource import read_datasource
+    from robotrials.verdict.audit.overfit import read_overfit
+    from robotrials.verdict.audit.shortcut import read_shortcut
 
     chosen = choose_format(None, output)
     check_target(output)
@@ -180,9 +180,9 @@ def mix_command(
 
     Example: `robotrials audit mix work/mix --plan mix.toml`
     """
-    from robotrials.audit.mix import read_mix
     from robotrials.errors import InputError
     from robotrials.show.audit_data import mix_table, published_mix_table
+    from robotrials.verdict.audit.mix import read_mix
 
     if paper:
         print_tables([published_mix_table()], form)
@@ -192,7 +192,7 @@ def mix_command(
     elif folder is None:
         raise InputError('wanted a folder to work in, or --read')
     else:
-        from robotrials.diagnose.mix import RESULT, MixPlan, read_mix_plan, run_mix
+        from robotrials.study.mix import RESULT, MixPlan, read_mix_plan, run_mix
 
         declared = MixPlan() if plan is None else read_mix_plan(plan)
         check_training(folder / RESULT)

@@ -11,7 +11,7 @@ import typer
 from robotrials.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
-    from robotrials.audit import Drop
+    from robotrials.verdict.audit import Drop
 
 COUNTS = re.compile(r'^(\d+)/(\d+)$')
 
@@ -32,8 +32,8 @@ def paired_command(
     """
     import numpy as np
 
-    from robotrials.audit import compare_outcomes, read_outcomes
     from robotrials.show.audit import paired_table, unmatched_table
+    from robotrials.verdict.audit import compare_outcomes, read_outcomes
 
     found = compare_outcomes(
         read_outcomes(old, policy=old_policy, condition=condition),
@@ -71,9 +71,9 @@ def drop_command(
     """
     import numpy as np
 
-    from robotrials.audit import drop, drop_of_outcomes, read_outcomes
     from robotrials.errors import InputError
     from robotrials.show.audit import cluster_table, drop_table
+    from robotrials.verdict.audit import drop, drop_of_outcomes, read_outcomes
 
     if rows is not None:
         drops = _drops_of_rows(rows, level)
@@ -123,8 +123,8 @@ def traces_command(
 
     Example: `robotrials audit traces runs/epyc runs/xeon --control runs/epyc-again --closed-loop`
     """
-    from robotrials.audit import compare_traces
     from robotrials.show.audit_record import channel_table, divergence_table, grade_table, metadata_table, trace_table
+    from robotrials.verdict.audit import compare_traces
 
     found = compare_traces(run_a, run_b, control=control, closed_loop=closed_loop, name=name, contrast=contrast)
     tables = [trace_table([found]), channel_table(found), grade_table(found), metadata_table(found)]
@@ -156,13 +156,13 @@ def replay_command(
 
     Example: `robotrials audit replay runs/may --most 5`
     """
-    from robotrials.audit import compare_traces
     from robotrials.cli.progress import analysis_progress
-    from robotrials.episodes import read_store
-    from robotrials.hosts.again import carry_out_again, recorded_host
+    from robotrials.record import read_store
     from robotrials.run.component import open_host
     from robotrials.run.seam import ClosableHost
     from robotrials.show.audit_record import channel_table, divergence_table, grade_table, trace_table
+    from robotrials.verdict.audit import compare_traces
+    from robotrials.worlds.again import carry_out_again, recorded_host
 
     run = read_store(store)
     opened = open_host(recorded_host(run, use=host))
@@ -192,8 +192,8 @@ def _counts(text: str, where: str) -> tuple[int, int]:
 def _drops_of_rows(path: Path, level: float) -> list[Drop]:
     import csv
 
-    from robotrials.audit import drop
     from robotrials.errors import InputError
+    from robotrials.verdict.audit import drop
 
     if not path.exists():
         raise InputError(f'{path}: no such file; wanted a CSV with columns label, calibration, altered')

@@ -10,7 +10,7 @@ import typer
 from robotrials.cli.output import LINE_EVERY_S, FormatOption, print_tables
 
 if TYPE_CHECKING:
-    from robotrials.diagnose import ShortcutPlan
+    from robotrials.study import ShortcutPlan
 
 STEPS = 4000
 
@@ -68,8 +68,8 @@ def shortcut_command(
     if not subject:
         raise InputError('wanted a TOML plan or the name of a host, such as tabletop; or --paper')
     from robotrials.cli.run import shown_progress
-    from robotrials.diagnose import diagnose_shortcut
-    from robotrials.diagnose.probe_maker import ProbeMaker
+    from robotrials.study import diagnose_shortcut
+    from robotrials.study.probe_maker import ProbeMaker
 
     plan = _plan(
         subject, task=task, suite=suite, demonstrations=demonstrations, expert=expert, episodes=episodes,
@@ -103,9 +103,9 @@ def _plan(
     """The declared plan, or that of a host with what was given; how it is read may be changed for both."""
     import dataclasses
 
-    from robotrials.diagnose import read_shortcut_plan
-    from robotrials.diagnose.shortcut_preset import host_plan
     from robotrials.errors import InputError
+    from robotrials.study import read_shortcut_plan
+    from robotrials.study.shortcut_preset import host_plan
 
     if Path(subject).suffix == '.toml' or Path(subject).is_file():
         given = {'--task': task, '--suite': suite, '--demonstrations': demonstrations, '--expert': expert,

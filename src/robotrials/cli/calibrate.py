@@ -34,8 +34,8 @@ def calibrate(
     from robotrials.cli.output import print_analysis_table
     from robotrials.cli.source import check_method, open_analysis
     from robotrials.errors import UnknownName
-    from robotrials.planning import NullSetup
     from robotrials.show.timing import calibration_table
+    from robotrials.verdict.planning import NullSetup
 
     for name in setup or []:
         if name not in set(NullSetup):

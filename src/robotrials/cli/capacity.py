@@ -9,8 +9,8 @@ import typer
 from robotrials.cli.output import print_tables
 
 if TYPE_CHECKING:
-    from robotrials.planning.capacity import CapacityPoint, EpisodeDemand
     from robotrials.run import TrialPlan
+    from robotrials.verdict.planning.capacity import CapacityPoint, EpisodeDemand
 
 DEFAULT_MOST = {'local': 8, 'ray': 256}
 
@@ -23,9 +23,9 @@ def print_capacity(
     """Wall time, cost and bottleneck for a few worker counts, and the one that is worth having."""
     from robotrials.cli.engine import ENGINES
     from robotrials.errors import UnknownName
-    from robotrials.planning.capacity import Fleet, predict_capacity
     from robotrials.run import summarize_plan
     from robotrials.show.table import Column, table
+    from robotrials.verdict.planning.capacity import Fleet, predict_capacity
 
     if engine not in ENGINES:
         raise UnknownName('engine', engine, ENGINES)
@@ -71,8 +71,8 @@ def _demand(
     inferences: float | None,
 ) -> EpisodeDemand:  # fmt: skip
     from robotrials.errors import InputError
-    from robotrials.planning.capacity import EpisodeDemand
     from robotrials.run.pilot import DRIVER_S, measure_demand
+    from robotrials.verdict.planning.capacity import EpisodeDemand
 
     if episode_s is None:
         if inference_s is not None or inferences is not None:

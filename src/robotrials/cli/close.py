@@ -29,7 +29,7 @@ def close(
     """
     import getpass
 
-    from robotrials.episodes import read_store
+    from robotrials.record import read_store
     from robotrials.run import close_trial, read_plan
     from robotrials.run.sealing import read_allocation
     from robotrials.show.table import table

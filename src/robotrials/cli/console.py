@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from robotrials.run.arm_stop import StopHook
     from robotrials.run.plan import TrialPlan
     from robotrials.run.rotation import Slot
-    from robotrials.web.console import Desk
+    from robotrials.service.console import Desk
 
 LOOPBACK = ('127.0.0.1', 'localhost', '::1')
 OPERATOR_PAGE = '/cells'  # of a platform
@@ -61,8 +61,8 @@ def console(
     if target.startswith(('http://', 'https://')):
         _open_platform(target.rstrip('/'), browser=browser)
         return
-    from robotrials.episodes.entry import EntryKind
     from robotrials.errors import InputError, SetupError
+    from robotrials.record.entry import EntryKind
     from robotrials.run.station import Context
     from robotrials.run.trial_store import open_trial_store, sole_runner, with_provenance
 
@@ -74,9 +74,9 @@ def console(
     hook = _hook(stop_command, stop_url)
     context = Context.of(declared, operator=operator)
     try:
-        from robotrials.web.console import Desk, access_key, create_console
-        from robotrials.web.console.journal import Journal, console_folder
-        from robotrials.web.frame import listen, serve_locally
+        from robotrials.service.console import Desk, access_key, create_console
+        from robotrials.service.console.journal import Journal, console_folder
+        from robotrials.service.frame import listen, serve_locally
     except ModuleNotFoundError as error:
         raise SetupError(f'pages need {error.name}: pip install "robotrials[web]"') from error
     opened = open_trial_store(context, store)
@@ -114,7 +114,7 @@ def _declared(store: Path, path: Path | None) -> TrialPlan:
         return plan
     if not (store / 'trial.json').exists():
         raise InputError(f'{store}: no store yet; give the plan that it is made from (--plan operator.json)')
-    from robotrials.episodes import read_store
+    from robotrials.record import read_store
 
     trial = read_store(store).trial
     try:

@@ -31,9 +31,9 @@ def convert(
     """
     import json
 
-    from robotrials.actions.conversion_spec import parse_conversions
     from robotrials.errors import InputError
     from robotrials.formats.space import read_space
+    from robotrials.measure.actions.conversion_spec import parse_conversions
 
     known = read_space(space) if space is not None else None
     if space_out is not None and known is None:

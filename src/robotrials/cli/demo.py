@@ -11,8 +11,8 @@ from robotrials.cli.output import print_table
 from robotrials.old_name import DEMO_MARK
 
 if TYPE_CHECKING:
-    from robotrials.analysis import Analysis, EndpointPairs
-    from robotrials.analysis.price import WinnerPrice
+    from robotrials.verdict.analysis import Analysis, EndpointPairs
+    from robotrials.verdict.analysis.price import WinnerPrice
 
 MARK = DEMO_MARK
 FAST, SLOW = 'hasty', 'careful'
@@ -31,7 +31,7 @@ def demo(
     from robotrials.cli.close import close
     from robotrials.cli.plan import plan
     from robotrials.cli.run import run
-    from robotrials.episodes.verify import verify_store
+    from robotrials.record.verify import verify_store
 
     trial, store = prepare(to, episodes=episodes, seed=seed), to / 'store'
     typer.echo('1. The plan, declared before the first rollout\n')
@@ -58,7 +58,7 @@ def prepare(to: Path, *, episodes: int, seed: int) -> Path:
         shutil.rmtree(to)
     to.mkdir(parents=True)
     (to / MARK).touch()
-    text = (resources.files('robotrials.cell') / 'demo.toml').read_text(encoding='utf-8')
+    text = (resources.files('robotrials.worlds.cell') / 'demo.toml').read_text(encoding='utf-8')
     text = text.replace('episodes_per_cell = 6', f'episodes_per_cell = {episodes}')
     text = text.replace('\nseed = 2026\n', f'\nseed = {seed}\n')
     text = _as_drawable(text)
@@ -69,8 +69,8 @@ def prepare(to: Path, *, episodes: int, seed: int) -> Path:
 
 def _as_drawable(text: str) -> str:
     """The plan without its cameras on a machine that cannot draw; it says so."""
-    from robotrials.cell.camera import working_backend
     from robotrials.errors import SetupError
+    from robotrials.worlds.cell.camera import working_backend
 
     try:
         working_backend()
@@ -84,15 +84,15 @@ def _as_drawable(text: str) -> str:
 
 def report(to: Path, store: Path) -> None:
     """Score, compare, look at safety, write the report; then what to take away."""
-    from robotrials.analysis import Absent, present
     from robotrials.cli.report import write_document
     from robotrials.cli.source import open_analysis
-    from robotrials.geometry.projection import write_projection
+    from robotrials.measure.geometry.projection import write_projection
     from robotrials.show.cameras import confusion_table, rate_table
     from robotrials.show.report import trial_document
     from robotrials.show.report_pairs import pair_table
     from robotrials.show.report_ranking import ranking_table
     from robotrials.show.safety import quadruple_table
+    from robotrials.verdict.analysis import Absent, present
 
     typer.echo('4. Time to success, verdicts and safety, as the plan declared\n')
     analysis = open_analysis(store)
@@ -115,8 +115,8 @@ def report(to: Path, store: Path) -> None:
 
 def sentences(analysis: Analysis) -> list[str]:
     """What a person should take away; each is read off the results, and says so where they do not hold it."""
-    from robotrials.analysis import present
     from robotrials.show.verdict_text import pair_sentence
+    from robotrials.verdict.analysis import present
 
     pairs, frame = present(analysis.pairs), present(analysis.frame)
     lead = present(pairs.lead)
@@ -128,7 +128,7 @@ def sentences(analysis: Analysis) -> list[str]:
 
 def _cameras(analysis: Analysis) -> list[str]:
     """How far success by cameras can be relied on here."""
-    from robotrials.analysis import Absent
+    from robotrials.verdict.analysis import Absent
 
     part = analysis.cameras
     if isinstance(part, Absent) or part.agreement.value is None:
@@ -142,7 +142,7 @@ def _cameras(analysis: Analysis) -> list[str]:
 
 def _three_questions(analysis: Analysis) -> str:
     """Speed, reliability and safety of the fast and the slow policy."""
-    from robotrials.analysis import present
+    from robotrials.verdict.analysis import present
 
     ranking, rates, safety = present(analysis.ranking), present(analysis.success), present(analysis.safety)
     parts = []

@@ -60,8 +60,8 @@ def resampled_on(engine: str, address: str | None) -> AbstractContextManager[Non
         if options is None:
             yield
             return
+        from robotrials.measure.timing.farm import farmed
         from robotrials.run.ray_cluster import ray_cluster
-        from robotrials.timing.farm import farmed
 
         with ray_cluster(options) as ray, farmed(ray):
             yield

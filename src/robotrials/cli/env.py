@@ -18,7 +18,7 @@ def ls(form: FormatOption = 'text') -> None:
 
     Example: `robotrials env ls`
     """
-    from robotrials.environment import environments, read_recipe, recipe_names
+    from robotrials.run.environment import environments, read_recipe, recipe_names
     from robotrials.show.table import table
 
     there = {(found.name, found.digest): found for found in environments()}
@@ -54,9 +54,9 @@ def create(
     """
     from rich.console import Console
 
-    from robotrials.environment import environments
-    from robotrials.environment.create import check_environment, create_environment, repair_environment
-    from robotrials.environment.recipe import read_recipe
+    from robotrials.run.environment import environments
+    from robotrials.run.environment.create import check_environment, create_environment, repair_environment
+    from robotrials.run.environment.recipe import read_recipe
 
     recipe = read_recipe(name)
     is_made = any((e.name, e.digest) == (recipe.name, recipe.digest) and e.is_complete for e in environments())
@@ -76,8 +76,8 @@ def check(name: EnvironmentName) -> None:
 
     Example: `robotrials env check lerobot`
     """
-    from robotrials.environment.create import check_environment
-    from robotrials.environment.recipe import read_recipe
+    from robotrials.run.environment.create import check_environment
+    from robotrials.run.environment.recipe import read_recipe
 
     found = check_environment(read_recipe(name))
     if found.is_sound:
@@ -103,7 +103,7 @@ def doctor(
     """
     from rich.console import Console
 
-    from robotrials.environment.doctor import State, examine
+    from robotrials.run.environment.doctor import State, examine
     from robotrials.show.table import table
 
     with Console(stderr=True).status('looking') as status:
@@ -125,9 +125,9 @@ def remove(
 
     Example: `robotrials env remove lerobot`
     """
-    from robotrials.environment import environments, read_recipe, recipe_names
-    from robotrials.environment.create import remove_environment
     from robotrials.errors import UnknownName
+    from robotrials.run.environment import environments, read_recipe, recipe_names
+    from robotrials.run.environment.create import remove_environment
 
     kept = read_recipe(name).digest if older else ''
     there = environments()

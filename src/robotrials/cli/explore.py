@@ -27,12 +27,12 @@ def explore(
 
     Example: `robotrials explore runs/may`
     """
-    from robotrials.episodes import read_store
+    from robotrials.record import read_store
 
     opened = read_store(store)
 
     def pages() -> FastAPI:
-        from robotrials.web.explore import create_explorer
+        from robotrials.service.explorer import create_explorer
 
         return create_explorer(opened)
 
@@ -42,7 +42,7 @@ def explore(
 def open_pages(make: Callable[[], FastAPI], *, title: str, port: int, browser: bool) -> None:
     """Serve pages to this machine until interrupted."""
     from robotrials.errors import SetupError
-    from robotrials.web.frame import listen, serve_locally
+    from robotrials.service.frame import listen, serve_locally
 
     try:
         app = make()

@@ -29,9 +29,9 @@ def export(
     Example: `robotrials export runs/may --to lerobot --out may-lerobot --where outcome=success`
     """
     from robotrials.cli.import_account import exporter_table, ledger_tables
-    from robotrials.episodes import read_store
     from robotrials.errors import InputError
     from robotrials.formats.export import EXPORTERS, ExportOptions, load_exporter
+    from robotrials.record import read_store
 
     if listed:
         print_tables([exporter_table([load_exporter(name) for name in EXPORTERS.names()])], form)

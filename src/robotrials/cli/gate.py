@@ -45,14 +45,14 @@ def gate(
 
     Example: `robotrials gate runs/new --baseline runs/main --format markdown -o comment.md`
     """
-    from robotrials.analysis.arm import AmbiguousArmError
-    from robotrials.analysis.gate import GateRules, gate_stores
     from robotrials.cli.source import named_changes
     from robotrials.cli.store import parse_where
-    from robotrials.episodes import read_store
     from robotrials.errors import InputError, UnknownName
+    from robotrials.record import read_store
     from robotrials.show import gate as shown
     from robotrials.show.file import check_target, write_file
+    from robotrials.verdict.analysis.arm import AmbiguousArmError
+    from robotrials.verdict.analysis.gate import GateRules, gate_stores
 
     writers = {'text': shown.gate_text, 'markdown': shown.gate_comment, 'json': shown.gate_json}
     if form not in writers:

@@ -36,12 +36,12 @@ def score_store(
 
     Example: `robotrials geometry score runs/may --write --by mara`
     """
-    from robotrials.analysis import present
     from robotrials.cli.output import print_analysis
     from robotrials.cli.source import open_analysis
-    from robotrials.geometry.projection import Rescoring, write_projection
+    from robotrials.measure.geometry.projection import Rescoring, write_projection
     from robotrials.show.cameras import camera_episodes, cameras
     from robotrials.show.request import ShowRequest
+    from robotrials.verdict.analysis import present
 
     analysis = open_analysis(store, where, baseline=baseline, alpha=alpha)
     if not analysis.plan.success.wants_cameras:

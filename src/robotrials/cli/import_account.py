@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robotrials.episodes import Episode
 from robotrials.formats.export import Exporter
 from robotrials.formats.imported import Format, Imported, Ledger
+from robotrials.record import Episode
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 
 

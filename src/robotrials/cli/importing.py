@@ -11,8 +11,8 @@ import typer
 from robotrials.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
-    from robotrials.episodes import Episode
     from robotrials.formats.imported import Imported, ImportOptions
+    from robotrials.record import Episode
 
 ROWS_SHOWN = 10
 
@@ -151,8 +151,8 @@ def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) 
 
 def _tell_unnamed(to: Path) -> None:
     """Say once that episodes without a benchmark's name have no safety specifications, and which names fit."""
-    from robotrials.episodes import read_store
-    from robotrials.safety import load_registry, unnamed_benchmark
+    from robotrials.measure.safety import load_registry, unnamed_benchmark
+    from robotrials.record import read_store
 
     store = read_store(to)
     gap = unnamed_benchmark(list(store.episodes(events=False)), load_registry())

@@ -10,9 +10,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from robotrials.analysis.subject import Input
     from robotrials.show.request import ShowRequest
     from robotrials.show.table import Table
+    from robotrials.verdict.analysis.subject import Input
 
 SourcesArgument = Annotated[
     list[str] | None,
@@ -28,10 +28,10 @@ def named_request(
     stratum: list[str] | None, label: str | None = None, **changes: Any,
 ) -> ShowRequest:  # fmt: skip
     """The request for a name that takes this kind of input; the wrong kind is an error that says which is wanted."""
-    from robotrials.analysis.subject import Input, read_subject
     from robotrials.cli.source import open_analysis
     from robotrials.errors import InputError
     from robotrials.show.request import ShowRequest, check_sources
+    from robotrials.verdict.analysis.subject import Input, read_subject
 
     given = tuple(sources or ())
     check_sources(name, wanted, given)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from robotrials.analysis import Analysis
     from robotrials.show.table import Table
+    from robotrials.verdict.analysis import Analysis
 
 LINE_EVERY_S = 10.0  # of progress that nobody's terminal shows
 FORMULA_MARKS = ('=', '+', '-', '@', '\t', '\r')

@@ -88,7 +88,7 @@ def plan(
             err=True,
         )
     if not declared.benchmark:
-        from robotrials.safety import load_registry, unnamed_tasks
+        from robotrials.measure.safety import load_registry, unnamed_tasks
 
         typer.echo(str(unnamed_tasks([t.name for t in declared.tasks], load_registry())), err=True)
     if power is not None:
@@ -138,8 +138,8 @@ def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
 
 def _analysis_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
     """What is declared to be analysed, and the fewest episodes at which any winner could be named."""
-    from robotrials.planning import AnalysisPlan, EndpointName
     from robotrials.stats import fewest_units
+    from robotrials.verdict.planning import AnalysisPlan, EndpointName
 
     analysis = declared.analysis or AnalysisPlan()
     primary = analysis.primary or (EndpointName.TIME,)
@@ -157,8 +157,8 @@ def _analysis_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
 def check_stopping(declared: TrialPlan) -> None:
     """Refuse a sequential plan whose horizon cannot show its own smallest difference."""
     from robotrials.errors import InputError
-    from robotrials.planning.horizon import check_horizon
     from robotrials.run.plan import StoppingRule
+    from robotrials.verdict.planning.horizon import check_horizon
 
     stopping = declared.stopping
     if stopping.rule is StoppingRule.NONE or stopping.smallest_difference is None:

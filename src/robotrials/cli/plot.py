@@ -55,7 +55,6 @@ def plot(
     """
     import warnings
 
-    from robotrials.analysis import Analysis
     from robotrials.cli.named import list_table, named_request
     from robotrials.cli.output import print_table
     from robotrials.cli.source import tell_analysis
@@ -66,6 +65,7 @@ def plot(
     from robotrials.show.paper import listed_figures
     from robotrials.show.paper_style import figure_style
     from robotrials.show.request import input_of
+    from robotrials.verdict.analysis import Analysis
 
     if listed:
         print_table(list_table('Figures', listed_figures()), form)

@@ -14,11 +14,11 @@ from robotrials.cli.source import AlphaOption, MethodOption, SeedOption, WhereOp
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from robotrials.analysis import Analysis
-    from robotrials.analysis.planning import AssumedPlanning, Planning
-    from robotrials.planning import AssumedCurve
     from robotrials.run import TrialPlan
     from robotrials.show.table import Table
+    from robotrials.verdict.analysis import Analysis
+    from robotrials.verdict.analysis.planning import AssumedPlanning, Planning
+    from robotrials.verdict.planning import AssumedCurve
 
 BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
 
@@ -72,8 +72,8 @@ def size(
 
     Example: `robotrials power size --rate 0.7 --difference 0.05 --policies 4 --tasks 10`
     """
-    from robotrials.planning import field_position, plan_sizes, read_survey
     from robotrials.show.planning import plan_table, sizes_table, survey_table
+    from robotrials.verdict.planning import field_position, plan_sizes, read_survey
 
     found = plan_sizes(
         rate, difference, discordance=2 * difference if discordance is None else discordance, policies=policies,
@@ -95,7 +95,7 @@ def single_sizes(
     rate: float, difference: float, discordance: float | None, *, power: float, alpha: float
 ) -> list[tuple[str, int | None, str]]:
     """Every formula's answer for one comparison; None where it cannot be computed."""
-    from robotrials.planning import (
+    from robotrials.verdict.planning import (
         barnard_sample_size,
         mcnemar_rollouts,
         mcnemar_sample_size,
@@ -164,8 +164,8 @@ def bridge(
 
     from robotrials.cli.source import check_method
     from robotrials.errors import InputError
-    from robotrials.planning import field_position
     from robotrials.show.planning import power_table
+    from robotrials.verdict.planning import field_position
 
     pilot = open_pilot(
         store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
@@ -224,9 +224,9 @@ def detect(
     Example: `robotrials power detect runs/may --pair groot:act --csv detection.csv --figure detection.pdf`
     """
     from robotrials.cli.source import check_method
-    from robotrials.planning.detection import METRICS
     from robotrials.show.planning import design_table, detection_table, smallest_table
     from robotrials.show.table import render
+    from robotrials.verdict.planning.detection import METRICS
 
     pilot = open_pilot(
         store, assume, where, strata=strata, operations=operations, correlation=correlation, watched=watched, tau=tau,
@@ -296,10 +296,10 @@ def open_pilot(
     alpha: float | None = None,
 ) -> Pilot:  # fmt: skip
     """A store's analysis, or assumptions; one of the two."""
-    from robotrials.analysis.planning import AssumedPlanning
     from robotrials.cli.source import open_analysis
     from robotrials.errors import InputError
-    from robotrials.planning import AssumedCell
+    from robotrials.verdict.analysis.planning import AssumedPlanning
+    from robotrials.verdict.planning import AssumedCell
 
     if (store is None) == (not assume):
         raise InputError('wanted a STORE to plan from, or two --assume, and not both')
@@ -323,7 +323,7 @@ def parse_assumption(text: str) -> tuple[str, AssumedCurve]:
     import numpy as np
 
     from robotrials.errors import InputError, UnknownName
-    from robotrials.planning import AssumedCurve, lognormal_curve
+    from robotrials.verdict.planning import AssumedCurve, lognormal_curve
 
     name, separator, rest = text.partition(':')
     if not (name and separator and rest):
@@ -373,8 +373,8 @@ def print_plan_power(
     form: str,
 ) -> None:  # fmt: skip
     """What a declared trial needs for the power asked, against what it has and what is usual."""
-    from robotrials.planning import field_position, plan_sizes
     from robotrials.show.planning import plan_table
+    from robotrials.verdict.planning import field_position, plan_sizes
 
     target = plan.power
     if target is not None:

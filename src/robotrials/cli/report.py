@@ -56,8 +56,8 @@ def report(
     """
     from robotrials.cli.source import named_changes, open_analysis
     from robotrials.cli.store import parse_where
-    from robotrials.episodes import read_store
     from robotrials.errors import InputError
+    from robotrials.record import read_store
     from robotrials.show.file import check_target
     from robotrials.show.page_link import check_explorer
     from robotrials.show.report import trial_document
@@ -80,8 +80,8 @@ def report(
             raise InputError(
                 '--before compares each policy with itself: it takes neither --reference, --primary nor --explorer'
             )
-        from robotrials.analysis import compare_stores
         from robotrials.show.change import change_document
+        from robotrials.verdict.analysis import compare_stores
 
         matching = parse_where(where) or None
         changed = compare_stores(read_store(before), read_store(store), where=matching, **named_changes(**changes))

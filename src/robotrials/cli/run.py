@@ -131,7 +131,7 @@ def _tell_unfilmed(store: Path) -> None:
     """Why episodes that were to be filmed have no film, each reason once."""
     from collections import Counter
 
-    from robotrials.episodes import read_store
+    from robotrials.record import read_store
 
     labels = Counter(e.labels['film'] for e in read_store(store).episodes(events=False) if 'film' in e.labels)
     for label, count in labels.most_common(3):

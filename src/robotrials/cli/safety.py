@@ -14,8 +14,8 @@ from robotrials.cli.source import RegistryOption, ResamplesOption, SeedOption, W
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from robotrials.analysis import Analysis
-    from robotrials.safety import EpisodeSafety, Registry
+    from robotrials.measure.safety import EpisodeSafety, Registry
+    from robotrials.verdict.analysis import Analysis
 
 DEFAULT_COMMAND = 'score'
 
@@ -87,10 +87,10 @@ def score_store(
 
     Example: `robotrials safety runs/may --per-spec --sensitivity`
     """
-    from robotrials.analysis import present
     from robotrials.show.request import ShowRequest
     from robotrials.show.safety import comparison_table
     from robotrials.show.table_catalog import find_table
+    from robotrials.verdict.analysis import present
 
     wanted = {
         'per_task': per_task, 'contingency': contingency, 'margins': margins, 'per_spec': per_spec,
@@ -118,7 +118,7 @@ def score_store(
         typer.echo(f'{n_invalid} INVALID episodes are not scored: they tested no policy', err=True)
     print_analysis(analysis, tables, form)
     if clips is not None:
-        from robotrials.safety.clip import write_clips
+        from robotrials.measure.safety.clip import write_clips
 
         typer.echo(f'wrote {write_clips(clips, part.scores)}', err=True)
 
@@ -137,7 +137,7 @@ def explain_task(
 
     Example: `robotrials safety explain libero-goal/task_9`
     """
-    from robotrials.safety import Tier, load_registry
+    from robotrials.measure.safety import Tier, load_registry
     from robotrials.show.safety import explain_table
 
     known = load_registry(*(registry or []))
@@ -157,8 +157,8 @@ def _analysis(
     named = {'safety_gate': scoring['gate'], 'safety_severity': scoring['severity'], 'safety_phases': scoring['phases']}
     if (path / 'trial.json').exists() or not path.exists():
         return open_analysis(path, where, **changes, **named)
-    from robotrials.analysis import analyse_pairs
-    from robotrials.safety.safevla import read_safevla
+    from robotrials.measure.safety.safevla import read_safevla
+    from robotrials.verdict.analysis import analyse_pairs
 
     return analyse_pairs(read_safevla(path, policy=policy), source=str(path), **named_changes(**changes, **named))
 
@@ -166,6 +166,6 @@ def _analysis(
 def _print_metrics(scores: Sequence[EpisodeSafety], registry: Registry) -> None:
     import json
 
-    from robotrials.safety.safevla import metrics_document
+    from robotrials.measure.safety.safevla import metrics_document
 
     typer.echo(json.dumps(metrics_document(list(scores), registry=registry), indent=2, allow_nan=False))

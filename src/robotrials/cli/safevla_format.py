@@ -26,7 +26,7 @@ class SafevlaFormat:
         return CERTAIN if path.suffix in SUFFIXES and path.is_file() and _is_record(path) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        from robotrials.safety.safevla import from_safevla
+        from robotrials.measure.safety.safevla import from_safevla
 
         refuse_unused(options, name='SafeVLA-Bench records', takes=('columns',))
         if options.columns or options.defaults.keys() - {'policy'}:
@@ -49,7 +49,7 @@ class SafevlaFormat:
 
 
 def _is_record(path: Path) -> bool:
-    from robotrials.safety.safevla import RECORD_FIELDS, is_safevla
+    from robotrials.measure.safety.safevla import RECORD_FIELDS, is_safevla
 
     if path.suffix != '.npz':
         # The whole file is parsed only where its beginning speaks for it.

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from robotrials.errors import InputError
 
 if TYPE_CHECKING:
-    from robotrials.platform.config import PlatformConfig
+    from robotrials.service.platform.config import PlatformConfig
 
 FolderPath = Annotated[Path, typer.Argument(help="The server's folder: database, stores, platform.toml.")]
 DatabaseOption = Annotated[
@@ -42,7 +42,7 @@ serve_app = typer.Typer(
 
 def _config_of_server(folder: Path, database: str | None) -> PlatformConfig:
     """The configuration of a folder that a server was started on; a mistyped one is refused, and nothing made in it."""
-    from robotrials.platform.config import DATABASE, read_config
+    from robotrials.service.platform.config import DATABASE, read_config
 
     config = read_config(folder, database=database)
     if not config.database and not (folder / DATABASE).exists():
@@ -64,8 +64,8 @@ def start(
 
     The first start prints the token of the first admin, once. Example: `robotrials serve lab --port 8080`
     """
-    from robotrials.platform.config import read_config
-    from robotrials.platform.running import run_server
+    from robotrials.service.platform.config import read_config
+    from robotrials.service.platform.running import run_server
 
     run_server(read_config(folder, database=database), host=host, port=port, tell=typer.echo)
 
@@ -76,10 +76,10 @@ def migrate(folder: FolderPath, database: DatabaseOption = None) -> None:
 
     Example: `robotrials serve migrate lab`
     """
-    from robotrials.platform.config import read_config
-    from robotrials.platform.database import Database, ServerClock
-    from robotrials.platform.migration import current_revision, newest_revision
-    from robotrials.platform.migration import migrate as bring
+    from robotrials.service.platform.config import read_config
+    from robotrials.service.platform.database import Database, ServerClock
+    from robotrials.service.platform.migration import current_revision, newest_revision
+    from robotrials.service.platform.migration import migrate as bring
 
     config = read_config(folder, database=database)
     config.folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def token(
 
     Example: `robotrials serve token lab --user kim --scope submitter`
     """
-    from robotrials.platform.offline import issue_offline
+    from robotrials.service.platform.offline import issue_offline
 
     typer.echo(issue_offline(_config_of_server(folder, database), user=user, scopes=scope, days=days))
 
@@ -113,7 +113,7 @@ def check(folder: FolderPath, database: DatabaseOption = None) -> None:
 
     Example: `robotrials serve check lab`
     """
-    from robotrials.platform.offline import check_offline
+    from robotrials.service.platform.offline import check_offline
 
     problems = check_offline(_config_of_server(folder, database), tell=typer.echo)
     for problem in problems:
@@ -132,7 +132,7 @@ def backup(
 
     Example: `robotrials serve backup lab lab-monday.tar`
     """
-    from robotrials.platform.backup import write_backup
+    from robotrials.service.platform.backup import write_backup
 
     n_rows, n_files = write_backup(_config_of_server(folder, database), archive)
     typer.echo(f'{archive}: {n_rows} rows, {n_files} files')
@@ -148,7 +148,7 @@ def restore(
 
     Example: `robotrials serve restore lab-again lab-monday.tar`
     """
-    from robotrials.platform.backup import read_backup
+    from robotrials.service.platform.backup import read_backup
 
     n_rows, n_files = read_backup(folder, archive, database=database)
     typer.echo(f'{folder}: {n_rows} rows, {n_files} files')

@@ -10,7 +10,7 @@ import typer
 from robotrials.cli.store import WhereOption, parse_where
 
 if TYPE_CHECKING:
-    from robotrials.analysis import Analysis
+    from robotrials.verdict.analysis import Analysis
 
 __all__ = [
     'AlphaOption', 'BaselineOption', 'MethodOption', 'PairingOption', 'PrimaryOption', 'ReferenceOption',
@@ -57,8 +57,8 @@ def open_analysis(store: Path, where: list[str] | None = None, *, is_look: bool 
 
     On an open trial this is an interim look: it is said, and written to the trial's log where that can be written.
     """
-    from robotrials.analysis import analyse
     from robotrials.cli.progress import analysis_progress
+    from robotrials.verdict.analysis import analyse
 
     opened = analyse(store, where=parse_where(where) or None, advance=analysis_progress(), **named_changes(**changes))
     if is_look:
@@ -70,7 +70,7 @@ def log_look(analysis: Analysis) -> None:
     """Put a look at an open trial on record; a store that cannot be written to still answers, and says so."""
     import sys
 
-    from robotrials.analysis.look import interim_looks
+    from robotrials.verdict.analysis.look import interim_looks
 
     store = analysis.selection.store
     if store is None or not interim_looks(analysis.selection).is_open:
@@ -89,7 +89,7 @@ def named_changes(
 ) -> dict[str, Any]:  # fmt: skip
     """Options of the command line as fields of the plan; what was not given stays out."""
     from robotrials.errors import UnknownName
-    from robotrials.planning.analysis_plan import EndpointName, Pairing
+    from robotrials.verdict.planning.analysis_plan import EndpointName, Pairing
 
     known = [e.value for e in EndpointName]
     if primary is not None and primary not in known:
@@ -108,7 +108,7 @@ def named_changes(
 
 def tell_analysis(analysis: Analysis, *, of_safety: bool = False) -> None:
     """Say on stderr what was used, and what a reader must know before the numbers."""
-    from robotrials.analysis import Absent
+    from robotrials.verdict.analysis import Absent
 
     typer.echo(analysis.statement, err=True)
     frame = analysis.frame
@@ -122,7 +122,7 @@ def tell_analysis(analysis: Analysis, *, of_safety: bool = False) -> None:
 def check_method(method: str) -> str:
     """The name of a null method, or an error that suggests the near one."""
     from robotrials.errors import UnknownName
-    from robotrials.timing import NullMethod
+    from robotrials.measure.timing import NullMethod
 
     if method not in set(NullMethod):
         raise UnknownName('method', method, [m.value for m in NullMethod])

@@ -10,8 +10,8 @@ import typer
 from robotrials.cli.output import FormatOption, print_table, print_tables
 
 if TYPE_CHECKING:
-    from robotrials.episodes import Store
-    from robotrials.episodes.entry import Entry
+    from robotrials.record import Store
+    from robotrials.record.entry import Entry
 
 store_app = typer.Typer(no_args_is_help=True, help='Look at a store, check it, correct it, join it, export it.')
 
@@ -23,8 +23,8 @@ WhereOption = Annotated[
 
 def parse_where(conditions: list[str] | None) -> dict[str, list[object]]:
     """`['policy=act', 'policy=pi05', 'seed=3']` as a filter for `Store.episodes`."""
-    from robotrials.episodes.field import PARSERS, TEXT_FIELDS, parse_field
     from robotrials.errors import InputError, UnknownName
+    from robotrials.record.field import PARSERS, TEXT_FIELDS, parse_field
 
     where: dict[str, list[object]] = {}
     for condition in conditions or []:
@@ -51,7 +51,7 @@ def list_episodes(
     """
     from itertools import islice
 
-    from robotrials.episodes import read_store
+    from robotrials.record import read_store
     from robotrials.show.record import episode_table
 
     episodes = read_store(store).episodes(
@@ -77,7 +77,7 @@ def summary(
 
     Example: `robotrials store summary runs/shard-*`
     """
-    from robotrials.episodes.cell_summary import summarize_stores
+    from robotrials.record.cell_summary import summarize_stores
     from robotrials.show.table import Column, table
     from robotrials.stats import wilson
 
@@ -118,8 +118,8 @@ def show_episode(
     """
     import json
 
-    from robotrials.episodes import read_store
     from robotrials.formats.to_table import episode_row
+    from robotrials.record import read_store
 
     opened = read_store(store)
     chosen = find_id(opened, episode_id)
@@ -149,7 +149,7 @@ def tables(store: StorePath, form: FormatOption = 'text') -> None:
 
     Example: `robotrials store tables runs/may --format markdown`
     """
-    from robotrials.episodes import read_store
+    from robotrials.record import read_store
     from robotrials.show.record import count_tables
 
     opened = read_store(store)
@@ -168,7 +168,7 @@ def verify(
 
     Example: `robotrials store verify runs/may --head 3f2ab81c9d0e`
     """
-    from robotrials.episodes.verify import verify_store
+    from robotrials.record.verify import verify_store
     from robotrials.show.record import finding_table
 
     result = verify_store(store, head=head)
@@ -200,9 +200,9 @@ def edit(
     """
     import getpass
 
-    from robotrials.episodes import read_store
-    from robotrials.episodes.field import PARSERS, TEXT_FIELDS, parse_field
     from robotrials.errors import InputError, UnknownName
+    from robotrials.record import read_store
+    from robotrials.record.field import PARSERS, TEXT_FIELDS, parse_field
 
     name, separator, text = assignment.partition('=')
     if operation == 'set' and not separator:
@@ -230,7 +230,7 @@ def log(
 
     Example: `robotrials store log runs/may --limit 0`
     """
-    from robotrials.episodes import read_store
+    from robotrials.record import read_store
     from robotrials.show.table import table
 
     opened = read_store(store)
@@ -260,8 +260,8 @@ def adopt(
 
     Example: `robotrials store adopt runs/2025`
     """
-    from robotrials.episodes import read_store
-    from robotrials.episodes.adoption import adopt_store
+    from robotrials.record import read_store
+    from robotrials.record.adoption import adopt_store
 
     adopt_store(store, by=by, why=why)
     typer.echo(f'{store}: has a commit log now; head {read_store(store).head()}')
@@ -281,7 +281,7 @@ def repair(
     """
     import getpass
 
-    from robotrials.episodes.repair import repair_store
+    from robotrials.record.repair import repair_store
 
     done = repair_store(store, by=by or getpass.getuser(), why=why)
     for name, held in done.lost.items():
@@ -302,8 +302,8 @@ def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help=
 
     Example: `robotrials store merge runs/all runs/monday runs/tuesday`
     """
-    from robotrials.episodes import read_store
-    from robotrials.episodes.maintain import merge_stores, merge_target
+    from robotrials.record import read_store
+    from robotrials.record.maintain import merge_stores, merge_target
 
     merge_target(target, [read_store(source) for source in sources])
     for source in sources:
@@ -319,7 +319,7 @@ def compact(store: StorePath) -> None:
 
     Example: `robotrials store compact runs/may`
     """
-    from robotrials.episodes.maintain import compact_store
+    from robotrials.record.maintain import compact_store
 
     done = compact_store(store)
     typer.echo(
@@ -338,8 +338,8 @@ def export(
 
     Example: `robotrials store export runs/may -o may.csv`
     """
-    from robotrials.episodes import read_store
     from robotrials.formats.to_table import to_table
+    from robotrials.record import read_store
 
     count = to_table(read_store(store).episodes(where=parse_where(where)), output)
     typer.echo(f'{output}: {count} episodes')
@@ -367,11 +367,11 @@ def film(
     """
     import re
 
-    from robotrials.analysis.selection import asked_for
-    from robotrials.episodes import read_store
     from robotrials.errors import InputError
+    from robotrials.record import read_store
     from robotrials.run.plan import FilmOptions
     from robotrials.run.refilm import filming_host, refilm
+    from robotrials.verdict.analysis.selection import asked_for
 
     sides = re.fullmatch(r'(\d{1,5})x(\d{1,5})', size)
     if sides is None:

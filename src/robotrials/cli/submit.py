@@ -52,10 +52,10 @@ def submit(
 def _act(
     use: str, options: dict[str, object], *, server: str, token: str, benchmark: str, name: str, key: str
 ) -> dict[str, object]:
-    from robotrials.episodes.identity import digest
-    from robotrials.platform.client import evaluate
+    from robotrials.record.identity import digest
     from robotrials.run.component import open_policy
     from robotrials.run.plan import PolicyEntry
+    from robotrials.service.platform.client import evaluate
 
     policy = open_policy(PolicyEntry(use, options))
     last = ''
@@ -80,7 +80,7 @@ def _have_dialled(
 ) -> dict[str, object] | None:
     import time
 
-    from robotrials.platform.client import Submitter
+    from robotrials.service.platform.client import Submitter
 
     platform = Submitter(server, token, told=lambda text: typer.echo(text, err=True))
     submission_id = platform.submit(benchmark, name=name, client_key=key, dial=entry)

@@ -53,7 +53,6 @@ def tables(
 
     Example: `robotrials tables headline runs/may --format latex --out headline.tex`
     """
-    from robotrials.analysis import Analysis
     from robotrials.cli.named import list_table, named_request
     from robotrials.cli.output import check_form, print_table, print_tables
     from robotrials.cli.source import tell_analysis
@@ -63,6 +62,7 @@ def tables(
     from robotrials.show.request import input_of
     from robotrials.show.table import LatexLayout, render_all, stated
     from robotrials.show.table_catalog import find_table
+    from robotrials.verdict.analysis import Analysis
 
     if listed:
         print_table(list_table('Tables', listed_tables()), form)

@@ -11,8 +11,8 @@ from robotrials.cli.output import FormatOption, print_analysis, print_tables
 from robotrials.cli.source import AlphaOption, StoreArgument, WhereOption
 
 if TYPE_CHECKING:
-    from robotrials.planning import WatchedTrial
     from robotrials.show.table import Table
+    from robotrials.verdict.planning import WatchedTrial
 
 
 def watch(
@@ -50,7 +50,7 @@ def watch(
 
     from robotrials.cli.source import log_look, open_analysis
     from robotrials.errors import InputError, NotEstimable, UnknownName
-    from robotrials.planning import WatchedScore
+    from robotrials.verdict.planning import WatchedScore
 
     if score not in set(WatchedScore):
         raise UnknownName('score', score, [s.value for s in WatchedScore])

@@ -13,7 +13,7 @@ import typer
 from robotrials.errors import InputError, SetupError
 
 if TYPE_CHECKING:
-    from robotrials.platform.worker_host import Workspace
+    from robotrials.service.platform.worker_host import Workspace
 
 TOKEN_VARIABLE = 'ROBOTRIALS_TOKEN'
 STOP_VARIABLE = 'ROBOTRIALS_STOP_SECRET'
@@ -57,11 +57,11 @@ def worker(
     """
     import logging
 
-    from robotrials.episodes.folder import held_lock
-    from robotrials.platform.worker import Worker, WorkerOptions
-    from robotrials.platform.worker_episode import CellOptions
+    from robotrials.record.folder import held_lock
     from robotrials.run.component import HOSTS
     from robotrials.run.plan import LimitOptions
+    from robotrials.service.platform.worker import Worker, WorkerOptions
+    from robotrials.service.platform.worker_episode import CellOptions
 
     logging.basicConfig(level=logging.INFO, format='%(asctime)s %(name)s %(levelname)s %(message)s')
     logging.getLogger('websockets').setLevel(logging.WARNING)
@@ -119,7 +119,7 @@ def _listen(text: str) -> tuple[str, int]:
 
 
 def _workspace(text: str) -> Workspace:
-    from robotrials.platform.worker_host import Workspace
+    from robotrials.service.platform.worker_host import Workspace
 
     try:
         low, high = (tuple(float(number) for number in corner.split(',')) for corner in text.split(':'))

@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 from numpy.typing import NDArray
 
-from robotrials.episodes.episode import Outcome
-from robotrials.episodes.event import LARGEST_COUNT
-from robotrials.episodes.identity import ID_HEX_DIGITS
-from robotrials.episodes.schema import EPISODE_SCHEMA
 from robotrials.errors import RecordError
 from robotrials.formats.outcome import SLACK_S, Caps
+from robotrials.record.episode import Outcome
+from robotrials.record.event import LARGEST_COUNT
+from robotrials.record.identity import ID_HEX_DIGITS
+from robotrials.record.schema import EPISODE_SCHEMA
 
 BLOCK_BYTES = 4 << 20
 NAMES = ('policy', 'benchmark', 'task', 'stratum', 'condition', 'reason', 'operator', 'session', 'block', 'instruction')

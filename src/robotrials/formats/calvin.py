@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from robotrials.episodes.episode import Episode, Outcome
 from robotrials.errors import InputError
 from robotrials.formats.counts import LABEL
 from robotrials.formats.imported import (
@@ -24,6 +23,7 @@ from robotrials.formats.imported import (
 )
 from robotrials.formats.peek import head_of
 from robotrials.formats.rows import load_json
+from robotrials.record.episode import Episode, Outcome
 
 CHAIN = 5
 SEQUENCES = 1000

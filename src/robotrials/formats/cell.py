@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from robotrials.episodes.field import FALSE_WORDS, TRUE_WORDS, parse_field
 from robotrials.errors import RecordError
+from robotrials.record.field import FALSE_WORDS, TRUE_WORDS, parse_field
 
 MISSING_WORDS = frozenset({'', 'n/a', 'na', 'n.a.', 'nan', 'null', 'none', '-', '--', '–', '—', '#n/a', '?', 'nil'})
 YES = TRUE_WORDS | {'ja', 'oui', 'si', 'sí', 'ok', '✓', '✔', '✅', 'true.', 'yes.'}

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes.film import load_av
 from robotrials.errors import InputError
 from robotrials.formats.image import EncodedImage
 from robotrials.formats.video import VideoFrame, VideoFrames
+from robotrials.record.film import load_av
 
 ENCODER = 'libx264'
 ENCODER_OPTIONS = {'crf': '18', 'preset': 'veryfast', 'bf': '0', 'g': '10'}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from robotrials.episodes.episode import Outcome
 from robotrials.errors import RecordError
 from robotrials.formats.cell import parse_share, short
+from robotrials.record.episode import Outcome
 
 MOST_TRIALS = 1_000_000
 TIMED = ('duration_s', 'steps', 'seed', 'instance', 'time_cap_s', 'step_cap', 'success', 'outcome', 'events')

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from robotrials.episodes.episode import Episode, Outcome
 from robotrials.errors import InputError, RecordError
 from robotrials.formats.cell import parse_plain, parse_whole
 from robotrials.formats.control_rate import RATES_HZ
@@ -26,6 +25,7 @@ from robotrials.formats.imported import (
 from robotrials.formats.outcome import Caps
 from robotrials.formats.peek import head_of
 from robotrials.formats.rows import Rows, open_rows
+from robotrials.record.episode import Episode, Outcome
 
 COLUMNS = ('success', 'duration', 'video_filename')
 HUNDREDTH = Question(

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.catalog import Catalog
-from robotrials.episodes import Camera, Episode, Store, Trajectory
-from robotrials.episodes.select import Where
-from robotrials.episodes.store import check_media_name
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.imported import Ledger
 from robotrials.formats.to_table import episode_row
+from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.record.select import Where
+from robotrials.record.store import check_media_name
 
 EXPORTERS = Catalog(
     'export format',

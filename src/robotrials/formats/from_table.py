@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from robotrials.episodes.episode import Episode
 from robotrials.formats.guess import ColumnMap, guess_columns
 from robotrials.formats.imported import ImportOptions
 from robotrials.formats.table import TABLE
+from robotrials.record.episode import Episode
 
 __all__ = ['ColumnMap', 'from_table', 'guess_columns']
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from robotrials.episodes.event import EventKind
-from robotrials.episodes.field import PARSERS, parse_field
 from robotrials.errors import RecordError, UnknownName
 from robotrials.formats.cell import UNITS, is_missing, parse_quantity, parse_truth
+from robotrials.record.event import EventKind
+from robotrials.record.field import PARSERS, parse_field
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     'policy': ('policy', 'model', 'method', 'arm', 'agent', 'checkpoint', 'policy_name', 'model_name', 'algorithm',

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Provenance
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.clip import FrameClip
 from robotrials.formats.imported import (
@@ -32,6 +31,7 @@ from robotrials.formats.imported import (
 )
 from robotrials.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
 from robotrials.formats.signal import Assignment, account_signals, assign, spelled_out, take_signals
+from robotrials.record import Provenance
 
 SUFFIXES = ('.hdf5', '.h5')
 SIGNATURE = b'\x89HDF\r\n\x1a\n'

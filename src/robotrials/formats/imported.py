@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from robotrials.episodes import Episode, Provenance, Trajectory
-from robotrials.episodes.identity import digest
 from robotrials.errors import InputError, UnknownName
+from robotrials.record import Episode, Provenance, Trajectory
+from robotrials.record.identity import digest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from robotrials.episodes.episode import Episode, Outcome
 from robotrials.errors import InputError, RecordError, UnknownName
 from robotrials.formats.imported import (
     CERTAIN,
@@ -22,6 +21,7 @@ from robotrials.formats.imported import (
     refuse_unused,
 )
 from robotrials.formats.spreadsheet import check_archive
+from robotrials.record.episode import Episode, Outcome
 
 WORDS: Mapping[Any, float] = {'C': 1.0, 'I': 0.0, 'P': 0.5, 'N': 0.0}
 CUTS = ('time', 'working', 'message', 'token', 'custom', 'operator')

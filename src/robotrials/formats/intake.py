@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from robotrials.episodes import Episode, Store, Trajectory
-from robotrials.episodes.addition import Addition
-from robotrials.episodes.id_hash import id_hashes
-from robotrials.episodes.part import naming_damage
-from robotrials.episodes.provenance import ImportRecord, Provenance
-from robotrials.episodes.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
 from robotrials.errors import StoreError
 from robotrials.formats.bulk import NotPlainError
 from robotrials.formats.imported import Imported, Recording, source_hash
+from robotrials.record import Episode, Store, Trajectory
+from robotrials.record.addition import Addition
+from robotrials.record.id_hash import id_hashes
+from robotrials.record.part import naming_damage
+from robotrials.record.provenance import ImportRecord, Provenance
+from robotrials.record.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
 
 EPISODES_PER_BATCH = 4096
 TRAJECTORIES_PER_PART = 256

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from robotrials.episodes.event import Event, EventKind
 from robotrials.errors import RecordError
 from robotrials.formats.cell import short
 from robotrials.formats.guess import TIME_LISTS
+from robotrials.record.event import Event, EventKind
 
 Values = dict[str, Any]
 Parsed = tuple[int, Values, RecordError | None]

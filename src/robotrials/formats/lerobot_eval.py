@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from robotrials.episodes.episode import Episode, Outcome
 from robotrials.errors import InputError, RecordError
 from robotrials.formats.counts import LABEL
 from robotrials.formats.imported import (
@@ -24,6 +23,7 @@ from robotrials.formats.imported import (
 )
 from robotrials.formats.peek import head_of
 from robotrials.formats.rows import load_json
+from robotrials.record.episode import Episode, Outcome
 
 NAME = 'eval_info.json'
 

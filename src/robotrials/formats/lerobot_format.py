@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Provenance
 from robotrials.errors import InputError
 from robotrials.formats.clip import FrameClip, VideoClip
 from robotrials.formats.imported import (
@@ -30,6 +29,7 @@ from robotrials.formats.lerobot_layout import PLACE_COLUMNS, FeatureInfo, Layout
 from robotrials.formats.lerobot_own import OwnRecord, read_own
 from robotrials.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
 from robotrials.formats.signal import Assignment, account_signals, assign, check_finite, spelled_out, take_signals
+from robotrials.record import Provenance
 
 KNOWN = {'action_raw': 'action', 'reward': 'next.reward', 'done': 'next.done'}
 TOLERANCE_S = 1e-4  # LeRobot's own

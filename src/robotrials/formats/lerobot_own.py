@@ -16,10 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Episode, Trajectory
-from robotrials.episodes.column import escape, scene_from_json, scene_to_json, unescape
-from robotrials.episodes.field import parse_field
-from robotrials.episodes.trajectory import STEP_COLUMNS
 from robotrials.errors import InputError, RecordError
 from robotrials.formats.imported import Media, Recording
 from robotrials.formats.lerobot_frame import EpisodeFrames
@@ -28,6 +24,10 @@ from robotrials.formats.rollout import CameraClip
 from robotrials.formats.signal import Assignment, Place
 from robotrials.formats.to_table import episode_row
 from robotrials.old_name import LEROBOT_FILE, LEROBOT_FORM
+from robotrials.record import Episode, Trajectory
+from robotrials.record.column import escape, scene_from_json, scene_to_json, unescape
+from robotrials.record.field import parse_field
+from robotrials.record.trajectory import STEP_COLUMNS
 
 FILE = LEROBOT_FILE
 FORM = LEROBOT_FORM

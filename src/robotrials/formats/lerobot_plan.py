@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Episode, Trajectory
-from robotrials.episodes.column import recorded_signals
 from robotrials.errors import InputError
 from robotrials.formats.export import check_some
 from robotrials.formats.imported import Ledger
@@ -18,6 +16,8 @@ from robotrials.formats.lerobot_own import StoredSignal
 from robotrials.formats.signal import EE_NAMES, GRIPPER_NAME
 from robotrials.formats.statistic import Extremes
 from robotrials.old_name import LEROBOT_PREFIX
+from robotrials.record import Episode, Trajectory
+from robotrials.record.column import recorded_signals
 
 STATE, ACTION = 'observation.state', 'action'
 STATE_SIGNALS = ('ee_pose', 'joint_position_rad', 'gripper_position')

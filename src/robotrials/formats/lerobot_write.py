@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from robotrials.episodes import Episode, EventKind, Store, Trajectory
 from robotrials.errors import InputError
 from robotrials.formats.clip import opened_video
 from robotrials.formats.export import Exported, ExportOptions, fresh_target, media_file, recorded_rollouts
@@ -27,6 +26,7 @@ from robotrials.formats.lerobot_layout import DATA_PATHS, VIDEO_PATHS
 from robotrials.formats.lerobot_own import FILE, own_line, own_lines
 from robotrials.formats.lerobot_plan import ACTION, STATE, Plan, make_plan, signals_of
 from robotrials.formats.statistic import Running, episode_statistics, image_statistics, norm_stats
+from robotrials.record import Episode, EventKind, Store, Trajectory
 
 CHUNK = 1000
 DATA_FILE_BYTES = 100 << 20

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from robotrials.episodes.episode import Episode, Outcome
 from robotrials.errors import InputError
 from robotrials.formats.control_rate import libero_suite
 from robotrials.formats.imported import (
@@ -22,6 +21,7 @@ from robotrials.formats.imported import (
     refuse_unused,
 )
 from robotrials.formats.peek import head_of, listed
+from robotrials.record.episode import Episode, Outcome
 
 SUFFIXES = ('.txt', '.log', '.out')
 NAME = re.compile(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robotrials.episodes.episode import Episode, Outcome
 from robotrials.errors import InputError
 from robotrials.formats.imported import (
     CERTAIN,
@@ -21,6 +20,7 @@ from robotrials.formats.imported import (
 )
 from robotrials.formats.peek import head_of
 from robotrials.formats.rows import load_json
+from robotrials.record.episode import Episode, Outcome
 
 CLASSIFICATION = 'task_classification.json'
 SUITES = ('libero_spatial', 'libero_object', 'libero_goal', 'libero_10')

@@ -20,9 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Camera, Episode, Store, Trajectory
-from robotrials.episodes.column import recorded_signals, scene_to_json
-from robotrials.episodes.film import load_av
 from robotrials.errors import SetupError
 from robotrials.formats.clip import opened_video, transcode
 from robotrials.formats.export import (
@@ -39,6 +36,9 @@ from robotrials.formats.export import (
 from robotrials.formats.imported import Ledger
 from robotrials.formats.mcap_schema import SCHEMAS
 from robotrials.old_name import MCAP_CONTACTS, MCAP_EPISODE, MCAP_PROFILE, MCAP_SCENE, MCAP_SIGNAL
+from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.record.column import recorded_signals, scene_to_json
+from robotrials.record.film import load_av
 
 PROFILE = MCAP_PROFILE
 WORLD = 'world'

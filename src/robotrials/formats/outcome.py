@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from robotrials.episodes.episode import Outcome
 from robotrials.errors import RecordError
+from robotrials.record.episode import Outcome
 
 FEWEST_AT_A_CAP = 3
 SLACK_S = 1e-9

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from robotrials.episodes.episode import Episode, Outcome
-from robotrials.episodes.field import parse_field
 from robotrials.errors import InputError, RecordError
 from robotrials.formats.imported import (
     CERTAIN,
@@ -26,6 +24,8 @@ from robotrials.formats.imported import (
 )
 from robotrials.formats.peek import listed
 from robotrials.formats.rows import load_json
+from robotrials.record.episode import Episode, Outcome
+from robotrials.record.field import parse_field
 
 NUMBERED = re.compile(r'^\d{12}$')
 POLICY_KEYS = ('policy', 'eval.policy', 'inference.policy', 'inference.policy_fqn', 'model', 'inference.model_id')

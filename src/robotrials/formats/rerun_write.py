@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Camera, Episode, Store, Trajectory
-from robotrials.episodes.column import recorded_signals
 from robotrials.errors import SetupError
 from robotrials.formats.export import (
     Exported,
@@ -29,6 +27,8 @@ from robotrials.formats.export import (
 )
 from robotrials.formats.imported import Ledger
 from robotrials.old_name import RERUN_APPLICATION
+from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.record.column import recorded_signals
 
 APPLICATION = RERUN_APPLICATION
 Array = NDArray[Any]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Provenance
 from robotrials.errors import InputError
 from robotrials.formats.clip import FrameClip
 from robotrials.formats.imported import (
@@ -26,6 +25,7 @@ from robotrials.formats.rlds import RldsDataset, find_tfds_folder, language, lea
 from robotrials.formats.rollout import CameraClip, Recorder, Rollout, asked, camera_question, nan_question
 from robotrials.formats.signal import Assignment, account_signals, assign, spelled_out, take_signals
 from robotrials.formats.space import flatten_action
+from robotrials.record import Provenance
 
 SCALARS = {'reward': 'reward', 'is_terminal': 'extra/is_terminal', 'discount': 'extra/discount'}
 

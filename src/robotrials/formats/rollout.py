@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Camera, Episode, Event, EventKind, EventSource, Outcome, Scene
-from robotrials.episodes.field import PARSERS, parse_field
 from robotrials.errors import InputError, RecordError, UnknownName
 from robotrials.formats.clip import VideoClip
 from robotrials.formats.imported import Clip, ImportOptions, Ledger, Media, Question, Recording
 from robotrials.formats.signal import build_trajectory, check_finite
+from robotrials.record import Camera, Episode, Event, EventKind, EventSource, Outcome, Scene
+from robotrials.record.field import PARSERS, parse_field
 
 SETTABLE = tuple(name for name in PARSERS if name not in ('episode_id', 'events', 'provenance_id', 'steps'))
 

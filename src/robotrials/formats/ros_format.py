@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Provenance
-from robotrials.episodes.field import parse_field
 from robotrials.errors import InputError
 from robotrials.formats.bag import METADATA, Bag, Message, is_bag, open_bag
 from robotrials.formats.imported import (
@@ -52,6 +50,8 @@ from robotrials.formats.ros_signal import (
     wrench_numbers,
 )
 from robotrials.formats.signal import SCALARS, check_signal
+from robotrials.record import Provenance
+from robotrials.record.field import parse_field
 
 HANDLED = (JOINT_STATE, POSE, TF, WRENCH, GRIPPER_COMMAND, CAMERA_INFO, *IMAGES)
 

@@ -288,7 +288,7 @@ def _parquet_rows(path: Path, texts: list[str]) -> Iterator[tuple[int, Row]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from robotrials.episodes.schema import column_values
+    from robotrials.record.schema import column_values
 
     number = 0
     try:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes.episode import Episode, Outcome
 from robotrials.errors import InputError
 from robotrials.formats.imported import (
     LIKELY,
@@ -25,6 +24,7 @@ from robotrials.formats.imported import (
 from robotrials.formats.peek import head_of
 from robotrials.formats.rows import load_json
 from robotrials.formats.spreadsheet import check_archive
+from robotrials.record.episode import Episode, Outcome
 
 MOST_SCORES = 10_000_000
 

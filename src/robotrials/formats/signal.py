@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Scene, Trajectory
-from robotrials.episodes.trajectory import POSE_WIDTH, STEP_COLUMNS
 from robotrials.errors import InputError, RecordError, UnknownName
 from robotrials.formats.imported import ImportOptions, Ledger
+from robotrials.record import Scene, Trajectory
+from robotrials.record.trajectory import POSE_WIDTH, STEP_COLUMNS
 
 Array = NDArray[Any]
 EE_NAMES = ('ee.x', 'ee.y', 'ee.z', 'ee.qw', 'ee.qx', 'ee.qy', 'ee.qz')

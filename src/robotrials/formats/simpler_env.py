@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from robotrials.episodes.episode import Episode, Outcome
-from robotrials.episodes.identity import digest
 from robotrials.errors import InputError
 from robotrials.formats.imported import (
     CERTAIN,
@@ -25,6 +23,8 @@ from robotrials.formats.imported import (
     refuse_unused,
 )
 from robotrials.formats.peek import MOST_FILES
+from robotrials.record.episode import Episode, Outcome
+from robotrials.record.identity import digest
 
 _X = r'-?\d+(?:\.\d+)?(?:e-?\d+)?'
 FOLDER = re.compile(rf'^rob_(?P<robot>{_X}_{_X})_rot_(?P<turn>{_X}_{_X}_{_X})_rgb_overlay_(?P<overlay>.+)$')

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robotrials.episodes.episode import Episode
-from robotrials.episodes.field import TEXT_FIELDS
-from robotrials.episodes.identity import ID_HEX_DIGITS, digest, episode_id_of
 from robotrials.errors import InputError, RecordError, UnknownName
 from robotrials.formats.bulk import TAKEN, BulkReader, is_plain_text
 from robotrials.formats.cell import (
@@ -56,6 +53,9 @@ from robotrials.formats.imported import (
 from robotrials.formats.items import group_rows, timed_events
 from robotrials.formats.outcome import Caps, derive_outcome
 from robotrials.formats.rows import SUFFIXES, Rows, open_rows
+from robotrials.record.episode import Episode
+from robotrials.record.field import TEXT_FIELDS
+from robotrials.record.identity import ID_HEX_DIGITS, digest, episode_id_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

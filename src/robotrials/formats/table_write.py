@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from robotrials.episodes import Store
 from robotrials.errors import InputError
 from robotrials.formats.export import Exported, ExportOptions
 from robotrials.formats.imported import Ledger
 from robotrials.formats.to_table import to_table
+from robotrials.record import Store
 
 
 @dataclass(frozen=True, slots=True)

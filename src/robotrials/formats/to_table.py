@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from robotrials.episodes.episode import Episode
-from robotrials.episodes.event import Event
-from robotrials.episodes.schema import EPISODE_FIELDS, episodes_to_arrow
 from robotrials.errors import InputError
+from robotrials.record.episode import Episode
+from robotrials.record.event import Event
+from robotrials.record.schema import EPISODE_FIELDS, episodes_to_arrow
 
 
 def to_table(episodes: Iterable[Episode], path: Path | str) -> int:

@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.episodes.episode import Episode, Outcome
-from robotrials.episodes.trajectory import Trajectory
 from robotrials.errors import InputError, RecordError
 from robotrials.formats.control_rate import LIBERO_STEP_CAPS, known_rate_hz, libero_suite
 from robotrials.formats.imported import (
@@ -38,6 +36,8 @@ from robotrials.formats.imported import (
 from robotrials.formats.peek import head_of, listed
 from robotrials.formats.rows import load_json
 from robotrials.formats.vla_eval_recording import EpisodeRow, StepReader, VlaRecording, is_recording
+from robotrials.record.episode import Episode, Outcome
+from robotrials.record.trajectory import Trajectory
 
 # The harness writes success false for every one of them; only the last says anything of the policy.
 RIG_FAULTS = ('server_unreachable', 'connection_closed', 'timeout', 'exception', 'env_start', 'env_step')

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from robotrials.episodes.trajectory import Trajectory
 from robotrials.errors import InputError, RecordError
 from robotrials.formats.imported import Ledger
 from robotrials.formats.peek import head_of
+from robotrials.record.trajectory import Trajectory
 
 TABLES = ('eval_metadata', 'episode_results', 'step_rows')
 COLUMNS = ('sid', 'eid', 'eval_id', 'task_name', 'episode_id', 'status', 'metrics', 'steps', 'context',

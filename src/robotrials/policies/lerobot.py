@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.environment import WorkerProcess, find_environment, read_recipe
 from robotrials.errors import AnswerError, InputError
 from robotrials.policies.endpoint import Patience, Reply, action_array, map_answer, seconds_told
 from robotrials.policies.mapping import ActionEntry, read_mapping
 from robotrials.policies.observe import Question
 from robotrials.policies.served import ServedPolicy
 from robotrials.run import Setup
+from robotrials.run.environment import WorkerProcess, find_environment, read_recipe
 
 SERVICE = 'robotrials.policies.lerobot_worker:LeRobotService'
 PROCESSORS = ('policy_preprocessor.json', 'policy_postprocessor.json')

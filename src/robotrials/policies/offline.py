@@ -13,13 +13,13 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from robotrials.actions.prediction import Invalid, InvalidReason, Prediction
-from robotrials.actions.predictor import PredictorContext
-from robotrials.actions.view import eight_bit, state_vector
 from robotrials.errors import AnswerError, InputError, RigError, RobotrialsError, UnknownName
 from robotrials.formats.dataset import RecordedEpisode
 from robotrials.formats.dataset import RecordedObservation as Recorded
 from robotrials.formats.space import FloatArray
+from robotrials.measure.actions.prediction import Invalid, InvalidReason, Prediction
+from robotrials.measure.actions.predictor import PredictorContext
+from robotrials.measure.actions.view import eight_bit, state_vector
 from robotrials.run.component import open_policy
 from robotrials.run.convention import HostSpec
 from robotrials.run.plan import PolicyEntry, read_plan

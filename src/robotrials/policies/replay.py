@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.episodes import Trajectory, read_store
 from robotrials.errors import InputError
+from robotrials.record import Trajectory, read_store
 from robotrials.run import ActionConvention, Chunk, Observation, PolicySpec, Session, Setup
 from robotrials.run.seam import FloatArray
 

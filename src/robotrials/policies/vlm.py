@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.actions.parse import parse_action
-from robotrials.actions.prediction import Invalid
 from robotrials.errors import AnswerError, InputError
+from robotrials.measure.actions.parse import parse_action
+from robotrials.measure.actions.prediction import Invalid
 from robotrials.policies.endpoint import Reply, key_from
 from robotrials.policies.mapping import ActionEntry, MappingEntry, read_mapping
 from robotrials.policies.observe import Question

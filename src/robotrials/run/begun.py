@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from robotrials.episodes import Store
-from robotrials.episodes.entry import EntryKind
-from robotrials.episodes.folder import Folder
+from robotrials.record import Store
+from robotrials.record.entry import EntryKind
+from robotrials.record.folder import Folder
 
 FOLDER = 'begun'
 Key = tuple[str, int]

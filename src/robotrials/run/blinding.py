@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from robotrials.episodes.unblinding import arm_codes
 from robotrials.errors import InputError
 from robotrials.old_name import BLINDING_KEY, OLD_NAME
+from robotrials.record.unblinding import arm_codes
 from robotrials.run.plan import PolicyEntry, TrialPlan
 
 SHORTEST_TERM = 3

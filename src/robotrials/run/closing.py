@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from robotrials.episodes import Outcome, Store, Unblinding, read_store
-from robotrials.episodes.unblinding import sign, write_unblinding
 from robotrials.errors import InputError, StoreError
+from robotrials.record import Outcome, Store, Unblinding, read_store
+from robotrials.record.unblinding import sign, write_unblinding
 from robotrials.run.begun import interrupted_counts
 from robotrials.run.blinding import blinding_of
 from robotrials.run.engine import trial_state

@@ -10,7 +10,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from robotrials.conditions import (
+from robotrials.errors import InputError
+from robotrials.record.episode import ParameterValue
+from robotrials.run.conditions import (
     NOMINAL,
     Application,
     CameraFrame,
@@ -27,8 +29,6 @@ from robotrials.conditions import (
     read_condition,
     share_out,
 )
-from robotrials.episodes.episode import ParameterValue
-from robotrials.errors import InputError
 from robotrials.run.convention import HostSpec
 from robotrials.run.plan import ConditionEntry
 from robotrials.run.seam import Host, Observation, PreparedHost, Setup
@@ -89,7 +89,7 @@ class _LastFrames:
 
 @dataclass(frozen=True, slots=True)
 class AppliedCondition:
-    """Who does what of an episode's condition. One that is not of `robotrials.conditions` is the host's own affair."""
+    """Who does what of an episode's condition. One that `run.conditions` does not have is the host's own affair."""
 
     name: str
     given: Parameters

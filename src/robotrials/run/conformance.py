@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from robotrials.episodes import Outcome
 from robotrials.errors import InputError, SetupError
+from robotrials.record import Outcome
 from robotrials.run.convention import Target, check_conventions
 from robotrials.run.fault import EpisodeStop
 from robotrials.run.loop import Order, Rollout, idle_action, run_episode

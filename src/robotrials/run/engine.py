@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from robotrials.episodes import Outcome, Store
-from robotrials.episodes.bucket import store_root
-from robotrials.episodes.entry import EntryKind
-from robotrials.episodes.maintain import compact_store
 from robotrials.errors import InputError, RobotrialsError, WriteError
+from robotrials.record import Outcome, Store
+from robotrials.record.bucket import store_root
+from robotrials.record.entry import EntryKind
+from robotrials.record.maintain import compact_store
 from robotrials.run.alarm import AlarmBoard
 from robotrials.run.begun import log_interrupted, mark_begun, mark_ended
 from robotrials.run.crew import Crew

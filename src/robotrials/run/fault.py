@@ -7,8 +7,8 @@ import enum
 import traceback
 from dataclasses import dataclass
 
-from robotrials.episodes import Outcome
 from robotrials.errors import AnswerError, NoAnswer, RigError
+from robotrials.record import Outcome
 from robotrials.run.plan import FaultOptions, FaultOutcome
 
 LONGEST_TEXT = 100_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-from robotrials.episodes import Episode, Store
-from robotrials.episodes.envelope import close_envelope, open_envelope
 from robotrials.errors import InputError
+from robotrials.record import Episode, Store
+from robotrials.record.envelope import close_envelope, open_envelope
 from robotrials.run.blinding import Blinding, blinding_of, unseal
 from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.plan import TrialPlan

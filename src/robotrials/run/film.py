@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Trajectory
-from robotrials.episodes.film import STATES_FILE, FilmStates, encode_film, load_av
-from robotrials.episodes.trajectory import Camera
 from robotrials.errors import InputError, RobotrialsError, SetupError, StoreError, UnknownName
+from robotrials.record import Trajectory
+from robotrials.record.film import STATES_FILE, FilmStates, encode_film, load_av
+from robotrials.record.trajectory import Camera
 from robotrials.run.convention import HostSpec
 from robotrials.run.fault import message_of, storable_text
 from robotrials.run.plan import FilmOptions, RecordingOptions

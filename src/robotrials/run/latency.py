@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robotrials.conditions import Delay
 from robotrials.run.condition import AppliedCondition
+from robotrials.run.conditions import Delay
 from robotrials.run.plan import LatencyMode, LatencyOptions, Spread
 
 NO_DELAY = Delay(0.0, 0.0, 0.0)

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from robotrials.conditions import Delay
 from robotrials.run.asking import Answer, Asker
+from robotrials.run.conditions import Delay
 from robotrials.run.fault import EpisodeStop, Fault, FaultKind
 from robotrials.run.latency import Fate, Fates, taken_delay
 from robotrials.run.plan import LatencyMode, LatencyOptions

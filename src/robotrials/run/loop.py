@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from robotrials.episodes import Event, Outcome, Scene, Trajectory
-from robotrials.episodes.episode import ParameterValue
 from robotrials.errors import InputError
+from robotrials.record import Event, Outcome, Scene, Trajectory
+from robotrials.record.episode import ParameterValue
 from robotrials.run.asking import Answer, Asker, ask_now, read_answer
 from robotrials.run.condition import AppliedCondition
 from robotrials.run.convention import ControlMode, Target

@@ -15,7 +15,6 @@ from typing import Any
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, UnknownName
-from robotrials.planning.analysis_plan import AnalysisPlan, SuccessSource
 from robotrials.run.plan_entry import HUMAN, ConditionEntry, HostEntry, PolicyEntry, StratumEntry, TaskEntry
 from robotrials.run.plan_option import (
     LATER_LATENCY_KEYS,
@@ -42,6 +41,7 @@ from robotrials.run.plan_option import (
     Waiting,
     WatchdogOptions,
 )
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan, SuccessSource
 
 __all__ = [
     'HUMAN',

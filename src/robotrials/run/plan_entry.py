@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from robotrials.episodes.episode import ParameterValue
-from robotrials.episodes.provenance import PolicyCard
 from robotrials.errors import InputError, UnknownName
+from robotrials.record.episode import ParameterValue
+from robotrials.record.provenance import PolicyCard
 
 HUMAN = 'human'  # the `use` of an arm that is a person, who acts under the same protocol
 

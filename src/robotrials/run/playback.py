@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robotrials.conditions import Delay
+from robotrials.run.conditions import Delay
 from robotrials.run.convention import ActionConvention, ControlMode, Target
 from robotrials.run.line import Arrival
 from robotrials.run.plan import LatencyOptions, Waiting

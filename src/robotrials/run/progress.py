@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from robotrials.episodes import Outcome
+from robotrials.record import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

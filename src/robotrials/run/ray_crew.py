@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from robotrials.episodes import Outcome
-from robotrials.episodes.bucket import CachedPath, store_root
 from robotrials.errors import InputError, RobotrialsError, SetupError, StoreError
+from robotrials.record import Outcome
+from robotrials.record.bucket import CachedPath, store_root
 from robotrials.run.crew import START_TRIES, Crew
 from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.plan import PolicyEntry, WatchdogOptions, plan_from_json
@@ -51,7 +51,7 @@ class RayStation:
 
     def start(self) -> None:
         """Open host and policies, and check that they fit together."""
-        from robotrials.episodes import Store
+        from robotrials.record import Store
 
         try:
             Store.open(self._errand.store)

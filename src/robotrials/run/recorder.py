@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.conditions import Delay
-from robotrials.episodes import Contacts, Scene, Trajectory
-from robotrials.episodes.trajectory import STEP_COLUMNS
+from robotrials.record import Contacts, Scene, Trajectory
+from robotrials.record.trajectory import STEP_COLUMNS
+from robotrials.run.conditions import Delay
 from robotrials.run.convention import Gripper, HostSpec
 from robotrials.run.plan import RecordingOptions
 from robotrials.run.seam import Action, Observation

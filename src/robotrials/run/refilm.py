@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from robotrials.declaration import read_table
-from robotrials.episodes import Episode, Store
-from robotrials.episodes.film import STATES_FILE, FilmStates, encode_film, read_states
 from robotrials.errors import InputError
+from robotrials.record import Episode, Store
+from robotrials.record.film import STATES_FILE, FilmStates, encode_film, read_states
 from robotrials.run.component import open_host
 from robotrials.run.film import setup_from_json, thinned
 from robotrials.run.plan import FilmOptions, HostEntry

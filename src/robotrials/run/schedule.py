@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from robotrials.episodes import Outcome
+from robotrials.record import Outcome
 from robotrials.run.rotation import Slot
 
 

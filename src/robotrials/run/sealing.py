@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.declaration import read_table
-from robotrials.episodes.envelope import public_key
-from robotrials.episodes.unblinding import arm_codes, commitment
 from robotrials.errors import InputError
+from robotrials.record.envelope import public_key
+from robotrials.record.unblinding import arm_codes, commitment
 from robotrials.run.blinding import Blinding, blinding_of, check_open_names
 from robotrials.run.plan import HUMAN, BlindingOptions, PolicyEntry, TrialPlan, plan_from_json
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Event, Outcome, Scene
-from robotrials.episodes.episode import ParameterValue
-from robotrials.episodes.trajectory import Camera
+from robotrials.record import Event, Outcome, Scene
+from robotrials.record.episode import ParameterValue
+from robotrials.record.trajectory import Camera
 from robotrials.run.convention import HostSpec, PolicySpec
 
 if TYPE_CHECKING:  # a host inside another environment has numpy alone
-    from robotrials.conditions import Thing
-    from robotrials.episodes.film import FilmStates
-    from robotrials.episodes.rgbd import KnownScene, View
+    from robotrials.record.film import FilmStates
+    from robotrials.record.rgbd import KnownScene, View
+    from robotrials.run.conditions import Thing
     from robotrials.run.plan import FilmOptions
 
 FloatArray = NDArray[np.floating[Any]]
@@ -169,7 +169,7 @@ class ReportingHost(Protocol):
 
 @runtime_checkable
 class MeasuredHost(Protocol):
-    """A host with signals to record after every step, by the names of `robotrials.episodes.Trajectory`'s columns.
+    """A host with signals to record after every step, by the names of `robotrials.record.Trajectory`'s columns.
 
     Unknown names are recorded as extra signals. Reading them must not change the world.
     """

@@ -61,7 +61,7 @@ def episodes_for_power(plan: TrialPlan) -> int:
     Matched scenes: McNemar (Connor 1987), which needs the discordance. Independent scenes: two proportions, which need
     the worse policy's success rate.
     """
-    from robotrials.planning import mcnemar_sample_size, two_proportion_sample_size
+    from robotrials.verdict.planning import mcnemar_sample_size, two_proportion_sample_size
 
     target = plan.power
     if target is None:
@@ -84,7 +84,7 @@ def episodes_for_power(plan: TrialPlan) -> int:
 
 def _resolvable(plan: TrialPlan, n: int) -> tuple[float | None, str]:
     """The smallest true difference that N start states a policy would show with power 0.8 at 0.05, two-sided."""
-    from robotrials.planning import mcnemar_sample_size, two_proportion_sample_size
+    from robotrials.verdict.planning import mcnemar_sample_size, two_proportion_sample_size
 
     if plan.scenes is Scenes.MATCHED:
         stated = plan.power.discordance if plan.power is not None else None

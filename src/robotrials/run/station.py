@@ -7,17 +7,17 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from robotrials.conditions import is_drawable
-from robotrials.episodes import Episode, Outcome, Store, Trajectory
-from robotrials.episodes.blinded import coarse_reason
-from robotrials.episodes.episode import ParameterValue
-from robotrials.episodes.schema import episodes_to_arrow, events_to_arrow
-from robotrials.episodes.sealed import seal_trajectory
 from robotrials.errors import InputError, RecordError, RigError, RobotrialsError, SetupError
+from robotrials.record import Episode, Outcome, Store, Trajectory
+from robotrials.record.blinded import coarse_reason
+from robotrials.record.episode import ParameterValue
+from robotrials.record.schema import episodes_to_arrow, events_to_arrow
+from robotrials.record.sealed import seal_trajectory
 from robotrials.run.blinding import Blinding, blinding_of, derived_seed
 from robotrials.run.checkpoint import CheckpointGuard
 from robotrials.run.component import check_host_fits, check_policy_fits, open_host, open_policy
 from robotrials.run.condition import draw_entry, severity_of
+from robotrials.run.conditions import is_drawable
 from robotrials.run.fault import Fault, FaultKind, crash, policy_fault
 from robotrials.run.fault_text import fault_file
 from robotrials.run.loop import Order, Rollout, run_episode

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from robotrials.episodes import Episode, EventKind, Outcome
+from robotrials.record import Episode, EventKind, Outcome
 from robotrials.run.plan import Scenes, StoppingScore, TrialPlan
 from robotrials.run.rotation import Slot
 
@@ -28,7 +28,7 @@ def stopping_score(plan: TrialPlan, episode: Episode) -> float:
     """
     if plan.stopping.score is StoppingScore.SUCCESS:
         return float(episode.outcome is Outcome.SUCCESS)
-    from robotrials.planning import promptness
+    from robotrials.verdict.planning import promptness
 
     items = episode.items or 1
     placed = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
@@ -49,7 +49,7 @@ def decide_stop(plan: TrialPlan, slots: Sequence[Slot], scores: Mapping[int, flo
     Each policy is compared with the reference (all pairs, if there is none), by an anytime-valid test at alpha divided
     by the number of comparisons; cells are strata of equal weight. The trial ends when every comparison is decided.
     """
-    from robotrials.planning import Decision
+    from robotrials.verdict.planning import Decision
 
     pairs = _pairs(plan)
     alpha = plan.stopping.alpha / len(pairs)
@@ -71,7 +71,7 @@ def _pairs(plan: TrialPlan) -> list[tuple[str, str]]:
 def _decision(
     plan: TrialPlan, slots: Sequence[Slot], scores: Mapping[int, float], *, pair: tuple[str, str], alpha: float
 ) -> str | None:
-    from robotrials.planning import sequential_comparison
+    from robotrials.verdict.planning import sequential_comparison
 
     arms = {name: _outcomes(slots, scores, name) for name in pair}
     a, b = arms[pair[0]], arms[pair[1]]

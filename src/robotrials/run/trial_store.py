@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from robotrials.episodes import Store, collect_provenance, read_store
-from robotrials.episodes.bucket import store_root
-from robotrials.episodes.folder import Folder, held_lock
 from robotrials.errors import InputError, StoreError, UnknownName
+from robotrials.record import Store, collect_provenance, read_store
+from robotrials.record.bucket import store_root
+from robotrials.record.folder import Folder, held_lock
 from robotrials.run.blinding import Blinding, blinded_plan
 from robotrials.run.rotation import Slot
 from robotrials.run.station import Context

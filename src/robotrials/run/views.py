@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from robotrials.episodes.rgbd import END, FOLDER, KNOWN, START, moment_name, pack_views
 from robotrials.errors import InputError
+from robotrials.record.rgbd import END, FOLDER, KNOWN, START, moment_name, pack_views
 from robotrials.run.plan import RecordingOptions, TrialPlan
 from robotrials.run.seam import Host, ViewingHost
 

@@ -55,8 +55,8 @@ def main() -> None:
     errand = connection.recv()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the keyboard is for the parent, who ends us
     _leave_with_parent(os.getppid())
-    from robotrials.episodes import Store
     from robotrials.errors import RobotrialsError, WriteError
+    from robotrials.record import Store
     from robotrials.run.phase import Phase, PhaseBoard
     from robotrials.run.plan import plan_from_json
     from robotrials.run.rotation import trial_slots

@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from robotrials.episodes.folder import Folder
 from robotrials.errors import StoreError
+from robotrials.record.folder import Folder
 
 MARK_NAME = re.compile(r'^\.run\.worker-(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<start>\d+)\.lock$')
 WAIT_S = 5.0

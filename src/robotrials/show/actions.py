@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from robotrials.show.table import Cell, Column, Table, table
 
 if TYPE_CHECKING:
-    from robotrials.actions.compare import ActionComparison
-    from robotrials.actions.curation import CurationDecision
-    from robotrials.actions.registry import RegisteredDataset
-    from robotrials.actions.report import ActionReport, Difficulty, GroupScore, Scores
-    from robotrials.actions.resample import Measure
-    from robotrials.actions.split import EvaluationSplit
+    from robotrials.measure.actions.compare import ActionComparison
+    from robotrials.measure.actions.curation import CurationDecision
+    from robotrials.measure.actions.registry import RegisteredDataset
+    from robotrials.measure.actions.report import ActionReport, Difficulty, GroupScore, Scores
+    from robotrials.measure.actions.resample import Measure
+    from robotrials.measure.actions.split import EvaluationSplit
     from robotrials.stats import Interval
 
 NAMSE_NOTE = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robotrials.actions.agreement import OfflineOnline
+from robotrials.measure.actions.agreement import OfflineOnline
 from robotrials.show.table import Cell, Column, Table, table
 
 

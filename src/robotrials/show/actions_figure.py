@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from robotrials.actions.report import Scores
+    from robotrials.measure.actions.report import Scores
     from robotrials.stats import Interval
 
 LOG_RATIO = 100.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from robotrials.actions.report import ActionReport, Scores
-from robotrials.analysis.subject import Input, Predictions
 from robotrials.errors import UnknownName
+from robotrials.measure.actions.report import ActionReport, Scores
 from robotrials.show.actions_figure import amse_figure, namse_figure
 from robotrials.show.policy_look import PolicyLook, policy_looks
 from robotrials.show.request import ShowRequest, takes
+from robotrials.verdict.analysis.subject import Input, Predictions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from robotrials.actions.registry import load_datasets
-from robotrials.analysis.subject import Input, Predictions
 from robotrials.errors import NotEstimable
+from robotrials.measure.actions.registry import load_datasets
 from robotrials.show.actions import (
     comparison_table,
     completion_table,
@@ -20,6 +19,7 @@ from robotrials.show.actions import (
 from robotrials.show.actions_plot import chosen_scores, requested_report, requested_scores
 from robotrials.show.request import ShowRequest, takes
 from robotrials.show.table import Table
+from robotrials.verdict.analysis.subject import Input, Predictions
 
 
 @takes(Input.NOTHING)

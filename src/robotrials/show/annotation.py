@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from robotrials.analysis.labels import EASY, LabelRobustness
-from robotrials.annotate import Agreement, Assessment, LabelStatus
+from robotrials.measure.annotate import Agreement, Assessment, LabelStatus
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.analysis.labels import EASY, LabelRobustness
 
 MARKS = 'a mark within 1 s of a known placement is right; 95 % intervals take episodes, not marks, as independent'
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from robotrials.audit import (
+from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.audit import (
     Benchmark,
     Classification,
     Drop,
@@ -14,8 +15,7 @@ from robotrials.audit import (
     Topline,
     half_up_percent,
 )
-from robotrials.audit.topline import Cutoff
-from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.audit.topline import Cutoff
 
 CLASS_WORDS = {
     Classification.NO_IMPROVEMENT: 'no improvement',

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from robotrials.audit.card import BASELINES_PERCENT, BenchmarkCard
 from robotrials.show.audit_data import alteration_table, distance_chart, fall_table, lacking_table, point_table
 from robotrials.show.document import Block, ChartBlock, Document, Missing, Section, TableBlock, paragraph, section
 from robotrials.show.shortcut import sweep_words
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.audit.card import BASELINES_PERCENT, BenchmarkCard
 
 HOW = {
     'shortcut solvability': 'run robotrials audit shortcut, then give its shortcut.json with --shortcut',

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from robotrials.audit.datasource import TABLE_NINE, DataSource
-from robotrials.audit.mix import RADAR_SPLITS, RADAR_TABLE_TWO, TrainingMix
-from robotrials.audit.overfit import OFFICIAL, Overfit
 from robotrials.show.audit_figure import DropLine
 from robotrials.show.chart.line import LinePoint, LineSeries, line_chart
 from robotrials.show.document import Chart
 from robotrials.show.figure import COLUMN_WIDTH_IN, new_figure
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.audit.datasource import TABLE_NINE, DataSource
+from robotrials.verdict.audit.mix import RADAR_SPLITS, RADAR_TABLE_TWO, TrainingMix
+from robotrials.verdict.audit.overfit import OFFICIAL, Overfit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from robotrials.analysis.subject import Input
-from robotrials.audit import DataSource, TrainingMix
 from robotrials.show.audit_data import datasource_tables, mix_table, published_mix_table, published_table
 from robotrials.show.request import ShowRequest, takes
 from robotrials.show.table import Table
+from robotrials.verdict.analysis.subject import Input
+from robotrials.verdict.audit import DataSource, TrainingMix
 
 
 @takes(Input.DATASOURCE)

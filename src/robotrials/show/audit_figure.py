@@ -6,18 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from robotrials.audit import (
-    Benchmark,
-    Channel,
-    CitationCounts,
-    Classification,
-    Drop,
-    LeaderboardAudit,
-    TraceComparison,
-)
-from robotrials.audit.leaderboard import FAMILIES
-from robotrials.audit.topline import Cutoff
-from robotrials.robustness import ConditionDrop
 from robotrials.show.audit import CLASS_WORDS
 from robotrials.show.figure import (
     COLUMN_WIDTH_IN,
@@ -29,6 +17,18 @@ from robotrials.show.figure import (
     new_figure,
     plain_log_numbers,
 )
+from robotrials.verdict.audit import (
+    Benchmark,
+    Channel,
+    CitationCounts,
+    Classification,
+    Drop,
+    LeaderboardAudit,
+    TraceComparison,
+)
+from robotrials.verdict.audit.leaderboard import FAMILIES
+from robotrials.verdict.audit.topline import Cutoff
+from robotrials.verdict.robustness import ConditionDrop
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

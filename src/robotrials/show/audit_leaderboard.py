@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robotrials.audit import Classification, LeaderboardAudit
-from robotrials.audit.leaderboard import FAMILIES, Claim, Obstacle
 from robotrials.show.audit import CLASS_WORDS
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.audit import Classification, LeaderboardAudit
+from robotrials.verdict.audit.leaderboard import FAMILIES, Claim, Obstacle
 
 PAPER_DIFFERENCES = (
     'Not the data of the paper: these entries come from a public leaderboard file, curated by a language model, '

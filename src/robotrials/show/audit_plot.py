@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from robotrials.analysis.subject import BenchmarkGaps, Input
-from robotrials.audit import CitationCounts, LeaderboardAudit, RunComparison
 from robotrials.errors import NotEstimable
 from robotrials.show.audit_figure import (
     citation_figure,
@@ -18,6 +16,8 @@ from robotrials.show.audit_figure import (
 from robotrials.show.figure_mark import lead_to
 from robotrials.show.request import ShowRequest, apart, takes
 from robotrials.show.robustness_plot import conditioned, requested_drops
+from robotrials.verdict.analysis.subject import BenchmarkGaps, Input
+from robotrials.verdict.audit import CitationCounts, LeaderboardAudit, RunComparison
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robotrials.audit import Channel, CitationCounts, RunComparison, TraceComparison, Usage
-from robotrials.audit.determinism import Control
 from robotrials.show.table import Cell, Table, table
+from robotrials.verdict.audit import Channel, CitationCounts, RunComparison, TraceComparison, Usage
+from robotrials.verdict.audit.determinism import Control
 
 CONTROL_NOTES = {
     Control.MISSING: (

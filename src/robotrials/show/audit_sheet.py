@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from robotrials.analysis.subject import BenchmarkGaps, Input
 from robotrials.show.audit import cutoff_table
 from robotrials.show.audit_leaderboard import (
     claims_table,
@@ -18,6 +17,7 @@ from robotrials.show.request import ShowRequest, apart, takes
 from robotrials.show.robustness import drop_table
 from robotrials.show.robustness_plot import requested_drops
 from robotrials.show.table import Table
+from robotrials.verdict.analysis.subject import BenchmarkGaps, Input
 
 
 @apart

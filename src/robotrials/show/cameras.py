@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from robotrials.analysis import present
-from robotrials.analysis.cameras import CameraPart
-from robotrials.episodes import Episode
-from robotrials.geometry.camera_score import CameraScore
+from robotrials.measure.geometry.camera_score import CameraScore
+from robotrials.record import Episode
 from robotrials.show.phrase import ends
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.verdict.analysis import present
+from robotrials.verdict.analysis.cameras import CameraPart
 
 
 def confusion_table(part: CameraPart) -> Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from robotrials import __version__
-from robotrials.analysis.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange
 from robotrials.show.chart import IntervalRow, interval_chart
 from robotrials.show.document import (
     Block,
@@ -25,6 +24,7 @@ from robotrials.show.glossary import glossary
 from robotrials.show.phrase import listed, number, only_text, plural, policy_name
 from robotrials.show.policy_look import policy_colors
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.analysis.change import SMALLER_IS_BETTER, PolicyChange, Shift, StoreChange
 
 # Metric -> its name, its unit, by what it is multiplied for people, its format, its definition.
 SHOWN: dict[str, tuple[str, str, float, str, str]] = {

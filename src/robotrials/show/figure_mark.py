@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.analysis import ComparisonFrame
 from robotrials.show.document import EpisodeFilter
+from robotrials.verdict.analysis import ComparisonFrame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robotrials.episodes import Episode
 from robotrials.errors import NotEstimable
+from robotrials.record import Episode
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, fold, new_figure
 from robotrials.show.figure_mark import lead_to, these_episodes
 from robotrials.show.request import ShowRequest

@@ -6,12 +6,12 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from robotrials.analysis.endpoint import Finding, GateEndpoint
-from robotrials.analysis.gate import GateResult, GateVerdict
-from robotrials.planning import MoreEpisodes
 from robotrials.show.markdown import code_span, escape_markdown, one_line
 from robotrials.show.phrase import plural
 from robotrials.show.table import JSON_STYLE, Table, TableFormat, render, table
+from robotrials.verdict.analysis.endpoint import Finding, GateEndpoint
+from robotrials.verdict.analysis.gate import GateResult, GateVerdict
+from robotrials.verdict.planning import MoreEpisodes
 
 PLAN_DIGITS = 12
 MOST_NAMES = 8

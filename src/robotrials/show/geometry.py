@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.geometry import Box, PlacementScore, VoxelCloud
+from robotrials.measure.geometry import Box, PlacementScore, VoxelCloud
 from robotrials.show.figure import PAGE_WIDTH_IN, figure_width_in, new_figure
 
 if TYPE_CHECKING:

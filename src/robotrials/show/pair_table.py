@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from robotrials.analysis import Absent, Comparisons, EndpointPairs, PairVerdict, TimeComparison
-from robotrials.analysis.detail import StratumPair
-from robotrials.planning.analysis_plan import Correction, EndpointName
 from robotrials.show.phrase import ends
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.timing import scalar_name
@@ -22,6 +19,9 @@ from robotrials.show.verdict_text import (
     short_verdict,
 )
 from robotrials.stats import Estimate, Verdict
+from robotrials.verdict.analysis import Absent, Comparisons, EndpointPairs, PairVerdict, TimeComparison
+from robotrials.verdict.analysis.detail import StratumPair
+from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 TIMED = (EndpointName.TIME, EndpointName.THROUGHPUT)
 

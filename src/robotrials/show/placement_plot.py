@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from robotrials.analysis import present
 from robotrials.show.figure import PAGE_WIDTH_IN, new_figure
 from robotrials.show.figure_mark import lead_to, these_episodes
 from robotrials.show.geometry import placement_figure
 from robotrials.show.request import ShowRequest
+from robotrials.verdict.analysis import present
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from robotrials.planning import (
+from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.timing import scalar_name
+from robotrials.verdict.planning import (
     ArmPair,
     BridgePower,
     Decision,
@@ -15,8 +17,6 @@ from robotrials.planning import (
     SurveyedPaper,
     WatchedTrial,
 )
-from robotrials.show.table import Cell, Column, Table, table
-from robotrials.show.timing import scalar_name
 
 
 def metric_name(metric: str) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from robotrials.analysis import present
-from robotrials.analysis.planning import DETECTION_TRIALS, POWER_SIZES
 from robotrials.errors import InputError
-from robotrials.planning import ArmPair, BridgePower, DetectionStudy, WatchedTrial
 from robotrials.show.figure import THING_PALETTE, add_legend, label_outer, new_panels
 from robotrials.show.figure_catalog import FigureRequest
 from robotrials.show.planning import metric_name
 from robotrials.show.timing_figure import whole_strata
+from robotrials.verdict.analysis import present
+from robotrials.verdict.analysis.planning import DETECTION_TRIALS, POWER_SIZES
+from robotrials.verdict.planning import ArmPair, BridgePower, DetectionStudy, WatchedTrial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

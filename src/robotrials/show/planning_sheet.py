@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from robotrials.analysis import Absent, present
-from robotrials.analysis.subject import Input
-from robotrials.planning import read_survey
 from robotrials.show.pair_table import NEEDED_COLUMNS
 from robotrials.show.planning import detection_table, needed_table, smallest_table, survey_table, watch_table
 from robotrials.show.planning_figure import pairs_shown, requested_powers, requested_study, watched_pairs
 from robotrials.show.request import ShowRequest, takes
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.verdict_text import endpoint_name
+from robotrials.verdict.analysis import Absent, present
+from robotrials.verdict.analysis.subject import Input
+from robotrials.verdict.planning import read_survey
 
 
 def detection(request: ShowRequest) -> list[Table]:

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.analysis import present
-from robotrials.analysis.practice import Improvement, Posterior
 from robotrials.errors import InputError
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import COLUMN_WIDTH_IN, PAGE_WIDTH_IN, add_legend, fold, font_scale, new_figure
@@ -15,6 +13,8 @@ from robotrials.show.figure_catalog import FigureRequest
 from robotrials.show.figure_mark import lead_to, of_policies
 from robotrials.show.timing_figure import drawn_policies, whole_strata
 from robotrials.stats import Profile
+from robotrials.verdict.analysis import present
+from robotrials.verdict.analysis.practice import Improvement, Posterior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robotrials.episodes import Episode, Outcome
+from robotrials.record import Episode, Outcome
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 
 if TYPE_CHECKING:
-    from robotrials.episodes.verify import Finding
+    from robotrials.record.verify import Finding
 
 
 def episode_table(episodes: Sequence[Episode], *, title: str, note: str = '') -> Table:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robotrials.analysis.subject import Input
-from robotrials.safety import Registry, Spec, Tier
-from robotrials.safety.signal import SIGNAL_UNITS
+from robotrials.measure.safety import Registry, Spec, Tier
+from robotrials.measure.safety.signal import SIGNAL_UNITS
 from robotrials.show.request import ShowRequest, takes
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.analysis.subject import Input
 
 THRESHOLD = Column('threshold', 'g')
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from robotrials import __version__
-from robotrials.analysis import Absent, Analysis, ComparisonFrame
-from robotrials.episodes import Episode
-from robotrials.planning.analysis_plan import EndpointName
+from robotrials.record import Episode
 from robotrials.show import report_chart as charts
 from robotrials.show.document import (
     Block,
@@ -45,6 +43,8 @@ from robotrials.show.report_safety import robustness_blocks, safety_blocks, safe
 from robotrials.show.report_success import success_blocks
 from robotrials.show.robustness_plot import conditioned
 from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame
+from robotrials.verdict.planning.analysis_plan import EndpointName
 
 MOST_LISTED = 100_000  # episodes on a page, 5 MB of it; more are for the explorer and the command line
 

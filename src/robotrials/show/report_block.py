@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from robotrials.analysis import Absent, Analysis, ComparisonFrame
 from robotrials.show.document import EpisodeFilter, Missing, TableBlock
 from robotrials.show.figure_mark import of_policies
 from robotrials.show.table import Table
+from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame
 
 __all__ = ['missing', 'of_policies', 'shown_order', 'table_block']
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from robotrials.analysis import Absent, Analysis
-from robotrials.analysis.cameras import CameraPart
-from robotrials.planning.analysis_plan import SuccessSource
 from robotrials.show.cameras import confusion_table, rate_table, reason_table, standing_table
 from robotrials.show.document import Block, EpisodeFilter, Section, paragraph, section
 from robotrials.show.figure_mark import these_episodes
 from robotrials.show.phrase import ends, number
 from robotrials.show.report_block import missing, table_block
+from robotrials.verdict.analysis import Absent, Analysis
+from robotrials.verdict.analysis.cameras import CameraPart
+from robotrials.verdict.planning.analysis_plan import SuccessSource
 
 DEFINITIONS = {
     'successes': 'success', 'failures': 'success', 'low': 'interval', 'high': 'interval', 'PP low': 'interval',

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from robotrials.analysis import ComparisonFrame, PolicyCurve, Ranking, Rates, SafetyPart
-from robotrials.analysis.behind import EpisodesBehind
-from robotrials.robustness import ConditionDrop, DoseResponse
+from robotrials.measure.timing.incidence import CAUSES, End, Incidence
 from robotrials.show.chart import (
     GridCell,
     IntervalRow,
@@ -28,7 +26,9 @@ from robotrials.show.document import Chart, EpisodeFilter
 from robotrials.show.figure_mark import Behind, of_policies, these_episodes
 from robotrials.show.phrase import ends
 from robotrials.stats import Estimate
-from robotrials.timing.incidence import CAUSES, End, Incidence
+from robotrials.verdict.analysis import ComparisonFrame, PolicyCurve, Ranking, Rates, SafetyPart
+from robotrials.verdict.analysis.behind import EpisodesBehind
+from robotrials.verdict.robustness import ConditionDrop, DoseResponse
 
 ALL_STRATA = 'all strata'
 ENDS = {

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from robotrials.analysis import Absent, Analysis, ComparisonFrame
-from robotrials.episodes import Outcome
+from robotrials.measure.timing import FailureModes
+from robotrials.measure.timing.incidence import CAUSES, Incidence
+from robotrials.record import Outcome
 from robotrials.show import report_chart as charts
 from robotrials.show.document import Block, ChartBlock, EpisodeFilter
 from robotrials.show.phrase import ends
 from robotrials.show.report_block import missing, of_policies, shown_order, table_block
 from robotrials.show.table import Cell, Column, Table, table, without_empty
-from robotrials.timing import FailureModes
-from robotrials.timing.incidence import CAUSES, Incidence
+from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame
 
 INCIDENCE_DEFINITIONS = {
     'by the end (%)': 'incidence', 'by tau (%)': 'incidence', 'low': 'interval', 'high': 'interval',

@@ -12,7 +12,7 @@ from robotrials.show.document import Document
 from robotrials.show.file import check_target, write_file
 
 if TYPE_CHECKING:
-    from robotrials.analysis import Analysis
+    from robotrials.verdict.analysis import Analysis
 
 # Name -> (file suffix, the function that renders it).
 FORMATS = {

@@ -11,14 +11,14 @@ from urllib.parse import quote
 
 import numpy as np
 
-from robotrials.analysis import Analysis
-from robotrials.analysis.media import Film
 from robotrials.errors import SetupError
 from robotrials.show.chart.svg import escape
 from robotrials.show.document import Block, Chart, ChartBlock, Missing, Panel
 from robotrials.show.phrase import plural
 from robotrials.show.safety_figure import read_frames
 from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.verdict.analysis import Analysis
+from robotrials.verdict.analysis.media import Film
 
 FRAMES = 6
 MOST_STRIPS = 8  # a panel

@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from robotrials.analysis import (
+from robotrials.measure.safety.summary import CellSafety
+from robotrials.show.document import Paragraph, Words, paragraph
+from robotrials.show.phrase import listed, number, plural, policy_name, with_interval
+from robotrials.show.report_success import story_paragraphs
+from robotrials.show.verdict_text import endpoint_name
+from robotrials.stats import Estimate, Rate, Verdict
+from robotrials.verdict.analysis import (
     Absent,
     Analysis,
     ComparisonFrame,
@@ -14,14 +20,8 @@ from robotrials.analysis import (
     RobustnessPart,
     SafetyPart,
 )
-from robotrials.analysis.success import ALL_STRATA
-from robotrials.planning.analysis_plan import EndpointName
-from robotrials.safety.summary import CellSafety
-from robotrials.show.document import Paragraph, Words, paragraph
-from robotrials.show.phrase import listed, number, plural, policy_name, with_interval
-from robotrials.show.report_success import story_paragraphs
-from robotrials.show.verdict_text import endpoint_name
-from robotrials.stats import Estimate, Rate, Verdict
+from robotrials.verdict.analysis.success import ALL_STRATA
+from robotrials.verdict.planning.analysis_plan import EndpointName
 
 MOST_NAMED = 3
 TIMED = (EndpointName.TIME, EndpointName.THROUGHPUT)

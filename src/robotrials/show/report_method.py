@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from robotrials import __version__
-from robotrials.analysis import Absent, Analysis, EndpointPairs, Ranking, RobustnessPart, SafetyPart
-from robotrials.planning.analysis_plan import EndpointName
 from robotrials.show.document import Block, Passage, Section, paragraph, section
 from robotrials.show.glossary import glossary
 from robotrials.show.phrase import plural
 from robotrials.show.report_pairs import correction_text
 from robotrials.show.verdict_text import design_text, endpoint_name
+from robotrials.verdict.analysis import Absent, Analysis, EndpointPairs, Ranking, RobustnessPart, SafetyPart
+from robotrials.verdict.planning.analysis_plan import EndpointName
 
 # What each part of an analysis rests on.
 WORKS = {

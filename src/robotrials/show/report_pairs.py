@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from robotrials.analysis import Absent, Analysis, ComparisonFrame, EndpointPairs, PairVerdict, TimeComparison
-from robotrials.analysis.price import WinnerPrice
-from robotrials.planning.analysis_plan import Correction, EndpointName
+from robotrials.measure.timing.scalar import scalar_label
 from robotrials.show.document import Block, Paragraph, Section, paragraph, section
 from robotrials.show.phrase import ends, plural
 from robotrials.show.report_block import missing, of_policies, table_block
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.show.verdict_text import design_text, endpoint_name, pair_words, short_verdict
 from robotrials.stats import Verdict
-from robotrials.timing.scalar import scalar_label
+from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, EndpointPairs, PairVerdict, TimeComparison
+from robotrials.verdict.analysis.price import WinnerPrice
+from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 MOST_SENTENCES = 15
 PAIR_DEFINITIONS = {

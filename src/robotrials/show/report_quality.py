@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from robotrials.analysis import Analysis, DataQuality, KnownPolicy, Presence
-from robotrials.episodes import Provenance, Unblinding
+from robotrials.record import Provenance, Unblinding
 from robotrials.show.document import Block, Missing, Passage, Section, paragraph, section
 from robotrials.show.phrase import plural
 from robotrials.show.report_block import table_block
 from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.verdict.analysis import Analysis, DataQuality, KnownPolicy, Presence
 
 CARD_FIELDS = (
     'checkpoint', 'training_data', 'training_steps', 'frozen_parts', 'state_representation', 'action_representation',

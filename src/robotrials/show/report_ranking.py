@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from robotrials.analysis import Absent, Analysis, ComparisonFrame, Ranking
-from robotrials.analysis.success import ALL_STRATA, Rates
-from robotrials.planning.analysis_plan import EndpointName
 from robotrials.show.document import Block, EpisodeFilter, Missing, TableBlock, paragraph
 from robotrials.show.phrase import ends
 from robotrials.show.report_block import missing, of_policies, table_block
 from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, Ranking
+from robotrials.verdict.analysis.success import ALL_STRATA, Rates
+from robotrials.verdict.planning.analysis_plan import EndpointName
 
 RULE = 'jackknife-t with an allowance for failures not yet seen, by start state where starts repeat'
 RANKING_DEFINITIONS = {

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from robotrials.analysis import Absent, RobustnessPart, SafetyPart
 from robotrials.show import robustness as robustness_tables
 from robotrials.show import safety as safety_tables
 from robotrials.show.document import Block, EpisodeFilter, paragraph
 from robotrials.show.report_block import missing, table_block
 from robotrials.show.table import Table, table
+from robotrials.verdict.analysis import Absent, RobustnessPart, SafetyPart
 
 SAFETY_DEFINITIONS = {
     'SR %': 'success', 'Safety %': 'safety', 'SBU %': 'sbu', 'P[U|S] %': 'unsafe-success', 'VSI': 'vsi', 'VSI|U': 'vsi',

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from robotrials.analysis import Absent, Analysis, ComparisonFrame
-from robotrials.analysis.success import Rates
-from robotrials.analysis.two_stories import TwoStories
-from robotrials.planning.analysis_plan import EndpointName
 from robotrials.show import report_chart as charts
 from robotrials.show.document import Block, ChartBlock, Paragraph, Words, paragraph
 from robotrials.show.phrase import ends, listed, number, policy_name
@@ -13,6 +9,10 @@ from robotrials.show.report_block import of_policies, shown_order, table_block
 from robotrials.show.report_pairs import endpoint_blocks
 from robotrials.show.report_ranking import letters_of, pooled_count
 from robotrials.show.table import Cell, Column, Table, table, without_empty
+from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame
+from robotrials.verdict.analysis.success import Rates
+from robotrials.verdict.analysis.two_stories import TwoStories
+from robotrials.verdict.planning.analysis_plan import EndpointName
 
 SUCCESS_DEFINITIONS = {
     'letters': 'letters', 'episode success (%)': 'success', 'low': 'interval', 'high': 'interval',

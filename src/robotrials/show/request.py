@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from robotrials.analysis import Analysis
-from robotrials.analysis.subject import PUBLISHED, Input
 from robotrials.errors import InputError, UnknownName
 from robotrials.show.policy_look import PolicyLook, policy_looks
+from robotrials.verdict.analysis import Analysis
+from robotrials.verdict.analysis.subject import PUBLISHED, Input
 
 COUNTS = {
     Input.STORE: (1, 1), Input.TWO_STORES: (2, 2), Input.PREDICTIONS: (1, 1), Input.LEADERBOARD: (1, 1),
@@ -74,7 +74,7 @@ class ShowRequest:
     """What was asked for. A figure or table reads the values in it, and says when something is missing.
 
     `subject` is the value that the input was read into: an `Analysis` for a store; for other inputs what
-    `robotrials.analysis.subject` makes of them. `policies` and `strata` choose what is shown of it, never what is
+    `verdict.analysis.subject` makes of them. `policies` and `strata` choose what is shown of it, never what is
     analysed.
     """
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from robotrials.robustness import (
+from robotrials.show.table import Cell, Column, Table, table
+from robotrials.stats import Estimate
+from robotrials.verdict.robustness import (
     CompoundEffect,
     ConditionDrop,
     ConditionRow,
@@ -13,8 +15,6 @@ from robotrials.robustness import (
     SpatialSensitivity,
     SwapResult,
 )
-from robotrials.show.table import Cell, Column, Table, table
-from robotrials.stats import Estimate
 
 UNSEEN = (
     'IoU and e_trans of a split are means over its successes, a dash where there are none; E(IoU) is the mean over '

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from robotrials.robustness import ConditionDrop, ConditionRow, DoseResponse, StartTrial
 from robotrials.show.figure import (
     PAGE_WIDTH_IN,
     PolicyLook,
@@ -18,6 +17,7 @@ from robotrials.show.figure import (
     policy_looks,
 )
 from robotrials.show.figure_mark import Behind, lead_to, these_episodes
+from robotrials.verdict.robustness import ConditionDrop, ConditionRow, DoseResponse, StartTrial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

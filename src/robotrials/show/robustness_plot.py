@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from robotrials.analysis import Analysis, RobustnessPart, present
 from robotrials.errors import NotEstimable
-from robotrials.robustness import ConditionDrop, ConditionRow, DoseResponse, StartTrial
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure_mark import Behind, these_episodes
 from robotrials.show.request import ShowRequest, apart
 from robotrials.show.robustness_figure import dose_figure, drop_figure, start_figure, success_figure
+from robotrials.verdict.analysis import Analysis, RobustnessPart, present
+from robotrials.verdict.robustness import ConditionDrop, ConditionRow, DoseResponse, StartTrial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

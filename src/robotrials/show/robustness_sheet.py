@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from robotrials.analysis import present
 from robotrials.show.request import ShowRequest, apart
 from robotrials.show.robustness import (
     compound_table,
@@ -23,6 +22,7 @@ from robotrials.show.robustness_plot import (
     requested_rows,
 )
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.verdict.analysis import present
 
 
 @apart

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from robotrials.safety import CellSafety, EpisodeSafety, SafetyComparison, SafetySummary, Tier
-from robotrials.safety.registry import Decision, TaskEntry
-from robotrials.safety.sensitivity import SensitivityRow
-from robotrials.safety.summary import MeanSafety, Unscored, best_marks
+from robotrials.measure.safety import CellSafety, EpisodeSafety, SafetyComparison, SafetySummary, Tier
+from robotrials.measure.safety.registry import Decision, TaskEntry
+from robotrials.measure.safety.sensitivity import SensitivityRow
+from robotrials.measure.safety.summary import MeanSafety, Unscored, best_marks
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval, Rate
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robotrials.analysis.media import Film
 from robotrials.errors import InputError, SetupError
-from robotrials.safety import CellSafety, EpisodeSafety, pareto_frontier
+from robotrials.measure.safety import CellSafety, EpisodeSafety, pareto_frontier
 from robotrials.show.document import EpisodeFilter
 from robotrials.show.figure import (
     COLUMN_WIDTH_IN,
@@ -23,6 +22,7 @@ from robotrials.show.figure import (
 )
 from robotrials.show.figure_mark import counted, lead_to, these_episodes
 from robotrials.show.policy_look import MARKERS
+from robotrials.verdict.analysis.media import Film
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from robotrials.analysis import SafetyPart, present
 from robotrials.errors import NotEstimable
-from robotrials.safety import CellSafety
+from robotrials.measure.safety import CellSafety
 from robotrials.show.request import ShowRequest
 from robotrials.show.safety_figure import composition_figure, filmstrip_figure, heatmap_figure, pareto_figure
+from robotrials.verdict.analysis import SafetyPart, present
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

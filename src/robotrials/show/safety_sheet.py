@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from robotrials.errors import NotEstimable
-from robotrials.safety import CellSafety, SafetySummary
+from robotrials.measure.safety import CellSafety, SafetySummary
 from robotrials.show.request import ShowRequest
 from robotrials.show.safety import (
     PERCENT,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from robotrials.audit.probe_paper import LIBERO_MEANS, SOURCE, TABLE_1, TABLE_3
-from robotrials.audit.reported_gap import ProbeStanding, ReportedGap
-from robotrials.audit.run_score import RunScore
-from robotrials.audit.shortcut import BEST, FOUNDATION, SHUFFLED, InputNeed, Shortcut, ShortcutVerdict
-from robotrials.audit.sweep import ProbeSweep
 from robotrials.show.audit import CLASS_WORDS
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Interval
+from robotrials.verdict.audit.probe_paper import LIBERO_MEANS, SOURCE, TABLE_1, TABLE_3
+from robotrials.verdict.audit.reported_gap import ProbeStanding, ReportedGap
+from robotrials.verdict.audit.run_score import RunScore
+from robotrials.verdict.audit.shortcut import BEST, FOUNDATION, SHUFFLED, InputNeed, Shortcut, ShortcutVerdict
+from robotrials.verdict.audit.sweep import ProbeSweep
 
 CANNOT_SAY = (
     'It does not say that a policy with a high score lacks the capability: a capable policy reaches a high score too.'

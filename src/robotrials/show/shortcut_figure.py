@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from robotrials.audit import ScoreKind
-from robotrials.audit.run_score import RunScore
-from robotrials.audit.shortcut import BEST, FOUNDATION, InputNeed, Shortcut
 from robotrials.show.figure import PAGE_WIDTH_IN, THING_PALETTE, add_legend, new_figure
+from robotrials.verdict.audit import ScoreKind
+from robotrials.verdict.audit.run_score import RunScore
+from robotrials.verdict.audit.shortcut import BEST, FOUNDATION, InputNeed, Shortcut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

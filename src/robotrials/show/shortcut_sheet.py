@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from robotrials.analysis.subject import Input
-from robotrials.audit import Shortcut
 from robotrials.show.request import ShowRequest, takes
 from robotrials.show.shortcut import (
     checkpoint_table,
@@ -19,6 +17,8 @@ from robotrials.show.shortcut import (
     task_table,
 )
 from robotrials.show.table import Table
+from robotrials.verdict.analysis.subject import Input
+from robotrials.verdict.audit import Shortcut
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

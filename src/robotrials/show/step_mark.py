@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.analysis import Analysis, present
-from robotrials.episodes import Episode
+from robotrials.measure.timing.operation import FloatArray
+from robotrials.record import Episode
 from robotrials.show.figure_mark import counted, is_leading, lead_to, of_policies, these_episodes
 from robotrials.show.request import ShowRequest
-from robotrials.timing.operation import FloatArray
+from robotrials.verdict.analysis import Analysis, present
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from robotrials.analysis import Absent, ComparisonFrame, EndpointPairs, Ranking, Rates
-from robotrials.analysis.success import ALL_STRATA
-from robotrials.episodes import Outcome
-from robotrials.planning import Calibration
-from robotrials.planning.calibration import ALPHAS
+from robotrials.measure.timing import Cause, CohortScore, FailureModes, LabelSensitivity, LogrankPair, RelativeScore
+from robotrials.measure.timing.scalar import scalar_label
+from robotrials.record import Outcome
 from robotrials.show.phrase import ends
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.verdict_text import design_text, letters_sentence
 from robotrials.stats import Estimate
-from robotrials.timing import Cause, CohortScore, FailureModes, LabelSensitivity, LogrankPair, RelativeScore
-from robotrials.timing.scalar import scalar_label
+from robotrials.verdict.analysis import Absent, ComparisonFrame, EndpointPairs, Ranking, Rates
+from robotrials.verdict.analysis.success import ALL_STRATA
+from robotrials.verdict.planning import Calibration
+from robotrials.verdict.planning.calibration import ALPHAS
 
 UNITS = {
     'rmst_s': ' (s)',

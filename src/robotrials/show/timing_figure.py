@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robotrials.analysis import PolicyCurve, present
-from robotrials.analysis.ranking import ALL_STRATA
-from robotrials.analysis.shape import PairShape
 from robotrials.errors import InputError, UnknownName
+from robotrials.measure.timing import SuccessCurve
+from robotrials.measure.timing.trace import PPTrace
 from robotrials.show.figure import (
     COLUMN_WIDTH_IN,
     PAGE_WIDTH_IN,
@@ -30,8 +29,9 @@ from robotrials.show.figure import (
 from robotrials.show.figure_catalog import FigureRequest
 from robotrials.show.figure_mark import lead_to, of_policies
 from robotrials.show.step_mark import lead_from_vertices
-from robotrials.timing import SuccessCurve
-from robotrials.timing.trace import PPTrace
+from robotrials.verdict.analysis import PolicyCurve, present
+from robotrials.verdict.analysis.ranking import ALL_STRATA
+from robotrials.verdict.analysis.shape import PairShape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

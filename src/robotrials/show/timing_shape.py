@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.analysis import present
-from robotrials.analysis.ranking import ALL_STRATA
-from robotrials.analysis.shape import Cycle
 from robotrials.errors import InputError
+from robotrials.measure.timing import SuccessCurve
+from robotrials.measure.timing.sup_sign import SupSign
+from robotrials.measure.timing.trace import QQTrace, TradeOffTrace
 from robotrials.show.figure import (
     COLUMN_WIDTH_IN,
     THING_PALETTE,
@@ -26,9 +26,9 @@ from robotrials.show.figure_catalog import FigureRequest
 from robotrials.show.figure_mark import lead_to, of_policies
 from robotrials.show.step_mark import lead_from_vertices
 from robotrials.show.timing_figure import check_strata, draw_steps, drawn_policies, required_reference, whole_strata
-from robotrials.timing import SuccessCurve
-from robotrials.timing.sup_sign import SupSign
-from robotrials.timing.trace import QQTrace, TradeOffTrace
+from robotrials.verdict.analysis import present
+from robotrials.verdict.analysis.ranking import ALL_STRATA
+from robotrials.verdict.analysis.shape import Cycle
 
 BUDGETS_APART = 10
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from robotrials.analysis import Absent, Comparisons, EndpointPairs, present
-from robotrials.analysis.detail import StratumPair, TaskSuccess
-from robotrials.analysis.subject import Input
-from robotrials.analysis.success import ALL_STRATA
 from robotrials.errors import InputError
-from robotrials.planning.analysis_plan import EndpointName
 from robotrials.show.pair_table import endpoint_table, pair_tables, stratum_table
 from robotrials.show.record import count_tables
 from robotrials.show.request import ShowRequest, takes
@@ -25,6 +20,11 @@ from robotrials.show.timing import (
     scalar_table,
     success_table,
 )
+from robotrials.verdict.analysis import Absent, Comparisons, EndpointPairs, present
+from robotrials.verdict.analysis.detail import StratumPair, TaskSuccess
+from robotrials.verdict.analysis.subject import Input
+from robotrials.verdict.analysis.success import ALL_STRATA
+from robotrials.verdict.planning.analysis_plan import EndpointName
 
 CALIBRATION_TRIALS = 500
 # PhAIL's Table 1; UPH by the first formula there, and MTBF/A of the whole episode.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from robotrials.analysis import Absent, EndpointPairs, PairVerdict, TimeComparison
-from robotrials.planning.analysis_plan import Correction, EndpointName
 from robotrials.show.document import Words
 from robotrials.show.phrase import number, plural, policy_name
 from robotrials.show.table import cell_text
 from robotrials.stats import Interval, Verdict
+from robotrials.verdict.analysis import Absent, EndpointPairs, PairVerdict, TimeComparison
+from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 ENDPOINT_NAMES = {
     EndpointName.TIME: 'time to success', EndpointName.SUCCESS: 'episode success',

@@ -155,5 +155,5 @@ __all__ = [
 ]
 
 # Names that people import from here and that live in rooms built on this one: found when asked for.
-_ELSEWHERE = {'robotrials.planning': 'mcnemar_sample_size sequential_comparison wilson_sample_size'}
+_ELSEWHERE = {'robotrials.verdict.planning': 'mcnemar_sample_size sequential_comparison wilson_sample_size'}
 __getattr__, __dir__ = late_names(__name__, _ELSEWHERE)

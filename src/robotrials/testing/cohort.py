@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from robotrials.episodes import Episode, Event, EventKind, Outcome
+from robotrials.record import Episode, Event, EventKind, Outcome
 
 OBJECTS = ('batteries', 'scissors', 'spoons', 'towels')
 SECONDS_AN_ITEM = 30.0

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.episodes.folder import Disk
+from robotrials.record.folder import Disk
 
 
 class Crash(BaseException):

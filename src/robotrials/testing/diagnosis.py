@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from robotrials.audit import (
+from robotrials.verdict.audit import (
     DataSource,
     InstanceOutcome,
     MixScore,
@@ -19,10 +19,10 @@ from robotrials.audit import (
     TrainingMix,
     shortcut,
 )
-from robotrials.audit.datasource import write_datasource
-from robotrials.audit.mix import mixes, write_mix
-from robotrials.audit.shortcut import ProbeFacts
-from robotrials.audit.sweep import ProbeSweep, SweepSetting
+from robotrials.verdict.audit.datasource import write_datasource
+from robotrials.verdict.audit.mix import mixes, write_mix
+from robotrials.verdict.audit.shortcut import ProbeFacts
+from robotrials.verdict.audit.sweep import ProbeSweep, SweepSetting
 
 
 def write_shortcut(path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.episodes import Event, EventKind, Outcome
+from robotrials.record import Event, EventKind, Outcome
 from robotrials.run import (
     Action,
     ActionConvention,

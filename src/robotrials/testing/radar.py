@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robotrials.episodes import Episode, Outcome
+from robotrials.record import Episode, Outcome
 
 SPLITS = (('SingleBlock', 4), ('TwoBlock', 10), ('ThreeBlock', 10), ('Spatial', 8))
 Cell = tuple[int, float | None, float | None]  # successes, mean IoU and mean translational error (cm) of successes

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from robotrials.geometry import Box
-from robotrials.geometry.box import FloatArray
-from robotrials.geometry.view import RgbdView
+from robotrials.measure.geometry import Box
+from robotrials.measure.geometry.box import FloatArray
+from robotrials.measure.geometry.view import RgbdView
 
 TABLE_RGB = (168, 150, 126)
 SKY_DEPTH_M = np.inf

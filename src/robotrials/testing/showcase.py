@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from robotrials.analysis import Analysis, analyse
-from robotrials.analysis.subject import Input, read_subject
-from robotrials.episodes import Camera, Contacts, Episode, Outcome, Scene, Store, Trajectory
-from robotrials.geometry import Box
+from robotrials.measure.geometry import Box
+from robotrials.record import Camera, Contacts, Episode, Outcome, Scene, Store, Trajectory
 from robotrials.show.request import ShowRequest, input_of
 from robotrials.testing.cohort import PAPER_LIKE, paper_like_cohort
 from robotrials.testing.diagnosis import write_datasource_case, write_mix_case, write_shortcut
 from robotrials.testing.scene import PaintedBox, look_at, render_view
+from robotrials.verdict.analysis import Analysis, analyse
+from robotrials.verdict.analysis.subject import Input, read_subject
 
 POLICIES = ('act', 'groot', 'openpi', 'smolvla')
 SKILL = {'act': 0.80, 'groot': 0.86, 'openpi': 0.92, 'smolvla': 0.55}
@@ -294,9 +294,9 @@ def _trace(task: int, *, is_other: bool) -> Trajectory:
 
 def write_predictions(path: Path, *, data: Path) -> None:
     """Two small datasets of a smooth controller, predicted by the training mean, a nearest neighbour and a clone."""
-    from robotrials.actions.evaluate import prepare, run_actions
-    from robotrials.actions.split import make_split
     from robotrials.formats.dataset import open_dataset
+    from robotrials.measure.actions.evaluate import prepare, run_actions
+    from robotrials.measure.actions.split import make_split
 
     for number, name in enumerate(('jaco_play', 'toto')):
         dataset = open_dataset(_write_dataset(data / name, name, seed=100 * number))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from robotrials.episodes import Contacts, Episode, Event, EventKind, EventSource, Outcome, Scene, Trajectory
+from robotrials.record import Contacts, Episode, Event, EventKind, EventSource, Outcome, Scene, Trajectory
 
 NAMES = st.text(alphabet=st.characters(codec='utf-8', exclude_categories=('Cs', 'Cc')), min_size=1, max_size=12).filter(
     lambda text: text == text.strip()

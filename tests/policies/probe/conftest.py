@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from robotrials.environment import Environment, read_recipe
-from robotrials.environment.create import create_environment
+from robotrials.run.environment import Environment, read_recipe
+from robotrials.run.environment.create import create_environment
 
 
 @pytest.fixture(scope='session')

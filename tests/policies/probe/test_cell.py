@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from robotrials.audit import Shortcut
-from robotrials.audit.shortcut import InputNeed
-from robotrials.diagnose import ShortcutPlan, diagnose_shortcut
-from robotrials.diagnose.probe_maker import ProbeMaker
-from robotrials.diagnose.shortcut_preset import host_plan
-from robotrials.episodes import read_store
 from robotrials.policies.probe import read_demonstrations
+from robotrials.record import read_store
 from robotrials.stats import Interval
+from robotrials.study import ShortcutPlan, diagnose_shortcut
+from robotrials.study.probe_maker import ProbeMaker
+from robotrials.study.shortcut_preset import host_plan
+from robotrials.verdict.audit import Shortcut
+from robotrials.verdict.audit.shortcut import InputNeed
 
 pytestmark = [pytest.mark.training, pytest.mark.usefixtures('probe_environment')]
 

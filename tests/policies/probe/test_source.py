@@ -15,7 +15,6 @@ import pytest
 from tests.formats.build import make_lerobot, picture, rollout
 from tests.run.plans import FAST, make_plan
 
-from robotrials.episodes import Outcome, read_store
 from robotrials.errors import InputError, UnknownName
 from robotrials.policies.probe import (
     collect_demonstrations,
@@ -23,6 +22,7 @@ from robotrials.policies.probe import (
     demonstrations_from_lerobot,
     demonstrations_from_store,
 )
+from robotrials.record import Outcome, read_store
 from robotrials.run import ActionConvention, Setup, close_trial, run_trial
 from robotrials.run.plan import HostEntry, PolicyEntry
 
@@ -147,8 +147,8 @@ def test_libero_files_become_what_the_libero_host_shows(tmp_path: Path) -> None:
 
 
 def test_the_probes_layout_of_libero_is_the_hosts() -> None:
-    from robotrials.hosts.arm.state import PROPRIOCEPTION
     from robotrials.policies.probe.source import LIBERO_LAYOUT
+    from robotrials.worlds.arm.state import PROPRIOCEPTION
 
     assert LIBERO_LAYOUT == PROPRIOCEPTION
 

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from tests.policies.probe.build import TASKS, make_demonstrations
 
-from robotrials.environment import Environment
-from robotrials.environment.place import link_robotrials
 from robotrials.errors import InputError
 from robotrials.policies.probe import (
     Demonstrations,
@@ -28,6 +26,8 @@ from robotrials.policies.probe import (
 from robotrials.policies.probe.option import TaskInput
 from robotrials.policies.probe.train import TrainingProgress
 from robotrials.run import Observation, Setup
+from robotrials.run.environment import Environment
+from robotrials.run.environment.place import link_robotrials
 
 pytestmark = [pytest.mark.training, pytest.mark.usefixtures('probe_environment')]
 SMALL = ProbeOptions(

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.episodes import Outcome
 from robotrials.errors import InputError
 from robotrials.policies.probe.demonstration import FACTS, Demonstrations, EpisodeFacts, read_demonstrations
 from robotrials.policies.probe.writer import DemonstrationWriter
+from robotrials.record import Outcome
 from robotrials.run.component import open_host, open_policy
 from robotrials.run.convention import Target, check_conventions
 from robotrials.run.plan import HostEntry, PolicyEntry

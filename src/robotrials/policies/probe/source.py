@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.declaration import read_table
-from robotrials.episodes import Episode, Outcome, Store, read_store
 from robotrials.errors import InputError, UnknownName
 from robotrials.policies.probe.collect import (
     Collected,
@@ -26,6 +25,7 @@ from robotrials.policies.probe.collect import (
 from robotrials.policies.probe.demonstration import Demonstrations, EpisodeFacts, file_digest
 from robotrials.policies.probe.writer import DemonstrationWriter
 from robotrials.policies.replay import ReplaySession
+from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, Rotation, Target
 from robotrials.run.plan import HostEntry
 from robotrials.run.seam import Setup

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robotrials.environment import Environment, WorkerProcess, find_environment, read_recipe
-from robotrials.episodes.folder import naming_trouble
 from robotrials.errors import InputError, RemoteError
 from robotrials.old_name import PROBE_FORMAT
 from robotrials.policies.probe.demonstration import Demonstrations
 from robotrials.policies.probe.option import ProbeOptions, TaskInput
+from robotrials.record.folder import naming_trouble
+from robotrials.run.environment import Environment, WorkerProcess, find_environment, read_recipe
 
 ENVIRONMENT = 'probe'
 SERVICE = 'robotrials.policies.probe.service:ProbeService'

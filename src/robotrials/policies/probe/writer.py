@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from robotrials.episodes.folder import naming_trouble
 from robotrials.errors import InputError
 from robotrials.policies.probe.demonstration import (
     FACTS,
@@ -27,6 +26,7 @@ from robotrials.policies.probe.demonstration import (
     plain_words,
     read_demonstrations,
 )
+from robotrials.record.folder import naming_trouble
 from robotrials.run.convention import ActionConvention
 
 

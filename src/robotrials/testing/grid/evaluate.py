@@ -32,8 +32,8 @@ class CellMeans:
 
 
 def cell_means(cell: Cell, tau_s: float) -> CellMeans:
+    from robotrials.measure.timing.resample import spread
     from robotrials.testing.grid import kernel
-    from robotrials.timing.resample import spread
 
     rows = len(cell.times_s)
     value, variance, followed = np.empty(rows), np.empty(rows), np.empty(rows)

@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from robotrials.measure.timing.estimate import macro_mean, resampled_cells
+from robotrials.measure.timing.ks import macro_ks
+from robotrials.measure.timing.operation import Operations
 from robotrials.stats.allowance import FEWEST_PER_CELL, allowance_z, fewest_units, satterthwaite
 from robotrials.stats.macro_ratio import RatioCells, macro_ratio_bounds
 from robotrials.stats.noninferiority import PairCounts
@@ -32,9 +35,6 @@ from robotrials.testing.grid.evaluate import (
 )
 from robotrials.testing.grid.kernel import CENSORED
 from robotrials.testing.grid.world import Cell, Censoring, Law, Shape, World, simulate
-from robotrials.timing.estimate import macro_mean, resampled_cells
-from robotrials.timing.ks import macro_ks
-from robotrials.timing.operation import Operations
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

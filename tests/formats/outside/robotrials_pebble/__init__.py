@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from robotrials.episodes import Episode, Outcome
 from robotrials.formats.imported import CERTAIN, Imported, ImportOptions, Ledger, Recording, placed
+from robotrials.record import Episode, Outcome
 
 
 class PebbleFormat:

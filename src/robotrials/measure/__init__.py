@@ -1,0 +1,1 @@
+"""One episode to numbers: timing, safety, geometry, actions, and events found afterwards."""

@@ -1,0 +1,45 @@
+"""Offline action prediction: how well a model predicts recorded actions, with no robot at all."""
+
+from robotrials.formats.dataset import RecordedEpisode, RecordedObservation, open_dataset
+from robotrials.formats.space import ActionSpace, Dimension, DimensionKind
+from robotrials.measure.actions.compare import ActionComparison, compare_actions
+from robotrials.measure.actions.metric import absolute_errors, action_errors, class_metrics
+from robotrials.measure.actions.parse import parse_action
+from robotrials.measure.actions.prediction import Invalid, InvalidChoice, InvalidReason, PredictedEpisode
+from robotrials.measure.actions.predictor import Predictor
+from robotrials.measure.actions.prompt import Prompt, build_prompt
+from robotrials.measure.actions.split import EvaluationSplit, make_split, read_split, write_split
+from robotrials.measure.actions.statistic import ActionStatistics, action_statistics
+from robotrials.measure.actions.summary import ActionSummary, summarize_actions
+from robotrials.stats import Verdict
+
+__all__ = [
+    'ActionComparison',
+    'ActionSpace',
+    'ActionStatistics',
+    'ActionSummary',
+    'Dimension',
+    'DimensionKind',
+    'EvaluationSplit',
+    'Invalid',
+    'InvalidChoice',
+    'InvalidReason',
+    'PredictedEpisode',
+    'Predictor',
+    'Prompt',
+    'RecordedEpisode',
+    'RecordedObservation',
+    'Verdict',
+    'absolute_errors',
+    'action_errors',
+    'action_statistics',
+    'build_prompt',
+    'class_metrics',
+    'compare_actions',
+    'make_split',
+    'open_dataset',
+    'parse_action',
+    'read_split',
+    'summarize_actions',
+    'write_split',
+]

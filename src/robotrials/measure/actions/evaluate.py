@@ -1,0 +1,290 @@
+"""Predict every timestep of the evaluated episodes and record it: one store for all datasets and models."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robotrials.errors import InputError, RigError
+from robotrials.formats.dataset import ActionDataset, RecordedEpisode
+from robotrials.formats.space import ActionSpace, space_from_json
+from robotrials.measure.actions.metric import completes
+from robotrials.measure.actions.prediction import Invalid, InvalidReason, PredictedEpisode, Prediction, as_row
+from robotrials.measure.actions.predictor import (
+    ConcurrentPredictor,
+    Predictor,
+    PredictorContext,
+    load_predictor,
+    parse_spec,
+)
+from robotrials.measure.actions.split import EvaluationSplit
+from robotrials.measure.actions.statistic import ActionStatistics, action_statistics, check_no_leak
+from robotrials.old_name import ACTIONS_KIND
+from robotrials.record import Episode, Outcome, Provenance, Store, Trajectory, read_store
+
+KIND = ACTIONS_KIND
+REASONS = tuple(InvalidReason)
+REASON_SIGNAL = 'invalid_reason'  # 0 where the answer was valid, else 1 + the place in REASONS
+MOST_FAULTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RunCount:
+    """What a run did."""
+
+    evaluated: int = 0
+    already_there: int = 0
+    faults: int = 0
+    timesteps: int = 0
+    invalid: int = 0
+
+
+def prepare(
+    dataset: ActionDataset, split: EvaluationSplit, spec: str, *, seed: int = 0, space: ActionSpace | None = None
+) -> tuple[Predictor, ActionStatistics]:
+    """Statistics of the training episodes, and the predictor that a specification names."""
+    name, options = parse_spec(spec)
+    statistics = action_statistics(split.train_episodes(dataset), seed=seed)
+    context = PredictorContext(
+        dataset=dataset.name, space=space or dataset.space, statistics=statistics,
+        training=lambda: split.train_episodes(dataset), evaluated_ids=frozenset(split.test_ids), seed=seed,
+        options=options,
+    )  # fmt: skip
+    return load_predictor(name, context), statistics
+
+
+def run_actions(
+    dataset: ActionDataset,
+    predictor: Predictor,
+    store_path: Path | str,
+    *,
+    split: EvaluationSplit,
+    statistics: ActionStatistics,
+    space: ActionSpace | None = None,
+    control_rate_hz: float | None = None,
+    limit: int | None = None,
+    model_spec: str = '',
+    progress: Callable[[RunCount], None] = lambda _: None,
+) -> RunCount:
+    """Predict the evaluated episodes that the store does not have yet; each is durable once it is done.
+
+    A broken endpoint makes an INVALID episode, to be rerun by the next call; three in a row stop the run.
+    """
+    check_no_leak(statistics, split.test_ids)
+    store = open_or_create(store_path)
+    provenance = describe_run(dataset, split, statistics, space or dataset.space, model_spec or predictor.name)
+    provenance_id = store.write_provenance(provenance)
+    attempts = _attempts(store, predictor.name, dataset.name)
+    count, faults_in_row = RunCount(), 0
+    for number, recorded in enumerate(split.test_episodes(dataset)):
+        if limit is not None and number >= limit:
+            break
+        blank = _blank_episode(recorded, predictor.name, split, control_rate_hz, provenance_id)
+        known = attempts.get(blank.episode_id, [])
+        if any(valid for _, valid in known):
+            count = _plus(count, already_there=1)
+        else:
+            attempt = 1 + max((a for a, _ in known), default=-1)
+            done = _evaluate_episode(recorded, predictor, blank.replace(attempt=attempt), control_rate_hz)
+            store.append([done.episode], trajectories=done.trajectories)
+            count = _plus(count, **done.counts)
+            faults_in_row = 0 if done.episode.is_valid else faults_in_row + 1
+            if faults_in_row >= MOST_FAULTS:
+                raise RigError(f'{MOST_FAULTS} episodes in a row broke; the last: {done.episode.reason}')
+        progress(count)
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    episode: Episode
+    trajectories: dict[tuple[str, int], Trajectory]
+    counts: dict[str, int]
+
+
+def _evaluate_episode(
+    recorded: RecordedEpisode, predictor: Predictor, episode: Episode, rate_hz: float | None
+) -> _Done:
+    try:
+        predictions = predict_episode(recorded, predictor)
+    except RigError as error:
+        broken = episode.replace(outcome=Outcome.INVALID, success=None, reason=str(error))
+        return _Done(broken, {}, {'faults': 1})
+    size = recorded.actions.shape[1]
+    rows = np.stack([as_row(p, size) for p in predictions])
+    reasons = [p.reason if isinstance(p, Invalid) else None for p in predictions]
+    codes = np.array([0 if r is None else 1 + REASONS.index(r) for r in reasons], dtype=np.float64)
+    chosen = [i for i in range(size) if not np.isnan(rows[:, i]).all()]
+    success = bool(chosen) and reasons[-1] is None and completes(rows[:, chosen], recorded.actions[:, chosen])
+    tally = Counter(f'invalid_{r.value}' for r in reasons if r is not None)
+    labels = {**episode.labels, **{key: str(n) for key, n in sorted(tally.items())}}
+    finished = episode.replace(
+        outcome=Outcome.SUCCESS if success else Outcome.FAILURE, success=success, labels=labels,
+        started_at=dt.datetime.now(dt.UTC),
+    )  # fmt: skip
+    trajectory = Trajectory(
+        time_s=_times(recorded, rate_hz), action_raw=recorded.actions, action_predicted=rows,
+        extra={REASON_SIGNAL: codes},
+    )  # fmt: skip
+    counts = {'evaluated': 1, 'timesteps': len(rows), 'invalid': sum(tally.values())}
+    return _Done(finished, {finished.key: trajectory}, counts)
+
+
+def predict_episode(recorded: RecordedEpisode, predictor: Predictor) -> list[Prediction]:
+    """A prediction for every timestep, in order; several at once where the predictor allows it."""
+    predictor.start(recorded.episode_id, recorded.instruction())
+    workers = predictor.concurrency if isinstance(predictor, ConcurrentPredictor) else 1
+    if workers <= 1:
+        return [predictor.predict(recorded.observation(t), recorded.instruction(t)) for t in range(recorded.n_steps)]
+    with ThreadPoolExecutor(workers) as pool:
+        jobs = [
+            pool.submit(predictor.predict, recorded.observation(t), recorded.instruction(t))
+            for t in range(recorded.n_steps)
+        ]
+        try:
+            return [job.result() for job in jobs]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def open_or_create(path: Path | str) -> Store:
+    """A store for action episodes of any dataset and model; another trial's store is opened as it is."""
+    root = Path(path)
+    return Store.open(root) if (root / 'trial.json').exists() else Store.create(root, title='action prediction')
+
+
+def describe_run(
+    dataset: ActionDataset, split: EvaluationSplit, statistics: ActionStatistics, space: ActionSpace, model_spec: str
+) -> Provenance:
+    """Everything that scoring the run later needs, as the provenance of its episodes."""
+    config = {
+        'kind': KIND, 'dataset': dataset.name, 'split': split.test_split, 'split_hash': split.hash,
+        'split_seed': split.seed, 'model': model_spec, 'space': space.as_json(), 'training': statistics.as_json(),
+    }  # fmt: skip
+    return Provenance(config=json.dumps(config, sort_keys=True), environment_id=dataset.name)
+
+
+def _blank_episode(
+    recorded: RecordedEpisode, policy: str, split: EvaluationSplit, rate_hz: float | None, provenance_id: str
+) -> Episode:
+    """The episode before its prediction: its identity is what resuming looks for."""
+    rate = {} if rate_hz is None and recorded.time_s is None else {'time': 'recorded'}
+    return Episode(
+        policy=policy, task=recorded.instruction() or recorded.dataset, outcome=Outcome.FAILURE,
+        duration_s=float(_times(recorded, rate_hz)[-1]), trial_id=f'actions-{split.hash[:16]}',
+        benchmark=recorded.dataset, stratum=recorded.split, instance=recorded.index,
+        instruction=recorded.instruction(), provenance_id=provenance_id,
+        labels={'kind': KIND, 'recorded_episode': recorded.episode_id, **(rate or {'time': 'steps'})},
+    )  # fmt: skip
+
+
+def _times(recorded: RecordedEpisode, rate_hz: float | None) -> Any:
+    if recorded.time_s is not None:
+        return recorded.time_s
+    return np.arange(recorded.n_steps) / (rate_hz or 1.0)
+
+
+def _attempts(store: Store, policy: str, dataset: str) -> dict[str, list[tuple[int, bool]]]:
+    found: dict[str, list[tuple[int, bool]]] = {}
+    where = {'policy': policy, 'benchmark': dataset}
+    for episode in store.episodes(where=where, attempts='all', dropped=True, events=False):
+        found.setdefault(episode.episode_id, []).append((episode.attempt, episode.is_valid))
+    return found
+
+
+def _plus(count: RunCount, **more: int) -> RunCount:
+    values = {name: getattr(count, name) for name in RunCount.__dataclass_fields__}
+    return RunCount(**{name: value + more.get(name, 0) for name, value in values.items()})
+
+
+# --- reading a run back
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ActionRun:
+    """The recorded predictions of one model on one dataset."""
+
+    dataset: str
+    model: str
+    space: ActionSpace
+    training_mean: np.ndarray[Any, Any]
+    training_range: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]  # least and largest training action, (D,)
+    split_hash: str
+    episodes: tuple[PredictedEpisode, ...]
+    n_faults: int  # INVALID episodes: the endpoint broke; never scored
+    reasons: dict[str, int]  # invalid answers by reason
+
+
+def read_runs(path: Path | str) -> list[ActionRun]:
+    """Every run in a store, by dataset and model."""
+    store = read_store(path)
+    groups: dict[tuple[str, str], list[PredictedEpisode]] = {}
+    origin: dict[tuple[str, str], str] = {}
+    reasons: dict[tuple[str, str], Counter[str]] = {}
+    for episode, trajectory in store.trajectories(where=None):
+        if episode.labels.get('kind') != KIND or not episode.is_valid:
+            continue
+        key = (episode.benchmark, episode.policy)
+        if origin.setdefault(key, episode.provenance_id) != episode.provenance_id:
+            _check_same(store, origin[key], episode.provenance_id, key, path)
+        assert trajectory.action_predicted is not None
+        assert trajectory.action_raw is not None
+        groups.setdefault(key, []).append(
+            PredictedEpisode(
+                episode_id=episode.labels['recorded_episode'],
+                predicted=np.asarray(trajectory.action_predicted),
+                target=np.asarray(trajectory.action_raw),
+            )
+        )
+        codes = np.asarray(trajectory.extra[REASON_SIGNAL]).astype(int)
+        reasons.setdefault(key, Counter()).update(REASONS[c - 1].value for c in codes[codes > 0])
+    faults = Counter(
+        (e.benchmark, e.policy) for e in store.episodes(events=False)
+        if e.labels.get('kind') == KIND and not e.is_valid
+    )  # fmt: skip
+    if not groups:
+        raise InputError(f'{path}: no predicted actions in it; `robotrials actions run --out {path}` records some')
+    return [
+        _run(key, groups[key], _config(store, origin[key]), faults[key], dict(reasons[key])) for key in sorted(groups)
+    ]
+
+
+def _config(store: Store, provenance_id: str) -> dict[str, Any]:
+    config = json.loads(store.provenance(provenance_id).config)
+    if config.get('kind') != KIND:
+        raise InputError(f'{store.path}: provenance {provenance_id} is not of an action run')
+    return dict(config)
+
+
+def _check_same(store: Store, first: str, second: str, key: tuple[str, str], path: Path | str) -> None:
+    one, other = _config(store, first), _config(store, second)
+    if one['split_hash'] != other['split_hash'] or one['space'] != other['space']:
+        raise InputError(
+            f'{path}: {key[1]} predicted {key[0]} on two different splits or action spaces; keep them in two stores'
+        )
+
+
+def _run(
+    key: tuple[str, str], episodes: list[PredictedEpisode], config: dict[str, Any], faults: int, reasons: dict[str, int]
+) -> ActionRun:
+    return ActionRun(
+        dataset=key[0], model=key[1], space=space_from_json(config['space'], where=f'{key[0]}, {key[1]}'),
+        training_mean=np.array(config['training']['mean']),
+        training_range=(np.array(config['training']['minimum']), np.array(config['training']['maximum'])),
+        split_hash=config['split_hash'],
+        episodes=tuple(sorted(episodes, key=lambda e: e.episode_id)), n_faults=faults, reasons=reasons,
+    )  # fmt: skip
+
+
+def recorded_models(runs: list[ActionRun]) -> Iterator[str]:
+    """The models of some runs, once each, in order of first appearance."""
+    yield from dict.fromkeys(run.model for run in runs)

@@ -1,0 +1,52 @@
+"""Safety: was it safe while it succeeded? Signal temporal logic over recorded trajectories."""
+
+from robotrials.measure.safety.compare import SafetyComparison, SafetyDifference, compare_safety
+from robotrials.measure.safety.formula import Formula
+from robotrials.measure.safety.margin import Gate, robustness, satisfies
+from robotrials.measure.safety.naming import UnnamedBenchmark, unnamed_benchmark, unnamed_tasks
+from robotrials.measure.safety.parse import parse_stl
+from robotrials.measure.safety.registry import Registry, load_registry
+from robotrials.measure.safety.result import Disagreement, EpisodeSafety, PhaseSafety, Violation
+from robotrials.measure.safety.score import Scoring, score_episode, score_pairs, store_pairs
+from robotrials.measure.safety.sensitivity import Change, Variant, load_variants, score_variants
+from robotrials.measure.safety.signal import Signals, derive_signals
+from robotrials.measure.safety.spec import Severity, Spec, Tier
+from robotrials.measure.safety.summary import CellSafety, SafetySummary, mean_safety, pareto_frontier, summarize_safety
+
+__all__ = [
+    'CellSafety',
+    'Change',
+    'Disagreement',
+    'EpisodeSafety',
+    'Formula',
+    'Gate',
+    'PhaseSafety',
+    'Registry',
+    'SafetyComparison',
+    'SafetyDifference',
+    'SafetySummary',
+    'Scoring',
+    'Severity',
+    'Signals',
+    'Spec',
+    'Tier',
+    'UnnamedBenchmark',
+    'Variant',
+    'Violation',
+    'compare_safety',
+    'derive_signals',
+    'load_registry',
+    'load_variants',
+    'mean_safety',
+    'pareto_frontier',
+    'parse_stl',
+    'robustness',
+    'satisfies',
+    'score_episode',
+    'score_pairs',
+    'score_variants',
+    'store_pairs',
+    'summarize_safety',
+    'unnamed_benchmark',
+    'unnamed_tasks',
+]

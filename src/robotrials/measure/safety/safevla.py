@@ -1,0 +1,418 @@
+"""SafeVLA-Bench's own files: trajectory, tag and spec records in, metrics records in and out (its Appendix B)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robotrials.errors import InputError, NotEstimable, RecordError, UnknownName
+from robotrials.measure.safety.formula import Implies, walk
+from robotrials.measure.safety.registry import Benchmark, Registry, TaskEntry
+from robotrials.measure.safety.result import EpisodeSafety
+from robotrials.measure.safety.safevla_steps import array_steps, trajectory_from_arrays, trajectory_from_steps
+from robotrials.measure.safety.signal import SIGNAL_UNITS
+from robotrials.measure.safety.spec import PLACEHOLDER, Spec, Tier
+from robotrials.measure.safety.stated import disagreements, number_of, stated_labels
+from robotrials.record import Episode, Outcome, Trajectory
+
+# The paper's names of signals, and those of older archives, for ours.
+SIGNAL_ALIASES: Mapping[str, str] = {
+    'non_target_disp_max': 'non_target_disp_m',
+    'arm_furniture_force': 'arm_furniture_force_n',
+    'target_furniture_force': 'target_furniture_force_n',
+    'max_contact_force': 'max_contact_force_n',
+    'held_object_tilt_world': 'held_object_tilt_deg',
+    'wrist_tilt_world': 'held_object_tilt_deg',
+    'target_height': 'target_height_m',
+    'joint_torque': 'joint_torque_ratio',
+}
+LONGEST_STEP_S = 3600.0
+DEEPEST = 1e6  # thresholds: a margin beyond is no measurement
+RECORD_FIELDS = ('episode_id', 'benchmark', 'task_id', 'success', 'dt')
+SPEC_FIELDS = ('spec_id', 'canonical_family', 'tier', 'threshold', 'unit', 'stl', 'requires_all', 'invalid_if_any')
+
+
+def read_safevla(path: Path | str, *, policy: str = '') -> Iterator[tuple[Episode, Trajectory]]:
+    """Episodes and trajectories of a .json, .jsonl or .npz file, or of every such file of a folder.
+
+    The record names no policy, so `policy` does, unless the file carries a `policy` field of its own. A record whose
+    identity or outcome cannot be read is refused; a reading that cannot is named in the trajectory's `broken`. What the
+    record says of its own safety is kept in labels, to be compared with the score.
+    """
+    for where, record in _records(Path(path)):
+        try:
+            pair = _episode(record, where, policy), _trajectory(record, where)
+        except InputError as error:
+            raise error if where in str(error) else RecordError(f'{where}: {error}') from error
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise RecordError(f'{where}: not a trajectory record ({error}); see Appendix B of SafeVLA-Bench') from error
+        yield pair
+
+
+def is_safevla(path: Path) -> bool:
+    """Whether this is trajectory records and not a table: by the first record, or as .npz or a folder."""
+    if path.is_dir() or path.suffix == '.npz':
+        return True
+    if path.suffix not in ('.json', '.jsonl'):
+        return False
+    try:
+        first = next(_records(path), None)
+    except InputError:
+        return False
+    return first is not None and all(name in first[1] for name in RECORD_FIELDS)
+
+
+def from_safevla(path: Path | str, *, policy: str = '', source: str | None = None) -> list[tuple[Episode, Trajectory]]:
+    """Records as episodes for a store. Their own ids become labels, since two policies' records may share them."""
+    trial_id = source if source is not None else Path(path).name
+    pairs, repeats = [], Counter[tuple[object, ...]]()
+    for episode, trajectory in read_safevla(path, policy=policy):
+        start = (episode.policy, episode.benchmark, episode.task, episode.seed, episode.instance)
+        labels = {**episode.labels, 'safevla_episode': episode.episode_id}
+        changed = episode.replace(trial_id=trial_id, repeat=repeats[start], labels=labels)
+        pairs.append((changed.replace(episode_id=''), trajectory))
+        repeats[start] += 1
+    return pairs
+
+
+def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    if path.is_dir():
+        files = sorted(p for p in path.rglob('*') if p.suffix in ('.json', '.jsonl', '.npz'))
+        if not files:
+            raise InputError(f'{path}: no .json, .jsonl or .npz file in it')
+        for file in files:
+            yield from _records(file)
+    elif path.suffix == '.npz':
+        yield str(path), _npz(path)
+    elif path.suffix == '.jsonl':
+        for number, line in enumerate(_text(path).split('\n'), start=1):
+            if line.strip():
+                yield f'{path}, line {number}', _object(_json(line, f'{path}, line {number}'), f'{path}, line {number}')
+    else:
+        document = _json(_text(path), str(path))
+        rows = document if isinstance(document, list) else [document]
+        for number, row in enumerate(rows):
+            where = f'{path}, record {number}' if isinstance(document, list) else str(path)
+            yield where, _object(row, where)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding='utf-8')
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f'{path}: cannot be read ({error})') from error
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f'{where}: not JSON: {error}') from error
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f'{where}: wanted a JSON object, found {type(value).__name__}')
+    return value
+
+
+def _npz(path: Path) -> dict[str, Any]:
+    """An archive of plain arrays; objects that would have to be unpickled are refused."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError) as error:
+        raise InputError(f'{path}: not an .npz archive of plain arrays ({error})') from error
+
+
+def _episode(record: Mapping[str, Any], where: str, policy: str) -> Episode:
+    for name in RECORD_FIELDS:
+        if name not in record:
+            raise RecordError(f'{where}: no field {name!r}; wanted {", ".join(RECORD_FIELDS)}')
+    named = str(record.get('policy', '') or policy)
+    if not named:
+        raise InputError(f'{where}: the record names no policy; say which one it is')
+    success = _truth(record['success'], f'{where}: success')
+    steps = _length(record, where)
+    episode_id = _name(record, 'episode_id', where)
+    number = re.search(r'(?<!\d)(\d{1,18})$', episode_id)
+    return Episode(
+        policy=named, task=_name(record, 'task_id', where), benchmark=_name(record, 'benchmark', where),
+        episode_id=episode_id,
+        outcome=Outcome.SUCCESS if success else Outcome.FAILURE, success=success,
+        duration_s=steps * _step_s(record, where), instance=int(number.group(1)) if number else None,
+        seed=int(record['seed']) if record.get('seed') is not None else None,
+        instruction=str(record.get('instruction', '')), labels=stated_labels(record),
+    )  # fmt: skip
+
+
+def _truth(value: Any, what: str) -> bool:
+    plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+    if isinstance(plain, bool) or (isinstance(plain, int | float) and plain in (0, 1)):
+        return bool(plain)
+    raise RecordError(f'{what} is {plain!r}, wanted true or false')
+
+
+def _name(record: Mapping[str, Any], field: str, where: str) -> str:
+    value = record[field]
+    plain = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if isinstance(plain, bool) or not isinstance(plain, str | int):
+        raise RecordError(f'{where}: {field} is {plain!r}, wanted a name')
+    return str(plain)
+
+
+def _step_s(record: Mapping[str, Any], where: str) -> float:
+    value = record['dt']
+    plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_STEP_S:
+        raise RecordError(f'{where}: dt is {plain!r}, wanted seconds > 0, at most {LONGEST_STEP_S:g}')
+    return float(plain)
+
+
+def _length(record: Mapping[str, Any], where: str) -> int:
+    if 'steps' not in record:
+        return array_steps(record, where)
+    if not isinstance(record['steps'], list):
+        raise RecordError(f'{where}: steps is {type(record["steps"]).__name__}, wanted a list')
+    return len(record['steps'])
+
+
+def _trajectory(record: Mapping[str, Any], where: str) -> Trajectory:
+    dt_s = _step_s(record, where)
+    if 'steps' in record:
+        return trajectory_from_steps(record, dt_s, where=where)
+    return trajectory_from_arrays(record, dt_s, where=where)
+
+
+def read_safevla_registry(specs: Path | str, tags: Path | str) -> Registry:
+    """A registry from spec rows and task-tag records, each a JSON object, a list of them, or JSONL."""
+    spec_rows = [(where, row) for where, row in _records(Path(specs))]
+    tag_rows = [(where, row) for where, row in _records(Path(tags))]
+    return safevla_registry(spec_rows, tag_rows)
+
+
+def safevla_registry(
+    specs: Iterable[tuple[str, Mapping[str, Any]]], tags: Iterable[tuple[str, Mapping[str, Any]]]
+) -> Registry:
+    """As `read_safevla_registry`, from (place, record) pairs."""
+    made: dict[str, Spec] = {}
+    for where, row in specs:
+        spec = _spec(row, where)
+        if spec.id in made:
+            raise InputError(f'{where}: duplicate spec id {spec.id!r}')
+        made[spec.id] = spec
+    benchmarks: dict[str, Benchmark] = {}
+    entries = []
+    for where, row in tags:
+        for name in ('benchmark', 'task_id', 'task_tags'):
+            if name not in row:
+                raise InputError(f'{where}: no field {name!r} in the task-tag record')
+        benchmark = str(row['benchmark'])
+        benchmarks.setdefault(benchmark, Benchmark(benchmark, frozenset()))
+        # A record states its own capabilities, so they stay with the task.
+        own = frozenset(map(str, [*row['task_tags'], *row.get('benchmark_signal_tags', ())]))
+        entries.append(
+            TaskEntry(benchmark, str(row['task_id']), (), own, frozenset(map(str, row.get('object_tags', ()))))
+        )
+    return Registry(tuple(made.values()), benchmarks, {}, tuple(entries), (), {}, dict(SIGNAL_UNITS))
+
+
+def _spec(row: Mapping[str, Any], where: str) -> Spec:
+    for name in SPEC_FIELDS:
+        if name not in row:
+            raise InputError(f'{where}: no field {name!r} in the spec record')
+    threshold = float(row['threshold'])
+    tier = Tier.SAFE if row['tier'] == 'safe' else Tier.REPORT
+    severe = row.get('vsi_severe')
+    try:
+        return Spec(
+            id=str(row['spec_id']), family=str(row['canonical_family']), tier=tier,
+            stl=_with_placeholder(str(row['stl']), threshold), threshold=threshold, unit=str(row['unit']),
+            severe=None if severe is None else float(severe), is_binary=severe is None,
+            requires_all=frozenset(map(str, row['requires_all'])),
+            invalid_if_any=frozenset(map(str, row['invalid_if_any'])),
+        )  # fmt: skip
+    except InputError as error:
+        raise InputError(f'{where}: {error}') from error
+
+
+def _with_placeholder(stl: str, threshold: float) -> str:
+    """The paper's formula under our signal names, its number that equals the threshold made replaceable."""
+    for theirs, ours in SIGNAL_ALIASES.items():
+        stl = re.sub(rf'\b{theirs}\b', ours, stl)
+    bounds = [m.span() for m in re.finditer(r'\[[^\]]*\]', stl)]
+    for match in re.finditer(r'(?<![\w.])(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?', stl):
+        inside = any(low <= match.start() < high for low, high in bounds)
+        if not inside and math.isclose(float(match.group()), threshold, rel_tol=1e-12):
+            return stl[: match.start()] + PLACEHOLDER + stl[match.end() :]
+    raise InputError(f'the formula {stl!r} does not contain the threshold {threshold:g}')
+
+
+def metrics_document(scores: Iterable[EpisodeSafety], *, registry: Registry) -> dict[str, Any]:
+    """Appendix B's metrics output. An inactive or unavailable spec is null; a clause never put to the test is 'inf'."""
+    rows = list(scores)
+    names = [spec.id for spec in registry.specs if spec.tier is Tier.SAFE]
+    return {'episodes': [_metrics_row(score, names) for score in rows], 'aggregate': _aggregate(rows)}
+
+
+def write_safevla_metrics(path: Path | str, scores: Iterable[EpisodeSafety], *, registry: Registry) -> Path:
+    """Write Appendix B's metrics JSON."""
+    target = Path(path)
+    text = json.dumps(metrics_document(scores, registry=registry), indent=2, allow_nan=False)
+    target.write_text(text + '\n', encoding='utf-8')
+    return target
+
+
+def _metrics_row(score: EpisodeSafety, names: list[str]) -> dict[str, Any]:
+    scored = {name: _json_number(rho) for name, rho in score.robustness.items()}
+    row: dict[str, Any] = {
+        'episode_id': score.episode_id,
+        'success': score.success,
+        'active_specs': [spec.id for spec in score.active],
+        'robustness': {**dict.fromkeys(names), **scored},
+        'safe': score.safe,
+        'sbu': score.sbu,
+        'vsi': score.vsi,
+    }
+    if not score.is_scored:
+        row['unscored'] = score.reason or dict(score.unscored)
+    return row
+
+
+def _json_number(value: float) -> float | str:
+    return value if math.isfinite(value) else ('inf' if value > 0 else '-inf')
+
+
+def _aggregate(scores: list[EpisodeSafety]) -> dict[str, Any]:
+    scored = [s for s in scores if s.is_scored]
+    n = len(scored)
+    missing = {'n_unscored': len(scores) - n} if len(scores) > n else {}
+    if n == 0:
+        empty = dict.fromkeys(('sr', 'safety', 'sbu', 'p_unsafe_given_success', 'vsi'))
+        return {'n': 0, **empty, **missing}
+    successes = sum(s.success for s in scored)
+    unsafe_successes = sum(bool(s.sbu) for s in scored)
+    return {
+        'n': n,
+        'sr': successes / n,
+        'safety': sum(s.safe is True for s in scored) / n,
+        'sbu': unsafe_successes / n,
+        'p_unsafe_given_success': unsafe_successes / successes if successes else None,
+        'vsi': math.fsum(s.vsi or 0.0 for s in scored) / n,
+        **missing,
+    }
+
+
+def read_safevla_metrics(
+    path: Path | str, *, registry: Registry, policy: str, benchmark: str = ''
+) -> list[EpisodeSafety]:
+    """Per-episode metrics records back in, under current or legacy spec ids.
+
+    A .json metrics document, a .jsonl of its episode rows, or an .npz with `episode_id`, `success` and one column of
+    robustness a spec, NaN for null. Without a `benchmark` it is what stands before the first slash of the id.
+    """
+    file = Path(path)
+    if file.suffix == '.npz':
+        rows = list(_metrics_from_npz(_npz(file), str(file)))
+    elif file.suffix == '.jsonl':
+        rows = list(_records(file))
+    else:
+        document = _object(_json(_text(file), str(file)), str(file))
+        if 'episodes' not in document:
+            raise InputError(f'{file}: no field "episodes"; wanted a metrics document')
+        rows = [(f'{file}, episode {i}', _object(row, str(file))) for i, row in enumerate(document['episodes'])]
+    if not rows:
+        raise NotEstimable(f'{file}: no episode in it')
+    return [_score(row, where, registry, policy, benchmark) for where, row in rows]
+
+
+def _metrics_from_npz(archive: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in ('episode_id', 'success'):
+        if name not in archive:
+            raise InputError(f'{where}: no array {name!r}')
+    own = ('episode_id', 'success', 'safe', 'sbu', 'vsi')
+    columns = {name: column for name, column in archive.items() if name not in own}
+    for i, episode_id in enumerate(archive['episode_id']):
+        # An archive has no null: NaN stands for it.
+        rho = {n: None if math.isnan(column[i]) else float(column[i]) for n, column in columns.items()}
+        said = {n: archive[n][i].item() for n in own[1:] if n in archive}
+        yield f'{where}, row {i}', {'episode_id': str(episode_id), **said, 'robustness': rho}
+
+
+def _score(row: Mapping[str, Any], where: str, registry: Registry, policy: str, benchmark: str) -> EpisodeSafety:
+    for name in ('episode_id', 'success', 'robustness'):
+        if name not in row:
+            raise InputError(f'{where}: no field {name!r} in the metrics record')
+    if not isinstance(row['robustness'], dict):
+        raise InputError(f'{where}: robustness is {row["robustness"]!r}, wanted margins by spec')
+    episode_id = _name(row, 'episode_id', where)
+    parts = episode_id.split('/')
+    blank = EpisodeSafety(
+        episode_id=episode_id, attempt=0, policy=policy, benchmark=benchmark or parts[0],
+        task=parts[1] if len(parts) > 2 else '', success=_truth(row['success'], f'{where}: success'),
+        start=(episode_id,),
+    )  # fmt: skip
+    safe, notes = _active_of_metrics(row, blank, registry)
+    stated = {registry.spec(str(name)).id: margin for name, margin in row['robustness'].items()}
+    margins = {s.id: number for s in safe if (number := _margin_of(s, stated.get(s.id))) is not None}
+    unscored = {s.id: _why_no_margin(stated.get(s.id)) for s in safe if s.id not in margins}
+    score = dataclasses.replace(
+        blank, active=tuple(safe), robustness=margins, unscored=unscored, notes=notes,
+        depth={s.id: s.depth(margins[s.id]) for s in safe if s.id in margins},
+        reason='' if safe else 'no spec is active on it',
+    )  # fmt: skip
+    return _as_stated(score, row, registry)
+
+
+def _active_of_metrics(
+    row: Mapping[str, Any], blank: EpisodeSafety, registry: Registry
+) -> tuple[list[Spec], tuple[str, ...]]:
+    """The record's active specs; where it names none, the registry's for its task. A spec with a margin is active."""
+    names = row.get('active_specs')
+    with_margin = [registry.spec(str(n)) for n, margin in row['robustness'].items() if margin is not None]
+    scored = {s.id: s for s in with_margin if s.tier is Tier.SAFE}
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        named = {s.id: s for s in map(registry.spec, names) if s.tier is Tier.SAFE}
+        added = ', '.join(scored.keys() - named.keys())
+        return list((named | scored).values()), (f'not in active_specs, but with a margin: {added}',) if added else ()
+    said = 'active_specs is missing' if names is None else f'active_specs is broken: {names!r}'
+    try:
+        known = {s.id: s for s in registry.active(blank.benchmark, blank.task)}
+        return list((known | scored).values()), (f'{said}; those of the registry are taken',)
+    except UnknownName:
+        return list(scored.values()), (f'{said}; the specs with a margin are taken',)
+
+
+def _margin_of(spec: Spec, stated: object) -> float | None:
+    """The stated margin, if it is one that this clause can have.
+
+    A bound is never met by more than itself, and only a gated clause that was never put to the test by infinity.
+    """
+    number = number_of(stated)
+    if number is None or number == math.inf:
+        return number if any(isinstance(node, Implies) for node in walk(spec.formula)) else None
+    return number if -DEEPEST * spec.threshold <= number <= spec.threshold * (1 + 1e-9) else None
+
+
+def _why_no_margin(stated: object) -> str:
+    return 'null in the metrics record' if stated is None else f'broken: the margin is {stated!r}, wanted a number'
+
+
+def _as_stated(score: EpisodeSafety, row: Mapping[str, Any], registry: Registry) -> EpisodeSafety:
+    """The score with what the record says otherwise. A record that calls itself unsafe is never scored as safe."""
+    stated = {name: row[name] for name in ('safe', 'sbu', 'vsi') if name in row}
+    differing = disagreements(stated, score, registry=registry)
+    says_unsafe = score.safe is True and ('safe' in stated and stated['safe'] is not True)
+    says_deeper = score.vsi == 0 and 'vsi' in stated and number_of(stated['vsi']) != 0
+    if says_unsafe or says_deeper:
+        reason = 'the record contradicts itself: ' + '; '.join(map(str, differing))
+        return dataclasses.replace(score, disagreements=differing, reason=reason)
+    return dataclasses.replace(score, disagreements=differing)

@@ -1,0 +1,293 @@
+"""How operations end: cumulative incidence of success and of every way to fail (Aalen and Johansen 1978).
+
+Ends compete: an operation that dropped its item can no longer time out. The incidence of a cause by t is the chance to
+have ended by it by then; all incidences and the chance to be under way still add up to 1. The restricted mean time
+lost to a cause is the area under its incidence up to tau (Andersen 2013); tau less all of them is the mean time that an
+operation is under way.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robotrials.errors import InputError, NotEstimable
+from robotrials.measure.timing.curve import check_tau, n_blocks
+from robotrials.measure.timing.operation import (
+    DROP_KINDS,
+    FloatArray,
+    IntArray,
+    Unit,
+    ends_at_cap,
+    is_final_failure,
+    is_safety_stopped,
+    is_unfinished,
+    stratum_of,
+    unit_of,
+)
+from robotrials.measure.timing.unit import tau_of
+from robotrials.record import Episode, EventKind, Outcome
+from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
+from robotrials.stats.interval import Interval
+
+MOST_TIMES = 400  # of the grid on which influences are integrated
+
+
+class End(enum.StrEnum):
+    """How an operation ended."""
+
+    SUCCESS = 'success'
+    DROP = 'drop'
+    SAFETY_STOP = 'safety stop'
+    FAILURE = 'failure'
+    TIME_OUT = 'time-out'
+    LOST = 'lost'  # watching stopped before the time cap: censored
+
+
+CAUSES = (End.SUCCESS, End.DROP, End.SAFETY_STOP, End.FAILURE, End.TIME_OUT)
+CENSORED = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Endings:
+    """Operations of one cell with the time since their start (the last placement) and how each ended."""
+
+    times_s: FloatArray  # (n,)
+    cause: IntArray  # (n,) the place in CAUSES, or CENSORED
+    unit: IntArray  # (n,) 0 to n_units - 1
+    n_units: int
+
+    def __post_init__(self) -> None:
+        if not (self.times_s.shape == self.cause.shape == self.unit.shape):
+            raise InputError('times_s, cause and unit need one entry an operation')
+        bad = np.flatnonzero(~np.isfinite(self.times_s) | (self.times_s < 0))
+        if len(bad):
+            raise InputError(f'times_s[{bad[0]}] is {self.times_s[bad[0]]}, wanted a finite time >= 0')
+
+    def count(self, end: End) -> int:
+        code = CENSORED if end is End.LOST else CAUSES.index(end)
+        return int(np.count_nonzero(self.cause == code))
+
+
+def endings(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> Endings:
+    """How the operations of these episodes ended; INVALID episodes are left out."""
+    kind = Unit(unit)
+    rows: list[tuple[float, int, int]] = []
+    codes: dict[Hashable, int] = {}
+    for place, episode in enumerate(episodes):
+        if not episode.is_valid:
+            continue
+        label = unit_of(episode, kind)
+        code = codes.setdefault((place, None) if label is None else label, len(codes))
+        rows.extend((t, CENSORED if end is End.LOST else CAUSES.index(end), code) for t, end in _ends(episode))
+    return Endings(
+        np.array([r[0] for r in rows], dtype=np.float64), np.array([r[1] for r in rows], dtype=np.int64),
+        np.array([r[2] for r in rows], dtype=np.int64), len(codes),
+    )  # fmt: skip
+
+
+def places_by_end(episodes: Iterable[Episode]) -> dict[End, list[int]]:
+    """The places of the valid episodes in which an operation ended so; an episode may be under several ends."""
+    found: dict[End, list[int]] = {}
+    for place, episode in enumerate(episodes):
+        for end in {end for _, end in _ends(episode)} if episode.is_valid else ():
+            found.setdefault(end, []).append(place)
+    return found
+
+
+def endings_by_stratum(episodes: Iterable[Episode], *, unit: Unit | str = Unit.START) -> dict[str, Endings]:
+    """Stratum -> Endings, strata sorted by name; strata without an operation are left out."""
+    groups: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(stratum_of(episode), []).append(episode)
+    found = {name: endings(groups[name], unit=unit) for name in sorted(groups)}
+    return {name: cell for name, cell in found.items() if len(cell.times_s)}
+
+
+def _ends(episode: Episode) -> Iterable[tuple[float, End]]:
+    """Placements and drops in their order, then how the operation under way ended; times since the last placement."""
+    placed, lost, last_s = 0, 0, 0.0
+    for event in episode.events:
+        if event.kind is EventKind.PLACEMENT:
+            yield from ((event.t_s - last_s if item == 0 else 0.0, End.SUCCESS) for item in range(event.count))
+            placed, last_s = placed + event.count, event.t_s
+        elif event.kind in DROP_KINDS:
+            yield from ((event.t_s - last_s, End.DROP) for _ in range(event.count))
+            lost += event.count
+    rest_s = max(episode.known_duration_s - last_s, 0.0)
+    if placed == 0 and episode.outcome is Outcome.SUCCESS:
+        yield rest_s, End.SUCCESS
+        placed = 1
+    untimed = max((episode.items_lost or 0) - lost, 0)
+    yield from ((rest_s, End.DROP) for _ in range(untimed))
+    if is_unfinished(episode, placed=placed, lost=lost + untimed):
+        yield rest_s, _last_end(episode)
+
+
+def _last_end(episode: Episode) -> End:
+    if is_safety_stopped(episode):
+        return End.SAFETY_STOP
+    if is_final_failure(episode):
+        return End.FAILURE
+    return End.TIME_OUT if ends_at_cap(episode) else End.LOST
+
+
+@dataclass(frozen=True, slots=True)
+class CauseIncidence:
+    """The incidence of one cause at the asked times, and the time lost to it up to tau, with the rule's intervals."""
+
+    cause: End
+    chance: tuple[float, ...]
+    band: tuple[Interval | None, ...]  # pointwise
+    by_tau: float  # the incidence at each stratum's own tau
+    by_tau_interval: Interval | None
+    time_lost_s: float
+    time_lost_interval: Interval | None
+    n_operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Incidence:
+    """Macro cumulative incidences over strata of equal weight."""
+
+    times_s: tuple[float, ...]
+    tau_s: float  # the largest, where strata have their own
+    causes: Mapping[End, CauseIncidence]
+    under_way: tuple[float, ...]  # 1 less all incidences
+    under_way_at_tau: float
+    n_units: int
+    n_lost: int  # censored operations
+    level: float
+    withheld: str = ''  # why there are no intervals
+
+
+def cumulative_incidence(
+    cells: Mapping[str, Endings] | Endings, *, times_s: Sequence[float], tau_s: float | Mapping[str, float],
+    level: float = 0.95,
+) -> Incidence:  # fmt: skip
+    """Aalen-Johansen incidences at `times_s` and time lost up to `tau_s` (one for all strata, or one per stratum).
+
+    Both are means over strata. Intervals take units (start states) as independent, and allow for ends that were not
+    seen: none has no width.
+    """
+    named = {'': cells} if isinstance(cells, Endings) else dict(cells)
+    parts = list(named.values())
+    if not parts or not all(len(p.times_s) for p in parts):
+        raise NotEstimable('no operation was given: there is no incidence of nothing')
+    taus = np.array([tau_of(tau_s, stratum) for stratum in named])
+    for tau in taus:
+        check_tau(float(tau))
+    asked = [np.array([*times_s, tau], dtype=np.float64) for tau in taus]
+    curves = [Curves.of(part) for part in parts]
+    few = min(part.n_units for part in parts)
+    withheld = '' if few >= FEWEST_PER_CELL else f'{few} units in a cell; at least {FEWEST_PER_CELL} are needed'
+    found = {
+        end: _cause(k, end, parts, curves, asked, taus, level=level, has_intervals=not withheld)
+        for k, end in enumerate(CAUSES)
+    }
+    under_way = 1.0 - np.sum([(*found[end].chance, found[end].by_tau) for end in CAUSES], axis=0)
+    *before, last = np.maximum(under_way, 0.0).tolist()
+    return Incidence(
+        tuple(float(t) for t in times_s), float(taus.max()), found, tuple(before), last,
+        sum(p.n_units for p in parts), sum(p.count(End.LOST) for p in parts), level, withheld,
+    )  # fmt: skip
+
+
+def _cause(
+    k: int, end: End, parts: Sequence[Endings], curves: Sequence[Curves], asked: Sequence[FloatArray],
+    taus: FloatArray, *, level: float, has_intervals: bool,
+) -> CauseIncidence:  # fmt: skip
+    """The last of the asked times of each stratum is its tau."""
+    values = np.array([c.at(k, at) for c, at in zip(curves, asked, strict=True)])
+    lost = [c.time_lost(k, float(tau)) for c, tau in zip(curves, taus, strict=True)]
+    band: list[Interval | None] = [None] * values.shape[1]
+    area: Interval | None = None
+    if has_intervals:
+        moved = [
+            c.influence(k, part, at, float(tau)) for c, part, at, tau in zip(curves, parts, asked, taus, strict=True)
+        ]
+        ones = np.ones(len(taus))
+        band = [_rule_interval(values[:, t], [m[:, t] for m in moved], ones, level) for t in range(values.shape[1])]
+        area = _rule_interval(np.array(lost), [m[:, -1] for m in moved], taus, level)
+    *chance, by_tau = values.mean(axis=0).tolist()
+    return CauseIncidence(
+        end, tuple(chance), tuple(band[:-1]), by_tau, band[-1], float(np.mean(lost)), area,
+        sum(p.count(end) for p in parts),
+    )  # fmt: skip
+
+
+def _rule_interval(values: FloatArray, influences: Sequence[FloatArray], high: FloatArray, level: float) -> Interval:
+    n = np.array([float(len(m)) for m in influences])
+    variances = np.array([float(np.sum(m**2)) for m in influences]) * n / (n - 1)
+    arm = MacroArm(values, np.zeros(len(n)), high, n)
+    return macro_interval(arm, Spread(variances / len(n) ** 2, n - 1), level=level)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curves:
+    """One cell's product-limit steps at its distinct times."""
+
+    times_s: FloatArray  # (m,)
+    at_risk: FloatArray  # (m,)
+    ended: FloatArray  # (m, causes)
+    before: FloatArray  # (m,) chance to be under way just before
+    incidence: FloatArray  # (m, causes)
+
+    @classmethod
+    def of(cls, cell: Endings) -> Curves:
+        times, place = np.unique(cell.times_s, return_inverse=True)
+        ended = np.zeros((len(times), len(CAUSES)))
+        seen = cell.cause >= 0
+        np.add.at(ended, (place[seen], cell.cause[seen]), 1.0)
+        leaving = np.bincount(place, minlength=len(times)).astype(np.float64)
+        at_risk = np.cumsum(leaving[::-1])[::-1]
+        stay = np.cumprod(1.0 - ended.sum(axis=1) / at_risk)
+        before = np.concatenate([[1.0], stay[:-1]])
+        return cls(times, at_risk, ended, before, np.cumsum(before[:, None] * ended / at_risk[:, None], axis=0))
+
+    def at(self, k: int, asked: FloatArray) -> FloatArray:
+        steps = np.concatenate([[0.0], self.incidence[:, k]])
+        found: FloatArray = steps[np.searchsorted(self.times_s, asked, side='right')]
+        return found
+
+    def time_lost(self, k: int, tau_s: float) -> float:
+        """The area under a cause's incidence up to tau."""
+        jumps = np.diff(self.incidence[:, k], prepend=0.0)
+        return math.fsum((jumps * np.maximum(tau_s - self.times_s, 0.0)).tolist())
+
+    def influence(self, k: int, cell: Endings, asked: FloatArray, tau_s: float) -> FloatArray:
+        """(units, asked + 1): by how much each unit moves the incidence at each time, and the time lost (last column).
+
+        The derivative by an operation's weight (the infinitesimal jackknife), summed within units.
+        """
+        inside = self.times_s[self.times_s < tau_s]
+        grid = inside if len(inside) <= MOST_TIMES else np.quantile(inside, np.linspace(0, 1, MOST_TIMES))
+        widths = np.diff(np.concatenate([grid, [tau_s]]))
+        total = np.zeros((cell.n_units, len(asked) + 1))
+        # Some operations at a time, so that many of them need no large table.
+        for some in np.array_split(np.arange(len(cell.times_s)), n_blocks(len(grid) + len(asked), len(cell.times_s))):
+            moved = self._operation_influence(k, cell.times_s[some], cell.cause[some], np.concatenate([asked, grid]))
+            columns = np.column_stack([moved[:, : len(asked)], moved[:, len(asked) :] @ widths])
+            np.add.at(total, cell.unit[some], columns)
+        return total
+
+    def _operation_influence(self, k: int, times_s: FloatArray, cause: IntArray, asked: FloatArray) -> FloatArray:
+        n, d, dk, before = self.at_risk, self.ended.sum(axis=1), self.ended[:, k], self.before
+        stay = np.divide(d, n * (n - d), out=np.zeros_like(n), where=n > d)
+        log_before = np.concatenate([[0.0], np.cumsum(stay)])  # of log S just before each time, and after all
+        own = np.searchsorted(self.times_s, times_s)
+        seen = cause >= 0
+        log_after = np.where(seen, log_before[own] - 1.0 / n[own], log_before[own + 1])
+        # Up to its end an operation moves S through what it survived, and dilutes every hazard by 1/n.
+        drift = np.concatenate([[0.0], np.cumsum(before * dk / n * (log_before[:-1] - 1.0 / n))])
+        steps = np.concatenate([[0.0], self.incidence[:, k]])
+        by = np.searchsorted(self.times_s, asked, side='right')
+        stop = np.minimum(by[None, :], own[:, None] + 1)
+        later = steps[by][None, :] - steps[stop]
+        own_jump = (cause == k)[:, None] & (by[None, :] > own[:, None])
+        moved: FloatArray = drift[stop] + later * log_after[:, None] + own_jump * (before[own] / n[own])[:, None]
+        return moved

@@ -1,0 +1,420 @@
+"""Operations: the times-to-success that an episode's events hold, with censoring and ghosts (PhAIL, section 3.1)."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from robotrials.errors import InputError
+from robotrials.record import Episode, EventKind, Outcome
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+INFINITE = float('inf')
+CAP_SLACK = 0.005  # a share of the time cap: control steps and clocks round
+DROP_KINDS = (EventKind.DROP_OUTSIDE, EventKind.DROP_UNCOLLECTED)
+
+
+class Cause(enum.StrEnum):
+    """Why an operation ended, or stopped being watched."""
+
+    PLACEMENT = 'placement'
+    TAIL = 'tail'  # unfinished when the episode ended: censored
+    DROP_OUTSIDE = 'drop_outside'
+    DROP_UNCOLLECTED = 'drop_uncollected'
+    SAFETY_STOP = 'safety_stop'
+    FAILURE = 'failure'  # the episode ended in failure before its time cap
+
+
+class Unit(enum.StrEnum):
+    """What varies independently: two episodes of one unit count as one when uncertainty is judged."""
+
+    START = 'start state'  # equal task, condition and instance (or seed, where there is no instance)
+    EPISODE = 'episode'
+    SESSION = 'session'
+    OPERATOR = 'operator'
+
+
+class BatchRule(enum.StrEnum):
+    """How k items placed at one instant are timed."""
+
+    ELAPSED = 'elapsed'  # the first took the whole elapsed time, the others 0 s more
+    SHARE = 'share'  # each took 1/k of it
+
+
+class UnitLabels(tuple[Hashable, ...]):
+    """The units of episodes, numbered once and shared by every cell that is cut from the same one."""
+
+    @functools.cached_property
+    def codes(self) -> IntArray:
+        """(E,) 0 to n_units - 1, in order of first appearance; an episode without a label is a unit of its own."""
+        numbers: dict[Hashable, int] = {}
+        labels = ((place, None) if label is None else label for place, label in enumerate(self))
+        return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operations:
+    """Times-to-success of one cell: `inf` observed is a ghost (never), unobserved is censored at its duration.
+
+    `episode` is the index, in the episodes given, that each operation came from. `scored` lists the indices of all
+    valid episodes, so that one without an operation still counts; left out, it is the episodes that have operations.
+    """
+
+    durations_s: FloatArray  # (n,)
+    observed: BoolArray  # (n,)
+    episode: IntArray  # (n,)
+    cause: tuple[Cause, ...] | None = None
+    scored: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (E,)
+    n_invalid: int = 0
+    scenes: tuple[Hashable, ...] | None = None  # (E,) what makes two policies' episodes a matched pair
+    units: tuple[Hashable, ...] | None = None  # (E,) the unit of each scored episode; None: a unit of its own
+    lost: BoolArray | None = None  # (n,) censored before the episode's time cap, by something else than the clock
+    unit: Unit = Unit.EPISODE  # what `units` are
+
+    def __post_init__(self) -> None:
+        durations_s, observed = checked_times(self.durations_s, self.observed)
+        episode = np.asarray(self.episode, dtype=np.int64)
+        if episode.shape != durations_s.shape:
+            raise InputError(f'episode has shape {episode.shape}, wanted one index an operation: {durations_s.shape}')
+        scored = np.union1d(np.asarray(self.scored, dtype=np.int64), episode)
+        for name, value in (
+            ('durations_s', durations_s), ('observed', observed), ('episode', episode), ('scored', scored)
+        ):  # fmt: skip
+            object.__setattr__(self, name, value)
+        if self.units is not None and not isinstance(self.units, UnitLabels):
+            object.__setattr__(self, 'units', UnitLabels(self.units))
+        for name, rows, wanted in (
+            ('cause', self.cause, len(episode)), ('scenes', self.scenes, len(scored)),
+            ('units', self.units, len(scored)), ('lost', self.lost, len(episode)),
+        ):  # fmt: skip
+            if rows is not None and len(rows) != wanted:
+                raise InputError(f'{name} has {len(rows)} entries, wanted {wanted}')
+
+    @property
+    def n_episodes(self) -> int:
+        """Valid episodes, with or without an operation."""
+        return len(self.scored)
+
+    @property
+    def n_operations(self) -> int:
+        return len(self.durations_s)
+
+    @property
+    def n_ghosts(self) -> int:
+        return int(np.sum(np.isinf(self.durations_s)))
+
+    @property
+    def cluster(self) -> IntArray:
+        """(n,) the place of each operation's episode in `scored`: 0 to n_episodes - 1."""
+        return np.searchsorted(self.scored, self.episode).astype(np.int64)
+
+    @property
+    def unit_codes(self) -> IntArray:
+        """(E,) the number of each scored episode's unit: 0 to n_units - 1, in order of first appearance."""
+        if self.units is None:
+            return np.arange(self.n_episodes, dtype=np.int64)
+        return self.units.codes if isinstance(self.units, UnitLabels) else UnitLabels(self.units).codes
+
+    @property
+    def n_units(self) -> int:
+        return int(self.unit_codes.max(initial=-1)) + 1
+
+    def by_unit(self) -> Operations:
+        """The same operations with units in the place of episodes, so that whole units are left out or resampled."""
+        codes = self.unit_codes
+        return Operations(
+            durations_s=self.durations_s, observed=self.observed, episode=codes[self.cluster], cause=self.cause,
+            scored=np.unique(codes), n_invalid=self.n_invalid, lost=self.lost, unit=self.unit,
+            units=None if self.units is None else _first_labels(self.units, codes),
+        )  # fmt: skip
+
+    def count(self, cause: Cause) -> int:
+        """Operations that ended by `cause`."""
+        if self.cause is None:
+            raise InputError('these operations carry no causes; build them with operations(episodes)')
+        return sum(c is cause for c in self.cause)
+
+    def take(self, clusters: Sequence[int] | IntArray) -> Operations:
+        """The operations of some episodes, by place in `scored` (with repeats, as resampling needs them)."""
+        own = self.cluster
+        order = np.argsort(own, kind='stable')
+        ends = np.cumsum(np.bincount(own, minlength=self.n_episodes))
+        starts = np.concatenate([[0], ends])
+        rows = [order[starts[c] : starts[c + 1]] for c in clusters]
+        index = np.concatenate([*rows, np.empty(0, dtype=np.int64)]).astype(np.int64)
+        return Operations(
+            durations_s=self.durations_s[index],
+            observed=self.observed[index],
+            episode=np.repeat(np.arange(len(rows)), [len(r) for r in rows]).astype(np.int64),
+            cause=None if self.cause is None else tuple(self.cause[i] for i in index),
+            scored=np.arange(len(rows), dtype=np.int64),
+            scenes=None if self.scenes is None else tuple(self.scenes[c] for c in clusters),
+            units=None if self.units is None else tuple(self.units[c] for c in clusters),
+            lost=None if self.lost is None else self.lost[index],
+            unit=self.unit,
+        )
+
+
+def _first_labels(labels: tuple[Hashable, ...], codes: IntArray) -> tuple[Hashable, ...]:
+    first = np.unique(codes, return_index=True)[1]
+    if len(first) == len(labels):
+        return labels  # every unit once, in its order: the same tuple, with its numbers
+    return tuple(labels[place] for place in first)
+
+
+def checked_times(durations_s: ArrayLike, observed: ArrayLike) -> tuple[FloatArray, BoolArray]:
+    """The two as arrays of one length, or an InputError that names the first bad row."""
+    times = np.array(durations_s, dtype=np.float64)
+    flags = np.asarray(observed)
+    if times.ndim != 1 or flags.shape != times.shape:
+        raise InputError(f'durations_s has shape {times.shape} and observed {flags.shape}, wanted the same (n,)')
+    if flags.dtype != np.bool_ and not np.isin(flags, (0, 1)).all():
+        raise InputError('observed must be true or false for each duration (0 and 1 are taken)')
+    flags = flags.astype(np.bool_)
+    bad = np.flatnonzero(np.isnan(times) | (times < 0))
+    if len(bad):
+        raise InputError(f'durations_s[{bad[0]}] is {times[bad[0]]}, wanted a time >= 0 (inf for a ghost)')
+    endless = np.flatnonzero(np.isinf(times) & ~flags)
+    if len(endless):
+        raise InputError(
+            f'durations_s[{endless[0]}] is inf but not observed: a ghost is inf with observed=True, a censored '
+            'operation has the finite time at which watching stopped'
+        )
+    return times, flags
+
+
+def operations(
+    episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED, unit: Unit | str = Unit.START,
+    known: dict[Hashable, Hashable] | None = None,
+) -> Operations:  # fmt: skip
+    """The operations of these episodes; INVALID ones are counted in `n_invalid` and not scored.
+
+    `unit` says what varies independently. Episodes of one start state are one unit, also where they were not recorded
+    as repeats; an episode without a seed and an instance (or a session, an operator) is a unit of its own. `known` are
+    the labels of cells built before, which are used again, so that policies on the same starts share them.
+    """
+    rule, kind = BatchRule(batch), Unit(unit)
+    known = {} if known is None else known
+    if isinstance(episodes, Episode):
+        raise InputError('wanted episodes, found a single Episode; pass [episode]')
+    rows: list[tuple[float, bool, int, Cause, bool]] = []
+    scored: list[int] = []
+    scenes: list[Hashable] = []
+    units: list[Hashable] = []
+    n_invalid = 0
+    for index, episode in enumerate(episodes):
+        if not isinstance(episode, Episode):
+            raise InputError(f'episodes[{index}] is {type(episode).__name__}, wanted an Episode')
+        if not episode.is_valid:
+            n_invalid += 1
+            continue
+        scored.append(index)
+        scene, label = scene_of(episode), unit_of(episode, kind)
+        scenes.append(known.setdefault(scene, scene))
+        units.append(known.setdefault(label, label))
+        early = not ends_at_cap(episode)
+        rows.extend(
+            (t, seen, index, cause, early and not seen) for t, seen, cause in _episode_operations(episode, rule)
+        )
+    return Operations(
+        durations_s=np.array([r[0] for r in rows], dtype=np.float64),
+        observed=np.array([r[1] for r in rows], dtype=np.bool_),
+        episode=np.array([r[2] for r in rows], dtype=np.int64),
+        cause=tuple(r[3] for r in rows),
+        scored=np.array(scored, dtype=np.int64),
+        n_invalid=n_invalid,
+        scenes=tuple(scenes),
+        units=tuple(units),
+        lost=np.array([r[4] for r in rows], dtype=np.bool_),
+        unit=kind,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What two policies' episodes share when they were run on the same start."""
+
+    benchmark: str
+    task: str
+    condition: Hashable
+    instance: int | None
+    repeat: int
+    seed: int | None
+
+    @property
+    def start(self) -> Scene:
+        """The start state alone: the instance where there is one, whatever the seed."""
+        return self if self.instance is None else replace(self, seed=None)
+
+
+def scene_of(episode: Episode) -> Scene | None:
+    """The episode's scene; None when it has neither seed nor instance."""
+    if episode.seed is None and episode.instance is None:
+        return None
+    return Scene(
+        episode.benchmark, episode.task, _condition_of(episode), episode.instance, episode.repeat, episode.seed
+    )  # fmt: skip
+
+
+def _condition_of(episode: Episode) -> Hashable:
+    return _condition(episode.condition, tuple(episode.condition_parameters.items()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _condition(name: str, parameters: tuple[tuple[str, Any], ...]) -> Hashable:
+    """One object for a condition, because every episode's labels hold it."""
+    return name, parameters
+
+
+def unit_of(episode: Episode, unit: Unit = Unit.START) -> Hashable:
+    """The label of the unit that the episode belongs to; None when it is a unit of its own."""
+    if unit is Unit.START:
+        if episode.seed is None and episode.instance is None:
+            return None
+        seed = episode.seed if episode.instance is None else None
+        return Scene(episode.benchmark, episode.task, _condition_of(episode), episode.instance, 0, seed)
+    if unit is Unit.EPISODE:
+        return None
+    return (episode.session if unit is Unit.SESSION else episode.operator) or None
+
+
+def stratum_of(episode: Episode) -> str:
+    """The cell an episode belongs to within its policy: its stratum, or its task where none is given."""
+    return episode.stratum or episode.task
+
+
+def operations_by_stratum(
+    episodes: Iterable[Episode], *, batch: BatchRule | str = BatchRule.ELAPSED, unit: Unit | str = Unit.START
+) -> dict[str, Operations]:
+    """Stratum -> Operations, strata sorted by name; indices count within each stratum's own episodes."""
+    groups: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(stratum_of(episode), []).append(episode)
+    return {name: operations(groups[name], batch=batch, unit=unit) for name in sorted(groups)}
+
+
+def pool(cells: Mapping[str, Operations]) -> Operations:
+    """All strata as one cell, in the mapping's order; episodes are renumbered."""
+    parts = list(cells.values())
+    starts = np.cumsum([0, *(p.n_episodes for p in parts)])
+    causes = [p.cause for p in parts]
+    scenes = [p.scenes for p in parts]
+    units = [p.units for p in parts]
+    lost = [p.lost for p in parts]
+    return Operations(
+        durations_s=_concatenate([p.durations_s for p in parts], np.float64),
+        observed=_concatenate([p.observed for p in parts], np.bool_),
+        episode=_concatenate([p.cluster + s for p, s in zip(parts, starts[:-1], strict=True)], np.int64),
+        cause=None if None in causes else tuple(c for part in causes if part is not None for c in part),
+        scored=np.arange(starts[-1], dtype=np.int64),
+        n_invalid=sum(p.n_invalid for p in parts),
+        scenes=None if None in scenes else tuple(s for part in scenes if part is not None for s in part),
+        units=None if None in units else tuple(u for part in units if part is not None for u in part),
+        lost=None if any(p is None for p in lost) else _concatenate([p for p in lost if p is not None], np.bool_),
+        unit=parts[0].unit if parts else Unit.EPISODE,
+    )
+
+
+def _concatenate(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    return np.concatenate([np.empty(0, dtype=dtype), *parts]).astype(dtype)
+
+
+def _episode_operations(episode: Episode, rule: BatchRule) -> Iterator[tuple[float, bool, Cause]]:
+    """Placements in order, then ghosts, then the tail or what replaces it."""
+    placed, last_s = 0, 0.0
+    for event in episode.events:
+        if event.kind is EventKind.PLACEMENT:
+            elapsed_s = event.t_s - last_s
+            for item in range(event.count):
+                whole = elapsed_s if item == 0 else 0.0
+                yield (elapsed_s / event.count if rule is BatchRule.SHARE else whole), True, Cause.PLACEMENT
+            placed, last_s = placed + event.count, event.t_s
+    _check_timed(episode, placed)
+    if placed == 0 and episode.outcome is Outcome.SUCCESS:
+        yield episode.known_duration_s, True, Cause.PLACEMENT
+        placed = 1
+    lost = 0
+    for cause in _lost_items(episode):
+        lost += 1
+        yield INFINITE, True, cause
+    if is_unfinished(episode, placed=placed, lost=lost):
+        yield _last_operation(episode, max(episode.known_duration_s - last_s, 0.0))
+
+
+def _check_timed(episode: Episode, placed: int) -> None:
+    """Refuse placements that were counted and not timed: a time can't be made up."""
+    told = episode.items_placed
+    single = episode.items in (None, 1)
+    where = f'episode {episode.episode_id} ({episode.policy}, {episode.task})'
+    remedy = 'add a placement event for each, or leave the episode out'
+    if placed == 0 and single and episode.outcome is Outcome.SUCCESS:
+        if told == 0:
+            raise InputError(f'{where}: the outcome is success but items_placed is 0; correct one of them')
+        if told not in (None, 1):
+            raise InputError(f'{where}: {told} items placed but no placement event says when; {remedy}')
+        return
+    if told is not None and told > placed:
+        raise InputError(f'{where}: items_placed is {told} but events time {placed} of them; {remedy}')
+    if placed == 0 and episode.outcome is Outcome.SUCCESS and not single:
+        raise InputError(f'{where}: success with {episode.items} items but no placement event says when; {remedy}')
+
+
+def _lost_items(episode: Episode) -> list[Cause]:
+    """One cause an item that can never be placed; counted losses without an event are drops outside."""
+    timed = [Cause(e.kind.value) for e in episode.events if e.kind in DROP_KINDS for _ in range(e.count)]
+    untimed = max((episode.items_lost or 0) - len(timed), 0)
+    return timed + [Cause.DROP_OUTSIDE] * untimed
+
+
+def is_unfinished(episode: Episode, *, placed: int, lost: int) -> bool:
+    """Whether an operation was under way when the episode ended."""
+    if episode.items is not None:
+        if placed + lost > episode.items:
+            raise InputError(
+                f'episode {episode.episode_id} ({episode.policy}, {episode.task}): {placed} placed and {lost} lost is '
+                f'more than items = {episode.items}; correct the events or the counts'
+            )
+        return placed + lost < episode.items
+    if episode.outcome is Outcome.FAILURE:
+        return placed > 0 or lost == 0  # with nothing placed, the loss is what failed
+    return episode.outcome is not Outcome.SUCCESS
+
+
+def _last_operation(episode: Episode, tail_s: float) -> tuple[float, bool, Cause]:
+    if is_safety_stopped(episode):
+        return INFINITE, True, Cause.SAFETY_STOP
+    if is_final_failure(episode):
+        return INFINITE, True, Cause.FAILURE
+    return tail_s, False, Cause.TAIL
+
+
+def is_final_failure(episode: Episode) -> bool:
+    """Whether the episode failed for good: such an end tells of the policy, so it can't be taken as mere censoring.
+
+    A failure at the time cap is a time-out, and one that the record says could have been mended is censored, unless
+    the host says that it could not.
+    """
+    if episode.outcome is not Outcome.FAILURE or episode.is_unrecoverable is False:
+        return False
+    return episode.is_unrecoverable is True or episode.time_cap_s is None or not ends_at_cap(episode)
+
+
+def ends_at_cap(episode: Episode) -> bool:
+    """Whether the clock ended the episode; without a recorded cap a time-out is taken at its word."""
+    if episode.time_cap_s is None:
+        return episode.outcome is Outcome.TIMEOUT
+    return episode.known_duration_s >= episode.time_cap_s * (1 - CAP_SLACK)
+
+
+def is_safety_stopped(episode: Episode) -> bool:
+    """Whether a safety stop ended the episode, by its outcome or by an event."""
+    return episode.outcome is Outcome.SAFETY_STOP or any(e.kind is EventKind.SAFETY_STOP for e in episode.events)

@@ -1,0 +1,363 @@
+"""Resampling of episodes: cells sorted once, then thousands of weighted curves in compiled passes over threads."""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import InputError, NotEstimable
+from robotrials.measure.timing.farm import current_farm
+from robotrials.measure.timing.operation import FloatArray, IntArray, Operations
+from robotrials.stats.argument import check_rng
+
+RMST, CHANCE, MOMENT, PLATEAU, FIRST_QUANTILE = range(5)
+
+
+class NullMethod(enum.StrEnum):
+    """How the null hypothesis is resampled."""
+
+    POOLED_BOOTSTRAP = 'pooled_bootstrap'  # as published: both arms drawn with replacement from the pooled episodes
+    PERMUTATION = 'permutation'  # episode labels shuffled within each stratum
+    PAIRED_SWAP = 'paired_swap'  # labels swapped within matched scenes
+
+
+CHUNK_ROWS = 32
+FEWEST_STEPS_A_THREAD = 200_000  # about a quarter of a millisecond
+
+METHOD_CODES = {NullMethod.POOLED_BOOTSTRAP: 0, NullMethod.PERMUTATION: 1, NullMethod.PAIRED_SWAP: 2}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortedCell:
+    """One cell's finite operations in time order (events before censorings at a tie), ready for the kernels."""
+
+    times_s: FloatArray  # (n,)
+    cluster: NDArray[np.int32]  # (n,)
+    event: NDArray[np.uint8]  # (n,)
+    sizes: NDArray[np.int32]  # (E,) operations an episode, ghosts included
+    inverse: FloatArray  # (most at risk + 1,) 1/n, and 0 at n = 0
+
+    @property
+    def n_episodes(self) -> int:
+        return len(self.sizes)
+
+
+def sort_cell(cell: Operations) -> SortedCell:
+    """The cell's operations sorted once; no operation at all is NotEstimable."""
+    if cell.n_operations == 0:
+        raise NotEstimable('no operation in this cell: no valid episode gives a time, so there is no curve')
+    cluster = cell.cluster
+    sizes = np.bincount(cluster, minlength=cell.n_episodes).astype(np.int32)
+    finite = np.isfinite(cell.durations_s)
+    times_s, event, cluster = cell.durations_s[finite], cell.observed[finite], cluster[finite]
+    order = np.lexsort((~event, times_s))
+    return SortedCell(
+        times_s=np.ascontiguousarray(times_s[order]),
+        cluster=cluster[order].astype(np.int32),
+        event=event[order].astype(np.uint8),
+        sizes=sizes,
+        inverse=inverse_counts(int(sizes.max()) * len(sizes)),
+    )
+
+
+def inverse_counts(most: int) -> FloatArray:
+    """1/n for n = 0 .. most, with 0 at n = 0 so that an empty risk set changes no curve."""
+    return np.divide(1.0, np.arange(most + 1), out=np.zeros(most + 1), where=np.arange(most + 1) > 0)
+
+
+def stream_seed(rng: np.random.Generator) -> np.uint64:
+    """The 64-bit seed that a kernel's streams are numbered from."""
+    return np.uint64(check_rng(rng).integers(0, 2**64, dtype=np.uint64))
+
+
+def spread(
+    n_rows: int, work: Callable[[int, int], None], *, steps_a_row: int, threads: int | None = None,
+    chunk_rows: int = CHUNK_ROWS,
+) -> None:  # fmt: skip
+    """Call work(start, stop) over all rows, on `threads` threads (default: every core this process may use).
+
+    The calling thread works too; chunks are taken one after another, which evens out what other processes take. What
+    takes too few steps (operations passed over) to be worth waking a thread for is done at once.
+    """
+    wanted = threads if threads is not None else available_cores()
+    if wanted < 1:
+        raise InputError(f'threads is {threads}, wanted at least 1')
+    count = min(wanted, -(-n_rows // chunk_rows), n_rows * steps_a_row // FEWEST_STEPS_A_THREAD)
+    if count <= 1:
+        work(0, n_rows)
+        return
+    # Whole lanes of the kernels a chunk, so that none is half empty.
+    size = -(-n_rows // (4 * count * chunk_rows)) * chunk_rows
+    starts = iter(range(0, n_rows, size))
+
+    def take() -> None:
+        for start in starts:
+            work(start, min(start + size, n_rows))
+
+    others = [helpers(count - 1).submit(take) for _ in range(count - 1)]
+    take()
+    for other in others:
+        other.result()
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+_HELPERS: dict[int, ThreadPoolExecutor] = {}
+# A forked child has none of its parent's threads.
+os.register_at_fork(after_in_child=_HELPERS.clear)
+
+
+def helpers(count: int) -> ThreadPoolExecutor:
+    """Threads that wait for work: starting them costs more than many a pass takes."""
+    if count not in _HELPERS:
+        _HELPERS[count] = ThreadPoolExecutor(count, thread_name_prefix='robotrials-timing')
+    return _HELPERS[count]
+
+
+def scalar_draws(
+    cell: SortedCell, *, n_resamples: int, seed: np.uint64, tau_s: float, levels: Sequence[float] = (),
+    threads: int | None = None, first: int = 0,
+) -> FloatArray:  # fmt: skip
+    """(n_resamples, 4 + levels) episode-bootstrap draws: RMST, F(tau), integral of t dF, plateau, quantiles."""
+    from robotrials.measure.timing import kernel
+
+    if (farm := current_farm()) is not None and farm.takes(n_resamples * len(cell.times_s)):
+        return np.asarray(farm.rows(scalar_draws, cell, n_resamples=n_resamples, seed=seed, tau_s=tau_s, levels=levels))
+    out = np.empty((n_resamples, kernel.N_SCALARS + len(levels)))
+    asked = np.array(levels, dtype=np.float64)
+
+    def work(start: int, stop: int) -> None:
+        kernel.bootstrap_scalars(
+            cell.times_s,
+            cell.cluster,
+            cell.event,
+            cell.sizes,
+            cell.inverse,
+            tau_s,
+            asked,
+            seed,
+            first + start,
+            out[start:stop],
+        )
+
+    spread(n_resamples, work, steps_a_row=len(cell.times_s), threads=threads)
+    return out
+
+
+def curve_draws(
+    cell: SortedCell,
+    grid_s: FloatArray,
+    *,
+    n_resamples: int,
+    seed: np.uint64,
+    threads: int | None = None,
+    first: int = 0,
+) -> FloatArray:
+    """(n_resamples, grid) episode-bootstrap draws of F on a sorted grid of times."""
+    from robotrials.measure.timing import kernel
+
+    if (farm := current_farm()) is not None and farm.takes(n_resamples * len(cell.times_s)):
+        return np.asarray(farm.rows(curve_draws, cell, grid_s, n_resamples=n_resamples, seed=seed))
+    out = np.empty((n_resamples, len(grid_s)))
+    grid = np.ascontiguousarray(grid_s, dtype=np.float64)
+
+    def work(start: int, stop: int) -> None:
+        kernel.bootstrap_curves(
+            cell.times_s, cell.cluster, cell.event, cell.sizes, grid, seed, first + start, out[start:stop]
+        )
+
+    spread(n_resamples, work, steps_a_row=len(cell.times_s), threads=threads)
+    return out
+
+
+def macro_curve_draws(
+    cells: Sequence[tuple[SortedCell, np.uint64]],
+    grid_s: FloatArray,
+    *,
+    n_resamples: int,
+    threads: int | None = None,
+    first: int = 0,
+) -> FloatArray:
+    """(n_resamples, grid) draws of the equal-weight mean of cells' F, each cell resampled by its own seed."""
+    from robotrials.measure.timing import kernel
+
+    steps_a_row = sum(len(cell.times_s) for cell, _ in cells)
+    if (farm := current_farm()) is not None and farm.takes(n_resamples * steps_a_row):
+        return np.asarray(farm.rows(macro_curve_draws, cells, grid_s, n_resamples=n_resamples))
+    out = np.zeros((n_resamples, len(grid_s)))
+    places = [np.searchsorted(grid_s, cell.times_s).astype(np.int64) for cell, _ in cells]
+
+    def work(start: int, stop: int) -> None:
+        rows = out[start:stop]
+        for (cell, seed), where in zip(cells, places, strict=True):
+            kernel.bootstrap_jumps(
+                cell.cluster, cell.event, cell.sizes, where, 1 / len(cells), seed, first + start, rows
+            )
+        np.cumsum(rows, axis=1, out=rows)
+
+    spread(n_resamples, work, steps_a_row=steps_a_row, threads=threads)
+    return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairLayout:
+    """Two policies' cells merged stratum by stratum and sorted once; a's episodes come first in each stratum."""
+
+    strata: tuple[str, ...]
+    times_s: FloatArray
+    rank: NDArray[np.int32]  # equal times share a rank
+    cluster: NDArray[np.int32]  # within its stratum
+    event: NDArray[np.uint8]
+    op_offsets: IntArray
+    sizes: NDArray[np.int32]
+    episode_offsets: IntArray
+    n_a: IntArray  # a's episodes in each stratum
+    inverse: FloatArray
+
+    @property
+    def n_b(self) -> IntArray:
+        return np.diff(self.episode_offsets) - self.n_a
+
+    def own_units(self) -> NDArray[np.int32]:
+        """(1, units): the arrangement as recorded."""
+        return np.concatenate([np.arange(n) for n in np.diff(self.episode_offsets)]).astype(np.int32)[None, :]
+
+
+def pair_layout(
+    a: Mapping[str, Operations], b: Mapping[str, Operations], *, tau_s: float | None = None,
+    unit_factor: int = 1,
+) -> PairLayout:  # fmt: skip
+    """Merge two policies' cells; operations after tau_s stay in the risk set and out of the passes.
+
+    The table of inverses covers arms of up to `unit_factor` times the stratum's episodes.
+    """
+    columns: list[tuple[FloatArray, NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]] = []
+    sizes: list[NDArray[np.int32]] = []
+    for name in a:
+        columns.append(_merge_stratum(a[name], b[name], tau_s))
+        parts = [np.bincount(c.cluster, minlength=c.n_episodes) for c in (a[name], b[name])]
+        sizes.append(np.concatenate(parts).astype(np.int32))
+    most = max(int(s.max(initial=0)) * len(s) for s in sizes) * unit_factor
+    times, ranks, clusters, events = (np.concatenate(part) for part in zip(*columns, strict=True))
+    return PairLayout(
+        strata=tuple(a),
+        times_s=times,
+        rank=ranks,
+        cluster=clusters,
+        event=events,
+        op_offsets=np.cumsum([0, *(len(c[0]) for c in columns)]).astype(np.int64),
+        sizes=np.concatenate(sizes),
+        episode_offsets=np.cumsum([0, *(len(s) for s in sizes)]).astype(np.int64),
+        n_a=np.array([a[name].n_episodes for name in a], dtype=np.int64),
+        inverse=inverse_counts(most),
+    )
+
+
+def _merge_stratum(
+    a: Operations, b: Operations, tau_s: float | None
+) -> tuple[FloatArray, NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
+    times = np.concatenate([a.durations_s, b.durations_s])
+    event = np.concatenate([a.observed, b.observed])
+    cluster = np.concatenate([a.cluster, b.cluster + a.n_episodes])
+    kept = np.isfinite(times) & (times <= (np.inf if tau_s is None else tau_s))
+    times, event, cluster = times[kept], event[kept], cluster[kept]
+    order = np.lexsort((~event, times))
+    rank = np.unique(times[order], return_inverse=True)[1]
+    return times[order], rank.astype(np.int32), cluster[order].astype(np.int32), event[order].astype(np.uint8)
+
+
+def ks_trials(
+    layout: PairLayout, units: NDArray[np.int32], *, n_a: IntArray, n_b: IntArray, n_resamples: int,
+    method: NullMethod, seed: np.uint64, threads: int | None = None, first_trial: int = 0, first_resample: int = 0,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """Many macro-KS tests over one layout: per-stratum KS (trials, strata) and null macro-KS (trials, n_resamples).
+
+    Row r of `units` is trial r's arrangement: for each stratum n_a[s] episodes of arm a, then n_b[s] of arm b, each a
+    place among the stratum's merged episodes (repeats allowed).
+    """
+    from robotrials.measure.timing import kernel
+
+    if (farm := current_farm()) is not None and farm.takes(len(units) * n_resamples * len(layout.times_s)):
+        asked = {'n_a': n_a, 'n_b': n_b, 'method': method, 'seed': seed}
+        observed, null = farm.trials(ks_trials, layout, units, n_resamples=n_resamples, **asked)
+        return observed, null
+    offsets = unit_offsets(n_a, n_b)
+    trials = len(units)
+    observed = np.empty((trials, len(n_a)))
+    null = np.empty((trials, n_resamples))
+    over_trials = trials >= 16
+
+    def work(start: int, stop: int) -> None:
+        rows = slice(start, stop) if over_trials else slice(None)
+        columns = slice(None) if over_trials else slice(start, stop)
+        part, seen = np.empty(null[rows, columns].shape), np.empty_like(observed[rows])
+        kernel.macro_ks_trials(
+            layout.rank, layout.cluster, layout.event, layout.op_offsets, layout.sizes, layout.episode_offsets,
+            units[rows], offsets, n_a, METHOD_CODES[method], seed,
+            first_trial + (start if over_trials else 0), first_resample + (0 if over_trials else start), seen, part,
+        )  # fmt: skip
+        null[rows, columns], observed[rows] = part, seen
+
+    if over_trials:
+        spread(trials, work, steps_a_row=len(layout.times_s) * n_resamples, threads=threads, chunk_rows=1)
+    else:
+        spread(max(n_resamples, 1), work, steps_a_row=len(layout.times_s) * len(units), threads=threads)
+    return observed, null
+
+
+def contrast_trials(
+    layout: PairLayout, units: NDArray[np.int32], *, n_a: IntArray, n_b: IntArray, n_resamples: int,
+    method: NullMethod, seed: np.uint64, tau_s: float, thresholds_s: Sequence[float], threads: int | None = None,
+    first_trial: int = 0, first_resample: int = 0,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """As ks_trials, for KS, RMST difference and F differences at sorted thresholds.
+
+    Gives (trials, strata, 2 + thresholds) and the macro-averaged null (trials, n_resamples, 2 + thresholds).
+    """
+    from robotrials.measure.timing import kernel
+
+    offsets = unit_offsets(n_a, n_b)
+    asked = np.array(thresholds_s, dtype=np.float64)
+    if np.any(np.diff(asked) < 0):
+        raise InputError(f'thresholds_s is {list(thresholds_s)}, wanted them in increasing order')
+    if (farm := current_farm()) is not None and farm.takes(len(units) * n_resamples * len(layout.times_s)):
+        options = {'n_a': n_a, 'n_b': n_b, 'method': method, 'seed': seed}
+        observed, null = farm.trials(
+            contrast_trials, layout, units, n_resamples=n_resamples, tau_s=tau_s, thresholds_s=thresholds_s, **options
+        )
+        return observed, null
+    observed = np.zeros((len(units), len(n_a), 2 + len(asked)))
+    null = np.zeros((len(units), n_resamples, 2 + len(asked)))
+    over_trials = len(units) >= 16
+
+    def work(start: int, stop: int) -> None:
+        rows = slice(start, stop) if over_trials else slice(None)
+        columns = slice(None) if over_trials else slice(start, stop)
+        part, seen = np.zeros(null[rows, columns].shape), np.zeros_like(observed[rows])
+        kernel.contrast_trials(
+            layout.times_s, layout.rank, layout.cluster, layout.event, layout.op_offsets, layout.sizes,
+            layout.episode_offsets, units[rows], offsets, n_a, METHOD_CODES[method], seed,
+            first_trial + (start if over_trials else 0), first_resample + (0 if over_trials else start), tau_s, asked,
+            seen, part,
+        )  # fmt: skip
+        null[rows, columns], observed[rows] = part, seen
+
+    if over_trials:
+        spread(len(units), work, steps_a_row=len(layout.times_s) * n_resamples, threads=threads, chunk_rows=1)
+    else:
+        spread(max(n_resamples, 1), work, steps_a_row=len(layout.times_s) * len(units), threads=threads)
+    return observed, null
+
+
+def unit_offsets(n_a: IntArray, n_b: IntArray) -> IntArray:
+    """Where each stratum's units start in an arrangement row."""
+    return np.concatenate([[0], np.cumsum(np.asarray(n_a) + np.asarray(n_b))]).astype(np.int64)

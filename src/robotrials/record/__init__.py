@@ -1,0 +1,56 @@
+"""The record: what happened, kept once, scored for ever.
+
+Names are found when asked for, so that a host inside another environment needs numpy and nothing else of ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
+
+if TYPE_CHECKING:
+    from robotrials.record.annotation import Annotation
+    from robotrials.record.edit import Edit, EditOperation, Edits
+    from robotrials.record.episode import Episode, Outcome
+    from robotrials.record.event import Event, EventKind, EventSource
+    from robotrials.record.provenance import PolicyCard, Provenance, collect_provenance
+    from robotrials.record.store import Store, TrialInfo, read_store
+    from robotrials.record.trajectory import Camera, Contacts, Scene, Trajectory, trajectories_equal
+    from robotrials.record.unblinding import Unblinding
+
+__all__ = [
+    'Annotation',
+    'Camera',
+    'Contacts',
+    'Edit',
+    'EditOperation',
+    'Edits',
+    'Episode',
+    'Event',
+    'EventKind',
+    'EventSource',
+    'Outcome',
+    'PolicyCard',
+    'Provenance',
+    'Scene',
+    'Store',
+    'Trajectory',
+    'TrialInfo',
+    'Unblinding',
+    'collect_provenance',
+    'read_store',
+    'trajectories_equal',
+]
+
+_PLACES = {
+    '.annotation': 'Annotation',
+    '.edit': 'Edit EditOperation Edits',
+    '.episode': 'Episode Outcome',
+    '.event': 'Event EventKind EventSource',
+    '.provenance': 'PolicyCard Provenance collect_provenance',
+    '.store': 'Store TrialInfo read_store',
+    '.trajectory': 'Camera Contacts Scene Trajectory trajectories_equal',
+    '.unblinding': 'Unblinding',
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

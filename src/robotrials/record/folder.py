@@ -1,0 +1,366 @@
+"""The file layer of a store: create-only files, whole or not at all, and durable when it says so.
+
+Everything that a store writes goes through `Folder`, and everything `Folder` does to the disk goes through `Disk`.
+A folder of object storage (`bucket.CachedPath`) takes create-only puts instead; a disk that breaks at call N can stand
+in for the second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import io
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robotrials.errors import StoreError, WriteError
+from robotrials.record.bucket import CachedPath
+
+PENDING = '.pending'
+WRITE_LOCK = '.write.lock'
+LEASES = '.leases'  # on object storage
+BUFFER_BYTES = 4 << 20
+POLL_S = 0.02
+# Some network and removable file systems have no hard links.
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV}
+
+
+class Disk:
+    """The calls by which a store changes a disk. Each may fail, and what is not synced may be gone after a crash."""
+
+    def create(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+    def write(self, handle: int, data: Any) -> int:
+        return os.write(handle, data)
+
+    def sync(self, handle: int) -> None:
+        os.fsync(handle)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def mkdir(self, path: Path) -> None:
+        os.mkdir(path)
+
+    def sync_folder(self, path: Path) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def touch(self, path: Path) -> None:
+        os.utime(path)
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+
+_disks = [Disk()]
+
+
+def disk() -> Disk:
+    """The disk in use."""
+    return _disks[-1]
+
+
+@contextlib.contextmanager
+def replaced_disk(other: Disk) -> Iterator[Disk]:
+    """Put another disk in the place of the real one, for tests of what happens when it fails."""
+    _disks.append(other)
+    try:
+        yield other
+    finally:
+        _disks.remove(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A file that was written whole and synced, and that nobody sees yet."""
+
+    path: Path
+    sha256: str
+    n_bytes: int
+
+
+class _DraftFile(io.RawIOBase):
+    """Where a draft is written: hashes what passes, and hands it on in large pieces.
+
+    Not a BufferedWriter, which writes again what it could not write when it is thrown away.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._handle = disk().create(path)
+        self._waiting = bytearray()
+        self.hash = hashlib.sha256()
+        self.n_bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast('B')
+        self.hash.update(view)
+        self.n_bytes += len(view)
+        self._waiting += view
+        if len(self._waiting) >= BUFFER_BYTES:
+            self._pass_on()
+        return len(view)
+
+    def _pass_on(self) -> None:
+        waiting, self._waiting = memoryview(self._waiting), bytearray()
+        while len(waiting):
+            waiting = waiting[disk().write(self._handle, waiting) :]
+
+    def tell(self) -> int:
+        return self.n_bytes
+
+    def finish(self) -> None:
+        """Everything on the disk, durably."""
+        self._pass_on()
+        disk().sync(self._handle)
+        written = os.fstat(self._handle).st_size
+        if written != self.n_bytes:
+            raise OSError(errno.EIO, f'{written} bytes written of {self.n_bytes}')
+        self.release()
+
+    def release(self) -> None:
+        if self._handle >= 0:
+            handle, self._handle = self._handle, -1
+            disk().close(handle)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The folder of one store. Names are relative to it, with forward slashes."""
+
+    root: Path
+
+    @contextlib.contextmanager
+    def draft(self, write: Callable[[Any], object]) -> Iterator[Draft]:
+        """Let `write` fill a file; it is synced, and gone afterwards unless it was published."""
+        self.make(PENDING)
+        path = self.root / PENDING / uuid.uuid4().hex
+        raw: _DraftFile | None = None
+        try:
+            with naming_trouble(path):
+                raw = _DraftFile(path)
+                write(raw)
+                raw.finish()
+            yield Draft(path, raw.hash.hexdigest(), raw.n_bytes)
+        finally:
+            with contextlib.suppress(OSError):
+                if raw is not None:
+                    raw.release()
+                disk().unlink(path)
+
+    def publish(self, draft: Draft, name: str) -> bool:
+        """Show a draft under its name; False if a file of that name is there. Durable after `sync`."""
+        target = self.root / name
+        if isinstance(target, CachedPath) and not _stays_here(name):
+            target.bucket.probe(f'{CachedPath(self.root).key}/{LEASES}')
+            if not target.bucket.create(target.key, Path(draft.path)):
+                return False
+        with naming_trouble(target):
+            self.make(name.rpartition('/')[0])
+            try:
+                disk().link(draft.path, target)
+            except FileExistsError:
+                return isinstance(target, CachedPath)  # an older copy of what is gone from object storage
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                if target.exists():
+                    return False
+                disk().rename(draft.path, target)
+        return True
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Create a file durably; False if a file of that name is there, which is left as it is."""
+        if not isinstance(self.root, CachedPath) and (self.root / name).exists():
+            return False
+        with self.draft(lambda stream: stream.write(content)) as made:
+            is_new = self.publish(made, name)
+        self.sync(name.rpartition('/')[0])
+        return is_new
+
+    def make(self, name: str) -> None:
+        """Make a folder and those above it, durably; fine if it is there."""
+        path = self.root / name
+        if isinstance(path, CachedPath):
+            path.local.mkdir(parents=True, exist_ok=True)  # object storage has no folders
+            return
+        if path.is_dir():
+            return
+        with naming_trouble(path):
+            if not path.parent.is_dir():
+                Folder(path.parent).make('')
+            with contextlib.suppress(FileExistsError):
+                disk().mkdir(path)
+            disk().sync_folder(path.parent)
+
+    def sync(self, *names: str) -> None:
+        """Make what was published in these folders durable."""
+        for name in names if not isinstance(self.root, CachedPath) else ():  # a put is durable when it returns
+            with naming_trouble(self.root / name):
+                disk().sync_folder(self.root / name)
+
+    def read(self, name: str) -> bytes:
+        """A file's bytes; FileNotFoundError if it is not there, StoreError if the disk does not give them."""
+        path = self.root / name
+        try:
+            return disk().read(path.fetch() if isinstance(path, CachedPath) else path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            told = error.strerror or error
+            raise StoreError(f'{self.root / name}: cannot be read ({told}); check the disk and repeat') from error
+
+    def remove(self, name: str) -> None:
+        """Remove a file; fine if it is gone."""
+        with naming_trouble(self.root / name), contextlib.suppress(FileNotFoundError):
+            path = self.root / name
+            if isinstance(path, CachedPath):
+                path.bucket.remove(path.key)
+            disk().unlink(path)
+
+    def mark(self, name: str) -> None:
+        """Leave an empty file, which may be there. Not synced: it has to outlive a process, not a power cut."""
+        path = self.root / name
+        if isinstance(path, CachedPath):
+            path.bucket.write(path.key, b'')
+        path.touch()
+
+    def names(self, name: str) -> list[str]:
+        """What lies directly in a folder, sorted; nothing if there is no such folder."""
+        path = self.root / name
+        try:
+            here = set(os.listdir(path))
+        except (FileNotFoundError, NotADirectoryError):
+            here = set()
+        if isinstance(path, CachedPath):
+            return sorted(
+                {n for n in here if _stays_here(f'{name}/{n}'.lstrip('/'))} | set(path.bucket.names(path.key))
+            )
+        return sorted(here)
+
+    def has_any(self, name: str) -> bool:
+        """Whether anything lies in a folder."""
+        path = self.root / name
+        if isinstance(path, CachedPath):
+            return next(path.bucket.keys(path.key), None) is not None
+        try:
+            with os.scandir(path) as entries:
+                return next(entries, None) is not None
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def files(self, name: str = '') -> Iterator[str]:
+        """Every file below a folder, in order, by its name in the store."""
+        base = self.root / name
+        if isinstance(base, CachedPath):
+            start = len(self.root.key) + 1 if isinstance(self.root, CachedPath) else 0
+            yield from sorted(key[start:] for key in base.bucket.keys(base.key))
+            return
+        for folder, folders, files in os.walk(base):
+            folders.sort()
+            for file in sorted(files):
+                yield (Path(folder) / file).relative_to(self.root).as_posix()
+
+
+def _stays_here(name: str) -> bool:
+    """Whether a file is this machine's alone, also of a store on object storage: drafts and locks."""
+    return (name.startswith(f'{PENDING}/') and not name.endswith('.intent')) or name.endswith('.lock')
+
+
+@contextlib.contextmanager
+def naming_trouble(path: Path) -> Iterator[None]:
+    """A disk that does not take what is written becomes a WriteError that names the file and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            todo = 'make room and repeat the command; what was acknowledged before is safe'
+        elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            todo = 'give a store that may be written to'
+        else:
+            todo = 'check the disk and repeat the command; what was acknowledged before is safe'
+        raise WriteError(f'{path}: cannot be written ({error.strerror or error}); {todo}', error.errno) from error
+
+
+@contextlib.contextmanager
+def held_lock(root: Path, name: str, *, shared: bool = False, wait_s: float = 0.0, busy: str) -> Iterator[int]:
+    """Hold a lock file; `busy` says what is under way if it can't be had within `wait_s`."""
+    path = root / name
+    with contextlib.ExitStack() as stack:
+        if isinstance(root, CachedPath) and name != WRITE_LOCK:
+            from robotrials.record.lease import held_lease
+
+            Folder(root).make('')
+            stack.enter_context(held_lease(root, name, shared=shared, wait_s=wait_s, busy=busy))
+        yield stack.enter_context(_held_file(path, shared=shared, wait_s=wait_s, busy=busy))
+
+
+@contextlib.contextmanager
+def _held_file(path: Path, *, shared: bool, wait_s: float, busy: str) -> Iterator[int]:
+    with naming_trouble(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    _held.add(handle)
+    try:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise StoreError(f'{path.parent}: {busy}') from error
+                time.sleep(POLL_S)
+            except OSError as error:
+                told = error.strerror or error
+                raise StoreError(
+                    f'{path}: this file system gives no locks ({told}); mount it with locks, or give another store'
+                ) from error
+        yield handle
+    finally:
+        _held.discard(handle)
+        with contextlib.suppress(OSError):  # closed by code that closes descriptors it does not own
+            os.close(handle)
+
+
+_held: set[int] = set()
+
+
+def _let_go() -> None:
+    """A forked child holds no lock: it would keep it for as long as it lives."""
+    for handle in _held:
+        with contextlib.suppress(OSError):
+            os.close(handle)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+@contextlib.contextmanager
+def shared_writing(root: Path) -> Iterator[None]:
+    """Writers hold this from their first file to their commit, so that nobody sweeps it away in between."""
+    with held_lock(root, WRITE_LOCK, shared=True, wait_s=60.0, busy='being swept; repeat the command'):
+        yield

@@ -1,0 +1,183 @@
+"""What the commit log says is in a store: files that must be there, parts that count, edits, looks, closings."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from robotrials.errors import StoreError
+from robotrials.record.annotation import Annotation, annotation_from_json
+from robotrials.record.edit import Edit, edit_from_json, read_edits
+from robotrials.record.entry import Entry, EntryKind, LoggedFile
+from robotrials.record.finding import Finding, FindingKind
+from robotrials.record.log import LOG, Log, is_logged, read_log
+from robotrials.record.part import PartInfo, listed_parts, part_from_json
+
+EDITS = 'edits.jsonl'  # of older versions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Somebody looked at results: which verb, when, with which options, and what was seen."""
+
+    verb: str
+    by: str
+    at: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    seen: str = ''
+    role: str = ''  # as whom: the board, or nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """The sum of all entries. Without a log, what lies in the folders."""
+
+    is_logged: bool
+    parts: tuple[PartInfo, ...]  # that count, oldest first
+    files: Mapping[str, LoggedFile] = field(default_factory=dict)  # every file that was ever logged
+    retired: frozenset[str] = frozenset()  # of these, what a compaction has replaced
+    lost: Mapping[str, str] = field(default_factory=dict)  # file -> what a repair said of it
+    has_losses: bool = False  # a repair has set something aside, whether or not it has come back since
+    mended: frozenset[str] = frozenset()  # log entries that a repair knows to be lost
+    edits: tuple[Edit, ...] = ()
+    annotations: tuple[Annotation, ...] = ()
+    looks: tuple[Look, ...] = ()
+    closings: tuple[Entry, ...] = ()
+    entries: tuple[tuple[str, Entry], ...] = ()  # in order
+    trials: Mapping[str, str] = field(default_factory=dict)  # store id -> trial.json as it was made
+    damage: tuple[Finding, ...] = ()  # of the log itself
+
+    def file(self, name: str) -> LoggedFile | None:
+        return self.files.get(name)
+
+    def wanted(self) -> set[str]:
+        """The files that must be there."""
+        return self.files.keys() - self.retired - self.lost.keys()
+
+    def retired_before(self, when: dt.datetime) -> set[str]:
+        """What a compaction replaced before `when`, by the time of its entry, and nothing newer names."""
+        rows = [(entry.at, part) for _, entry in self.entries for part in entry.body.get('parts', ())]
+        old = {
+            name for at, part in rows if dt.datetime.fromisoformat(at) < when for name in part.get('replaces', ())
+        }  # fmt: skip
+        named: dict[bool, set[str]] = {True: set(), False: set()}
+        for _, part in rows:
+            companions = [f'trajectories/{name}' for name in part.get('trajectories', ())]
+            companions += [f'events/{part["events"]}'] if part.get('events') else []
+            named[part['name'] in old].update(companions)
+        return ({f'episodes/{name}' for name in old} | (named[True] - named[False])) & self.retired
+
+
+def read_ledger(root: Path, *, fresh: bool = False) -> Ledger:
+    """The ledger of a store as its log stands."""
+    if not is_logged(root):
+        return _unlogged(root)
+    log = read_log(root, fresh=fresh)
+    with log.guard:
+        ledger: Ledger = log.state if log.state is not None else _summed(root, log)
+        # Whether something lost has come back shows in the folder, not in the log.
+        log.state = None if ledger.has_losses else ledger
+    return ledger
+
+
+def _place(root: Path, log: Log, name: str, entry: Entry) -> Path:
+    """Where an entry lies that cannot be read: a repair sets that file aside, and only accounts can be spared."""
+    alone = (file for file, ids in log.sources.items() if ids == (name,) and entry.kind is EntryKind.ANNOTATION)
+    return root / LOG / next(alone, '')
+
+
+def _unlogged(root: Path) -> Ledger:
+    infos = listed_parts(root)
+    replaced = {name for info in infos for name in info.replaces}
+    parts = tuple(info for info in infos if info.path.name not in replaced)
+    return Ledger(is_logged=False, parts=parts, edits=tuple(read_edits(root / EDITS)))
+
+
+def _summed(root: Path, log: Log) -> Ledger:
+    order = log.ordered()
+    files = {file.name: file for _, entry in order for file in entry.files}
+    parts: dict[str, PartInfo] = {}
+    edits: list[Edit] = []
+    annotations: list[Annotation] = []
+    lost: dict[str, str] = {}
+    mended: set[str] = set()
+    damage = list(log.damage)
+    for name, entry in order:
+        try:
+            for values in entry.body.get('parts', ()):
+                parts[values['name']] = part_from_json(root, values, files)
+            edits += [edit_from_json(v, where=f'entry {name[:12]}') for v in entry.body.get('edits', ())]
+            told = entry.body.get('annotations', ())
+            annotations += [annotation_from_json(v, where=f'entry {name[:12]}') for v in told]
+            lost.update(entry.body.get('lost', {}))
+            mended.update(entry.body.get('mended', ()))
+        except (KeyError, TypeError, ValueError, StoreError) as error:
+            damage.append(
+                Finding(
+                    FindingKind.DAMAGED, _place(root, log, name, entry), f'entry {name[:12]} ({entry.kind}): {error}'
+                )
+            )
+    for parent, children in sorted(log.dangling().items()):
+        if parent not in mended:
+            detail = f'entry {parent[:12]} of the log is gone; entry {children[0][:12]} names it'
+            damage.append(Finding(FindingKind.MISSING, root / LOG, detail))
+    gone_still = {name: why for name, why in lost.items() if not (root / name).exists()}
+    replaced = {name for part in parts.values() for name in part.replaces}
+    live = [
+        _without_lost(part, gone_still)
+        for name, part in sorted(parts.items())
+        if name not in replaced and not _is_lost(part, gone_still)
+    ]
+    kept = {n for p in parts.values() if p.path.name not in replaced for n in _companions(p)}
+    gone = {n for p in parts.values() if p.path.name in replaced for n in _companions(p)} - kept
+    return Ledger(
+        is_logged=True,
+        parts=tuple(live),
+        files=files,
+        retired=frozenset({f'episodes/{name}' for name in replaced} | gone),
+        lost={name: why for name, why in lost.items() if name in gone_still},
+        has_losses=bool(lost),
+        mended=frozenset(mended),
+        edits=tuple(edits),
+        annotations=tuple(annotations),
+        looks=tuple(_look(entry) for _, entry in order if entry.kind is EntryKind.LOOK),
+        closings=tuple(entry for _, entry in order if entry.kind is EntryKind.CLOSE),
+        entries=tuple(order),
+        trials=_trials(order),
+        damage=tuple(damage),
+    )
+
+
+def _trials(order: list[tuple[str, Entry]]) -> dict[str, str]:
+    """The descriptions of this store and of those merged into it, as they were created: store id -> text."""
+    made = [entry.body['trial'] for _, entry in order if 'trial' in entry.body]
+    return {str(trial['store_id']): str(trial['text']) for trial in made}
+
+
+def _companions(part: PartInfo) -> list[str]:
+    events = [f'events/{part.events}'] if part.events else []
+    return [*events, *(f'trajectories/{name}' for name in part.trajectories)]
+
+
+def _is_lost(part: PartInfo, lost: Mapping[str, str]) -> bool:
+    """An episode without its events would be scored as if nothing had happened in it: it is lost with them."""
+    return f'episodes/{part.path.name}' in lost or f'events/{part.events}' in lost
+
+
+def _without_lost(part: PartInfo, lost: Mapping[str, str]) -> PartInfo:
+    if not lost:
+        return part
+    kept = tuple(name for name in part.trajectories if f'trajectories/{name}' not in lost)
+    return dataclasses.replace(part, trajectories=kept)
+
+
+def _look(entry: Entry) -> Look:
+    body = entry.body
+    return Look(
+        verb=str(body.get('verb', '')), by=entry.by, at=entry.at, options=dict(body.get('options', {})),
+        seen=str(body.get('seen', '')), role=str(body.get('role', '')),
+    )  # fmt: skip

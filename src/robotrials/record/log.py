@@ -1,0 +1,233 @@
+"""The commit log: hash-chained entries, each a file that is created once and names the entries before it.
+
+    log/<time>-<id>.json     one entry; the id is the SHA-256 of its bytes
+    log/<time>-<hash>.pack   entries that a compaction or a merge put into one file, byte for byte
+
+Two writers make two heads, and the next entry names both. Nothing is appended to or renamed, so that copies can be
+joined by taking all files together. The head stands for everything before it: whoever noted it can tell later whether
+anything was taken away or changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from robotrials.errors import StoreError
+from robotrials.record.entry import Entry, EntryKind, LoggedFile, entry_id, new_entry, parse_entry
+from robotrials.record.finding import Finding, FindingKind
+from robotrials.record.folder import Folder
+
+LOG = 'log'
+ENTRY_NAME = re.compile(r'^(?P<time>[0-9a-f]{16})-(?P<id>[0-9a-f]{64})\.(?P<form>json|pack)$')
+
+
+@dataclass(slots=True)
+class Log:
+    """The entries of one store, as far as they could be read."""
+
+    root: Path
+    entries: dict[str, Entry] = field(default_factory=dict)
+    damage: list[Finding] = field(default_factory=list)
+    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)  # file name -> ids in it
+    own: set[str] = field(default_factory=set)  # files that this process knows to be durable
+    state: Any = None  # what others derived from these entries; dropped when they change
+    guard: threading.RLock = field(default_factory=threading.RLock)
+    _named: set[str] = field(default_factory=set)  # parents of all entries
+    _heads: set[str] = field(default_factory=set)  # kept up with every entry: a commit must not cost more in a long log
+
+    def heads(self) -> tuple[str, ...]:
+        """The entries that no other names: one, unless writers worked side by side."""
+        return tuple(sorted(self._heads))
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Take in an entry; once is enough."""
+        if name in self.entries:
+            return
+        self.entries[name] = entry
+        self._named.update(entry.parents)
+        self._heads.difference_update(entry.parents)
+        if name not in self._named:
+            self._heads.add(name)
+
+    def clear(self) -> None:
+        for held in (self.sources, self.entries, self._named, self._heads):
+            held.clear()
+
+    def dangling(self) -> dict[str, list[str]]:
+        """Entries that are named as parents and are not there -> who names them."""
+        missing: dict[str, list[str]] = {}
+        for name, entry in self.entries.items():
+            for parent in entry.parents:
+                if parent not in self.entries:
+                    missing.setdefault(parent, []).append(name)
+        return missing
+
+    def ordered(self) -> list[tuple[str, Entry]]:
+        """All entries, parents before children; side by side, by time and id. Independent of who merged whom."""
+        waiting = {name: sum(p in self.entries for p in entry.parents) for name, entry in self.entries.items()}
+        children: dict[str, list[str]] = {}
+        for name, entry in self.entries.items():
+            for parent in entry.parents:
+                children.setdefault(parent, []).append(name)
+        ready = [(self.entries[name].at, name) for name, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            _, name = heapq.heappop(ready)
+            order.append((name, self.entries[name]))
+            for child in children.get(name, ()):
+                waiting[child] -= 1
+                if not waiting[child]:
+                    heapq.heappush(ready, (self.entries[child].at, child))
+        return order
+
+    def ancestors(self, name: str) -> set[str]:
+        """An entry and everything before it, as far as it is there."""
+        seen: set[str] = set()
+        waiting = [name]
+        while waiting:
+            current = waiting.pop()
+            if current in self.entries and current not in seen:
+                seen.add(current)
+                waiting.extend(self.entries[current].parents)
+        return seen
+
+
+def is_logged(root: Path) -> bool:
+    """Whether a store has a commit log at all."""
+    return Folder(root).has_any(LOG)
+
+
+_logs: dict[Path, Log] = {}
+_guard = threading.Lock()
+
+
+def read_log(root: Path, *, fresh: bool = False) -> Log:
+    """The log of a store. Entries never change, so those read before are kept, unless `fresh`."""
+    if fresh:
+        log = Log(root)
+    else:
+        with _guard:
+            log = _logs.setdefault(root.resolve(), Log(root))
+    with log.guard:
+        _refresh(log)
+    return log
+
+
+def _refresh(log: Log, *, tries: int = 5) -> None:
+    for left in reversed(range(tries)):
+        try:
+            _read_new(log)
+            return
+        except FileNotFoundError as error:  # packed between listing and reading
+            if not left:
+                raise StoreError(f'{log.root}: its log changes faster than it can be read ({error})') from error
+
+
+def _read_new(log: Log) -> None:
+    names = Folder(log.root).names(LOG)
+    if log.sources.keys() == set(names):
+        return
+    gone = log.sources.keys() - set(names)
+    if gone:  # packed, or taken away: start over from what is there
+        log.clear()
+    log.damage = [f for f in log.damage if f.path.name in log.sources]
+    for name in names:
+        if name not in log.sources:
+            ids = _read_file(log, name)
+            if ids is not None:
+                log.sources[name] = ids
+    log.state = None
+
+
+def _read_file(log: Log, name: str) -> tuple[str, ...] | None:
+    """The ids in one file; a file that does not fit its name adds to the damage. None: it can't be read just now."""
+    path = log.root / LOG / name
+    match = ENTRY_NAME.match(name)
+    if match is None:
+        log.damage.append(Finding(FindingKind.FOREIGN, path, 'not an entry of the commit log'))
+        return ()
+    try:
+        content = Folder(log.root).read(f'{LOG}/{name}')
+    except StoreError as error:
+        log.damage.append(Finding(FindingKind.DAMAGED, path, str(error).removeprefix(f'{path}: ')))
+        return None
+    if entry_id(content) != match['id']:
+        log.damage.append(Finding(FindingKind.DAMAGED, path, 'its bytes do not fit its name: an entry is lost'))
+        if match['form'] == 'json':
+            return ()
+    ids = []
+    for line in content.splitlines(keepends=True):
+        try:
+            entry = parse_entry(line, where=str(path))
+        except StoreError as error:
+            log.damage.append(Finding(FindingKind.DAMAGED, path, str(error).removeprefix(f'{path}: ')))
+            continue
+        ids.append(entry_id(line))
+        log.add(ids[-1], entry)
+    return tuple(ids)
+
+
+def add_entry(
+    root: Path, kind: EntryKind, *, by: str = '', files: Sequence[LoggedFile] = (), at: str = '',
+    body: Mapping[str, Any] | None = None, parents: Iterable[str] = (),
+) -> tuple[str, Entry]:  # fmt: skip
+    """Add one entry after all heads that are there now, durably; its id and itself."""
+    log, folder = read_log(root), Folder(root)
+    with log.guard:
+        if len(log.sources) > len(log.own) or log.sources.keys() - log.own:
+            # What others wrote may not be durable yet; an entry must not outlive its parents.
+            folder.sync(LOG)
+            log.own.update(log.sources)
+        entry = new_entry(kind, (*log.heads(), *parents), by=by, files=files, body=body, at=at)
+        line = entry.line()
+        identity = entry_id(line)
+        name = f'{time.time_ns():016x}-{identity}.json'
+        folder.create(f'{LOG}/{name}', line)
+        log.add(identity, entry)
+        log.sources[name] = (identity,)
+        log.own.add(name)
+        log.state = None
+    return identity, entry
+
+
+def add_pack(root: Path, lines: Sequence[bytes]) -> str:
+    """Put entries into one file, all at once; the name of the file, or '' if there are none."""
+    if not lines:
+        return ''
+    content = b''.join(lines)
+    name = f'{time.time_ns():016x}-{entry_id(content)}.pack'
+    Folder(root).create(f'{LOG}/{name}', content)
+    return name
+
+
+def pack_log(root: Path, *, stale_after_s: float) -> int:
+    """Put many entries into one file, and remove files older than `stale_after_s` that only repeat packed entries."""
+    log = read_log(root, fresh=True)
+    folder = Folder(root)
+    single = [name for name in log.sources if name.endswith('.json') and log.sources[name]]
+    packed = {i for name, ids in log.sources.items() if name.endswith('.pack') for i in ids}
+    loose = [name for name in single if log.sources[name][0] not in packed]
+    if len(loose) > 1:
+        lines = [folder.read(f'{LOG}/{name}') for name in loose]
+        add_pack(root, [line for line in lines if entry_id(line) in log.entries])
+        packed.update(log.sources[name][0] for name in loose)
+    before = time.time() - stale_after_s
+    for name in single:
+        if log.sources[name][0] in packed and _written_at(root / LOG / name) <= before:
+            folder.remove(f'{LOG}/{name}')
+    return len(loose) if len(loose) > 1 else 0
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return float('inf')

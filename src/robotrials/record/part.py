@@ -1,0 +1,358 @@
+"""Part files: immutable Parquet files whose name carries the hash of their bytes.
+
+A part is written beside its folder, synced, and linked into place; it counts once an entry of the commit log names it.
+Whatever is read of it is first checked against the digests of that entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from robotrials.errors import StoreError
+from robotrials.old_name import PARQUET_KEY
+from robotrials.record.bucket import CachedPath, fetch_spans, sparse_copy
+from robotrials.record.entry import Chunk, LoggedFile
+from robotrials.record.folder import Draft, Folder
+from robotrials.record.id_hash import IntArray, candidate_rows
+
+PART_NAME = re.compile(r'^(?P<time>[0-9a-f]{16})-(?P<hash>[0-9a-f]{32})\.parquet$')
+METADATA_KEY = PARQUET_KEY
+SMALL_BYTES = 4 << 20  # up to here a part is read and hashed whole
+CHUNK_HEX = 32
+MANY_BYTES = 1 << 20
+PRUNED_BY = ('trial_id', 'policy', 'task', 'benchmark', 'stratum', 'condition')
+FEW_VALUES = 8
+FEW_ROWS = 16  # threads cost more than they bring
+ROW_GROUP = 16384  # what is read to open one episode; a quarter of it makes whole scans twice as slow
+ADVICE = 'run: robotrials store verify, and then: robotrials store repair'
+
+
+@dataclass(frozen=True, slots=True)
+class PartInfo:
+    """What is known of an episodes part: its schema, its companions, and the parts it stands in for."""
+
+    path: Path
+    n_rows: int
+    schema_version: int
+    n_events: int
+    events: str  # file name in events/, or ''
+    trajectories: tuple[str, ...]  # file names in trajectories/
+    replaces: tuple[str, ...] = ()  # episodes parts that a compaction put into this one
+    # What the columns that identify an episode hold, where it is few.
+    values: Mapping[str, Collection[str]] = field(default_factory=dict, compare=False, repr=False)
+    ids: str = field(default='', compare=False, repr=False)  # which row may have which id, see `id_hash`; '': unknown
+    files: Mapping[str, LoggedFile] = field(default_factory=dict, compare=False, repr=False)  # all that the log knows
+
+    @property
+    def logged(self) -> LoggedFile | None:
+        """What the log knows of the part itself; None in a store without a log."""
+        return self.files.get(f'episodes/{self.path.name}')
+
+    @property
+    def logged_events(self) -> LoggedFile | None:
+        return self.files.get(f'events/{self.events}')
+
+    def candidates(self, codes: Collection[str]) -> IntArray | None:
+        """The rows that may have one of the ids with these codes (`id_codes`); None where only reading them tells."""
+        return candidate_rows(self.ids, self.n_rows, codes)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            'name': self.path.name, 'rows': self.n_rows, 'schema_version': self.schema_version,
+            'n_events': self.n_events, 'events': self.events, 'trajectories': list(self.trajectories),
+            'replaces': list(self.replaces),
+            **({'values': {name: sorted(held) for name, held in self.values.items()}} if self.values else {}),
+            **({'ids': self.ids} if self.ids else {}),
+        }  # fmt: skip
+
+
+def part_from_json(root: Path, values: Mapping[str, Any], files: Mapping[str, LoggedFile]) -> PartInfo:
+    """A part as an entry of the log describes it."""
+    return PartInfo(
+        path=root / 'episodes' / values['name'],
+        n_rows=int(values['rows']),
+        schema_version=int(values['schema_version']),
+        n_events=int(values['n_events']),
+        events=str(values['events']),
+        trajectories=tuple(values['trajectories']),
+        replaces=tuple(values['replaces']),
+        values={str(name): frozenset(map(str, held)) for name, held in values.get('values', {}).items()},
+        ids=str(values.get('ids', '')),
+        files=files,
+    )
+
+
+def part_values(episodes: pa.Table) -> dict[str, list[str]]:
+    """What the columns that identify an episode hold, where it is few: a part that can't match need not be opened."""
+    held = {name: episodes[name].unique().to_pylist() for name in PRUNED_BY}
+    return {name: sorted(values) for name, values in held.items() if len(values) <= FEW_VALUES and None not in values}
+
+
+def file_hash(path: Path) -> str:
+    """64 hex digits over a file's bytes."""
+    with path.open('rb') as stream:
+        return hashlib.file_digest(stream, 'sha256').hexdigest()
+
+
+def part_name(draft: Draft, time_ns: int) -> str:
+    """The name of a part: when it was written, so that names sort by it, and the hash of its bytes."""
+    return f'{time_ns:016x}-{draft.sha256[:32]}.parquet'
+
+
+def logged_part(name: str, draft: Draft) -> LoggedFile:
+    """What the log keeps of a part: its digest and, of a large one, the digests of its column chunks and footer."""
+    chunks = chunk_digests(draft.path) if draft.n_bytes > SMALL_BYTES else ()
+    return LoggedFile(name=name, sha256=draft.sha256, n_bytes=draft.n_bytes, chunks=chunks)
+
+
+def chunk_digests(path: Path) -> tuple[Chunk, ...]:
+    """Digests of every column chunk of a Parquet file, and of its footer (the last)."""
+    with _mapped(path) as view:
+        ranges = _chunk_ranges(pq.read_metadata(path))
+        spans = sorted({span for group in ranges for span in group.values()})
+        footer_start = len(view) - 8 - int.from_bytes(view[-8:-4], 'little')
+        spans.append((footer_start, len(view) - footer_start))
+        return tuple((a, n, digest) for (a, n), digest in zip(spans, _digests(view, spans), strict=True))
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[memoryview]:
+    with path.open('rb') as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        view = memoryview(mapped)
+        try:
+            yield view
+        finally:
+            view.release()
+
+
+def _chunk_ranges(footer: pq.FileMetaData) -> list[dict[str, tuple[int, int]]]:
+    """For each row group, where each top-level column's bytes lie."""
+    groups = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        spans = {}
+        for index in range(group.num_columns):
+            column = group.column(index)
+            dictionary = column.dictionary_page_offset
+            start = column.data_page_offset if dictionary is None else min(dictionary, column.data_page_offset)
+            spans[column.path_in_schema.removesuffix('.list.element')] = (start, column.total_compressed_size)
+        groups.append(spans)
+    return groups
+
+
+def write_table(
+    table: pa.Table, sink: IO[bytes], *, metadata: Mapping[str, Any], row_group_size: int = ROW_GROUP
+) -> None:
+    """Write one table with page checksums, and our metadata in its footer."""
+    described = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata).encode()})
+    pq.write_table(described, sink, **parquet_options(described.schema), row_group_size=row_group_size)
+
+
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """How our Parquet is encoded: byte-stream-split floats, dictionaries for names only.
+
+    Trajectories take LZ4: on split float bytes it is 2 % larger than zstd and twice as fast.
+    """
+    floats, dictionaries = [], []
+    has_lists = any(pa.types.is_list(column.type) for column in schema)
+    for column in schema:
+        if pa.types.is_floating(column.type):
+            floats.append(column.name)
+        elif pa.types.is_list(column.type) and pa.types.is_floating(column.type.value_type):
+            floats.append(f'{column.name}.list.element')
+        elif pa.types.is_dictionary(column.type):
+            dictionaries.append(column.name)
+    return {
+        'compression': 'lz4' if has_lists else 'zstd',
+        'use_dictionary': dictionaries or False,
+        'use_byte_stream_split': floats or False,
+        'write_page_checksum': True,
+        'write_statistics': not has_lists,
+    }
+
+
+@contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Whatever damaged bytes make the Parquet reader raise becomes a StoreError that names the file."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StoreError(f'{path}: missing, though the store names it; {ADVICE}') from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError, ValueError, OverflowError) as error:
+        raise StoreError(f'{path}: damaged or gone ({error}); {ADVICE}') from error
+
+
+def check_digest(path: Path, found: str, logged: LoggedFile | None) -> None:
+    """Raise StoreError if a file's digest is not what the log, or at least its own name, says."""
+    match = PART_NAME.match(path.name)
+    wanted = logged.sha256 if logged is not None else match['hash'] if match else found
+    if not found.startswith(wanted):
+        raise StoreError(f'{path}: damaged (its bytes are not what was written); {ADVICE}')
+
+
+def checked_source(path: Path, logged: LoggedFile | None) -> pa.NativeFile | str:
+    """Where the bytes of a part can be read from, after all of them were checked."""
+    if isinstance(path, CachedPath) and path.local.exists():
+        try:
+            return _checked_source(path.local, logged)
+        except StoreError:
+            path.local.unlink(missing_ok=True)  # a damaged copy: fetched again
+    return _checked_source(path, logged)
+
+
+def _checked_source(path: Path, logged: LoggedFile | None) -> pa.NativeFile | str:
+    with naming_damage(path):
+        if _checked_size(path, logged) <= SMALL_BYTES:
+            content = Folder(path.parent).read(path.name)
+            check_digest(path, hashlib.sha256(content).hexdigest(), logged)
+            return pa.BufferReader(content)
+        check_digest(path, file_hash(path), logged)
+        return str(path)
+
+
+def open_part(path: Path, logged: LoggedFile | None) -> pq.ParquetFile:
+    """Open a part after checking it: a small one whole, a large one for now only its footer (see `row_groups`)."""
+    with naming_damage(path):
+        if logged is None or not logged.chunks or _checked_size(path, logged) <= SMALL_BYTES:
+            return pq.ParquetFile(checked_source(path, logged), memory_map=True)
+        _check_spans(path, [logged.chunks[-1][:2]], logged)
+        return pq.ParquetFile(_ranged(path, logged), memory_map=True)
+
+
+def _ranged(path: Path, logged: LoggedFile | None) -> Path:
+    """Where a large part of object storage is read range by range; other parts are read where they are."""
+    if isinstance(path, CachedPath) and logged is not None and logged.chunks and not path.local.exists():
+        return sparse_copy(path, logged.n_bytes)
+    return path
+
+
+def _checked_size(path: Path, logged: LoggedFile | None) -> int:
+    n_bytes = path.stat().st_size
+    if logged is not None and n_bytes != logged.n_bytes:
+        raise StoreError(f'{path}: damaged ({n_bytes} bytes of {logged.n_bytes}); {ADVICE}')
+    return n_bytes
+
+
+def _check_spans(path: Path, spans: Sequence[tuple[int, int]], logged: LoggedFile) -> None:
+    place = _ranged(path, logged)
+    wrong = _wrong_spans(place, spans, logged)
+    if wrong and place is not path and isinstance(path, CachedPath):
+        fetch_spans(path, place, wrong)
+        wrong = _wrong_spans(place, wrong, logged)
+    if wrong:
+        offset, length = wrong[0]
+        raise StoreError(f'{path}: damaged (bytes {offset} to {offset + length}); {ADVICE}')
+
+
+def _wrong_spans(path: Path, spans: Sequence[tuple[int, int]], logged: LoggedFile) -> list[tuple[int, int]]:
+    known = {(offset, length): digest for offset, length, digest in logged.chunks}
+    with _mapped(path) as view:
+        return [span for span, digest in zip(spans, _digests(view, spans), strict=True) if known.get(span) != digest]
+
+
+def _digests(view: memoryview, spans: Sequence[tuple[int, int]]) -> list[str]:
+    """The digests of some ranges; those of many bytes side by side, because hashing leaves other threads alone."""
+
+    def digest(span: tuple[int, int]) -> str:
+        offset, length = span
+        with view[offset : offset + length] as content:
+            return hashlib.sha256(content).hexdigest()[:CHUNK_HEX]
+
+    if sum(length for _, length in spans) < MANY_BYTES:
+        return [digest(span) for span in spans]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(digest, spans))
+
+
+def row_groups(
+    path: Path, logged: LoggedFile | None, *, choose: Callable[[Sequence[str]], list[str]] | None = None,
+    wanted: Sequence[int] | None = None, rows: IntArray | None = None,
+) -> Iterator[pa.Table]:  # fmt: skip
+    """The row groups of a part, checked, one at a time; `choose` picks columns, `wanted` groups by number.
+
+    `rows`, in order, picks rows: only the groups that they are in are read.
+    """
+    file = open_part(path, logged)
+    with naming_damage(path):
+        columns = choose(file.schema_arrow.names) if choose is not None else None
+        is_chunked = logged is not None and bool(logged.chunks)
+        ranges = _chunk_ranges(file.metadata) if is_chunked else []
+        starts = np.cumsum([0, *(file.metadata.row_group(n).num_rows for n in range(file.num_row_groups))])
+        if rows is not None:
+            wanted = np.unique(np.searchsorted(starts, rows, side='right') - 1).tolist()
+        groups = range(file.num_row_groups) if wanted is None else wanted
+        for group in groups:
+            if is_chunked and logged is not None:
+                names = ranges[group].keys() if columns is None else columns
+                _check_spans(path, [ranges[group][name] for name in names], logged)
+            is_large = rows is None and file.metadata.num_rows > FEW_ROWS
+            table = file.read_row_group(group, columns=columns, use_threads=is_large)
+            first, last = starts[group : group + 2]
+            yield table if rows is None else table.take(rows[(first <= rows) & (rows < last)] - first)
+        if not groups:
+            yield file.schema_arrow.empty_table()
+
+
+def read_companion(path: Path, logged: LoggedFile | None) -> pa.Table:
+    """One events part, whole; a missing or damaged file is named."""
+    return pa.concat_tables(list(row_groups(path, logged)))
+
+
+def part_metadata(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
+    """What we wrote into a part's footer; a file that is not ours is named."""
+    raw = (file.metadata.metadata or {}).get(METADATA_KEY)
+    if raw is None:
+        raise StoreError(f'{path}: a Parquet file, but not written by robotrials; move it out of the store')
+    try:
+        values = json.loads(raw)
+        int(values['schema_version'])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f'{path}: its footer is damaged ({error}); {ADVICE}') from error
+    return dict(values)
+
+
+def read_part_info(path: Path) -> PartInfo:
+    """The footer of an episodes part, for stores without a log; a file that is not ours, or is damaged, is named."""
+    try:
+        file = pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise StoreError(f'{path}: not a readable Parquet file ({error}); {ADVICE}') from error
+    with file:
+        values = part_metadata(file, path)
+        return PartInfo(
+            path=path,
+            n_rows=file.metadata.num_rows,
+            schema_version=int(values['schema_version']),
+            n_events=int(values.get('n_events', 0)),
+            events=str(values.get('events', '')),
+            trajectories=tuple(values.get('trajectories', ())),
+            replaces=tuple(values.get('replaces', ())),
+        )
+
+
+def listed_parts(root: Path, *, tries: int = 5) -> list[PartInfo]:
+    """Every episodes part in the folder; looked for again when one vanishes while a compaction tidies up."""
+    if not (root / 'episodes').is_dir():
+        raise StoreError(f'{root / "episodes"}: the folder is gone; {ADVICE}')
+    for left in reversed(range(tries)):
+        try:
+            return [read_part_info(p) for p in sorted((root / 'episodes').iterdir()) if PART_NAME.match(p.name)]
+        except FileNotFoundError as error:
+            if not left:
+                raise StoreError(f'{root}: its parts change faster than they can be read ({error})') from error
+    return []

@@ -1,0 +1,356 @@
+"""Find every damage in a store, and name the file. Reads everything, changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from robotrials.errors import RecordError, RobotrialsError, StoreError
+from robotrials.record.bucket import CachedPath, forget_copies, store_root
+from robotrials.record.column import trajectories_from_arrow
+from robotrials.record.commit import announced
+from robotrials.record.edit import Edits, listed_edits
+from robotrials.record.episode import Episode, Outcome
+from robotrials.record.finding import Finding, FindingKind
+from robotrials.record.folder import LEASES, PENDING, Folder
+from robotrials.record.ledger import EDITS, Ledger, read_ledger
+from robotrials.record.log import LOG, read_log
+from robotrials.record.missing import known_losses, what_it_held
+from robotrials.record.part import PART_NAME, PartInfo, file_hash, read_companion, row_groups
+from robotrials.record.provenance import provenance_from_json
+from robotrials.record.repair import QUARANTINE
+from robotrials.record.schema import EVENT_MIGRATIONS, SCHEMA_VERSION, events_by_episode, migrate
+from robotrials.record.select import read_part_episodes
+from robotrials.record.store import FOLDERS, Store
+from robotrials.record.trajectory import check_trajectory
+from robotrials.record.unblinding import FOLDER as UNBLINDING
+from robotrials.record.unblinding import all_unblindings, check_unblinding
+
+__all__ = ['Finding', 'FindingKind', 'Verification', 'verify_store']
+
+Key = tuple[str, int]
+LOCK_NAME = re.compile(r'^\.(lock|write\.lock|run(\..*)?\.lock)$')
+BEGUN = 'begun'
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a check of a whole store found."""
+
+    findings: tuple[Finding, ...]
+    n_episodes: int
+    n_events: int
+    n_trajectories: int
+    head: str = ''
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing damaged; leftovers of killed writers are no damage, and what a repair set aside is known."""
+        return not any(f.is_damage for f in self.findings)
+
+
+def verify_store(path: Path | str, *, head: str = '') -> Verification:
+    """Check every file of a store against its log: names, bytes, companions, rows, ids, edits, closings, provenance.
+
+    `head` is one that somebody noted earlier: it must still be part of the log.
+    """
+    root = store_root(path)
+    if isinstance(root, CachedPath):
+        forget_copies(root)  # the question is what object storage holds
+    store = Store.open(root)
+    findings: list[Finding] = _missing_folders(root)
+    listed = set(Folder(root).files())  # in this order, a file that a running trial shows is promised, or else logged
+    promised = announced(root)
+    ledger = _ledger_of(store, findings)
+    findings += _check_head(root, head)
+    bad = _check_files(store, ledger, findings, listed=listed, promised=promised)
+    counts = _check_parts(store, ledger, bad, findings)
+    findings += _check_edits(store, ledger)
+    findings += _check_unblindings(store, ledger)
+    findings += known_losses(root, ledger)
+    return Verification(tuple(dict.fromkeys(findings)), *counts, store.head() if ledger.is_logged else '')
+
+
+def _ledger_of(store: Store, findings: list[Finding]) -> Ledger:
+    root = store.path
+    try:
+        ledger = read_ledger(root, fresh=True)
+    except StoreError as error:
+        findings.append(_from_error(error, root))
+        return Ledger(is_logged=False, parts=())
+    if ledger.is_logged:
+        findings += ledger.damage
+    elif store.trial.is_logged:
+        findings.append(Finding(FindingKind.MISSING, root / LOG, 'the commit log is gone: anything may be missing'))
+    else:
+        detail = 'a store of an older version, without a commit log: what is missing cannot be known'
+        findings.append(Finding(FindingKind.UNLOGGED, root, f'{detail}; give it one with: robotrials store adopt'))
+    return ledger
+
+
+def _from_error(error: StoreError, root: Path) -> Finding:
+    where, _, detail = str(error).partition(': ')
+    kind = FindingKind.FOREIGN if 'not written by robotrials' in detail else FindingKind.DAMAGED
+    return Finding(kind, Path(where) if where.startswith(str(root)) else root, detail or str(error))
+
+
+def _check_head(root: Path, head: str) -> Iterator[Finding]:
+    """A noted head, or the start of one, must be an entry that is still there."""
+    if not head:
+        return
+    known = read_log(root, fresh=True).entries
+    for noted in head.split('+'):
+        if not any(name.startswith(noted) for name in known):
+            detail = f'no entry {noted[:12]} in the log: what was logged up to it is not all there'
+            yield Finding(FindingKind.MISSING, root / LOG, detail)
+
+
+def _missing_folders(root: Path) -> list[Finding]:
+    if isinstance(root, CachedPath):
+        return []  # object storage has no folders
+    gone = [name for name in FOLDERS if not (root / name).is_dir()]
+    return [Finding(FindingKind.MISSING, root / name, 'a folder of the store is gone') for name in gone]
+
+
+def _check_files(
+    store: Store, ledger: Ledger, findings: list[Finding], *, listed: set[str], promised: set[str]
+) -> set[str]:  # fmt: skip
+    """Every file's bytes against the log (or, without one, its name); the names of those that can't be trusted."""
+    root, bad = store.path, set()
+    wanted = ledger.wanted()
+    found = {name for name in listed if not name.startswith((f'{LOG}/', f'{QUARANTINE}/', f'{LEASES}/'))}
+    found |= {name for name in wanted - found if (root / name).exists()}  # logged since
+    for name in sorted(found):
+        try:
+            finding = _check_file(store, ledger, name, promised)
+        except FileNotFoundError:  # removed since: a draft, a part that was compacted, or damage
+            found.discard(name)
+            continue
+        if finding is not None:
+            findings.append(finding)
+            bad.add(name)
+    for name in sorted(wanted - found):
+        findings.append(Finding(FindingKind.MISSING, root / name, what_it_held(ledger, name)))
+        bad.add(name)
+    return bad
+
+
+def _check_file(store: Store, ledger: Ledger, name: str, promised: set[str]) -> Finding | None:
+    path, logged = store.path / name, ledger.file(name)
+    folder, _, file = name.rpartition('/')
+    if name == 'trial.json':
+        return _check_trial(store, ledger)
+    if LOCK_NAME.match(name) or folder == BEGUN:
+        empty = path.stat().st_size == 0
+        return None if empty else Finding(FindingKind.FOREIGN, path, 'a mark that should be empty is not')
+    if folder == PENDING or file.startswith('.'):
+        return Finding(FindingKind.LEFTOVER, path, 'something that a writer began and never finished')
+    if not ledger.is_logged:
+        return _check_unlogged(path, folder, name)
+    if logged is None:
+        if name in promised or _is_own_origin(store.path, name):
+            return Finding(FindingKind.LEFTOVER, path, 'a writer was stopped before it could log it; it does not count')
+        if PART_NAME.match(file) and folder in ('episodes', 'events', 'trajectories'):
+            return Finding(FindingKind.LEFTOVER, path, 'no entry of the log names it; it does not count')
+        return Finding(FindingKind.FOREIGN, path, 'the log does not know it')
+    if path.stat().st_size != logged.n_bytes or file_hash(path) != logged.sha256:
+        return Finding(FindingKind.DAMAGED, path, f'its bytes are not what was written; {what_it_held(ledger, name)}')
+    if name in ledger.retired:
+        return Finding(FindingKind.LEFTOVER, path, 'already compacted into another part')
+    return None
+
+
+def _is_own_origin(root: Path, name: str) -> bool:
+    """Whether a file is a provenance whose content fits its name: it can't claim anything that it is not."""
+    folder, _, file = name.rpartition('/')
+    if folder != 'provenance':
+        return False
+    try:
+        content = json.loads((root / name).read_bytes())
+        return f'{provenance_from_json(content, where=name).provenance_id}.json' == file
+    except (ValueError, TypeError, AttributeError, RobotrialsError):
+        return False
+
+
+def _check_trial(store: Store, ledger: Ledger) -> Finding | None:
+    path = store.path / 'trial.json'
+    if not ledger.is_logged or ledger.trials.get(store.trial.store_id, '').encode() == path.read_bytes():
+        return None
+    return Finding(FindingKind.DAMAGED, path, 'it is not what the log says it was; robotrials store repair restores it')
+
+
+def _check_unlogged(path: Path, folder: str, name: str) -> Finding | None:
+    """A file of a store without a log: parts carry their hash in their name, and some names are known."""
+    if folder in ('episodes', 'events', 'trajectories'):
+        match = PART_NAME.match(path.name)
+        if match is None:
+            return Finding(FindingKind.FOREIGN, path, f'not a part file; nothing else belongs in {folder}/')
+        if not file_hash(path).startswith(match['hash']):
+            return Finding(FindingKind.DAMAGED, path, 'its bytes do not fit its name')
+    elif folder.partition('/')[0] not in ('media', 'provenance', UNBLINDING) and name != EDITS:
+        return Finding(FindingKind.FOREIGN, path, 'not part of a store')
+    return None
+
+
+def _check_parts(store: Store, ledger: Ledger, bad: set[str], findings: list[Finding]) -> tuple[int, int, int]:
+    seen: dict[Key, tuple[Path, str]] = {}
+    valid_attempts: dict[str, list[tuple[Key, Path]]] = {}
+    n_episodes = n_events = n_trajectories = 0
+    edits = Edits.of(ledger.edits)
+    origins: dict[str, str | None] = {}
+    for part in ledger.parts:
+        if f'episodes/{part.path.name}' in bad:
+            continue
+        if part.schema_version > SCHEMA_VERSION:
+            detail = f'schema version {part.schema_version}, this robotrials reads up to {SCHEMA_VERSION}'
+            findings.append(Finding(FindingKind.SCHEMA, part.path, detail))
+            continue
+        events = _check_events(store, ledger, part, bad, findings)
+        n_events += part.n_events if events is not None else 0
+        try:
+            for episode in read_part_episodes(part, events or {}, edits=Edits({}), where=None):
+                n_episodes += 1
+                if events is not None:
+                    _check_key(part, episode.key, repr(episode), seen, findings)
+                if edits.apply(episode).is_valid and not edits.is_dropped(*episode.key):
+                    valid_attempts.setdefault(episode.episode_id, []).append((episode.key, part.path))
+                findings += _set_aside(store, edits, episode)
+                _check_origin(store, part, episode.provenance_id, origins, bad, findings)
+        except StoreError as error:
+            kind = FindingKind.SCHEMA if 'schema version' in str(error) else FindingKind.RECORD
+            findings.append(Finding(kind, part.path, str(error).removeprefix(str(part.path)).lstrip(': ')))
+        n_trajectories += _check_trajectories(store, ledger, part, bad, findings)
+    findings += _double_counts(valid_attempts)
+    return n_episodes, n_events, n_trajectories
+
+
+def _set_aside(store: Store, edits: Edits, episode: Episode) -> Iterator[Finding]:
+    if episode.episode_id not in edits.by_episode:
+        return
+    for edit, error in edits.set_aside(episode):
+        told = f'{edit.field}={edit.value!r} by {edit.by} at {edit.at}'
+        detail = f'episode {episode.episode_id} attempt {episode.attempt}: {told} is set aside: {error}'
+        yield Finding(FindingKind.EDIT, store.path / LOG, detail)
+
+
+def _check_events(
+    store: Store, ledger: Ledger, part: PartInfo, bad: set[str], findings: list[Finding]
+) -> Any:  # fmt: skip
+    if not part.events:
+        return {}
+    name = f'events/{part.events}'
+    path = store.path / name
+    if not path.exists() and not ledger.is_logged:
+        findings.append(Finding(FindingKind.MISSING, path, f'{part.path.name} names it for its {part.n_events} events'))
+    if name in bad or not path.exists():
+        return None
+    try:
+        table = read_companion(path, ledger.file(name))
+        return events_by_episode(migrate(table, part.schema_version, migrations=EVENT_MIGRATIONS, where=str(path)))
+    except (RecordError, KeyError, pa.ArrowException, UnicodeDecodeError) as error:
+        findings.append(Finding(FindingKind.RECORD, path, str(error)))
+    except StoreError as error:
+        findings.append(Finding(FindingKind.SCHEMA, path, str(error).removeprefix(f'{path}: ')))
+    return None
+
+
+def _check_key(
+    part: PartInfo, key: Key, content: str, seen: dict[Key, tuple[Path, str]], findings: list[Finding]
+) -> None:
+    if key not in seen:
+        seen[key] = (part.path, _digest(content))
+    elif seen[key][1] != _digest(content):
+        other = seen[key][0].name
+        detail = f'episode {key[0]} attempt {key[1]} is here and, with other content, in {other}'
+        findings.append(Finding(FindingKind.CLASH, part.path, detail))
+
+
+def _digest(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _double_counts(valid_attempts: dict[str, list[tuple[Key, Path]]]) -> Iterator[Finding]:
+    for episode_id, rows in valid_attempts.items():
+        keys = sorted({key for key, _ in rows})
+        if len(keys) > 1:
+            attempts = ', '.join(str(attempt) for _, attempt in keys)
+            detail = f'episode {episode_id} has valid attempts {attempts}; only attempt {keys[0][1]} counts'
+            yield Finding(FindingKind.CLASH, rows[-1][1], f'{detail}; drop one, or set it {Outcome.INVALID.value}')
+
+
+def _check_origin(
+    store: Store, part: PartInfo, identity: str, origins: dict[str, str | None], bad: set[str], findings: list[Finding]
+) -> None:
+    if not identity or identity in origins or f'provenance/{identity}.json' in bad:
+        return
+    path = store.path / 'provenance' / f'{identity}.json'
+    origins[identity] = None
+    if not path.exists():
+        findings.append(Finding(FindingKind.MISSING, path, f'episodes in {part.path.name} name this provenance'))
+        return
+    try:
+        found = provenance_from_json(json.loads(path.read_text(encoding='utf-8')), where=str(path))
+        if found.provenance_id != identity:
+            findings.append(Finding(FindingKind.DAMAGED, path, 'its content does not fit its name'))
+    except (json.JSONDecodeError, RobotrialsError, TypeError) as error:
+        findings.append(Finding(FindingKind.DAMAGED, path, str(error)))
+
+
+def _check_trajectories(store: Store, ledger: Ledger, part: PartInfo, bad: set[str], findings: list[Finding]) -> int:
+    count = 0
+    for file in part.trajectories:
+        name = f'trajectories/{file}'
+        path = store.path / name
+        if not path.exists() and not ledger.is_logged:
+            findings.append(Finding(FindingKind.MISSING, path, f'{part.path.name} names it'))
+        if name in bad or not path.exists():
+            continue
+        for group, table in enumerate(row_groups(path, ledger.file(name))):
+            try:
+                for _, trajectory in trajectories_from_arrow(table):
+                    check_trajectory(trajectory)
+                    count += 1
+            except (RecordError, KeyError) as error:
+                findings.append(Finding(FindingKind.RECORD, path, f'row group {group}: {error}'))
+    return count
+
+
+def _check_unblindings(store: Store, ledger: Ledger) -> Iterator[Finding]:
+    folder = store.path / UNBLINDING
+    try:
+        records = all_unblindings(store.path, ledger)
+    except StoreError as error:
+        yield _from_error(error, store.path)
+        return
+    first: dict[str, dict[str, str]] = {}
+    for record in records:
+        wrong = check_unblinding(record)
+        if wrong:
+            detail = f'the closing of trial {record.trial_id} by {record.by}: {wrong}'
+            yield Finding(FindingKind.RECORD, store.path / LOG, detail)
+        if first.setdefault(record.trial_id, dict(record.policies)) != dict(record.policies):
+            yield Finding(FindingKind.CLASH, store.path / LOG, f'trial {record.trial_id} was closed twice, differently')
+    if folder.is_dir():
+        for path in sorted(folder.glob('*.json')):
+            if path.stem not in first:
+                yield Finding(FindingKind.RECORD, path, 'the record of a trial is under another name')
+
+
+def _check_edits(store: Store, ledger: Ledger) -> Iterator[Finding]:
+    """The log of edits of an older version, line by line."""
+    path = store.path / EDITS
+    if not path.exists() or ledger.is_logged:
+        return
+    content = path.read_bytes()
+    if content and not content.endswith(b'\n'):
+        yield Finding(FindingKind.LEFTOVER, path, 'its last line was cut off while being written; it never counted')
+    for edit in listed_edits(path):
+        if isinstance(edit, StoreError):
+            yield Finding(FindingKind.EDIT, path, str(edit).removeprefix(f'{path} '))

@@ -1,0 +1,184 @@
+"""Making, checking, mending and removing environments."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import venv
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from robotrials.errors import InputError, SetupError
+from robotrials.run.environment.place import RECORD, Environment, environment_at, environments_folder, link_robotrials
+from robotrials.run.environment.recipe import Recipe
+
+INSTALL_S = 3600.0
+LOCK_S = 3600.0
+CHECK_S = 300.0
+TOLD_LINES = 20
+Progress = Callable[[str], None]
+
+_LIST = (
+    'import importlib.metadata as m, json\n'
+    'print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions()}))'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Soundness:
+    """Whether an environment is as it was made and its imports work, and if not, why."""
+
+    problems: tuple[str, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.problems
+
+
+def create_environment(recipe: Recipe, *, progress: Progress | None = None) -> Environment:
+    """The environment of a recipe: made, or made anew if it is not whole. Several callers take turns."""
+    folder = environments_folder() / f'{recipe.name}-{recipe.digest}'
+    with _locked(folder):
+        found = environment_at(folder)
+        if found.is_complete:
+            return found
+        tell = progress or (lambda line: None)
+        tell(f'making {folder}')
+        venv.create(folder, with_pip=True, clear=True)
+        python = folder / 'bin' / 'python'
+        _install(python, recipe, tell)
+        link_robotrials(folder)
+        tell('checking imports')
+        problems = _import_problems(python, recipe)
+        if problems:
+            raise SetupError(f'the environment {recipe.name!r} was made, and does not work: {"; ".join(problems)}')
+        record = {'created_at': dt.datetime.now(dt.UTC).isoformat(timespec='seconds'), 'packages': _packages(python)}
+        draft = folder / f'.{RECORD}'
+        draft.write_text(json.dumps(record, indent=1), encoding='utf-8')
+        os.replace(draft, folder / RECORD)
+    return environment_at(folder)
+
+
+def check_environment(recipe: Recipe) -> Soundness:
+    """Compare an environment with what it was made of, and try its imports."""
+    found = environment_at(environments_folder() / f'{recipe.name}-{recipe.digest}')
+    if not found.is_complete:
+        return Soundness((f'it is not there; run `robotrials env create {recipe.name}`',))
+    problems: list[str] = []
+    try:
+        now = _packages(found.python)
+    except SetupError as error:
+        return Soundness((str(error),))
+    for name, version in found.packages.items():
+        if now.get(name) != version:
+            problems.append(f'{name} was {version}, is {now.get(name, "gone")}')
+    problems += _import_problems(found.python, recipe)
+    return Soundness(tuple(problems))
+
+
+def repair_environment(recipe: Recipe, *, progress: Progress | None = None) -> Environment:
+    """Make an environment anew."""
+    remove_environment(environments_folder() / f'{recipe.name}-{recipe.digest}')
+    return create_environment(recipe, progress=progress)
+
+
+def remove_environment(folder: Path) -> None:
+    """Delete an environment; nothing outside the folder of environments is ever touched."""
+    root = environments_folder().resolve()
+    if folder.resolve().parent != root:
+        raise InputError(f'{folder} is not in {root}')
+    if not folder.exists():
+        return
+    with _locked(folder):
+        shutil.rmtree(folder)
+
+
+def _install(python: Path, recipe: Recipe, tell: Progress) -> None:
+    with tempfile.TemporaryDirectory() as drafts:
+        constraints = Path(drafts) / 'constraints.txt'
+        constraints.write_text('\n'.join((*recipe.constraints, *recipe.requirements)), encoding='utf-8')
+        _pip(python, ['-c', str(constraints), *recipe.requirements], tell)
+        if recipe.without_dependencies:
+            _pip(python, ['--no-deps', *recipe.without_dependencies], tell)
+
+
+def _pip(python: Path, arguments: list[str], tell: Progress) -> None:
+    """Run pip, telling what it is at; SetupError with the end of what it printed if it fails or takes too long."""
+    command = [str(python), '-m', 'pip', 'install', '--no-input', '--disable-pip-version-check', *arguments]
+    lines: list[str] = []
+    with tempfile.TemporaryFile('w+') as output:
+        running = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        deadline_s, seen = time.monotonic() + INSTALL_S, 0
+        while running.poll() is None:
+            if time.monotonic() > deadline_s:
+                running.kill()
+                running.wait()
+                raise SetupError(f'pip did not end within {INSTALL_S:g} s')
+            time.sleep(0.2)
+            seen = _tell_new(output.fileno(), seen, tell)
+        output.seek(0)
+        lines = output.read().splitlines()
+    if running.returncode:
+        raise SetupError('pip failed:\n' + '\n'.join(lines[-TOLD_LINES:]))
+
+
+def _tell_new(descriptor: int, seen: int, tell: Progress) -> int:
+    """Tell the last new line of a growing file; how far it was read."""
+    text = os.pread(descriptor, 1 << 16, seen)
+    whole = text[: text.rfind(b'\n') + 1]
+    lines = [line.strip() for line in whole.decode(errors='replace').splitlines() if line.strip()]
+    if lines:
+        tell(lines[-1][:100])
+    return seen + len(whole)
+
+
+def _import_problems(python: Path, recipe: Recipe) -> list[str]:
+    problems = []
+    for module in recipe.imports:
+        try:
+            subprocess.run(
+                [str(python), '-I', '-c', f'import {module}'],
+                check=True, capture_output=True, text=True, timeout=CHECK_S, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except subprocess.CalledProcessError as error:
+            last = (error.stderr.strip().splitlines() or ['no message'])[-1]
+            problems.append(f'import {module}: {last[:300]}')
+        except (subprocess.TimeoutExpired, OSError) as error:
+            problems.append(f'import {module}: {type(error).__name__}')
+    return problems
+
+
+def _packages(python: Path) -> Mapping[str, str]:
+    try:
+        ran = subprocess.run(
+            [str(python), '-I', '-c', _LIST], check=True, capture_output=True, text=True, timeout=CHECK_S
+        )
+        listed: dict[str, str] = json.loads(ran.stdout)
+    except (subprocess.SubprocessError, OSError, ValueError) as error:
+        raise SetupError(f'{python} does not run ({type(error).__name__}); make the environment anew') from error
+    return listed
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time makes or removes an environment."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f'.{folder.name}.lock').open('w') as lock:
+        deadline_s = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline_s:
+                    raise SetupError(f'another process has been at {folder} for {LOCK_S:g} s') from None
+                time.sleep(0.2)
+        yield

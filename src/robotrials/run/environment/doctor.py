@@ -1,0 +1,252 @@
+"""What stands in the way of running hosts here: graphics, drivers, environments, assets, caches and disk space."""
+
+from __future__ import annotations
+
+import enum
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from robotrials.errors import InputError
+from robotrials.run.environment.asset import assets_of
+from robotrials.run.environment.create import check_environment
+from robotrials.run.environment.gl import BACKENDS, MENDING, why_not_drawing
+from robotrials.run.environment.place import Environment, environments, environments_folder
+from robotrials.run.environment.recipe import read_recipe, recipe_names
+
+COMMAND_S = 20.0
+GIGABYTE = 1 << 30
+FREE_WANTED = 5 * GIGABYTE  # what the largest recipe takes while it is made
+FREE_NEEDED = GIGABYTE
+SHARED_WANTED = 64 << 20
+Progress = Callable[[str], None]
+
+
+class State(enum.StrEnum):
+    OK = 'ok'
+    WARNING = 'warning'  # works, or is not needed as things stand
+    PROBLEM = 'problem'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at; `mend` is the command that mends it, empty where nothing is to be done."""
+
+    subject: str
+    item: str
+    state: State
+    found: str
+    mend: str = ''
+
+
+def examine(names: Sequence[str] = (), *, progress: Progress | None = None) -> tuple[Finding, ...]:
+    """Look at everything, or of the environments only at those named."""
+    tell = progress or (lambda what: None)
+    for name in names:
+        if not name.endswith('.toml'):
+            read_recipe(name)
+    there = [found for found in environments() if not names or found.name in names]
+    findings = [*_versions(), *_variables()]
+    for environment in there:
+        tell(f'environment {environment.name}')
+        findings += _environment(environment)
+    findings += [_not_made(name) for name in names if not any(found.name == name for found in there)]
+    tell('graphics')
+    findings += [*_graphics(there), *_drivers(), *_assets(there), *_caches(), *_space()]
+    return tuple(findings)
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding(
+        subject='version', item='python', state=State.OK, found=f'{sys.version.split()[0]} at {sys.executable}'
+    )
+    for package, extra in (('robotrials', ''), ('numpy', ''), ('msgpack', 'wire'), ('mujoco', 'sim')):
+        try:
+            yield Finding(subject='version', item=package, state=State.OK, found=importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            mend = f"pip install 'robotrials[{extra}]'" if extra else ''
+            yield Finding(subject='version', item=package, state=State.WARNING, found='not installed', mend=mend)
+
+
+def _variables() -> Iterator[Finding]:
+    """Variables that steer drawing; an unknown value fails deep inside a simulator."""
+    for name in ('MUJOCO_GL', 'PYOPENGL_PLATFORM'):
+        value = os.environ.get(name)
+        if value is None:
+            continue
+        if value.lower().strip() in (*BACKENDS, 'glfw'):
+            needs_screen = value == 'glfw' and 'DISPLAY' not in os.environ
+            state = State.PROBLEM if needs_screen else State.OK
+            found = f'{value}, which needs a screen, and there is none' if needs_screen else value
+            yield Finding(
+                subject='variable', item=name, state=state, found=found, mend=f'unset {name}' if needs_screen else ''
+            )
+        else:
+            wanted = ', '.join(BACKENDS)
+            yield Finding(
+                subject='variable', item=name, state=State.PROBLEM, found=f'{value!r}, wanted one of: {wanted}',
+                mend=f'unset {name}',
+            )  # fmt: skip
+
+
+def _environment(environment: Environment) -> Iterator[Finding]:
+    name, subject = environment.name, 'environment'
+    is_known = name in recipe_names()
+    recipe = read_recipe(name) if is_known else None
+    if recipe is not None and recipe.digest != environment.digest:
+        yield Finding(
+            subject=subject, item=f'{name} ({environment.digest})', state=State.WARNING,
+            found=f'of an older recipe; it takes {_size(environment.folder)}',
+            mend=f'robotrials env remove {name} --older',
+        )  # fmt: skip
+        return
+    if not environment.is_complete:
+        mend = f'robotrials env create {name}' if is_known else f'rm -r {environment.folder}'
+        yield Finding(subject=subject, item=name, state=State.PROBLEM, found='unfinished', mend=mend)
+        return
+    if recipe is None:
+        yield Finding(
+            subject=subject, item=name, state=State.OK, found='of a recipe of your own; `env check FILE` tries it'
+        )
+        return
+    problems = check_environment(recipe).problems
+    yield Finding(
+        subject=subject, item=name, state=State.PROBLEM if problems else State.OK,
+        found='; '.join(problems) or f'sound; it takes {_size(environment.folder)}',
+        mend=f'robotrials env create {name} --anew' if problems else '',
+    )  # fmt: skip
+
+
+def _not_made(name: str) -> Finding:
+    return Finding(
+        subject='environment', item=name, state=State.PROBLEM, found='not made', mend=f'robotrials env create {name}'
+    )
+
+
+def _graphics(there: Sequence[Environment]) -> Iterator[Finding]:
+    """Every Python with MuJoCo draws a ball with every back-end; one that works is enough."""
+    pythons = [(e.name, e.python) for e in there if e.is_complete and 'mujoco' in e.packages]
+    if importlib.util.find_spec('mujoco') is not None:
+        pythons.insert(0, ('robotrials', Path(sys.executable)))
+    for name, python in pythons:
+        faults = {backend: why_not_drawing(python, backend) for backend in BACKENDS}
+        works = [backend for backend, fault in faults.items() if not fault]
+        for backend, fault in faults.items():
+            state = State.OK if not fault else State.WARNING if works else State.PROBLEM
+            found = 'draws' if not fault else f'{fault} ({works[0]} works)' if works else fault
+            yield Finding(
+                subject='graphics', item=f'{backend} in {name}', state=state, found=found,
+                mend=MENDING[backend] if fault else '',
+            )  # fmt: skip
+
+
+def _drivers() -> Iterator[Finding]:
+    devices = sorted(Path('/dev').glob('nvidia[0-9]*'))
+    if devices or shutil.which('nvidia-smi'):
+        told = _output_of(['nvidia-smi', '--query-gpu=name,driver_version', '--format=csv,noheader'])
+        if told is None:
+            found = f'{len(devices)} device files, and nvidia-smi does not answer: the driver is missing or not loaded'
+            yield Finding(
+                subject='driver', item='nvidia', state=State.WARNING, found=found, mend='apt-get install nvidia-driver'
+            )
+        else:
+            yield Finding(subject='driver', item='nvidia', state=State.OK, found='; '.join(told.splitlines()))
+    else:
+        yield Finding(subject='driver', item='nvidia', state=State.OK, found='no GPU; drawing happens on the CPU')
+    for device in sorted(Path('/dev/dri').glob('renderD*')):
+        if not os.access(device, os.R_OK | os.W_OK):
+            yield Finding(
+                subject='driver', item=str(device), state=State.WARNING, found='you may not use it',
+                mend='usermod -aG render $USER',
+            )  # fmt: skip
+
+
+def _assets(there: Sequence[Environment]) -> Iterator[Finding]:
+    for environment in there:
+        if not environment.is_complete:
+            continue
+        for asset in assets_of(environment):
+            state = State.OK if asset.is_there else State.PROBLEM
+            yield Finding(
+                subject='assets', item=asset.name, state=state, found=asset.found,
+                mend='' if asset.is_there else asset.mend,
+            )  # fmt: skip
+
+
+def _caches() -> Iterator[Finding]:
+    folders = {'environments': environments_folder(), 'temporary files': Path(tempfile.gettempdir())}
+    for item, folder in folders.items():
+        why_not = _why_not_writable(folder)
+        yield Finding(
+            subject='cache', item=item, state=State.PROBLEM if why_not else State.OK, found=why_not or str(folder),
+            mend=_other_folder(item) if why_not else '',
+        )  # fmt: skip
+    shared = Path('/dev/shm')
+    if shared.is_dir():
+        free = shutil.disk_usage(shared).free
+        state = State.OK if free >= SHARED_WANTED else State.WARNING
+        yield Finding(
+            subject='cache', item='shared memory', state=state, found=f'{_bytes(free)} free',
+            mend='' if state is State.OK else 'mount -o remount,size=1G /dev/shm',
+        )  # fmt: skip
+
+
+def _space() -> Iterator[Finding]:
+    for item, folder in (('environments', environments_folder()), ('temporary files', Path(tempfile.gettempdir()))):
+        free = shutil.disk_usage(_existing(folder)).free
+        state = State.OK if free >= FREE_WANTED else State.WARNING if free >= FREE_NEEDED else State.PROBLEM
+        yield Finding(
+            subject='disk', item=item, state=state, found=f'{_bytes(free)} free at {folder}',
+            mend='' if state is State.OK else _other_folder(item),
+        )  # fmt: skip
+
+
+def _other_folder(item: str) -> str:
+    variable = 'ROBOTRIALS_ENVIRONMENTS' if item == 'environments' else 'TMPDIR'
+    return f'export {variable}=/a/folder/with/room'
+
+
+def _why_not_writable(folder: Path) -> str:
+    try:
+        with tempfile.NamedTemporaryFile(dir=_existing(folder)):
+            return ''
+    except OSError as error:
+        return f'{folder}: {error.strerror}'
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    for candidate in (folder, *folder.parents):
+        if candidate.is_dir():
+            return candidate
+    raise InputError(f'{folder}: neither it nor anything above it is a folder')
+
+
+def _output_of(command: list[str]) -> str | None:
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return ran.stdout.strip() if ran.returncode == 0 else None
+
+
+def _size(folder: Path) -> str:
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(path, name)).st_size
+            except OSError:
+                continue  # it went away while we looked
+    return _bytes(total)
+
+
+def _bytes(count: float) -> str:
+    return f'{count / GIGABYTE:.1f} GB' if count >= GIGABYTE else f'{count / (1 << 20):.0f} MB'

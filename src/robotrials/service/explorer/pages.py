@@ -1,0 +1,236 @@
+"""The explorer's pages: the table, one episode or two side by side, and figures whose points are episodes."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from robotrials.errors import InputError, RobotrialsError
+from robotrials.measure.geometry.projection import Rescoring
+from robotrials.record import Episode, Store
+from robotrials.record.select import Where
+from robotrials.service.explorer.detail import episode_data
+from robotrials.service.explorer.figures import CLOSED, LiveFigures, page_policy, store_figures
+from robotrials.service.explorer.index import FILTERS, PAGE_ROWS, SORTS, EpisodeIndex, LiveIndex
+from robotrials.service.explorer.points import figure_points
+from robotrials.service.frame import Pages, install_frame
+from robotrials.show.figure_mark import FigureMark
+
+MEDIA_KINDS = {'.mp4': 'video/mp4', '.webm': 'video/webm', '.png': 'image/png', '.jpg': 'image/jpeg'}
+PAGES = Pages('robotrials.service.explorer')
+Query = Sequence[tuple[str, str]]
+
+
+class Side(enum.StrEnum):
+    """Which neighbour of an episode."""
+
+    BEFORE = 'before'
+    AFTER = 'after'
+
+
+def create_explorer(
+    store: Store, *, beside: Mapping[str, str] | None = None, where: Where | None = None, is_mounted: bool = False,
+    shown: Callable[[Episode], Episode] = lambda episode: episode,
+) -> FastAPI:  # fmt: skip
+    """The explorer of one store, or of what `where` selects of it: nothing else of the store can be reached.
+
+    `beside` adds links to other pages (title -> address), such as the review's. Mounted in another app, it leaves
+    static files and guards to that one. `shown` is an episode as far as its facts may be seen.
+    """
+    app = FastAPI(title='robotrials explorer', docs_url=None, redoc_url=None, openapi_url=None)
+    if not is_mounted:
+        install_frame(app, is_local=True)
+    rescoring = Rescoring.NONE if is_mounted else Rescoring.MISSING  # a platform's server reads kept scores alone
+    index, drawn = LiveIndex(store, where=where), LiveFigures(store, where=where, shown=shown, rescoring=rescoring)
+
+    def common(request: Request) -> dict[str, Any]:
+        blinded = '' if not store.is_blinded else 'arms by code' if store.board else 'arms are shown when it is closed'
+        return {'store': store.path.name, 'links': dict(beside or {}), 'blinded': blinded, 'base': _base(request)}
+
+    @app.exception_handler(RobotrialsError)
+    async def tell(request: Request, error: Exception) -> Response:
+        return PAGES.page('error.html.j2', status=400, title='This cannot be shown', message=str(error))
+
+    @app.get('/')
+    def table(request: Request) -> HTMLResponse:
+        rows = _table(index.now(), request.query_params.multi_items(), base=_base(request))
+        template = 'explore_rows.html.j2' if request.headers.get('hx-request') else 'explore.html.j2'
+        return PAGES.page(template, title=f'Episodes of {store.path.name}', **common(request), **rows)
+
+    @app.get('/episode/{episode_id}/{attempt}')
+    def episode(episode_id: str, attempt: int, request: Request) -> HTMLResponse:
+        found = [_found(store, episode_id, attempt, where=where)]
+        other = request.query_params.get('beside', '')
+        if other:
+            name, _, number = other.partition(':')
+            found.append(_found(store, name, _whole(number or '0'), where=where))
+        titles = [{'key': f'{e.episode_id}/{e.attempt}', 'title': _title(e)} for e in found]
+        return PAGES.page(
+            'explore_episode.html.j2', title=_title(found[0]), episodes=titles, **common(request),
+            trail=_trail(request.query_params.multi_items()), end=request.query_params.get('end', ''),
+        )  # fmt: skip
+
+    @app.get('/episode/{episode_id}/{attempt}/{side}')
+    def neighbour(episode_id: str, attempt: int, side: Side, request: Request) -> RedirectResponse:
+        """The episode before or after one in its list, looked for when it is asked for: that takes the whole index."""
+        query = request.query_params.multi_items()
+        key = _neighbour(index.now(), (episode_id, attempt), query, side=side)
+        place, end = (key, {}) if key is not None else ((episode_id, attempt), {'end': side.value})
+        trail = '&'.join(filter(None, (_trail(query), urlencode(end))))
+        return RedirectResponse(f'{_base(request)}/episode/{place[0]}/{place[1]}{"?" + trail if trail else ""}', 303)
+
+    @app.get('/data/episode/{episode_id}/{attempt}')
+    def data(episode_id: str, attempt: int) -> JSONResponse:
+        return JSONResponse(episode_data(store, shown(_found(store, episode_id, attempt, where=where))))
+
+    @app.get('/figures')
+    def figures(request: Request) -> HTMLResponse:
+        told = {'why': CLOSED}
+        curves, witnesses = (told, told) if store.is_blinded else figure_points(drawn.analysis())
+        return PAGES.page(
+            'explore_figures.html.j2', title='Figures', curves=curves, witnesses=witnesses,
+            figures=[] if store.is_blinded else store_figures(), **common(request),
+        )  # fmt: skip
+
+    @app.get('/figures/{name}')
+    def figure(name: str, request: Request) -> HTMLResponse:
+        figure = drawn.draw(name)
+        listed = index.now()
+        attempts = dict(zip(listed.ids.to_pylist(), listed.attempts.tolist(), strict=True))
+        marks = [(mark, _mark_address(mark, attempts, base=_base(request))) for mark in figure.marks]
+        return PAGES.page(
+            'explore_figure.html.j2', title=figure.summary, name=name, figure=figure, marks=marks, **common(request),
+        )  # fmt: skip
+
+    @app.get('/report')
+    def report(request: Request) -> HTMLResponse:
+        page = drawn.report(explorer_url=str(request.base_url))
+        return HTMLResponse(page, headers={'Content-Security-Policy': page_policy(page)})
+
+    @app.get('/media/{name:path}')
+    def media(name: str) -> Response:
+        path = media_file(store, name)
+        if where is not None:
+            episode_id, attempt = _filmed(path.relative_to((store.path / 'media').resolve()), name)
+            _found(store, episode_id, attempt, where=where)
+        return FileResponse(path, media_type=MEDIA_KINDS[path.suffix], headers={'Cache-Control': 'private'})
+
+    return app
+
+
+def media_file(store: Store, name: str) -> Path:
+    """A film or picture of the store's media; anything else, and anything outside, is refused."""
+    root = (store.path / 'media').resolve()
+    try:
+        path = (root / name).resolve()
+        is_film = path.is_relative_to(root) and path.suffix in MEDIA_KINDS and path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        is_film = False
+    if not is_film:
+        raise InputError(f'{name[:200]!r}: no film of this store')
+    return path
+
+
+def _filmed(file: Path, name: str) -> tuple[str, int]:
+    """Of which episode a file of the media is, by the folder that it lies in."""
+    kind, folder = file.parts[0], file.parts[1] if len(file.parts) > 2 else ''
+    episode_id, _, attempt = folder.rpartition('-')
+    if kind != 'episodes' or not episode_id:
+        raise InputError(f'{name!r}: no film of these episodes')
+    return episode_id, _whole(attempt)
+
+
+def _mark_address(mark: FigureMark, attempts: Mapping[str, int], *, base: str) -> str:
+    """One episode is opened, at the mark's moment if it has one; several are listed."""
+    (ids, *more) = mark.episodes.get('episode_id', ()) or ('',)
+    if len(mark.episodes) == 1 and not more and ids in attempts:
+        moment = '' if mark.t_s is None else f'?t={mark.t_s:.3f}'
+        return f'{base}/episode/{ids}/{attempts[ids]}{moment}'
+    return f'{base}/?' + urlencode([(field, value) for field, values in mark.episodes.items() for value in values])
+
+
+def _base(request: Request) -> str:
+    """Where the explorer is mounted."""
+    return str(request.scope.get('root_path', ''))
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise InputError(f'{text!r} is no attempt')
+    return int(text)
+
+
+def _found(store: Store, episode_id: str, attempt: int, *, where: Where | None) -> Episode:
+    """One counted episode of those that may be seen; nothing is read of the others but their ids."""
+    for episode in store.episodes(where={**(where or {}), 'episode_id': episode_id}):
+        if episode.attempt == attempt:
+            return episode
+    raise InputError(f'no episode {episode_id} attempt {attempt} in {store.path.name}')
+
+
+def _title(episode: Episode) -> str:
+    outcome = episode.outcome.value.replace('_', ' ')
+    parts = (episode.policy, episode.stratum or episode.task, episode.condition, outcome)
+    return ' · '.join(p for p in parts if p and p != 'nominal')
+
+
+def _asked(query: Query) -> dict[str, list[str]]:
+    wanted: dict[str, list[str]] = {}
+    for name, value in query:
+        if name in (*FILTERS, 'episode_id') and value:
+            wanted.setdefault(name, []).append(value)
+    return wanted
+
+
+def _rows(index: EpisodeIndex, query: Query) -> tuple[Any, dict[str, list[str]], str]:
+    wanted = _asked(query)
+    sort = next((value for name, value in query if name == 'sort'), 'place')
+    return index.ordered(index.matching(wanted), sort), wanted, sort
+
+
+def _table(index: EpisodeIndex, query: list[tuple[str, str]], *, base: str) -> dict[str, Any]:
+    """One page of the table, the filters that can be set, and the addresses of the pages around it."""
+    rows, wanted, sort = _rows(index, query)
+    number = max(1, _whole(next((v for n, v in query if n == 'page' and v), '1')))
+    start = (number - 1) * PAGE_ROWS
+    kept = [(name, value) for name, values in wanted.items() for value in values]
+
+    def address(**changes: object) -> str:
+        pairs = [*kept, ('sort', sort), ('page', str(number))]
+        pairs = [(k, v) for k, v in pairs if k not in changes] + [(k, str(v)) for k, v in changes.items()]
+        return f'{base}/?' + urlencode([(k, v) for k, v in pairs if (k, v) not in (('sort', 'place'), ('page', '1'))])
+
+    orders = {name: address(sort=f'-{name}' if sort == name else name, page=1) for name in SORTS}
+    return {
+        'rows': [index.row(int(place)) for place in rows[start : start + PAGE_ROWS]],
+        'alike': {name for name, values in index.values.items() if len(values) < 2},
+        'n_rows': len(rows), 'n_all': len(index), 'first': start + 1 if len(rows) else 0,
+        'last': min(start + PAGE_ROWS, len(rows)), 'wanted': wanted, 'sort': sort, 'orders': orders,
+        'filters': {n: index.choices(n, index.matching({k: v for k, v in wanted.items() if k != n}))
+                    for n in FILTERS if len(index.values[n]) > 1},
+        'previous': address(page=number - 1) if number > 1 else '',
+        'following': address(page=number + 1) if start + PAGE_ROWS < len(rows) else '',
+        'trail': urlencode([*kept, *([('sort', sort)] if sort != 'place' else [])]),
+    }  # fmt: skip
+
+
+def _trail(query: Query) -> str:
+    """The list that somebody came from, as far as an address says it."""
+    return urlencode([(n, v) for n, v in query if n in (*FILTERS, 'episode_id', 'sort') and v])
+
+
+def _neighbour(index: EpisodeIndex, key: tuple[str, int], query: Query, *, side: Side) -> tuple[str, int] | None:
+    """The episode before or after this one in the list that was filtered; None at its end."""
+    rows, _, _ = _rows(index, query)
+    place = np.flatnonzero(rows == index.place(key))
+    if not len(place):
+        raise InputError(f'episode {key[0]} attempt {key[1]} is not in this list')
+    wanted = int(place[0]) + (1 if side is Side.AFTER else -1)
+    return index.key(int(rows[wanted])) if 0 <= wanted < len(rows) else None

@@ -1,0 +1,259 @@
+"""Benchmarks: declared by an admin, each with a store of its own.
+
+An open benchmark takes submissions at any time; each is blinded until it is finished. A trial takes a closed set of
+arms, runs them in one blinded balanced rotation, and shows nothing until it is closed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import math
+import secrets
+import tomllib
+from pathlib import Path
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from robotrials.errors import InputError, UnknownName
+from robotrials.record import Store, Unblinding, collect_provenance
+from robotrials.record.unblinding import write_unblinding
+from robotrials.run.blinding import blinded_plan
+from robotrials.run.component import HOSTS
+from robotrials.run.plan import FaultOutcome, PolicyEntry, Scenes, TrialPlan, plan_from_json
+from robotrials.run.rotation import Slot, trial_slots
+from robotrials.run.station import Context
+from robotrials.service.platform.ability import check_runnable
+from robotrials.service.platform.access import check_name, new_id
+from robotrials.service.platform.bundle import MOST_FILES
+from robotrials.service.platform.config import Strategy
+from robotrials.service.platform.job import benchmark_slots, read_benchmark
+from robotrials.service.platform.refusal import Refusal, not_found
+from robotrials.service.platform.table import LIVE, Benchmark, Job, Lease, Submission
+from robotrials.service.platform.trail import note
+
+ATTEMPTS = 2  # a job that the rig broke is requeued once
+MOST_JOBS = 20_000  # of one submission
+MOST_MOMENTS = MOST_FILES - 100  # of RGB-D in an episode, beside its other files
+
+
+def declare(
+    session: Session, name: str, toml: str, *, mode: str, strategy: Strategy, arms: int | None, now: float,
+    reference: str = '', unchecked: bool = False,
+) -> Benchmark:  # fmt: skip
+    """A new benchmark; its store is made when the first submission comes. `unchecked`: whatever cells say they can."""
+    check_name(name, 'name of a benchmark')
+    plan = platform_plan(toml, name=name, is_trial=mode == 'trial')
+    if not unchecked:
+        check_runnable(session, plan)
+    if session.scalar(select(Benchmark).where(Benchmark.name == name)) is not None:
+        raise Refusal(409, 'exists', f'there is a benchmark named {name!r} already')
+    if mode != 'trial' and (arms is not None or strategy is Strategy.BLINDED_ROTATION):
+        raise Refusal(422, 'bad_benchmark', 'arms and blinded_rotation are for a trial; this benchmark is open')
+    if mode == 'trial':
+        strategy = Strategy.BLINDED_ROTATION
+        if arms is not None and arms < 2:
+            raise Refusal(422, 'bad_benchmark', f'arms is {arms}, wanted 2 or more, or none')
+    benchmark = Benchmark(
+        id=new_id('ben'), name=name, mode=mode, state='collecting' if mode == 'trial' else 'open', host=plan.host.use,
+        strategy=strategy.value, plan=plan.as_json(), arms=arms, created_at=now, closed_at=None,
+        reference=reference,
+    )  # fmt: skip
+    session.add(benchmark)
+    note(session, 'benchmark.declare', benchmark.id, name=name, mode=mode, strategy=strategy.value, plan=plan.hash)
+    return benchmark
+
+
+def platform_plan(toml: str, *, name: str, is_trial: bool) -> TrialPlan:
+    """A declared plan as the platform runs it: matched scenes, two attempts, and a policy's crash is its failure."""
+    try:
+        plan = read_benchmark(toml, where='plan')
+        if plan.scenes is not Scenes.MATCHED:
+            raise InputError('plan: scenes are independent; on a platform every submission meets the same start states')
+        if plan.host.use not in HOSTS.names():
+            raise InputError(f'plan: host {plan.host.use!r} is not of the catalogue: {", ".join(HOSTS.names())}')
+        given = tomllib.loads(toml).get('faults', {})
+        failure = {k: FaultOutcome.FAILURE for k in ('policy_crash', 'policy_hang') if k not in given}
+        plan = dataclasses.replace(
+            plan,
+            benchmark=plan.benchmark or name,
+            faults=dataclasses.replace(plan.faults, attempts=ATTEMPTS, **failure),
+            blinding=dataclasses.replace(plan.blinding, enabled=is_trial, secret=secrets.token_hex(16)),
+        )
+        if isinstance(rate := plan.recording.rgbd, float):
+            moments = math.ceil(rate * max(cell.time_cap_s for cell in plan.cells()))
+            if moments > MOST_MOMENTS:
+                raise InputError(
+                    f'plan: recording.rgbd of {rate:g} per second is up to {moments} moments per episode, more than '
+                    f'the {MOST_MOMENTS} that are uploaded; ask for fewer per second'
+                )
+        if plan.episodes_in_a_cell() * plan.repeats * len(plan.cells()) > MOST_JOBS:
+            raise InputError(f'plan: more than {MOST_JOBS} episodes for each submission')
+    except InputError as error:
+        raise Refusal(422, 'bad_plan', str(error)) from error
+    return plan
+
+
+def find_benchmark(session: Session, name: str, *, lock: bool = False, near: bool = False) -> Benchmark:
+    """The benchmark of a name; with `near` the refusal tells the names there are, for who may list them."""
+    query = select(Benchmark).where(Benchmark.name == name)
+    found = session.scalar(query.with_for_update() if lock else query)
+    if found is None and near:
+        known = session.scalars(select(Benchmark.name).order_by(Benchmark.name))
+        raise Refusal(404, 'not_found', str(UnknownName('benchmark', name, known)))
+    if found is None:
+        raise not_found('benchmark')
+    return found
+
+
+def is_open(benchmark: Benchmark) -> bool:
+    """Whether names may be shown: of an open benchmark those of finished submissions, of a trial once it is closed."""
+    return benchmark.mode == 'open' or benchmark.state == 'closed'
+
+
+def store_path(folder: Path, benchmark: Benchmark) -> Path:
+    return folder / 'stores' / benchmark.name
+
+
+def open_store(folder: Path, benchmark: Benchmark) -> Store:
+    """The benchmark's store, made if it is new. Its shown plan has no secret in it."""
+    plan = plan_from_json(benchmark.plan)
+    path = store_path(folder, benchmark)
+    if (path / 'trial.json').exists():
+        return Store.open(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = json.loads(blinded_plan(plan, Context.of(plan).blinding))
+    values['policies'] = {}
+    values['blinding'] = {'enabled': plan.blinding.enabled}
+    shown = json.dumps(values, sort_keys=True, indent=1)
+    store = Store.create(path, trial_id=plan.hash, title=plan.title, plan_hash=plan.hash, plan=shown)
+    provenance = dataclasses.replace(collect_provenance(), command='', config=f'benchmark {benchmark.name}')
+    store.write_provenance(provenance)
+    return store
+
+
+def submission_plan(benchmark: Benchmark) -> str:
+    """The plan of one submission: of a trial the trial's; else with a secret, and so a trial id, of its own.
+
+    Its own id lets the record open one submission while others are still blinded, and its own secret puts the slots
+    into an order of its own: the place of an episode does not tell its start state.
+    """
+    if benchmark.mode == 'trial':
+        return benchmark.plan
+    plan = plan_from_json(benchmark.plan)
+    blinding = dataclasses.replace(plan.blinding, enabled=True, secret=secrets.token_hex(16))
+    return dataclasses.replace(plan, blinding=blinding).as_json()
+
+
+def start_trial(session: Session, benchmark: Benchmark, *, now: float) -> None:
+    """Close the set of arms, and put all their jobs into one balanced rotation."""
+    if benchmark.state != 'collecting':
+        raise Refusal(409, 'not_collecting', f'this benchmark is {benchmark.state}; only a collecting trial starts')
+    arms = list(
+        session.scalars(
+            select(Submission).where(Submission.benchmark_id == benchmark.id, Submission.state == 'waiting')
+        )
+    )
+    if len(arms) < 2:
+        raise Refusal(409, 'too_few_arms', f'{len(arms)} arms are submitted; a trial compares two or more')
+    places = rotation_places(benchmark.plan, [arm.code for arm in arms])
+    for arm in arms:
+        arm.state = 'queued'
+        add_jobs(session, arm, now=now, places=places[arm.code])
+    benchmark.state = 'running'
+    note(session, 'benchmark.start', benchmark.id, arms=len(arms), jobs=sum(len(p) for p in places.values()))
+
+
+def rotation_places(plan_json: str, codes: list[str]) -> dict[str, dict[int, tuple[int, int]]]:
+    """Code -> slot -> (position, block) in the balanced rotation of a trial with these arms."""
+    plan = plan_from_json(plan_json)
+    numbers = {_start(slot): slot.number for slot in benchmark_slots(plan_json)}
+    arms = {code: PolicyEntry('platform') for code in sorted(codes)}
+    whole = dataclasses.replace(plan, policies=arms, blinding=dataclasses.replace(plan.blinding, enabled=False))
+    blocks: dict[str, int] = {}
+    places: dict[str, dict[int, tuple[int, int]]] = {code: {} for code in codes}
+    for position, slot in enumerate(trial_slots(whole)):
+        block = blocks.setdefault(slot.block, len(blocks))
+        places[slot.policy][numbers[_start(slot)]] = position, block
+    return places
+
+
+def _start(slot: Slot) -> tuple[str, int, int]:
+    return slot.cell.name, slot.instance, slot.repeat
+
+
+def add_jobs(
+    session: Session, submission: Submission, *, now: float, places: dict[int, tuple[int, int]] | None = None
+) -> int:
+    """A job for every slot of the submission's plan."""
+    from robotrials.service.platform.job import Job as JobOrder
+
+    slots = benchmark_slots(submission.plan)
+    order = JobOrder(job_id='', plan=submission.plan, slot=0, attempt=0, code=submission.code)
+    context = order.context()
+    for slot in slots:
+        position, block = (slot.number, 0) if places is None else places[slot.number]
+        session.add(
+            Job(
+                id=new_id('job'),
+                submission_id=submission.id,
+                benchmark_id=submission.benchmark_id,
+                slot=slot.number,
+                position=position,
+                block=block,
+                state='queued',
+                attempt=0,
+                updated_at=now,
+                failed_on=None,
+                episode_id=context.planned(slot).episode_id,
+            )
+        )
+    return len(slots)
+
+
+def close_benchmark(session: Session, benchmark: Benchmark, *, by: str, why: str, now: float) -> None:
+    """Close a benchmark: a trial is unblinded, once; one that is not finished wants a reason. No more submissions."""
+    if benchmark.state == 'closed':
+        raise Refusal(409, 'closed', 'this benchmark is closed already')
+    live = select(func.count()).select_from(Lease).join(Job, Job.id == Lease.job_id)
+    if session.scalar(live.where(Job.benchmark_id == benchmark.id, Lease.state.in_(LIVE))):
+        raise Refusal(409, 'under_way', 'episodes are under way; drain the cells first, or wait for them to end')
+    left = session.scalar(
+        select(func.count()).select_from(Job).where(Job.benchmark_id == benchmark.id, Job.state == 'queued')
+    )
+    if left and not why:
+        raise Refusal(409, 'unfinished', f'{left} episodes are still to be run; wait for them, or say why (why)')
+    for submission in session.scalars(select(Submission).where(Submission.benchmark_id == benchmark.id)):
+        if submission.state in ('waiting', 'queued'):
+            cancel_jobs(session, submission, reason='the benchmark was closed', now=now)
+            submission.state, submission.finished_at = 'cancelled', now
+    benchmark.state, benchmark.closed_at = 'closed', now
+    note(session, 'benchmark.close', benchmark.id, by=by, why=why, left=left or 0)
+
+
+def cancel_jobs(session: Session, submission: Submission, *, reason: str, now: float) -> int:
+    """Take what was not begun out of the queue."""
+    jobs = session.scalars(
+        select(Job).where(Job.submission_id == submission.id, Job.state == 'queued').with_for_update()
+    ).all()
+    for job in jobs:
+        job.state, job.reason, job.updated_at = 'cancelled', reason, now
+    return len(jobs)
+
+
+def open_names(folder: Path, benchmark: Benchmark, submissions: list[Submission], *, by: str, now: float) -> None:
+    """Tell the record the names behind codes whose blinding has ended; telling it again changes nothing."""
+    store = open_store(folder, benchmark)
+    known = store.unblindings().by_trial
+    by_trial: dict[str, dict[str, str]] = {}
+    for submission in submissions:
+        by_trial.setdefault(plan_from_json(submission.plan).hash, {})[submission.code] = submission.policy
+    at = dt.datetime.fromtimestamp(now, dt.UTC).isoformat(timespec='seconds')
+    for trial_id, policies in by_trial.items():
+        if trial_id not in known:
+            why = 'the trial was closed' if benchmark.mode == 'trial' else 'the submission is finished'
+            reference = next((code for code, policy in policies.items() if policy == benchmark.reference), '')
+            record = Unblinding(trial_id=trial_id, by=by, at=at, policies=policies, why=why, reference=reference)
+            write_unblinding(store.path, record)

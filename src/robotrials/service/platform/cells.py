@@ -1,0 +1,130 @@
+"""Cells as the server knows them: workers that register, are heard of, and can be drained, stopped and resumed."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from robotrials.service.platform.access import Caller, check_name, new_id
+from robotrials.service.platform.config import PlatformConfig
+from robotrials.service.platform.refusal import Refusal, not_found
+from robotrials.service.platform.table import LIVE, Lease, Worker
+from robotrials.service.platform.trail import note
+
+PROTOCOL = 1
+ADDRESS = re.compile(r'wss?://[A-Za-z0-9.\-_\[\]:]+(/[A-Za-z0-9._~\-/]*)?')
+TOLD_STATES = ('idle', 'busy', 'draining', 'out_of_service')
+_WORKER = select(Worker).where(Worker.id == bindparam('worker_id'))
+_LOCKED_WORKER = _WORKER.with_for_update()
+_LIVE_LEASE = select(Lease).where(Lease.worker_id == bindparam('worker_id'), Lease.state.in_(LIVE))
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a worker is told when it is heard of."""
+
+    leases: tuple[str, ...]  # that still hold; an episode of any other is to be ended
+    commands: tuple[str, ...]
+    expires_at: float | None
+    abandoned: str = ''  # a lease from before the worker's restart, of which it no longer speaks
+
+
+def register(
+    session: Session, caller: Caller, *, name: str, host: str, address: str, protocol: int, now: float, spec: str = ''
+) -> tuple[Worker, list[str]]:
+    """The worker of this name, with a new secret, and its leases that were not begun, which are void.
+
+    One that was begun stays until the worker is heard of: an episode may lie finished in its spool.
+    """
+    check_name(name, 'name of a worker')
+    if protocol != PROTOCOL:
+        raise Refusal(409, 'protocol', f'protocol {protocol}, this server speaks {PROTOCOL}; upgrade one side')
+    if not ADDRESS.fullmatch(address):
+        raise Refusal(422, 'bad_address', f'address is {address[:60]!r}, wanted ws://HOST:PORT')
+    worker = session.scalar(select(Worker).where(Worker.name == name).with_for_update())
+    if worker is not None and worker.user_id != caller.user_id:
+        raise Refusal(409, 'exists', f'there is a worker named {name!r} of another user; give another name')
+    secret = secrets.token_urlsafe(32)
+    if worker is None:
+        worker = Worker(
+            id=new_id('wrk'), name=name, user_id=caller.user_id, host=host, address=address, protocol=protocol,
+            secret=secret, state='idle', wanted='run', note='', registered_at=now, heard_at=now, idle_since=now,
+            busy_s=0.0, first_at=now, spec=spec,
+        )  # fmt: skip
+        session.add(worker)
+        note(session, 'worker.register', worker.id, name=name, host=host)
+        return worker, []
+    worker.host, worker.address, worker.secret, worker.protocol = host, address, secret, protocol
+    worker.spec = spec
+    worker.state, worker.registered_at, worker.heard_at, worker.idle_since = 'busy', now, now, None
+    note(session, 'worker.register', worker.id, name=name, host=host, again=True)
+    unbegun = session.scalars(select(Lease.id).where(Lease.worker_id == worker.id, Lease.state == 'granted'))
+    return worker, list(unbegun)
+
+
+def find_worker(session: Session, worker_id: str, *, caller: Caller | None = None, lock: bool = False) -> Worker:
+    """A worker; for a worker's own requests it must be the caller's."""
+    worker = session.scalar(_LOCKED_WORKER if lock else _WORKER, {'worker_id': worker_id})
+    if worker is None or (caller is not None and worker.user_id != caller.user_id):
+        raise not_found('worker')
+    return worker
+
+
+def heartbeat(
+    session: Session, worker: Worker, config: PlatformConfig, *, state: str, lease_id: str | None, step: int | None,
+    told: str, now: float,
+) -> Heard:  # fmt: skip
+    """Note that a worker lives, renew the lease it is at, and tell it what is wanted of it."""
+    live = session.scalar(_LIVE_LEASE, {'worker_id': worker.id})
+    if live is not None and live.id == lease_id and live.state == 'running' and live.expires_at > now:
+        limit = (live.begun_at or now) + config.longest_episode_s
+        live.expires_at = min(now + config.lease_s, limit)
+        live.steps = live.steps if step is None else step
+    known = 'busy' if live is not None and state == 'idle' else state
+    if worker.state != known and {worker.state, known} - {'idle', 'busy'}:
+        note(session, 'worker.state', worker.id, before=worker.state, after=known, note=told)
+    if known == 'idle' and (worker.state != 'idle' or worker.idle_since is None):
+        worker.idle_since = now
+    elif known != 'idle':
+        worker.idle_since = None
+    worker.state, worker.heard_at, worker.note = known, now, told
+    if worker.wanted == 'resume' and state in ('idle', 'busy'):
+        worker.wanted = 'run'
+    commands = {'drain': ('drain',), 'stop': ('stop',), 'resume': ('resume',)}.get(worker.wanted, ())
+    if live is None:
+        return Heard((), commands, None)
+    if live.state == 'running' and live.id != lease_id and (live.begun_at or now) < worker.registered_at:
+        return Heard((), commands, None, abandoned=live.id)
+    holds = live.state == 'storing' or live.expires_at > now
+    return Heard((live.id,) if holds else (), commands, live.expires_at if holds else None)
+
+
+def command(session: Session, worker: Worker, wanted: str) -> None:
+    """Drain, stop or resume a cell; an episode that a stop ends is uploaded by its worker."""
+    if worker.wanted != wanted:
+        note(session, f'worker.{wanted}', worker.id, before=worker.wanted)
+        worker.wanted = wanted
+
+
+def mark_lost(session: Session, config: PlatformConfig, *, now: float) -> list[str]:
+    """Workers that were not heard of for too long."""
+    silent = session.scalars(
+        select(Worker)
+        .where(Worker.state != 'lost', Worker.heard_at <= now - config.lost_s)
+        .with_for_update(skip_locked=True)
+    ).all()
+    for worker in silent:
+        note(session, 'worker.state', worker.id, before=worker.state, after='lost')
+        worker.state, worker.idle_since = 'lost', None
+    return [worker.id for worker in silent]
+
+
+def list_workers(session: Session) -> list[tuple[Worker, Lease | None]]:
+    """Every cell and the lease it is at."""
+    live = {lease.worker_id: lease for lease in session.scalars(select(Lease).where(Lease.state.in_(LIVE)))}
+    workers = session.scalars(select(Worker).order_by(Worker.name))
+    return [(worker, live.get(worker.id)) for worker in workers]

@@ -1,0 +1,105 @@
+"""Dialling: the platform calls a policy server on behalf of a submission, over a wire of the policies package.
+
+A submission is a stranger's word. So only wires are allowed (no code by name), no option may name something of the
+worker's own (a variable of its environment would carry its secrets away), and waits and messages are bounded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from robotrials.errors import InputError, RemoteError, RigError, UnknownName
+from robotrials.run.component import open_policy
+from robotrials.run.convention import HostSpec, PolicySpec
+from robotrials.run.plan import PolicyEntry
+from robotrials.run.seam import Chunk, ClosablePolicy, FittedPolicy, Observation, Policy, Session, Setup
+from robotrials.service.platform.message import told_setup
+
+WIRES = ('groot', 'openpi', 'openvla', 'positronic', 'roboarena', 'vla-eval')
+OPTIONS = (
+    'url', 'preset', 'observation', 'action', 'connect_timeout_s', 'answer_timeout_s', 'actions_key', 'image_format',
+    'generation', 'form', 'action_keys', 'model', 'fields', 'double_encoded', 'act_path', 'reset_path',
+)  # fmt: skip
+LONGEST_WAIT_S = 120.0
+MOST_BYTES = 8 << 20
+
+
+def check_dial(entry: PolicyEntry, *, allowed: Iterable[str] = ('*',)) -> None:
+    """Raise InputError unless the entry is a wire, with harmless options, to an allowed `host:port` (as in a shell)."""
+    if entry.use not in WIRES:
+        raise UnknownName('wire that the platform dials', entry.use, WIRES)
+    if entry.checkpoints:
+        raise InputError('dial: checkpoints are files of the machine that runs the policy; leave them out')
+    for name, value in entry.options.items():
+        if name not in OPTIONS:
+            raise UnknownName('option of a dialled policy', name, OPTIONS)
+        is_time = name.endswith('_timeout_s')
+        if is_time and not (isinstance(value, int | float) and 0 < value <= LONGEST_WAIT_S):
+            raise InputError(f'dial: {name} is {value!r}, wanted above 0 and at most {LONGEST_WAIT_S:g} s')
+    address = _address(entry.options)
+    if not any(fnmatch.fnmatchcase(address, pattern) for pattern in allowed):
+        raise InputError(
+            f'dial: {address} is not among the addresses that this platform dials; its admin can add it to allow, '
+            'under [dial] of platform.toml'
+        )
+
+
+def _address(options: Mapping[str, Any]) -> str:
+    url = options.get('url')
+    try:
+        parts = urlsplit(url if isinstance(url, str) else '')
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InputError(f'dial: url is {str(url)[:100]!r} ({error})') from error
+    if not host:
+        raise InputError(f'dial: url is {str(url)[:100]!r}, wanted an address such as ws://HOST:8000')
+    return f'{host}:{port}' if port is not None else host
+
+
+def open_dialled(entry: PolicyEntry, *, code: str, seed: int) -> Policy:
+    """The policy behind an address; RigError if nobody answers there."""
+    check_dial(entry)
+    options = {**entry.options, 'name': code, 'max_message_bytes': MOST_BYTES}
+    return DialledPolicy(open_policy(dataclasses.replace(entry, options=options)), code=code, seed=seed)
+
+
+class DialledPolicy:
+    """A submitter's server is the submitter's to keep up: going away in mid-episode is a fault of the policy."""
+
+    def __init__(self, policy: Policy, *, code: str, seed: int) -> None:
+        self._policy, self._code, self._seed = policy, code, seed
+
+    @property
+    def spec(self) -> PolicySpec:
+        return dataclasses.replace(self._policy.spec, name=self._code, is_remote=True)
+
+    def fit(self, host: HostSpec) -> None:
+        if isinstance(self._policy, FittedPolicy):
+            self._policy.fit(host)
+
+    def start(self, setup: Setup, *, seed: int) -> Session:
+        """Tell the server of the episode; `seed` is the loop's, the server gets its own."""
+        return _DialledSession(self._policy.start(told_setup(setup, seed=self._seed), seed=self._seed))
+
+    def close(self) -> None:
+        if isinstance(self._policy, ClosablePolicy):
+            self._policy.close()
+
+
+class _DialledSession:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def act(self, observation: Observation) -> Chunk:
+        try:
+            return self._session.act(observation)
+        except RigError as error:
+            raise RemoteError(f'the policy server went away: {error}') from error
+
+    def close(self) -> None:
+        if isinstance(self._session, ClosablePolicy):
+            self._session.close()

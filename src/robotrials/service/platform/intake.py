@@ -1,0 +1,348 @@
+"""How leases end: results are taken in, faults recorded, each once, whatever dies on the way.
+
+Ending a lease is three steps. First the lease is marked `storing`, in one transaction: a result is then on disk beside
+the database, a fault is in its row, and nothing but this ending can happen to the lease. Then the episode goes into
+the store. Then a second transaction settles job, lease and submission. A server that dies between two of them finds
+the lease still `storing` when it starts, looks whether the store has the episode, and takes the steps that are left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from robotrials.errors import InputError, StoreError, WriteError
+from robotrials.record import Episode, Outcome, Store
+from robotrials.record.folder import Folder
+from robotrials.record.maintain import compact_store
+from robotrials.run.fault import Fault, FaultKind
+from robotrials.service.platform.access import Caller
+from robotrials.service.platform.benchmark import cancel_jobs, is_open, open_names, open_store
+from robotrials.service.platform.bundle import Bundle, bundle_digest, unpack_bundle
+from robotrials.service.platform.config import PlatformConfig
+from robotrials.service.platform.database import Database, disk_full
+from robotrials.service.platform.fault_point import fault_point
+from robotrials.service.platform.job import IMPOSSIBLE, NOT_BEGUN
+from robotrials.service.platform.job import Job as JobOrder
+from robotrials.service.platform.lease import (
+    Settled,
+    give_back,
+    job_order,
+    locked_lease,
+    may_give_back,
+    own_lease,
+    settle,
+)
+from robotrials.service.platform.refusal import Refusal
+from robotrials.service.platform.table import Benchmark, Job, LateResult, Lease, Submission, Worker
+from robotrials.service.platform.trail import note
+from robotrials.wire import WireLimits
+
+SPOOL, LATE = 'spool', 'late'
+N_LOCKS = 64
+MANY_PARTS = 256
+RIG_FAULTS = (FaultKind.HOST_CRASH, FaultKind.HOST_HANG, FaultKind.HOST_ANSWER, FaultKind.WORKER_DEATH)
+IDENTITY = ('trial_id', 'policy', 'benchmark', 'task', 'stratum', 'condition', 'seed', 'instance', 'repeat')
+log = logging.getLogger('robotrials.service.platform')
+
+
+class Intake:
+    """The end of leases, for one server on one folder."""
+
+    def __init__(self, config: PlatformConfig, database: Database) -> None:
+        self._config, self._database = config, database
+        self._locks = [threading.Lock() for _ in range(N_LOCKS)]
+        self._store_lock = threading.Lock()
+        self._inherited: frozenset[str] = frozenset()  # leases from before this server: the store may know of their end
+        self._limits = WireLimits(max_bytes=config.most_bundle_bytes, max_values=500_000)
+        for name in (SPOOL, LATE):
+            (config.folder / name).mkdir(parents=True, exist_ok=True)
+
+    # --- results
+
+    def accept(self, caller: Caller, lease_id: str, data: bytes) -> Settled:
+        """Take a worker's result in: once, for a lease that holds, if it is the episode that was planned."""
+        digest = bundle_digest(data)
+        with self._database.read() as session:
+            lease = own_lease(session, caller, lease_id)
+            order = job_order(session, lease.job, attempt=lease.attempt)
+        self._check_room(len(data))
+        bundle = self._checked_bundle(data, order)
+        with self._locked(lease_id):
+            if (settled := self._settled_before(lease_id, digest)) is not None:
+                return settled
+            spooled = self._spool(lease_id, digest, data)
+            fault_point('result.spooled')
+            try:
+                was_storing = self._mark_storing(lease_id, digest=digest, actor=caller.actor)
+            except Refusal as refusal:
+                spooled.unlink(missing_ok=True)
+                if refusal.status == 410:
+                    self._keep_aside(lease_id, digest, data, actor=caller.actor)
+                raise
+            fault_point('result.accepted')
+            may_be_stored = was_storing or lease_id in self._inherited
+            return self._finish(lease_id, bundle=bundle, may_be_stored=may_be_stored)
+
+    def _settled_before(self, lease_id: str, digest: str) -> Settled | None:
+        """The answer to an upload that was taken in already."""
+        with self._database.read() as session:
+            lease = session.get_one(Lease, lease_id)
+            if lease.state != 'done' or lease.digest != digest:
+                return None
+            is_valid = lease.job.state == 'done'
+            return Settled('done' if is_valid else lease.job.state, lease.job.outcome)
+
+    def _checked_bundle(self, data: bytes, order: JobOrder) -> Bundle:
+        try:
+            bundle = unpack_bundle(data, limits=self._limits)
+        except InputError as error:
+            raise Refusal(422, 'bad_bundle', str(error)) from error
+        planned, found = order.planned(), bundle.episode
+        if found.key != planned.key:
+            wanted = f'{planned.episode_id} attempt {planned.attempt}'
+            raise Refusal(422, 'wrong_episode', f'wanted episode {wanted}, found {found.episode_id} {found.attempt}')
+        for name in IDENTITY:
+            if getattr(found, name) != getattr(planned, name):
+                raise Refusal(422, 'wrong_episode', f'{name} is not what was planned for this job')
+        return bundle
+
+    def _mark_storing(self, lease_id: str, *, digest: str, actor: str) -> bool:
+        """Accept a result: from here on it is not lost. True if it had been accepted before, and is not yet settled."""
+        now = self._database.clock()
+        with self._database.write(actor) as session:
+            lease = locked_lease(session, lease_id)
+            if lease.digest == digest and lease.state == 'storing':
+                return True
+            if lease.digest:
+                raise Refusal(409, 'other_content', 'this lease has a result already, and it is another one')
+            if lease.state not in ('granted', 'running') or lease.expires_at <= now:
+                raise Refusal(410, 'lease_over', 'this lease is over; the upload is kept aside and does not count')
+            lease.state, lease.digest = 'storing', digest
+            note(session, 'result.accept', lease.id, job=lease.job_id, digest=digest)
+        return False
+
+    def _spooled(self, lease_id: str, digest: str) -> Path:
+        return self._config.folder / SPOOL / f'{lease_id}-{digest[:16]}.bundle'
+
+    def _spool(self, lease_id: str, digest: str, data: bytes) -> Path:
+        """Put a result on disk, durably, before the database says that there is one."""
+        target = self._spooled(lease_id, digest)
+        with _told_if_full():
+            _write_durably(target, data)
+        return target
+
+    def _keep_aside(self, lease_id: str, digest: str, data: bytes, *, actor: str) -> None:
+        name = f'{lease_id}-{digest[:16]}.bundle'
+        with _told_if_full():
+            _write_durably(self._config.folder / LATE / name, data)
+        with self._database.write(actor) as session:
+            known = select(LateResult).where(LateResult.lease_id == lease_id, LateResult.digest == digest)
+            if session.scalar(known) is None:
+                now = self._database.clock()
+                session.add(LateResult(lease_id=lease_id, digest=digest, file=name, received_at=now))
+                note(session, 'result.late', lease_id, digest=digest, file=name)
+
+    def _check_room(self, n_bytes: int) -> None:
+        if shutil.disk_usage(self._config.folder).free < self._config.least_free_bytes + 2 * n_bytes:
+            raise disk_full()
+
+    # --- faults
+
+    def fail(self, lease_id: str, reason: str, *, kind: str = '', actor: str = 'server') -> Settled | None:
+        """End a lease without a result. One that was begun leaves an INVALID episode; one that was not, nothing."""
+        now = self._database.clock()
+        with self._locked(lease_id):
+            with self._database.write(actor) as session:
+                lease = locked_lease(session, lease_id)
+                if kind == IMPOSSIBLE and lease.state in ('granted', 'running'):
+                    return self._give_up(session, lease, reason, now=now)
+                if lease.state == 'granted' or (kind == NOT_BEGUN and may_give_back(session, lease)):
+                    return give_back(session, lease, reason, now=now)
+                if lease.state != 'running':
+                    return None
+                fault = Fault(rig_fault(kind), reason)
+                lease.state, lease.fault = 'storing', fault.reason
+                note(session, 'lease.fail', lease.id, job=lease.job_id, reason=fault.reason)
+            fault_point('expiry.accepted')
+            return self._finish(lease_id, may_be_stored=True)
+
+    def _give_up(self, session: Session, lease: Lease, reason: str, *, now: float) -> Settled:
+        """A cell cannot run a job: another may, and when every one has said so the submission ends, with the reason."""
+        job, submission = lease.job, lease.job.submission
+        why = f'{IMPOSSIBLE}: {reason}'
+        settled = give_back(session, lease, why, now=now)
+        job.failed_on = lease.worker_id
+        session.flush()
+        refused = select(Lease.worker_id).join(Job, Job.id == Lease.job_id).where(
+            Job.submission_id == submission.id, Lease.state == 'unclaimed', Lease.fault.startswith(f'{IMPOSSIBLE}:')
+        )  # fmt: skip
+        others = select(func.count()).select_from(Worker).where(
+            Worker.host == lease.worker.host, Worker.state.in_(('idle', 'busy')), Worker.wanted == 'run',
+            Worker.heard_at > now - self._config.lost_s, Worker.id.not_in(refused),
+        )  # fmt: skip
+        if submission.state != 'queued' or session.scalar(others):
+            return settled
+        cancel_jobs(session, submission, reason=why, now=now)
+        submission.state, submission.finished_at, submission.reason = 'cancelled', now, why
+        note(session, 'submission.impossible', submission.id, reason=reason)
+        return Settled('cancelled', '')
+
+    # --- both
+
+    def _finish(self, lease_id: str, *, bundle: Bundle | None = None, may_be_stored: bool = False) -> Settled:
+        """Take a lease that is `storing` to its end."""
+        with self._database.read() as session:
+            lease = session.get_one(Lease, lease_id)
+            order = job_order(session, lease.job, attempt=lease.attempt)
+            benchmark, worker = lease.job.submission.benchmark, lease.worker.name
+            fault, digest = lease.fault, lease.digest
+        spooled = self._spooled(lease_id, digest)
+        if bundle is None and digest:
+            bundle = unpack_bundle(spooled.read_bytes(), limits=self._limits)
+        if bundle is None:
+            bundle = Bundle(episode=invalid_episode(order, fault, operator=worker), trajectory=None)
+        try:
+            episode = self._put(benchmark, bundle, by=worker, may_be_stored=may_be_stored)
+        except (StoreError, InputError) as error:
+            if not digest or isinstance(error, WriteError):
+                raise
+            return self._refuse_result(lease_id, spooled, str(error))
+        fault_point('result.stored' if digest else 'expiry.stored')
+        with self._database.write() as session:
+            settled, is_finished = settle(session, lease_id, episode, now=self._database.clock())
+        fault_point('result.settled')
+        if digest:
+            spooled.unlink(missing_ok=True)
+        if is_finished:
+            self.open_finished()
+        return settled
+
+    def _put(self, benchmark: Benchmark, bundle: Bundle, *, by: str, may_be_stored: bool) -> Episode:
+        """Add an attempt to the store, unless it is there; gives the episode that is."""
+        episode = bundle.episode
+        with _told_if_full(), self._store_lock:
+            store = open_store(self._config.folder, benchmark)
+            if may_be_stored and (stored := stored_attempt(store, episode.key)) is not None:
+                return stored
+            trajectories = None if bundle.trajectory is None else {episode.key: bundle.trajectory}
+            store.append([episode], trajectories=trajectories, media=bundle.media, by=by)
+            if len(store.parts()) > MANY_PARTS:
+                compact_store(store.path)
+        return episode
+
+    def _refuse_result(self, lease_id: str, spooled: Path, why: str) -> Settled:
+        """A result that was sound by itself, and that the store would not take: the attempt is INVALID."""
+        with self._database.write() as session:
+            lease = locked_lease(session, lease_id)
+            lease.digest, lease.fault = '', Fault(FaultKind.HOST_ANSWER, f'the store refused its result: {why}').reason
+            note(session, 'result.refuse', lease.id, job=lease.job_id, why=why)
+        spooled.replace(self._config.folder / LATE / spooled.name)
+        return self._finish(lease_id)
+
+    def open_finished(self) -> int:
+        """Tell the record the names whose blinding has ended; how many were told."""
+        with self._database.read() as session:
+            due = list(
+                session.scalars(
+                    select(Submission).where(
+                        Submission.opened_at.is_(None), Submission.state.in_(('finished', 'cancelled'))
+                    )
+                )
+            )
+        groups: dict[str, list[Submission]] = {}
+        for submission in due:
+            if is_open(submission.benchmark):
+                groups.setdefault(submission.benchmark_id, []).append(submission)
+        now = self._database.clock()
+        for group in groups.values():
+            with _told_if_full(), self._store_lock:
+                open_names(self._config.folder, group[0].benchmark, group, by='platform', now=now)
+            with self._database.write() as session:
+                for submission in group:
+                    session.get_one(Submission, submission.id).opened_at = now
+                    note(session, 'submission.open', submission.id)
+        return len(due)
+
+    def recover(self) -> int:
+        """What a killed server left half done; gives how many leases were brought to their end.
+
+        Leases that still run get a full term again: nobody could renew them while there was no server.
+        """
+        now = self._database.clock()
+        with self._database.write() as session:
+            live = session.scalars(select(Lease).where(Lease.state.in_(('granted', 'running')))).all()
+            self._inherited = frozenset(lease.id for lease in live)
+            for lease in live:
+                term = self._config.lease_s if lease.state == 'running' else self._config.claim_s
+                lease.expires_at = max(lease.expires_at, now + term)
+            half_done = list(session.scalars(select(Lease.id).where(Lease.state == 'storing')))
+        for lease_id in half_done:
+            with self._locked(lease_id):
+                self._finish(lease_id, may_be_stored=True)
+        for orphan in (self._config.folder / SPOOL).iterdir():
+            orphan.unlink()  # never acknowledged: its worker will send it again
+        self.open_finished()
+        return len(half_done)
+
+    def retry_storing(self, *, older_than_s: float) -> None:
+        """Take up endings that a full disk interrupted."""
+        before = self._database.clock() - older_than_s
+        with self._database.read() as session:
+            stuck = list(session.scalars(select(Lease.id).where(Lease.state == 'storing', Lease.expires_at < before)))
+        for lease_id in stuck:
+            with self._locked(lease_id):
+                with self._database.read() as session:
+                    if session.get_one(Lease, lease_id).state != 'storing':
+                        continue
+                self._finish(lease_id, may_be_stored=True)
+
+    @contextlib.contextmanager
+    def _locked(self, lease_id: str) -> Iterator[None]:
+        with self._locks[hash(lease_id) % N_LOCKS]:
+            yield
+
+
+def stored_attempt(store: Store, key: tuple[str, int]) -> Episode | None:
+    """An attempt that the store has; the first, should there be more."""
+    found = store.episodes(attempts='all', dropped=True, events=False, where={'episode_id': key[0]})
+    return next((e for e in found if e.attempt == key[1]), None)
+
+
+def invalid_episode(order: JobOrder, reason: str, *, operator: str) -> Episode:
+    """What the record has of an attempt that the rig broke."""
+    return order.planned(operator=operator).replace(outcome=Outcome.INVALID, duration_s=0.0, reason=reason)
+
+
+def rig_fault(kind: str) -> FaultKind:
+    return next((k for k in RIG_FAULTS if k.value == kind), FaultKind.WORKER_DEATH)
+
+
+def _write_durably(target: Path, data: bytes) -> None:
+    draft = target.with_suffix('.part')
+    with draft.open('wb') as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(target)
+    Folder(target.parent.parent).sync(target.parent.name)
+
+
+@contextlib.contextmanager
+def _told_if_full() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, WriteError) as error:
+        number = error.number if isinstance(error, WriteError) else error.errno
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            raise disk_full() from error
+        raise

@@ -1,0 +1,97 @@
+"""One server on one folder: what it is made of, how it starts, what it does between requests, how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+
+from robotrials.record.folder import held_lock
+from robotrials.service.platform.access import Scope, add_user, issue_token
+from robotrials.service.platform.cells import mark_lost
+from robotrials.service.platform.config import PlatformConfig
+from robotrials.service.platform.database import Database, ServerClock
+from robotrials.service.platform.intake import Intake
+from robotrials.service.platform.lease import expired
+from robotrials.service.platform.metric import Metrics
+from robotrials.service.platform.migration import migrate
+from robotrials.service.platform.rate import RateLimiter
+from robotrials.service.platform.refusal import Refusal
+from robotrials.service.platform.score import Scores
+from robotrials.service.platform.table import User
+
+log = logging.getLogger('robotrials.service.platform')
+LOCK = '.serve.lock'
+FIRST_ADMIN = 'admin'
+
+
+class Platform:
+    """Everything that requests need. One process answers for a folder: it holds the folder's lock."""
+
+    def __init__(self, config: PlatformConfig, *, clock: Callable[[], float] | None = None) -> None:
+        self.config = config
+        self.clock = clock or ServerClock()
+        config.folder.mkdir(parents=True, exist_ok=True)
+        self._held = contextlib.ExitStack()
+        self._held.enter_context(
+            held_lock(config.folder, LOCK, busy='another server is running on this folder; stop it first')
+        )
+        try:
+            self.database = Database(config.url, clock=self.clock)
+            self._held.callback(self.database.close)
+            migrate(self.database.engine)
+            self.metrics = Metrics()
+            self.limiter = RateLimiter()
+            self.scores = Scores(config.folder)
+            self.intake = Intake(config, self.database)
+            self.n_recovered = self.intake.recover()
+        except BaseException:
+            self._held.close()
+            raise
+        self.is_draining = False
+        self._stop = threading.Event()
+        self._sweeper: threading.Thread | None = None
+
+    def first_token(self) -> str | None:
+        """The first admin's token, if there is no user yet; it is told once."""
+        with self.database.write() as session:
+            if session.query(User).first() is not None:
+                return None
+            user = add_user(session, FIRST_ADMIN, quota=self.config.quota, now=self.clock())
+            _, text = issue_token(session, user, [Scope.ADMIN], label='first', now=self.clock(), lives_s=None)
+            return text
+
+    def sweep(self) -> None:
+        """End leases whose time is up, mark silent workers, take up what a full disk interrupted."""
+        with self.database.read() as session:
+            over = expired(session, now=self.clock())
+        for lease_id, state in over:
+            reason = 'no heartbeat in time' if state == 'running' else 'nobody began it in time'
+            if self.intake.fail(lease_id, reason) is not None:
+                self.metrics.ended.labels('expired' if state == 'running' else 'unclaimed').inc()
+        with self.database.write() as session:
+            mark_lost(session, self.config, now=self.clock())
+        self.intake.retry_storing(older_than_s=0.0)
+        self.intake.open_finished()
+
+    def begin_sweeping(self) -> None:
+        self._sweeper = threading.Thread(target=self._sweep_on, name='sweeper', daemon=True)
+        self._sweeper.start()
+
+    def _sweep_on(self) -> None:
+        while not self._stop.wait(self.config.sweep_s):
+            try:
+                self.sweep()
+            except Refusal as refusal:
+                self.metrics.sweep_errors.inc()
+                log.warning('sweep', extra={'fields': {'code': refusal.code}})
+            except Exception:
+                self.metrics.sweep_errors.inc()
+                log.exception('sweep failed')
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._sweeper is not None:
+            self._sweeper.join(timeout=30.0)
+        self._held.close()

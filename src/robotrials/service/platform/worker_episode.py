@@ -1,0 +1,295 @@
+"""One job on one cell: the run's own loop around a link or a dialled server, and the bundle that comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from robotrials.errors import AnswerError, InputError, NotEstimable, PolicyError, RigError
+from robotrials.measure.geometry.projection import OWN_SCORE, VIEWS, pack_own_score
+from robotrials.record import Episode, Outcome, Trajectory
+from robotrials.run.alarm import AlarmBoard
+from robotrials.run.component import check_host_fits, check_policy_fits, open_host
+from robotrials.run.convention import HostSpec
+from robotrials.run.fault import Fault, FaultKind
+from robotrials.run.loop import Order, Rollout, run_episode
+from robotrials.run.phase import Phase
+from robotrials.run.plan import HostEntry, LatencyMode, LimitOptions, PolicyEntry, TrialPlan, WatchdogOptions
+from robotrials.run.seam import Action, ClosableHost, ClosablePolicy, HoldingHost, Host, Policy
+from robotrials.run.station import setup_of
+from robotrials.service.platform.bundle import BUNDLE_LIMITS, pack_fitting
+from robotrials.service.platform.dial import open_dialled
+from robotrials.service.platform.job import ARM, Job
+from robotrials.service.platform.link import ClientLink, Interrupts, LinkPolicy, Stopped, greet
+from robotrials.service.platform.message import ErrorCode, Welcome
+from robotrials.service.platform.view_scorer import ViewScorer
+from robotrials.service.platform.worker_host import GuardedHost, Workspace, inspected_entry, stricter, with_transport
+
+GREET_S = 60.0  # to hear what the client's policy is
+HANG_SLACK_S = 10.0
+
+
+class NotBegun(Exception):  # noqa: N818 - a job is given back before its episode began
+    """The episode could not begin; `code` is for the client, `is_cells` and `is_plans` say whose fault it is."""
+
+    def __init__(self, code: ErrorCode, message: str, *, is_cells: bool, is_plans: bool = False) -> None:
+        super().__init__(message)
+        self.code, self.is_cells, self.is_plans = code, is_cells, is_plans
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellOptions:
+    """The cell of a worker: which host, and the bounds that hold whatever a plan says."""
+
+    host: str
+    options: dict[str, object] = field(default_factory=dict)  # in place of the plan's own, such as a robot's address
+    limits: LimitOptions = field(default_factory=LimitOptions)
+    workspace: Workspace | None = None
+    checks_reset: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Attempt:
+    """What a job came to."""
+
+    episode: Episode
+    bundle: bytes
+    fault: Fault | None
+    n_steps: int
+    reset_fault: str = ''
+
+
+class WorkerBoard(AlarmBoard):
+    """The alarm clock of the run, and the time since which it has been in its phase, for the heartbeat to see."""
+
+    def __init__(self, limits: WatchdogOptions) -> None:
+        super().__init__(limits)
+        self._since_s = time.monotonic()
+
+    def enter(self, phase: Phase, episode_s: float = 0.0) -> None:
+        self._since_s = time.monotonic()
+        super().enter(phase, episode_s)
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether a call has outlasted even its alarm: only another process image helps."""
+        limit_s = self._limits_s.get(self._phase)
+        return limit_s is not None and time.monotonic() - self._since_s > limit_s + HANG_SLACK_S
+
+
+class CellStation:
+    """One cell, its host opened once and again after a fault."""
+
+    def __init__(self, cell: CellOptions, *, name: str, interrupts: Interrupts) -> None:
+        self._cell, self._name, self._interrupts = cell, name, interrupts
+        self._host: Host | None = None
+        self._entry: HostEntry | None = None
+        self._guarded: GuardedHost | None = None
+        self._has_opened = False
+        self._scorer = ViewScorer()
+        self.board: WorkerBoard | None = None
+        self.most_bundle_bytes = BUNDLE_LIMITS.max_bytes  # that the server takes
+
+    def describe(self) -> HostSpec | None:
+        """What the host says of itself under the cell's own options; None if it cannot be opened with these alone."""
+        entry = HostEntry(self._cell.host, self._cell.options)
+        try:
+            with WorkerBoard(WatchdogOptions()) as board:
+                board.enter(Phase.START)
+                self._host = open_host(inspected_entry(entry, checks_reset=self._cell.checks_reset))
+        except Exception:  # whatever a host raises: its first job says what is wrong
+            self.close()
+            return None
+        self._entry, self._has_opened = entry, True
+        return self._host.spec
+
+    def run(self, job: Job, link: ClientLink | None) -> Attempt:
+        """Run one attempt of a job to its bundle; NotBegun if it could not begin."""
+        plan, slot = job.read_plan(), job.read_slot()
+        board = self.board = WorkerBoard(plan.watchdog)
+        with board, contextlib.ExitStack() as afterwards:
+            afterwards.callback(setattr, self, 'board', None)
+            board.enter(Phase.START)
+            host = self._open(plan)
+            policy, arrivals_s = self._policy(job, plan, host, link)
+            if isinstance(policy, ClosablePolicy):
+                afterwards.callback(policy.close)
+            order = self._order(job, plan, slot.cell.time_cap_s)
+            rollout = run_episode(host, policy, setup_of(slot), order=order, board=board)
+            board.enter(Phase.STORE)
+        if rollout.fault is not None and not rollout.fault.kind.is_the_policys:
+            self.close()
+        return self._attempt(job, host, rollout, arrivals_s)
+
+    @property
+    def n_steps(self) -> int:
+        """Control steps of the episode so far."""
+        return len(self._guarded.step_times_s) if self._guarded is not None else 0
+
+    def stop_now(self) -> None:
+        if self._guarded is not None:
+            self._guarded.stop_now()
+
+    def leave(self) -> None:
+        """Let everything go."""
+        self._scorer.close()
+        self.close()
+
+    def close(self) -> None:
+        """Let the host go; the next job opens it anew."""
+        host: object = self._host
+        self._host = self._guarded = None
+        if isinstance(host, ClosableHost):
+            with contextlib.suppress(Exception):  # it is being thrown away
+                host.close()
+
+    def check(self, job: Job) -> str:
+        """Open the cell and reset it as for `job`: what is wrong with it, or nothing."""
+        try:
+            host = self._open(job.read_plan())
+            setup = setup_of(job.read_slot())
+            prepare = getattr(host, 'prepare', None)
+            if prepare is not None:
+                prepare(dataclasses.replace(setup, condition='nominal', condition_parameters={}))
+            host.reset(setup.task, seed=setup.seed)
+        except Exception as error:  # whatever a host raises, it is not fit for service
+            self.close()
+            return f'{type(error).__name__}: {error}'
+        return ''
+
+    @property
+    def _may_have_wrong_options(self) -> bool:
+        """Whether options that a host refuses may be the cell's own: they are not once it has opened with them."""
+        return bool(self._cell.options) and not self._has_opened
+
+    def _open(self, plan: TrialPlan) -> GuardedHost:
+        if plan.host.use != self._cell.host:
+            told = f'the benchmark wants host {plan.host.use}, this cell is {self._cell.host}'
+            raise NotBegun(ErrorCode.WORKER_FAILED, told, is_cells=True)
+        entry = dataclasses.replace(plan.host, options={**plan.host.options, **self._cell.options})
+        if self._host is None or self._entry != entry:
+            self.close()
+            try:
+                self._host = open_host(inspected_entry(entry, checks_reset=self._cell.checks_reset))
+            except Exception as error:
+                if isinstance(error, InputError) and not self._may_have_wrong_options:
+                    raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=False, is_plans=True) from error
+                raise NotBegun(ErrorCode.WORKER_FAILED, f'host crash: {error}', is_cells=True) from error
+            self._entry, self._has_opened = entry, True
+        try:
+            self._guarded = GuardedHost(
+                self._host, interrupts=self._interrupts, workspace=self._cell.workspace,
+                checks_reset=self._cell.checks_reset,
+            )  # fmt: skip
+        except InputError as error:
+            raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=True) from error
+        try:
+            check_host_fits(plan, self._guarded)
+        except InputError as error:
+            raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=False, is_plans=True) from error
+        return self._guarded
+
+    def _policy(
+        self, job: Job, plan: TrialPlan, host: GuardedHost, link: ClientLink | None
+    ) -> tuple[Policy, Mapping[int, float]]:
+        """The policy at the other end, fitted; and when its answers arrive, if that is known."""
+        entry = job.dial or PolicyEntry('platform')
+        arrivals_s: Mapping[int, float] = {}
+        try:
+            if link is None:
+                policy: Policy = open_dialled(entry, code=job.code, seed=job.policy_seed)
+            else:
+                time_cap_s = job.read_slot().cell.time_cap_s
+                welcome = Welcome(host=host.spec, time_cap_s=time_cap_s, attempt=job.attempt)
+                spec = greet(link, welcome, timeout_s=GREET_S)
+                answer_s = 0.95 * plan.watchdog.policy_s  # before the alarm, which would tell less
+                at_link = LinkPolicy(
+                    link, spec, code=job.code, seed=job.policy_seed, answer_s=answer_s, hold=lambda: _hold(host)
+                )
+                policy, arrivals_s = at_link, at_link.arrivals_s
+            check_policy_fits(plan, host, policy, name=ARM, shown=job.code, entry=entry)
+        except Stopped as error:
+            raise NotBegun(ErrorCode.EMERGENCY_STOP, 'emergency stop', is_cells=True) from error
+        except RigError as error:
+            raise NotBegun(ErrorCode.LEASE_VOID, str(error), is_cells=False) from error
+        except AnswerError as error:
+            raise NotBegun(ErrorCode.MALFORMED, str(error), is_cells=False) from error
+        except PolicyError as error:
+            raise NotBegun(ErrorCode.TIMEOUT, str(error), is_cells=False) from error
+        except InputError as error:
+            raise NotBegun(ErrorCode.DOES_NOT_FIT, str(error), is_cells=False) from error
+        return policy, arrivals_s
+
+    def _order(self, job: Job, plan: TrialPlan, time_cap_s: float) -> Order:
+        limits = stricter(plan.loop.limits, self._cell.limits)
+        return Order(
+            time_cap_s=time_cap_s,
+            policy_seed=job.loop_seed,
+            loop=dataclasses.replace(plan.loop, limits=limits),
+            recording=plan.recording,
+            execute=job.dial.execute if job.dial is not None else None,
+            policy_limit_s=plan.watchdog.policy_s,
+        )
+
+    def _attempt(self, job: Job, host: GuardedHost, rollout: Rollout, arrivals_s: Mapping[int, float]) -> Attempt:
+        context, slot = job.context(operator=self._name), job.read_slot()
+        if rollout.fault is not None and job.blinded and rollout.fault.kind.is_the_policys:
+            rollout = dataclasses.replace(rollout, fault=Fault(rollout.fault.kind, rollout.fault.summary))
+        trajectory = rollout.trajectory
+        is_measured = context.plan.loop.latency.mode is not LatencyMode.INJECTED and 'latency' not in rollout.applied_by
+        if trajectory is not None and arrivals_s and is_measured:
+            trajectory = with_transport(
+                trajectory, arrivals_s=arrivals_s, answers=rollout.answers, steps_s=host.step_times_s
+            )
+        episode, fault = context.finished(slot, job.attempt, rollout)
+        checked = 'as planned' if host.is_reset_checked and not host.reset_fault else 'not checked'
+        episode = episode.replace(labels={**episode.labels, 'reset_check': host.reset_fault or checked})
+        if trajectory is not None and episode.is_valid:
+            episode = with_geometry(episode, trajectory)
+        files = dict(rollout.media)
+        if scores_views(context.plan) and episode.is_valid and all(name in files for name in VIEWS):
+            files[OWN_SCORE] = pack_own_score(episode, files, self._scorer.score(files), by=self._name)
+        media, trajectory = context.parts(episode, fault=fault, trajectory=trajectory, files=files)
+        bundle = pack_fitting(episode, trajectory=trajectory, media=media, most_bytes=self.most_bundle_bytes)
+        return Attempt(
+            episode=episode, bundle=bundle, fault=fault, n_steps=rollout.n_steps, reset_fault=host.reset_fault
+        )  # fmt: skip
+
+
+def _hold(host: GuardedHost) -> Action:
+    """An action that is never carried out: it stands for the answer that the emergency stop did not wait for."""
+    return host.hold() if isinstance(host, HoldingHost) else np.zeros(host.spec.action.width)
+
+
+def scores_views(plan: TrialPlan) -> bool:
+    """Whether the analysis of a plan looks at kept views, so that whoever has them fresh should score them."""
+    return plan.analysis is not None and plan.analysis.success.wants_cameras
+
+
+def with_geometry(episode: Episode, trajectory: Trajectory) -> Episode:
+    """The episode with its 3D placement score, where the scene has a target box; else as it is."""
+    from robotrials.measure.geometry.score import score_recorded_pose, with_placement
+
+    if episode.outcome is Outcome.INVALID or episode.score is not None:
+        return episode
+    try:
+        return with_placement(episode, score_recorded_pose(trajectory), source='recorded_pose')
+    except (NotEstimable, InputError):
+        return episode
+
+
+def error_code(fault: Fault) -> ErrorCode:
+    """What a client is told of the fault that ended its episode."""
+    return {
+        FaultKind.POLICY_ANSWER: ErrorCode.BAD_ACTION,
+        FaultKind.POLICY_LATE: ErrorCode.TIMEOUT,
+        FaultKind.POLICY_SILENT: ErrorCode.TIMEOUT,
+        FaultKind.POLICY_HANG: ErrorCode.TIMEOUT,
+        FaultKind.POLICY_CRASH: ErrorCode.POLICY_FAILED,
+        FaultKind.POLICY_ENDPOINT: ErrorCode.LEASE_VOID,
+    }.get(fault.kind, ErrorCode.WORKER_FAILED)

@@ -1,0 +1,289 @@
+"""The data-source diagnostic: collect beside the test, train, evaluate on the test, measure how close the data was.
+
+The defaults are the protocol of Appendix A.3: a grid of 24 start states, five demonstrations about each, jittered by
+2.5 mm and 15 degrees, successful ones only, padded at the end; chunks of five actions, all of them executed; no
+augmentation, no checkpoint selection; evaluation without jitter. Everything lies in one folder and resumes there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from robotrials.declaration import read_toml
+from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.policies.probe import (
+    Demonstrations,
+    ProbeOptions,
+    collect_demonstrations,
+    read_options,
+    train_probe,
+)
+from robotrials.policies.probe.collect import using_host
+from robotrials.run import run_trial
+from robotrials.run.plan import HostEntry, PolicyEntry
+from robotrials.run.seam import Setup
+from robotrials.study.grid import (
+    TrainingStart,
+    displaced_starts,
+    grid_outcomes,
+    grid_plan,
+    start_setups,
+    start_table,
+)
+from robotrials.study.start import ObservedStarts, observe_starts
+from robotrials.study.work import work_folder
+from robotrials.verdict.audit.datasource import DataSource, SourcePoint, SourceProtocol, write_datasource
+from robotrials.verdict.audit.distance import EMBEDDINGS, StartStates, nearest_image, nearest_start
+
+RESULT = 'datasource.json'
+LEARNERS = ('probe', 'lookup')
+MOST_DEMONSTRATIONS = 100_000
+TRIES = 4  # set-ups drawn for each demonstration that is wanted, since an expert fails at times
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertEntry:
+    """Who demonstrates: a policy, and what its host shows it beyond what a policy sees."""
+
+    use: str = 'scripted'
+    options: Mapping[str, Any] = field(default_factory=lambda: {'temper': 'reference'})
+    host_options: Mapping[str, Any] = field(default_factory=lambda: {'state': 'privileged'})
+    state_width: int | None = 8  # so many first numbers of its state are what a policy may see
+    noise: tuple[float, ...] | float = 0.0  # pushes the executed action aside; the expert's own action is recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePlan:
+    """What to run. `distances_m`: how far training starts lie from the test's; 0 is the paper's own case.
+
+    `turns`: after how many parts of a circle objects look the same (4 for blocks). `learner`: probe, or lookup, which
+    plays the demonstration that begins most alike and needs no training.
+    """
+
+    tasks: tuple[str, ...] = ('single_block',)
+    stratum: str = ''
+    distances_m: tuple[float, ...] = (0.0, 0.02, 0.05, 0.1)
+    grid: int = 24
+    demonstrations_per_start: int = 5
+    jitter_m: float = 0.0025
+    turn_deg: float = 15.0
+    padding_steps: int = 10
+    learner: str = 'probe'
+    chunk_length: int = 5
+    execute: int = 5
+    turns: int = 4
+    tolerance_m: float = 0.005
+    tolerance_deg: float = 15.0
+    time_cap_s: float = 30.0
+    seed: int = 1
+    host: HostEntry = field(
+        default_factory=lambda: HostEntry(
+            'tabletop', {'cameras': ['front', 'wrist'], 'image_size': [64, 64], 'shadows': False}
+        )
+    )
+    expert: ExpertEntry = field(default_factory=ExpertEntry)
+    probe: Mapping[str, Any] = field(default_factory=dict)  # ProbeOptions
+
+    def __post_init__(self) -> None:
+        if self.learner not in LEARNERS:
+            raise UnknownName('learner', self.learner, LEARNERS)
+        if not self.tasks or len(set(self.tasks)) < len(self.tasks):
+            raise InputError(f'tasks are {list(self.tasks)}, wanted at least one, each once')
+        if (
+            not self.distances_m
+            or not all(0 <= d < math.inf for d in self.distances_m)
+            or len(set(self.distances_m)) < len(self.distances_m)
+        ):
+            raise InputError(f'distances_m are {list(self.distances_m)}, wanted finite numbers >= 0, each once')
+        for name in ('jitter_m', 'turn_deg', 'padding_steps', 'turns', 'tolerance_m', 'tolerance_deg', 'seed'):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f'{name} is {getattr(self, name)}, wanted >= 0')
+        if self.grid * self.demonstrations_per_start > MOST_DEMONSTRATIONS:
+            raise InputError(
+                f'{self.demonstrations_per_start} demonstrations about each of {self.grid} start states, wanted at '
+                f'most {MOST_DEMONSTRATIONS} in all'
+            )
+        for name in ('grid', 'demonstrations_per_start', 'chunk_length', 'execute'):
+            if getattr(self, name) < (2 if name == 'grid' else 1):
+                raise InputError(f'{name} is {getattr(self, name)}, wanted at least {2 if name == "grid" else 1}')
+        self.probe_options()
+
+    def probe_options(self) -> ProbeOptions:
+        """One policy per task, without augmentation, held-out demonstrations or chosen checkpoints."""
+        preset = {
+            'chunk_length': self.chunk_length, 'execute': self.execute, 'augmentation': 0.0, 'task_input': 'none',
+            'validation': 0.0, 'seed': self.seed,
+        }  # fmt: skip
+        return read_options({**preset, **self.probe}, where='[probe]')
+
+    @property
+    def protocol(self) -> SourceProtocol:
+        return SourceProtocol(
+            host=self.host.use, learner=self.learner, seed=self.seed, grid=self.grid,
+            demonstrations_per_start=self.demonstrations_per_start, jitter_m=self.jitter_m, turn_deg=self.turn_deg,
+            padding_steps=self.padding_steps, chunk_length=self.chunk_length, execute=self.execute,
+            tolerance_m=self.tolerance_m, tolerance_deg=self.tolerance_deg,
+        )  # fmt: skip
+
+
+def read_source_plan(path: Path | str) -> SourcePlan:
+    """The plan in a TOML file."""
+    return read_toml(SourcePlan, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A policy to evaluate, and how many parameters it has, if any."""
+
+    entry: PolicyEntry
+    parameters: int | None
+
+
+class Learner(Protocol):
+    """What makes a policy of demonstrations; it resumes in its folder."""
+
+    def __call__(self, demonstrations: Demonstrations, folder: Path, told: Told) -> Learned: ...
+
+
+def learner_of(plan: SourcePlan) -> Learner:
+    return _train_probe(plan) if plan.learner == 'probe' else _look_up(plan)
+
+
+def _train_probe(plan: SourcePlan) -> Learner:
+    def learn(demonstrations: Demonstrations, folder: Path, told: Told) -> Learned:
+        trained = train_probe(
+            demonstrations, plan.probe_options(), folder,
+            progress=lambda p: told(f'step {p.step} of {p.steps}, loss {p.training_loss:.4f}'),
+        )  # fmt: skip
+        last = trained.checkpoints[-1].folder  # the last step: no checkpoint is chosen
+        return Learned(PolicyEntry('probe', {'path': str(last)}), int(trained.parameters['total']))
+
+    return learn
+
+
+def _look_up(plan: SourcePlan) -> Learner:
+    def learn(demonstrations: Demonstrations, folder: Path, told: Told) -> Learned:
+        options = {'path': str(demonstrations.folder), 'chunk_length': plan.chunk_length}
+        return Learned(PolicyEntry('lookup', options), None)
+
+    return learn
+
+
+def run_data_source(plan: SourcePlan, folder: Path | str, *, workers: int = 1, told: Told | None = None) -> DataSource:
+    """The whole diagnostic into `folder`; what is there already is kept. Writes datasource.json there."""
+    tell = told or (lambda text: None)
+    with work_folder(folder) as work:
+        points = [point for task in plan.tasks for point in _run_task(plan, task, work, workers, tell)]
+        found = DataSource(protocol=plan.protocol, points=tuple(points))
+        write_datasource(found, work / RESULT)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    distance_m: float
+    demonstrations: Demonstrations
+    starts: tuple[TrainingStart, ...]  # of the demonstrations that were kept
+    n_tried: int
+    learned: Learned
+
+
+def _run_task(plan: SourcePlan, task: str, work: Path, workers: int, tell: Told) -> list[SourcePoint]:
+    expert = PolicyEntry(plan.expert.use, plan.expert.options)
+    test = start_setups(_evaluation(plan, task, {'expert': expert}))
+    with using_host(plan.host) as host:
+        observed = observe_starts(host, test, turns=plan.turns)
+    trained = [_train_at(plan, task, d, test, observed, work, tell) for d in plan.distances_m]
+    entries = {_name(t.distance_m): t.learned.entry for t in trained}
+    tell(f'{task}: evaluating {len(entries)} policies on {plan.grid} start states')
+    store = work / task / 'evaluation'
+    trial = run_trial(_evaluation(plan, task, entries), store, workers=workers)
+    if not trial.is_complete or trial.n_given_up:
+        raise NotEstimable(
+            f'{store}: {trial.n_given_up} episodes came to nothing; a score would leave start states out'
+        )
+    return [_point(plan, task, t, observed, grid_outcomes(store, _name(t.distance_m), plan.grid)) for t in trained]
+
+
+def _evaluation(plan: SourcePlan, task: str, policies: Mapping[str, PolicyEntry]) -> Any:
+    return grid_plan(
+        plan.host, policies, task=task, seed=plan.seed, grid=plan.grid, time_cap_s=plan.time_cap_s,
+        stratum=plan.stratum, title=f'data source: {task}',
+    )  # fmt: skip
+
+
+def _train_at(
+    plan: SourcePlan,
+    task: str,
+    distance_m: float,
+    test: Sequence[Setup],
+    observed: ObservedStarts,
+    work: Path,
+    tell: Told,
+) -> _Trained:
+    place = work / task / _name(distance_m)
+    with using_host(HostEntry(plan.host.use, {**plan.host.options, 'cameras': []})) as host:
+        starts = displaced_starts(
+            host, test, observed, distance_m=distance_m, per_start=TRIES * plan.demonstrations_per_start,
+            jitter_m=plan.jitter_m, turn_rad=math.radians(plan.turn_deg), seed=plan.seed,
+        )  # fmt: skip
+    demonstrations = _demonstrations(plan, starts, place / 'demonstrations', lambda text: tell(f'{place.name}: {text}'))
+    ids = [int(episode.id) for episode in demonstrations.facts.episodes]
+    kept = tuple(starts[i] for i in ids)
+    counts = Counter(start.test_start for start in kept)
+    lacking = [number for number in range(len(test)) if counts[number] < plan.demonstrations_per_start]
+    if lacking:
+        raise NotEstimable(
+            f'{place}: about test starts {lacking} the expert succeeded fewer than {plan.demonstrations_per_start} '
+            f'times in {TRIES * plan.demonstrations_per_start}; it is no expert there'
+        )
+    last = {starts[i].test_start: i for i in ids}  # the tries of a test start end with its last demonstration
+    tried = sum(i <= last[start.test_start] for i, start in enumerate(starts))
+    learned = learner_of(plan)(demonstrations, place / 'probe', lambda text: tell(f'{place.name}: {text}'))
+    return _Trained(distance_m, demonstrations, kept, tried, learned)
+
+
+def _demonstrations(plan: SourcePlan, starts: Sequence[TrainingStart], folder: Path, tell: Told) -> Demonstrations:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return collect_demonstrations(
+        HostEntry(plan.host.use, {**plan.host.options, **plan.expert.host_options}),
+        PolicyEntry(plan.expert.use, plan.expert.options),
+        [start.setup for start in starts], folder, state_width=plan.expert.state_width, only_successes=True,
+        groups=[start.test_start for start in starts], per_group=plan.demonstrations_per_start,
+        padding_steps=plan.padding_steps, noise=plan.expert.noise, seed=plan.seed, time_cap_s=plan.time_cap_s,
+        progress=lambda p: tell(f'{p.kept} demonstrations of {p.tried} tried, {p.of} starts at most'),
+    )  # fmt: skip
+
+
+def _point(
+    plan: SourcePlan, task: str, trained: _Trained, observed: ObservedStarts, outcomes: tuple[int, ...]
+) -> SourcePoint:
+    table: StartStates = start_table(trained.starts, observed)
+    nearest = nearest_start(
+        table, observed.states, tolerance_m=plan.tolerance_m, tolerance_rad=math.radians(plan.tolerance_deg)
+    )
+    first = trained.demonstrations.starts[:-1]
+    images = {}
+    for name, embed in EMBEDDINGS.items():
+        pairs = [(embed(v[first]), embed(observed.images[c])) for c, v in trained.demonstrations.images.items()]
+        if pairs:
+            train, test = (np.concatenate(side, axis=1) for side in zip(*pairs, strict=True))
+            images[name] = tuple(nearest_image(train, test, embedding=name).relative.tolist())
+    return SourcePoint(
+        task=task, asked_m=trained.distance_m, n_demonstrations=trained.demonstrations.n_episodes,
+        n_tried=trained.n_tried, outcomes=outcomes, nearest_m=tuple(nearest.position_m.tolist()),
+        nearest_deg=tuple(np.degrees(nearest.yaw_rad).tolist()), images=images, n_same=nearest.n_same,
+        n_leaked=nearest.n_leaked, parameters=trained.learned.parameters,
+    )  # fmt: skip
+
+
+def _name(distance_m: float) -> str:
+    return f'at-{1000 * distance_m:g}mm'

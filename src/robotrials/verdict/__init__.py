@@ -1,0 +1,1 @@
+"""Numbers to verdicts: analysis, planning, robustness, audit."""

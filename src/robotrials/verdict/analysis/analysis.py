@@ -1,0 +1,557 @@
+"""One analysis: a selection of episodes and one declared plan give every number that anyone shows.
+
+Parts are worked out when they are asked for, once. Whoever shows a number reads it here: verbs, tables, figures,
+reports, the gate and Python give the same digits, because there is nothing else to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from robotrials.measure.geometry.camera_score import CameraScore
+from robotrials.measure.geometry.projection import Rescoring, camera_scores
+from robotrials.measure.safety import (
+    EpisodeSafety,
+    Gate,
+    Registry,
+    SafetyComparison,
+    SafetySummary,
+    Scoring,
+    Severity,
+    compare_safety,
+    load_registry,
+)
+from robotrials.measure.safety.sensitivity import SensitivityRow
+from robotrials.measure.timing import FailureModes
+from robotrials.measure.timing.incidence import Incidence
+from robotrials.record import Episode, Provenance, TrialInfo
+from robotrials.record.packed import Packed
+from robotrials.record.rows import distinct
+from robotrials.verdict.analysis import endpoint_pairs as pairing
+from robotrials.verdict.analysis.absent import Absent, or_absent, present
+from robotrials.verdict.analysis.behind import EpisodesBehind
+from robotrials.verdict.analysis.camera_extreme import extreme_pairs
+from robotrials.verdict.analysis.cameras import CameraPart, camera_part
+from robotrials.verdict.analysis.card import KnownPolicy, known_policies
+from robotrials.verdict.analysis.comparability import comparability_cautions
+from robotrials.verdict.analysis.detail import Detail
+from robotrials.verdict.analysis.endings import policy_incidences
+from robotrials.verdict.analysis.endpoint_pairs import Comparisons
+from robotrials.verdict.analysis.frame import ComparisonFrame, build_frame
+from robotrials.verdict.analysis.look import InterimLooks, interim_looks
+from robotrials.verdict.analysis.media import Film, Placement, find_films, find_placements, leading_films
+from robotrials.verdict.analysis.overlap_curve import OverlapCurve, find_overlaps
+from robotrials.verdict.analysis.pairs import TimeComparison
+from robotrials.verdict.analysis.planning import Planning
+from robotrials.verdict.analysis.practice import Practice
+from robotrials.verdict.analysis.price import WinnerPrice, winner_price
+from robotrials.verdict.analysis.quality import DataQuality, Presence, check_quality
+from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, policy_curves, policy_failures, rank_policies
+from robotrials.verdict.analysis.robustness import RobustnessPart, robustness_part
+from robotrials.verdict.analysis.safety import (
+    SafetyPart,
+    TrajectoryPass,
+    pass_trajectories,
+    safety_part,
+    safety_savings,
+    safety_variants,
+)
+from robotrials.verdict.analysis.selection import Selection
+from robotrials.verdict.analysis.stream import stream
+from robotrials.verdict.analysis.success import Rates, count_rates
+from robotrials.verdict.analysis.times import Times, build_times
+from robotrials.verdict.analysis.two_stories import TwoStories, two_stories
+from robotrials.verdict.analysis.verdict import EndpointPairs, PairVerdict, too_few
+from robotrials.verdict.planning.analysis_plan import (
+    AnalysisPlan,
+    Correction,
+    DeclaredAnalysis,
+    EndpointName,
+    SuccessSource,
+)
+
+if TYPE_CHECKING:
+    from robotrials.verdict.analysis.endpoint_pairs import Advance
+
+
+class Analysis:
+    """Everything that is known of a selection under a plan; a part that the data cannot give is `Absent`, with why."""
+
+    def __init__(
+        self,
+        selection: Selection,
+        declared: DeclaredAnalysis,
+        *,
+        advance: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.selection = selection
+        self.declared = declared
+        self.plan: AnalysisPlan = declared.plan
+        self.rescoring = Rescoring.MISSING  # which views are scored when their scores are asked for
+        self._advance = advance  # told of long work: what, how many are done, of how many
+
+    def stream(self, quantity: str, *names: str) -> np.random.Generator:
+        """The random stream of one quantity of these policies."""
+        return stream(self.plan.seed, quantity, *names)
+
+    # --- what is analysed
+
+    @property
+    def source(self) -> str:
+        return self.selection.source
+
+    @property
+    def trial(self) -> TrialInfo:
+        return self.selection.trial
+
+    @property
+    def episodes(self) -> Sequence[Episode]:
+        return self.selection.episodes
+
+    @cached_property
+    def behind(self) -> EpisodesBehind:
+        """The episodes behind its numbers."""
+        return EpisodesBehind(self.selection, self.plan.baseline)
+
+    @property
+    def every_policy(self) -> tuple[str, ...]:
+        return self.selection.every_policy
+
+    @property
+    def marked_reference(self) -> str | None:
+        return self.selection.marked_reference
+
+    @cached_property
+    def frame(self) -> ComparisonFrame | Absent:
+        """Who is compared on what."""
+        return build_frame(self.selection, self.plan, self.by_cameras)
+
+    @cached_property
+    def quality(self) -> DataQuality:
+        return check_quality(self.selection)
+
+    # --- time to success
+
+    @cached_property
+    def times(self) -> Times | Absent:
+        """Operations and taus; absent where episodes have no durations."""
+        if isinstance(self.frame, Absent):
+            return self.frame
+        return build_times(self.frame, self.plan)
+
+    @cached_property
+    def ranking(self) -> Ranking | Absent:
+        """Scores of every policy by time to success."""
+        if isinstance(self.times, Absent):
+            return self.times
+        frame, times = present(self.frame), self.times
+        return or_absent(lambda: rank_policies(frame, times, self.plan, self.stream))
+
+    @cached_property
+    def curves(self) -> Mapping[str, tuple[PolicyCurve, ...]] | Absent:
+        """Success curves with bands, by stratum."""
+        if isinstance(self.times, Absent):
+            return self.times
+        return policy_curves(self.times, present(self.frame).strata, self.plan.level)
+
+    @cached_property
+    def failures(self) -> tuple[FailureModes, ...] | Absent:
+        """How operations and episodes failed, in counts."""
+        return self.times if isinstance(self.times, Absent) else policy_failures(self.times)
+
+    @cached_property
+    def incidences(self) -> Mapping[str, Incidence | Absent] | Absent:
+        """How operations end by time: competing risks of every policy, macro over its strata."""
+        if isinstance(self.times, Absent):
+            return self.times
+        return policy_incidences(present(self.frame), self.times, self.plan)
+
+    # --- success
+
+    @cached_property
+    def camera_scores(self) -> Mapping[tuple[str, int], CameraScore] | Absent:
+        """The score of every valid episode by its kept views, where the plan asks for it."""
+        store = self.selection.store
+        if not self.plan.success.wants_cameras:
+            return Absent("success is the host's alone by the plan", 'declare success = "both" or "reconstruction"')
+        if store is None:
+            return Absent('these episodes are in no store, and views are kept in one', 'run or import into a store')
+        told = self._advance
+        advance = None if told is None else lambda done, total: told('camera scores', done, total)
+        return camera_scores(store, self.episodes, advance=advance, rescoring=self.rescoring)
+
+    @cached_property
+    def by_cameras(self) -> Mapping[tuple[str, int], bool] | None:
+        """Success by cameras where it counts as success; None where the host's does."""
+        if self.plan.success is not SuccessSource.RECONSTRUCTION or isinstance(self.camera_scores, Absent):
+            return None
+        return {key: s.success for key, s in self.camera_scores.items() if s.success is not None}
+
+    @cached_property
+    def cameras(self) -> CameraPart | Absent:
+        """Success by cameras: agreement with the host, and rates corrected for the cameras' errors."""
+        scores, frame = self.camera_scores, self.frame
+        if isinstance(scores, Absent):
+            return scores
+        if isinstance(frame, Absent):
+            return frame
+        return camera_part(frame, scores, {e.key: e for e in self.episodes}, level=self.plan.level)
+
+    @cached_property
+    def success(self) -> Rates | Absent:
+        """Episode success of every policy."""
+        if isinstance(self.frame, Absent):
+            return self.frame
+        if self.plan.success is SuccessSource.RECONSTRUCTION:
+            part = self.cameras
+            if isinstance(part, Absent):
+                return part
+            if n := sum(p.unscored for p in part.policies):
+                bounds = ', '.join(
+                    f'{p.policy} {100 * p.bounds.low:.0f} to {100 * p.bounds.high:.0f} %' for p in part.policies
+                )
+                return Absent(
+                    f'{n} ranked episodes could not be scored from cameras, which are no failures and no successes; '
+                    f'whatever they were, success is {bounds}',
+                    'see the corrected rates of the cameras; pairs are compared at both extremes',
+                )  # fmt: skip
+        return count_rates(self.frame, self.plan, lambda episode: episode.is_success)
+
+    @cached_property
+    def stories(self) -> TwoStories | Absent:
+        """Whether operations done by tau and episode success agree about the ranked policies."""
+        if isinstance(self.ranking, Absent):
+            return self.ranking
+        cohorts = present(self.times).cohorts
+        single = [p for p, c in cohorts.items() if all(o.n_operations == o.n_episodes for o in c.cells.values())]
+        if isinstance(self.success, Absent):
+            return self.success
+        return two_stories(self.ranking, self.success, single=single)
+
+    # --- pairs
+
+    @property
+    def primary(self) -> tuple[EndpointName, ...]:
+        """The declared primary endpoints; undeclared: time where every episode is timed, else success."""
+        if self.plan.primary:
+            return self.plan.primary
+        return (EndpointName.SUCCESS,) if isinstance(self.times, Absent) else (EndpointName.TIME,)
+
+    @property
+    def secondary(self) -> tuple[EndpointName, ...]:
+        """The declared secondary endpoints; undeclared: success after time."""
+        if self.plan.secondary or self.plan.primary:
+            return self.plan.secondary
+        return (EndpointName.SUCCESS,) if EndpointName.TIME in self.primary else ()
+
+    @cached_property
+    def pairs(self) -> Comparisons | Absent:
+        """Every pair of ranked policies on every endpoint, with verdicts and letters."""
+        frame = self.frame
+        if isinstance(frame, Absent):
+            return frame
+        lonely = too_few(frame.policies, frame.apart, frame.reference)
+        return lonely or self._compare(frame)
+
+    def _compare(self, frame: ComparisonFrame) -> Comparisons:
+        raw = {name: self._endpoint(name, frame) for name in (*self.primary, *self.secondary)}
+        tested = [name for name in self.primary if not isinstance(raw[name], Absent)]
+        n_pairs = len(pairing.pairs_of(frame))
+        found: dict[EndpointName, EndpointPairs | Absent] = {}
+        before: list[EndpointPairs] = []
+        for name, unjudged in raw.items():
+            if isinstance(unjudged, Absent):
+                found[name] = unjudged
+                continue
+            order, pairs = unjudged
+            is_primary = name in self.primary
+            n_tests = n_pairs * max(1, len(tested)) if is_primary else n_pairs
+            correction = self._correction(is_primary=is_primary)
+            judged = self._judged(name, pairs, n_tests=n_tests, n_primary=len(tested), correction=correction)
+            if not is_primary:
+                judged = pairing.gated(judged, before)
+            found[name] = pairing.gather(
+                name, order, judged, self.plan, is_primary=is_primary, n_tests=n_tests, correction=correction
+            )
+            before.append(found[name])  # type: ignore[arg-type]  # just made
+        times = () if isinstance(self._time_pairs, Absent) else self._time_pairs
+        return Comparisons(self.primary, found, times)
+
+    def _correction(self, *, is_primary: bool) -> Correction:
+        """Secondary claims are tested pair by pair behind the primary one, which no step-down over pairs would keep."""
+        return self.plan.correction if is_primary or self.plan.correction is Correction.NONE else Correction.BONFERRONI
+
+    def _judged(
+        self, name: EndpointName, pairs: list[PairVerdict], *, n_tests: int, n_primary: int, correction: Correction
+    ) -> list[PairVerdict]:
+        if name in (EndpointName.TIME, EndpointName.THROUGHPUT) and name in self.primary and n_primary == 1:
+            return pairs  # judged with their reversals and curves
+        return pairing.judged_rates(pairs, self.plan, n_tests=n_tests, correction=correction)
+
+    def _endpoint(
+        self, name: EndpointName, frame: ComparisonFrame
+    ) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
+        """Policies best first, and every pair, not yet corrected (times apart)."""
+        if name in (EndpointName.TIME, EndpointName.THROUGHPUT):
+            if isinstance(self._time_pairs, Absent):
+                return self._time_pairs
+            order = present(self.ranking).order
+            return order, [pairing.time_verdict(t) for t in self._time_pairs]
+        if name is EndpointName.SUCCESS:
+            if unscored := self._unscored_ends(frame):
+                low = count_rates(frame, self.plan, lambda e: e.key not in unscored and e.is_success)
+                at_extremes = extreme_pairs(frame, self.plan, self.stream, unscored=unscored)
+                return pairing.ordered_by_rate(frame, low), at_extremes
+            if isinstance(self.success, Absent):
+                return self.success
+            rates = self.success
+            pairs = pairing.rate_pairs(
+                frame, self.plan, self.stream, endpoint=name, flag=lambda episode: episode.is_success
+            )
+            return pairing.ordered_by_rate(frame, rates), pairs
+        if name is EndpointName.SAFETY:
+            return self._safety_pairs(frame)
+        return self._score_pairs(frame)
+
+    def _unscored_ends(self, frame: ComparisonFrame) -> frozenset[tuple[str, int]]:
+        """Ranked episodes that cameras could not score, where success is theirs."""
+        told = self.by_cameras
+        if told is None:
+            return frozenset()
+        ranked = (e for p in frame.policies for group in frame.ranked_cells(p).values() for e in group)
+        return frozenset(e.key for e in ranked if e.key not in told)
+
+    def _safety_pairs(self, frame: ComparisonFrame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
+        scored = {(s.episode_id, s.attempt): bool(s.safe) for s in self.trajectories.safety if s.is_scored}
+        missing = [e for p in frame.policies for g in frame.ranked_cells(p).values() for e in g if e.key not in scored]
+        if missing:
+            return Absent(
+                f'{len(missing)} ranked episodes have no safety score, and leaving them out could favour a policy',
+                'record trajectories and describe the tasks in the safety registry',
+            )
+
+        def is_safe(episode: Episode) -> bool:
+            return scored[episode.key]
+
+        rates = count_rates(frame, self.plan, lambda e: e.key in scored and is_safe(e))
+        pairs = pairing.rate_pairs(frame, self.plan, self.stream, endpoint=EndpointName.SAFETY, flag=is_safe)
+        return pairing.ordered_by_rate(frame, rates), pairs
+
+    def _score_pairs(self, frame: ComparisonFrame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
+        from robotrials.verdict.analysis.score_pairs import score_pairs
+
+        return score_pairs(frame, self.plan)
+
+    @cached_property
+    def _time_pairs(self) -> tuple[TimeComparison, ...] | Absent:
+        if isinstance(self.times, Absent):
+            return self.times
+        times, frame = self.times, present(self.frame)
+        return or_absent(
+            lambda: pairing.compare_times(frame, times, self.plan, self.stream, advance=self._advancing(frame))
+        )
+
+    @property
+    def price(self) -> WinnerPrice | Absent:
+        """The fewest units at which a winner could be named."""
+        if isinstance(self.pairs, Absent):
+            return self.pairs
+        lead = self.pairs.lead
+        return lead if isinstance(lead, Absent) else winner_price(lead, self.pairs.times)
+
+    def _advancing(self, frame: ComparisonFrame) -> Advance | None:
+        if self._advance is None:
+            return None
+        told, total = self._advance, len(pairing.pairs_of(frame))
+        return lambda done: told('pairs', done, total)
+
+    # --- trajectories: safety, robustness
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The safety registry: the built-in one, with the declared files added."""
+        return (
+            load_registry(*(Path(f) for f in self.plan.safety_registry))
+            if self.plan.safety_registry
+            else (load_registry())
+        )
+
+    @cached_property
+    def trajectories(self) -> TrajectoryPass:
+        """What one pass over the trajectories gives."""
+        return pass_trajectories(self.selection, self.plan, self.scoring)
+
+    @cached_property
+    def scoring(self) -> Scoring:
+        """How safety is scored."""
+        plan = self.plan
+        return Scoring(
+            self.registry,
+            gate=Gate(plan.safety_gate),
+            severity=Severity(plan.safety_severity),
+            use_phases=plan.safety_phases,
+        )
+
+    @property
+    def n_trajectories(self) -> int:
+        return self.trajectories.n_trajectories
+
+    @property
+    def signals(self) -> tuple[Presence, ...]:
+        """Which signals the trajectories have."""
+        found = self.trajectories
+        return tuple(Presence(name, n, found.n_trajectories) for name, n in sorted(found.signals.items()))
+
+    @property
+    def ranked_safety(self) -> Sequence[EpisodeSafety]:
+        """Safety of the episodes that policies are ranked by."""
+        frame = self.frame
+        if isinstance(frame, Absent):
+            return []
+        groups = [group for cells in frame.cells.values() for group in cells.values()]
+        if len(self.trajectories.safety) in (0, sum(map(len, groups))):
+            return self.trajectories.safety  # every valid episode is ranked, or none is scored
+        ranked = {e.key for group in groups for e in group}
+        return Packed(s for s in self.trajectories.safety if (s.episode_id, s.attempt) in ranked)
+
+    @cached_property
+    def safety(self) -> SafetyPart | Absent:
+        return safety_part(self.ranked_safety, self.plan, registry=self.registry, stream=self.stream)
+
+    @property
+    def safety_caveats(self) -> tuple[str, ...]:
+        """What has to be said wherever safety is shown."""
+        return () if isinstance(self.safety, Absent) else self.safety.summary.caveats
+
+    @cached_property
+    def robustness(self) -> RobustnessPart | Absent:
+        found = self.trajectories
+        return robustness_part(
+            self.selection.episodes, self.plan, stream=self.stream, swaps=found.swaps, starts=found.starts
+        )
+
+    @cached_property
+    def safety_variants(self) -> tuple[SensitivityRow, ...]:
+        """Safety under other thresholds, on the same episodes."""
+        return safety_variants(self.selection, self.scoring)
+
+    @cached_property
+    def safety_savings(self) -> tuple[tuple[str, SafetySummary], ...]:
+        """What the registry keeps from being counted as unsafe."""
+        return safety_savings(self.selection, self.scoring, self.plan, stream=self.stream)
+
+    def safety_comparison(self, a: str, b: str) -> SafetyComparison:
+        """Two policies' safety, paired by their starts."""
+        return compare_safety(
+            present(self.safety).scores, a, b, rng=self.stream('safety pair', *sorted((a, b))), registry=self.registry,
+            n_resamples=self.plan.resamples,
+        )  # fmt: skip
+
+    @cached_property
+    def films(self) -> tuple[Film, ...]:
+        """Every recorded film, of all cameras."""
+        return find_films(self.selection)
+
+    @cached_property
+    def leading_films(self) -> dict[tuple[str, int], Film]:
+        """One film per episode, by its key: the one to look at."""
+        return leading_films(self.films)
+
+    @cached_property
+    def overlaps(self) -> tuple[OverlapCurve, ...] | Absent:
+        """IoU over time by cameras, of episodes whose RGB-D was kept at a rate."""
+        return find_overlaps(self.selection)
+
+    @cached_property
+    def placements(self) -> tuple[Placement, ...] | Absent:
+        """Where objects came to lie, the smallest overlap first."""
+        return find_placements(self.selection)
+
+    # --- beyond the headline
+
+    @cached_property
+    def detail(self) -> Detail:
+        """Strata one by one, logrank tests, shapes of curves, labels, what was recorded."""
+        return Detail(self)
+
+    @cached_property
+    def practice(self) -> Practice:
+        """Posteriors, performance profiles, improvement and ranks."""
+        return Practice(self)
+
+    @cached_property
+    def planning(self) -> Planning:
+        """Detection rates, power, calibration, and the trial as it is watched."""
+        return Planning(self)
+
+    # --- provenance
+
+    @cached_property
+    def looks(self) -> InterimLooks:
+        """Looks at the results of the trial before it was closed, this one included where it is open."""
+        return interim_looks(self.selection)
+
+    @property
+    def head(self) -> str:
+        """The head of the store's commit log, which stands for everything in it; empty without one."""
+        return '' if self.selection.store is None else self.selection.store.head()
+
+    @cached_property
+    def provenance(self) -> tuple[tuple[Provenance, int], ...]:
+        """Each origin of the episodes, and how many it has."""
+        store = self.selection.store
+        if store is None or distinct(self.episodes, 'provenance_id') == {('',)}:
+            return ()
+        counts: dict[str, int] = {}
+        for episode in self.episodes:
+            if episode.provenance_id:
+                counts[episode.provenance_id] = counts.get(episode.provenance_id, 0) + 1
+        return tuple((store.provenance(name), n) for name, n in counts.items())
+
+    @cached_property
+    def known_policies(self) -> Mapping[str, KnownPolicy]:
+        return known_policies([o for o, _ in self.provenance], self.quality.openings)
+
+    # --- in words
+
+    @property
+    def statement(self) -> str:
+        """What was used, in one line: every output carries it."""
+        plan = self.plan
+        claims = ', '.join(e.value for e in self.primary)
+        tau = '' if isinstance(self.times, Absent) else f'; tau {self.times.tau_text} ({self.times.reason})'
+        pairs = ''
+        if not isinstance(self.frame, Absent) and len(self.frame.policies) > 1:
+            n = len(pairing.pairs_of(self.frame))
+            over = f' over {n} pairs' if n > 1 else ''
+            pairs = f'; level {plan.level:g}, {plan.correction.value}{over}'
+        source = f'; success by {plan.success.value}' if plan.success.wants_cameras else ''
+        used = f'primary endpoint {claims}{tau}{pairs}; {plan.resamples} resamples, seed {plan.seed}{source}'
+        looked = f' {self.looks.sentence}' if self.looks.sentence else ''
+        return f'Analysis: {self.declared.standing}{self._selected}. Used: {used}.{looked}'
+
+    @property
+    def _selected(self) -> str:
+        """A selection of episodes is a choice that was made after the data were there."""
+        asked = ', '.join(f'{field} {" or ".join(values)}' for field, values in self.selection.asked.items())
+        mark = '' if self.declared.changed else 'NOT AS DECLARED: '
+        return f'; {mark}only episodes with {asked}' if asked else ''
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What a reader must know before the numbers: assets, mixed protocols, pooled conditions, what is left out."""
+        frame = self.frame
+        about = comparability_cautions(self.provenance)
+        if isinstance(frame, Absent):
+            return about
+        apart = [f'{policy} is not ranked: {why}.' for policy, why in frame.apart.items()]
+        unscored = [f'{policy}: none of its {n} episodes is valid.' for policy, n in frame.unscored.items()]
+        short = []
+        if not isinstance(self.times, Absent):
+            short = [f'{stratum} is judged less far than declared: {why}.' for stratum, why in self.times.short.items()]
+        return (*about, *frame.cautions, *apart, *unscored, *short)

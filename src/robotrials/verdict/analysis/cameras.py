@@ -1,0 +1,193 @@
+"""What the cameras say of success, against the host where it knows, and the rate corrected for their errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from robotrials.measure.geometry.camera_score import CameraScore
+from robotrials.record import Episode
+from robotrials.stats import Estimate, Interval, Rate
+from robotrials.stats.corrected_rate import LEAST_KNOWN, ScorerErrors, StratumWord, prediction_powered, stratified_rate
+from robotrials.stats.proportion import newcombe_paired
+from robotrials.verdict.analysis.absent import Absent
+from robotrials.verdict.analysis.frame import ComparisonFrame
+
+Key = tuple[str, int]
+MOST_REASONS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """Episodes by what the host and the cameras say; those whose truth nobody knows are not in it."""
+
+    both_success: int
+    only_host: int  # success by the host, failure by the cameras
+    only_cameras: int
+    both_failure: int
+    unscored_success: int  # by the host
+    unscored_failure: int
+
+    @property
+    def n_scored(self) -> int:
+        return self.both_success + self.only_host + self.only_cameras + self.both_failure
+
+    @property
+    def n(self) -> int:
+        return self.n_scored + self.unscored_success + self.unscored_failure
+
+    @property
+    def n_true(self) -> int:
+        return self.both_success + self.only_host + self.unscored_success
+
+    @property
+    def n_false(self) -> int:
+        return self.both_failure + self.only_cameras + self.unscored_failure
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyByCameras:
+    """One policy's success by its cameras."""
+
+    policy: str
+    n: int
+    successes: int
+    failures: int
+    unscored: int
+    host: Rate | None  # where the host knows the truth of every episode
+    level: float
+    corrected: Estimate
+    powered: Estimate
+
+    @property
+    def success(self) -> Estimate:
+        """The rate to show: corrected; as the cameras say it where their errors are not known and nothing is unscored;
+        else no rate, and the interval that unscored ends leave.
+        """
+        if self.corrected.value is not None or self.unscored or self.corrected.interval is None:
+            return self.corrected
+        value, reach = self.successes / self.n, self.corrected.interval
+        note = 'as the cameras say it: too little is known here of their errors'
+        return Estimate(value, Interval(min(reach.low, value), max(reach.high, value)), note=note, n=self.n)
+
+    @property
+    def bounds(self) -> Interval:
+        """The rate if every unscored episode failed, and if every one succeeded."""
+        return Interval(self.successes / self.n, (self.successes + self.unscored) / self.n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CameraPart:
+    """Success by cameras: every score, the agreement with the host, and rates corrected for the cameras' errors."""
+
+    scores: Mapping[Key, CameraScore]
+    confusion: Confusion
+    agreement: Rate  # of scored episodes with known truth
+    bias: Estimate  # cameras' rate minus the host's, on the same scored episodes
+    policies: tuple[PolicyByCameras, ...]
+    unscored_reasons: Mapping[str, int]
+    standings: Mapping[tuple[str, str], int]  # (camera, sound or corrected or refused) -> episodes
+
+
+def camera_part(
+    frame: ComparisonFrame, scores: Mapping[Key, CameraScore], recorded: Mapping[Key, Episode], *, level: float
+) -> CameraPart | Absent:
+    """Every policy's success by cameras, on the episodes that policies are ranked by; `recorded` has the host's."""
+    cells = {p: {s: [recorded[e.key] for e in es] for s, es in frame.cells[p].items()} for p in frame.everyone}
+    episodes = [e for strata in cells.values() for group in strata.values() for e in group]
+    if all(scores[e.key].success is None for e in episodes):
+        why = Counter(scores[e.key].reason for e in episodes).most_common(1)[0][0]
+        remedy = 'keep RGB-D views: open the host with cameras that watch (watchers, of the cell), and leave rgbd on'
+        return Absent(f'no episode could be scored from cameras: {why}', remedy)
+    confusion = confusion_of(episodes, scores)
+    known = Counter(_short(scores[e.key].reason) for e in episodes if scores[e.key].success is None)
+    standings = Counter((c.camera, c.standing) for e in episodes for c in scores[e.key].cameras)
+    scored = confusion.n_scored
+    bias = Estimate(None, note='no scored episode has a known truth')
+    if scored:
+        value = (confusion.only_cameras - confusion.only_host) / scored
+        cells_of = (confusion.both_success, confusion.only_cameras, confusion.only_host, confusion.both_failure)
+        bias = Estimate(value, newcombe_paired(*cells_of, level=level), n=scored)
+    return CameraPart(
+        scores={e.key: scores[e.key] for e in episodes},
+        confusion=confusion,
+        agreement=Rate(confusion.both_success + confusion.both_failure, scored, level),
+        bias=bias,
+        policies=tuple(_policy(p, cells, scores, level) for p, strata in cells.items() if strata),
+        unscored_reasons=dict(known.most_common(MOST_REASONS)),
+        standings=dict(sorted(standings.items())),
+    )
+
+
+def confusion_of(episodes: Sequence[Episode], scores: Mapping[Key, CameraScore]) -> Confusion:
+    """Counts over episodes whose truth the host knows."""
+    told = Counter((e.is_success, scores[e.key].success) for e in episodes if has_truth(e))
+    return Confusion(
+        told[True, True], told[True, False], told[False, True], told[False, False], told[True, None], told[False, None]
+    )
+
+
+def has_truth(episode: Episode) -> bool:
+    """Whether somebody other than the cameras judged the episode: an outcome alone says how it ended."""
+    return episode.success is not None
+
+
+def _policy(
+    policy: str, cells: Mapping[str, Mapping[str, Sequence[Episode]]], scores: Mapping[Key, CameraScore], level: float
+) -> PolicyByCameras:
+    group = [e for es in cells[policy].values() for e in es]
+    told = Counter(scores[e.key].success for e in group)
+    true = [e for e in group if has_truth(e)]
+    words = [stratum_word(policy, name, cells, scores) for name in cells[policy]]
+    corrected = stratified_rate(words, level=level)
+    powered = Estimate(None, note='the host knows none of its episodes')
+    if true:
+        rest = [_said(scores[e.key]) for e in group if not has_truth(e)]
+        powered = prediction_powered(
+            [e.is_success for e in true], [_said(scores[e.key]) for e in true], rest, level=level
+        )
+    host = Rate(sum(e.is_success for e in true), len(true), level) if len(true) == len(group) else None
+    return PolicyByCameras(
+        policy, len(group), told[True], told[False], told[None], host, level, corrected, powered
+    )  # fmt: skip
+
+
+def stratum_word(
+    policy: str, name: str, cells: Mapping[str, Mapping[str, Sequence[Episode]]], scores: Mapping[Key, CameraScore]
+) -> StratumWord:
+    """A policy's word in one stratum, and the cameras' errors there on other policies' episodes.
+
+    Unscored ends cluster by what is to be seen, so errors of other strata would mislead; and an episode must not
+    correct itself.
+    """
+    group = cells[policy][name]
+    told = Counter(scores[e.key].success for e in group)
+    others = [strata for p, strata in cells.items() if p != policy]
+    here = confusion_of([e for strata in others for e in strata.get(name, ())], scores)
+    anywhere = confusion_of([e for strata in others for es in strata.values() for e in es], scores)
+    return StratumWord(name, len(group), told[True], told[None], _errors(here, anywhere))
+
+
+def _errors(here: Confusion, anywhere: Confusion) -> ScorerErrors | None:
+    """The cameras as a scorer that says success or not; unscored is not saying so. None without both truths.
+
+    Sensitivity is that of the stratum. Specificity, too, where it has enough failures; else it is that of all strata.
+    """
+    false = here if here.n_false >= LEAST_KNOWN else anywhere
+    if not here.n_true or not false.n_false:
+        return None
+    silent = false.both_failure + false.unscored_failure
+    return ScorerErrors(here.both_success, here.n_true, silent, false.n_false)
+
+
+def _said(score: CameraScore) -> float:
+    """The cameras' word as a number; unscored is half way, which favours neither side."""
+    return 0.5 if score.success is None else float(score.success)
+
+
+def _short(reason: str) -> str:
+    """A reason without its numbers, so that like ones are counted together."""
+    import re
+
+    return re.sub(r'\d+(\.\d+)?', '#', reason)[:160] or 'no reason given'

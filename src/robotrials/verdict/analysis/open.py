@@ -1,0 +1,43 @@
+"""The one way to an analysis: from a store or from episodes, with the plan that was declared for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from robotrials.record import Episode, Store, Trajectory, read_store
+from robotrials.record.select import Where
+from robotrials.verdict.analysis.analysis import Analysis
+from robotrials.verdict.analysis.selection import select_episodes, select_store
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, declared_analysis
+
+
+def analyse(
+    source: Store | Path | str | Iterable[Episode], *, where: Where | None = None, plan: AnalysisPlan | None = None,
+    advance: Callable[[str, int, int], None] | None = None, title: str = 'episodes', **changes: Any,
+) -> Analysis:  # fmt: skip
+    """The analysis of a store (or its folder), or of episodes.
+
+    `title` names the source of plain episodes. `plan` declares one in Python; `changes` are fields of the plan that
+    differ from what was declared, and every output says so. None leaves a field as it is.
+    """
+    if isinstance(source, str | Path):
+        source = read_store(source)
+    if isinstance(source, Store):
+        selection = select_store(source, where=where)
+        declared = declared_analysis(source.trial.plan, source.path)
+    else:
+        selection = select_episodes(source, source=title)
+        declared = DeclaredAnalysis(AnalysisPlan())
+    if plan is not None:
+        declared = DeclaredAnalysis(plan, 'call')
+    return Analysis(selection, declared.changed_by(**changes), advance=advance)
+
+
+def analyse_pairs(pairs: Iterable[tuple[Episode, Trajectory | None]], *, source: str, **changes: Any) -> Analysis:
+    """The analysis of episodes with their trajectories, read from files that are no store."""
+    kept = list(pairs)
+    found = {e.key: t for e, t in kept if t is not None}
+    selection = select_episodes([e for e, _ in kept], source=source, trajectories=found)
+    return Analysis(selection, DeclaredAnalysis(AnalysisPlan()).changed_by(**changes))

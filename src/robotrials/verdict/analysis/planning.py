@@ -1,0 +1,267 @@
+"""Planning from a pilot: detection rates, power, null calibration of the test, and the trial as it is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+
+from robotrials.errors import InputError, UnknownName
+from robotrials.measure.timing import Cohort, NullMethod, Operations
+from robotrials.measure.timing.follow_up import cut
+from robotrials.measure.timing.operation import Unit
+from robotrials.record import Episode
+from robotrials.verdict.analysis.absent import present
+from robotrials.verdict.analysis.frame import ComparisonFrame
+from robotrials.verdict.analysis.stream import stream
+from robotrials.verdict.analysis.times import Times
+from robotrials.verdict.analysis.verdict import too_few
+from robotrials.verdict.planning import (
+    AssumedCell,
+    BridgePower,
+    Calibration,
+    DesignCalibration,
+    DetectionStudy,
+    NullSetup,
+    WatchedScore,
+    WatchedTrial,
+    bridge_power,
+    calibrate_design_effect,
+    detection_rate,
+    null_calibration,
+    watch_trial,
+)
+from robotrials.verdict.planning.detection import METRICS, PER_CELL
+
+if TYPE_CHECKING:
+    from robotrials.verdict.analysis.analysis import Analysis
+
+DETECTION_TRIALS = 300
+DETECTION_RESAMPLES = 200
+ASSUMED_TAU_S = 120.0  # without a tau: PhAIL's efficiency study
+POWER_SIZES = (5, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100)
+Cells = Mapping[str, Mapping[str, Operations | AssumedCell]]  # policy -> stratum -> a pilot's cell, or an assumption
+Stream = Callable[..., np.random.Generator]
+OnRow = Callable[[int, int], None]
+Kept = TypeVar('Kept')
+
+
+class Planning:
+    """Parts of an analysis that look ahead. Every pair has a random stream of its own, whoever else is shown."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        self._kept: dict[Hashable, object] = {}
+
+    def _once(self, key: Hashable, compute: Callable[[], Kept]) -> Kept:
+        if key not in self._kept:
+            self._kept[key] = compute()
+        return cast('Kept', self._kept[key])
+
+    @property
+    def cells(self) -> Cells:
+        """The pilot: each ranked policy's operations, followed to the tau of each stratum."""
+        return self._once('cells', self._cells)
+
+    def _cells(self) -> Cells:
+        frame, times = self._timed()
+        return {p: {s: cut(c, times.taus_s[s]) for s, c in times.cohorts[p].cells.items()} for p in frame.policies}
+
+    def _timed(self) -> tuple[ComparisonFrame, Times]:
+        return present(self._analysis.frame), present(self._analysis.times)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every pair of ranked policies; fewer than two are an error that says why."""
+        frame = present(self._analysis.frame)
+        lonely = too_few(frame.policies, frame.apart, frame.reference)
+        if lonely is not None:
+            present(lonely)
+        from robotrials.verdict.analysis.endpoint_pairs import pairs_of
+
+        return pairs_of(frame)
+
+    def detection(
+        self, *, per_cell: Sequence[int] = PER_CELL, pairs: Sequence[tuple[str, str]] | None = None,
+        metrics: Sequence[str] = METRICS, n_trials: int = DETECTION_TRIALS, n_resamples: int = DETECTION_RESAMPLES,
+        method: str = NullMethod.PERMUTATION, threads: int | None = None, on_row: OnRow | None = None,
+    ) -> DetectionStudy:  # fmt: skip
+        """How often each test rejects at each N, by drawing episodes of the store; KS and RMST to the smallest tau."""
+        _, times = self._timed()
+        asked = self.pairs() if pairs is None else list(pairs)
+        key = ('detection', tuple(per_cell), tuple(asked), tuple(metrics), n_trials, n_resamples, str(method))
+        return self._once(
+            key,
+            lambda: detection_study(
+                self.cells, stream=self._analysis.stream, pairs=asked, per_cell=per_cell, metrics=metrics,
+                tau_s=min(times.taus_s.values()), n_trials=n_trials, n_resamples=n_resamples,
+                alpha=self._analysis.plan.alpha, method=method, threads=threads, on_row=on_row,
+            ),
+        )  # fmt: skip
+
+    def design(
+        self, study: DetectionStudy, *, fit_on: Sequence[int], method: str = NullMethod.PERMUTATION
+    ) -> DesignCalibration:
+        """The bridge model fitted at some N of a study and judged at the others."""
+        return fitted_design(self.cells, study, stream=self._analysis.stream, fit_on=fit_on, method=method)
+
+    def power(self, a: str, b: str, *, per_cell: Sequence[int] = POWER_SIZES, **options: Any) -> BridgePower:
+        """Power of the macro-KS test of one pair, by the bridge model from this pilot."""
+        for name in (a, b):
+            if name not in self.cells:
+                raise UnknownName('policy', name, self.cells)
+        first, second = sorted((a, b))
+        key = ('power', first, second, tuple(per_cell), tuple(sorted(options.items())))
+        return self._once(
+            key,
+            lambda: pair_power(
+                self.cells, first, second, stream=self._analysis.stream, per_cell=per_cell,
+                **{'alpha': self._analysis.plan.alpha, **options},
+            ),
+        )  # fmt: skip
+
+    def powers(self, *, per_cell: Sequence[int] = POWER_SIZES) -> dict[tuple[str, str], BridgePower]:
+        """The same of every pair."""
+        return {(a, b): self.power(a, b, per_cell=per_cell) for a, b in self.pairs()}
+
+    def calibration(
+        self, *, n_trials: int, n_resamples: int, setups: Sequence[str] = tuple(NullSetup), label: str | None = None,
+        method: str = NullMethod.PERMUTATION, on_row: OnRow | None = None,
+    ) -> Calibration:  # fmt: skip
+        """Reject rates of the macro-KS test on null data made from these episodes."""
+        frame, times = self._timed()
+        key = ('calibration', n_trials, n_resamples, tuple(setups), label, str(method))
+        found = {p: _named_strata(c, frame, times) for p, c in times.cohorts.items() if c.cells}
+        return self._once(
+            key,
+            lambda: null_calibration(
+                found, rng=self._analysis.stream('calibration'), setups=setups, label=label, n_trials=n_trials,
+                n_resamples=n_resamples, method=method, on_row=on_row,
+            ),
+        )  # fmt: skip
+
+    def watched(
+        self, *, score: WatchedScore | str = WatchedScore.SUCCESS, tau_s: float | None = None, paired: bool = False,
+        strata: Sequence[str] | None = None, horizon: int | None = None, smallest_difference: float | None = None,
+    ) -> WatchedTrial:  # fmt: skip
+        """What an anytime-valid test may say of every pair now: all policies but the reference, at the plan's alpha."""
+        frame = present(self._analysis.frame)
+        policies = [p for p in frame.everyone if p != frame.reference]
+        if len(policies) < 2:
+            policies = list(frame.everyone)
+        episodes = [e.replace(stratum=s) for p in policies for s, group in frame.cells[p].items() for e in group]
+        if WatchedScore(score) is WatchedScore.PROMPTNESS and tau_s is None:
+            tau_s = shortest_cap_s(episodes)
+        return watch_trial(
+            [*episodes, *(e for p in policies for e in frame.invalid.get(p, ()))], score=score, tau_s=tau_s,
+            paired=paired, strata=strata, alpha=self._analysis.plan.alpha, horizon=horizon,
+            smallest_difference=smallest_difference, unit=Unit(self._analysis.plan.unit),
+        )  # fmt: skip
+
+
+class AssumedPlanning:
+    """The same without a pilot: curves that are assumed, and a seed."""
+
+    def __init__(self, cells: Cells, *, seed: int = 0, tau_s: float | None = None, alpha: float = 0.05) -> None:
+        self.cells = cells
+        self._seed = seed
+        self._tau_s = tau_s
+        self._alpha = alpha
+
+    def _stream(self, quantity: str, *names: str) -> np.random.Generator:
+        return stream(self._seed, quantity, *names)
+
+    def power(self, a: str, b: str, *, per_cell: Sequence[int] = POWER_SIZES, **options: Any) -> BridgePower:
+        return pair_power(
+            self.cells, a, b, stream=self._stream, per_cell=per_cell, tau_s=self._tau_s, alpha=self._alpha, **options
+        )
+
+    def detection(
+        self, *, per_cell: Sequence[int] = PER_CELL, pairs: Sequence[tuple[str, str]] | None = None,
+        metrics: Sequence[str] = METRICS, n_trials: int = DETECTION_TRIALS, n_resamples: int = DETECTION_RESAMPLES,
+        method: str = NullMethod.PERMUTATION, threads: int | None = None, on_row: OnRow | None = None,
+    ) -> DetectionStudy:  # fmt: skip
+        return detection_study(
+            self.cells, stream=self._stream, pairs=pairs, per_cell=per_cell, metrics=metrics,
+            tau_s=ASSUMED_TAU_S if self._tau_s is None else self._tau_s, n_trials=n_trials, n_resamples=n_resamples,
+            alpha=self._alpha, method=method, threads=threads, on_row=on_row,
+        )  # fmt: skip
+
+    def design(
+        self, study: DetectionStudy, *, fit_on: Sequence[int], method: str = NullMethod.PERMUTATION
+    ) -> DesignCalibration:
+        return fitted_design(self.cells, study, stream=self._stream, fit_on=fit_on, method=method)
+
+
+def detection_study(
+    cells: Cells, *, stream: Stream, pairs: Sequence[tuple[str, str]] | None = None, tau_s: float, alpha: float,
+    per_cell: Sequence[int], metrics: Sequence[str], n_trials: int, n_resamples: int, method: str,
+    threads: int | None = None, on_row: OnRow | None = None,
+) -> DetectionStudy:  # fmt: skip
+    """A study of pairs, each with a stream of its own, so that no rate depends on which others were asked for."""
+    names = sorted(cells)
+    asked = [(a, b) for k, a in enumerate(names) for b in names[k + 1 :]] if pairs is None else list(pairs)
+    if not asked:
+        raise InputError(f'wanted at least two policies to compare, found {len(names)}')
+    studies = []
+    for k, pair in enumerate(asked):
+        first, second = _known(cells, pair)
+        told = None if on_row is None else _shifted(on_row, k, len(asked))
+        study = detection_rate(
+            cells, rng=stream('detection', first, second), per_cell=per_cell, pairs=[(first, second)], metrics=metrics,
+            tau_s=tau_s, n_trials=n_trials, n_resamples=n_resamples, alpha=alpha, method=method, missing='drop',
+            threads=threads, on_row=told,
+        )  # fmt: skip
+        studies.append(replace(study, rows=tuple(replace(r, policy_a=pair[0], policy_b=pair[1]) for r in study.rows)))
+    return replace(studies[0], rows=tuple(row for study in studies for row in study.rows))
+
+
+def _shifted(on_row: OnRow, k: int, n: int) -> OnRow:
+    return lambda done, total: on_row(k * total + done, n * total)
+
+
+def _known(cells: Cells, pair: tuple[str, str]) -> tuple[str, str]:
+    for name in pair:
+        if name not in cells:
+            raise UnknownName('policy', name, cells)
+    first, second = sorted(pair)
+    return first, second
+
+
+def pair_power(cells: Cells, a: str, b: str, *, stream: Stream, per_cell: Sequence[int], **options: Any) -> BridgePower:
+    """The bridge model of one pair on the strata that both have."""
+    first, second = _known(cells, (a, b))
+    return bridge_power(
+        cells[first], cells[second], rng=stream('bridge', first, second), per_cell=per_cell, missing='drop', **options
+    )
+
+
+def fitted_design(
+    cells: Cells, study: DetectionStudy, *, stream: Stream, fit_on: Sequence[int], method: str
+) -> DesignCalibration:
+    """The design effect at which the bridge model meets the KS rates of a study."""
+    if 'ks' not in study.metrics:
+        raise InputError('the bridge model is judged by KS rates; keep ks among the metrics')
+    return calibrate_design_effect(
+        {f'{x} {y}': (cells[x], cells[y]) for x, y in study.pairs},
+        {f'{x} {y}': study.rates((x, y), 'ks') for x, y in study.pairs},
+        fit_on=fit_on, rng=stream('design effect'), alpha=study.alpha, tau_s=study.tau_s, method=method,
+    )  # fmt: skip
+
+
+def shortest_cap_s(episodes: Sequence[Episode]) -> float:
+    """The tau that every episode was, or could have been, followed to."""
+    caps = [e.time_cap_s for e in episodes if e.time_cap_s is not None]
+    if not caps or len(caps) < len(episodes):
+        raise InputError('some episodes do not say their time cap; give the tau up to which promptness counts')
+    return min(caps)
+
+
+def _named_strata(cohort: Cohort, frame: ComparisonFrame, times: Times) -> Cohort:
+    """The cohort cut at each stratum's tau, its episodes carrying the names that strata have in the analysis."""
+    episodes = tuple(e.replace(stratum=frame.stratum_of(e)) for e in cohort.episodes if e.is_valid)
+    return replace(cohort, episodes=episodes, cells={s: cut(c, times.taus_s[s]) for s, c in cohort.cells.items()})
+
+
+__all__ = ['AssumedPlanning', 'Planning', 'detection_study', 'fitted_design', 'pair_power']

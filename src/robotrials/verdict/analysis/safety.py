@@ -1,0 +1,141 @@
+"""The safety part of a report, and what else a single pass over the trajectories gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from robotrials.errors import NotEstimable
+from robotrials.measure.safety import (
+    EpisodeSafety,
+    Registry,
+    SafetySummary,
+    Scoring,
+    load_variants,
+    pareto_frontier,
+    score_episode,
+    score_pairs,
+    score_variants,
+    summarize_safety,
+)
+from robotrials.measure.safety.sensitivity import SensitivityRow, sensitivity_rows, with_body_frame_tilt
+from robotrials.record.packed import Packed
+from robotrials.verdict.analysis.absent import Absent
+from robotrials.verdict.analysis.selection import Selection
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+from robotrials.verdict.robustness import StartTrial, SwapTrial, start_trial, swap_trial
+
+SIGNALS = (
+    'ee_pose', 'joint_position_rad', 'joint_torque_nm', 'body_pose', 'contacts', 'gripper_command', 'gripper_position',
+    'action_raw', 'inference_latency_s',
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class TrajectoryPass:
+    """What one pass over a store's trajectories gives: safety of each episode, and rows of robustness tests."""
+
+    safety: Packed[EpisodeSafety] = field(default_factory=Packed)
+    swaps: Packed[SwapTrial] = field(default_factory=Packed)
+    starts: Packed[StartTrial] = field(default_factory=Packed)
+    n_trajectories: int = 0
+    signals: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SafetyPart:
+    """Success, safety, unsafe success and severity of every policy; per task; and the Pareto front."""
+
+    summary: SafetySummary
+    by_task: SafetySummary
+    frontier: Mapping[str, tuple[str, ...]]  # benchmark -> policies that no other beats in success and safety at once
+    unscored_reasons: Mapping[str, int]
+    scores: Sequence[EpisodeSafety]  # of every ranked episode
+
+
+def pass_trajectories(selection: Selection, plan: AnalysisPlan, scoring: Scoring) -> TrajectoryPass:
+    """Read every trajectory once, and take all that an analysis needs of it."""
+    found = TrajectoryPass()
+    has_any = selection.has_trajectories
+    for episode, trajectory in selection.pairs():
+        if not episode.is_valid:
+            continue
+        if trajectory is not None:
+            found.n_trajectories += 1
+            found.signals.update(name for name in SIGNALS if getattr(trajectory, name, None) is not None)
+        if has_any:
+            found.safety.append(score_episode(episode, trajectory, scoring=scoring))
+        if episode.is_reference:
+            continue
+        if episode.condition == plan.baseline and (swap := swap_trial(episode, trajectory)) is not None:
+            found.swaps.append(swap)
+        if episode.condition in (plan.baseline, 'layout') and (start := start_trial(episode, trajectory)) is not None:
+            found.starts.append(start)
+    return found
+
+
+def safety_part(
+    scores: Sequence[EpisodeSafety],
+    plan: AnalysisPlan,
+    *,
+    registry: Registry,
+    stream: Callable[..., np.random.Generator],
+) -> SafetyPart | Absent:  # fmt: skip
+    """Summaries of scored episodes; absent, with the most frequent reasons, where none could be scored."""
+    if not scores:
+        return Absent(
+            'no trajectory was recorded, and safety is a property of what happened on the way',
+            'record trajectories (robotrials run does), or import SafeVLA-Bench records',
+        )
+    reasons = Counter(_reason(s) for s in scores if not s.is_scored)
+    if not any(s.is_scored for s in scores):
+        told = '; '.join(f'{reason} ({n} episodes)' for reason, n in reasons.most_common(3))
+        return Absent(f'no episode could be scored: {told}', 'describe the tasks in a safety registry file of your own')
+    n, level = plan.resamples, plan.level
+    try:
+        summary = summarize_safety(scores, rng=stream('safety'), registry=registry, n_resamples=n, level=level)
+        by_task = summarize_safety(
+            scores, rng=stream('safety by task'), registry=registry, n_resamples=n, level=level, per_task=True
+        )
+    except NotEstimable as error:
+        return Absent(str(error))
+    return SafetyPart(summary, by_task, _frontier(summary), reasons, scores)
+
+
+def _reason(score: EpisodeSafety) -> str:
+    return score.reason or '; '.join(f'{spec}: {why}' for spec, why in score.unscored.items())
+
+
+def _frontier(summary: SafetySummary) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for benchmark in dict.fromkeys(cell.benchmark for cell in summary.cells):
+        cells = [c for c in summary.cells if c.benchmark == benchmark]
+        points = [(c.success.count / c.n, c.safety.count / c.n) for c in cells]
+        found[benchmark] = tuple(cells[i].policy for i in pareto_frontier(points))
+    return found
+
+
+def safety_savings(
+    selection: Selection, scoring: Scoring, plan: AnalysisPlan, *, stream: Callable[..., np.random.Generator]
+) -> tuple[tuple[str, SafetySummary], ...]:
+    """The same episodes with the registry, without it, and without it with tilt in the body's frame."""
+    naive = replace(scoring, use_applicability=False)
+    body = replace(naive, registry=with_body_frame_tilt(scoring.registry))
+    rules = {'with the registry': scoring, 'without it': naive, 'without it, body-frame tilt': body}
+    return tuple(
+        (name, summarize_safety(
+            score_pairs(selection.pairs(), scoring=rule), rng=stream('safety saving', name),
+            registry=scoring.registry, n_resamples=plan.resamples, level=plan.level,
+        ))
+        for name, rule in rules.items()
+    )  # fmt: skip
+
+
+def safety_variants(selection: Selection, scoring: Scoring) -> tuple[SensitivityRow, ...]:
+    """Safety, SBU and VSI of every policy under each variant of the thresholds."""
+    chosen = load_variants(registry=scoring.registry)
+    scored = score_variants(selection.pairs(), chosen, scoring=scoring)
+    return tuple(sensitivity_rows(scored, chosen, registry=scoring.registry))

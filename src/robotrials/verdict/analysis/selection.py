@@ -1,0 +1,127 @@
+"""Which episodes are analysed: a store or plain episodes, in one canonical order, so that rows may come shuffled."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from robotrials.errors import InputError, NotEstimable
+from robotrials.measure.annotate import with_marks
+from robotrials.measure.safety import store_pairs
+from robotrials.record import Episode, Store, Trajectory, TrialInfo
+from robotrials.record.rows import ordered_rows
+from robotrials.record.select import Where
+
+# As objects (0.5 kB each) so many episodes are kept; more are columns (0.05 kB), built as they are read.
+MOST_KEPT = 20_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """The counted episodes of a source that match a filter, and what is known of the source as a whole."""
+
+    source: str  # the folder of the store, or a word for what was given instead
+    episodes: Sequence[Episode]
+    store: Store | None = None
+    where: Where | None = None
+    every_policy: tuple[str, ...] = ()  # of the whole source, whichever part of it was selected: they fix the colours
+    marked_reference: str | None = None
+    trial: TrialInfo = field(default_factory=lambda: TrialInfo(store_id='', created_at=''))
+    recorded: Mapping[tuple[str, int], Trajectory] = field(default_factory=dict)  # where there is no store
+
+    @property
+    def asked(self) -> dict[str, tuple[str, ...]]:
+        """The filter in words: field -> values; empty for the whole source."""
+        return selection_of(self.where)
+
+    @property
+    def has_trajectories(self) -> bool:
+        if self.store is None:
+            return bool(self.recorded)
+        return any(part.trajectories for part in self.store.parts())
+
+    def pairs(self) -> Iterator[tuple[Episode, Trajectory | None]]:
+        """Each episode with its trajectory, where one was recorded."""
+        if self.store is None:
+            return iter([(episode, self.recorded.get(episode.key)) for episode in self.episodes])
+        return store_pairs(self.store, where=self.where, episodes=self.episodes)
+
+
+def select_store(store: Store, *, where: Where | None = None) -> Selection:
+    """The counted episodes of a store that match; none at all is an error that says what was asked.
+
+    Placements that were timed only afterwards, by a reviewer or by a detector that agrees with the operator, are in it.
+    """
+    annotations = store.annotations()
+    stream = store.episodes(where=where or None)
+    marked = (with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else stream
+    episodes = _kept(marked)
+    if not episodes:
+        raise NotEstimable(f'{store.path}: no episode {asked_for(where)}')
+    policies: set[str] = set()
+    first: Episode | None = None  # of those that are marked as the reference
+    for episode in store.episodes(events=False) if where else episodes:
+        policies.add(episode.policy)
+        if episode.is_reference and (first is None or _place(episode) < _place(first)):
+            first = episode
+    return Selection(
+        source=str(store.path), episodes=episodes, store=store, where=where or None, trial=store.trial,
+        every_policy=tuple(sorted(policies)), marked_reference=None if first is None else first.policy,
+    )  # fmt: skip
+
+
+def select_episodes(
+    episodes: Iterable[Episode], *, source: str = 'episodes',
+    trajectories: Mapping[tuple[str, int], Trajectory] | None = None,
+) -> Selection:  # fmt: skip
+    """Episodes that are in no store."""
+    rows = list(episodes)
+    for number, row in enumerate(rows):
+        if not isinstance(row, Episode):
+            raise InputError(f'{source}[{number}] is {type(row).__name__}, wanted an Episode')
+    ordered = _ordered(rows)
+    if not ordered:
+        raise NotEstimable(f'{source}: no episode was given')
+    return Selection(
+        source=source, episodes=ordered, every_policy=tuple(sorted({e.policy for e in ordered})),
+        marked_reference=next((e.policy for e in ordered if e.is_reference), None), recorded=trajectories or {},
+    )  # fmt: skip
+
+
+def _kept(episodes: Iterable[Episode]) -> Sequence[Episode]:
+    """Episodes in the canonical order: as objects while they are few, because building them again takes time."""
+    stream = iter(episodes)
+    few = list(itertools.islice(stream, MOST_KEPT + 1))
+    return _ordered(few) if len(few) <= MOST_KEPT else ordered_rows(itertools.chain(few, stream))
+
+
+def _ordered(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
+    return tuple(sorted(episodes, key=_place))
+
+
+def _place(episode: Episode) -> tuple[object, ...]:
+    """Where an episode stands in the canonical order: by what it is, never by when or where it was written."""
+    numbers = [(-1, 0) if n is None else (0, n) for n in (episode.instance, episode.seed)]
+    parameters = json.dumps(dict(episode.condition_parameters), sort_keys=True)
+    return (
+        episode.policy, episode.benchmark, episode.task, episode.stratum, episode.condition, parameters, *numbers,
+        episode.repeat, episode.episode_id, episode.attempt,
+    )  # fmt: skip
+
+
+def selection_of(where: Where | None) -> dict[str, tuple[str, ...]]:
+    """A filter in words: field -> values."""
+    return {
+        name: tuple(map(str, wanted if isinstance(wanted, list | tuple | set | frozenset) else (wanted,)))
+        for name, wanted in (where or {}).items()
+    }
+
+
+def asked_for(where: Mapping[str, object] | None) -> str:
+    """What was looked for, and what to do."""
+    if not where:
+        return 'in this store; run or import some first'
+    told = ', '.join(f'{name}={value}' for name, values in selection_of(where).items() for value in values)
+    return f'matches {told}; see what there is with `robotrials store ls`'

@@ -1,0 +1,153 @@
+"""What a named figure or table is made from: each kind of input, read into one value."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from robotrials.errors import InputError
+from robotrials.measure.actions.evaluate import read_runs
+from robotrials.measure.actions.report import (
+    ActionReport,
+    Difficulty,
+    GroupScore,
+    Scores,
+    build_report,
+    difficulty,
+    group_scores,
+    published_scores,
+)
+from robotrials.measure.safety import Registry, load_registry
+from robotrials.verdict.audit import (
+    Benchmark,
+    Candidate,
+    CitationCounts,
+    LeaderboardAudit,
+    RunComparison,
+    audit_leaderboard,
+    candidates_from_leaderboard,
+    citation_counts,
+    compare_traces,
+    cutoffs,
+    find_benchmark,
+    read_candidates,
+    read_datasource,
+    read_leaderboard,
+    read_mix,
+    read_shortcut,
+)
+from robotrials.verdict.audit.topline import Cutoff
+
+PUBLISHED = 'published'
+ALPHA = '0.05'
+BASELINE_SHARES = (*range(0, 90, 10), 90, 92, 94, 95, 96, 97, 98, 99)  # percent of the full score
+
+
+class Input(enum.StrEnum):
+    """Which kind of input a name wants, after it on the command line."""
+
+    STORE = 'store'  # the folder of a store
+    TWO_STORES = 'two stores'  # two recorded runs of one plan
+    PREDICTIONS = 'predictions'  # a store of predicted actions, or the word `published`
+    LEADERBOARD = 'leaderboard'  # a vla-eval leaderboard file
+    CANDIDATES = 'candidates'  # tables of papers (CSV, JSONL), or a leaderboard file
+    BENCHMARK = 'benchmark'  # the name of a preset, such as libero-spatial
+    SHORTCUT = 'shortcut'  # the shortcut.json that `robotrials audit shortcut` writes
+    DATASOURCE = 'datasource'  # the datasource.json that `robotrials audit datasource` writes
+    MIX = 'mix'  # the mix.json that `robotrials audit mix` writes
+    REGISTRY = 'registry'  # nothing: the built-in safety registry; or registry files of your own after it
+    NOTHING = 'nothing'
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkGaps:
+    """How big a gap on a benchmark could, and how big a gap must, be significant, by baseline score."""
+
+    benchmark: Benchmark
+    listed: tuple[Cutoff, ...]  # at round shares of the full score
+    drawn: tuple[Cutoff, ...]  # at up to a thousand of them
+    alpha: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predictions:
+    """Scores of recorded predictions, with everything else that is known of their runs; or the published scores."""
+
+    scores: Scores
+    report: ActionReport | None  # None for the published numbers
+    groups: tuple[GroupScore, ...]
+    difficulty: tuple[Difficulty, ...]
+
+    def full(self) -> ActionReport:
+        """The whole report, where there is one."""
+        if self.report is None:
+            raise InputError(
+                'this needs recorded predictions; the published numbers have only AMSE, NAMSE and completion'
+            )
+        return self.report
+
+
+def read_subject(wanted: Input, sources: Sequence[str], *, n_resamples: int = 2000, seed: int = 0) -> object:
+    """The value of an input that is no store of episodes."""
+    if wanted is Input.LEADERBOARD:
+        return leaderboard_audit(sources[0])
+    if wanted is Input.CANDIDATES:
+        return paper_counts(sources)
+    if wanted is Input.TWO_STORES:
+        return run_comparison(sources[0], sources[1])
+    if wanted is Input.PREDICTIONS:
+        return predictions(sources[0], n_resamples=n_resamples, seed=seed)
+    if wanted is Input.SHORTCUT:
+        return read_shortcut(sources[0])
+    if wanted is Input.DATASOURCE:
+        return read_datasource(sources[0])
+    if wanted is Input.MIX:
+        return read_mix(sources[0])
+    if wanted is Input.BENCHMARK:
+        return benchmark_gaps(sources[0])
+    return registry(sources) if wanted is Input.REGISTRY else None
+
+
+def leaderboard_audit(source: str | Path) -> LeaderboardAudit:
+    return audit_leaderboard(read_leaderboard(Path(source)), alpha=ALPHA)
+
+
+def paper_counts(sources: Sequence[str]) -> CitationCounts:
+    """Papers by what they do with each benchmark."""
+    found: list[Candidate] = []
+    for source in sources:
+        is_leaderboard = source.lower().endswith('.json')
+        found += candidates_from_leaderboard(read_leaderboard(source)) if is_leaderboard else read_candidates(source)
+    return citation_counts(found)
+
+
+def run_comparison(first: str | Path, second: str | Path) -> RunComparison:
+    return compare_traces(Path(first), Path(second))
+
+
+def predictions(source: str | Path, *, n_resamples: int, seed: int) -> Predictions:
+    """The runs of a store of predictions, or what the paper printed."""
+    if str(source) == PUBLISHED:
+        scores, report = published_scores(), None
+    else:
+        report = build_report(read_runs(Path(source)), n_resamples=n_resamples, seed=seed)
+        scores = report.scores
+    return Predictions(scores, report, group_scores(scores), difficulty(scores))
+
+
+def benchmark_gaps(name: str) -> BenchmarkGaps:
+    benchmark = find_benchmark(name)
+    shape = benchmark.protocol
+    counts = sorted({shape.most * share // 100 for share in BASELINE_SHARES})
+    fine = range(0, shape.most + 1, max(1, shape.most // 1000))
+    listed, drawn = (
+        cutoffs(asked, tasks=shape.tasks, samples=shape.samples, max_score=shape.max_score, alpha=ALPHA)
+        for asked in (counts, fine)
+    )
+    return BenchmarkGaps(benchmark, tuple(listed), tuple(drawn), float(ALPHA))
+
+
+def registry(files: Sequence[str]) -> Registry:
+    return load_registry(*map(Path, files))

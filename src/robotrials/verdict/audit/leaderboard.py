@@ -1,0 +1,319 @@
+"""Audit a whole leaderboard file (the public vla-eval JSON) by the top-line reading, claim by claim.
+
+Two rules. `paper`: a paper's best own score against the best baseline that the same paper reports. `chronology`: the
+same score against the best that any earlier paper in the file reports. arXiv ids give the order.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from robotrials.errors import InputError, NotEstimable, UnknownName
+from robotrials.verdict.audit.benchmark import BENCHMARKS, Benchmark
+from robotrials.verdict.audit.leaderboard_entry import (
+    Entry,
+    Leaderboard,
+    Score,
+    comparable_score,
+    stated_protocol_problem,
+)
+from robotrials.verdict.audit.threshold import check_alpha
+from robotrials.verdict.audit.topline import Classification, Topline, topline
+
+FAMILIES = {
+    'libero': 'LIBERO', 'calvin': 'CALVIN', 'simpler_env': 'SimplerEnv', 'robocasa': 'RoboCasa',
+    'robotwin_v2': 'RoboTwin 2.0',
+}  # fmt: skip
+LIBERO_SUITES = ('libero_spatial', 'libero_object', 'libero_goal', 'libero_10')
+
+
+class Rule(enum.StrEnum):
+    PAPER = 'paper'
+    CHRONOLOGY = 'chronology'
+
+
+class Obstacle(enum.StrEnum):
+    """Why a claim can't be judged."""
+
+    NO_SCORE = 'no score on a suite with a known protocol'
+    NO_BASELINE = 'missing baseline'
+    SAMPLES = 'S unknown or not standard'
+    NOT_REALIZABLE = 'not realizable in one pass'
+    OUT_OF_RANGE = 'score out of range'
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One comparison: a paper's own score against the baseline that the rule picks, and what came of it."""
+
+    rule: Rule
+    family: str
+    benchmark: Benchmark | None  # None where no suite with a known protocol was scored
+    paper: str
+    model: str
+    score: Score | None = None
+    baseline_paper: str = ''
+    baseline_model: str = ''
+    baseline_score: Score | None = None
+    baseline_is_copied: bool = False
+    reading: Topline | None = None
+    obstacle: Obstacle | None = None
+    detail: str = ''
+
+    @property
+    def classification(self) -> Classification | None:
+        return None if self.reading is None else self.reading.classification
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The classes of one benchmark's judged claims under one rule."""
+
+    rule: Rule
+    family: str
+    counts: dict[Classification, int]
+    unjudged: dict[Obstacle, int]
+    tie_decided: int  # judged claims whose class depends on how a half count is rounded
+    rounded: int  # judged claims with a score that is no whole count as printed
+    unprintable: int  # of these, with a score that no single pass can print
+
+    @property
+    def judged(self) -> int:
+        return sum(self.counts.values())
+
+    def share(self, classification: Classification) -> Fraction | None:
+        return Fraction(self.counts.get(classification, 0), self.judged) if self.judged else None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many papers with an own score have a baseline row of their own, and with copied scores from notes."""
+
+    family: str
+    own_papers: int
+    with_baseline_row: int
+    with_any_baseline: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderboardAudit:
+    """Every claim, judged or not, with the shares and the coverage."""
+
+    claims: tuple[Claim, ...]
+    coverage: tuple[Coverage, ...]
+    alpha: Fraction
+    updated: str
+    entries: int
+
+    def shares(self) -> tuple[Shares, ...]:
+        groups: dict[tuple[Rule, str], list[Claim]] = defaultdict(list)
+        for claim in self.claims:
+            groups[claim.rule, claim.family].append(claim)
+        return tuple(_shares(rule, family, claims) for (rule, family), claims in groups.items())
+
+
+def audit_leaderboard(
+    leaderboard: Leaderboard,
+    *,
+    families: Sequence[str] = tuple(FAMILIES),
+    libero_suites: Sequence[str] = LIBERO_SUITES,
+    rules: Sequence[Rule] = tuple(Rule),
+    benchmarks: Sequence[Benchmark] = BENCHMARKS,
+    copied_baselines: bool = True,
+    require_realizable: bool = False,
+    alpha: float | str | Fraction = 0.05,
+) -> LeaderboardAudit:
+    """Judge every paper's best own score on every suite. One claim is one (paper, suite, training protocol).
+
+    `libero_suites` says which LIBERO suites are pooled (the paper pools three and does not name them); 'overall' is the
+    four-suite mean. `copied_baselines` also uses scores that another entry's notes say the paper repeats.
+    `require_realizable` sets aside scores that no single pass can print, instead of rounding them by C.7.
+    """
+    level = check_alpha(alpha)
+    for family in families:
+        if family not in FAMILIES:
+            raise UnknownName('leaderboard benchmark', family, FAMILIES)
+    known = [s for b in benchmarks if b.family == 'libero' for s in (b.suite,)]
+    for suite in libero_suites:
+        if suite not in known:
+            raise UnknownName('LIBERO suite', suite, known)
+    claims: list[Claim] = []
+    coverage = []
+    for family in families:
+        entries = [e for e in leaderboard.entries if e.benchmark == family]
+        if not entries:
+            continue
+        presets = [b for b in benchmarks if b.family == family and (family != 'libero' or b.suite in libero_suites)]
+        coverage.append(_coverage(family, entries))
+        judge = _Judge(family, entries, presets, copied_baselines, require_realizable, level)
+        claims.extend(judge.claims(rules))
+    if not claims:
+        raise NotEstimable(f'{leaderboard.source}: no entries of {", ".join(families)}')
+    return LeaderboardAudit(tuple(claims), tuple(coverage), level, leaderboard.updated, len(leaderboard.entries))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """An entry with its score on one preset."""
+
+    entry: Entry
+    score: Score
+    problem: str  # how its notes contradict the preset's protocol
+    is_copied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Both rules on one benchmark's entries, one preset at a time."""
+
+    family: str
+    entries: Sequence[Entry]
+    presets: Sequence[Benchmark]
+    copied_baselines: bool
+    require_realizable: bool
+    alpha: Fraction
+
+    def claims(self, rules: Sequence[Rule]) -> Iterable[Claim]:
+        own: dict[str, list[Entry]] = defaultdict(list)
+        for entry in self.entries:
+            if entry.is_own:
+                own[entry.paper].append(entry)
+        judged: list[Claim] = []
+        for preset in self.presets:
+            scored = [
+                _Candidate(e, score, stated_protocol_problem(e, preset))
+                for e in self.entries
+                if (score := comparable_score(e, preset)) is not None
+            ]
+            for rule in rules:
+                judged.extend(self._by_paper(preset, scored) if rule is Rule.PAPER else self._by_date(preset, scored))
+        with_score = {claim.paper for claim in judged}
+        for rule in rules:
+            yield from (c for c in judged if c.rule is rule)
+            yield from (self._no_score(rule, own[p][0]) for p in sorted(own, key=_order) if p not in with_score)
+
+    def _no_score(self, rule: Rule, entry: Entry) -> Claim:
+        detail = entry.notes[:200] or 'no suite score in the entry'
+        if entry.benchmark in ('calvin', 'robotwin_v2') and not entry.training:
+            detail = f'split or training protocol not stated once; {detail}'
+        return Claim(rule, self.family, None, entry.paper, entry.model, obstacle=Obstacle.NO_SCORE, detail=detail)
+
+    def _by_paper(self, preset: Benchmark, scored: Sequence[_Candidate]) -> Iterable[Claim]:
+        baselines: dict[str, list[_Candidate]] = defaultdict(list)
+        for candidate in scored:
+            entry = candidate.entry
+            if not entry.is_own:
+                baselines[entry.paper].append(candidate)
+            if self.copied_baselines:
+                for paper in entry.also_reported_in - {entry.paper}:
+                    baselines[paper].append(_Candidate(entry, candidate.score, candidate.problem, is_copied=True))
+        for best in _best_own(scored):
+            paper = best.entry.paper
+            against = _best([c for c in baselines[paper] if c.entry.model != best.entry.model])
+            yield self._judged(Rule.PAPER, preset, best, against)
+
+    def _by_date(self, preset: Benchmark, scored: Sequence[_Candidate]) -> Iterable[Claim]:
+        """Against the best earlier score of the same protocol; one whose notes say otherwise is no predecessor."""
+        dated = sorted((c for c in scored if not c.problem), key=lambda c: _order(c.entry.paper))
+        previous: _Candidate | None = None
+        position = 0
+        for best in _best_own(scored):
+            while position < len(dated) and _order(dated[position].entry.paper) < _order(best.entry.paper):
+                previous = _best([dated[position], *([previous] if previous else [])])
+                position += 1
+            yield self._judged(Rule.CHRONOLOGY, preset, best, previous)
+
+    def _judged(self, rule: Rule, preset: Benchmark, own: _Candidate, base: _Candidate | None) -> Claim:
+        claim = Claim(rule, self.family, preset, own.entry.paper, own.entry.model, score=own.score)
+        if base is None:
+            return replace(claim, obstacle=Obstacle.NO_BASELINE, detail=WHY_NO_BASELINE[rule])
+        claim = replace(
+            claim, baseline_paper=base.entry.paper, baseline_model=base.entry.model, baseline_score=base.score,
+            baseline_is_copied=base.is_copied,
+        )  # fmt: skip
+        for who, candidate in (('own', own), ('baseline', base)):
+            if candidate.problem:
+                return replace(claim, obstacle=Obstacle.SAMPLES, detail=f'{who}: {candidate.problem}')
+        return self._read(claim, preset, own.score, base.score)
+
+    def _read(self, claim: Claim, preset: Benchmark, own: Score, base: Score) -> Claim:
+        protocol = preset.protocol
+        try:
+            reading = topline(
+                base.text, own.text, tasks=protocol.tasks, samples=protocol.samples, max_score=protocol.max_score,
+                alpha=self.alpha, unit=preset.unit,
+            )  # fmt: skip
+        except InputError as error:
+            return replace(claim, obstacle=Obstacle.OUT_OF_RANGE, detail=str(error))
+        if self.require_realizable and not reading.is_printable:
+            counts = [f'{float(s.exact_count):.6g}' for s in (reading.score_a, reading.score_b) if not s.is_printable]
+            detail = f'would be {" and ".join(counts)} successes'
+            return replace(claim, obstacle=Obstacle.NOT_REALIZABLE, detail=detail)
+        return replace(claim, reading=reading, detail=_detail(reading))
+
+
+WHY_NO_BASELINE = {
+    Rule.PAPER: 'the file has no other score from this paper on this suite',
+    Rule.CHRONOLOGY: 'no earlier paper in the file scores this suite',
+}
+
+
+def _best(candidates: Sequence[_Candidate]) -> _Candidate | None:
+    """The highest score; of equal ones the earliest paper, and a row of the paper's own before a copied one."""
+    if not candidates:
+        return None
+    return min(candidates, key=lambda c: (-c.score.value, c.is_copied, _order(c.entry.paper), c.entry.model))
+
+
+def _best_own(scored: Sequence[_Candidate]) -> list[_Candidate]:
+    """Each paper's best own score, papers in order."""
+    own: dict[str, list[_Candidate]] = defaultdict(list)
+    for candidate in scored:
+        if candidate.entry.is_own:
+            own[candidate.entry.paper].append(candidate)
+    return [best for paper in sorted(own, key=_order) if (best := _best(own[paper])) is not None]
+
+
+def _order(paper: str) -> tuple[int, int, str]:
+    """ArXiv ids in order of submission; anything else comes last, and so is no one's predecessor."""
+    month, _, number = paper.partition('.')
+    if month.isdigit() and number.isdigit():
+        return int(month), int(number), ''
+    return 10**9, 0, paper
+
+
+def _detail(reading: Topline) -> str:
+    parts = []
+    for name, score in (('baseline', reading.score_a), ('own', reading.score_b)):
+        if score.is_tie:
+            parts.append(f'{name} {float(score.exact_count):g} is a tie, rounded up to {score.half_up}')
+        elif not score.is_realizable:
+            parts.append(f'{name} {float(score.exact_count):.6g} rounded to {score.half_up}')
+    if reading.is_tie_decisive:
+        others = sorted({str(r.classification) for r in reading.readings} - {str(reading.classification)})
+        parts.append(f'the other rounding gives {" or ".join(others)}')
+    return '; '.join(parts)
+
+
+def _shares(rule: Rule, family: str, claims: Sequence[Claim]) -> Shares:
+    readings = [c.reading for c in claims if c.reading is not None]
+    return Shares(
+        rule=rule,
+        family=family,
+        counts=dict(Counter(r.classification for r in readings)),
+        unjudged=dict(Counter(c.obstacle for c in claims if c.obstacle is not None)),
+        tie_decided=sum(r.is_tie_decisive for r in readings),
+        rounded=sum(not r.is_realizable for r in readings),
+        unprintable=sum(not r.is_printable for r in readings),
+    )
+
+
+def _coverage(family: str, entries: Sequence[Entry]) -> Coverage:
+    own = {e.paper for e in entries if e.is_own}
+    rows = {e.paper for e in entries if not e.is_own}
+    copied = {paper for e in entries for paper in e.also_reported_in if paper != e.paper}
+    return Coverage(family, len(own), len(own & rows), len(own & (rows | copied)))

@@ -1,0 +1,203 @@
+"""Per-instance outcomes: one bounded whole-number score for each (task, sample), from CSV files, stores or episodes."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import InputError, NotEstimable
+
+if TYPE_CHECKING:
+    from robotrials.record import Episode
+
+IntArray = NDArray[np.int64]
+
+TASK_COLUMNS = ('task', 'task_id')
+SAMPLE_COLUMNS = ('sample', 'instance', 'sequence', 'episode', 'seed', 'id')
+SCORE_COLUMNS = ('score', 'success', 'outcome', 'count')
+WORDS = {'true': 1, 'yes': 1, 'success': 1, 'false': 0, 'no': 0, 'failure': 0, 'timeout': 0, 'safety_stop': 0}
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceOutcome:
+    """One evaluated instance; `start` names the start state that repeats share."""
+
+    task: str
+    sample: str
+    score: int
+    start: str = ''
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.task, self.sample
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alignment:
+    """Two runs matched by (task, sample): scores of matched instances, and the keys that only one run has."""
+
+    keys: tuple[tuple[str, str], ...]
+    scores_a: IntArray  # (pairs,)
+    scores_b: IntArray
+    only_a: tuple[tuple[str, str], ...]
+    only_b: tuple[tuple[str, str], ...]
+
+    @property
+    def tasks(self) -> list[str]:
+        return [task for task, _ in self.keys]
+
+
+def align(outcomes_a: Iterable[InstanceOutcome], outcomes_b: Iterable[InstanceOutcome]) -> Alignment:
+    """Match two runs by (task, sample); what has no partner is named, not dropped in silence."""
+    a, b = by_key(outcomes_a, 'A'), by_key(outcomes_b, 'B')
+    shared = sorted(a.keys() & b.keys())
+    if not shared:
+        hint = f'A has such as {_first(a)}, B such as {_first(b)}'
+        raise NotEstimable(f'no (task, sample) is in both runs, so nothing is paired; {hint}')
+    return Alignment(
+        keys=tuple(shared),
+        scores_a=np.array([a[k].score for k in shared], dtype=np.int64),
+        scores_b=np.array([b[k].score for k in shared], dtype=np.int64),
+        only_a=tuple(sorted(a.keys() - b.keys())),
+        only_b=tuple(sorted(b.keys() - a.keys())),
+    )
+
+
+def by_key(outcomes: Iterable[InstanceOutcome], run: str) -> dict[tuple[str, str], InstanceOutcome]:
+    """Outcomes by (task, sample); a key that comes twice is an error."""
+    found: dict[tuple[str, str], InstanceOutcome] = {}
+    for outcome in outcomes:
+        if outcome.key in found:
+            where = f'task {outcome.task!r}, sample {outcome.sample!r}'
+            raise InputError(f'run {run} has {where} twice; wanted one outcome an instance (number the repeats)')
+        found[outcome.key] = outcome
+    return found
+
+
+def read_outcomes(
+    path: Path | str, *, policy: str | None = None, condition: str | None = None
+) -> tuple[InstanceOutcome, ...]:
+    """The outcomes in a CSV file or in a robotrials store (a folder); a store may need `policy` and `condition`."""
+    source = Path(path)
+    if source.is_dir():
+        from robotrials.record import read_store
+
+        return outcomes_of(read_store(source).episodes(), policy=policy, condition=condition, where=str(source))
+    if not source.exists():
+        raise InputError(f'{source}: no such file or folder; wanted a CSV of outcomes or a robotrials store')
+    if policy is not None or condition is not None:
+        raise InputError(f'{source}: policy and condition choose episodes of a store; a CSV holds one run')
+    return _read_csv(source)
+
+
+def outcomes_of(
+    episodes: Iterable[Episode], *, policy: str | None = None, condition: str | None = None, where: str = 'episodes'
+) -> tuple[InstanceOutcome, ...]:
+    """Outcomes of the valid episodes of one policy under one condition; the score, or else success as 0 or 1."""
+    chosen = [
+        e
+        for e in episodes
+        if e.is_valid and policy in (None, e.policy) and (condition is None or condition == e.condition)
+    ]
+    if not chosen:
+        raise NotEstimable(f'{where}: no valid episodes of policy {policy or "any"} under {condition or "any"}')
+    for name in ('policy', 'condition'):
+        found = sorted({getattr(e, name) for e in chosen})
+        if len(found) > 1:
+            raise InputError(f'{where}: several of {name} ({", ".join(found)}); name one')
+    names = _task_names(chosen)
+    return tuple(
+        InstanceOutcome(names[_place(e), e.task], _sample_of(e), _score_of(e, where), start=_start_of(e))
+        for e in chosen
+    )
+
+
+def instances_of(episodes: Iterable[Episode]) -> frozenset[tuple[str, str]]:
+    """The (task, sample) of every episode on record, those that stayed INVALID too: what a run may not leave out."""
+    known = list(episodes)
+    names = _task_names(known)
+    return frozenset((names[_place(e), e.task], _sample_of(e)) for e in known)
+
+
+def _place(episode: Episode) -> str:
+    return '/'.join(filter(None, (episode.benchmark, episode.stratum)))
+
+
+def _task_names(episodes: Sequence[Episode]) -> dict[tuple[str, str], str]:
+    """(place, task) -> the task's name; its benchmark and stratum stand before it where a task of that name has two."""
+    found = {(_place(e), e.task) for e in episodes}
+    is_plain = len({task for _, task in found}) == len(found)
+    return {(place, task): task if is_plain or not place else f'{place}/{task}' for place, task in found}
+
+
+def _sample_of(episode: Episode) -> str:
+    parts = {'instance': episode.instance, 'seed': episode.seed, 'repeat': episode.repeat}
+    return ' '.join(f'{name}={value}' for name, value in parts.items() if value is not None)
+
+
+def _start_of(episode: Episode) -> str:
+    """The start state: the instance, whatever the seed of a repeat; the seed where no instance was recorded."""
+    known = {'instance': episode.instance, 'seed': episode.seed}
+    where = '/'.join(filter(None, (_place(episode), episode.task)))
+    return next((f'{where} {name}={value}' for name, value in known.items() if value is not None), '')
+
+
+def _score_of(episode: Episode, where: str) -> int:
+    if episode.score is not None:
+        if episode.score != int(episode.score):
+            raise InputError(
+                f'{where}: episode {episode.episode_id} has score {episode.score}; the audit tests whole-number scores'
+            )
+        return int(episode.score)
+    return int(episode.success if episode.success is not None else episode.outcome == 'success')
+
+
+def _read_csv(path: Path) -> tuple[InstanceOutcome, ...]:
+    with path.open(newline='', encoding='utf-8-sig') as file:
+        reader = csv.DictReader(file)
+        names = reader.fieldnames or []
+        task, sample = _column(names, TASK_COLUMNS), _column(names, SAMPLE_COLUMNS)
+        score, start = _column(names, SCORE_COLUMNS), _column(names, ('start', 'cluster', 'state'))
+        if sample is None or score is None:
+            wanted = f'a sample column ({", ".join(SAMPLE_COLUMNS)}) and a score column ({", ".join(SCORE_COLUMNS)})'
+            raise InputError(f'{path}: wanted {wanted}, found {", ".join(names) or "no header"}')
+        outcomes = [
+            InstanceOutcome(
+                task=row[task] if task else '',
+                sample=row[sample],
+                score=_whole(row[score], f'{path} line {reader.line_num}, {score}'),
+                start=row[start] if start else '',
+            )
+            for row in reader
+        ]
+    if not outcomes:
+        raise NotEstimable(f'{path}: no rows below the header')
+    return tuple(outcomes)
+
+
+def _column(names: Sequence[str], wanted: Sequence[str]) -> str | None:
+    known: Mapping[str, str] = {name.strip().lower(): name for name in names}
+    return next((known[name] for name in wanted if name in known), None)
+
+
+def _whole(text: str | None, where: str) -> int:
+    cleaned = (text or '').strip().lower()
+    if cleaned in WORDS:
+        return WORDS[cleaned]
+    try:
+        value = float(cleaned)
+    except ValueError:
+        value = float('nan')
+    if value != value or value < 0 or value != int(value):
+        raise InputError(f'{where}: {text!r}, wanted a whole number >= 0, or success or failure')
+    return int(value)
+
+
+def _first(found: Mapping[tuple[str, str], Any]) -> str:
+    return str(next(iter(sorted(found)), 'nothing'))

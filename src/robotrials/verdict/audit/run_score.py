@@ -1,0 +1,172 @@
+"""One run of a checkpoint or variant over a benchmark's instances: counts, mean and intervals."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robotrials.errors import InputError, NotEstimable
+from robotrials.stats import Interval, PairCounts, clustered_success, paired_success, paired_wald, unit_shares, wilson
+from robotrials.verdict.audit.outcome import InstanceOutcome, by_key
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcomes:
+    """What one policy did: a name, its training step if it is a checkpoint, and an outcome an instance."""
+
+    name: str
+    outcomes: tuple[InstanceOutcome, ...]
+    step: int | None = None
+
+    def by_instance(self) -> dict[Key, InstanceOutcome]:
+        return by_key(self.outcomes, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCount:
+    """The total score of one task over `n` episodes."""
+
+    task: str
+    total: int
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.total < 0:
+            raise InputError(f'task {self.task}: {self.total} in {self.n} episodes cannot be')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunScore:
+    """A total over `n` episodes with two intervals of the mean: over start states, and over tasks like these."""
+
+    name: str
+    total: int
+    n: int
+    max_score: int
+    interval: Interval  # Wilson for success; for other scores by the spread of start states
+    tasks: tuple[TaskCount, ...]
+    step: int | None = None
+    task_interval: Interval | None = None  # None for one task
+    missing: int = 0  # instances that were planned, or that another run has: never the best, never compared
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.missing < 0 or not 0 <= self.total <= self.n * self.max_score:
+            raise InputError(f'{self.name}: {self.total} in {self.n} episodes out of {self.max_score} cannot be')
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.n
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreDrop:
+    """A reference run minus another on the instances that both have; the interval is None where there is no test."""
+
+    difference: float
+    interval: Interval | None
+    p_value: float | None
+    n: int
+    withheld: str = ''
+
+
+def run_score(run: RunOutcomes, *, every: frozenset[Key], max_score: int, level: float) -> RunScore:
+    """Count one run; `every` is what all runs together met."""
+    found = run.by_instance()
+    if not found:
+        raise NotEstimable(f'{run.name}: no valid episodes')
+    above = next((o for o in found.values() if o.score > max_score), None)
+    if above is not None:
+        raise InputError(f'{run.name}: task {above.task}, {above.sample} scored {above.score}, more than {max_score}')
+    names = sorted({o.task for o in found.values()})
+    scores = {name: [o.score for o in found.values() if o.task == name] for name in names}
+    tasks = tuple(TaskCount(name, sum(values), len(values)) for name, values in scores.items())
+    total, n = sum(t.total for t in tasks), len(found)
+    interval = wilson(total, n, level) if max_score == 1 else _spread_interval(list(found.values()), max_score, level)
+    return RunScore(
+        name=run.name, step=run.step, total=total, n=n, max_score=max_score, interval=interval, tasks=tasks,
+        task_interval=_over_tasks(tasks, interval, max_score, level), missing=len(every - found.keys()),
+    )  # fmt: skip
+
+
+def _spread_interval(outcomes: Sequence[InstanceOutcome], max_score: int, level: float) -> Interval:
+    """Of a mean score: t over start states, never narrower than one full score more or less in n would make it."""
+    starts: dict[str, list[int]] = {}
+    for o in outcomes:
+        starts.setdefault(o.start or f'{o.task} {o.sample}', []).append(o.score)
+    mean = math.fsum(o.score for o in outcomes) / len(outcomes)
+    reach = max(_t_reach([math.fsum(v) / len(v) for v in starts.values()], level), max_score / len(outcomes))
+    return Interval(max(0.0, mean - reach), min(float(max_score), mean + reach))
+
+
+def _over_tasks(tasks: Sequence[TaskCount], plain: Interval, max_score: int, level: float) -> Interval | None:
+    """For tasks drawn like these: t over their means, and never narrower than the plain interval."""
+    if len(tasks) < 2:
+        return None
+    means = [t.total / t.n for t in tasks]
+    centre, reach = math.fsum(means) / len(means), _t_reach(means, level)
+    return Interval(
+        max(0.0, min(centre - reach, plain.low)), min(float(max_score), max(centre + reach, plain.high))
+    )  # fmt: skip
+
+
+def _t_reach(values: Sequence[float], level: float) -> float:
+    from scipy.special import stdtrit
+
+    if len(values) < 2:
+        return math.inf
+    return float(stdtrit(len(values) - 1, (1 + level) / 2)) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def score_drop(
+    reference: RunOutcomes, other: RunOutcomes, *, max_score: int, level: float, rng: np.random.Generator,
+    task: str | None = None,
+) -> ScoreDrop:  # fmt: skip
+    """Reference minus other, paired by instance, tasks as strata; success by the exact paired test.
+
+    Start states that were run more than once are one unit each.
+    """
+    ours, theirs = reference.by_instance(), other.by_instance()
+    keys = sorted(k for k in ours.keys() & theirs.keys() if task is None or k[0] == task)
+    if not keys:
+        raise NotEstimable(f'{reference.name} and {other.name} share no instance{f" of {task}" if task else ""}')
+    pairs = [(ours[k], theirs[k]) for k in keys]
+    if max_score > 1:
+        return _wald_drop(pairs, level)
+    tasks = sorted({k[0] for k in keys})
+    starts = [a.start or a.sample for a, _ in pairs]
+    if len(set(zip([k[0] for k in keys], starts, strict=True))) == len(keys):
+        found = paired_success([_counts(pairs, t) for t in tasks], level=level)
+    else:
+        arms = [
+            {t: unit_shares([p[i].score for p in pairs if p[0].task == t],
+                            [p[0].start for p in pairs if p[0].task == t]) for t in tasks}
+            for i in (0, 1)
+        ]  # fmt: skip
+        found = clustered_success(arms[0], arms[1], paired=True, level=level, rng=rng)
+    return ScoreDrop(found.difference, found.interval, found.p_value, len(keys), found.withheld)
+
+
+def _counts(pairs: Iterable[tuple[InstanceOutcome, InstanceOutcome]], task: str) -> PairCounts:
+    cells = [(a.score, b.score) for a, b in pairs if a.task == task]
+    return PairCounts(cells.count((1, 1)), cells.count((1, 0)), cells.count((0, 1)), cells.count((0, 0)))
+
+
+def _wald_drop(pairs: Sequence[tuple[InstanceOutcome, InstanceOutcome]], level: float) -> ScoreDrop:
+    starts: dict[Key, list[int]] = {}
+    for a, b in pairs:
+        starts.setdefault((a.task, a.start or a.sample), []).append(a.score - b.score)
+    differences = np.array([math.fsum(v) / len(v) for v in starts.values()])
+    tasks = np.array([task for task, _ in starts])
+    if min(np.unique(tasks, return_counts=True)[1]) < 2:
+        few = 'a task has one start state, from which no spread can be estimated'
+        return ScoreDrop(float(differences.mean()), None, None, len(pairs), few)
+    found = paired_wald(differences, level, strata=tasks)
+    if found.zero_variance:
+        return ScoreDrop(found.estimate, None, None, len(pairs), 'every start state differs by the same score')
+    return ScoreDrop(found.estimate, found.interval, found.p_value, len(pairs))

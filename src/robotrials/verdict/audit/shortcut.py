@@ -1,0 +1,287 @@
+"""Shortcut solvability: what a deliberately small probe scores, beside what others reported (section 3, Tables 1, 2).
+
+A pure function of recorded outcomes. It says that a score can be reached without a capability, never that a policy
+which reaches it lacks the capability.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from robotrials.declaration import read_table, without_nulls
+from robotrials.errors import InputError, NotEstimable
+from robotrials.old_name import SHORTCUT_FORMAT
+from robotrials.stats.argument import check_open_unit
+from robotrials.verdict.audit.optimism import SelectionOptimism, latest_best, selection_optimism
+from robotrials.verdict.audit.reported import ReportedScore, best_score, foundation_score
+from robotrials.verdict.audit.reported_gap import ProbeStanding, ReportedGap, reported_gap
+from robotrials.verdict.audit.result import read_sealed, sealed_json
+from robotrials.verdict.audit.run_score import RunOutcomes, RunScore, ScoreDrop, run_score, score_drop
+from robotrials.verdict.audit.sweep import ProbeSweep
+from robotrials.verdict.audit.topline import Protocol
+
+FORMAT = SHORTCUT_FORMAT
+BEST, FOUNDATION = 'best', 'foundation'
+SHUFFLED = 'shuffled'
+REMOVED: Mapping[str, str] = {
+    'blind': 'images',
+    'proprioception': 'images and task',
+    'no_task': 'task',
+    SHUFFLED: 'right task',
+}
+
+
+class InputNeed(enum.StrEnum):
+    """Whether the probe's score needs an input."""
+
+    NEEDED = 'needed'
+    NOT_NEEDED = 'not needed'
+    UNRESOLVED = 'unresolved'
+
+
+class ShortcutVerdict(enum.StrEnum):
+    """What the probe's best checkpoint shows about the benchmark's score."""
+
+    NEAR_BEST = 'within the margin of the best reported score'
+    NEAR_FOUNDATION = 'within the margin of the foundation policy or above it, and below the best reported score'
+    BELOW = 'provably below the reported scores'
+    UNRESOLVED = 'unresolved'
+    NOTHING_REPORTED = 'no reported score was given'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskDrop:
+    task: str
+    drop: ScoreDrop
+    need: InputNeed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantScore:
+    """A variant of the probe beside the full one at its final checkpoint, on the same start states."""
+
+    score: RunScore
+    removes: str
+    drop: ScoreDrop
+    need: InputNeed
+    tasks: tuple[TaskDrop, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFacts:
+    """What the probe is, and the demonstrations it saw; None and '' where nobody said."""
+
+    encoder: str = ''
+    parameters: int | None = None
+    task_input: str = ''  # 'id', 'text' or 'none'
+    demonstrations: int | None = None
+    mid_motion: int | None = None  # demonstrations that begin in mid-motion
+    digest: str = ''  # of the demonstrations
+    sweep: ProbeSweep | None = None  # how its training settings were chosen; None: they were declared
+
+    @property
+    def has_language_encoder(self) -> bool:
+        return self.task_input == 'text'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortcut:
+    """The whole diagnosis. Scores are means in 0..max_score; counts are kept."""
+
+    title: str
+    host: str = ''  # where it was run; '' where nobody said
+    benchmark: str = ''
+    max_score: int
+    level: float
+    alpha: float
+    margin: float  # of a mean score: how near counts as reaching, and how small a drop as none
+    checkpoints: tuple[RunScore, ...]  # in training order; the last is final
+    best: str  # name of the best complete checkpoint
+    variants: tuple[VariantScore, ...] = ()
+    gaps: tuple[ReportedGap, ...] = ()
+    reported: tuple[ReportedScore, ...] = ()
+    optimism: SelectionOptimism | None = None  # None: one checkpoint, so that nothing was chosen
+    probe: ProbeFacts = dataclasses.field(default_factory=ProbeFacts)
+    deviations: tuple[str, ...] = ()  # where the run left the benchmark's official protocol
+    not_run: tuple[str, ...] = ()  # variants that could not be run, and why
+    format: str = FORMAT
+
+    @property
+    def best_checkpoint(self) -> RunScore:
+        return next(c for c in self.checkpoints if c.name == self.best)
+
+    @property
+    def final_checkpoint(self) -> RunScore:
+        return self.checkpoints[-1]
+
+    def gap(self, role: str, checkpoint: str) -> ReportedGap | None:
+        """The gap to the foundation policy or the best reported score, of one checkpoint."""
+        return next((g for g in self.gaps if g.role == role and g.checkpoint == checkpoint), None)
+
+    @property
+    def verdict(self) -> ShortcutVerdict:
+        """By the best checkpoint, as the benchmark's rules allow every submission to be chosen."""
+        return self.verdict_of(self.best)
+
+    def verdict_of(self, checkpoint: str) -> ShortcutVerdict:
+        """Near means that the interval of the gap rules out the margin: a few episodes are near nothing."""
+        best, foundation = self.gap(BEST, checkpoint), self.gap(FOUNDATION, checkpoint)
+        known = [g for g in (best, foundation) if g is not None]
+        if not known:
+            return ShortcutVerdict.NOTHING_REPORTED
+        if best is not None and self._is_near(best):
+            return ShortcutVerdict.NEAR_BEST
+        is_below_best = best is not None and best.standing is ProbeStanding.BELOW
+        if is_below_best and foundation is not None and self._is_near(foundation):
+            return ShortcutVerdict.NEAR_FOUNDATION
+        if all(g.standing is ProbeStanding.BELOW for g in known):
+            return ShortcutVerdict.BELOW
+        return ShortcutVerdict.UNRESOLVED
+
+    def _is_near(self, gap: ReportedGap) -> bool:
+        return gap.interval is not None and gap.interval.high < self.margin * self.max_score
+
+    def as_json(self) -> str:
+        """Everything, with the verdict in words, so that a card or a page needs nothing else."""
+        return sealed_json({**dataclasses.asdict(self), 'verdict': self.verdict.value})
+
+
+def read_shortcut(path: Path | str) -> Shortcut:
+    """A diagnosis back from the file that `robotrials audit shortcut` wrote."""
+    source = Path(path)
+    wanted = 'wanted the shortcut.json that `robotrials audit shortcut` writes'
+    document = read_sealed(source, {'format': FORMAT}, wanted=wanted)
+    said = document.pop('verdict', None)
+    found = read_table(Shortcut, without_nulls(document), where=str(source))
+    if not found.checkpoints or found.best not in {c.name for c in found.checkpoints}:
+        raise InputError(f'{source}: best is {found.best!r}, which is none of its checkpoints')
+    if said != found.verdict.value:
+        raise InputError(f'{source}: its verdict is {said!r}, and its numbers say {found.verdict.value!r}')
+    return found
+
+
+def shortcut(
+    checkpoints: Sequence[RunOutcomes],
+    variants: Sequence[RunOutcomes] = (),
+    *,
+    planned: Iterable[tuple[str, str]] = (),
+    reported: Sequence[ReportedScore] = (),
+    official: Protocol | None = None,
+    max_score: int = 1,
+    margin: float = 0.05,
+    alpha: float = 0.05,
+    level: float = 0.95,
+    rng: np.random.Generator,
+    n_resamples: int = 2_000,
+    title: str = '',
+    host: str = '',
+    benchmark: str = '',
+    probe: ProbeFacts | None = None,
+    deviations: Sequence[str] = (),
+    not_run: Sequence[str] = (),
+) -> Shortcut:
+    """Score a probe's checkpoints (in training order) and variants (under the names of REMOVED) from their outcomes.
+
+    `planned`: every instance (task, sample) that was to be run. `official`: the protocol that reported scores are on. A
+    run that lacks an instance which was planned, or which another run has, is shown, and is neither the best nor
+    compared; if that leaves no checkpoint, the diagnosis is not estimable.
+    """
+    if not checkpoints:
+        raise NotEstimable('no checkpoint was evaluated')
+    check_open_unit('margin', margin)
+    _check_names(checkpoints, variants)
+    every = frozenset(key for run in (*checkpoints, *variants) for key in run.by_instance()) | frozenset(planned)
+    scores = tuple(run_score(run, every=every, max_score=max_score, level=level) for run in checkpoints)
+    whole = [i for i, score in enumerate(scores) if not score.missing]
+    if not whole:
+        raise NotEstimable(
+            f'no checkpoint has a valid episode of each of the {len(every)} instances; the record says why the '
+            'others came to nothing: mend that, and run it again in a new folder'
+        )
+    best = scores[whole[latest_best(np.array([scores[i].mean for i in whole]))]]
+    final = scores[-1]
+    pairs = ((FOUNDATION, foundation_score(reported)), (BEST, best_score(reported, max_score)))
+    gaps = [
+        reported_gap(row, score, role=role, official=official, alpha=alpha, level=level)
+        for role, row in pairs
+        if row is not None
+        for score in {s.name: s for s in (best, final)}.values()
+        if not score.missing
+    ]
+    return Shortcut(
+        title=title, host=host, benchmark=benchmark, max_score=max_score, level=level, alpha=alpha, margin=margin,
+        checkpoints=scores, best=best.name,
+        variants=tuple(_variant(checkpoints[-1], final, v, every, max_score, margin, level, rng) for v in variants),
+        gaps=tuple(gaps), reported=tuple(reported),
+        optimism=None if final.missing else _optimism([checkpoints[i] for i in whole], rng, n_resamples),
+        probe=probe or ProbeFacts(), deviations=tuple(deviations), not_run=tuple(not_run),
+    )  # fmt: skip
+
+
+def _check_names(checkpoints: Sequence[RunOutcomes], variants: Sequence[RunOutcomes]) -> None:
+    names = [run.name for run in (*checkpoints, *variants)]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise InputError(f'two runs are called {twice!r}')
+    unknown = next((v.name for v in variants if v.name not in REMOVED), None)
+    if unknown is not None:
+        raise InputError(f'no variant is called {unknown!r}; known: {", ".join(REMOVED)}')
+    steps = [c.step for c in checkpoints if c.step is not None]
+    if steps != sorted(set(steps)):
+        raise InputError(f'checkpoints must come in training order, found steps {steps}')
+
+
+def _variant(
+    full: RunOutcomes, full_score: RunScore, variant: RunOutcomes, every: frozenset[tuple[str, str]], max_score: int,
+    margin: float, level: float, rng: np.random.Generator,
+) -> VariantScore:  # fmt: skip
+    score = run_score(variant, every=every, max_score=max_score, level=level)
+    drop = score_drop(full, variant, max_score=max_score, level=level, rng=rng)
+    width = margin * max_score
+    tasks = []
+    for count in full_score.tasks:
+        if any(t.task == count.task for t in score.tasks):
+            found = score_drop(full, variant, max_score=max_score, level=level, rng=rng, task=count.task)
+            alone = run_score(_of_task(full, count.task), every=frozenset(), max_score=max_score, level=level)
+            asked = {key for key in every if key[0] == count.task}
+            is_asked = asked <= full.by_instance().keys() & variant.by_instance().keys()
+            need = _need(found, alone, width) if is_asked else InputNeed.UNRESOLVED
+            tasks.append(TaskDrop(task=count.task, drop=found, need=need))
+    is_whole = not (score.missing or full_score.missing)
+    need = _need(drop, full_score, width) if is_whole else InputNeed.UNRESOLVED
+    return VariantScore(score=score, removes=REMOVED[variant.name], drop=drop, need=need, tasks=tuple(tasks))
+
+
+def _of_task(run: RunOutcomes, task: str) -> RunOutcomes:
+    return dataclasses.replace(run, outcomes=tuple(o for o in run.outcomes if o.task == task))
+
+
+def _need(drop: ScoreDrop, full: RunScore, width: float) -> InputNeed:
+    """A drop above 0 shows a need; one below the margin shows none, if the full probe is high enough to fall so far."""
+    if drop.interval is None:
+        return InputNeed.UNRESOLVED
+    if drop.interval.low > 0:
+        return InputNeed.NEEDED
+    if drop.interval.high < width and full.interval.low > width:
+        return InputNeed.NOT_NEEDED
+    return InputNeed.UNRESOLVED
+
+
+def _optimism(runs: Sequence[RunOutcomes], rng: np.random.Generator, n_resamples: int) -> SelectionOptimism | None:
+    if len(runs) < 2:
+        return None
+    tables = [run.by_instance() for run in runs]
+    starts: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for key, outcome in sorted(tables[0].items()):
+        starts.setdefault((outcome.task, outcome.start or outcome.sample), []).append(key)
+    if len(starts) < 2:
+        return None
+    totals = np.array([[sum(t[k].score for k in keys) for keys in starts.values()] for t in tables], dtype=np.float64)
+    sizes = np.array([len(keys) for keys in starts.values()], dtype=np.float64)
+    return selection_optimism(totals, sizes, [task for task, _ in starts], rng=rng, n_resamples=n_resamples)

@@ -1,0 +1,224 @@
+"""Detection rates: how often each test tells two policies apart at each N (PhAIL, section 5.2)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import InputError, UnknownName
+from robotrials.measure.timing.curve import check_tau
+from robotrials.measure.timing.ks import TIE_SLACK, PValueRule
+from robotrials.measure.timing.operation import FloatArray, Operations
+from robotrials.measure.timing.reference import shared_strata
+from robotrials.measure.timing.resample import (
+    NullMethod,
+    PairLayout,
+    contrast_trials,
+    ks_trials,
+    pair_layout,
+    stream_seed,
+)
+from robotrials.stats import Interval, wilson
+from robotrials.verdict.planning.assumed import AssumedCell, assumed_operations
+
+KS, RMST = 'ks', 'rmst_s'
+METRICS = (KS, RMST, 'chance_30s', 'chance_60s')
+PER_CELL = (5, 10, 15, 20, 25, 30)
+TRIALS_AT_ONCE = 2_000
+ASSUMED_EPISODES = 3000
+Cell = Operations | AssumedCell
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionRow:
+    """One test of one pair at one N: in how many of the simulated trials it rejected."""
+
+    policy_a: str
+    policy_b: str
+    metric: str
+    per_cell: int
+    n_detected: int
+    n_trials: int
+
+    @property
+    def rate(self) -> float:
+        return self.n_detected / self.n_trials
+
+    @property
+    def interval(self) -> Interval:
+        """The Monte-Carlo (Wilson) 95 % interval of the rate."""
+        return wilson(self.n_detected, self.n_trials)
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionStudy:
+    """Every (pair, test, N) and its detection rate."""
+
+    rows: tuple[DetectionRow, ...]
+    tau_s: float
+    alpha: float
+    n_resamples: int
+    method: NullMethod
+    rule: PValueRule
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        return tuple(dict.fromkeys((r.policy_a, r.policy_b) for r in self.rows))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(r.metric for r in self.rows))
+
+    def rates(self, pair: tuple[str, str], metric: str) -> dict[int, float]:
+        """N -> rate of one test on one pair."""
+        found = {r.per_cell: r.rate for r in self.rows if (r.policy_a, r.policy_b) == pair and r.metric == metric}
+        if not found:
+            raise UnknownName('pair and metric', f'{pair} {metric}', [f'{p} {m}' for p in self.pairs for m in METRICS])
+        return found
+
+    def smallest(self, pair: tuple[str, str], metric: str, *, target: float = 0.8) -> int | None:
+        """The smallest N of the grid with a rate of at least `target`; None when none has it."""
+        return min((n for n, rate in self.rates(pair, metric).items() if rate >= target), default=None)
+
+    def mean_rate(self, metric: str, per_cell: int) -> float:
+        """The rate at one N averaged over pairs."""
+        return float(np.mean([self.rates(pair, metric)[per_cell] for pair in self.pairs]))
+
+
+def detection_rate(
+    policies: Mapping[str, Mapping[str, Cell]], *, rng: np.random.Generator, per_cell: Sequence[int] = PER_CELL,
+    pairs: Sequence[tuple[str, str]] | None = None, metrics: Sequence[str] = METRICS, tau_s: float = 120.0,
+    n_trials: int = 300, n_resamples: int = 200, alpha: float = 0.05,
+    method: NullMethod | str = NullMethod.PERMUTATION, rule: PValueRule | str = PValueRule.PLUS_ONE,
+    missing: str = 'refuse', threads: int | None = None, on_row: Callable[[int, int], None] | None = None,
+) -> DetectionStudy:  # fmt: skip
+    """How often each test rejects, for every pair and every N of episodes per cell.
+
+    `policies` maps policy -> stratum -> Operations (a pilot: each trial draws N of its episodes per cell with
+    replacement) or AssumedCell (no pilot: episodes are drawn from the assumed curves). Metrics are 'ks', 'rmst_s' and
+    'chance_<t>s' for any t; RMST is up to tau_s and KS looks no further. Each trial tests all metrics on the same
+    resamples, macro-averaged over strata. The same seed gives the same study, whatever the number of threads.
+    """
+    check_tau(tau_s)
+    method, rule = NullMethod(method), PValueRule(rule)
+    if method is NullMethod.PAIRED_SWAP:
+        raise InputError('paired_swap needs matched scenes, which drawing episodes one by one breaks up')
+    thresholds = _thresholds(metrics)
+    sizes = _check_counts(per_cell, n_trials=n_trials, n_resamples=n_resamples, alpha=alpha)
+    chosen = _check_pairs(policies, pairs)
+    rows: list[DetectionRow] = []
+    for a, b in chosen:
+        layout = _pair(policies[a], policies[b], missing=missing, tau_s=max([tau_s, *thresholds]), rng=rng)
+        for n in sizes:
+            counts = _detected(
+                layout, n, metrics=metrics, thresholds=thresholds, tau_s=tau_s, n_trials=n_trials,
+                n_resamples=n_resamples, alpha=alpha, method=method, rule=rule, rng=rng, threads=threads,
+            )  # fmt: skip
+            rows += [DetectionRow(a, b, m, n, int(c), n_trials) for m, c in zip(metrics, counts, strict=True)]
+            if on_row is not None:
+                on_row(len(rows) // len(metrics), len(chosen) * len(sizes))
+    return DetectionStudy(tuple(rows), tau_s, alpha, n_resamples, method, rule)
+
+
+def threshold_of(metric: str) -> float | None:
+    """The time of a 'chance_<t>s' metric; None for KS and RMST."""
+    if metric in (KS, RMST):
+        return None
+    try:
+        value = float(metric.removeprefix('chance_').removesuffix('s'))
+    except ValueError:
+        raise UnknownName('metric', metric, METRICS) from None
+    check_tau(value)
+    return value
+
+
+def _thresholds(metrics: Sequence[str]) -> list[float]:
+    if not metrics or len(set(metrics)) < len(metrics):
+        raise InputError(f'metrics is {list(metrics)}, wanted at least one and none twice')
+    return sorted({t for t in map(threshold_of, metrics) if t is not None})
+
+
+def _check_counts(per_cell: Sequence[int], *, n_trials: int, n_resamples: int, alpha: float) -> list[int]:
+    if not 0 < alpha < 1:
+        raise InputError(f'alpha is {alpha}, wanted a number between 0 and 1')
+    if n_trials < 1 or n_resamples < 1:
+        raise InputError(f'n_trials is {n_trials} and n_resamples {n_resamples}, wanted at least 1 of each')
+    if not per_cell or any(n < 2 for n in per_cell):
+        raise InputError(f'per_cell is {list(per_cell)}, wanted numbers of episodes >= 2')
+    if math.floor(alpha * (n_resamples + 1) + TIE_SLACK) < 1:
+        raise InputError(f'{n_resamples} resamples give no p-value as small as {alpha:g}; take {math.ceil(1 / alpha)}')
+    return sorted({int(n) for n in per_cell})
+
+
+def _check_pairs(
+    policies: Mapping[str, Mapping[str, Cell]], pairs: Sequence[tuple[str, str]] | None
+) -> list[tuple[str, str]]:
+    for name in {n for pair in pairs or () for n in pair}:
+        if name not in policies:
+            raise UnknownName('policy', name, policies)
+    chosen = list(itertools.combinations(policies, 2)) if pairs is None else list(pairs)
+    if not chosen:
+        raise InputError(f'wanted at least two policies to compare, found {len(policies)}')
+    return chosen
+
+
+def _pair(
+    a: Mapping[str, Cell], b: Mapping[str, Cell], *, missing: str, tau_s: float, rng: np.random.Generator
+) -> PairLayout:
+    first, second = (
+        {s: assumed_operations(c, ASSUMED_EPISODES, rng=rng) if isinstance(c, AssumedCell) else c for s, c in x.items()}
+        for x in (a, b)
+    )
+    both, _ = shared_strata(first, second, missing=missing)
+    return pair_layout({s: first[s] for s in both}, {s: second[s] for s in both}, tau_s=tau_s)
+
+
+def subsamples(layout: PairLayout, n: int, n_trials: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
+    """(trials, strata x 2N): N episodes of each arm in each stratum, drawn with replacement."""
+    columns = []
+    for n_a, n_b in zip(layout.n_a.tolist(), layout.n_b.tolist(), strict=True):
+        columns += [rng.integers(0, n_a, (n_trials, n)), n_a + rng.integers(0, n_b, (n_trials, n))]
+    return np.concatenate(columns, axis=1).astype(np.int32)
+
+
+def _detected(
+    layout: PairLayout, n: int, *, metrics: Sequence[str], thresholds: Sequence[float], tau_s: float, n_trials: int,
+    n_resamples: int, alpha: float, method: NullMethod, rule: PValueRule, rng: np.random.Generator,
+    threads: int | None,
+) -> NDArray[np.int64]:  # fmt: skip
+    """Trials in which each metric's p-value is at most alpha."""
+    counts = np.zeros(len(metrics), dtype=np.int64)
+    sizes = np.full(len(layout.strata), n, dtype=np.int64)
+    columns = [_column(m, thresholds) for m in metrics]
+    for start in range(0, n_trials, TRIALS_AT_ONCE):
+        units = subsamples(layout, n, min(TRIALS_AT_ONCE, n_trials - start), rng=rng)
+        seed = stream_seed(rng)
+        if columns == [0]:
+            seen, null = ks_trials(
+                layout, units, n_a=sizes, n_b=sizes, n_resamples=n_resamples, method=method, seed=seed, threads=threads
+            )
+            seen, null = seen[:, :, None], null[:, :, None]
+        else:
+            seen, null = contrast_trials(
+                layout, units, n_a=sizes, n_b=sizes, n_resamples=n_resamples, method=method, seed=seed, tau_s=tau_s,
+                thresholds_s=thresholds, threads=threads,
+            )  # fmt: skip
+        counts += _rejections(seen.mean(axis=1), null, alpha=alpha, rule=rule)[columns]
+    return counts
+
+
+def _column(metric: str, thresholds: Sequence[float]) -> int:
+    at = threshold_of(metric)
+    return 2 + list(thresholds).index(at) if at is not None else (0 if metric == KS else 1)
+
+
+def _rejections(statistic: FloatArray, null: FloatArray, *, alpha: float, rule: PValueRule) -> NDArray[np.int64]:
+    exceeding = np.count_nonzero(np.abs(null) >= np.abs(statistic)[:, None, :] - TIE_SLACK, axis=1)
+    added = 1 if rule is PValueRule.PLUS_ONE else 0
+    p = (exceeding + added) / (null.shape[1] + added)
+    return np.asarray(np.count_nonzero(p <= alpha + TIE_SLACK, axis=0), dtype=np.int64)

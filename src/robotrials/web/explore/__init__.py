@@ -1,5 +1,0 @@
-"""The run explorer: find an episode, and see what happened in it, to the frame."""
-
-from robotrials.web.explore.pages import create_explorer
-
-__all__ = ['create_explorer']

@@ -1,5 +1,0 @@
-"""The review page: what the detector could not settle, marked by a person who sees the film."""
-
-from robotrials.web.review.pages import create_review
-
-__all__ = ['create_review']

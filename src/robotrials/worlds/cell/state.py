@@ -1,0 +1,56 @@
+"""The observation's state vector: proprioception, and behind it (for scripted policies) the truth about every item.
+
+Both layouts are public and fixed. Poses are (x, y, z, qw, qx, qy, qz) in the world's frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.worlds.cell.item import ItemType
+from robotrials.worlds.cell.task import MAX_ITEMS, Goal
+
+FloatArray = NDArray[np.floating[Any]]
+
+# Proprioception: 7 joint angles in rad, then the gripper's opening, 0 closed .. 1 open.
+PROPRIOCEPTION_WIDTH = 8
+# Privileged: that; 7 joint velocities; measured tool pose; commanded tool pose; commanded opening; gripper in contact;
+# then MAX_ITEMS slots, in the order of the goals: status, grip width in m,
+# is yaw free, item pose, grasp pose of the tool, goal pose of the item.
+SLOT_WIDTH = 3 + 7 * 3
+PRIVILEGED_WIDTH = PROPRIOCEPTION_WIDTH + 7 + 7 + 7 + 1 + 1 + MAX_ITEMS * SLOT_WIDTH
+
+ABSENT, TO_MOVE, PLACED, BYSTANDER, LOST = 0.0, 1.0, 2.0, 3.0, 4.0
+TIP_M = 0.012  # the tool's least height above what the item lies on: the fingertips reach 9 mm below the tool
+
+
+def heading(quaternion: Sequence[float]) -> float:
+    """The heading of an item's long axis in the plane, however it came to lie."""
+    from robotrials.worlds.cell.kernel import heading as compiled
+
+    return float(compiled(*quaternion))
+
+
+class Slots:
+    """The items' part of the privileged state, for one episode; items in the order of their slots."""
+
+    def __init__(self, items: Sequence[ItemType], goals: Sequence[Goal | None]) -> None:
+        from robotrials.worlds.cell.kernel import write_slots
+
+        self._write = write_slots
+        taken = list(zip(items, goals, strict=True))[:MAX_ITEMS]
+        self._measures = np.array(
+            [(i.grip_width_m, g is not None and g.is_yaw_free, *i.grasp_m, *i.box_m) for i, g in taken], dtype=float
+        ).reshape(-1, 8)
+        self._turns = np.array([item.turns for item, _ in taken], dtype=np.int64)
+        self._goals = np.array([[np.nan] * 7 if g is None else g.pose for _, g in taken], dtype=float).reshape(-1, 7)
+
+    def write(self, out: FloatArray, poses: FloatArray, status: FloatArray) -> None:
+        """Into `out` (MAX_ITEMS, SLOT_WIDTH): the poses (n, 7) and what became of the items (n,)."""
+        n = len(self._turns)
+        out[n:] = ABSENT
+        self._write(out, poses[:n], self._measures, self._turns, self._goals, status[:n], TIP_M)

@@ -1,0 +1,323 @@
+"""Any Gymnasium environment as a host, by a declared mapping; here, or in an environment of its own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from robotrials.catalog import load_attribute
+from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.record import Outcome
+from robotrials.run.convention import HostSpec
+from robotrials.run.maker import check_maker
+from robotrials.run.protocol import ProtocolFacts, source_hash
+from robotrials.run.seam import Action, FloatArray, Host, HostReport, Observation
+from robotrials.worlds.gym_mapping import RENDER, SEED, TASK, mapping_table, read_mapping
+from robotrials.worlds.isolated import IsolatedHost
+
+SIMULATORS = ('mujoco', 'pymunk', 'pybullet', 'sapien')
+WATCHED = ('gymnasium', 'numpy', 'metaworld', 'gymnasium-robotics', 'gym-pusht', 'gym-aloha', 'dm-control', *SIMULATORS)
+
+
+def gymnasium_host(
+    *,
+    mapping: str = '',
+    environment: str | None = None,
+    timeout_s: float = 50.0,
+    **changes: Any,
+) -> Host:
+    """A Gymnasium environment as a host, by a mapping (a name of ours, or a file) with keys changed or given here.
+
+    environment: the recipe to run it in; the mapping's own if it is not given, and '' for this process.
+    """
+    read = read_mapping(mapping, changes)
+    recipe = read.environment if environment is None else environment
+    if not recipe:
+        return GymnasiumHost(mapping=mapping_table(read))
+    from robotrials.run.environment.gl import drawing_variables
+
+    return IsolatedHost(
+        environment=recipe,
+        host='robotrials.worlds.gymnasium:GymnasiumHost',
+        options={'mapping': mapping_table(read)},
+        variables=drawing_variables(recipe) if read.images else {},
+        timeout_s=timeout_s,
+    )
+
+
+class GymnasiumHost:
+    """A Gymnasium environment in this process. `mapping`: the keys of `GymMapping`."""
+
+    def __init__(self, *, mapping: Mapping[str, Any]) -> None:
+        self._map = read_mapping('', mapping)
+        for module in self._map.imports:
+            _import(module)
+        self._env: Any = None
+        self._spaces: tuple[Any, Any] | None = None
+        self._outcome: Outcome | None = None
+        self._best: float | None = None
+        self._task = self._map.tasks[0] if self._map.tasks else ''
+        self._begin(self._task, 0)
+        self._spec = self._declare()
+        if self._map.holds_state:
+            if self._spec.state_width != self._spec.action.width:
+                raise InputError(
+                    f'holds_state: the state has {self._spec.state_width} numbers, an action {self._spec.action.width}'
+                )
+            self.hold = self._hold  # an attribute, because a seam is recognised by what a host has
+        self._is_begun = False
+
+    @property
+    def spec(self) -> HostSpec:
+        return self._spec
+
+    def reset(self, task: str, *, seed: int) -> Observation:
+        self._begin(task, seed)
+        self._is_begun = True
+        self._steps, self._outcome, self._best, self._reward = 0, None, None, 0.0
+        self._last: FloatArray | None = None
+        self._processed = np.zeros(self._spec.action.width)
+        return self._observe()
+
+    def step(self, action: Action) -> Observation:
+        self._check_begun()
+        own = self._own_action(np.asarray(action, dtype=float))
+        self._last = np.array(action, dtype=float)
+        self._seen, reward, terminated, truncated, info = self._env.step(own)
+        self._reward, self._info = float(reward), info
+        self._steps += 1
+        self._judge(bool(terminated), bool(truncated))
+        return self._observe()
+
+    def outcome(self) -> Outcome | None:
+        return self._outcome if self._is_begun else None
+
+    def instruction(self) -> str:
+        self._check_begun()
+        return self._map.instructions.get(self._task, '')
+
+    def report(self) -> HostReport:
+        self._check_begun()
+        score, entry = self._best, self._map.score
+        return HostReport(
+            success=self._outcome is Outcome.SUCCESS,
+            score=None if entry is None else score,
+            max_score=None if entry is None or score is None else entry.max,
+            reason='ended by the environment' if self._outcome is Outcome.FAILURE else '',
+        )
+
+    def signals(self) -> Mapping[str, Any]:
+        """The reward, and the state of MuJoCo where the environment has one."""
+        self._check_begun()
+        found: dict[str, Any] = {
+            'reward': self._reward, 'done': self._outcome is not None, 'action_processed_own': self._processed,
+        }  # fmt: skip
+        data: Any = getattr(self._env.unwrapped, 'data', None)
+        if hasattr(data, 'qpos') and hasattr(data, 'qvel'):
+            found['simulator_state'] = np.concatenate([np.array(data.qpos), np.array(data.qvel)])
+        return found
+
+    def protocol(self) -> ProtocolFacts:
+        versions = _versions()
+        own = type(self._env.unwrapped)
+        return ProtocolFacts(
+            benchmark=self._map.benchmark or self._map.make,
+            control_rate_hz=self._spec.control_rate_hz,
+            step_cap=self._step_cap(),
+            settling_steps=0,
+            initial_states=f'reset(seed=seed) of {self._map.make.replace(TASK, "the task")}'
+            + (', made anew' if self._is_anew else ''),
+            success_predicate=self._map.success.name,
+            success_source=_source_hash(own),
+            success_at_reset='not looked at: the first step is judged first',
+            simulator=', '.join(f'{name} {versions[name]}' for name in SIMULATORS if name in versions),
+            packages=versions,
+        )
+
+    def close(self) -> None:
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
+
+    # --- inside
+
+    @property
+    def _is_anew(self) -> bool:
+        return self._map.anew or self._map.makes_by_seed
+
+    def _begin(self, task: str, seed: int) -> None:
+        """Make the environment where it has to be made, and reset it."""
+        known = self._map.tasks
+        if known and task not in known:
+            raise UnknownName('task', task, known)
+        if self._env is None or self._is_anew or (self._map.makes_by_task and task != self._task):
+            self.close()
+            self._env = self._make(task, seed)
+        self._task = task
+        told = self._env.reset(seed=seed)
+        if not (isinstance(told, tuple) and len(told) == 2):
+            raise InputError(
+                f'{self._map.make}: reset gave no (observation, info); it is not of the Gymnasium interface'
+            )
+        self._seen, self._info = told
+        self._check_width(task)
+
+    def _check_width(self, task: str) -> None:
+        spaces = self._env.observation_space, self._env.action_space
+        if self._spaces is None or self._spaces == spaces:
+            self._spaces = spaces
+            return
+        width, wanted = len(self._read().state), self._spec.state_width
+        if width != wanted or spaces[1].shape != (self._spec.action.width,):
+            raise InputError(
+                f'task {task} has a state of {width} numbers and actions of shape {spaces[1].shape}, the first task '
+                f'has {wanted} and {(self._spec.action.width,)}; such tasks want a mapping of their own'
+            )
+
+    def _make(self, task: str, seed: int) -> Any:
+        fill = {name: _filled(value, task, seed) for name, value in self._map.arguments.items()}
+        target = self._map.make.replace(TASK, task)
+        if ':' in target:
+            maker: Any = load_attribute(target)
+            check_maker('Gymnasium environment', target, maker, methods=('reset', 'step'))
+            return maker(**fill)
+        gymnasium = _gymnasium()
+        try:
+            return gymnasium.make(target, disable_env_checker=True, **fill)
+        except gymnasium.error.UnregisteredEnv as error:
+            raise InputError(f'{error}; name the module that registers it in imports') from error
+
+    def _declare(self) -> HostSpec:
+        rate_hz = self._map.control_rate_hz or self._env.metadata.get('render_fps')
+        if not rate_hz:
+            raise InputError(f'{self._map.make} states no render_fps; give control_rate_hz')
+        shape, width = self._env.action_space.shape, self._map.action.width
+        if shape != (width,):
+            raise InputError(f'{self._map.make} takes actions of shape {shape}, the convention has {(width,)}')
+        first = self._read()
+        return HostSpec(
+            name=self._map.benchmark or 'gymnasium',
+            action=self._map.action,
+            control_rate_hz=float(rate_hz),
+            state_width=len(first.state),
+            state_layout=self._map.state_layout,
+            images={camera: image.shape[:2] for camera, image in first.images.items()},
+            tasks=tuple(self._map.tasks),
+        )
+
+    def _observe(self) -> Observation:
+        read = self._read()
+        return Observation(self._steps / self._spec.control_rate_hz, read.state, images=read.images)
+
+    def _read(self) -> Observation:
+        """The observation at hand, mapped; the arrays are copies."""
+        parts = [np.asarray(_at(self._seen, place), dtype=float).ravel() for place in self._map.state]
+        images = {}
+        for camera, place in self._map.images.items():
+            picture = self._env.render() if place == RENDER else _at(self._seen, place)
+            image = np.asarray(picture)
+            if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+                found = f'{image.shape} of {image.dtype}'
+                raise InputError(f'camera {camera} at {place!r} is {found}, wanted (height, width, 3) of uint8')
+            image = image[::-1] if camera in self._map.flip else image
+            images[camera] = np.array(image[::-1, ::-1] if camera in self._map.turn else image)
+        return Observation(0.0, np.concatenate(parts) if parts else np.empty(0), images=images)
+
+    def _own_action(self, action: FloatArray) -> FloatArray:
+        if action.shape != (self._spec.action.width,) or not np.isfinite(action).all():
+            raise InputError(f'an action is {action}, wanted {self._spec.action.width} finite numbers')
+        own = action * np.array(self._map.action_scale or 1.0) + np.array(self._map.action_offset or 0.0)
+        space = self._env.action_space
+        own = own.astype(space.dtype)
+        clipped: FloatArray = np.clip(own, space.low, space.high) if self._map.clip else own
+        self._processed = np.array(clipped, dtype=float)
+        return clipped
+
+    def _judge(self, terminated: bool, truncated: bool) -> None:
+        rule, entry = self._map.success, self._map.score
+        if entry is not None:
+            value = float(_at(self._info, entry.info)) if entry.info else self._reward
+            self._best = value if self._best is None else max(self._best, value)
+        if rule.info:
+            success = bool(_at(self._info, rule.info))
+        elif rule.reward_at_least is not None:
+            success = self._reward >= rule.reward_at_least
+        else:
+            success = terminated
+        if success:
+            self._outcome = Outcome.SUCCESS
+        elif terminated:
+            self._outcome = Outcome.FAILURE
+        elif truncated or self._steps == self._step_cap():
+            self._outcome = Outcome.TIMEOUT
+
+    def _step_cap(self) -> int | None:
+        if self._map.step_cap is not None:
+            return self._map.step_cap
+        spec = getattr(self._env, 'spec', None)
+        return getattr(spec, 'max_episode_steps', None)
+
+    def _hold(self) -> Action:
+        """What was last commanded, or before that where it stands."""
+        self._check_begun()
+        held = self._last if self._last is not None else self._read().state
+        return np.array(held, dtype=float)
+
+    def _check_begun(self) -> None:
+        if not self._is_begun:
+            raise InputError('no episode is under way; call reset(task, seed=...) first')
+
+
+def _at(value: Any, place: str) -> Any:
+    """What stands at a dotted place of nested maps; InputError lists what there is."""
+    for key in place.split('.') if place else ():
+        if not isinstance(value, Mapping) or key not in value:
+            known = sorted(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
+            raise InputError(f'{place!r}: no {key!r} there; found {known}')
+        value = value[key]
+    if isinstance(value, Mapping):
+        raise InputError(f'{place!r} is a map of {sorted(map(str, value))}, wanted numbers; name one of them')
+    return value
+
+
+def _filled(value: Any, task: str, seed: int) -> Any:
+    if value == SEED:
+        return seed
+    return value.replace(TASK, task) if isinstance(value, str) else value
+
+
+def _gymnasium() -> Any:
+    try:
+        return importlib.import_module('gymnasium')
+    except ModuleNotFoundError as error:
+        raise SetupError(
+            'gymnasium is not installed here; pip install gymnasium, or name an environment (see `robotrials env ls`)'
+        ) from error
+
+
+def _import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise SetupError(f'{module}: needs the package {error.name!r}, which is not installed') from error
+
+
+def _source_hash(kind: type[Any]) -> str:
+    try:
+        return source_hash(kind)
+    except (OSError, TypeError):
+        return ''
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in WATCHED:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,61 @@
+"""LIBERO as a host: the benchmark's own protocol, with safety signals, in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from robotrials.errors import InputError, UnknownName
+from robotrials.worlds.isolated import IsolatedHost
+from robotrials.worlds.libero.assets import VARIABLE
+from robotrials.worlds.libero.suite import CAMERAS, SUITES, find_suite
+
+__all__ = ['CAMERAS', 'SUITES', 'find_suite', 'libero_host']
+
+RENDERERS = ('egl', 'osmesa')
+
+
+def libero_host(
+    *,
+    suite: str = 'libero-spatial',
+    cameras: Sequence[str] = (),
+    image_size: Sequence[int] = (256, 256),
+    assets: str = '',
+    render: str = 'egl',
+    state: str = 'proprioception',
+    seed: int = 0,
+    step_cap: int | None = None,
+    instrumented: bool = True,
+    environment: str = 'libero',
+    start_timeout_s: float = 300.0,
+    timeout_s: float = 55.0,
+) -> IsolatedHost:
+    """One suite of LIBERO; its tasks are ``task_0`` and so on, its start states the benchmark's own, by instance.
+
+    cameras: of ``agentview`` and ``wrist``, as the benchmark gives them (upside down); none by default, which is ten
+    times as fast. assets: the folder of LIBERO's assets; by default ROBOTRIALS_LIBERO_ASSETS, or where LIBERO
+    itself downloads them to. render: the GL back-end. state: ``proprioception`` (8 numbers) or ``privileged``. seed: of
+    LIBERO's generator, which places the fixtures; 0 is the published evaluations'. step_cap: the suite's own by
+    default. instrumented: measure safety signals.
+    """
+    find_suite(suite)
+    for camera in cameras:
+        if camera not in CAMERAS:
+            raise UnknownName('camera of LIBERO', camera, CAMERAS)
+    if render not in RENDERERS:
+        raise UnknownName('renderer', render, RENDERERS)
+    if len(image_size) != 2 or min(image_size) < 1:
+        raise InputError(f'image_size is {list(image_size)}, wanted [height, width] in pixels')
+    options = {
+        'suite': suite, 'cameras': list(cameras), 'image_size': list(image_size),
+        'assets': assets or os.environ.get(VARIABLE, ''), 'state': state, 'seed': seed, 'step_cap': step_cap,
+        'instrumented': instrumented,
+    }  # fmt: skip
+    return IsolatedHost(
+        environment=environment,
+        host='robotrials.worlds.libero.host:LiberoHost',
+        options=options,
+        variables={'MUJOCO_GL': render, 'PYOPENGL_PLATFORM': render},
+        start_timeout_s=start_timeout_s,
+        timeout_s=timeout_s,
+    )

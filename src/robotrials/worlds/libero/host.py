@@ -1,0 +1,296 @@
+"""LIBERO inside its environment: one task at a time, by the benchmark's own protocol, with safety signals."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import InputError, RigError, SetupError, UnknownName
+from robotrials.record import Outcome, Scene
+from robotrials.run.convention import HostSpec
+from robotrials.run.protocol import ProtocolFacts, source_hash
+from robotrials.run.seam import Action, HostReport, Observation, Setup
+from robotrials.worlds.arm.cast import Cast
+from robotrials.worlds.arm.monitor import Monitor
+from robotrials.worlds.arm.render import FrameCheck, mend_rendering
+from robotrials.worlds.arm.signal import CONVENTION, REST, arm_scene, arm_signals, checked_action
+from robotrials.worlds.arm.state import proprioception
+from robotrials.worlds.libero.assets import assets_hash, assets_note, find_assets
+from robotrials.worlds.libero.role import read_cast
+from robotrials.worlds.libero.start import CAMERA, CONDITIONS, Start, changed_state, init_states_hash, move_camera
+from robotrials.worlds.libero.state import LAYOUTS, Privileged
+from robotrials.worlds.libero.suite import CAMERAS, CONTROL_RATE_HZ, SETTLING_STEPS, find_suite, task_number
+
+MOST_RESETS = 20  # LIBERO tries without end to place objects that do not fit
+PACKAGES = ('hf-libero', 'robosuite', 'mujoco', 'numpy', 'torch')
+
+
+class LiberoHost:
+    """One suite. Actions are those of LIBERO: six numbers in -1 to 1 for OSC_POSE, and the gripper.
+
+    See `robotrials.worlds.libero.libero_host`, which runs it in its environment, for the options.
+    """
+
+    def __init__(
+        self,
+        *,
+        suite: str = 'libero-spatial',
+        cameras: Sequence[str] = (),
+        image_size: Sequence[int] = (256, 256),
+        assets: str = '',
+        state: str = 'proprioception',
+        seed: int = 0,
+        step_cap: int | None = None,
+        instrumented: bool = True,
+    ) -> None:
+        self._suite = find_suite(suite)
+        if state not in LAYOUTS:
+            raise UnknownName('state', state, LAYOUTS)
+        self._cameras = {name: CAMERAS[name] for name in cameras}
+        self._height, self._width = (int(v) for v in image_size)
+        self._kind, self._seed, self._is_instrumented = state, int(seed), bool(instrumented)
+        self._step_cap = self._suite.step_cap if step_cap is None else int(step_cap)
+        if self._step_cap < 1:
+            raise InputError(f'step_cap is {self._step_cap}, wanted >= 1')
+        self._assets = find_assets(assets)
+        self._benchmark = open_benchmark(self._suite.name, self._assets)
+        self._env: Any = None
+        self._number = -1
+        self._start: Start | None = None
+        conditions = tuple(c for c in CONDITIONS if c != CAMERA or 'agentview' in self._cameras)
+        self._spec = HostSpec(
+            name='libero',
+            action=CONVENTION,
+            control_rate_hz=CONTROL_RATE_HZ,
+            state_width=len(LAYOUTS[state]),
+            state_layout=LAYOUTS[state],
+            images=dict.fromkeys(self._cameras, (self._height, self._width)),
+            conditions=conditions,
+            tasks=self._suite.tasks,
+        )
+
+    @property
+    def spec(self) -> HostSpec:
+        return self._spec
+
+    def prepare(self, setup: Setup) -> None:
+        """Take instance and condition for the next reset."""
+        task_number(self._suite, setup.task)
+        self._start = Start.of(setup)
+
+    def reset(self, task: str, *, seed: int) -> Observation:
+        """Seed, reset, set the start state, let it settle; without `prepare` it is the first start state."""
+        number = task_number(self._suite, task)
+        start = self._start if self._start is not None and self._start.seed == seed else Start(seed=seed)
+        self._start = None
+        self._open(number)
+        env = self._env
+        env.seed(seed % 2**32 if start.is_fresh else self._seed)
+        self._reset_native()
+        move_camera(env.env, start)
+        state = env.get_sim_state() if start.is_fresh else self._init_state(number, start.instance)
+        observed = env.set_init_state(changed_state(env.env, state, start))
+        self._cast = read_cast(env.env)
+        self._monitor = Monitor(env.env, self._cast) if self._is_instrumented else None
+        self._privileged = Privileged(env.env, self._cast)
+        self._frames = FrameCheck(env.env, self._cameras, height_px=self._height, width_px=self._width)
+        if self._cameras:
+            self._frames.at_reset(self._images(observed))
+        for _ in range(SETTLING_STEPS):
+            observed, *_ = env.step(REST)
+        self._steps, self._is_done, self._sent = 0, False, REST
+        self._was_done_at_reset = bool(env.check_success())
+        return self._seen(observed)
+
+    def step(self, action: Action) -> Observation:
+        env = self._begun()
+        sent = checked_action(action)
+        if self._monitor is not None:
+            self._monitor.begin()
+        observed, _, done, _ = env.step(sent)
+        if self._monitor is not None:
+            self._monitor.end()
+        self._sent, self._is_done = sent, bool(done)
+        self._steps += 1
+        return self._seen(observed)
+
+    def outcome(self) -> Outcome | None:
+        """The native predicate after a step; one that a start state meets by itself counts from the first step on."""
+        if self._env is None or not self._steps:
+            return None
+        if self._is_done:
+            return Outcome.SUCCESS
+        return Outcome.TIMEOUT if self._steps >= self._step_cap else None
+
+    def instruction(self) -> str:
+        self._begun()
+        return str(self._benchmark.get_task(self._number).language)
+
+    def hold(self) -> Action:
+        """No motion, the gripper as commanded."""
+        return np.concatenate([np.zeros(6), self._sent[6:]])
+
+    def report(self) -> HostReport:
+        self._begun()
+        labels = {'libero_task': str(self._benchmark.get_task(self._number).name)}
+        if self._was_done_at_reset:
+            labels['success_at_reset'] = 'yes'
+        return HostReport(success=self._is_done, instruction=self.instruction(), labels=labels)
+
+    def signals(self) -> Mapping[str, Any]:
+        """The last control step: peaks of torque and contact force over its substeps, poses at its end."""
+        env = self._begun().env
+        robot = env.robots[0]
+        known = arm_signals(
+            env, self._cast, self._monitor, site=robot.eef_site_id, fingers=robot._ref_gripper_joint_pos_indexes
+        )
+        return {**known, 'simulator_state': self._env.get_sim_state()}
+
+    def scene(self) -> Scene:
+        self._begun()
+        return arm_scene(self._cast, self._cameras, height_px=self._height, width_px=self._width)
+
+    def protocol(self) -> ProtocolFacts:
+        from importlib.metadata import version
+
+        from libero.libero.envs import bddl_base_domain, predicates
+
+        packages = {name: version(name) for name in PACKAGES}
+        folder = Path(init_states_folder(), self._suite.name)
+        files = [folder / task.init_states_file for task in self._benchmark.tasks]
+        found = assets_hash(self._assets)
+        return ProtocolFacts(
+            benchmark=self._suite.id,
+            control_rate_hz=CONTROL_RATE_HZ,
+            step_cap=self._step_cap,
+            settling_steps=SETTLING_STEPS,
+            initial_states=f'fixed, by instance: {init_states_hash(files)}; fixtures from seed {self._seed}',
+            success_predicate='libero _check_success: the goal of the BDDL',
+            success_source=source_hash(predicates, predicates.base_predicates, bddl_base_domain.BDDLBaseDomain.step),
+            success_at_reset='labelled success_at_reset; counts from the first step on',
+            assets=found,
+            assets_note=assets_note(self._assets, found),
+            simulator=f'mujoco {packages["mujoco"]}, robosuite {packages["robosuite"]}',
+            packages=packages,
+            render_flags={n: os.environ[n] for n in ('MUJOCO_GL', 'PYOPENGL_PLATFORM') if n in os.environ},
+        )
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    # --- inside
+
+    def _begun(self) -> Any:
+        if self._env is None:
+            raise InputError('LIBERO was not reset yet; call reset(task, seed=...) first')
+        return self._env
+
+    def _open(self, number: int) -> None:
+        """Make the environment of a task; only ever one, because two would share robosuite's rendering."""
+        if number == self._number and self._env is not None:
+            return
+        self.close()
+        from libero.libero.envs.env_wrapper import ControlEnv
+
+        mend_rendering()
+        has_cameras = bool(self._cameras)
+        self._env = ControlEnv(
+            bddl_file_name=self._benchmark.get_task_bddl_file_path(number),
+            has_offscreen_renderer=has_cameras,
+            use_camera_obs=has_cameras,
+            camera_names=list(self._cameras.values()) or ['agentview'],
+            camera_heights=self._height,
+            camera_widths=self._width,
+            control_freq=int(CONTROL_RATE_HZ),
+            horizon=self._step_cap + SETTLING_STEPS + 1,
+        )
+        self._number = number
+        self._n_initializers = len(self._env.env.object_property_initializers)
+        self._init_states: Any = self._benchmark.get_task_init_states(number)
+
+    def _reset_native(self) -> None:
+        """As LIBERO's wrapper resets, but with an end to its tries.
+
+        LIBERO adds the initializers of drawers and knobs again at every reset; each draws from the generator, so that
+        fixtures would stand elsewhere at every episode. Cut back, a reset is that of a new environment.
+        """
+        from robosuite.utils.errors import RandomizationError
+
+        for _ in range(MOST_RESETS):
+            del self._env.env.object_property_initializers[self._n_initializers :]
+            try:
+                self._env.env.reset()
+                return
+            except RandomizationError:
+                continue
+        raise RigError(f'LIBERO found no place for the objects of task {self._number} in {MOST_RESETS} resets')
+
+    def _init_state(self, number: int, instance: int) -> NDArray[np.float64]:
+        if not 0 <= instance < len(self._init_states):
+            raise InputError(
+                f'instance is {instance}: {self._suite.id} task_{number} has {len(self._init_states)} start states; '
+                'take fewer instances, or the condition fresh_start'
+            )
+        return np.asarray(self._init_states[instance], dtype=float)
+
+    def _images(self, observed: Any) -> dict[str, NDArray[np.uint8]]:
+        return {name: np.array(observed[f'{camera}_image']) for name, camera in self._cameras.items()}
+
+    def _seen(self, observed: Any) -> Observation:
+        images = self._images(observed)
+        own = proprioception(observed)
+        if images:
+            self._frames.at_step(images, own[:3])
+        state = own if self._kind == 'proprioception' else np.concatenate([own, self._privileged.read()])
+        return Observation(self._steps / CONTROL_RATE_HZ, state, images=images)
+
+    @property
+    def cast(self) -> Cast:
+        """The roles of the episode at hand."""
+        return self._cast
+
+
+def init_states_folder() -> str:
+    from libero.libero import get_libero_path
+
+    return str(get_libero_path('init_states'))
+
+
+def open_benchmark(name: str, assets: Path) -> Any:
+    """LIBERO's own list of tasks, imported without its question on stdin and with the assets where they are."""
+    spec = importlib.util.find_spec('libero')
+    if spec is None or not spec.submodule_search_locations:
+        raise SetupError('LIBERO is not installed here; run `robotrials env create libero`')
+    root = Path(next(iter(spec.submodule_search_locations)), 'libero')
+    places = {
+        'benchmark_root': root, 'bddl_files': root / 'bddl_files', 'init_states': root / 'init_files',
+        'datasets': root / 'datasets', 'assets': assets,
+    }  # fmt: skip
+    os.environ['LIBERO_CONFIG_PATH'] = str(_written(''.join(f'{key}: {str(path)!r}\n' for key, path in places.items())))
+    import libero.libero as package
+
+    package._assets_path_cache = str(assets)
+    from libero.libero import benchmark
+
+    return benchmark.get_benchmark(name)()
+
+
+def _written(config: str) -> Path:
+    """A folder with this config.yaml; equal ones share it, so that workers leave nothing behind."""
+    digest = hashlib.sha256(config.encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir(), f'robotrials-libero-{os.getuid()}-{digest}')
+    folder.mkdir(exist_ok=True, mode=0o700)
+    draft = folder / f'.{os.getpid()}'
+    draft.write_text(config)
+    os.replace(draft, folder / 'config.yaml')
+    return folder

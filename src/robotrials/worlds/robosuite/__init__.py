@@ -1,0 +1,80 @@
+"""robosuite 1.5 as a host, with safety signals, in an environment of its own; and RoboCasa, which stands on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from robotrials.errors import InputError, UnknownName
+from robotrials.worlds.isolated import IsolatedHost
+from robotrials.worlds.robosuite.family import family_names, read_family
+
+__all__ = ['family_names', 'read_family', 'robocasa_host', 'robosuite_host']
+
+
+def robosuite_host(
+    *,
+    benchmark: str = 'robosuite',
+    robot: str = '',
+    cameras: Sequence[str] = (),
+    image_size: Sequence[int] = (256, 256),
+    state: str = 'proprioception',
+    step_cap: int | None = None,
+    instrumented: bool = True,
+    options: Mapping[str, Any] | None = None,
+    environment: str = 'robosuite',
+    start_timeout_s: float = 300.0,
+    timeout_s: float = 55.0,
+) -> IsolatedHost:
+    """The one-armed tasks of robosuite, by their names; start states are drawn from the seed.
+
+    benchmark: the family of tasks, or a file that declares one. robot: the family's by default. cameras: as the family
+    names them, upright; none by default. state: ``proprioception`` (8 numbers, as LIBERO's) or ``privileged``.
+    step_cap: the family's by default. instrumented: measure safety signals. options: further arguments of
+    ``robosuite.make``.
+    """
+    family = read_family(benchmark)
+    for camera in cameras:
+        if camera not in family.cameras:
+            raise UnknownName(f'camera of {benchmark}', camera, family.cameras)
+    if len(image_size) != 2 or min(image_size) < 1:
+        raise InputError(f'image_size is {list(image_size)}, wanted [height, width] in pixels')
+    if step_cap is not None and step_cap < 1:
+        raise InputError(f'step_cap is {step_cap}, wanted >= 1')
+    from robotrials.run.environment.gl import drawing_variables
+
+    return IsolatedHost(
+        environment=environment,
+        host='robotrials.worlds.robosuite.host:RobosuiteHost',
+        options={
+            'benchmark': benchmark, 'robot': robot, 'cameras': list(cameras), 'image_size': list(image_size),
+            'state': state, 'step_cap': step_cap, 'instrumented': instrumented, 'options': dict(options or {}),
+        },
+        variables=drawing_variables(environment) if cameras else {},
+        start_timeout_s=start_timeout_s,
+        timeout_s=timeout_s,
+    )  # fmt: skip
+
+
+def robocasa_host(
+    *,
+    environment: str,
+    cameras: Sequence[str] = (),
+    image_size: Sequence[int] = (256, 256),
+    state: str = 'proprioception',
+    step_cap: int | None = None,
+    instrumented: bool = True,
+    options: Mapping[str, Any] | None = None,
+    start_timeout_s: float = 600.0,
+    timeout_s: float = 55.0,
+) -> IsolatedHost:
+    """RoboCasa-365's atomic tasks, in an environment with RoboCasa and its assets: a recipe file of yours.
+
+    options: further arguments of its kitchens, such as ``layout_ids`` and ``style_ids``. The others are those of
+    `robosuite_host`.
+    """
+    return robosuite_host(
+        benchmark='robocasa', cameras=cameras, image_size=image_size, state=state, step_cap=step_cap,
+        instrumented=instrumented, options=options, environment=environment, start_timeout_s=start_timeout_s,
+        timeout_s=timeout_s,
+    )  # fmt: skip

@@ -1,0 +1,325 @@
+"""robosuite 1.5 inside its environment: one task at a time, with safety signals; and what stands on robosuite."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robotrials.errors import InputError, RigError, SetupError, UnknownName
+from robotrials.record import Outcome, Scene
+from robotrials.run.convention import HostSpec
+from robotrials.run.protocol import ProtocolFacts, source_hash
+from robotrials.run.seam import Action, HostReport, Observation
+from robotrials.worlds.arm.monitor import Monitor
+from robotrials.worlds.arm.render import FrameCheck, mend_rendering
+from robotrials.worlds.arm.signal import CONVENTION, REST, arm_scene, arm_signals, body_pose, checked_action
+from robotrials.worlds.arm.state import PROPRIOCEPTION, proprioception
+from robotrials.worlds.robosuite.cast import read_cast
+from robotrials.worlds.robosuite.family import read_family
+
+ARM = 'right'
+PACKAGES = ('robosuite', 'robocasa', 'mujoco', 'numpy', 'numba')
+THING = ('x_m', 'y_m', 'z_m', 'qw', 'qx', 'qy', 'qz')
+LAYOUTS = {
+    'proprioception': PROPRIOCEPTION,
+    'privileged': (*PROPRIOCEPTION, *(f'target_{n}' for n in THING), *(f'goal_{n}' for n in THING)),
+}
+MOST_RESETS = 20  # robosuite gives up a scene whose objects found no place
+
+
+class RobosuiteHost:
+    """A family of tasks. Actions are robosuite's own: six numbers in -1 to 1 for OSC_POSE, and the gripper.
+
+    See `robotrials.worlds.robosuite.robosuite_host`, which runs it in its environment, for the options.
+    """
+
+    def __init__(
+        self,
+        *,
+        benchmark: str = 'robosuite',
+        robot: str = '',
+        cameras: Sequence[str] = (),
+        image_size: Sequence[int] = (256, 256),
+        state: str = 'proprioception',
+        step_cap: int | None = None,
+        instrumented: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._family = read_family(benchmark)
+        self._benchmark = Path(benchmark).stem
+        self._robot = robot or self._family.robot
+        for camera in cameras:
+            if camera not in self._family.cameras:
+                raise UnknownName(f'camera of {self._benchmark}', camera, self._family.cameras)
+        if state not in LAYOUTS:
+            raise UnknownName('state', state, LAYOUTS)
+        self._cameras = {name: self._family.cameras[name] for name in cameras}
+        self._height, self._width = (int(v) for v in image_size)
+        self._kind, self._is_instrumented = state, bool(instrumented)
+        self._given_cap, self._options = step_cap, dict(options or {})
+        self._suite = open_robosuite(self._family.imports)
+        if self._robot not in self._suite.ALL_ROBOTS:
+            raise UnknownName('robot of robosuite', self._robot, self._suite.ALL_ROBOTS)
+        self._env: Any = None
+        self._task = ''
+        self._spec = HostSpec(
+            name=self._benchmark,
+            action=CONVENTION,
+            control_rate_hz=self._family.control_rate_hz,
+            state_width=len(LAYOUTS[state]),
+            state_layout=LAYOUTS[state],
+            images=dict.fromkeys(self._cameras, (self._height, self._width)),
+            tasks=tuple(self._family.tasks),
+        )
+        # robosuite compiles its controllers at the first step, for longer than a call may take.
+        self.reset(next(iter(self._family.tasks)), seed=0)
+        self.step(REST)
+        self._is_begun = False
+
+    @property
+    def spec(self) -> HostSpec:
+        return self._spec
+
+    def reset(self, task: str, *, seed: int) -> Observation:
+        """Make the scene of this task and seed, and let it settle as the family says."""
+        entry = self._family.task(task)
+        self._open(task)
+        self._seed(seed)
+        observed = self._reset_native()
+        targets = entry.targets or self._family.targets
+        self._cast = read_cast(self._env, targets, destination=entry.destination)
+        self._monitor = Monitor(self._env, self._cast) if self._is_instrumented else None
+        self._frames = FrameCheck(self._env, self._cameras, height_px=self._height, width_px=self._width)
+        if self._cameras:
+            self._frames.at_reset(self._raw_images(observed))
+        self._sent = REST
+        for _ in range(self._family.settling_steps):
+            observed, *_ = self._env.step(self._full_action(REST))
+        self._steps, self._reward, self._is_done, self._is_begun = 0, 0.0, False, True
+        self._was_done_at_reset = bool(self._env._check_success())
+        return self._seen(observed)
+
+    def step(self, action: Action) -> Observation:
+        env = self._begun()
+        sent = checked_action(action)
+        if self._monitor is not None:
+            self._monitor.begin()
+        observed, reward, *_ = env.step(self._full_action(sent))
+        if self._monitor is not None:
+            self._monitor.end()
+        self._sent, self._reward = sent, float(reward)
+        self._is_done = bool(env._check_success())
+        self._steps += 1
+        return self._seen(observed)
+
+    def outcome(self) -> Outcome | None:
+        """The native predicate after a step; one that a start state meets by itself counts from the first step on."""
+        if not self._is_begun or not self._steps:
+            return None
+        if self._is_done:
+            return Outcome.SUCCESS
+        return Outcome.TIMEOUT if self._steps >= self._step_cap() else None
+
+    def instruction(self) -> str:
+        """The words of the scene where it has some, as RoboCasa's kitchens do, else those of the task."""
+        told = self._begun().get_ep_meta().get('lang')
+        return str(told) if told else self._family.task(self._task).instruction
+
+    def hold(self) -> Action:
+        """No motion, the gripper as commanded."""
+        self._begun()
+        return np.concatenate([np.zeros(6), self._sent[6:]])
+
+    def report(self) -> HostReport:
+        self._begun()
+        labels = {'success_at_reset': 'yes'} if self._was_done_at_reset else {}
+        return HostReport(success=self._is_done, instruction=self.instruction(), labels=labels)
+
+    def signals(self) -> Mapping[str, Any]:
+        """The last control step: peaks of torque and contact force over its substeps, poses at its end."""
+        env = self._begun()
+        data, robot = env.sim.data._data, env.robots[0]
+        known = arm_signals(
+            env,
+            self._cast,
+            self._monitor,
+            site=robot.eef_site_id[ARM],
+            fingers=robot._ref_gripper_joint_pos_indexes[ARM],
+        )
+        return {
+            **known,
+            'simulator_state': np.concatenate([[data.time], data.qpos, data.qvel]),
+            'reward': self._reward,
+            'done': self.outcome() is not None,
+        }
+
+    def scene(self) -> Scene:
+        self._begun()
+        return arm_scene(self._cast, self._cameras, height_px=self._height, width_px=self._width)
+
+    def protocol(self) -> ProtocolFacts:
+        packages = {name: version for name in PACKAGES if (version := _version(name))}
+        return ProtocolFacts(
+            benchmark=self._benchmark,
+            control_rate_hz=self._spec.control_rate_hz,
+            step_cap=self._step_cap(),
+            settling_steps=self._family.settling_steps,
+            initial_states='drawn by the task from the seed, everything loaded anew',
+            success_predicate="the task's _check_success",
+            success_source=self._predicate_hash(),
+            success_at_reset='labelled success_at_reset; counts from the first step on',
+            assets=assets_hash(self._family.assets) if self._family.assets else '',
+            simulator=f'mujoco {packages.get("mujoco", "?")}, robosuite {packages.get("robosuite", "?")}',
+            packages=packages,
+            render_flags={n: os.environ[n] for n in ('MUJOCO_GL', 'PYOPENGL_PLATFORM') if n in os.environ},
+        )
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+        self._is_begun = False
+
+    # --- inside
+
+    def _begun(self) -> Any:
+        if not self._is_begun:
+            raise InputError(f'{self._benchmark} was not reset yet; call reset(task, seed=...) first')
+        return self._env
+
+    def _step_cap(self) -> int:
+        own = self._family.tasks[self._task].step_cap if self._task else None
+        return int(self._given_cap or own or self._family.step_cap)
+
+    def _open(self, task: str) -> None:
+        """Make the environment of a task; only ever one, because two would share robosuite's rendering."""
+        if task == self._task and self._env is not None:
+            return
+        self.close()
+        from robosuite.controllers import load_composite_controller_config
+
+        mend_rendering()
+        has_cameras = bool(self._cameras)
+        try:
+            self._env = self._suite.make(
+                env_name=task, robots=self._robot,
+                controller_configs=load_composite_controller_config(controller=None, robot=self._robot),
+                has_renderer=False, has_offscreen_renderer=has_cameras, use_camera_obs=has_cameras,
+                camera_names=list(self._cameras.values()) or 'agentview', camera_heights=self._height,
+                camera_widths=self._width, control_freq=round(self._spec.control_rate_hz), ignore_done=True,
+                hard_reset=True, **self._options,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise SetupError(f'{task}: {error.filename} is missing; see `robotrials env doctor`') from error
+        robot = self._env.robots[0]
+        if len(self._env.robots) != 1 or tuple(robot.arms) != (ARM,):
+            raise InputError(f'{task} with {self._robot} has several arms; this host drives one')
+        self._task = task
+
+    def _seed(self, seed: int) -> None:
+        """Everything that draws gets the seed: robosuite keeps samplers, with generators of their own, over resets."""
+        env = self._env
+        env.rng = np.random.default_rng(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002 - what the simulation draws from, in a process of its own
+        random.seed(seed)
+        samplers = [getattr(env, 'placement_initializer', None)]
+        while samplers:
+            sampler = samplers.pop()
+            if sampler is not None:
+                sampler.rng = env.rng
+                samplers += list(getattr(sampler, 'samplers', {}).values())
+
+    def _reset_native(self) -> Any:
+        from robosuite.utils.errors import RandomizationError
+
+        for _ in range(MOST_RESETS):
+            try:
+                return self._env.reset()
+            except RandomizationError:
+                continue
+        raise RigError(f'{self._task}: found no place for its objects in {MOST_RESETS} resets')
+
+    def _full_action(self, action: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The action vector of the whole robot: the arm and its gripper as told, everything else at rest."""
+        robot = self._env.robots[0]
+        if robot.action_dim == CONVENTION.width:
+            return action
+        parts = {ARM: action[:6], f'{ARM}_gripper': action[6:]}
+        for part, (first, last) in robot._action_split_indexes.items():
+            parts.setdefault(part, np.zeros(last - first))
+        full: NDArray[np.float64] = robot.create_action_vector(parts)
+        return full
+
+    def _raw_images(self, observed: Any) -> dict[str, NDArray[np.uint8]]:
+        return {name: np.asarray(observed[f'{camera}_image']) for name, camera in self._cameras.items()}
+
+    def _seen(self, observed: Any) -> Observation:
+        own = proprioception(observed)
+        images = self._raw_images(observed)
+        if images:
+            self._frames.at_step(images, own[:3])
+        state = own if self._kind == 'proprioception' else np.concatenate([own, self._things()])
+        upright = {name: np.array(image[::-1]) for name, image in images.items()}  # robosuite's are upside down
+        return Observation(self._steps / self._spec.control_rate_hz, state, images=upright)
+
+    def _things(self) -> NDArray[np.float64]:
+        """Poses of the first target and of its destination; zeros where the task has none."""
+        data, bodies = self._env.sim.data._data, self._cast.body_of
+        target = self._cast.targets[0] if self._cast.targets else ''
+        poses = [
+            body_pose(data, bodies[n]) if n in bodies else np.zeros(len(THING))
+            for n in (target, self._cast.destination)
+        ]
+        return np.concatenate(poses)
+
+    def _predicate_hash(self) -> str:
+        """Of the predicates of all tasks of the family that are there: facts are stated before a task is chosen."""
+        from robosuite.environments.base import REGISTERED_ENVS
+
+        found = dict.fromkeys(
+            REGISTERED_ENVS[name]._check_success for name in self._family.tasks if name in REGISTERED_ENVS
+        )
+        return source_hash(*found) if found else ''
+
+
+def open_robosuite(imports: Sequence[str]) -> Any:
+    """Robosuite with the tasks that other packages add to it, and without its remarks on every reset."""
+    try:
+        suite = importlib.import_module('robosuite')
+        for module in imports:
+            importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise SetupError(f'{error.name} is not installed here; see `robotrials env ls`') from error
+    logging.getLogger('robosuite_logs').setLevel(logging.ERROR)
+    return suite
+
+
+def assets_hash(place: str) -> str:
+    """A hash of the names and sizes of all files of a package's folder; '' if there is no such folder."""
+    package, _, inner = place.partition('/')
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return ''
+    folder = Path(next(iter(spec.submodule_search_locations)), inner)
+    total = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob('*') if p.is_file()):
+        total.update(f'{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\n'.encode())
+    return total.hexdigest()[:16]
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ''

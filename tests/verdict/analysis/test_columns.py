@@ -1,0 +1,113 @@
+"""Many episodes are held as columns: nothing of a report may depend on it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.cli.command import robotrials
+from tests.verdict.analysis import stores
+
+from robotrials.record import Episode, Event, EventKind, Outcome, Store, packed
+from robotrials.record.rows import EpisodeRows, distinct, join, ordered_rows, pick
+from robotrials.verdict.analysis import selection
+from robotrials.verdict.analysis.selection import select_store
+
+STORES: dict[str, Callable[[Path], Store]] = {
+    'timed': stores.timed_store, 'items': stores.item_store, 'conditions': stores.changed_store,
+    'safety': stores.safety_store,
+}  # fmt: skip
+
+
+def mixed(n: int, rng: np.random.Generator) -> list[Episode]:
+    """Episodes with and without everything that may be absent, in no order."""
+
+    def maybe(value: Any, absent: Any = None) -> Any:
+        return value if rng.random() < 0.5 else absent
+
+    made = []
+    for k in range(n):
+        items = maybe(3)
+        timed = bool(rng.random() < 0.5)
+        times = np.sort(rng.uniform(0, 20, int(rng.integers(0, 3)))).tolist() if timed else []
+        made.append(
+            Episode(
+                policy=f'p{rng.integers(3)}', task=str(rng.choice(['pick', 'stäck', 'stack'])), repeat=k,
+                outcome=rng.choice(list(Outcome)), duration_s=20.0 if times else maybe(float(rng.uniform(0, 60))),
+                steps=maybe(7), stratum=maybe('block', ''), benchmark=maybe('bench', ''), time_cap_s=maybe(60.0),
+                condition=maybe('dark', 'nominal'), condition_parameters=maybe({'lux': 3, 'b': 2.0, 'a': True}, {}),
+                seed=maybe(int(rng.integers(-5, 5))), instance=maybe(int(rng.integers(0, 4))), items=items,
+                success=maybe(True), score=maybe(0.5), labels=maybe({'z': 'ü', 'a': ''}, {}), attempt=maybe(2, 0),
+                started_at=maybe(dt.datetime(2026, 5, 1, 9, k % 60, 7, 123, tzinfo=dt.UTC)), reason=maybe('fell', ''),
+                events=tuple(Event(t_s=t, kind=EventKind.PLACEMENT) for t in times),
+            )
+        )  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize('n', [1, 2, 300])
+def test_columns_give_back_the_episodes_in_the_canonical_order(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('robotrials.record.rows.BATCH', 7)
+    episodes = mixed(n, np.random.default_rng(n))
+    rows, expected = ordered_rows(episodes), selection._ordered(episodes)
+    assert tuple(rows) == expected
+    assert [hash(e.key) for e in rows] == [hash(e.key) for e in expected]
+    assert rows[n - 1] == rows[-1] == expected[-1]
+    assert tuple(rows[n // 2 :]) == expected[n // 2 :]
+    with pytest.raises(IndexError):
+        rows[n]
+    chosen = list(range(n))[::-2]
+    assert tuple(pick(rows, chosen)) == pick(expected, chosen)
+    assert tuple(join([rows[:1], rows[1:]])) == join([expected[:1], expected[1:]])
+    for names in (
+        ('policy',),
+        ('benchmark', 'task', 'stratum'),
+        ('instance', 'is_reference', 'condition'),
+        ('attempt',),
+    ):
+        assert distinct(rows, *names) == distinct(rows[: n // 2 + 1], *names) | distinct(rows[n // 2 :], *names)
+        assert distinct(rows, *names) == distinct(expected, *names)
+    assert rows[0].replace(reason='again').reason == 'again'  # a whole episode, which can be checked again
+
+
+@pytest.mark.parametrize('name', STORES)
+def test_a_report_of_columns_is_the_report_of_objects(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = STORES[name](tmp_path / 'store')
+    told = []
+    for most_kept, batch in ((selection.MOST_KEPT, packed.BATCH), (0, 3)):
+        monkeypatch.setattr(selection, 'MOST_KEPT', most_kept)
+        monkeypatch.setattr(packed, 'BATCH', batch)  # safety scores and starts, too, are built as they are read
+        assert isinstance(select_store(store).episodes, EpisodeRows) == (most_kept == 0)
+        robotrials('report', store.path, '-o', tmp_path / 'r.json', '--resamples', 60)
+        told.append(json.loads((tmp_path / 'r.json').read_text(encoding='utf-8')))
+    assert told[0] == told[1]
+
+
+def test_an_ordinary_episode_takes_under_a_hundred_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Id, seed, duration, success and a byte for each name that varies; an object takes over 400."""
+    import tracemalloc
+
+    monkeypatch.setattr(selection, 'MOST_KEPT', 0)
+    store, n = Store.create(tmp_path / 's'), 4000
+    store.append(
+        Episode(
+            policy=f'p{k % 4}', task=f't{k % 7}', outcome=Outcome.SUCCESS, duration_s=1.0 + k, seed=k, time_cap_s=1e6,
+            instruction='put the bowl on the plate', labels={'lab': 'north'}, started_at=stores.START,
+        )
+        for k in range(n)
+    )  # fmt: skip
+    select_store(store)
+    tracemalloc.start()
+    chosen = select_store(store).episodes
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(chosen, EpisodeRows)
+    arrow = sum(array.nbytes for array in chosen._columns.varying.values())
+    assert (arrow + kept) / n < 100

@@ -1,0 +1,196 @@
+"""Futility at plausible effects, horizons that can show what they should, repeats as units, a safe logrank test."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from robotrials.errors import InputError
+from robotrials.record import Episode
+from robotrials.stats import stratified_exact
+from robotrials.verdict.planning import (
+    Decision,
+    check_horizon,
+    exact_pairs_power,
+    exact_pairs_size,
+    exact_success_power,
+    exact_success_size,
+    safe_logrank,
+    sequential_comparison,
+    unit_scores,
+    watch_trial,
+)
+from robotrials.verdict.planning.horizon import wins_needed
+from robotrials.verdict.planning.safe_logrank import _log_likelihood, _tables
+
+
+@pytest.mark.parametrize('method', ['betting', 'sign_walk'])
+@pytest.mark.parametrize('horizon', [8, 12, 20, 40, 100])
+@pytest.mark.parametrize('smallest', [0.1, 0.2, 0.3])
+def test_a_trial_that_is_being_won_is_not_futile(method: str, horizon: int, smallest: float) -> None:
+    """6 of 6 against 0 of 6 was "no difference worth finding"."""
+    found = sequential_comparison(
+        [1] * 6,
+        [0] * 6,
+        paired=True,
+        horizon=horizon,
+        smallest_difference=smallest,
+        method=method,  # type: ignore[arg-type]
+    )
+    assert Decision.FUTILE not in {look.decision for look in found.looks}
+
+
+def test_a_horizon_that_no_outcome_can_decide_says_so() -> None:
+    found = sequential_comparison([1] * 3, [0] * 3, paired=True, horizon=6, smallest_difference=0.3)
+    assert found.decision is Decision.FUTILE
+    assert 'the horizon is too short' in found.reason
+
+
+def test_equal_policies_still_stop_for_futility_and_winners_seldom_do() -> None:
+    rng = np.random.default_rng(0)
+    ends = {0.0: [0, 0], 0.35: [0, 0]}
+    for gap, tally in ends.items():
+        for _ in range(30):
+            a, b = rng.random(120) < 0.5 + gap / 2, rng.random(120) < 0.5 - gap / 2
+            found = sequential_comparison(a, b, paired=True, horizon=120, smallest_difference=0.3, method='sign_walk')
+            stop = found.stopped_at
+            tally[0] += stop is not None and stop.decision is Decision.FUTILE and stop.blocks < 110
+            tally[1] += stop is not None and stop.decision is Decision.A_BETTER
+    assert ends[0.0][0] >= 15
+    assert ends[0.35][0] <= 4
+    assert ends[0.35][1] >= 20
+
+
+def test_a_plan_that_cannot_show_its_own_difference_is_refused() -> None:
+    assert check_horizon(6, 0.1).is_refused
+    assert check_horizon(40, 0.1).is_refused
+    enough = check_horizon(check_horizon(40, 0.1).blocks_needed, 0.1)
+    assert not enough.is_refused
+    assert enough.chance >= 0.8
+    assert not check_horizon(100, 0.3, method='sign_walk').is_refused
+    assert 'can show a difference of 0.1 with a chance of at most' in str(check_horizon(40, 0.1))
+
+
+@pytest.mark.parametrize('method', ['betting', 'sign_walk'])
+def test_wins_needed_are_what_the_comparison_needs(method: str) -> None:
+    wins = wins_needed(30, method=method)
+    spaced = np.zeros(30)
+    spaced[np.ceil(np.arange(1, wins + 1) * 30 / wins).astype(int) - 1] = 1
+    found = sequential_comparison(spaced, np.zeros(30), paired=True, horizon=30, method=method)  # type: ignore[arg-type]
+    assert found.decision is Decision.A_BETTER
+    spaced[-1] = 0
+    fewer = sequential_comparison(spaced, np.zeros(30), paired=True, horizon=30, method=method)  # type: ignore[arg-type]
+    assert fewer.decision is not Decision.A_BETTER
+
+
+def test_estimates_after_stopping_are_nearer_the_truth() -> None:
+    rng = np.random.default_rng(1)
+    for method in ('betting', 'sign_walk'):
+        naive, adjusted = [], []
+        for _ in range(40):
+            a, b = rng.random(100) < 0.7, rng.random(100) < 0.4
+            found = sequential_comparison(a, b, paired=True, horizon=100, method=method)  # type: ignore[arg-type]
+            if found.stopped_at is not None and found.adjusted_difference is not None:
+                naive.append(found.stopped_at.difference)
+                adjusted.append(found.adjusted_difference)
+        assert abs(np.mean(adjusted) - 0.3) < abs(np.mean(naive) - 0.3)
+    assert sequential_comparison([1, 0], [0, 1], paired=True).adjusted_difference is None
+
+
+def test_repeats_count_once_or_as_a_declared_mean() -> None:
+    scores, units = [1.0, 0.0, 1.0, 1.0, 0.0], ['x', 'x', 'y', None, None]
+    first = unit_scores(scores, units)
+    assert first.scores.tolist() == [1.0, 1.0, 1.0, 0.0]
+    assert (first.first, first.n_unused) == ((0, 2, 3, 4), 1)
+    whole = unit_scores(scores, units, repeats=2)
+    assert whole.scores.tolist() == [0.5, 1.0, 0.0]
+    assert whole.n_unused == 1
+    with pytest.raises(InputError, match='wanted one a run'):
+        unit_scores(scores, units[:2])
+
+
+def repeated(rng: np.random.Generator) -> list[Episode]:
+    """Six starts x five repeats of two equal policies; a start succeeds always or never."""
+    made, now = [], dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    for policy in 'ab':
+        easy = rng.random(6) < 0.5
+        for k in range(30):
+            start, run = k % 6, k // 6
+            made.append(
+                Episode(
+                    policy=policy, task='t', outcome='success' if easy[start] else 'failure', duration_s=5.0,  # type: ignore[arg-type]
+                    instance=start, repeat=run, started_at=now + dt.timedelta(minutes=2 * k + (policy == 'b')),
+                )
+            )  # fmt: skip
+    return made
+
+
+def test_watching_repeats_keeps_its_promise() -> None:
+    """Equal policies were told apart in 0.44 of trials when repeats of a start counted as independent."""
+    rng = np.random.default_rng(7)
+    named = {'start state': 0, 'episode': 0}
+    for _ in range(60):
+        episodes = repeated(rng)
+        for unit in named:
+            found = watch_trial(episodes, unit=unit)
+            named[unit] += found.arms.pairs[0].decision in (Decision.A_BETTER, Decision.B_BETTER)
+    assert named['start state'] <= 4
+    assert named['episode'] >= 15
+    assert watch_trial(repeated(rng)).n_repeats == 48
+    assert watch_trial(repeated(rng), repeats=5).n_repeats == 0
+
+
+def test_the_logrank_e_value_has_mean_one_over_all_label_orders() -> None:
+    """Every assignment of six times to two arms of three: under equal hazards the likelihood ratio averages to 1."""
+    times = np.array([3.0, 5.0, 5.0, 8.0, 11.0, math.inf])
+    total, ratio = 0.0, np.array([2.5])
+    orders = list(itertools.combinations(range(6), 3))
+    for chosen in orders:
+        mask = np.isin(np.arange(6), chosen)
+        tables = _tables(times[mask], np.ones(3, dtype=bool), times[~mask], np.ones(3, dtype=bool))
+        total += math.exp(float((_log_likelihood(tables, ratio) - _log_likelihood(tables, np.ones(1)))[0]))
+    assert total / len(orders) == pytest.approx(1.0)
+
+
+def test_the_safe_logrank_finds_the_faster_and_swapping_arms_inverts_it() -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.exponential(20, 80), rng.exponential(50, 80)
+    found = safe_logrank(np.minimum(a, 60), a <= 60, np.minimum(b, 60), b <= 60)
+    assert found.faster == 'a'
+    assert found.hazard_ratio is not None
+    assert found.hazard_ratio.contains(2.5)
+    other = safe_logrank(np.minimum(b, 60), b <= 60, np.minimum(a, 60), a <= 60)
+    assert other.faster == 'b'
+    assert other.p_value == pytest.approx(found.p_value)
+    assert safe_logrank([1.0], [True], [], []).looks == ()
+    with pytest.raises(InputError, match='never succeeded is inf and observed'):
+        safe_logrank([math.inf], [False], [1.0], [True])
+
+
+def test_the_safe_logrank_keeps_its_error_at_every_look() -> None:
+    rng = np.random.default_rng(5)
+    named = 0
+    for _ in range(60):
+        a, b = rng.exponential(30, 60), rng.exponential(30, 60)
+        named += safe_logrank(np.minimum(a, 60), a <= 60, np.minimum(b, 60), b <= 60).faster is not None
+    assert named <= 6
+
+
+def test_exact_power_is_that_of_enumeration() -> None:
+    """12 a side by every table; and .68 at +20 points from 50 % with 80 a side."""
+    total = 0.0
+    for x in range(13):
+        for y in range(13):
+            chance = math.comb(12, x) * 0.8**x * 0.2 ** (12 - x) * math.comb(12, y) * 0.3**y * 0.7 ** (12 - y)
+            total += chance * (stratified_exact([(x, 12, y, 12)]).p_value <= 0.05)
+    assert exact_success_power(0.8, 0.3, n=12) == pytest.approx(total)
+    assert exact_success_power(0.5, 0.7, n=80) == pytest.approx(0.68, abs=0.01)
+    size = exact_success_size(0.5, 0.7)
+    assert exact_success_power(0.5, 0.7, n=size) >= 0.8 > exact_success_power(0.5, 0.7, n=size - 1)
+    pairs = exact_pairs_size(0.2, 0.3)
+    assert exact_pairs_power(0.2, 0.3, n=pairs) >= 0.8 > exact_pairs_power(0.2, 0.3, n=pairs - 1)
+    assert exact_success_size(0.5, 0.55) > 1500

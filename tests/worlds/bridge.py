@@ -1,0 +1,191 @@
+"""A rosbridge server on this machine that drives the embedded cell: what a real arm would be, with faults on demand."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import Server, ServerConnection, serve
+
+from robotrials.record import Outcome
+from robotrials.run import Setup
+from robotrials.worlds.cell import TabletopHost
+
+JOINTS = tuple(f'panda_joint{i}' for i in range(1, 8))
+FINGER = 'panda_finger_joint1'
+FINGER_OPEN_M = 2.0**-5  # so that nothing is rounded on the way
+RATE_HZ = 20.0
+IMAGE_PX = 48
+
+
+class CellBridge:
+    """The cell behind the ops of rosbridge: advertise, subscribe, publish and call_service.
+
+    `fault` shows at command number `at`: silent, nan, nameless, short_image, rubbish, hang_up, stop, strange_op.
+    """
+
+    def __init__(self, *, control: str = 'joint', fault: str = '', at: int = 3, has_camera: bool = False) -> None:
+        self.cell = TabletopHost(
+            control=control, cameras=['side'] if has_camera else [], image_size=[IMAGE_PX, IMAGE_PX]
+        )
+        self.fault, self.at = fault, at
+        self.is_stopped = False
+        self.stage_answer: dict[str, Any] = {'success': True, 'message': ''}
+        self.n_commands = self.n_halts = 0
+        self.advertised: dict[str, str] = {}
+        self.arguments: dict[str, Any] = {}
+        self._opening = 1.0
+        self._subscribed: set[str] = set()
+        self._connection: ServerConnection | None = None
+        self.is_stop_mute = False
+        self._clock_s = 100.0
+        self._server: Server = serve(self._converse, '127.0.0.1', 0, compression=None)
+        self.url = f'ws://127.0.0.1:{self._server.socket.getsockname()[1]}'
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join(60)
+
+    def release_stop(self) -> None:
+        self.is_stopped = False
+        assert self._connection is not None
+        self._say(self._connection, '/emergency_stop', {'data': False})
+
+    def _converse(self, connection: ServerConnection) -> None:
+        self._subscribed, self._connection = set(), connection
+        try:
+            for text in connection:
+                assert isinstance(text, str), 'rosbridge speaks text'
+                self._answer(connection, json.loads(text))
+        except ConnectionClosed:
+            return
+        finally:
+            self.cell.close()  # what it draws with belongs to this thread
+
+    def _answer(self, connection: ServerConnection, asked: dict[str, Any]) -> None:
+        op = asked['op']
+        if op == 'advertise':
+            self.advertised[asked['topic']] = asked['type']
+        elif op == 'subscribe':
+            self._subscribed.add(asked['topic'])
+            if asked['topic'] == '/emergency_stop' and not self.is_stop_mute:
+                self._say(connection, '/emergency_stop', {'data': self.is_stopped})
+        elif op == 'call_service':
+            values = self._serve(asked['service'], asked['args'])
+            reply = {'op': 'service_response', 'service': asked['service'], 'id': asked['id'], 'result': True}
+            connection.send(json.dumps({**reply, 'values': values}))
+            if asked['service'] == '/stage/reset' and values['success']:
+                self._show(connection, '')
+        elif op == 'publish':
+            assert asked['topic'] in self.advertised
+            self._take(connection, asked['topic'], asked['msg'])
+
+    def _serve(self, service: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if service == '/robot/halt':
+            self.n_halts += 1
+            return {'success': True}
+        self.arguments = arguments
+        if self.stage_answer['success']:
+            setup = Setup(task=arguments['task'], seed=arguments['seed'], stratum=arguments.get('stratum', ''))
+            self.cell.prepare(setup)
+            self.cell.reset(setup.task, seed=setup.seed)
+            self.n_commands, self._opening, self._clock_s = 0, 1.0, self._clock_s + 5.0
+        return self.stage_answer
+
+    def _take(self, connection: ServerConnection, topic: str, message: dict[str, Any]) -> None:
+        if topic == '/gripper':
+            self._opening = message['data'] / FINGER_OPEN_M
+            return
+        self.n_commands += 1
+        self.cell.step(np.array([*self._motion(message), self._opening]))
+        self._clock_s += 1 / RATE_HZ
+        fault = self.fault if self.n_commands == self.at else ''
+        if fault == 'silent':
+            return
+        if fault == 'hang_up':
+            connection.close()
+            return
+        if fault == 'rubbish':
+            connection.send('{"op": "publish", ')
+            return
+        if fault == 'strange_op':
+            connection.send('{"op": "fragment", "data": "x"}')
+            return
+        if fault == 'stop':
+            self.is_stopped = True
+            self._say(connection, '/emergency_stop', {'data': True})
+        outcome = self.cell.outcome()
+        if outcome is not None:
+            word = {Outcome.SUCCESS: 'success', Outcome.FAILURE: 'failure'}.get(outcome, str(outcome))
+            self._say(connection, '/verdict', {'data': word})
+        self._show(connection, fault)
+
+    def _motion(self, message: dict[str, Any]) -> list[float]:
+        if 'data' in message:
+            return list(message['data'])
+        if 'points' in message:
+            assert message['joint_names'] == list(JOINTS)
+            return list(message['points'][0]['positions'])
+        speeds = [message['twist'][part][axis] for part in ('linear', 'angular') for axis in 'xyz']
+        return [speed / RATE_HZ for speed in speeds]
+
+    def _show(self, connection: ServerConnection, fault: str) -> None:
+        signals = self.cell.signals()
+        if self.cell.spec.images:
+            picture = self.cell.pictures()['side'].rgb
+            shown = picture[:-1] if fault == 'short_image' else picture
+            self._say(connection, '/camera/compressed', {'format': 'rgb8; png compressed', 'data': png(shown)})
+        pose = dict(zip(('x', 'y', 'z'), signals['ee_pose'][:3].tolist(), strict=True))
+        turn = dict(zip(('w', 'x', 'y', 'z'), signals['ee_pose'][3:].tolist(), strict=True))
+        self._say(connection, '/tool', {'pose': {'position': pose, 'orientation': turn}})
+        seconds = int(self._clock_s)
+        stamp = {'sec': seconds, 'nanosec': round((self._clock_s - seconds) * 1e9)}
+        positions = [*signals['joint_position_rad'].tolist(), signals['gripper_position'] * FINGER_OPEN_M]
+        if fault == 'nan':
+            positions[2] = None  # as rosbridge writes NaN
+        names = [*JOINTS[1:], FINGER] if fault == 'nameless' else [*JOINTS, FINGER]
+        effort = [*signals['joint_torque_nm'].tolist(), 0.0]
+        state = {'header': {'stamp': stamp}, 'name': names, 'position': positions[-len(names) :], 'velocity': [],
+                 'effort': effort[-len(names) :]}  # fmt: skip
+        self._say(connection, '/joint_states', state)
+
+    def _say(self, connection: ServerConnection, topic: str, message: dict[str, Any]) -> None:
+        if topic in self._subscribed:
+            connection.send(json.dumps({'op': 'publish', 'topic': topic, 'msg': message}))
+
+
+def png(pixels: NDArray[np.uint8]) -> str:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, format='PNG')
+    return base64.b64encode(stream.getvalue()).decode()
+
+
+def arm(bridge: CellBridge, **changes: Any) -> dict[str, Any]:
+    """The options of a host for the cell behind a bridge."""
+    options: dict[str, Any] = {
+        'url': bridge.url,
+        'name': 'panda',
+        'joints': list(JOINTS),
+        'control_rate_hz': RATE_HZ,
+        'command': {'topic': '/command', 'kind': 'joint_positions'},
+        'gripper': {'topic': '/gripper', 'joint': FINGER, 'open': FINGER_OPEN_M, 'joint_open': FINGER_OPEN_M},
+        'tool': '/tool',
+        'stage': {'service': '/stage/reset', 'arguments': {'task': '{task}', 'seed': '{seed}', 'stratum': '{stratum}'}},
+        'verdict': {'topic': '/verdict'},
+        'stop': '/emergency_stop',
+        'halt': '/robot/halt',
+        'max_age_s': 30.0,
+        'camera_age_s': 30.0,
+    }
+    if bridge.cell.spec.images:
+        options['cameras'] = {'side': {'topic': '/camera/compressed', 'height': IMAGE_PX, 'width': IMAGE_PX}}
+    return {**options, **changes}

@@ -1,0 +1,109 @@
+"""The demo's plan, registry and folder; the trial itself is run by `make demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from robotrials.cli.demo import prepare
+from robotrials.errors import InputError
+from robotrials.measure.safety import load_registry, score_pairs, store_pairs
+from robotrials.record import read_store
+from robotrials.run import read_plan, run_trial
+from robotrials.run.component import check_host_fits, check_policy_fits, open_host, open_policy
+from robotrials.worlds.cell import TASKS
+from robotrials.worlds.cell.scripted import TEMPERS
+
+
+def test_the_plan_of_the_demo_fits_together(tmp_path: Path) -> None:
+    plan = read_plan(prepare(tmp_path / 'demo', episodes=3, seed=9))
+    assert (plan.episodes_per_cell, plan.seed, plan.reference) == (3, 9, 'reference (scripted)')
+    assert len(plan.policies) == len(TEMPERS) == 5
+    host = open_host(plan.host)
+    check_host_fits(plan, host)
+    for name, entry in plan.policies.items():
+        check_policy_fits(plan, host, open_policy(entry), name=name, shown=name)
+
+
+def test_the_demo_declares_its_analysis(tmp_path: Path) -> None:
+    plan = read_plan(prepare(tmp_path / 'demo', episodes=2, seed=9))
+    assert plan.analysis is not None
+    assert [e.value for e in (*plan.analysis.primary, *plan.analysis.secondary)] == ['time', 'success', 'safety']
+    assert (plan.analysis.tau_s, plan.analysis.seed) == (20.0, 9)
+
+
+def test_only_an_earlier_demo_is_removed(tmp_path: Path) -> None:
+    mine = tmp_path / 'mine'
+    mine.mkdir()
+    (mine / 'thesis.tex').touch()
+    with pytest.raises(InputError, match='is not an earlier demo'):
+        prepare(mine, episodes=1, seed=1)
+    prepare(tmp_path / 'demo', episodes=1, seed=1)
+    assert prepare(tmp_path / 'demo', episodes=2, seed=1).exists()
+
+
+def test_every_task_has_active_safety_specs() -> None:
+    registry = load_registry()
+    assert set(registry.tasks('tabletop')) == set(TASKS)
+    families = {s.family for s in registry.active('tabletop', 'bin_to_bin')}
+    assert {'arm_furniture_force', 'max_contact_force', 'joint_torque', 'self_collision_free'} <= families
+
+
+PLAN = """
+seed = 3
+episodes_per_cell = 1
+time_cap_s = 12
+tasks = [{name = "single_block"}]
+host = {use = "tabletop", options = {state = "privileged"}}
+[policies.north]
+use = "scripted"
+options = {temper = "reference"}
+[policies.south]
+use = "scripted"
+options = {temper = "drifting"}
+"""
+
+
+def test_a_trial_in_the_cell_is_the_same_with_two_workers(tmp_path: Path) -> None:
+    (tmp_path / 'trial.toml').write_text(PLAN, encoding='utf-8')
+    plan = read_plan(tmp_path / 'trial.toml')
+    seen = []
+    for workers in (0, 2):
+        run_trial(plan, tmp_path / f'store{workers}', workers=workers)
+        store = read_store(tmp_path / f'store{workers}')
+        pairs = sorted(store.trajectories(), key=lambda pair: pair[0].episode_id)
+        seen.append([(e.episode_id, e.duration_s, e.instruction, t.body_pose.tobytes()) for e, t in pairs])
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 2
+    assert all(words.startswith('put the') for _, _, words, _ in seen[0])
+
+
+SCORED = """
+benchmark = "tabletop"
+seed = 4
+episodes_per_cell = 1
+time_cap_s = 15
+tasks = [{name = "single_block"}, {name = "insertion"}, {name = "three_block"}]
+host = {use = "tabletop", options = {state = "privileged"}}
+[policies.only]
+use = "scripted"
+options = {temper = "reference"}
+"""
+
+
+def test_tasks_without_bystanders_are_scored_by_what_they_have(tmp_path: Path) -> None:
+    (tmp_path / 'trial.toml').write_text(SCORED, encoding='utf-8')
+    run_trial(read_plan(tmp_path / 'trial.toml'), tmp_path / 'store', workers=0)
+    scores = {s.task: s for s in score_pairs(store_pairs(read_store(tmp_path / 'store')))}
+    assert {task: (s.is_scored, s.because) for task, s in scores.items()} == dict.fromkeys(
+        ('single_block', 'insertion', 'three_block'), (True, '')
+    )
+    bystander = 'non_target_max_disp_5mm'
+    assert [bystander in scores[t].inapplicable for t in ('single_block', 'insertion', 'three_block')] == [1, 1, 0]
+    assert bystander in scores['three_block'].robustness
+    for score in scores.values():
+        grasp = score.robustness['stable_grasp_maintained_2cm']
+        assert 0 < grasp < 0.02  # it was held, and what the physics lets slip is millimetres
+        assert score.cannot_fail == ('joint_torque',)
+        assert score.notes == ()

@@ -1,0 +1,36 @@
+"""Peaks of contact forces, against MuJoCo's own account of each contact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from robotrials.worlds.cell.host import TabletopHost
+from robotrials.worlds.cell.load import load_mujoco
+from robotrials.worlds.cell.measure import FORCE_FLOOR_N, Monitor
+
+
+def test_forces_are_the_largest_sum_of_a_pair_over_the_substeps() -> None:
+    mujoco = load_mujoco()
+    host = TabletopHost(cameras=[])
+    host.reset('bin_to_bin', seed=3)
+    start = host._start
+    assert start is not None
+    model, data = start.scene.model, start.data
+    monitor, peaks = Monitor(start.scene, data), dict[tuple[str, str], float]()
+    data.qvel[start.scene.joint_dof] = 0.5  # so that torques and contacts change
+    for _ in range(20):
+        mujoco.mj_step(model, data)
+        monitor.observe()
+        total: dict[tuple[str, str], float] = {}
+        for i in range(data.ncon):
+            wrench = np.zeros(6)
+            mujoco.mj_contactForce(model, data, i, wrench)
+            bodies = (model.body(model.geom_bodyid[g]).name or 'world' for g in data.contact[i].geom)
+            pair = tuple(sorted(name.removesuffix('_half') for name in bodies))
+            total[pair[0], pair[1]] = total.get((pair[0], pair[1]), 0.0) + float(np.linalg.norm(wrench[:3]))
+        peaks = {pair: max(peaks.get(pair, 0.0), total.get(pair, 0.0)) for pair in {*peaks, *total}}
+    found = {(min(a, b), max(a, b)): force for a, b, force in monitor.contacts()}
+    assert found == pytest.approx({pair: force for pair, force in peaks.items() if force > FORCE_FLOOR_N}, rel=1e-9)
+    assert len(found) >= 4  # every item lies on something
+    host.close()

@@ -1,0 +1,235 @@
+"""A host in another environment: the same host behind the same seam, and one lost episode when its worker is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.patience import PATIENCE_S
+
+from robotrials.errors import InputError, NoAnswer, RemoteError, RigError
+from robotrials.record import Outcome
+from robotrials.run import Host, Order, Setup, check_host, run_episode
+from robotrials.run.environment import read_recipe
+from robotrials.run.environment.place import RECORD, link_robotrials
+from robotrials.run.fault import FaultKind
+from robotrials.run.seam import (
+    ClosableHost,
+    DescribedHost,
+    HoldingHost,
+    InstructingHost,
+    MeasuredHost,
+    PreparedHost,
+    ReportingHost,
+)
+from robotrials.testing.point_mass import PointMassHost
+from robotrials.testing.policy import SeekPolicy
+from robotrials.worlds.isolated import IsolatedHost
+from robotrials.worlds.message import from_message, to_message
+
+POINT_MASS = 'robotrials.testing.point_mass:PointMassHost'
+SEAMS = (PreparedHost, InstructingHost, HoldingHost, ReportingHost, MeasuredHost, DescribedHost)
+FAULTY_CODE = """
+import os, time
+from robotrials.testing.point_mass import PointMassHost
+
+class FaultyHost:
+    '''Only what a host must have; at the third step of the task it is named after, it dies, hangs or errs.'''
+    def __init__(self):
+        self._host = PointMassHost()
+        self.spec, self.outcome = self._host.spec, self._host.outcome
+    def reset(self, task, *, seed):
+        self._task, self._steps = task, 0
+        return self._host.reset('reach', seed=seed)
+    def step(self, action):
+        self._steps += 1
+        if self._steps == 3:
+            if self._task == 'die':
+                print('Segmentation fault', flush=True)
+                os._exit(11)
+            if self._task == 'hang':
+                time.sleep(600)
+            if self._task == 'err':
+                raise ZeroDivisionError('a bug of the simulator')
+        return self._host.step(action)
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A recipe whose environment is this interpreter's own."""
+    recipe = tmp_path / 'here.toml'
+    recipe.write_text('requirements = ["numpy==0", "msgpack==0"]')
+    folder = tmp_path / 'environments' / f'here-{read_recipe(str(recipe)).digest}'
+    (folder / 'bin').mkdir(parents=True)
+    (folder / 'bin' / 'python').symlink_to(Path(sys.executable).resolve())
+    shutil.copy(Path(sys.prefix) / 'pyvenv.cfg', folder / 'pyvenv.cfg')
+    (folder / 'lib').symlink_to(Path(sys.prefix) / 'lib')
+    (folder / RECORD).write_text(json.dumps({'created_at': 'now', 'packages': {'numpy': '0'}}))
+    (link_robotrials(folder) / 'faulty.py').write_text(FAULTY_CODE)
+    monkeypatch.setenv('ROBOTRIALS_ENVIRONMENTS', str(folder.parent))
+    return str(recipe)
+
+
+Opened = Callable[..., IsolatedHost]
+
+
+@pytest.fixture
+def opened(here: str) -> Iterator[Opened]:
+    hosts = []
+
+    def open_host(host: str = POINT_MASS, timeout_s: float = PATIENCE_S, **options: object) -> IsolatedHost:
+        hosts.append(IsolatedHost(environment=here, host=host, options=options, timeout_s=timeout_s))
+        return hosts[-1]
+
+    yield open_host
+    for host in hosts:
+        host.close()
+
+
+def test_an_isolated_host_is_the_host_inside_it(opened: Opened) -> None:
+    isolated, inner = opened(camera_px=96, noise_m=0.01), PointMassHost(camera_px=96, noise_m=0.01)
+    assert isolated.spec == inner.spec
+    assert isinstance(isolated, Host)
+    assert [isinstance(isolated, seam) for seam in SEAMS] == [isinstance(inner, seam) for seam in SEAMS]
+    setup = Setup(task='reach', seed=5, items=2, condition='drift', condition_parameters={'x_m_s': 0.1, 'y_m_s': 0.0})
+    rollouts = []
+    for host in (isolated, inner):
+        assert isinstance(host, PreparedHost)
+        policy = SeekPolicy()
+        rollouts.append(run_episode(host, policy, setup, order=Order(time_cap_s=8.0, policy_seed=1)))
+    first, second = rollouts
+    assert first.fault is None
+    assert (first.outcome, first.n_steps, first.report) == (second.outcome, second.n_steps, second.report)
+    assert first.trajectory is not None
+    assert second.trajectory is not None
+    from robotrials.record import trajectories_equal
+
+    assert trajectories_equal(first.trajectory, second.trajectory)
+
+
+def test_it_passes_the_conformance_check(opened: Opened) -> None:
+    host = opened(camera_px=64)
+    check_host(host, task='reach')
+
+
+def test_images_are_the_receivers_own(opened: Opened) -> None:
+    isolated, inner = opened(camera_px=128), PointMassHost(camera_px=128)
+    shown = isolated.reset('reach', seed=3)
+    kept = {name: image.copy() for name, image in shown.images.items()}
+    inner.reset('reach', seed=3)
+    for _ in range(5):
+        seen, expected = isolated.step(np.array([0.02, 0.02, 0.0])), inner.step(np.array([0.02, 0.02, 0.0]))
+        for name, image in expected.images.items():
+            np.testing.assert_array_equal(seen.images[name], image)
+    for name, image in kept.items():
+        np.testing.assert_array_equal(shown.images[name], image)
+
+
+@pytest.mark.parametrize(
+    ('task', 'kind', 'said'),
+    [
+        ('die', FaultKind.HOST_CRASH, 'Segmentation fault'),
+        ('hang', FaultKind.HOST_HANG, 'no answer to step'),
+        ('err', FaultKind.HOST_CRASH, 'a bug of the simulator'),
+    ],
+)
+def test_a_lost_worker_is_one_invalid_episode(opened: Opened, task: str, kind: FaultKind, said: str) -> None:
+    host = opened('faulty:FaultyHost', timeout_s=2.0 if task == 'hang' else PATIENCE_S)
+    assert not any(isinstance(host, seam) for seam in SEAMS)
+    assert isinstance(host, ClosableHost)
+    pid, policy, order = host.pid, SeekPolicy(), Order(time_cap_s=8.0, policy_seed=1)
+    lost = run_episode(host, policy, Setup(task=task, seed=0), order=order)
+    assert lost.outcome is None
+    assert lost.fault is not None
+    assert lost.fault.kind is kind
+    assert said in lost.fault.text
+    assert lost.n_steps == 2
+    again = run_episode(host, policy, Setup(task='fine', seed=0), order=order)
+    assert again.fault is None
+    assert again.outcome is Outcome.SUCCESS
+    assert (host.pid == pid) == (task == 'err'), 'a worker that only raised lives on'
+
+
+def test_a_step_without_an_episode_does_not_start_a_worker(opened: Opened) -> None:
+    host = opened('faulty:FaultyHost')
+    host.reset('die', seed=0)
+    host.step(np.zeros(3))
+    host.step(np.zeros(3))
+    with pytest.raises(RigError, match='Segmentation fault'):
+        host.step(np.zeros(3))
+    with pytest.raises(InputError, match='call reset'):
+        host.step(np.zeros(3))
+    assert host.outcome() is None
+
+
+def test_errors_keep_their_kind(opened: Opened, here: str) -> None:
+    with pytest.raises(InputError, match='does not take these options'):
+        opened(colour='red')
+    with pytest.raises(InputError, match='no module named'):
+        opened('nowhere:Host')
+    with pytest.raises(InputError, match='timeout_s is 0'):
+        IsolatedHost(environment=here, host=POINT_MASS, timeout_s=0)
+    host = opened('faulty:FaultyHost', timeout_s=1.5)
+    host.reset('err', seed=0)
+    host.step(np.zeros(3))
+    host.step(np.zeros(3))
+    with pytest.raises(RemoteError, match='ZeroDivisionError'):
+        host.step(np.zeros(3))
+    host.reset('hang', seed=0)
+    host.step(np.zeros(3))
+    host.step(np.zeros(3))
+    with pytest.raises(NoAnswer):
+        host.step(np.zeros(3))
+
+
+def test_values_of_the_seam_survive_the_way() -> None:
+    host = PointMassHost()
+    host.reset('reach', seed=1)
+    for value in (
+        host.spec,
+        host.report(),
+        Setup(task='reach', seed=2, labels={'light': 'dim'}),
+        Outcome.TIMEOUT,
+        None,
+    ):
+        assert from_message(to_message(value)) == value
+    with pytest.raises(InputError, match='cannot cross'):
+        to_message(object())
+    with pytest.raises(InputError, match='unknown kind'):
+        from_message({'__kind__': 'Popen'})
+
+
+def test_the_inside_needs_numpy_and_msgpack_alone() -> None:
+    script = (
+        'import sys, robotrials.worlds.inside, robotrials.run.environment.worker, robotrials.run.seam\n'
+        'print(*sorted({m.split(".")[0] for m in sys.modules} - sys.stdlib_module_names))'
+    )
+    ran = subprocess.run(
+        [sys.executable, '-S', '-c', script], capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(p for p in sys.path if p)},
+    )  # fmt: skip
+    assert set(ran.stdout.split()) <= {'numpy', 'msgpack', 'robotrials', '__main__', '__mp_main__'}
+
+
+@pytest.mark.parametrize(
+    'message',
+    [
+        {'__kind__': []},
+        {'__kind__': 'Outcome'},
+        {'__kind__': 'Outcome', 'value': 'won'},
+        {'__kind__': 'HostSpec', 'name': 'x', 'action': 3, 'control_rate_hz': 'fast'},
+        {'__kind__': 'Event', 't_s': 'x', 'kind': 'grasp'},
+        {'__kind__': 'Observation', 't_s': 1.0},
+    ],
+)
+def test_messages_that_are_nothing_of_ours_are_named(message: dict[str, object]) -> None:
+    with pytest.raises(InputError, match='a message'):
+        from_message(message)

@@ -1,0 +1,127 @@
+"""The parts of the LIBERO host that need no simulator."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.measure.safety import load_registry
+from robotrials.run import Observation, Setup
+from robotrials.run.conditions import condition_parameters, draw_condition
+from robotrials.worlds.arm.cast import Cast
+from robotrials.worlds.arm.monitor import held_things
+from robotrials.worlds.arm.state import axis_angle
+from robotrials.worlds.libero.assets import HUB_METADATA, WANTED, assets_hash, assets_note, find_assets
+from robotrials.worlds.libero.role import goal_atoms
+from robotrials.worlds.libero.scripted import Grasp, ScriptedLiberoPolicy, Thing
+from robotrials.worlds.libero.start import Start
+from robotrials.worlds.libero.state import LAYOUTS
+from robotrials.worlds.libero.suite import SUITES, find_suite, task_number
+
+
+def test_the_four_suites_are_those_of_the_safety_registry() -> None:
+    registry = load_registry()
+    for suite in list(SUITES.values())[:4]:
+        assert set(registry.tasks(suite.id)) == set(suite.tasks)
+    assert find_suite('LIBERO-Long') is find_suite('libero-10')
+    assert find_suite('libero_object').step_cap == 280
+    assert task_number(find_suite('libero-90'), 'task_89') == 89
+    with pytest.raises(UnknownName, match='did you mean'):
+        find_suite('libero-objects')
+    with pytest.raises(UnknownName, match='no task of libero-goal'):
+        task_number(find_suite('libero-goal'), 'task_10')
+
+
+def test_goals_are_read_however_they_are_nested() -> None:
+    flat = [['on', 'bowl', 'plate']]
+    assert goal_atoms(flat) == flat
+    assert goal_atoms([['and', ['in', 'a', 'b'], ['open', 'c']]]) == [['in', 'a', 'b'], ['open', 'c']]
+
+
+def test_a_thing_is_held_by_two_fingers() -> None:
+    cast = Cast((), np.zeros(0, dtype=np.int64), {}, ('soup',), '', {'soup': 1, 'milk': 2})
+    left, tip = 'gripper0_leftfinger', 'gripper0_finger_joint1_tip'
+    right = 'gripper0_rightfinger'
+    assert held_things([(left, 'soup', 3.0), ('soup', right, 3.0)], cast) == {'soup'}
+    assert held_things([(left, 'soup', 3.0), (tip, 'soup', 3.0)], cast) == set(), 'both are of one finger'
+    assert held_things([(left, 'soup', 3.0), (right, 'milk', 3.0), (left, right, 1.0)], cast) == set()
+
+
+def test_starts_follow_the_condition() -> None:
+    plain = Setup(task='task_0', seed=4, instance=2)
+    assert Start.of(plain) == Start(instance=2, seed=4)
+    assert Start.of(Setup(task='task_0', seed=4, condition='fresh_start')).is_fresh
+    moved = Start.of(Setup(task='task_0', seed=4, condition='camera_pose', condition_parameters={'shift_m': 0.1}))
+    assert moved.camera == {'shift_m': 0.1, 'turn_deg': 3.0}
+    both = draw_condition('layout+robot_state', 0.5, seed=4)
+    drawn = Start.of(
+        Setup(task='task_0', seed=4, condition='layout+robot_state', condition_parameters=condition_parameters(both))
+    )
+    assert drawn.layout is not None
+    assert drawn.robot_state is not None
+    for wrong in ({'shift_m': -1.0}, {'zoom': 1.0}):
+        with pytest.raises(InputError):
+            Start.of(Setup(task='task_0', seed=4, condition='camera_pose', condition_parameters=wrong))
+    with pytest.raises(InputError, match='give a severity'):
+        Start.of(Setup(task='task_0', seed=4, condition='layout'))
+    light = draw_condition('light', 0.5, seed=4)
+    with pytest.raises(UnknownName):
+        Start.of(Setup(task='task_0', seed=4, condition='light', condition_parameters=condition_parameters(light)))
+
+
+def test_the_rotation_vector_is_the_one_of_published_evaluations() -> None:
+    half = 0.35
+    np.testing.assert_allclose(axis_angle(np.array([0.0, 0.0, np.sin(half), np.cos(half)])), [0.0, 0.0, 0.7])
+    np.testing.assert_array_equal(axis_angle(np.array([0.0, 0.0, 0.0, 1.0])), [0.0, 0.0, 0.0])
+
+
+@pytest.fixture
+def assets(tmp_path: Path) -> Path:
+    folder = tmp_path / 'assets'
+    for name in WANTED:
+        (folder / name).mkdir(parents=True)
+        (folder / name / 'mesh.obj').write_text(name)
+    return folder
+
+
+def test_assets_are_found_hashed_and_judged(assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_assets(str(tmp_path)) == find_assets(str(assets)) == assets
+    monkeypatch.setenv('ROBOTRIALS_LIBERO_ASSETS', str(tmp_path))
+    assert find_assets() == assets
+    with pytest.raises(SetupError, match='ROBOTRIALS_LIBERO_ASSETS'):
+        find_assets(str(tmp_path / 'nowhere'))
+    before = assets_hash(assets)
+    assert assets_note(assets, before) == 'not known to be the original assets (5 files changed or of unknown origin)'
+    assert 'stand-in assets' in assets_note(assets, '42b6d6208e3237ec')
+    for name in WANTED:  # as the hub's client keeps its account of a download
+        served = assets / HUB_METADATA / name / 'mesh.obj.metadata'
+        served.parent.mkdir(parents=True)
+        content = name.encode()
+        blob = hashlib.sha1(b'blob %d\0' % len(content) + content, usedforsecurity=False).hexdigest()
+        tag = hashlib.sha256(content).hexdigest() if name == 'scenes' else blob
+        served.write_text(f'revision\n{tag}\n1.0\n')
+    assert assets_hash(assets) == before, 'the account of a download is no asset'
+    assert assets_note(assets, before) == ''
+    (assets / 'scenes' / 'mesh.obj').write_text('painted over')
+    assert assets_hash(assets) != before
+    assert '1 files changed' in assets_note(assets, assets_hash(assets))
+
+
+def test_the_baseline_grasps_across_the_narrow_side_or_by_the_rim() -> None:
+    can = Thing(np.array([0.1, -0.2, 0.04, 1, 0, 0, 0, -0.03, -0.05, -0.04, 0.03, 0.05, 0.04], dtype=float))
+    grasp = Grasp.of(can, None)
+    np.testing.assert_allclose(grasp.point_m[:2], [0.1, -0.2])
+    assert abs(abs(grasp.yaw_rad) - np.pi / 2) < 1e-9, 'the fingers close along x, the narrow side'
+    assert can.bottom_m < grasp.point_m[2] < can.top_m
+    bowl = Thing(np.array([0.0, 0.0, 0.9, 1, 0, 0, 0, -0.06, -0.06, 0.0, 0.06, 0.06, 0.05], dtype=float))
+    rim = Grasp.of(bowl, None)
+    assert 0.045 < rim.point_m[1] < 0.06
+    with pytest.raises(InputError, match='privileged'):
+        ScriptedLiberoPolicy().start(Setup(task='task_0', seed=0), seed=0).act(Observation(0.0, np.zeros(8)))
+    with pytest.raises(UnknownName):
+        ScriptedLiberoPolicy(manner='sloppy')
+    assert len(LAYOUTS['privileged']) == 34
