@@ -18,8 +18,8 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'Provenance', 'PolicyCard', 'Store', 'read_store',
     ),
     'robotrials.verdict.analysis': (
-        'analyse', 'Analysis', 'Absent', 'present', 'PairVerdict', 'TimeComparison', 'compare_stores', 'gate_stores',
-        'GateRules',
+        'analyse', 'Analysis', 'Absent', 'present', 'PairVerdict', 'TimeComparison', 'compare_stores', 'compare_timing',
+        'gate_stores', 'GateRules',
     ),
     'robotrials.verdict.planning': (
         'AnalysisPlan', 'detection_rate', 'bridge_power', 'null_calibration', 'wilson_sample_size',
@@ -28,13 +28,12 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'paired_noninferiority_sample_size', 'sequential_power',
     ),
     'robotrials.measure.timing': (
-        'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'compare_timing', 'detection_rate',
-        'bridge_power', 'null_calibration', 'cohorts', 'score_cohort', 'better', 'endpoint_estimate', 'hrt_estimate',
+        'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'cohorts', 'score_cohort', 'better', 'endpoint_estimate', 'hrt_estimate',
         'reversal', 'decide', 'common_follow_up', 'cumulative_incidence', 'endings_by_stratum',
     ),
     'robotrials.stats': (
         'wilson', 'newcombe', 'wilson_sample_size', 'mcnemar_sample_size', 'paired_wald', 'two_sample_wald',
-        'cluster_bootstrap', 'sequential_comparison', 'Interval', 'Estimate', 'Rate', 'price', 'fewest_units',
+        'cluster_bootstrap', 'Interval', 'Estimate', 'Rate', 'price', 'fewest_units',
         'stratified_exact', 'independent_success', 'paired_success', 'clustered_success', 'gail_simon',
     ),
     'robotrials.measure.safety': (

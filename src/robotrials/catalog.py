@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from robotrials.errors import InputError, SetupError, UnknownName
+from robotrials.old_name import current_module, old_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,15 @@ class Catalog:
         if self.entry_point_group is not None:
             from importlib.metadata import entry_points
 
-            installed = {e.name: e.value for e in entry_points(group=self.entry_point_group)}
+            groups = (old_group(self.entry_point_group), self.entry_point_group)
+            installed = {e.name: e.value for group in groups for e in entry_points(group=group)}
         return {**installed, **self.builtin}
 
 
 def load_attribute(target: str) -> object:
     """Import ``'package.module:attribute'``; every way it can fail says which half was wrong."""
     module_name, separator, attribute = target.partition(':')
+    module_name = current_module(module_name)
     if not separator or not module_name or not attribute:
         raise InputError(f"wanted 'module:attribute', found {target!r}")
     try:

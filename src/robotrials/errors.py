@@ -22,6 +22,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+DISTRIBUTION = 'robotrials'
+
 
 class RobotrialsError(Exception):
     """The root: catch this to catch everything robotrials raises on purpose."""
@@ -99,3 +101,12 @@ def near_miss(name: str, known: Iterable[str], *, most: int = 20) -> str:
     listed = ', '.join(names[:most]) + (f', ... ({len(names) - most} more)' if len(names) > most else '')
     hint = f'did you mean {lowered[close[0]]!r}? ' if close else ''
     return f'{hint}known: {listed}'
+
+
+def install_hint(extra: str) -> str:
+    """The command that installs an extra of this distribution, to be pasted.
+
+    >>> install_hint('sim')
+    "pip install 'robotrials[sim]'"
+    """
+    return f"pip install '{DISTRIBUTION}[{extra}]'"

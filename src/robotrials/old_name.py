@@ -2,10 +2,15 @@
 
 Scenes are drawn from seeds, seals and leases are keyed, and files are recognised by these very bytes. With another word
 a resumed trial would draw other scenes, a sealed one could not be opened, and no store on disk would be recognised. So
-these literals keep the old word for good.
+these literals keep the old word for good. The functions at the end let saved plans, other people's packages, settings
+and environments that use the old name go on working.
 """
 
 from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
 
 OLD_NAME = 'trialist'
 
@@ -56,3 +61,59 @@ SIGN_IN_COOKIE = 'trialist_sign_in'
 CONSOLE_PREFIX = 'trialist-console'
 THEME_KEY = 'trialist-theme'
 METRIC_PREFIX = 'trialist'
+
+# Where the modules of the old package are now; the longest name that fits counts.
+MOVED = {
+    'trialist': 'robotrials',
+    'trialist.actions': 'robotrials.measure.actions',
+    'trialist.analysis': 'robotrials.verdict.analysis',
+    'trialist.annotate': 'robotrials.measure.annotate',
+    'trialist.audit': 'robotrials.verdict.audit',
+    'trialist.cell': 'robotrials.worlds.cell',
+    'trialist.conditions': 'robotrials.run.conditions',
+    'trialist.diagnose': 'robotrials.study',
+    'trialist.environment': 'robotrials.run.environment',
+    'trialist.episodes': 'robotrials.record',
+    'trialist.geometry': 'robotrials.measure.geometry',
+    'trialist.hosts': 'robotrials.worlds',
+    'trialist.planning': 'robotrials.verdict.planning',
+    'trialist.platform': 'robotrials.service.platform',
+    'trialist.robustness': 'robotrials.verdict.robustness',
+    'trialist.safety': 'robotrials.measure.safety',
+    'trialist.timing': 'robotrials.measure.timing',
+    'trialist.web': 'robotrials.service',
+    'trialist.web.explore': 'robotrials.service.explorer',
+}
+
+
+def current_module(name: str) -> str:
+    """The module that a plan or another package means by `name`; one of the old package is looked up in the table.
+
+    >>> current_module('trialist.cell.checked'), current_module('mylab.trialist')
+    ('robotrials.worlds.cell.checked', 'mylab.trialist')
+    """
+    fitting = [old for old in MOVED if name == old or name.startswith(f'{old}.')]
+    if not fitting:
+        return name
+    longest = max(fitting, key=len)
+    return MOVED[longest] + name.removeprefix(longest)
+
+
+def old_group(group: str) -> str:
+    """The entry-point group that packages made for the old name use."""
+    return group.replace('robotrials.', f'{OLD_NAME}.', 1)
+
+
+def setting(variable: str) -> str | None:
+    """An environment variable ``ROBOTRIALS_...``; its old spelling counts for one more release, with a warning."""
+    old = variable.replace('ROBOTRIALS_', 'TRIALIST_', 1)
+    if variable not in os.environ and old in os.environ:
+        warnings.warn(f'{old} is now called {variable}; the old name stops working soon', FutureWarning, stacklevel=2)
+        return os.environ[old]
+    return os.environ.get(variable)
+
+
+def caches() -> tuple[Path, Path]:
+    """The folder in the user's cache, and the one of the old name: environments in that cannot be moved."""
+    cache = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache')
+    return cache / 'robotrials', cache / OLD_NAME

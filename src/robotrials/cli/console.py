@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robotrials.errors import install_hint
+
 if TYPE_CHECKING:
     from robotrials.run.arm_stop import StopHook
     from robotrials.run.plan import TrialPlan
@@ -78,7 +80,7 @@ def console(
         from robotrials.service.console.journal import Journal, console_folder
         from robotrials.service.frame import listen, serve_locally
     except ModuleNotFoundError as error:
-        raise SetupError(f'pages need {error.name}: pip install "robotrials[web]"') from error
+        raise SetupError(f'pages need {error.name}: {install_hint("web")}') from error
     opened = open_trial_store(context, store)
     with sole_runner(opened.path, fixture):
         folder = console_folder(opened.path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.cli.source import StoreArgument
+from robotrials.errors import install_hint
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -47,7 +48,7 @@ def open_pages(make: Callable[[], FastAPI], *, title: str, port: int, browser: b
     try:
         app = make()
     except ModuleNotFoundError as error:
-        raise SetupError(f'pages need {error.name}: pip install "robotrials[web]"') from error
+        raise SetupError(f'pages need {error.name}: {install_hint("web")}') from error
     listener = listen(port)
     address = f'http://127.0.0.1:{listener.getsockname()[1]}/'
     typer.echo(f'{title}: {address} (interrupt to end)')

@@ -18,7 +18,7 @@ DatabaseOption = Annotated[
     str | None,
     typer.Option(
         '--database',
-        envvar='ROBOTRIALS_DATABASE',
+        envvar=['ROBOTRIALS_DATABASE', 'TRIALIST_DATABASE'],
         help='postgresql://USER@HOST/NAME.',
         show_default='SQLite in the folder',
     ),

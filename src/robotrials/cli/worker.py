@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robotrials.errors import InputError, SetupError
+from robotrials.old_name import setting
 
 if TYPE_CHECKING:
     from robotrials.service.platform.worker_host import Workspace
@@ -82,7 +82,7 @@ def worker(
         folder=own,
         listen=_listen(listen),
         address=address,
-        stop_secret=os.environ.get(STOP_VARIABLE, ''),
+        stop_secret=setting(STOP_VARIABLE) or '',
     )
     own.mkdir(parents=True, exist_ok=True)
     busy = 'another worker keeps its episodes in this folder; give every worker a --folder of its own'
@@ -92,7 +92,7 @@ def worker(
 
 def token_from_environment() -> str:
     """The API token; never an argument, where every process of the machine could read it."""
-    token = os.environ.get(TOKEN_VARIABLE, '').strip()
+    token = (setting(TOKEN_VARIABLE) or '').strip()
     if not token:
         raise SetupError(f'{TOKEN_VARIABLE} is not set; put the token that the platform issued for you into it')
     return token

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, SetupError, install_hint
 
 SUFFIXES = ('.mcap', '.db3', '.bag')
 METADATA = 'metadata.yaml'
@@ -127,7 +127,7 @@ def _reader(path: Path) -> Iterator[Any]:
         rosbag1 = importlib.import_module('rosbags.rosbag1')
         rosbag2 = importlib.import_module('rosbags.rosbag2')
     except ModuleNotFoundError as error:
-        raise SetupError(f'{path}: reading ROS bags needs rosbags: pip install "robotrials[ros]"') from error
+        raise SetupError(f'{path}: reading ROS bags needs rosbags: {install_hint("ros")}') from error
     module = rosbag1 if path.suffix == '.bag' else rosbag2
     sqlite_error = importlib.import_module('apsw').Error
     try:
@@ -218,7 +218,7 @@ def _stream_records(path: Path, ending: _Ending) -> Iterator[tuple[Any, Any, Any
         stream_reader = importlib.import_module('mcap.stream_reader')
         records = importlib.import_module('mcap.records')
     except ModuleNotFoundError as error:
-        raise SetupError(f'{path}: reading a cut-off MCAP file needs mcap: pip install "robotrials[mcap]"') from error
+        raise SetupError(f'{path}: reading a cut-off MCAP file needs mcap: {install_hint("mcap")}') from error
     schemas: dict[int, Any] = {}
     channels: dict[int, Any] = {}
     with path.open('rb') as stream:

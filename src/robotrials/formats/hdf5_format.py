@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, SetupError, install_hint
 from robotrials.formats.clip import FrameClip
 from robotrials.formats.imported import (
     CERTAIN,
@@ -88,7 +88,7 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         h5py = importlib.import_module('h5py')
     except ModuleNotFoundError as error:
-        raise SetupError(f'{path}: reading HDF5 needs h5py: pip install "robotrials[hdf5]"') from error
+        raise SetupError(f'{path}: reading HDF5 needs h5py: {install_hint("hdf5")}') from error
     try:
         with h5py.File(path, 'r') as file:
             yield file

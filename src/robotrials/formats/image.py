@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, SetupError, install_hint
 
 BATCH_IMAGES = 4
 
@@ -61,7 +61,7 @@ def decode_pixels(data: bytes, *, channels: int | None, dtype: str, where: str) 
     try:
         from PIL import Image, UnidentifiedImageError
     except ModuleNotFoundError as error:
-        raise SetupError('decoding images needs Pillow: pip install "robotrials[vlm]"') from error
+        raise SetupError(f'decoding images needs Pillow: {install_hint("vlm")}') from error
     if header is not None and header[2] == 3:
         try:
             # The decoder alone: opening the file through Pillow's plugin costs a quarter of the time.

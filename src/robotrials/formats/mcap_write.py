@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import SetupError
+from robotrials.errors import SetupError, install_hint
 from robotrials.formats.clip import opened_video, transcode
 from robotrials.formats.export import (
     Exported,
@@ -99,7 +99,7 @@ def write_episode(store: Store, episode: Episode, trajectory: Trajectory, *, pat
     try:
         module = importlib.import_module('mcap.writer')
     except ModuleNotFoundError as error:
-        raise SetupError('writing MCAP needs mcap: pip install "robotrials[mcap]"') from error
+        raise SetupError(f'writing MCAP needs mcap: {install_hint("mcap")}') from error
     start_ns = round(episode.started_at.timestamp() * 1e9) if episode.started_at is not None else 0
     with path.open('wb') as stream:
         writer = module.Writer(stream)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import SetupError
+from robotrials.errors import SetupError, install_hint
 from robotrials.formats.export import (
     Exported,
     ExportOptions,
@@ -64,7 +64,7 @@ def _load() -> Any:
     try:
         return importlib.import_module('rerun')
     except ModuleNotFoundError as error:
-        raise SetupError('writing Rerun recordings needs rerun-sdk: pip install "robotrials[rerun]"') from error
+        raise SetupError(f'writing Rerun recordings needs rerun-sdk: {install_hint("rerun")}') from error
 
 
 def _write_episode(

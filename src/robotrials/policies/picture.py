@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, SetupError, install_hint
 
 
 class Fit(enum.StrEnum):
@@ -102,6 +102,6 @@ def _scale(image: NDArray[np.uint8], height: int, width: int, by: Filter) -> NDA
     try:
         from PIL import Image
     except ModuleNotFoundError as error:
-        raise SetupError("pillow is not installed; pip install 'robotrials[wire]'") from error
+        raise SetupError(f'pillow is not installed; {install_hint("wire")}') from error
     kind = Image.Resampling[by.name]
     return np.asarray(Image.fromarray(np.ascontiguousarray(image)).resize((width, height), kind), dtype=np.uint8)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, SetupError, install_hint
 from robotrials.policies.offered import OfferedPolicy
 from robotrials.policies.vla_eval import PROTOCOL_VERSION, read_message
 from robotrials.run import ActionConvention, ControlMode, Gripper, Rotation, Session, Target
@@ -60,7 +60,7 @@ class PolicyServer:
         try:
             from websockets.sync.server import serve
         except ModuleNotFoundError as error:
-            raise SetupError("websockets is not installed; pip install 'robotrials[wire]'") from error
+            raise SetupError(f'websockets is not installed; {install_hint("wire")}') from error
         self._offered, self._wire, self._idle_s, self._limits = offered, wire, idle_s, limits
         self._places = threading.BoundedSemaphore(most_connections)
         self._count = 0

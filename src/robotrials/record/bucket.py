@@ -18,7 +18,8 @@ from functools import cache
 from pathlib import Path, PosixPath
 from typing import Any
 
-from robotrials.errors import SetupError, StoreError, WriteError
+from robotrials.errors import SetupError, StoreError, WriteError, install_hint
+from robotrials.old_name import caches, setting
 
 SPARSE = '.sparse'
 MARK = '@objects'  # in the path of every cached file: what follows is the scheme, the bucket and the key
@@ -44,7 +45,7 @@ def store_root(path: Path | str) -> Path:
             raise StoreError(f'{text}: the place in the bucket holds an empty part, . or ..')
         endpoint = next((os.environ[n] for n in ENDPOINTS[scheme] if os.environ.get(n)), '')
         where = f'{scheme}~{hashlib.sha256(endpoint.encode()).hexdigest()[:8]}' if endpoint else scheme
-        kept = Path(os.environ.get('ROBOTRIALS_CACHE') or Path.home() / '.cache' / 'robotrials').resolve()
+        kept = Path(setting('ROBOTRIALS_CACHE') or caches()[0]).resolve()
         return CachedPath(kept / MARK / where / bucket / prefix)
     if FOREIGN.match(text) and not Path(text).exists():
         raise StoreError(f'{text}: wanted a folder, or an address that begins with s3:// or gs://')
@@ -295,8 +296,6 @@ def open_bucket(scheme: str, name: str) -> Bucket:
     try:
         from obstore.store import GCSStore, S3Store
     except ImportError as error:
-        raise SetupError(
-            "stores on object storage need obstore; install it with: pip install 'robotrials[scale]'"
-        ) from error
+        raise SetupError(f'stores on object storage need obstore; install it with: {install_hint("scale")}') from error
     client: Any = GCSStore(name) if scheme == 'gs' else S3Store(name, conditional_put='etag')
     return Bucket(client, f'{scheme}://{name}')

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError, StoreError
+from robotrials.errors import InputError, SetupError, StoreError, install_hint
 from robotrials.record.rgbd import UNREADABLE
 
 FloatArray = NDArray[np.floating[Any]]
@@ -112,4 +112,4 @@ def load_av(why: str) -> Any:
     try:
         return importlib.import_module('av')
     except ModuleNotFoundError as error:
-        raise SetupError(f'{why} needs PyAV: pip install "robotrials[video]"') from error
+        raise SetupError(f'{why} needs PyAV: {install_hint("video")}') from error

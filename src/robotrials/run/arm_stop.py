@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from robotrials.errors import InputError, RobotrialsError
+from robotrials.old_name import setting
 from robotrials.wire.http import HttpLink
 
 PATIENCE_S = 5.0
@@ -70,7 +70,7 @@ def stop_by_url(url: str, *, patience_s: float = PATIENCE_S) -> StopHook:
 
     ROBOTRIALS_STOP_SECRET, where it is set, goes along as a bearer token; so a worker's own `/stop` can be used.
     """
-    secret = os.environ.get(SECRET_VARIABLE, '')
+    secret = setting(SECRET_VARIABLE) or ''
     headers = {'Authorization': f'Bearer {secret}'} if secret else {}
     path = '' if urlsplit(url).path.strip('/') else '/'
     try:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from robotrials.errors import InputError, RobotrialsError, SetupError
+from robotrials.errors import InputError, RobotrialsError, SetupError, install_hint
 from robotrials.run.component import POLICIES
 from robotrials.run.crew import START_TRIES
 from robotrials.run.plan import PolicyEntry
@@ -69,7 +69,7 @@ def ray_cluster(options: RayOptions) -> Iterator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise SetupError("--engine ray needs Ray; install it with: pip install 'robotrials[scale]'") from error
+        raise SetupError(f'--engine ray needs Ray; install it with: {install_hint("scale")}') from error
     if ray.is_initialized():
         yield ray
         return

@@ -1,6 +1,5 @@
 """Arrays in, intervals and decisions out."""
 
-from robotrials.catalog import late_names
 from robotrials.stats.aggregate import (
     AGGREGATES,
     Profile,
@@ -51,6 +50,7 @@ from robotrials.stats.noninferiority import (
 from robotrials.stats.permutation import Permutation, label_permutation, sign_flip
 from robotrials.stats.price import Price, price, tau_warning
 from robotrials.stats.proportion import clopper_pearson, clustered_wilson, jeffreys, newcombe, newcombe_paired, wilson
+from robotrials.stats.sample_size import mcnemar_sample_size, wilson_sample_size
 from robotrials.stats.success_pair import (
     SuccessPair,
     SuccessTest,
@@ -141,7 +141,6 @@ __all__ = [
     'ratio_noninferiority',
     'resample_counts',
     'reversal_p_value',
-    'sequential_comparison',
     'sign_flip',
     'stratified_exact',
     'success_posterior',
@@ -153,7 +152,3 @@ __all__ = [
     'wilson',
     'wilson_sample_size',
 ]
-
-# Names that people import from here and that live in rooms built on this one: found when asked for.
-_ELSEWHERE = {'robotrials.verdict.planning': 'mcnemar_sample_size sequential_comparison wilson_sample_size'}
-__getattr__, __dir__ = late_names(__name__, _ELSEWHERE)

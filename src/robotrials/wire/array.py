@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, SetupError, install_hint
 from robotrials.wire.limit import LIMITS, MAX_BYTES, WireLimits, check_depth, check_msgpack
 
 ACCEPTED_KINDS = 'biufSU'
@@ -170,5 +170,5 @@ def _msgpack() -> Any:
     try:
         import msgpack
     except ModuleNotFoundError as error:
-        raise SetupError("msgpack is not installed; pip install 'robotrials[wire]'") from error
+        raise SetupError(f'msgpack is not installed; {install_hint("wire")}') from error
     return msgpack

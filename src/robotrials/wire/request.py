@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
+from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError, install_hint
 from robotrials.wire.limit import LIMITS, WireLimits
 
 
@@ -78,5 +78,5 @@ def _zmq() -> Any:
     try:
         import zmq
     except ModuleNotFoundError as error:
-        raise SetupError("pyzmq is not installed; pip install 'robotrials[wire]'") from error
+        raise SetupError(f'pyzmq is not installed; {install_hint("wire")}') from error
     return zmq

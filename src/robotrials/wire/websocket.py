@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError
+from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, SetupError, install_hint
 from robotrials.wire.limit import LIMITS, WireLimits
 from robotrials.wire.link import Deadline, Link, split_url
 
@@ -194,7 +194,7 @@ def _websockets() -> tuple[Any, Any]:
         import websockets.exceptions
         import websockets.uri
     except ModuleNotFoundError as error:
-        raise SetupError("websockets is not installed; pip install 'robotrials[wire]'") from error
+        raise SetupError(f'websockets is not installed; {install_hint("wire")}') from error
     return websockets.client, websockets.uri
 
 

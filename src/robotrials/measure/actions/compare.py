@@ -14,7 +14,7 @@ from robotrials.measure.actions.prediction import InvalidChoice, PredictedEpisod
 from robotrials.measure.actions.resample import Measure, measure, ratio
 from robotrials.measure.actions.summary import ScoredRun, score_episodes
 from robotrials.stats import Permutation, Verdict, holm, sign_flip
-from robotrials.verdict.planning import paired_mean_sample_size
+from robotrials.stats.sample_size import paired_mean_sample_size
 
 EXACT_EPISODES = 14
 

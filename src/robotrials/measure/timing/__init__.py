@@ -1,6 +1,5 @@
 """Time-to-success: operations, curves, scalars, significance and verdicts."""
 
-from robotrials.catalog import late_names
 from robotrials.measure.timing.band import Band, BandKind, curve_band, macro_band
 from robotrials.measure.timing.better import (
     Better,
@@ -95,18 +94,15 @@ __all__ = [
     'arm_means',
     'auc',
     'better',
-    'bridge_power',
     'clustered_variance',
     'cohorts',
     'common_follow_up',
-    'compare_timing',
     'completion',
     'cumulative_incidence',
     'curve_auc',
     'curve_band',
     'cut',
     'decide',
-    'detection_rate',
     'endings',
     'endings_by_stratum',
     'endpoint_estimate',
@@ -124,7 +120,6 @@ __all__ = [
     'macro_estimate',
     'macro_ks',
     'mtbf',
-    'null_calibration',
     'operations',
     'operations_by_stratum',
     'pool',
@@ -142,10 +137,3 @@ __all__ = [
     'uph_of_rmst',
     'uph_of_successes',
 ]
-
-# Names that people import from here and that live in rooms built on this one: found when asked for.
-_ELSEWHERE = {
-    'robotrials.verdict.analysis.pairs': 'compare_timing',
-    'robotrials.verdict.planning': 'bridge_power detection_rate null_calibration',
-}
-__getattr__, __dir__ = late_names(__name__, _ELSEWHERE)

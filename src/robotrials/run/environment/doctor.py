@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from robotrials.errors import InputError
+from robotrials.errors import InputError, install_hint
 from robotrials.run.environment.asset import assets_of
 from robotrials.run.environment.create import check_environment
 from robotrials.run.environment.gl import BACKENDS, MENDING, why_not_drawing
@@ -71,7 +71,7 @@ def _versions() -> Iterator[Finding]:
         try:
             yield Finding(subject='version', item=package, state=State.OK, found=importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
-            mend = f"pip install 'robotrials[{extra}]'" if extra else ''
+            mend = install_hint(extra) if extra else ''
             yield Finding(subject='version', item=package, state=State.WARNING, found='not installed', mend=mend)
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from robotrials.errors import SetupError
-from robotrials.old_name import ENVIRONMENT_RECORD
+from robotrials.old_name import ENVIRONMENT_RECORD, caches, setting
 
 RECORD = ENVIRONMENT_RECORD
 
@@ -49,11 +48,10 @@ def own_environment(folder: Path) -> Environment:
 
 def environments_folder() -> Path:
     """The user's cache, or the folder that ROBOTRIALS_ENVIRONMENTS names."""
-    given = os.environ.get('ROBOTRIALS_ENVIRONMENTS')
+    given = setting('ROBOTRIALS_ENVIRONMENTS')
     if given:
         return Path(given)
-    cache = os.environ.get('XDG_CACHE_HOME') or str(Path.home() / '.cache')
-    return Path(cache) / 'robotrials' / 'environments'
+    return caches()[0] / 'environments'
 
 
 def environment_at(folder: Path) -> Environment:
@@ -69,16 +67,22 @@ def environment_at(folder: Path) -> Environment:
 
 def environments() -> tuple[Environment, ...]:
     """Every environment there is, whole or not."""
-    root = environments_folder()
-    if not root.is_dir():
-        return ()
-    return tuple(environment_at(f) for f in sorted(root.iterdir()) if f.is_dir() and '-' in f.name)
+    folders = [f for root in _roots() if root.is_dir() for f in sorted(root.iterdir())]
+    return tuple(environment_at(f) for f in folders if f.is_dir() and '-' in f.name)
+
+
+def _roots() -> tuple[Path, ...]:
+    """Where environments may lie: those that were made under the old name stay where they are."""
+    folder = environments_folder()
+    old = caches()[1] / 'environments'
+    return (folder,) if setting('ROBOTRIALS_ENVIRONMENTS') or not old.is_dir() else (folder, old)
 
 
 def find_environment(name: str, digest: str) -> Environment:
     """The environment of a recipe; SetupError says how to make it."""
-    found = environment_at(environments_folder() / f'{name}-{digest}')
-    if not found.is_complete:
+    places = [environment_at(root / f'{name}-{digest}') for root in _roots()]
+    found = next((place for place in places if place.is_complete), None)
+    if found is None:
         raise SetupError(f'the environment {name!r} is not there; run `robotrials env create {name}`')
     return found
 

@@ -21,7 +21,7 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
-from robotrials.errors import SetupError
+from robotrials.errors import SetupError, install_hint
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.trail import write_notes
 
@@ -54,7 +54,7 @@ class Database:
         try:
             self.engine = _sqlite_engine(url) if self.is_sqlite else _postgres_engine(url)
         except ModuleNotFoundError as error:
-            raise SetupError(f'PostgreSQL needs {error.name}; install robotrials[platform]') from error
+            raise SetupError(f'PostgreSQL needs {error.name}; {install_hint("platform")}') from error
         self._check_answers()
         self._sync = SharedSync(f'{self.engine.url.database}-wal') if self.is_sqlite else None
 

@@ -1,5 +1,19 @@
 """How many episodes, what they can resolve, and when a trial may stop: sizes, power and sequential rules."""
 
+from robotrials.stats.sample_size import (
+    barnard_power,
+    barnard_sample_size,
+    cluster_sample_size,
+    mcnemar_rollouts,
+    mcnemar_sample_size,
+    mean_sample_size,
+    noninferiority_sample_size,
+    paired_mean_sample_size,
+    paired_noninferiority_sample_size,
+    two_proportion_power,
+    two_proportion_sample_size,
+    wilson_sample_size,
+)
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, declared_analysis
 from robotrials.verdict.planning.arms import ArmPair, SequentialArms, sequential_arms
 from robotrials.verdict.planning.assumed import (
@@ -34,20 +48,6 @@ from robotrials.verdict.planning.power import BridgePower, NeededEpisodes, bridg
 from robotrials.verdict.planning.promptness import promptness
 from robotrials.verdict.planning.repeat import UnitScores, unit_scores
 from robotrials.verdict.planning.safe_logrank import LogrankLook, SafeLogrank, safe_logrank
-from robotrials.verdict.planning.sample_size import (
-    barnard_power,
-    barnard_sample_size,
-    cluster_sample_size,
-    mcnemar_rollouts,
-    mcnemar_sample_size,
-    mean_sample_size,
-    noninferiority_sample_size,
-    paired_mean_sample_size,
-    paired_noninferiority_sample_size,
-    two_proportion_power,
-    two_proportion_sample_size,
-    wilson_sample_size,
-)
 from robotrials.verdict.planning.sequential import Decision, Look, SequentialComparison, sequential_comparison
 from robotrials.verdict.planning.sequential_power import SequentialPower, sequential_power
 from robotrials.verdict.planning.success_size import (

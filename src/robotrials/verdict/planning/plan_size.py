@@ -9,7 +9,7 @@ from typing import Literal
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import check_count, check_open_unit
-from robotrials.verdict.planning.sample_size import (
+from robotrials.stats.sample_size import (
     mcnemar_sample_size,
     noninferiority_sample_size,
     two_proportion_sample_size,

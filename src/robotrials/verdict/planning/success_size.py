@@ -9,7 +9,7 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats.argument import BoolArray, check_count, check_open_unit, check_unit
 from robotrials.stats.exact import binomial_pmf, region_chance
-from robotrials.verdict.planning.sample_size import mcnemar_sample_size, two_proportion_sample_size
+from robotrials.stats.sample_size import mcnemar_sample_size, two_proportion_sample_size
 
 MOST_EXACT = 300
 MOST_PAIRS = 5_000

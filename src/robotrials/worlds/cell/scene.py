@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from robotrials.errors import install_hint
 from robotrials.old_name import CELL_MODEL
 from robotrials.worlds.cell.item import ItemType, Triple, item_xml
 from robotrials.worlds.cell.look import FLOOR, SURFACES, Look, assets_xml, decor_xml, headlight_xml, lights_xml, paint
@@ -268,5 +269,5 @@ def load_mujoco() -> Any:
     try:
         import mujoco
     except ImportError as error:
-        raise SetupError("the tabletop cell needs MuJoCo: pip install 'robotrials[sim]'") from error
+        raise SetupError(f'the tabletop cell needs MuJoCo: {install_hint("sim")}') from error
     return mujoco

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from robotrials.errors import InputError, UnknownName
+from robotrials.old_name import setting
 from robotrials.worlds.isolated import IsolatedHost
 from robotrials.worlds.libero.assets import VARIABLE
 from robotrials.worlds.libero.suite import CAMERAS, SUITES, find_suite
@@ -48,7 +48,7 @@ def libero_host(
         raise InputError(f'image_size is {list(image_size)}, wanted [height, width] in pixels')
     options = {
         'suite': suite, 'cameras': list(cameras), 'image_size': list(image_size),
-        'assets': assets or os.environ.get(VARIABLE, ''), 'state': state, 'seed': seed, 'step_cap': step_cap,
+        'assets': assets or setting(VARIABLE) or '', 'state': state, 'seed': seed, 'step_cap': step_cap,
         'instrumented': instrumented,
     }  # fmt: skip
     return IsolatedHost(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from robotrials.errors import SetupError
+from robotrials.old_name import setting
 
 VARIABLE = 'ROBOTRIALS_LIBERO_ASSETS'
 DOWNLOADED = Path('~/.cache/libero/assets')  # where hf-libero puts them
@@ -20,7 +20,7 @@ STAND_INS: Mapping[str, str] = {
 
 def find_assets(given: str = '') -> Path:
     """The folder of the assets; SetupError says how to get them."""
-    places = [given] if given else [os.environ.get(VARIABLE, ''), str(DOWNLOADED)]
+    places = [given] if given else [setting(VARIABLE) or '', str(DOWNLOADED)]
     for place in filter(None, places):
         folder = Path(place).expanduser()
         for candidate in (folder, folder / 'assets'):
