@@ -22,25 +22,25 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import trialist
-from tests.platform.service import PLAN as BENCHMARK
-from tests.platform.service import TestClock, make_service
-from tests.web.consoles import make_desk
-from trialist.cli import main
-from trialist.environment import recipe as recipe_module
-from trialist.episodes import Outcome, Store
-from trialist.platform.backup import read_backup
-from trialist.platform.job import Job, read_benchmark
-from trialist.platform.offline import check_offline
-from trialist.run.engine import run_trial
-from trialist.run.plan import read_plan
+import robotrials
+from tests.service.platform.service import PLAN as BENCHMARK
+from tests.service.platform.service import TestClock, make_service
+from tests.service.consoles import make_desk
+from robotrials.cli import main
+from robotrials.run.environment import recipe as recipe_module
+from robotrials.record import Outcome, Store
+from robotrials.service.platform.backup import read_backup
+from robotrials.service.platform.job import Job, read_benchmark
+from robotrials.service.platform.offline import check_offline
+from robotrials.run.engine import run_trial
+from robotrials.run.plan import read_plan
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / 'ledger.json.xz'
 PACKED = HERE / 'corpus.tar.xz'
 INVOCATIONS = HERE / 'invocations.json'
 OLD = 'trial' + 'ist'  # the name under which the corpus was made; in two halves, so that no renaming finds it
-NAMES = f'(?:{OLD}|{trialist.__name__})'
+NAMES = f'(?:{OLD}|{robotrials.__name__})'
 PROGRAM = re.compile(rf'(?<![\w./-]){NAMES}(?![\w/:=-]|\.\w)')
 VERSION = re.compile(r'\bPROGRAM v?\d+\.\d+[\w.+]*')
 NUMBER = re.compile(r'-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?')
@@ -82,7 +82,7 @@ def run_verb(arguments: list[str], file: str = '') -> dict[str, Any]:
     """The exit code of a verb, and what it printed or wrote; of a refusal, the error."""
     printed, complained, code = io.StringIO(), io.StringIO(), 0
     with (
-        mock.patch.object(sys, 'argv', [trialist.__name__, *arguments]),
+        mock.patch.object(sys, 'argv', [robotrials.__name__, *arguments]),
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(complained),
     ):
