@@ -105,12 +105,15 @@ def test_the_console_goes_on_from_its_journal(corpus: Path, kept: dict[str, Any]
 def test_a_sealed_trial_opens_with_its_allocation(corpus: Path) -> None:
     coded = {e.policy for e in Store.open('stores/sealed').episodes()}
     before = len(ledger.episode_facts('stores/sealed'))
+    sealed = [set(steps) for steps in ledger.trajectory_facts('stores/sealed')]
     arguments = ['close', 'roles/sealed/operator.json', '--allocation', 'roles/sealed/allocation.json', '--store',
                  'stores/sealed', '--by', 'ann']  # fmt: skip
     assert ledger.run_verb(arguments)['code'] == 0
     opened = list(read_store('stores/sealed').episodes())
     assert {e.policy for e in opened} == {'fast seeker', 'slow seeker', 'idle'}.difference(coded)
     assert len(opened) == before
+    columns = [set(steps) for steps in ledger.trajectory_facts('stores/sealed')]
+    assert all(found > hidden for found, hidden in zip(columns, sealed, strict=True))  # also what was in envelopes
 
 
 @pytest.mark.parametrize('kind', CATALOGS)

@@ -50,9 +50,7 @@ def test_an_old_setting_counts_with_a_warning_and_a_new_one_goes_first(monkeypat
     assert old_name.setting('ROBOTRIALS_TOKEN') == 'new'
 
 
-def test_environments_in_the_old_cache_are_used_where_they_lie(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environments_in_the_old_cache_are_used_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv('ROBOTRIALS_ENVIRONMENTS', raising=False)
     monkeypatch.delenv('TRIALIST_ENVIRONMENTS', raising=False)
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))

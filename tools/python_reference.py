@@ -28,7 +28,8 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'paired_noninferiority_sample_size', 'sequential_power',
     ),
     'robotrials.measure.timing': (
-        'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'cohorts', 'score_cohort', 'better', 'endpoint_estimate', 'hrt_estimate',
+        'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'cohorts', 'score_cohort',
+        'better', 'endpoint_estimate', 'hrt_estimate',
         'reversal', 'decide', 'common_follow_up', 'cumulative_incidence', 'endings_by_stratum',
     ),
     'robotrials.stats': (

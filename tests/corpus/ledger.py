@@ -7,6 +7,8 @@ and seeds are compared to the letter; only a float may differ in its last digits
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hashlib
 import io
 import itertools
 import json
@@ -17,23 +19,26 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import robotrials
+import numpy as np
+from tests.service.consoles import make_desk
 from tests.service.platform.service import PLAN as BENCHMARK
 from tests.service.platform.service import TestClock, make_service
-from tests.service.consoles import make_desk
+
+import robotrials
 from robotrials.cli import main
+from robotrials.record import Outcome, Store, read_store
+from robotrials.run.engine import run_trial
 from robotrials.run.environment import recipe as recipe_module
-from robotrials.record import Outcome, Store
+from robotrials.run.plan import read_plan
 from robotrials.service.platform.backup import read_backup
 from robotrials.service.platform.job import Job, read_benchmark
 from robotrials.service.platform.offline import check_offline
-from robotrials.run.engine import run_trial
-from robotrials.run.plan import read_plan
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / 'ledger.json.xz'
@@ -47,6 +52,7 @@ NUMBER = re.compile(r'-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?')
 TOLERANCE = 1e-9
 PYTHON, PLATFORM = (3, 11), 'linux'  # of the environment in the corpus
 Fact = Any
+RECORDED = ('plain', 'open', 'closed', 'sealed', 'sealed-closed', 'cell')
 EXPORTS = (
     ('mcap', 'stores/films', 'quick'), ('lerobot', 'stores/films', 'quick'),
     ('lerobot-v2.1', 'stores/plain', 'fast seeker'), ('rerun', 'stores/plain', 'fast seeker'),
@@ -128,6 +134,21 @@ def episode_facts(store: Path | str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def trajectory_facts(store: Path | str) -> list[dict[str, str]]:
+    """A digest of every recorded column of every episode; of a closed trial also of those that were sealed."""
+    opened = read_store(store)
+    found = []
+    for episode in sorted(opened.episodes(attempts='all'), key=lambda e: e.key):
+        steps = opened.trajectory(episode)
+        assert steps is not None, episode.key
+        columns = {f.name: getattr(steps, f.name) for f in dataclasses.fields(steps)}
+        columns |= {f'extra/{name}': values for name, values in steps.extra.items()}
+        arrays = {name: values for name, values in columns.items() if isinstance(values, np.ndarray)}
+        told = {name: hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest() for name, a in arrays.items()}
+        found.append({'id': episode.episode_id, **told})
+    return found
+
+
 def resumed(name: str, *, arms: str = '') -> list[dict[str, Any]]:
     """A copy of an interrupted trial, run to its end."""
     copy = Path('again') / name
@@ -151,6 +172,7 @@ def trial_facts() -> dict[str, Fact]:
         'resumed running-sealed': lambda: resumed('running-sealed', arms='roles/running-sealed/arms.json'),
         'rerun plain': lambda: rerun('plain'),
         'rerun open': lambda: rerun('open'),
+        **{f'trajectories {name}': partial(trajectory_facts, f'stores/{name}') for name in RECORDED},
     }
     return {name: make() for name, make in parts.items()}
 
