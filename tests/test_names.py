@@ -5,18 +5,19 @@ from __future__ import annotations
 import importlib
 import inspect
 import pickle
-import pkgutil
 from pathlib import Path
 
 import pytest
 
 import robotrials
 
-ROOMS = sorted(
-    m.name for m in pkgutil.iter_modules(robotrials.__path__) if m.ispkg and m.name not in ('cli', 'testing')
-)
-
 SOURCE = Path(robotrials.__path__[0])
+ROOMS = sorted(  # rooms and the parts of rooms
+    '.'.join(file.parent.relative_to(SOURCE).parts)
+    for pattern in ('*/__init__.py', '*/*/__init__.py')
+    for file in SOURCE.glob(pattern)
+    if file.relative_to(SOURCE).parts[0] not in ('cli', 'testing')
+)
 LATE = sorted(
     '.'.join(('robotrials', *file.parent.relative_to(SOURCE).parts))
     for file in SOURCE.rglob('__init__.py')

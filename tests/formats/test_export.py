@@ -73,7 +73,7 @@ def test_mcap_holds_every_signal_and_the_episode(tmp_path: Path) -> None:
             assert summary.statistics is not None
             schemas = {s.name for s in summary.schemas.values()}
             assert {'foxglove.FrameTransform', 'foxglove.CompressedVideo', 'foxglove.Log'} <= schemas
-            facts = {m.name: m.metadata for m in reader.iter_metadata()}['robotrials.episode']
+            facts = {m.name: m.metadata for m in reader.iter_metadata()}['trialist.episode']
             assert (facts['policy'], facts['outcome']) == (episode.policy, episode.outcome)
             messages: dict[str, list[dict[str, object]]] = {}
             for _, channel, message in reader.iter_messages():

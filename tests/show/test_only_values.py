@@ -10,10 +10,7 @@ import pytest
 
 SHOW = Path(__file__).resolve().parents[2] / 'src' / 'robotrials' / 'show'
 MODULES = sorted(SHOW.rglob('*.py'))
-SCORING = (
-    'stats', 'timing', 'safety', 'geometry', 'actions', 'robustness', 'audit', 'planning', 'annotate', 'analysis',
-    'episodes', 'formats',
-)  # fmt: skip
+SCORING = ('stats', 'measure', 'verdict', 'record', 'formats')
 # Functions of the very values that are shown, or of static tables: nothing is scored in them.
 OF_VALUES = {
     'best_marks', 'half_up_percent', 'load_datasets', 'pareto_frontier', 'present', 'read_survey', 'scalar_label',
