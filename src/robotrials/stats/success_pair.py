@@ -176,7 +176,7 @@ def _on_common_lattice(groups: Sequence[_Part], spacing: Fraction, n_strata: int
     start = sum((group.start for group in groups), Fraction())
     observed = start + sum(group.step * group.observed for group in groups)
     can_occur = np.flatnonzero(chances)
-    values = float(start / n_strata) + float(spacing / n_strata) * can_occur
+    values: FloatArray = float(start / n_strata) + float(spacing / n_strata) * can_occur.astype(np.float64)
     return NullDistribution(values, chances[can_occur], float(observed / n_strata))
 
 
