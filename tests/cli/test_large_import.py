@@ -6,10 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 import pytest
 from tests.cli.command import robotrials
 
-from robotrials.record import part
+from robotrials.record import Episode, part
 
 VERBS = (
     ('score', '{store}'),
@@ -43,6 +45,26 @@ def test_every_verb_reads_a_part_that_is_too_large_to_be_read_whole(
     assert file.stat().st_size > part.SMALL_BYTES
     for verb in VERBS:
         robotrials(*(word.format(store=store) for word in verb))
+
+
+def test_import_of_a_large_table_builds_no_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the import itself nor the hints after it: an object per row costs more than the import."""
+    n_built = 0
+    check = Episode.__post_init__
+
+    def counted(self: Episode) -> None:
+        nonlocal n_built
+        n_built += 1
+        check(self)
+
+    monkeypatch.setattr(Episode, '__post_init__', counted)
+    text = written_table(tmp_path / 'r.csv', 16_000).read_text()
+    (tmp_path / 'quoted.csv').write_text(text.replace('task0', '"task, 0"'))
+    pq.write_table(pacsv.read_csv(tmp_path / 'r.csv'), tmp_path / 'r.parquet', compression='none', use_dictionary=False)
+    for name in ('r.csv', 'quoted.csv', 'r.parquet'):
+        told = robotrials('import', tmp_path / name, '--to', tmp_path / f'{name}.store')
+        assert '16,000 episodes added' in told
+    assert n_built == 0
 
 
 @pytest.mark.scale
