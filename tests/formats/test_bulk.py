@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from robotrials.errors import InputError
-from robotrials.formats import table
-from robotrials.formats.bulk import is_plain_text
+from robotrials.formats import table as table_format
+from robotrials.formats.bulk import NotPlainError, has_quotes, text_batches
 from robotrials.formats.catalog import open_source
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
@@ -21,7 +26,7 @@ ROWS = 200
 
 @pytest.fixture(autouse=True)
 def _small_tables_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, 'BULK_BYTES', 0)
+    monkeypatch.setattr(table_format, 'BULK_BYTES', 0)
 
 
 def columns(kind: str) -> dict[str, list[str]]:
@@ -55,10 +60,10 @@ KINDS = ['plain', 'seeds', 'repeats', 'some seeds', 'labels', 'missing', 'caps',
 
 
 def written(folder: Path, kind: str, separator: str = ',') -> Path:
-    given = columns(kind)
-    lines = [separator.join(row) for row in zip(*given.values(), strict=True)]
+    cells = columns(kind)
+    lines = [separator.join(row) for row in zip(*cells.values(), strict=True)]
     path = folder / 'r.csv'
-    path.write_text('\n'.join([separator.join(given), *lines]) + '\n', encoding='utf-8')
+    path.write_text('\n'.join([separator.join(cells), *lines]) + '\n', encoding='utf-8')
     return path
 
 
@@ -103,16 +108,94 @@ def test_a_bad_row_is_named_as_it_would_be_row_by_row(tmp_path: Path, bad: str) 
     assert messages[0] == messages[1]
 
 
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('form', ['quoted', 'parquet', 'typed parquet'])
+def test_quoted_text_and_parquet_are_read_by_column_and_agree(tmp_path: Path, kind: str, form: str) -> None:
+    cells = columns(kind)
+    path = tmp_path / ('r.csv' if form == 'quoted' else 'r.parquet')
+    if form == 'quoted':
+        cells['note'] = [f'{k}, "so"\nor' if k % 3 else f'{k}' for k in range(ROWS)]
+        with path.open('w', newline='') as stream:
+            csv.writer(stream, quoting=csv.QUOTE_MINIMAL, lineterminator='\n').writerows(
+                [list(cells), *zip(*cells.values(), strict=True)]
+            )
+    else:
+        pq.write_table(pa.table(_typed(cells) if form.startswith('typed') else cells), path)
+    bulk, plain = open_source(path, ImportOptions()), open_source(path, ImportOptions())
+    assert bulk.tables is not None
+    if kind not in ('some seeds', 'repeats'):
+        assert sum(t.num_rows for t in bulk.tables()) == ROWS
+        bulk = open_source(path, ImportOptions())
+    plain = dataclasses.replace(plain, tables=None)
+    assert brought_in(tmp_path / 'a', bulk) == brought_in(tmp_path / 'b', plain)
+    assert set(bulk.ledger.kept) == set(plain.ledger.kept)
+    assert set(bulk.ledger.hints) == set(plain.ledger.hints)
+    assert set(bulk.ledger.notes) == set(plain.ledger.notes)
+
+
+def _typed(table: dict[str, list[str]]) -> dict[str, pa.Array]:
+    """The columns as a data frame would have typed them: numbers, truth values and missing cells."""
+    typed = {}
+    for name, cells in table.items():
+        values: list[object] = []
+        for cell in cells:
+            try:
+                values.append(float(cell) if '.' in cell else int(cell))
+            except ValueError:
+                values.append({'yes': True, 'no': False, '': None, 'N/A': None}.get(cell, cell))
+        try:
+            typed[name] = pa.array(values)
+        except pa.ArrowException:  # numbers and texts in one column
+            typed[name] = pa.array(cells)
+    return typed
+
+
 @pytest.mark.parametrize(
-    ('text', 'plain'),
-    [
-        (b'a,b\n1,2\n', True),
-        (b'a,b\r\n1,2\r\n', True),
-        (b'a,b\r1,2\r', False),
-        (b'a,"b"\n', False),
-        (b'a\x00\n', False),
-    ],
+    ('column', 'bad'), [('duration', -3.0), ('duration', float('inf')), ('success', 2), ('policy', ''), ('seed', 1.5)]
 )
-def test_what_is_plain_text(tmp_path: Path, text: bytes, plain: bool) -> None:
+def test_a_bad_row_of_parquet_is_named_as_it_would_be_row_by_row(tmp_path: Path, column: str, bad: object) -> None:
+    table = {'policy': ['p'] * 51, 'task': ['t'] * 51, 'success': [1] * 51, 'duration': [3.0] * 51,
+             'seed': [float(k) for k in range(51)]}  # fmt: skip
+    table[column][-1] = bad  # type: ignore[call-overload]
+    pq.write_table(pa.table(table), tmp_path / 'r.parquet')
+    sure = ImportOptions(columns={'success': 'success', 'seed': 'seed', 'duration_s': 'duration'})
+    with pytest.raises(InputError, match='row 51'):
+        import_into(tmp_path / 's', open_source(tmp_path / 'r.parquet', sure))
+    assert not (tmp_path / 's').exists()
+
+
+def test_truth_values_are_no_numbers(tmp_path: Path) -> None:
+    table = {'policy': ['p'] * 9, 'task': ['t'] * 9, 'success': [True] * 9, 'duration': [True] * 9}
+    pq.write_table(pa.table(table), tmp_path / 'r.parquet')
+    with pytest.raises(InputError, match='row 1: duration_s is True'):
+        import_into(tmp_path / 's', open_source(tmp_path / 'r.parquet', ImportOptions()))
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(alphabet='ab,"\n\r ', max_size=24))
+def test_whatever_arrow_reads_of_quoted_text_pythons_reader_reads_alike(tmp_path: Path, text: str) -> None:
+    path = tmp_path / 'x.csv'
+    path.write_bytes(f'a,b\n{text}'.encode())
+    try:
+        batches = list(text_batches(path, ('a', 'b'), ',', skipped_lines=0))
+    except (NotPlainError, pa.ArrowException):
+        return
+    with path.open(newline='') as stream:
+        wanted = [row for row in list(csv.reader(stream))[1:] if row]
+    assert [list(row.values()) for batch in batches for row in batch.to_pylist()] == wanted
+
+
+@pytest.mark.parametrize(
+    ('text', 'quotes'),
+    [(b'a,b\n1,2\n', False), (b'a,b\r\n1,2\r\n', False), (b'a,"b"\n', True), (b'a,b\n"1\n",2\n', True)],
+)
+def test_quotation_marks_are_found(tmp_path: Path, text: bytes, quotes: bool) -> None:
     (tmp_path / 'x').write_bytes(text)
-    assert is_plain_text(tmp_path / 'x') is plain
+    assert has_quotes(tmp_path / 'x', n_head_lines=1) is quotes
+
+
+@pytest.mark.parametrize('text', [b'a,b\r1,2\r', b'a\x00\n', b'a,"b\nc"\n1,2\n'])
+def test_text_that_arrow_would_split_otherwise_is_not_plain(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / 'x').write_bytes(text)
+    with pytest.raises(NotPlainError):
+        has_quotes(tmp_path / 'x', n_head_lines=1)

@@ -152,10 +152,15 @@ def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) 
 def _tell_unnamed(to: Path) -> None:
     """Say once that episodes without a benchmark's name have no safety specifications, and which names fit."""
     from robotrials.measure.safety import load_registry, unnamed_benchmark
-    from robotrials.record import read_store
+    from robotrials.record import Outcome, read_store
+    from robotrials.record.counted import counted_columns
 
     store = read_store(to)
-    gap = unnamed_benchmark(list(store.episodes(events=False)), load_registry())
+    names = ['benchmark', 'stratum', 'task', 'outcome']
+    different = counted_columns(store, names).group_by(names, use_threads=False).aggregate([])
+    rows = zip(*(different[name].to_pylist() for name in names), strict=True)
+    named = [(benchmark, stratum, task) for benchmark, stratum, task, outcome in rows if outcome != Outcome.INVALID]
+    gap = unnamed_benchmark(named, load_registry())
     if gap is not None and (gap.candidates or any(part.trajectories for part in store.parts())):
         typer.echo(f'{gap} (--set benchmark=NAME)' if gap.candidates else str(gap), err=True)
 

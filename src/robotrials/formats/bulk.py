@@ -1,8 +1,8 @@
 """Large plain tables by whole columns: the same episodes as row by row, at a fraction of the time.
 
-Only what needs no second thought is done here: separated text without quotation marks, one row per episode, values that
-parse and keep the record's rules. Anything else raises NotPlainError, and the caller reads row by row, which names what
-is wrong. Cells of few different texts are parsed once each.
+Only what needs no second thought is done here: separated text or Parquet, one row per episode, values that parse and
+keep the record's rules. Anything else raises NotPlainError, and the caller reads row by row, which names what is wrong.
+Different cells are parsed once each, by what parses them row by row; only whole columns of numbers are cast.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 from numpy.typing import NDArray
 
-from robotrials.errors import RecordError
+from robotrials.errors import InputError
 from robotrials.formats.outcome import SLACK_S, Caps
 from robotrials.record.episode import Outcome
 from robotrials.record.event import LARGEST_COUNT
@@ -35,6 +35,7 @@ NUMBERS = ('duration_s', 'time_cap_s', 'score', 'max_score')
 WHOLE = ('seed', 'instance', 'steps', 'step_cap')
 TRUTHS = ('success', 'is_reference')
 TAKEN = frozenset({*NAMES, *NUMBERS, *WHOLE, *TRUTHS, 'outcome'})
+CASTABLE = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_floating)
 OUTCOMES = tuple(Outcome)
 HEX_OF_BYTE = np.frombuffer(b''.join(b'%02x' % k for k in range(256)), dtype='S2')
 Plan = Any  # TablePlan, which imports this module
@@ -44,29 +45,44 @@ class NotPlainError(Exception):
     """The table needs to be read row by row."""
 
 
-def is_plain_text(path: Path) -> bool:
-    """Whether splitting at separators and line ends is all there is to reading the file: UTF-8, no quotation marks."""
+def text_batches(path: Path, header: Sequence[str], separator: str, *, skipped_lines: int) -> Iterator[pa.RecordBatch]:
+    """The cells of separated text below its header, as texts; NotPlainError where Arrow may read it otherwise."""
+    options = pcsv.ConvertOptions(column_types=dict.fromkeys(header, pa.string()), strings_can_be_null=False)
+    parse = pcsv.ParseOptions(delimiter=separator, newlines_in_values=has_quotes(path, n_head_lines=skipped_lines + 1))
+    read = pcsv.ReadOptions(block_size=BLOCK_BYTES, column_names=list(header), skip_rows=skipped_lines + 1)
+    yield from pcsv.open_csv(path, read_options=read, parse_options=parse, convert_options=options)
+
+
+def has_quotes(path: Path, *, n_head_lines: int) -> bool:
+    """Whether there are quotation marks in a text; NotPlainError where its lines are not told by line feeds alone.
+
+    Lines to the end of the header are skipped by number, so none of their cells may go over a line end.
+    """
     carriage = breaks = 0
+    found = False
     with path.open('rb') as stream:
+        if any(stream.readline(BLOCK_BYTES).count(b'"') % 2 for _ in range(n_head_lines)):
+            raise NotPlainError('a cell of the header has several lines')
+        stream.seek(0)
         last = b''
         while block := stream.read(BLOCK_BYTES):
-            if b'"' in block or b'\x00' in block:
-                return False
+            found = found or b'"' in block
+            if b'\x00' in block:
+                raise NotPlainError('a zero byte')
             carriage += block.count(b'\r')
             breaks += block.count(b'\r\n') + (last == b'\r' and block[:1] == b'\n')
             last = block[-1:]
-    return carriage == breaks
+    if carriage != breaks:
+        raise NotPlainError('a carriage return that ends no line')
+    return found
 
 
 @dataclass(slots=True)
 class BulkReader:
     """The episodes of a plain table as Arrow tables of the record's schema, batch by batch."""
 
-    path: Path
+    batches: Callable[[], Iterator[pa.RecordBatch]]
     plan: Plan
-    header: tuple[str, ...]
-    separator: str
-    skipped_lines: int
     caps: Caps = field(default_factory=Caps)
     outcomes: Counter[str] = field(default_factory=Counter)
     labelled: set[str] = field(default_factory=set)
@@ -75,16 +91,11 @@ class BulkReader:
 
     def tables(self) -> Iterator[pa.Table]:
         """Batches in order; NotPlainError where one row is not what it should be."""
-        options = pcsv.ConvertOptions(column_types=dict.fromkeys(self.header, pa.string()), strings_can_be_null=False)
-        parse = pcsv.ParseOptions(delimiter=self.separator, quote_char=False)
-        read = pcsv.ReadOptions(
-            block_size=BLOCK_BYTES, column_names=list(self.header), skip_rows=self.skipped_lines + 1
-        )
         try:
-            for batch in pcsv.open_csv(self.path, read_options=read, parse_options=parse, convert_options=options):
+            for batch in self.batches():
                 if batch.num_rows:
                     yield self._table(batch)
-        except (pa.ArrowException, OSError, RecordError, UnicodeDecodeError) as error:
+        except (pa.ArrowException, OSError, InputError, ValueError) as error:
             raise NotPlainError(str(error)) from error
 
     def _table(self, batch: pa.RecordBatch) -> pa.Table:
@@ -235,18 +246,28 @@ class _Columns:
         column = self.plan.chosen.columns.get(name)
         return None if column is None else self.batch.column(self.plan.places[column])
 
+    def different(self, column: pa.Array) -> tuple[list[Any], NDArray[np.int32]]:
+        """The different cells of a column as they are read row by row, and which each row has."""
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        cells, codes = encoded.dictionary.to_pylist(), encoded.indices
+        if self.plan.is_text:
+            cells = [cell.strip(' \t') for cell in cells]
+        if codes.null_count:
+            cells, codes = [*cells, None], codes.fill_null(len(cells))
+        return cells, codes.to_numpy()
+
     def texts(self, column: str) -> _Names:
-        encoded = self.batch.column(self.plan.places[column]).dictionary_encode()
-        return _Names([t.strip(' \t') for t in encoded.dictionary.to_pylist()], encoded.indices.to_numpy())
+        cells, codes = self.different(self.batch.column(self.plan.places[column]))
+        return _Names(['' if cell is None else str(cell) for cell in cells], codes)
 
     def names(self, name: str) -> _Names | None:
         given = self.plan.given.get(name)
         if name not in self.plan.chosen.columns:
             return None if given is None else _Names([str(given)], np.zeros(self.batch.num_rows, np.int32))
-        found = self.texts(self.plan.chosen.columns[name])
+        cells, codes = self.different(self.batch.column(self.plan.places[self.plan.chosen.columns[name]]))
         default = given if given is not None else 'nominal' if name == 'condition' else ''
-        parsed = [self.plan.convert[name](t) for t in found.texts]
-        return _Names([default if t is None else t for t in parsed], found.codes)
+        parsed = [self.plan.convert[name](cell) for cell in cells]
+        return _Names([default if t is None else t for t in parsed], codes)
 
     def numbers(self, name: str) -> NDArray[np.float64] | None:
         """Floats with NaN for what is missing; whole numbers beyond 53 bits are not plain."""
@@ -262,30 +283,29 @@ class _Columns:
 
     def _cast(self, name: str, column: pa.Array) -> NDArray[np.float64]:
         scale = self.plan.chosen.scale.get(name, 1.0)
+        is_castable = any(is_kind(column.type) for is_kind in CASTABLE)
         try:
-            if name in WHOLE:
-                whole: NDArray[np.float64] = pc.cast(column, pa.int64()).to_numpy().astype(float)
-                return whole
-            values: NDArray[np.float64] = pc.cast(column, pa.float64()).to_numpy()
-            if np.isfinite(values).all():
+            if name in WHOLE and is_castable:
+                return _floats(pc.cast(column, pa.int64()))
+            values = _floats(pc.cast(column, pa.float64())) if is_castable else np.array([np.inf])
+            # Row by row says what becomes of infinities, and of texts that are no numbers.
+            if not np.isinf(values).any() and not (self.plan.is_text and np.isnan(values).any()):
                 return values * scale if scale != 1.0 else values
         except pa.ArrowInvalid:
             pass
-        encoded = column.dictionary_encode()
-        convert = self.plan.convert[name]
-        parsed = [convert(text.strip(' \t')) for text in encoded.dictionary.to_pylist()]
+        cells, codes = self.different(column)
+        parsed = [self.plan.convert[name](cell) for cell in cells]
         known = np.array([np.nan if v is None else float(v) for v in parsed])
-        found: NDArray[np.float64] = known[encoded.indices.to_numpy()]
+        found: NDArray[np.float64] = known[codes]
         return found
 
     def truths(self, name: str) -> pa.Array | None:
         column, given = self._column(name), self.plan.given.get(name)
         if column is None:
             return None if given is None else pa.array([bool(given)] * self.batch.num_rows)
-        encoded = column.dictionary_encode()
-        parsed = [self.plan.convert[name](text.strip(' \t')) for text in encoded.dictionary.to_pylist()]
-        parsed = [given if v is None else v for v in parsed]
-        return pa.array(parsed, pa.bool_()).take(encoded.indices)
+        cells, codes = self.different(column)
+        parsed = [self.plan.convert[name](cell) for cell in cells]
+        return pa.array([given if v is None else v for v in parsed], pa.bool_()).take(pa.array(codes))
 
     def outcomes(self) -> NDArray[np.int32] | None:
         column = self._column('outcome')
@@ -293,13 +313,16 @@ class _Columns:
             if 'outcome' in self.plan.given:
                 raise NotPlainError('one outcome for every row')
             return None
-        encoded = column.dictionary_encode()
-        parsed = [self.plan.convert['outcome'](text.strip(' \t')) for text in encoded.dictionary.to_pylist()]
+        cells, codes = self.different(column)
+        parsed = [self.plan.convert['outcome'](cell) for cell in cells]
         if None in parsed:
             raise NotPlainError('some rows have no outcome')
-        codes = np.array([OUTCOMES.index(o) for o in parsed], dtype=np.int32)
-        found: NDArray[np.int32] = codes[encoded.indices.to_numpy()]
+        found: NDArray[np.int32] = np.array([OUTCOMES.index(o) for o in parsed], dtype=np.int32)[codes]
         return found
+
+
+def _floats(values: pa.Array) -> NDArray[np.float64]:
+    return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def _check_numbers(numbers: dict[str, NDArray[np.float64] | None]) -> None:

@@ -9,10 +9,13 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.imported import ImportOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MOST_COLUMNS = 2_000
 MOST_ROWS = 50_000_000
@@ -36,6 +39,7 @@ class Rows:
     separator: str = ''
     notes: tuple[str, ...] = ()
     skipped_lines: int = 0  # above the header
+    batches: Callable[[], Iterator[pa.RecordBatch]] | None = None  # the same by columns, where a file has them
 
 
 def open_rows(path: Path, options: ImportOptions | None = None, *, known: Callable[[str], bool] | None = None) -> Rows:
@@ -91,7 +95,12 @@ def _open_separated(path: Path, usual: Callable[[str], bool]) -> Rows:
                 raise InputError(f'{path} row {number}: {len(cells)} cells, wanted {width} as in the header')
             yield number, [cell.strip(' \t') for cell in cells]
 
-    return Rows(path, header, read, separator, skipped_lines=at)
+    def batches() -> Iterator[pa.RecordBatch]:
+        from robotrials.formats.bulk import text_batches
+
+        return text_batches(path, header, separator, skipped_lines=at)
+
+    return Rows(path, header, read, separator, skipped_lines=at, batches=batches)
 
 
 def _cells(path: Path, encoding: str, separator: str) -> Iterator[list[str]]:
@@ -267,7 +276,9 @@ def _open_parquet(path: Path) -> Rows:
         raise InputError(f'{path}: the column {twice!r} is there twice')
     # A text of a megabyte, repeated a million times, is small in the file and stays small as a dictionary.
     texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
-    return Rows(path, names, lambda: _parquet_rows(path, texts))
+    return Rows(
+        path, names, lambda: _parquet_rows(path, texts), batches=lambda: _parquet_batches(path, texts, n_rows=1 << 16)
+    )
 
 
 def _check_parquet(path: Path, metadata: Any) -> None:
@@ -285,21 +296,28 @@ def _check_parquet(path: Path, metadata: Any) -> None:
 
 
 def _parquet_rows(path: Path, texts: list[str]) -> Iterator[tuple[int, Row]]:
+    from robotrials.record.schema import column_values
+
+    number = 0
+    for batch in _parquet_batches(path, texts, n_rows=2048):
+        for values in zip(*map(column_values, batch.columns), strict=True):
+            number += 1
+            yield number, values
+
+
+def _parquet_batches(path: Path, texts: list[str], *, n_rows: int) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from robotrials.record.schema import column_values
 
     number = 0
     try:
         with pq.ParquetFile(path, read_dictionary=texts) as file:
-            for batch in file.iter_batches(batch_size=2048):
+            for batch in file.iter_batches(batch_size=n_rows):
                 if batch.nbytes > LARGEST_BATCH_BYTES:
                     size = f'{batch.nbytes >> 20} MiB in {batch.num_rows:,} rows'
                     raise InputError(f'{path} after row {number}: {size}; wanted a table of episodes, not of images')
-                for values in zip(*map(column_values, batch.columns), strict=True):
-                    number += 1
-                    yield number, values
+                yield batch
+                number += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise InputError(f'{path} after row {number}: damaged Parquet ({error})') from error
 

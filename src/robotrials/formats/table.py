@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, RecordError, UnknownName
-from robotrials.formats.bulk import TAKEN, BulkReader, is_plain_text
+from robotrials.formats.bulk import TAKEN, BulkReader
 from robotrials.formats.cell import (
     has_decimal_comma,
     is_missing,
@@ -112,6 +112,7 @@ class TablePlan:
     told: Mapping[str, str]  # the same as the user wrote them
     convert: Mapping[str, Convert]  # field -> what turns its cell into a value
     places: Mapping[str, int]  # column -> its place in a row
+    is_text: bool = False  # cells are texts, with spaces around them
     shape: str  # 'episodes', 'items' or 'counts'
     group_by: tuple[str, ...] = ()
     trial_id: str | None = None  # None: the table brings its own ids
@@ -152,6 +153,7 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
             for name in chosen.columns
         },
         places={name: place for place, name in enumerate(rows.header)},
+        is_text=bool(rows.separator),
         shape=shape or 'episodes',
         group_by=group_by,
         trial_id=None if is_own else f'import:{options.source_name(rows.path)}',
@@ -324,19 +326,18 @@ def can_be_bulk(rows: Rows, plan: TablePlan) -> bool:
     """Whether a table is plain enough to be read by whole columns, and long enough to be worth it."""
     fields = {*plan.chosen.columns, *plan.given} - {'trial_id'}
     return (
-        bool(rows.separator)
-        and rows.path.suffix.lower() in ('.csv', '.tsv')
+        rows.batches is not None
         and plan.shape == 'episodes'
         and plan.trial_id is not None
         and fields <= TAKEN
         and bool(fields & {'success', 'outcome'})
         and rows.path.stat().st_size > BULK_BYTES
-        and is_plain_text(rows.path)
     )
 
 
 def _bulk_tables(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[pa.Table]:
-    reader = BulkReader(rows.path, plan, rows.header, rows.separator, rows.skipped_lines)
+    assert rows.batches is not None
+    reader = BulkReader(rows.batches, plan)
     yield from reader.tables()
     timed = {'duration_s': 0.0} if 'duration_s' in plan.chosen.columns else {}
     if {'steps', 'step_cap'} & {*plan.chosen.columns, *plan.given}:

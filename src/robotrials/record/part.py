@@ -203,7 +203,7 @@ def check_digest(path: Path, found: str, logged: LoggedFile | None) -> None:
         raise StoreError(f'{path}: damaged (its bytes are not what was written); {ADVICE}')
 
 
-def checked_source(path: Path, logged: LoggedFile | None) -> pa.NativeFile | str:
+def checked_source(path: Path, logged: LoggedFile | None) -> pa.NativeFile:
     """Where the bytes of a part can be read from, after all of them were checked."""
     if isinstance(path, CachedPath) and path.local.exists():
         try:
@@ -213,21 +213,21 @@ def checked_source(path: Path, logged: LoggedFile | None) -> pa.NativeFile | str
     return _checked_source(path, logged)
 
 
-def _checked_source(path: Path, logged: LoggedFile | None) -> pa.NativeFile | str:
+def _checked_source(path: Path, logged: LoggedFile | None) -> pa.NativeFile:
     with naming_damage(path):
         if _checked_size(path, logged) <= SMALL_BYTES:
             content = Folder(path.parent).read(path.name)
             check_digest(path, hashlib.sha256(content).hexdigest(), logged)
             return pa.BufferReader(content)
         check_digest(path, file_hash(path), logged)
-        return str(path)
+        return pa.memory_map(str(path))
 
 
 def open_part(path: Path, logged: LoggedFile | None) -> pq.ParquetFile:
     """Open a part after checking it: a small one whole, a large one for now only its footer (see `row_groups`)."""
     with naming_damage(path):
         if logged is None or not logged.chunks or _checked_size(path, logged) <= SMALL_BYTES:
-            return pq.ParquetFile(checked_source(path, logged), memory_map=True)
+            return pq.ParquetFile(checked_source(path, logged))
         _check_spans(path, [logged.chunks[-1][:2]], logged)
         return pq.ParquetFile(_ranged(path, logged), memory_map=True)
 

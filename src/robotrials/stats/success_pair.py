@@ -14,6 +14,8 @@ import enum
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -33,9 +35,11 @@ from robotrials.stats.noninferiority import ArmCounts, PairCounts, rate_differen
 
 Table = tuple[int, int, int, int]  # successes and episodes of a, then of b
 MOST_ROUNDS = 200
-MOST_PRODUCTS = 2_000_000
+MOST_LISTED = 2_000_000  # values, which are sorted
+MOST_WORK = 100_000_000  # of a lattice: some hundredths of a second
 LATTICE = 20_000  # steps of a difference of 1
 NEGLIGIBLE = 1e-18
+SLACK = 1e-9  # differences nearer than this are equal
 
 
 class SuccessTest(enum.StrEnum):
@@ -49,6 +53,27 @@ class SuccessTest(enum.StrEnum):
     UNIT_PERMUTATION = 'permuted start states'
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NullDistribution:
+    """The values a macro difference a - b can take under equal rates, their chances, and the value observed."""
+
+    values: FloatArray  # (points,), ascending
+    chances: FloatArray  # (points,), summing to 1
+    observed: float
+
+    def p_value(self, alternative: Alternative = 'two-sided', *, mid_p: bool = False) -> float:
+        """The chance of a difference at least as extreme; two-sided, twice the smaller tail.
+
+        `mid_p` counts half of the observed value's own chance.
+        """
+        upper = float(self.chances[self.values >= self.observed - SLACK].sum())
+        lower = float(self.chances[self.values <= self.observed + SLACK].sum())
+        at_observed = np.abs(self.values - self.observed) <= SLACK
+        half = float(self.chances[at_observed].sum()) / 2 if mid_p else 0.0
+        tails = {'greater': upper - half, 'less': lower - half, 'two-sided': 2 * (min(upper, lower) - half)}
+        return min(1.0, max(0.0, tails[check_alternative(alternative)]))
+
+
 def stratified_exact(
     tables: Sequence[Table], *, alternative: Alternative = 'two-sided', mid_p: bool = False
 ) -> Significance:
@@ -59,90 +84,138 @@ def stratified_exact(
     >>> round(stratified_exact([(8, 10, 3, 10)], alternative='greater').p_value, 4)
     0.0349
     """
-    values, chances, observed = _conditional(tables)
-    slack = 1e-9
-    upper, lower = float(chances[values >= observed - slack].sum()), float(chances[values <= observed + slack].sum())
-    half = float(chances[np.abs(values - observed) <= slack].sum()) / 2 if mid_p else 0.0
-    tails = {'greater': upper - half, 'less': lower - half, 'two-sided': 2 * (min(upper, lower) - half)}
-    return Significance(observed, min(1.0, max(0.0, tails[check_alternative(alternative)])), alternative)
+    null = conditional_null(tables)
+    return Significance(null.observed, null.p_value(alternative, mid_p=mid_p), alternative)
 
 
-def _conditional(tables: Sequence[Table]) -> tuple[FloatArray, FloatArray, float]:
-    """The values the macro difference can take given each stratum's total, their chances, and the value observed."""
+def conditional_null(tables: Sequence[Table]) -> NullDistribution:
+    """Independent arms: the macro difference of the rates given each stratum's total of successes."""
     if not tables:
         raise InputError('no stratum was given: there is no difference of nothing')
     parts = []
     for x1, n1, x2, n2 in tables:
         check_successes(x1, n1, names=('x1', 'n1')), check_successes(x2, n2, names=('x2', 'n2'))
-        k = np.arange(max(0, x1 + x2 - n2), min(n1, x1 + x2) + 1)
-        moves = (k / n1 - (x1 + x2 - k) / n2) / len(tables)
-        parts.append(_Part(moves, _hypergeometric(k, n1, n2, x1 + x2), x1 - int(k[0])))
+        hits, least = x1 + x2, max(0, x1 + x2 - n2)
+        start = Fraction(least, n1) - Fraction(hits - least, n2)
+        parts.append(_Part(start, Fraction(n1 + n2, n1 * n2), _hypergeometric(n1, n2, hits), x1 - least))
+    return _summed(parts)
+
+
+def discordant_null(pairs: Sequence[PairCounts]) -> NullDistribution:
+    """Matched starts: the macro difference of the rates when every discordant pair is a fair coin."""
+    parts = []
+    for c in pairs:
+        apart = c.only_new + c.only_reference
+        parts.append(_Part(Fraction(-apart, c.n), Fraction(2, c.n), binomial_pmf(apart, 0.5), c.only_new))
     return _summed(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """One stratum's contributions to the difference, their chances, and the place of the one observed."""
+    """A difference of rates that moves in equal steps from `start`, with the chance of each number of steps."""
 
-    moves: FloatArray
+    start: Fraction
+    step: Fraction
     chances: FloatArray
-    observed: int
+    observed: int  # steps taken
 
 
-def _summed(parts: Sequence[_Part]) -> tuple[FloatArray, FloatArray, float]:
-    """The distribution of a sum over strata, and its observed value.
+def _summed(parts: Sequence[_Part]) -> NullDistribution:
+    """The distribution of the mean over strata.
 
-    Where strata of many sizes would give too many values, each contribution is rounded to a lattice first: the test of
-    the rounded difference is as exact.
+    Strata of equal sizes move it by one step and convolve. Strata of a few sizes move it on the lattice of their common
+    denominator, also exactly. Where sizes are so many that this lattice is too fine, the values are listed if they are
+    few, and else each contribution is rounded to a coarser lattice: the test of the rounded difference is as exact.
     """
-    steps = [float(part.moves[1] - part.moves[0]) for part in parts if len(part.moves) > 1]
-    if steps and max(steps) - min(steps) <= 1e-12:
-        return _in_step(parts, steps[0])
-    values, chances = np.zeros(1), np.ones(1)
+    groups = _grouped(parts)
+    spacing = _common_spacing([group.step for group in groups])
+    if _work(groups, spacing) <= MOST_WORK:
+        return _on_common_lattice(groups, spacing, len(parts))
+    if math.prod(len(group.chances) for group in groups) <= MOST_LISTED:
+        return _listed(groups, len(parts))
+    return _on_coarse_lattice(parts)
+
+
+def _grouped(parts: Sequence[_Part]) -> list[_Part]:
+    """The parts of equal steps added up, the one of most values first."""
+    groups: dict[Fraction, _Part] = {}
     for part in parts:
-        if len(values) * len(part.moves) > MOST_PRODUCTS:
-            return _on_lattice(parts)
-        sums = np.round((values[:, None] + part.moves[None, :]).ravel(), 12)
-        joint = (chances[:, None] * part.chances[None, :]).ravel()
-        values, place = np.unique(sums, return_inverse=True)
-        chances = np.bincount(place, weights=joint, minlength=len(values)).astype(np.float64)
-    return values, chances, math.fsum(float(part.moves[part.observed]) for part in parts)
+        group = groups.get(part.step)
+        groups[part.step] = part if group is None else _Part(
+            group.start + part.start, part.step, np.convolve(group.chances, part.chances),
+            group.observed + part.observed,
+        )  # fmt: skip
+    return sorted(groups.values(), key=lambda group: -len(group.chances))
 
 
-def _in_step(parts: Sequence[_Part], step: float) -> tuple[FloatArray, FloatArray, float]:
-    """Strata of equal sizes move the difference by the same step, so that their chances convolve."""
+def _common_spacing(steps: Sequence[Fraction]) -> Fraction:
+    """The largest number of which every step is a multiple."""
+    below = math.lcm(*(step.denominator for step in steps))
+    return Fraction(math.gcd(*(int(step * below) for step in steps)), below)
+
+
+def _work(groups: Sequence[_Part], spacing: Fraction) -> int:
+    """About how many multiplications the common lattice takes; starting a convolution counts as some of them."""
+    points, work = 1, 0
+    for group in groups:
+        stride, n = int(group.step / spacing), len(group.chances)
+        work += (points + stride) * n + 5_000 * stride
+        points += stride * (n - 1)
+    return work + points
+
+
+def _on_common_lattice(groups: Sequence[_Part], spacing: Fraction, n_strata: int) -> NullDistribution:
+    """Exact: a group moves in strides of whole points, so the points of one remainder convolve by themselves."""
     chances = np.ones(1)
+    for group in groups:
+        stride = int(group.step / spacing)
+        n_points = len(chances) + stride * (len(group.chances) - 1)
+        by_remainder = np.zeros((stride, -(-len(chances) // stride)))
+        by_remainder.T.flat[: len(chances)] = chances
+        chances = np.array([np.convolve(row, group.chances) for row in by_remainder]).T.ravel()[:n_points]
+    start = sum((group.start for group in groups), Fraction())
+    observed = start + sum(group.step * group.observed for group in groups)
+    can_occur = np.flatnonzero(chances)
+    values: FloatArray = float(start / n_strata) + float(spacing / n_strata) * can_occur.astype(np.float64)
+    return NullDistribution(values, chances[can_occur], float(observed / n_strata))
+
+
+def _listed(groups: Sequence[_Part], n_strata: int) -> NullDistribution:
+    sums, joint = np.zeros(1), np.ones(1)
+    for group in groups:
+        moves = (float(group.start) + float(group.step) * np.arange(len(group.chances))) / n_strata
+        sums, joint = np.add.outer(sums, moves).ravel(), np.multiply.outer(joint, group.chances).ravel()
+    values, place = np.unique(np.round(sums, 12), return_inverse=True)
+    chances = np.bincount(place, weights=joint, minlength=len(values)).astype(np.float64)
+    observed = sum((group.start + group.step * group.observed for group in groups), Fraction())
+    return NullDistribution(values, chances, float(observed / n_strata))
+
+
+def _on_coarse_lattice(parts: Sequence[_Part]) -> NullDistribution:
+    chances, least, observed = np.ones(1), 0, 0
     for part in parts:
-        chances = np.convolve(chances, part.chances)
-    start = math.fsum(float(part.moves[0]) for part in parts)
-    values: FloatArray = start + step * np.arange(len(chances), dtype=np.float64)
-    return values, chances, start + step * sum(part.observed for part in parts)
-
-
-def _on_lattice(parts: Sequence[_Part]) -> tuple[FloatArray, FloatArray, float]:
-    steps = [np.round(part.moves * LATTICE).astype(np.int64) for part in parts]
-    reach = sum(int(np.abs(s).max()) for s in steps)
-    chances = np.zeros(2 * reach + 1)
-    chances[reach] = 1.0
-    for part, step in zip(parts, steps, strict=True):
-        moved = np.zeros_like(chances)
+        moves = (float(part.start) + float(part.step) * np.arange(len(part.chances))) / len(parts)
+        # Rounded twice, so that halves go the same way for a - b and b - a whatever the last bit.
+        steps = np.round(np.round(moves * LATTICE, 6)).astype(np.int64)
+        summed = np.zeros(len(chances) + int(steps[-1] - steps[0]))
         for place in np.flatnonzero(part.chances > NEGLIGIBLE):
-            shift = int(step[place])
-            source = chances[max(0, -shift) : len(chances) - max(0, shift)]
-            moved[max(0, shift) : max(0, shift) + len(source)] += part.chances[place] * source
-        chances = moved
-    values = np.arange(-reach, reach + 1) / LATTICE
-    return values, chances, sum(int(s[part.observed]) for part, s in zip(parts, steps, strict=True)) / LATTICE
+            shift = int(steps[place] - steps[0])
+            summed[shift : shift + len(chances)] += part.chances[place] * chances
+        chances, least, observed = summed, least + int(steps[0]), observed + int(steps[part.observed])
+    can_occur = np.flatnonzero(chances)
+    return NullDistribution((least + can_occur) / LATTICE, chances[can_occur], observed / LATTICE)
 
 
-def _hypergeometric(k: IntArray, n1: int, n2: int, hits: int) -> FloatArray:
-    from scipy.special import gammaln
-
-    def log_choose(n: int, r: IntArray | int) -> FloatArray:
-        return np.asarray(gammaln(n + 1) - gammaln(r + 1) - gammaln(n - r + 1), dtype=np.float64)
-
-    total = log_choose(n1 + n2, hits)
-    return np.asarray(np.exp(log_choose(n1, k) + log_choose(n2, hits - k) - total), dtype=np.float64)
+@lru_cache(maxsize=4096)
+def _hypergeometric(n1: int, n2: int, hits: int) -> FloatArray:
+    """The chances of each number of successes in the first arm, by ratios from the mode outwards."""
+    k = np.arange(max(0, hits - n2), min(n1, hits), dtype=np.float64)
+    ratios = (n1 - k) * (hits - k) / ((k + 1) * (n2 - hits + k + 1))
+    mode = int(np.count_nonzero(ratios >= 1))
+    weights = np.r_[np.cumprod(1 / ratios[:mode][::-1])[::-1], 1.0, np.cumprod(ratios[mode:])]
+    chances: FloatArray = weights / weights.sum()
+    chances.flags.writeable = False  # shared by every caller
+    return chances
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +271,7 @@ def paired_success(pairs: Sequence[PairCounts], *, level: float = 0.95, mid_p: b
     """
     alpha = 1 - check_open_unit('level', level)
     difference, low, high, p_score = rate_difference_interval(pairs, level=level)
-    p = max(p_score, _discordant_p(pairs, mid_p=mid_p))
+    p = max(p_score, discordant_null(pairs).p_value(mid_p=mid_p))
     n = sum(c.n for c in pairs)
     rates = [math.fsum((c.both + own) / c.n for c, own in rows) / len(pairs) for rows in _marginals(pairs)]
     return SuccessPair(
@@ -209,19 +282,6 @@ def paired_success(pairs: Sequence[PairCounts], *, level: float = 0.95, mid_p: b
 
 def _marginals(pairs: Sequence[PairCounts]) -> tuple[list[tuple[PairCounts, int]], list[tuple[PairCounts, int]]]:
     return [(c, c.only_new) for c in pairs], [(c, c.only_reference) for c in pairs]
-
-
-def _discordant_p(pairs: Sequence[PairCounts], *, mid_p: bool) -> float:
-    """Two-sided: binomial within strata, weighted by 1 / pairs, convolved; twice the smaller tail."""
-    parts = []
-    for c in pairs:
-        apart = c.only_new + c.only_reference
-        moves = (2 * np.arange(apart + 1) - apart) / (c.n * len(pairs))
-        parts.append(_Part(moves, binomial_pmf(apart, 0.5), c.only_new))
-    values, chances, observed = _summed(parts)
-    upper, lower = float(chances[values >= observed - 1e-9].sum()), float(chances[values <= observed + 1e-9].sum())
-    half = float(chances[np.abs(values - observed) <= 1e-9].sum()) / 2 if mid_p else 0.0
-    return min(1.0, max(0.0, 2 * (min(upper, lower) - half)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

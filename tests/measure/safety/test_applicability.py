@@ -149,21 +149,21 @@ def test_jitter_is_resampled_and_a_gap_is_not_bridged() -> None:
 def test_episodes_without_a_benchmark_are_told_once_with_the_names_they_could_mean() -> None:
     registry = load_registry()
     some = [episode(benchmark='', task='bin_to_bin', seed=k) for k in range(9)]
-    gap = unnamed_benchmark(some, registry)
+    gap = unnamed_benchmark([(e.benchmark, e.stratum, e.task) for e in some], registry)
     assert gap is not None
-    assert (gap.n_episodes, gap.candidates) == (9, ('tabletop',))
+    assert (gap.tasks, gap.candidates) == (('bin_to_bin',), ('tabletop',))
     assert 'it could be tabletop' in str(gap)
     found = score_episode(some[0], lifted(), scoring=SCORING)
     assert 'it could be tabletop' in found.because
     named = Scoring(benchmark='libero-10')
     assert score_episode(episode(benchmark=''), lifted(), scoring=named).is_scored
-    assert unnamed_benchmark([episode()], registry) is None
-    assert unnamed_benchmark([episode(benchmark='', stratum='libero_10')], registry) is None
-    several = unnamed_benchmark([episode(benchmark='', task='task_0')], registry)
+    assert unnamed_benchmark([('libero-10', '', 'task_0')], registry) is None
+    assert unnamed_benchmark([('', 'libero_10', 'task_0')], registry) is None
+    several = unnamed_benchmark([('', '', 'task_0')], registry)
     assert several is not None
     assert len(several.candidates) == 6
     assert str(gap).endswith('it could be tabletop: say which, as benchmark = NAME')
-    nowhere = unnamed_benchmark([episode(benchmark='', task='reach-v3')], registry)
+    nowhere = unnamed_benchmark([('', '', 'reach-v3')], registry)
     assert str(nowhere).endswith(
         'no benchmark of the registry has these tasks: describe them in a registry file (--registry)'
     )
@@ -173,6 +173,8 @@ def test_import_and_plan_say_it_once(tmp_path: Path) -> None:
     (tmp_path / 'r.csv').write_text('policy,task,success,duration_s\np,bin_to_bin,1,5\np,bin_to_bin,0,6\n')
     said = robotrials('import', tmp_path / 'r.csv', '--to', tmp_path / 'store')
     assert said.count('it could be tabletop') == 1
+    (tmp_path / 'q.csv').write_text('policy,task,outcome,duration_s\np,bin_to_bin,invalid,5\n')
+    assert 'it could be' not in robotrials('import', tmp_path / 'q.csv', '--to', tmp_path / 'other')
 
 
 LABELS = (Event(0.0, EventKind.PHASE, name='turn the knob'), Event(0.6, EventKind.PHASE, name='Place the pot'))

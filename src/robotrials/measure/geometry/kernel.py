@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from robotrials.stats.compiled import njit
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
@@ -28,7 +29,7 @@ BOX_FACES = np.array(
 )
 
 
-@njit(cache=True, error_model='numpy')
+@njit(error_model='numpy')
 def _start(
     vertices: FloatArray, faces: IntArray, counts: IntArray, center: FloatArray, half: FloatArray, turn: FloatArray
 ) -> None:
@@ -45,7 +46,7 @@ def _start(
             faces[f, i] = BOX_FACES[f, i]
 
 
-@njit(cache=True, error_model='numpy')
+@njit(error_model='numpy')
 def _cut(
     vertices: FloatArray, distance: FloatArray, ends: IntArray, n_cuts: int, n_vertices: int, i: int, j: int, axis: int,
     level: float,
@@ -65,7 +66,7 @@ def _cut(
     return n_cuts
 
 
-@njit(cache=True, error_model='numpy')
+@njit(error_model='numpy')
 def _clip(
     vertices: FloatArray, n_vertices: int, faces: IntArray, counts: IntArray, n_faces: int, axis: int, sign: float,
     limit: float, distance: FloatArray, ends: IntArray, follows: IntArray, kept: IntArray,
@@ -136,7 +137,7 @@ def _clip(
     return n_vertices + n_cuts, written
 
 
-@njit(cache=True, error_model='numpy')
+@njit(error_model='numpy')
 def _volume(vertices: FloatArray, faces: IntArray, counts: IntArray, n_faces: int) -> float:
     """By the divergence theorem, from a vertex of the body itself, so that distance from the origin costs nothing."""
     if n_faces == 0:
@@ -155,7 +156,7 @@ def _volume(vertices: FloatArray, faces: IntArray, counts: IntArray, n_faces: in
     return total / 6.0
 
 
-@njit(cache=True, error_model='numpy')
+@njit(error_model='numpy')
 def _b_first(ca: FloatArray, sa: FloatArray, ra: FloatArray, cb: FloatArray, sb: FloatArray, rb: FloatArray) -> bool:
     """An order of two boxes that doesn't depend on which came first, so that the result is the same bit for bit."""
     va, vb = sa[0] * sa[1] * sa[2], sb[0] * sb[1] * sb[2]
@@ -173,7 +174,7 @@ def _b_first(ca: FloatArray, sa: FloatArray, ra: FloatArray, cb: FloatArray, sb:
     return False
 
 
-@njit(cache=True, error_model='numpy')
+@njit(error_model='numpy')
 def intersection_volumes(
     centers_a: FloatArray, sizes_a: FloatArray, turns_a: FloatArray,
     centers_b: FloatArray, sizes_b: FloatArray, turns_b: FloatArray,
@@ -223,7 +224,7 @@ def intersection_volumes(
     return volumes
 
 
-@njit(cache=True, error_model='numpy')
+@njit(error_model='numpy')
 def fuse_pixels(
     depth_m: FloatArray, rgb: IntArray, mask: NDArray[np.bool_], use_mask: bool, focal: FloatArray, turn: FloatArray,
     shift: FloatArray, low: FloatArray, voxel_m: float, shape: IntArray, index: IntArray, sums: FloatArray,
@@ -269,7 +270,7 @@ def fuse_pixels(
     return n
 
 
-@njit(cache=True, error_model='numpy')
+@njit(error_model='numpy')
 def hue_mask(
     rgb: NDArray[np.uint8],
     hue_deg: float,

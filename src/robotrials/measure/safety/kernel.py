@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from robotrials.stats.compiled import njit
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.integer[Any]]
@@ -23,7 +24,7 @@ WITHOUT_NAN = {'nnan', 'nsz', 'reassoc'}
 NARROW = 128  # rows; up to here seven passes of doubled spans, each a vector loop, beat the block method's three
 
 
-@njit(cache=True, fastmath=WITHOUT_NAN)
+@njit(fastmath=WITHOUT_NAN)
 def window_extreme(values: FloatArray, offsets: IntArray, low: IntArray, high: IntArray, sign: float) -> FloatArray:
     """out[t] = the least (sign 1) or greatest (sign -1) value over rows t + low to t + high of the same episode.
 
@@ -46,7 +47,7 @@ def window_extreme(values: FloatArray, offsets: IntArray, low: IntArray, high: I
     return out
 
 
-@njit(cache=True, fastmath=WITHOUT_NAN)
+@njit(fastmath=WITHOUT_NAN)
 def _extreme_by_doubling(
     trace: FloatArray, result: FloatArray, low: int, high: int, sign: float, one: FloatArray, other: FloatArray
 ) -> None:
@@ -68,7 +69,7 @@ def _extreme_by_doubling(
     result[inside:] = sign * np.inf
 
 
-@njit(cache=True, fastmath=WITHOUT_NAN)
+@njit(fastmath=WITHOUT_NAN)
 def _extreme_by_blocks(
     trace: FloatArray, result: FloatArray, low: int, high: int, sign: float, prefix: FloatArray, suffix: FloatArray
 ) -> None:
@@ -96,7 +97,7 @@ def _extreme_by_blocks(
             result[t] = sign * min(suffix[i], prefix[n - 1])
 
 
-@njit(cache=True, fastmath=WITHOUT_NAN)
+@njit(fastmath=WITHOUT_NAN)
 def span_extreme(values: FloatArray, first: IntArray, last: IntArray, sign: float) -> FloatArray:
     """out[t] = the least (sign 1) or greatest (sign -1) value over the rows first[t] to last[t]; of none, sign * inf.
 
@@ -119,7 +120,7 @@ def span_extreme(values: FloatArray, first: IntArray, last: IntArray, sign: floa
     return out
 
 
-@njit(cache=True, fastmath=WITHOUT_NAN)
+@njit(fastmath=WITHOUT_NAN)
 def count_not_binary(values: FloatArray) -> int:
     """How many values are neither 0 nor 1."""
     count = 0
@@ -128,7 +129,7 @@ def count_not_binary(values: FloatArray) -> int:
     return count
 
 
-@njit(cache=True, fastmath=WITHOUT_NAN)
+@njit(fastmath=WITHOUT_NAN)
 def suffix_extreme(values: FloatArray, offsets: IntArray, sign: float) -> FloatArray:
     """out[t] = the least (sign 1) or greatest (sign -1) value from row t to its episode's end."""
     out = np.empty_like(values)
@@ -140,7 +141,7 @@ def suffix_extreme(values: FloatArray, offsets: IntArray, sign: float) -> FloatA
     return out
 
 
-@njit(cache=True)
+@njit()
 def until_forever(left: FloatArray, right: FloatArray, offsets: IntArray) -> FloatArray:
     """out[t] = max over t' >= t of min(right[t'], least left over t to t' - 1), per episode."""
     out = np.empty_like(left)
@@ -152,7 +153,7 @@ def until_forever(left: FloatArray, right: FloatArray, offsets: IntArray) -> Flo
     return out
 
 
-@njit(cache=True)
+@njit()
 def shift_back(values: FloatArray, offsets: IntArray, steps: IntArray, fill: float) -> FloatArray:
     """out[t] = values[t + steps] within the same episode, `fill` past its end."""
     out = np.empty_like(values)
@@ -163,7 +164,7 @@ def shift_back(values: FloatArray, offsets: IntArray, steps: IntArray, fill: flo
     return out
 
 
-@njit(cache=True, fastmath=WITHOUT_NAN)
+@njit(fastmath=WITHOUT_NAN)
 def bound_minimum(values: FloatArray, offsets: IntArray, bound: float, is_upper: bool) -> FloatArray:
     """Per episode, the least margin of values < bound (or > bound) over all its rows: one pass, no temporaries."""
     out = np.empty(len(offsets) - 1)
@@ -180,7 +181,7 @@ def bound_minimum(values: FloatArray, offsets: IntArray, bound: float, is_upper:
     return out
 
 
-@njit(cache=True, fastmath=WITHOUT_NAN)
+@njit(fastmath=WITHOUT_NAN)
 def gated_bound_minimum(
     values: FloatArray, gate: FloatArray, offsets: IntArray, bound: float, is_upper: bool, is_literal: bool
 ) -> FloatArray:

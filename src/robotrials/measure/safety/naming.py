@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from robotrials.errors import UnknownName
 from robotrials.measure.safety.registry import Registry
-from robotrials.record import Episode
 
 MOST_TOLD = 5
 
@@ -17,7 +16,6 @@ class UnnamedBenchmark:
     """Tasks of episodes (or of a plan) without a benchmark, and the benchmarks that have all of them."""
 
     tasks: tuple[str, ...]
-    n_episodes: int
     candidates: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -30,18 +28,21 @@ class UnnamedBenchmark:
         return f'{head}; it could be {" or ".join(self.candidates)}: say which, as benchmark = NAME'
 
 
-def unnamed_benchmark(episodes: Iterable[Episode], registry: Registry) -> UnnamedBenchmark | None:
-    """The gap that valid episodes without a benchmark leave; None where every one names it (or a suite as stratum)."""
-    lacking = [e for e in episodes if e.is_valid and not e.benchmark and not _is_suite(e.stratum, registry)]
-    return unnamed_tasks([e.task for e in lacking], registry, n_episodes=len(lacking)) if lacking else None
+def unnamed_benchmark(named: Iterable[tuple[str, str, str]], registry: Registry) -> UnnamedBenchmark | None:
+    """The gap that valid episodes leave, given as their different (benchmark, stratum, task).
+
+    None where every one names its benchmark, or a suite as its stratum.
+    """
+    lacking = [task for benchmark, stratum, task in named if not benchmark and not _is_suite(stratum, registry)]
+    return unnamed_tasks(lacking, registry) if lacking else None
 
 
-def unnamed_tasks(tasks: Iterable[str], registry: Registry, *, n_episodes: int = 0) -> UnnamedBenchmark:
+def unnamed_tasks(tasks: Iterable[str], registry: Registry) -> UnnamedBenchmark:
     """The gap of tasks whose benchmark is not named, as in a plan."""
     distinct = tuple(dict.fromkeys(tasks))
     holders = [set(registry.holders(task)) for task in distinct]
     shared = set.intersection(*holders) if holders else set()
-    return UnnamedBenchmark(distinct, n_episodes, tuple(name for name in registry.benchmarks if name in shared))
+    return UnnamedBenchmark(distinct, tuple(name for name in registry.benchmarks if name in shared))
 
 
 def _is_suite(stratum: str, registry: Registry) -> bool:

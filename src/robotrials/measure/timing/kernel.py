@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from robotrials.stats.compiled import njit
 
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
@@ -35,7 +36,7 @@ SLACK = 1e-12
 LANES = 16
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _mixed(state: Any) -> Any:
     """Splitmix64's output function."""
     z = (state ^ (state >> S30)) * MIX_A
@@ -43,13 +44,13 @@ def _mixed(state: Any) -> Any:
     return z ^ (z >> S31)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _stream(seed: Any, index: Any) -> Any:
     """The start of stream `index`: two rounds of mixing keep neighbouring streams apart."""
     return _mixed(_mixed(seed + np.uint64(index) * GOLDEN) + GOLDEN)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _draw_episodes(state: Any, n_draws: int, weight: I4) -> Any:
     """Add `n_draws` draws with replacement from len(weight) episodes; gives the stream's new state."""
     size = np.uint64(len(weight))
@@ -64,7 +65,7 @@ def _draw_episodes(state: Any, n_draws: int, weight: I4) -> Any:
     return state
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _clear(weight: F8, risk: F8) -> None:
     # Loops, because a slice assignment takes the compiler seconds.
     for e in range(weight.shape[0]):
@@ -74,7 +75,7 @@ def _clear(weight: F8, risk: F8) -> None:
         risk[k] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def curve_scalars(
     times: F8, cluster: I4, event: U1, sizes: I4, weight: I4, inverse: F8, tau: float, levels: F8, out: F8
 ) -> None:
@@ -112,7 +113,7 @@ def curve_scalars(
     out[0], out[1], out[2], out[3] = area, 1.0 - at_tau, first_moment, 1.0 - survival
 
 
-@njit(cache=True, nogil=True, error_model='numpy')
+@njit(nogil=True, error_model='numpy')
 def _scalar_lanes(
     gaps: F8, n_to_tau: int, last_gap: float, tau: float, cluster: U4, event: U1, weight: F8, at_risk: F8, out: F8
 ) -> None:
@@ -145,7 +146,7 @@ def _scalar_lanes(
         out[k, 3] = 1.0 - survival[k]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _keep_at_tau(survival: F8, area: F8, last_gap: float, tau: float, out: F8) -> None:
     for k in range(len(survival)):
         mean = area[k] + survival[k] * last_gap
@@ -154,7 +155,7 @@ def _keep_at_tau(survival: F8, area: F8, last_gap: float, tau: float, out: F8) -
         out[k, 0], out[k, 1], out[k, 2] = mean, 1.0 - survival[k], moment
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def bootstrap_scalars(
     times: F8, cluster: I4, event: U1, sizes: I4, inverse: F8, tau: float, levels: F8, seed: Any, start: int, out: F8
 ) -> None:
@@ -170,7 +171,7 @@ def bootstrap_scalars(
         curve_scalars(times, cluster, event, sizes, weight, inverse, tau, levels, out[row])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _bootstrap_lanes(times: F8, cluster: I4, event: U1, sizes: I4, tau: float, seed: Any, start: int, out: F8) -> None:
     place = cluster.astype(np.uint32)
     gaps, n_to_tau, before = np.empty(len(times)), 0, 0.0
@@ -193,7 +194,7 @@ def _bootstrap_lanes(times: F8, cluster: I4, event: U1, sizes: I4, tau: float, s
                 out[first + k, c] = kept[k, c]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _draw_lane(state: Any, sizes: I4, weight: F8, lane: int) -> int:
     """As many draws with replacement as there are episodes, the same as _draw_episodes makes; gives the risk set."""
     size, left, at_risk = np.uint64(len(sizes)), len(sizes), 0
@@ -211,7 +212,7 @@ def _draw_lane(state: Any, sizes: I4, weight: F8, lane: int) -> int:
     return at_risk
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def bootstrap_curves(times: F8, cluster: I4, event: U1, sizes: I4, grid: F8, seed: Any, start: int, out: F8) -> None:
     """F at each time of the sorted `grid`, one row a resample."""
     place = cluster.astype(np.uint32)
@@ -231,7 +232,7 @@ def bootstrap_curves(times: F8, cluster: I4, event: U1, sizes: I4, grid: F8, see
             _keep_chance(survival, rest, rows)
 
 
-@njit(cache=True, nogil=True, error_model='numpy')
+@njit(nogil=True, error_model='numpy')
 def _step_lanes(w: F8, event: int, at_risk: F8, survival: F8) -> None:
     for k in range(LANES):
         # A curve whose last one at risk succeeds is exactly 0.
@@ -239,13 +240,13 @@ def _step_lanes(w: F8, event: int, at_risk: F8, survival: F8) -> None:
         at_risk[k] -= w[k]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _keep_chance(survival: F8, column: int, rows: F8) -> None:
     for k in range(len(rows)):
         rows[k, column] = 1.0 - survival[k]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def bootstrap_jumps(cluster: I4, event: U1, sizes: I4, where: I8, share: float, seed: Any, start: int, out: F8) -> None:
     """Add `share` of the resampled curve's jump at operation i to out[row, where[i]], one row a resample."""
     place = cluster.astype(np.uint32)
@@ -268,7 +269,7 @@ def bootstrap_jumps(cluster: I4, event: U1, sizes: I4, where: I8, share: float, 
                     rows[k, where[i]] += (before[k] - survival[k]) * share
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def bootstrap_auc(
     rank: I4, cluster: I4, event: U1, sizes: I4, n_a: int, seed_a: Any, seed_b: Any, start: int, out: F8
 ) -> None:
@@ -288,7 +289,7 @@ def bootstrap_auc(
             out[first + k] = kept[k]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _auc_lanes(rank: I4, place: U4, event: U1, n_a: int, weight: F8, risk_a: F8, risk_b: F8, out: F8) -> None:
     """P(Ta < Tb) + P(Ta = Tb)/2 of LANES pairs of weighted curves, over one merged, sorted list of operations.
 
@@ -321,7 +322,7 @@ def _auc_lanes(rank: I4, place: U4, event: U1, n_a: int, weight: F8, risk_a: F8,
         out[k] = 0.5 * (out[k] + tied[k] + is_open[k] * sa[k] * sb[k])
 
 
-@njit(cache=True, nogil=True, error_model='numpy')
+@njit(nogil=True, error_model='numpy')
 def _ks_lanes(n_ops: int, place: U4, mark: U1, weight: F8, at_risk: F8, survival: F8, largest: F8) -> None:
     """Largest |Fa - Fb| of LANES pairs of weighted curves; lane k has arm a in column k and arm b in k + LANES.
 
@@ -348,7 +349,7 @@ def _ks_lanes(n_ops: int, place: U4, mark: U1, weight: F8, at_risk: F8, survival
                 at_risk[k] -= w[k]
 
 
-@njit(cache=True, nogil=True, error_model='numpy')
+@njit(nogil=True, error_model='numpy')
 def _contrast_lanes(
     n_ops: int, times: F8, place: U4, mark: U1, weight: F8, at_risk: F8, survival: F8, tau: float, thresholds: F8,
     out: F8,
@@ -386,13 +387,13 @@ def _contrast_lanes(
         out[1, k] += (survival[k] - survival[k + LANES]) * max(tau - before, 0.0)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _keep_difference(survival: F8, row: F8) -> None:
     for k in range(LANES):
         row[k] = survival[k + LANES] - survival[k]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _select(
     lo: int, hi: int, rank: I4, cluster: I4, event: U1, local: I4, op_out: I4, place_out: U4, mark_out: U1
 ) -> int:
@@ -412,7 +413,7 @@ def _select(
     return n
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _renumber(units: I4, local: I4, sizes: I4, unit_local: U4, unit_size: I4) -> int:
     """Number the distinct episodes among `units` from 0; fills `local` (-1 elsewhere) and each unit's own."""
     for e in range(len(local)):
@@ -427,7 +428,7 @@ def _renumber(units: I4, local: I4, sizes: I4, unit_local: U4, unit_size: I4) ->
     return n
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _weigh_as_given(unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F8) -> None:
     """Weights of the arrangement itself, in lane 0: the first `n_a` units are arm a, the rest arm b."""
     _clear(weight, risk)
@@ -438,7 +439,7 @@ def _weigh_as_given(unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F
         risk[arm] += unit_size[u]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _weigh_pooled(
     seed: Any, first: Any, lanes: int, unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F8
 ) -> None:
@@ -464,7 +465,7 @@ def _weigh_pooled(
             risk[column] = at_risk
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _weigh_permuted(
     seed: Any, first: Any, lanes: int, unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F8, order: U4
 ) -> None:
@@ -489,7 +490,7 @@ def _weigh_permuted(
         risk[lane], risk[lane + b] = risk_a, risk_b
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _weigh_swapped(
     seed: Any, first: Any, lanes: int, unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F8
 ) -> None:
@@ -507,7 +508,7 @@ def _weigh_swapped(
             risk[lane + b] += unit_size[other]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _weigh(
     method: int, seed: Any, first: Any, lanes: int, unit_local: U4, unit_size: I4, n_a: int, weight: F8, risk: F8,
     order: U4,
@@ -522,7 +523,7 @@ def _weigh(
         _weigh_swapped(seed, first, lanes, unit_local, unit_size, n_a, weight, risk)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _widest(offsets: I8) -> int:
     most = 0
     for s in range(len(offsets) - 1):
@@ -530,7 +531,7 @@ def _widest(offsets: I8) -> int:
     return most
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def macro_ks_trials(
     rank: I4, cluster: I4, event: U1, op_offsets: I8, sizes: I4, episode_offsets: I8, units: I4, unit_offsets: I8,
     n_a: I8, method: int, seed: Any, first_trial: int, first_resample: int, observed: F8, null: F8,
@@ -573,7 +574,7 @@ def macro_ks_trials(
                     null[trial, first + k] += largest[k] / strata
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def contrast_trials(
     times: F8, rank: I4, cluster: I4, event: U1, op_offsets: I8, sizes: I4, episode_offsets: I8, units: I4,
     unit_offsets: I8, n_a: I8, method: int, seed: Any, first_trial: int, first_resample: int, tau: float,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from robotrials.stats.compiled import njit
 
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
@@ -13,7 +14,7 @@ I1 = NDArray[np.int8]
 ABSENT, OBSERVED, CENSORED = 0, 1, 2
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def unit_rmst(
     times: F8, state: I1, unit: I8, n_units: int, tau: float, value: F8, variance: F8, followed: F8, influence: F8
 ) -> None:
@@ -54,7 +55,7 @@ def unit_rmst(
             followed[row] += 1.0 if seen[g] else 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _plain(times: F8, state: I1, unit: I8, n_units: int, tau: float, left: F8) -> float:
     total, count = 0.0, 0
     sums, sizes = np.zeros(n_units), np.zeros(n_units)
@@ -71,7 +72,7 @@ def _plain(times: F8, state: I1, unit: I8, n_units: int, tau: float, left: F8) -
     return total / count if count > 0 else tau
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _time_order(times: F8, state: I1) -> I8:
     """Operations in time order, successes before censorings at a tie."""
     keys = np.empty(len(times))
@@ -89,7 +90,7 @@ def _time_order(times: F8, state: I1) -> I8:
     return order
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _curve_area(times: F8, state: I1, unit: I8, order: I8, without: int, tau: float) -> float:
     at_risk = 0
     for i in range(len(times)):

@@ -6,14 +6,15 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from robotrials.stats.compiled import njit
 
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 
 
-@njit(cache=True)
+@njit()
 def keep_peaks(
     peaks: FloatArray,
     total: FloatArray,
@@ -39,7 +40,7 @@ def keep_peaks(
         total[a, b] = 0.0
 
 
-@njit(cache=True)
+@njit()
 def above(peaks: FloatArray, floor: float) -> list[tuple[int, int, float]]:
     """The pairs over `floor`, both orders joined, and `peaks` set back to zero."""
     found = [(0, 0, 0.0) for _ in range(0)]
@@ -53,7 +54,7 @@ def above(peaks: FloatArray, floor: float) -> list[tuple[int, int, float]]:
     return found
 
 
-@njit(cache=True)
+@njit()
 def forward(
     table: FloatArray, hand: FloatArray, angles: FloatArray, axes: FloatArray, origins: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -84,7 +85,7 @@ def forward(
     return place, _product(rotation, step)
 
 
-@njit(cache=True)
+@njit()
 def _product(a: FloatArray, b: FloatArray) -> FloatArray:
     c = np.zeros((3, 3))
     for i in range(3):
@@ -93,7 +94,7 @@ def _product(a: FloatArray, b: FloatArray) -> FloatArray:
     return c
 
 
-@njit(cache=True)
+@njit()
 def quaternion(m: FloatArray) -> FloatArray:
     """The wxyz quaternion of a rotation, by its largest component."""
     q = np.empty(4)
@@ -116,7 +117,7 @@ def quaternion(m: FloatArray) -> FloatArray:
     return q
 
 
-@njit(cache=True)
+@njit()
 def _turn_error(target: FloatArray, rotation: FloatArray, error: FloatArray) -> None:
     """The axis-angle vector from `rotation` to the target's quaternion, into error[3:]."""
     q = quaternion(rotation)
@@ -132,7 +133,7 @@ def _turn_error(target: FloatArray, rotation: FloatArray, error: FloatArray) -> 
     error[3], error[4], error[5] = x * scale, y * scale, z * scale
 
 
-@njit(cache=True)
+@njit()
 def _solve(gram: FloatArray, right: FloatArray) -> FloatArray:
     """Cholesky solution of a small positive definite system."""
     n = len(right)
@@ -157,7 +158,7 @@ def _solve(gram: FloatArray, right: FloatArray) -> FloatArray:
     return y
 
 
-@njit(cache=True)
+@njit()
 def inverse(
     table: FloatArray,
     hand: FloatArray,
@@ -203,7 +204,7 @@ def inverse(
     return angles
 
 
-@njit(cache=True)
+@njit()
 def refer(
     goal: FloatArray,
     last_goal: FloatArray,
@@ -234,7 +235,7 @@ def refer(
     return end, after
 
 
-@njit(cache=True)
+@njit()
 def heading(w: float, x: float, y: float, z: float) -> float:
     """The heading of an item's long axis in the plane, however it came to lie."""
     if abs(2 * (x * z - w * y)) < 0.7:
@@ -242,7 +243,7 @@ def heading(w: float, x: float, y: float, z: float) -> float:
     return math.atan2(1 - 2 * (x * x + z * z), 2 * (x * y - w * z)) - math.pi / 2
 
 
-@njit(cache=True)
+@njit()
 def write_grasp(
     out: FloatArray, item_pose: FloatArray, grasp_m: FloatArray, box_m: FloatArray, turns: int, tip_m: float
 ) -> None:
@@ -261,7 +262,7 @@ def write_grasp(
     out[3], out[4], out[5], out[6] = 0.0, math.cos(yaw / 2), math.sin(yaw / 2), 0.0  # Rz(yaw) Rx(pi)
 
 
-@njit(cache=True)
+@njit()
 def write_nearest_turn(out: FloatArray, goal: FloatArray, item_pose: FloatArray, turns: int) -> None:
     """The goal, turned about its own z to the equal pose nearest to how the item is turned now."""
     step = 2 * math.pi / turns
@@ -275,7 +276,7 @@ def write_nearest_turn(out: FloatArray, goal: FloatArray, item_pose: FloatArray,
     out[6] = goal[3] * z + goal[6] * w
 
 
-@njit(cache=True)
+@njit()
 def write_slots(
     out: FloatArray,
     poses: FloatArray,

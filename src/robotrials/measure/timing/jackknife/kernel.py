@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from robotrials.stats.compiled import njit
 
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
@@ -25,7 +26,7 @@ GAIN, AT_STOP, AT_END, FIRST_QUANTILE = 0, 1, 2, 3
 SLACK = 1e-12
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def left_out_curves(
     times: F8, cluster: I4, event: U1, sizes: I4, gain: F8, n_counted: int, levels: F8, out: F8
 ) -> None:
@@ -64,7 +65,7 @@ def left_out_curves(
                 )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _own_operations(cluster: I4, n_episodes: int) -> tuple[I8, I8]:
     """Where each episode's operations stand in the list: own[starts[e]:starts[e + 1]], increasing."""
     starts = np.zeros(n_episodes + 1, dtype=np.int64)
@@ -79,7 +80,7 @@ def _own_operations(cluster: I4, n_episodes: int) -> tuple[I8, I8]:
     return starts, own
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _tabulate(at_risk: int, event: U1, gain: F8, survival: F8, gained: F8) -> None:
     """The curve that starts with `at_risk` at risk, before each operation, and what it gained by then."""
     now, sum_ = 1.0, 0.0
@@ -93,7 +94,7 @@ def _tabulate(at_risk: int, event: U1, gain: F8, survival: F8, gained: F8) -> No
         survival[i + 1], gained[i + 1] = now, sum_
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _append_piece(
     first: int, stop: int, survival: F8, gained: F8, n_counted: int, times: F8, levels: F8, reached: int, row: F8
 ) -> int:
@@ -123,7 +124,7 @@ def _append_piece(
     return reached
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _whole_pass(
     e: int, at_risk: int, times: F8, cluster: I4, event: U1, gain: F8, n_counted: int, levels: F8, row: F8
 ) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from robotrials.stats.compiled import njit
 
 F4 = NDArray[np.float32]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def add_bridges(walk: F4, steps: F4, clock: F4, scale: Any, out: F4) -> None:
     """Add a Brownian bridge, times `scale`, to each column of out (k, bridges); walk (bridges, k + 1) is overwritten.
 
@@ -27,7 +28,7 @@ def add_bridges(walk: F4, steps: F4, clock: F4, scale: Any, out: F4) -> None:
             out[j, r] += (walk[r, j] - clock[j] * total) * scale
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def sup_shifted(noise: F4, drift: F4, out: F4) -> None:
     """The largest |noise + drift| of each column of noise (k, bridges)."""
     for r in range(len(out)):
@@ -38,7 +39,7 @@ def sup_shifted(noise: F4, drift: F4, out: F4) -> None:
             out[r] = max(out[r], abs(row[r] + shift))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def sup_scaled(noise: F4, drift: F4, scale: F4, out: F4) -> None:
     """As sup_shifted, with the drift scaled column by column."""
     for r in range(len(out)):
