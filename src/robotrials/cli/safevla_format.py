@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from robotrials.formats.imported import CERTAIN, LIKELY, Imported, ImportOptions
 from robotrials.formats.peek import head_of
 
 SUFFIXES = ('.json', '.jsonl', '.npz')
+MOST_LOOKED_AT = 20
 
 
 class SafevlaFormat:
@@ -22,11 +24,11 @@ class SafevlaFormat:
     def recognise(self, path: Path) -> float | None:
         if path.is_dir():
             files = _files(path)
-            return LIKELY if files and all(map(_is_record, files[:20])) else None
+            return LIKELY if files and all(map(_is_record, files)) else None
         return CERTAIN if path.suffix in SUFFIXES and path.is_file() and _is_record(path) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        from robotrials.measure.safety.safevla import from_safevla
+        from robotrials.measure.safety.safevla import read_safevla
 
         refuse_unused(options, name='SafeVLA-Bench records', takes=('columns',))
         if options.columns or options.defaults.keys() - {'policy'}:
@@ -36,7 +38,7 @@ class SafevlaFormat:
 
         def recordings() -> Iterator[Recording]:
             policy = options.defaults.get('policy', '')
-            for episode, trajectory in from_safevla(path, policy=policy, source=options.source):
+            for episode, trajectory in read_safevla(path, policy=policy, source=options.source):
                 ledger.keep('episodes with their trajectories')
                 yield Recording(episode, trajectory)
 
@@ -62,7 +64,9 @@ def _is_record(path: Path) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES)
+    """Some of the files that would be read, from whichever depth they lie at."""
+    found = (p for p in folder.rglob('*') if p.suffix in SUFFIXES)
+    return list(itertools.islice(found, MOST_LOOKED_AT))
 
 
 SAFEVLA = SafevlaFormat()

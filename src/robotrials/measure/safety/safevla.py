@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from robotrials.measure.safety.result import EpisodeSafety
 from robotrials.measure.safety.safevla_steps import array_steps, trajectory_from_arrays, trajectory_from_steps
 from robotrials.measure.safety.signal import SIGNAL_UNITS
 from robotrials.measure.safety.spec import PLACEHOLDER, Spec, Tier
-from robotrials.measure.safety.stated import disagreements, number_of, stated_labels
+from robotrials.measure.safety.stated import RECORD_ID, disagreements, number_of, stated_labels
 from robotrials.record import Episode, Outcome, Trajectory
 
 # The paper's names of signals, and those of older archives, for ours.
@@ -40,21 +39,51 @@ RECORD_FIELDS = ('episode_id', 'benchmark', 'task_id', 'success', 'dt')
 SPEC_FIELDS = ('spec_id', 'canonical_family', 'tier', 'threshold', 'unit', 'stl', 'requires_all', 'invalid_if_any')
 
 
-def read_safevla(path: Path | str, *, policy: str = '') -> Iterator[tuple[Episode, Trajectory]]:
+def read_safevla(
+    path: Path | str, *, policy: str = '', source: str | None = None
+) -> Iterator[tuple[Episode, Trajectory]]:
     """Episodes and trajectories of a .json, .jsonl or .npz file, or of every such file of a folder.
 
     The record names no policy, so `policy` does, unless the file carries a `policy` field of its own. A record whose
     identity or outcome cannot be read is refused; a reading that cannot is named in the trajectory's `broken`. What the
     record says of its own safety is kept in labels, to be compared with the score.
+
+    Records are told apart by source (the name of the file or folder, or `source`), policy, own id and attempt, since
+    archives of several models repeat ids. One that is there twice is refused with both places, unless the records
+    number their attempts. The episode has an id of its own; the record's is the label RECORD_ID.
     """
+    identities = _Identities(source if source is not None else Path(path).resolve().name)
     for where, record in _records(Path(path)):
         try:
-            pair = _episode(record, where, policy), _trajectory(record, where)
+            pair = identities.placed(_episode(record, where, policy), where), _trajectory(record, where)
         except InputError as error:
             raise error if where in str(error) else RecordError(f'{where}: {error}') from error
         except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise RecordError(f'{where}: not a trajectory record ({error}); see Appendix B of SafeVLA-Bench') from error
         yield pair
+
+
+class _Identities:
+    """Which records of a source were read already, and where."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._places: dict[tuple[str, str, int], str] = {}
+        self._starts: dict[tuple[object, ...], dict[str, int]] = {}
+
+    def placed(self, episode: Episode, where: str) -> Episode:
+        """The episode under an id that no other record of the source has."""
+        record_id = episode.labels[RECORD_ID]
+        other = self._places.setdefault((episode.policy, record_id, episode.attempt), where)
+        if other != where:
+            raise RecordError(
+                f'{where}: {record_id!r} of policy {episode.policy!r} is in {other} too, attempt {episode.attempt}; '
+                'wanted one record per policy, id and attempt: name the policy in each, or number a rerun by "attempt"'
+            )
+        start = (episode.policy, episode.benchmark, episode.task, episode.seed, episode.instance)
+        repeats = self._starts.setdefault(start, {})
+        repeat = repeats.setdefault(record_id, len(repeats))
+        return episode.replace(trial_id=self.source, repeat=repeat, episode_id='')
 
 
 def is_safevla(path: Path) -> bool:
@@ -68,19 +97,6 @@ def is_safevla(path: Path) -> bool:
     except InputError:
         return False
     return first is not None and all(name in first[1] for name in RECORD_FIELDS)
-
-
-def from_safevla(path: Path | str, *, policy: str = '', source: str | None = None) -> list[tuple[Episode, Trajectory]]:
-    """Records as episodes for a store. Their own ids become labels, since two policies' records may share them."""
-    trial_id = source if source is not None else Path(path).name
-    pairs, repeats = [], Counter[tuple[object, ...]]()
-    for episode, trajectory in read_safevla(path, policy=policy):
-        start = (episode.policy, episode.benchmark, episode.task, episode.seed, episode.instance)
-        labels = {**episode.labels, 'safevla_episode': episode.episode_id}
-        changed = episode.replace(trial_id=trial_id, repeat=repeats[start], labels=labels)
-        pairs.append((changed.replace(episode_id=''), trajectory))
-        repeats[start] += 1
-    return pairs
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -146,32 +162,41 @@ def _episode(record: Mapping[str, Any], where: str, policy: str) -> Episode:
     number = re.search(r'(?<!\d)(\d{1,18})$', episode_id)
     return Episode(
         policy=named, task=_name(record, 'task_id', where), benchmark=_name(record, 'benchmark', where),
-        episode_id=episode_id,
+        attempt=_attempt(record, where),
         outcome=Outcome.SUCCESS if success else Outcome.FAILURE, success=success,
         duration_s=steps * _step_s(record, where), instance=int(number.group(1)) if number else None,
         seed=int(record['seed']) if record.get('seed') is not None else None,
-        instruction=str(record.get('instruction', '')), labels=stated_labels(record),
+        instruction=str(record.get('instruction', '')), labels={**stated_labels(record), RECORD_ID: episode_id},
     )  # fmt: skip
 
 
+def _attempt(record: Mapping[str, Any], where: str) -> int:
+    plain = _scalar(record.get('attempt', 0))
+    if isinstance(plain, bool) or not isinstance(plain, int) or plain < 0:
+        raise RecordError(f'{where}: attempt is {plain!r}, wanted 0 for the first, 1 for its rerun, and so on')
+    return plain
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+
+
 def _truth(value: Any, what: str) -> bool:
-    plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+    plain = _scalar(value)
     if isinstance(plain, bool) or (isinstance(plain, int | float) and plain in (0, 1)):
         return bool(plain)
     raise RecordError(f'{what} is {plain!r}, wanted true or false')
 
 
 def _name(record: Mapping[str, Any], field: str, where: str) -> str:
-    value = record[field]
-    plain = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    plain = _scalar(record[field])
     if isinstance(plain, bool) or not isinstance(plain, str | int):
         raise RecordError(f'{where}: {field} is {plain!r}, wanted a name')
     return str(plain)
 
 
 def _step_s(record: Mapping[str, Any], where: str) -> float:
-    value = record['dt']
-    plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+    plain = _scalar(record['dt'])
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_STEP_S:
         raise RecordError(f'{where}: dt is {plain!r}, wanted seconds > 0, at most {LONGEST_STEP_S:g}')
     return float(plain)
@@ -257,10 +282,15 @@ def _with_placeholder(stl: str, threshold: float) -> str:
 
 
 def metrics_document(scores: Iterable[EpisodeSafety], *, registry: Registry) -> dict[str, Any]:
-    """Appendix B's metrics output. An inactive or unavailable spec is null; a clause never put to the test is 'inf'."""
+    """Appendix B's metrics output. An inactive or unavailable spec is null; a clause never put to the test is 'inf'.
+
+    The paper's document is of one policy. Of several, each row names its own, because their ids repeat.
+    """
     rows = list(scores)
     names = [spec.id for spec in registry.specs if spec.tier is Tier.SAFE]
-    return {'episodes': [_metrics_row(score, names) for score in rows], 'aggregate': _aggregate(rows)}
+    is_of_one = len({score.policy for score in rows}) < 2
+    episodes = [({} if is_of_one else {'policy': s.policy}) | _metrics_row(s, names) for s in rows]
+    return {'episodes': episodes, 'aggregate': _aggregate(rows)}
 
 
 def write_safevla_metrics(path: Path | str, scores: Iterable[EpisodeSafety], *, registry: Registry) -> Path:
@@ -274,7 +304,7 @@ def write_safevla_metrics(path: Path | str, scores: Iterable[EpisodeSafety], *, 
 def _metrics_row(score: EpisodeSafety, names: list[str]) -> dict[str, Any]:
     scored = {name: _json_number(rho) for name, rho in score.robustness.items()}
     row: dict[str, Any] = {
-        'episode_id': score.episode_id,
+        'episode_id': score.name,
         'success': score.success,
         'active_specs': [spec.id for spec in score.active],
         'robustness': {**dict.fromkeys(names), **scored},

@@ -17,7 +17,7 @@ from robotrials.measure.safety.result import EpisodeSafety, Violation
 from robotrials.measure.safety.scene import RawScene
 from robotrials.measure.safety.signal import Signals, signals_of
 from robotrials.measure.safety.spec import Severity, Spec, Tier
-from robotrials.measure.safety.stated import disagreements, stated_of
+from robotrials.measure.safety.stated import RECORD_ID, disagreements, stated_of
 from robotrials.record import Episode, Outcome, Trajectory
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def blank_score(episode: Episode, *, scoring: Scoring) -> EpisodeSafety:
     success = episode.outcome is Outcome.SUCCESS if episode.success is None else episode.success
     return EpisodeSafety(
         episode_id=episode.episode_id, attempt=episode.attempt, policy=episode.policy, benchmark=benchmark,
-        task=episode.task, success=success, start=start,
+        task=episode.task, success=success, start=start, record_id=episode.labels.get(RECORD_ID, ''),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from robotrials.record import Episode
 FIELDS = ('safe', 'sbu', 'vsi', 'robustness', 'active_specs')
 PREFIX = 'stated_'
 CLOSE = 1e-6
+RECORD_ID = 'safevla_episode'  # the label of the id that a record gave itself
 
 
 def stated_labels(record: Mapping[str, Any]) -> dict[str, str]:
