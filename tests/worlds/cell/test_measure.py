@@ -23,14 +23,24 @@ def test_forces_are_the_largest_sum_of_a_pair_over_the_substeps() -> None:
         mujoco.mj_step(model, data)
         monitor.observe()
         total: dict[tuple[str, str], float] = {}
+        moments: dict[tuple[str, str], np.ndarray] = {}
         for i in range(data.ncon):
             wrench = np.zeros(6)
             mujoco.mj_contactForce(model, data, i, wrench)
             bodies = (model.body(model.geom_bodyid[g]).name or 'world' for g in data.contact[i].geom)
             pair = tuple(sorted(name.removesuffix('_half') for name in bodies))
-            total[pair[0], pair[1]] = total.get((pair[0], pair[1]), 0.0) + float(np.linalg.norm(wrench[:3]))
+            magnitude = float(np.linalg.norm(wrench[:3]))
+            total[pair[0], pair[1]] = total.get((pair[0], pair[1]), 0.0) + magnitude
+            moments[pair[0], pair[1]] = moments.get((pair[0], pair[1]), 0.0) + magnitude * data.contact[i].pos
         peaks = {pair: max(peaks.get(pair, 0.0), total.get(pair, 0.0)) for pair in {*peaks, *total}}
-    found = {(min(a, b), max(a, b)): force for a, b, force in monitor.contacts()}
+    contacts = monitor.contacts()
+    found = {(min(a, b), max(a, b)): force for a, b, force in contacts}
+    for (a, b, _), point in zip(contacts, monitor.points_m(contacts), strict=True):
+        pair = min(a, b), max(a, b)
+        if total.get(pair):  # the points are those of the last substep
+            np.testing.assert_allclose(point, moments[pair] / total[pair], atol=1e-9)
+        else:
+            assert np.isnan(point).all()
     assert found == pytest.approx({pair: force for pair, force in peaks.items() if force > FORCE_FLOOR_N}, rel=1e-9)
     assert len(found) >= 4  # every item lies on something
     host.close()

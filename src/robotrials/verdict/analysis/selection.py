@@ -75,7 +75,7 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
 def select_episodes(
     episodes: Iterable[Episode], *, source: str = 'episodes', trajectories: Sequence[Trajectory | None] = ()
 ) -> Selection:
-    """Episodes that are in no store, and their trajectories in the same order; of several attempts, the one that counts.
+    """Episodes that are in no store, and their trajectories in the same order; of several attempts, the one counted.
 
     Everything behind this finds an episode by its id and attempt, so that two rows which share them are refused.
     """

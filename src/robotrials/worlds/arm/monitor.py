@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robotrials.record.trajectory import pair_points
 from robotrials.worlds.arm.cast import Cast
 
 FORCE_FLOOR_N = 1e-3  # lighter contacts are not kept
@@ -34,6 +35,7 @@ class Monitor:
         self.torque_limit_nm = np.array(robot.torque_limits[1], dtype=float)
         self.torque_nm = np.zeros(len(self._joints))
         self.contacts: list[tuple[str, str, float]] = []
+        self.points_m = np.zeros((0, 3))  # of `contacts`, at the end of the control step
         for name in ('step', 'step2'):  # robosuite 1.5 steps in halves: after the second the world has moved
             if hasattr(sim, name):
                 setattr(sim, name, self._observed(getattr(sim, name)))
@@ -58,9 +60,19 @@ class Monitor:
         things, n = self._cast.things, len(self._cast.things)
         peaks = self._peaks_n.reshape(n, n)
         both = np.triu(np.maximum(peaks, peaks.T))
-        self.contacts = [
-            (things[a], things[b], float(both[a, b])) for a, b in zip(*np.nonzero(both > FORCE_FLOOR_N), strict=True)
-        ]
+        first, second = np.nonzero(both > FORCE_FLOOR_N)
+        self.contacts = [(things[a], things[b], float(both[a, b])) for a, b in zip(first, second, strict=True)]
+        self.points_m = self._points_m()[first * n + second]
+
+    def _points_m(self) -> NDArray[np.float64]:
+        """Where each pair of things touches (n * n, 3), in either order, as the last substep left it."""
+        contact, n = self._data.contact, len(self._cast.things)
+        if not self._data.ncon:
+            return np.full((n * n, 3), np.nan)
+        group = self._cast.thing_of_geom
+        a, b = group[contact.geom1], group[contact.geom2]
+        pair = np.minimum(a, b) * n + np.maximum(a, b)
+        return pair_points(pair, self._magnitudes_n(contact), np.asarray(contact.pos), n_pairs=n * n)
 
     def _observe(self) -> None:
         data = self._data

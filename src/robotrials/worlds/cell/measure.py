@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robotrials.record.trajectory import pair_points
 from robotrials.worlds.cell.panda import N_JOINTS
 from robotrials.worlds.cell.scene import SUBSTEPS, Scene
 
@@ -56,6 +57,23 @@ class Monitor:
         self._substep = 0
         bodies = self._bodies
         return [(bodies[a], bodies[b], force) for a, b, force in self._above(self._peaks, FORCE_FLOOR_N)]
+
+    def points_m(self, contacts: list[tuple[str, str, float]]) -> FloatArray:
+        """Where the pairs touch (C, 3) as the last substep left them; NaN for a pair that had parted by then."""
+        contact, n = self._data.contact, len(self._bodies)
+        index = {name: i for i, name in enumerate(self._bodies)}
+        wanted = [index[a] * n + index[b] for a, b, _ in contacts]
+        if not len(contact.efc_address) or not wanted:
+            return np.full((len(wanted), 3), np.nan)
+        sides = self._group[contact.geom]
+        pair = sides.min(axis=1) * n + sides.max(axis=1)
+        rows = contact.efc_address
+        forces = self._data.efc_force[
+            np.minimum(np.maximum(rows, 0)[:, None] + np.arange(3), len(self._data.efc_force) - 1)
+        ]
+        magnitude = np.where(rows >= 0, np.linalg.norm(forces, axis=1), 0.0)
+        points: FloatArray = pair_points(pair, magnitude, contact.pos, n_pairs=n * n)[wanted]
+        return points
 
 
 def held_items(contacts: list[tuple[str, str, float]], items: Mapping[str, int]) -> set[str]:
