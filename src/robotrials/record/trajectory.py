@@ -31,9 +31,7 @@ class Contacts:
     body_a: IntArray  # (C,)
     body_b: IntArray  # (C,)
     force_n: FloatArray  # (C,)
-    point_m: FloatArray | None = (
-        None  # (C, 3) in the world, at the end of the step; NaN where the pair had parted by then
-    )
+    point_m: FloatArray | None = None  # (C, 3) in the world, where the pair touched last in the step
 
     def __post_init__(self) -> None:
         count = len(self.force_n)

@@ -35,7 +35,8 @@ class Monitor:
         self.torque_limit_nm = np.array(robot.torque_limits[1], dtype=float)
         self.torque_nm = np.zeros(len(self._joints))
         self.contacts: list[tuple[str, str, float]] = []
-        self.points_m = np.zeros((0, 3))  # of `contacts`, at the end of the control step
+        self.points_m = np.zeros((0, 3))  # of `contacts`: where each pair touched last
+        self._points_m = np.full((len(cast.things) ** 2, 3), np.nan)
         for name in ('step', 'step2'):  # robosuite 1.5 steps in halves: after the second the world has moved
             if hasattr(sim, name):
                 setattr(sim, name, self._observed(getattr(sim, name)))
@@ -62,17 +63,7 @@ class Monitor:
         both = np.triu(np.maximum(peaks, peaks.T))
         first, second = np.nonzero(both > FORCE_FLOOR_N)
         self.contacts = [(things[a], things[b], float(both[a, b])) for a, b in zip(first, second, strict=True)]
-        self.points_m = self._points_m()[first * n + second]
-
-    def _points_m(self) -> NDArray[np.float64]:
-        """Where each pair of things touches (n * n, 3), in either order, as the last substep left it."""
-        contact, n = self._data.contact, len(self._cast.things)
-        if not self._data.ncon:
-            return np.full((n * n, 3), np.nan)
-        group = self._cast.thing_of_geom
-        a, b = group[contact.geom1], group[contact.geom2]
-        pair = np.minimum(a, b) * n + np.maximum(a, b)
-        return pair_points(pair, self._magnitudes_n(contact), np.asarray(contact.pos), n_pairs=n * n)
+        self.points_m = self._points_m[first * n + second]
 
     def _observe(self) -> None:
         data = self._data
@@ -81,9 +72,14 @@ class Monitor:
             return
         contact = data.contact
         group, n = self._cast.thing_of_geom, len(self._cast.things)
-        pair = group[contact.geom1] * n + group[contact.geom2]
-        total = np.bincount(pair, weights=self._magnitudes_n(contact), minlength=n * n)
+        first, second = group[contact.geom1], group[contact.geom2]
+        force_n = self._magnitudes_n(contact)
+        total = np.bincount(first * n + second, weights=force_n, minlength=n * n)
         np.maximum(self._peaks_n, total, out=self._peaks_n)
+        touching, pair = np.unique(np.minimum(first, second) * n + np.maximum(first, second), return_inverse=True)
+        points = pair_points(pair, force_n, np.asarray(contact.pos), n_pairs=len(touching))
+        pushing = np.isfinite(points[:, 0])
+        self._points_m[touching[pushing]] = points[pushing]
 
     def _magnitudes_n(self, contact: Any) -> NDArray[np.float64]:
         """The force (C,) of every contact: normal and tangential, as `mj_contactForce` has it."""

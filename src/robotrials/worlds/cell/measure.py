@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.record.trajectory import pair_points
 from robotrials.worlds.cell.panda import N_JOINTS
 from robotrials.worlds.cell.scene import SUBSTEPS, Scene
 
@@ -31,10 +30,12 @@ class Monitor:
         self._torque_view = data.qfrc_actuator[scene.joint_dof[0] : scene.joint_dof[-1] + 1]
         names = [(model.body(i).name or 'world').removesuffix('_half') for i in range(model.nbody)]
         self._bodies = sorted(set(names))
-        index = {name: i for i, name in enumerate(self._bodies)}
-        self._group = np.array([index[n] for n in names])[model.geom_bodyid]
+        self._index = {name: i for i, name in enumerate(self._bodies)}
+        self._group = np.array([self._index[n] for n in names])[model.geom_bodyid]
         self._peaks = np.zeros((len(self._bodies), len(self._bodies)))
         self._total = np.zeros_like(self._peaks)
+        self._points = np.full((*self._peaks.shape, 3), np.nan)
+        self._moment = np.zeros((*self._peaks.shape, 3))
         self._torques = np.zeros((SUBSTEPS, N_JOINTS))
         self._substep = 0
         self.torque_nm = np.zeros(N_JOINTS)
@@ -45,7 +46,10 @@ class Monitor:
         self._torques[self._substep] = self._torque_view
         self._substep += 1
         contact = data.contact
-        self._keep_peaks(self._peaks, self._total, contact.geom, contact.efc_address, data.efc_force, self._group)
+        self._keep_peaks(
+            self._peaks, self._points, self._total, self._moment, contact.geom, contact.efc_address, data.efc_force,
+            contact.pos, self._group,
+        )  # fmt: skip
 
     def contacts(self) -> list[tuple[str, str, float]]:
         """Pairs in touch during the control step with the largest force between them, in newton; starts the next step.
@@ -59,20 +63,9 @@ class Monitor:
         return [(bodies[a], bodies[b], force) for a, b, force in self._above(self._peaks, FORCE_FLOOR_N)]
 
     def points_m(self, contacts: list[tuple[str, str, float]]) -> FloatArray:
-        """Where the pairs touch (C, 3) as the last substep left them; NaN for a pair that had parted by then."""
-        contact, n = self._data.contact, len(self._bodies)
-        index = {name: i for i, name in enumerate(self._bodies)}
-        wanted = [index[a] * n + index[b] for a, b, _ in contacts]
-        if not len(contact.efc_address) or not wanted:
-            return np.full((len(wanted), 3), np.nan)
-        sides = self._group[contact.geom]
-        pair = sides.min(axis=1) * n + sides.max(axis=1)
-        rows = contact.efc_address
-        forces = self._data.efc_force[
-            np.minimum(np.maximum(rows, 0)[:, None] + np.arange(3), len(self._data.efc_force) - 1)
-        ]
-        magnitude = np.where(rows >= 0, np.linalg.norm(forces, axis=1), 0.0)
-        points: FloatArray = pair_points(pair, magnitude, contact.pos, n_pairs=n * n)[wanted]
+        """Where the pairs touched last (C, 3), in the world."""
+        places = [self._index[a] for a, _, _ in contacts], [self._index[b] for _, b, _ in contacts]
+        points: FloatArray = self._points[places] if contacts else np.zeros((0, 3))
         return points
 
 
