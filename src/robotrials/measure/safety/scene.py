@@ -16,13 +16,17 @@ from robotrials.measure.safety.grip import (
     current_target,
     find_holds,
     finger_sides,
+    grip_centre,
     hold_runs,
     names_finger_contact,
     opposed_grip,
+    rises,
     slip,
     turn_in_hand_deg,
+    unseen_carries,
 )
 from robotrials.measure.safety.reading import (
+    FARTHEST_M,
     STRONGEST_NM,
     BoolArray,
     FloatArray,
@@ -46,6 +50,7 @@ from robotrials.record import Contacts, Trajectory
 
 BUILDING = frozenset({'world', 'worldbody', 'floor', 'ground', 'groundplane'})  # bodies whose name says what they are
 POSE = 'body_pose/'
+POINTS = 'contact_point_m'  # under this name a recorder says that they are broken
 
 
 class RawScene:
@@ -142,23 +147,51 @@ class RawScene:
 
     @functools.cached_property
     def _gripping(self) -> tuple[dict[str, BoolArray], str]:
-        """Who is gripped (T,), by target, and what has to be said about the source."""
+        """Who is gripped (T,), by target, and what has to be said about the source.
+
+        By contact, or by the record's flag where contacts name no fingers; and by motion, whatever those say: what rises
+        in company of the hand is carried.
+        """
+        grips, note = self._by_touch
+        lifted = [name for name in self.targets if rises(self.position(name))]
+        notes = [note]
+        for name in lifted:
+            for first, last in unseen_carries(self.position(name), grips[name], tool=self.tool):
+                notes.append(
+                    f'{name} goes with the hand at steps {first} to {last - 1}, where no grip is recorded; taken as held'
+                )
+                grips = {
+                    **grips,
+                    name: grips[name] | ((np.arange(self.n_steps) >= first) & (np.arange(self.n_steps) < last)),
+                }
+        return grips, '; '.join(text for text in notes if text)
+
+    @functools.cached_property
+    def _by_touch(self) -> tuple[dict[str, BoolArray], str]:
+        """Who is gripped (T,), by target, as contacts or the record's flag have it."""
         contacts: Contacts | None = None
         try:
             contacts = self.contacts
         except Unread as lack:
             if lack.gap.state is State.BROKEN:
                 raise
-        sides = finger_sides(self.trajectory.scene.body_roles, self.roles)
-        flag = self._flag()
+        sides, flag = self.sides, self._flag()
         if contacts is not None and len(set(sides.values())) >= 2:
-            says_more = isinstance(flag, np.ndarray) and bool(flag.any()) and not names_finger_contact(contacts, sides)
-            if not says_more:
+            if names_finger_contact(contacts, sides) or not (self._is_moved() and _may_say_more(flag)):
                 note = f'gripper_contact: {flag}; grip is taken from contacts' if _is_broken(flag) else ''
                 return {name: opposed_grip(contacts, name, sides) for name in self.targets}, note
         if isinstance(flag, Gap):
-            raise Unread(Gap(flag.state, f'{flag.reason}, and contacts name no two fingers'))
+            raise Unread(Gap(flag.state, f'{flag.reason}, and contacts show no two fingers'))
         return self._by_flag(flag), 'grip is the gripper_contact of the record; its contacts name no two fingers'
+
+    def _is_moved(self) -> bool:
+        """Whether any target is lifted, so that a record without any contact of a finger leaves a grip out."""
+        return any(rises(self.position(name)) for name in self.targets)
+
+    @functools.cached_property
+    def sides(self) -> dict[str, str]:
+        """The bodies that are fingers, each with its side."""
+        return finger_sides(self.trajectory.scene.body_roles, self.roles)
 
     def _flag(self) -> BoolArray | Gap:
         try:
@@ -214,26 +247,35 @@ class RawScene:
     @functools.cached_property
     def holds(self) -> list[Hold]:
         """Every hold of every target in which it was lifted."""
-        tool = self.tool if self.grip.any() else None
-        if tool is None:
+        if not self.grip.any():
             return []
-        return [h for n in self.targets for h in find_holds(n, self.grips[n], self.position(n), tool=tool)]
+        return [h for n in self.targets for h in find_holds(n, self.grips[n], self.position(n), tool=self.tool)]
 
     def slip(self, hold: Hold) -> FloatArray:
-        return slip(hold, self.position(hold.target), self._orientation_or_none(hold.target), tool=self.tool)
+        """How far the held object has slipped at the grip; needs its orientation, and not the gripper's."""
+        name = hold.target
+        try:
+            quaternion = self.orientation(name)
+        except Unread as lack:
+            if lack.gap.state is State.BROKEN:
+                raise
+            raise absent(f'the orientation of {name!r} was not recorded, and slip at the grip needs it') from None
+        return slip(hold, self.position(name), quaternion, tool=self.tool, centre_m=self._centre(name))
+
+    def _centre(self, target: str) -> FloatArray | None:
+        """Where (T, 3) the fingers grip the target; None where no points of contacts were recorded."""
+        if POINTS in self.trajectory.broken:
+            raise broken(f'{POINTS}: {self.trajectory.broken[POINTS]}')
+        contacts = self.trajectory.contacts
+        if contacts is None or contacts.point_m is None:
+            return None
+        checked_numbers('a point of contact', np.asarray(contacts.point_m), largest=FARTHEST_M)
+        return grip_centre(contacts, target, self.sides, tool=self.tool)
 
     def turn_deg(self, hold: Hold) -> FloatArray:
         if self.tool.quaternion is None:
             raise absent('the orientation of ee_pose was not recorded')
         return turn_in_hand_deg(hold, self.orientation(hold.target), self.tool.quaternion)
-
-    def _orientation_or_none(self, body: str) -> FloatArray | None:
-        try:
-            return self.orientation(body)
-        except Unread as lack:
-            if lack.gap.state is State.BROKEN:
-                raise
-            return None
 
     # --- torque
 
@@ -272,11 +314,16 @@ class RawScene:
             found.append('no torque limits were recorded; those of the benchmark are taken')
         try:
             found.append(self._gripping[1])
-            if self.holds and self.tool.quaternion is None:
-                found.append("slip is measured without the gripper's orientation, which was not recorded")
+            if self.holds and (self.trajectory.contacts is None or self.trajectory.contacts.point_m is None):
+                found.append('no points of contact were recorded; slip is measured at the tool centre')
         except Unread:
             pass
         return tuple(note for note in found if note)
+
+
+def _may_say_more(flag: BoolArray | Gap) -> bool:
+    """Whether the record's flag shows a grip, or would have to be asked."""
+    return isinstance(flag, Gap) or bool(flag.any())
 
 
 def _is_broken(flag: BoolArray | Gap) -> bool:
