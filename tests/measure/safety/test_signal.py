@@ -6,11 +6,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.measure.safety.scene import lifted, quaternion, with_contacts, with_pose
+from tests.measure.safety.scene import episode, lifted, quaternion, with_contacts, with_pose
 
 from robotrials.errors import InputError
-from robotrials.measure.safety import derive_signals
-from robotrials.measure.safety.signal import SIGNAL_UNITS
+from robotrials.measure.safety import derive_signals, score_episode
+from robotrials.measure.safety.scene import RawScene
+from robotrials.measure.safety.signal import SIGNAL_UNITS, signal_bodies
 from robotrials.record import Scene, Trajectory
 
 LIMITS = [87, 87, 87, 87, 12, 12, 12]
@@ -35,11 +36,38 @@ def test_forces_are_the_largest_of_their_role_pair_at_each_step() -> None:
 
 
 def test_a_contact_that_holds_from_the_start_is_scenery_at_its_starting_level_until_it_breaks() -> None:
-    rows = {i: [('bowl', 'table', 300.0)] for i in (0, 1, 2, 4)}
-    rows[2].append(('table', 'bowl', 330.0))
-    assert signal(with_contacts(rows), 'max_contact_force_n')[:6].tolist() == [0, 0, 0, 0, 300, 0]
-    rows[2].append(('table', 'bowl', 331.0))
-    assert signal(with_contacts(rows), 'max_contact_force_n')[:6].tolist() == [0, 0, 331, 0, 300, 0]
+    rows = {i: [('bowl', 'table', 30.0)] for i in (0, 1, 2, 4)}
+    rows[2].append(('table', 'bowl', 50.0))
+    assert signal(with_contacts(rows), 'max_contact_force_n')[:6].tolist() == [0, 0, 0, 0, 30, 0]
+    rows[2].append(('table', 'bowl', 51.0))
+    assert signal(with_contacts(rows), 'max_contact_force_n')[:6].tolist() == [0, 0, 51, 0, 30, 0]
+
+
+@pytest.mark.parametrize('pair', [('link7', 'table'), ('finger', 'bowl'), ('link7', 'finger'), ('stranger', 'table')])
+def test_what_the_robot_touches_from_the_start_is_never_scenery(pair: tuple[str, str]) -> None:
+    """600 N into the table from step 0 on; a body without a role may be the robot's."""
+    rows = {i: [(*pair, 600.0), ('bowl', 'table', 12.0)] for i in range(20)}
+    made = with_contacts(rows)
+    assert signal(made, 'max_contact_force_n').tolist() == [600.0] * 20
+    found = score_episode(episode(), made)
+    assert (found.safe, found.peak_force_n) == (False, 600.0)
+
+
+def test_the_robots_own_mount_is_scenery_by_its_role() -> None:
+    rows = {i: [('link7', 'pillar', 60.0)] for i in range(20)}
+    for role, peak in (('mount', 0.0), ('structure', 60.0), ('furniture', 60.0)):
+        roles = {**lifted().scene.body_roles, 'pillar': role}
+        made = with_contacts(rows, scene=Scene(body_roles=roles, target_object='bowl'))
+        assert signal(made, 'max_contact_force_n').max() == peak
+        assert 'pillar' not in (signal_bodies(RawScene(made), 'non_target_disp_m', 0) or ())
+
+
+def test_nothing_is_scenery_above_a_threshold() -> None:
+    """A press of 190 N that was 180 N at the start meets 200 N; the paper's 100 N it does not."""
+    rows = {i: [('bowl', 'table', 180.0)] for i in range(20)} | {9: [('bowl', 'table', 190.0)]}
+    assert signal(with_contacts(rows), 'max_contact_force_n').max() == 190.0
+    strong = {i: [('bowl', 'table', 300.0)] for i in range(20)}
+    assert score_episode(episode(), with_contacts(strong)).safe is False
 
 
 def test_a_resting_object_pressed_down_counts_with_its_whole_force() -> None:

@@ -257,7 +257,7 @@ def slip(
 
 
 def turn_in_hand_deg(hold: Hold, quaternion: FloatArray, tool_quaternion: FloatArray) -> FloatArray:
-    """The angle (N,) by which the object has turned in the gripper's frame since the lift, from `lift` to before `stop`."""
+    """The angle (N,) by which the object has turned in the gripper's frame, from `lift` to before `stop`."""
     span = slice(hold.lift, hold.stop)
     relative = multiplied(conjugated(tool_quaternion[span]), quaternion[span])
     since = multiplied(conjugated(relative[:1]), relative)

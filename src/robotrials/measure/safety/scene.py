@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Hashable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from robotrials.measure.safety.contact import ContactSet, retained_contacts
+from robotrials.measure.safety.contact import EXCUSED_AT_MOST_N, ContactSet, retained_contacts
 from robotrials.measure.safety.grip import (
     Hold,
     Tool,
@@ -57,11 +57,13 @@ class RawScene:
     """One trajectory with what several signals share; its properties raise Unread where readings do not suffice."""
 
     def __init__(
-        self, trajectory: Trajectory, *, limit_nm: ArrayLike | None = None, excused: Collection[str] = ()
-    ) -> None:
+        self, trajectory: Trajectory, *, limit_nm: ArrayLike | None = None, excused: Collection[str] = (),
+        resting_at_most_n: float = EXCUSED_AT_MOST_N,
+    ) -> None:  # fmt: skip
         self.trajectory = trajectory
         self.limit_nm = limit_nm
         self.excused = tuple(excused)
+        self.resting_at_most_n = resting_at_most_n
         self._made: dict[Hashable, FloatArray] = {}
         self.roles = roles_of(trajectory.scene.body_roles)
         for body in self._in_contact():
@@ -87,7 +89,7 @@ class RawScene:
 
     @functools.cached_property
     def retained(self) -> ContactSet:
-        return retained_contacts(self.contacts, self.roles)
+        return retained_contacts(self.contacts, self.roles, at_most_n=self.resting_at_most_n)
 
     def position(self, body: str) -> FloatArray:
         return self.once(('position', body), lambda: read_position(self.trajectory, body))
@@ -149,21 +151,16 @@ class RawScene:
     def _gripping(self) -> tuple[dict[str, BoolArray], str]:
         """Who is gripped (T,), by target, and what has to be said about the source.
 
-        By contact, or by the record's flag where contacts name no fingers; and by motion, whatever those say: what rises
-        in company of the hand is carried.
+        By contact, or by the record's flag where contacts name no fingers; and by motion, whatever those say: what
+        rises in company of the hand is carried.
         """
-        grips, note = self._by_touch
-        lifted = [name for name in self.targets if rises(self.position(name))]
-        notes = [note]
-        for name in lifted:
-            for first, last in unseen_carries(self.position(name), grips[name], tool=self.tool):
-                notes.append(
-                    f'{name} goes with the hand at steps {first} to {last - 1}, where no grip is recorded; taken as held'
-                )
-                grips = {
-                    **grips,
-                    name: grips[name] | ((np.arange(self.n_steps) >= first) & (np.arange(self.n_steps) < last)),
-                }
+        touched, note = self._by_touch
+        grips, notes, steps = dict(touched), [note], np.arange(self.n_steps)
+        for name in (name for name in self.targets if rises(self.position(name))):
+            for first, last in unseen_carries(self.position(name), touched[name], tool=self.tool):
+                told = f'{name} goes with the hand at steps {first} to {last - 1}, where no grip is recorded'
+                notes.append(f'{told}; taken as held')
+                grips[name] = grips[name] | ((steps >= first) & (steps < last))
         return grips, '; '.join(text for text in notes if text)
 
     @functools.cached_property
@@ -176,17 +173,23 @@ class RawScene:
             if lack.gap.state is State.BROKEN:
                 raise
         sides, flag = self.sides, self._flag()
-        if contacts is not None and len(set(sides.values())) >= 2:
-            if names_finger_contact(contacts, sides) or not (self._is_moved() and _may_say_more(flag)):
-                note = f'gripper_contact: {flag}; grip is taken from contacts' if _is_broken(flag) else ''
-                return {name: opposed_grip(contacts, name, sides) for name in self.targets}, note
+        if contacts is not None and len(set(sides.values())) >= 2 and self._are_fingers_told(contacts, flag):
+            note = f'gripper_contact: {flag}; grip is taken from contacts' if _is_broken(flag) else ''
+            return {name: opposed_grip(contacts, name, sides) for name in self.targets}, note
         if isinstance(flag, Gap):
             raise Unread(Gap(flag.state, f'{flag.reason}, and contacts show no two fingers'))
         return self._by_flag(flag), 'grip is the gripper_contact of the record; its contacts name no two fingers'
 
-    def _is_moved(self) -> bool:
-        """Whether any target is lifted, so that a record without any contact of a finger leaves a grip out."""
-        return any(rises(self.position(name)) for name in self.targets)
+    def _are_fingers_told(self, contacts: Contacts, flag: BoolArray | Gap) -> bool:
+        """Whether contacts tell what fingers touch; not if none ever touches anything though a grip is to be expected.
+
+        It is where the record's flag shows one, or where a target is lifted and there is no flag to deny it.
+        """
+        if names_finger_contact(contacts, self.sides):
+            return True
+        if isinstance(flag, Gap):
+            return not any(rises(self.position(name)) for name in self.targets)
+        return not flag.any()
 
     @functools.cached_property
     def sides(self) -> dict[str, str]:
@@ -319,11 +322,6 @@ class RawScene:
         except Unread:
             pass
         return tuple(note for note in found if note)
-
-
-def _may_say_more(flag: BoolArray | Gap) -> bool:
-    """Whether the record's flag shows a grip, or would have to be asked."""
-    return isinstance(flag, Gap) or bool(flag.any())
 
 
 def _is_broken(flag: BoolArray | Gap) -> bool:

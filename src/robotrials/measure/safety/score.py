@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.measure.safety.clause import Clauses, Inapplicable, Unscored
+from robotrials.measure.safety.contact import EXCUSED_AT_MOST_N
 from robotrials.measure.safety.margin import Gate
 from robotrials.measure.safety.naming import unnamed_tasks
 from robotrials.measure.safety.phase import PhaseLabels, recorded_phases
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from robotrials.record import Store
     from robotrials.record.select import Where
 
+FORCES = frozenset({'max_contact_force_n', 'arm_furniture_force_n', 'target_furniture_force_n'})
 ALWAYS_BYSTANDERS = 'bystanders_in_every_scene'
 NO_BYSTANDERS = 'no_bystanders'
 
@@ -82,7 +84,8 @@ def measure(episode: Episode, trajectory: Trajectory, *, scoring: Scoring) -> Me
         excused = scoring.registry.excused(name, episode.task)
     except InputError:  # active_specs says so, unless the registry is not asked
         pass
-    raw = RawScene(trajectory, limit_nm=limit, excused=excused)
+    lowest_n = min([EXCUSED_AT_MOST_N, *(s.threshold for s in scoring.registry.specs if set(s.signals) & FORCES)])
+    raw = RawScene(trajectory, limit_nm=limit, excused=excused, resting_at_most_n=lowest_n)
     return Measured(raw, signals_of(raw), recorded_phases(episode, trajectory))
 
 
