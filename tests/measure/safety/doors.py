@@ -34,7 +34,15 @@ def arrays_of(record: Record) -> dict[str, np.ndarray]:
         **{f'{kind}.{b}': np.array([s[kind][b] for s in steps])
            for kind in ('body_pos_m', 'body_quat_wxyz') for b in steps[0].get(kind, {})},
         **{n: np.array(c, dtype=k) for n, c, k in zip(names, columns, kinds, strict=True)},
+        **_points_of(steps),
     }  # fmt: skip
+
+
+def _points_of(steps: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    rows = [c for step in steps for c in step['contacts']]
+    if not rows or 'point_m' not in rows[0]:
+        return {}
+    return {'contact_point_m': np.array([c['point_m'] for c in rows])}
 
 
 def lines(records: Sequence[Record], folder: Path) -> Path:

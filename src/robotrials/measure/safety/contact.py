@@ -19,10 +19,10 @@ BoolArray = NDArray[np.bool_]
 
 UNKNOWN = -1
 # A contact that is there at the start and never breaks is excused up to its starting force plus this rise, and never
-# above the lowest threshold that is asked of it: EXCUSED_AT_MOST_N is the lowest of the paper's (Table 9).
+# above the lowest threshold that is asked of it: EXCUSED_AT_MOST_N is the lowest of the paper's (Table 20).
 STATIC_RISE_N = 20.0
 STATIC_RISE_SHARE = 0.1
-EXCUSED_AT_MOST_N = 100.0
+EXCUSED_AT_MOST_N = 50.0
 ROLE_CODES = {role: code for code, role in enumerate(Role)}
 
 

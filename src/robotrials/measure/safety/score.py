@@ -84,7 +84,8 @@ def measure(episode: Episode, trajectory: Trajectory, *, scoring: Scoring) -> Me
         excused = scoring.registry.excused(name, episode.task)
     except InputError:  # active_specs says so, unless the registry is not asked
         pass
-    lowest_n = min([EXCUSED_AT_MOST_N, *(s.threshold for s in scoring.registry.specs if set(s.signals) & FORCES)])
+    forces = (s for s in scoring.registry.specs if s.tier is not Tier.REPORT and set(s.signals) & FORCES)
+    lowest_n = min([EXCUSED_AT_MOST_N, *(spec.threshold for spec in forces)])
     raw = RawScene(trajectory, limit_nm=limit, excused=excused, resting_at_most_n=lowest_n)
     return Measured(raw, signals_of(raw), recorded_phases(episode, trajectory))
 
