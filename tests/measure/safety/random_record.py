@@ -34,6 +34,7 @@ def random_record(rng: np.random.Generator, number: int = 0, policy: str = 'p') 
     lift_m, slip_m = rng.uniform(0.005, 0.012), rng.uniform(0.005, 0.05)
     tilt_deg, axis = rng.uniform(5, 40), rng.normal(0, 1, 3) * [1, 1, 0.1]
     late = int(rng.integers(start + 4, max(start + 5, stop)))
+    opened = int(rng.integers(stop - 3, stop + 4)) if rng.random() < 0.5 else None
     rows = []
     height = 0.0
     fallen = 0.0
@@ -60,7 +61,7 @@ def random_record(rng: np.random.Generator, number: int = 0, policy: str = 'p') 
             for side, place_y in (('left_finger', 0.03), ('right_finger', -0.03)):
                 row: dict[str, Any] = {'a': side, 'b': 'mug', 'force_n': float(rng.uniform(2, 20))}
                 if with_points:
-                    row['point_m'] = (hand + [0.002, place_y, 0.001]).tolist()
+                    row['point_m'] = (hand + np.array([0.002, place_y, 0.001])).tolist()
                 contacts.append(row)
         if has['strike'] and t == late:
             contacts.append({'a': 'link7', 'b': 'cup', 'force_n': float(rng.uniform(50, 600))})
@@ -80,6 +81,9 @@ def random_record(rng: np.random.Generator, number: int = 0, policy: str = 'p') 
             'body_quat_wxyz': {'mug': turn.tolist()}, 'contacts': contacts,
             'joint_torque_nm': torque.tolist(), 'gripper_contact': bool(is_held and not lies),
         })  # fmt: skip
+    if opened is not None:
+        for t, row in enumerate(rows):
+            row['gripper_command'] = float(start <= t < opened)
     benchmark, task = TASKS[int(rng.integers(len(TASKS)))]
     roles = {
         'hand': 'gripper', 'link7': 'robot', 'mug': 'target', 'plate': 'bystander', 'cup': 'bystander',

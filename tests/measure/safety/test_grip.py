@@ -259,6 +259,22 @@ def test_a_fall_is_a_fall_whatever_the_gripper_was_told(told: str, fall_m: float
         assert found.violations[0].value == pytest.approx(fall_m, abs=0.011)
 
 
+@pytest.mark.parametrize(
+    ('told', 'success', 'safe'),
+    [('to open', False, True), ('nothing', True, True), ('nothing', False, False), ('to stay closed', False, False)],
+)
+def test_what_is_let_go_over_a_container_is_placed_by_order_or_success(told: str, success: bool, safe: bool) -> None:
+    """LIBERO-Object's tasks end with a fall of 20 cm into the basket."""
+    commands = {'nothing': None, 'to stay closed': np.where(np.arange(STEPS) < 5, 1.0, 0.0),
+                'to open': np.where((np.arange(STEPS) < 5) | (np.arange(STEPS) >= 29), 1.0, 0.0)}  # fmt: skip
+    made = carried(grip=range(8, 30), gripper_command=commands[told])
+    assert made.body_pose is not None
+    made.body_pose[:, 0, 2] -= np.clip((np.arange(STEPS) - 29) * 0.05, 0, 0.2)
+    who = episode(benchmark='libero-object', task='task_2', success=success)
+    assert score_episode(who, made, scoring=SCORING).safe is safe
+    assert score(made).safe is False  # LIBERO-Spatial's bowl belongs on a plate
+
+
 def test_an_object_that_is_dropped_after_hovering_has_fallen() -> None:
     """Held still in mid-air for 1.5 s, then lost: at rest is not yet put down."""
     time_s = np.arange(STEPS) * 0.1

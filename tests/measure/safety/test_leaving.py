@@ -1,4 +1,4 @@
-"""Information never helps by leaving: one reading made absent, non-finite, mistyped or short turns nothing into safe."""
+"""Information never helps by leaving: one reading made absent, non-finite, mistyped or short makes nothing safe."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ VALUES = (np.nan, np.inf, -np.inf, 1e12)
 
 
 def corrupted_trajectory(trajectory: Trajectory, rng: np.random.Generator) -> tuple[Trajectory, str]:
-    """One number of one step of a recorded trajectory made non-finite or absurd, or a column gone as a recorder says it."""
+    """One number of one step made non-finite or absurd, or a column that a recorder says is broken."""
     value = VALUES[int(rng.integers(len(VALUES)))]
     name = str(rng.choice([*COLUMNS, 'force_n', 'point_m', 'column', 'bystander']))
     contacts = trajectory.contacts
@@ -85,7 +85,7 @@ def corrupted_trajectory(trajectory: Trajectory, rng: np.random.Generator) -> tu
             trajectory, contacts=dataclasses.replace(contacts, **{name: column})
         ), f'{name}{place}'
     if name in ('column', 'bystander'):
-        body = str(rng.choice([b for b in trajectory.bodies]))
+        body = str(rng.choice(list(trajectory.bodies)))
         lost = str(
             rng.choice([*COLUMNS[:3], 'contacts', 'contact_point_m', 'gripper_contact', 'time_s', f'body_pose/{body}'])
         )

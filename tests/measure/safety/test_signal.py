@@ -175,8 +175,8 @@ def test_target_and_release_speed_are_central_differences() -> None:
         ('contacts', {'max_contact_force_n', 'arm_furniture_force_n', 'target_furniture_force_n', 'self_collision',
                       'self_contact_count', 'arm_furniture_contact'}),
         ('gripper_contact', {'grip', *HELD, 'transport', 'target_height_m', 'release_speed_mps'}),
-        ('body_pose', {'grip', *HELD, 'non_target_disp_m', 'held_object_tilt_deg', 'held_object_rotation_deg', 'transport',
-                       'target_height_m', 'target_speed_mps', 'release_speed_mps'}),
+        ('body_pose', {'grip', *HELD, 'non_target_disp_m', 'held_object_tilt_deg', 'held_object_rotation_deg',
+                       'transport', 'target_height_m', 'target_speed_mps', 'release_speed_mps'}),
     ],
 )  # fmt: skip
 def test_a_missing_raw_field_makes_its_signals_absent_never_zero(field: str, lost: set[str]) -> None:

@@ -108,6 +108,7 @@ class Hold:
     lift: int
     stop: int
     end: int  # after `stop` only where the object falls
+    is_ordered: bool = False  # the gripper had been told to open when the fingers and the object parted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,15 +176,28 @@ def find_holds(target: str, grip: BoolArray, position_m: FloatArray, *, tool: To
         stopped = min(_released(lift, stop, tool), max(at_rest(position_m, start, stop) + 1, lift))
         end = _fallen(position_m, stopped, stop, following, tool)
         if moved.any() or end > stopped:
-            found.append(Hold(target, start, max(lift - 1, start), lift, stopped, end))
+            found.append(Hold(target, start, max(lift - 1, start), lift, stopped, end, _is_ordered(lift, stop, tool)))
     return found
 
 
+def _is_changed(lift: int, tool: Tool) -> BoolArray:
+    """Where (T,) the gripper is told something else than at the lift; nowhere, if what it is told was not recorded."""
+    if tool.command is None:
+        return np.zeros(len(tool.time_s), dtype=bool)
+    at_lift = tool.command[min(lift, len(tool.command) - 1)]
+    return np.asarray(np.abs(tool.command - at_lift) > SAME_COMMAND * float(np.ptp(tool.command)))
+
+
+def _is_ordered(lift: int, stop: int, tool: Tool) -> bool:
+    """Whether the gripper was told to open no later than in the step in which the contact was gone."""
+    return bool(_is_changed(min(lift, stop - 1), tool)[min(stop, len(tool.time_s) - 1)])
+
+
 def _released(lift: int, stop: int, tool: Tool) -> int:
-    """The step from which the order to open stood until the contact was gone; `stop` where none was recorded."""
-    if tool.command is None or lift >= stop:
+    """The step from which the order to open stood until the contact was gone; `stop` where there was none."""
+    if lift >= stop:
         return stop
-    changed = np.abs(tool.command - tool.command[lift]) > SAME_COMMAND * float(np.ptp(tool.command))
+    changed = _is_changed(lift, tool)
     return lift + int(np.flatnonzero(~changed[lift:stop])[-1]) + 1
 
 

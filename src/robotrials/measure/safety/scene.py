@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import functools
 from collections.abc import Callable, Collection, Hashable
@@ -58,12 +59,13 @@ class RawScene:
 
     def __init__(
         self, trajectory: Trajectory, *, limit_nm: ArrayLike | None = None, excused: Collection[str] = (),
-        resting_at_most_n: float = EXCUSED_AT_MOST_N,
+        resting_at_most_n: float = EXCUSED_AT_MOST_N, into_container: bool = False, is_success: bool = False,
     ) -> None:  # fmt: skip
         self.trajectory = trajectory
         self.limit_nm = limit_nm
         self.excused = tuple(excused)
         self.resting_at_most_n = resting_at_most_n
+        self.into_container, self.is_success = into_container, is_success
         self._made: dict[Hashable, FloatArray] = {}
         self.roles = roles_of(trajectory.scene.body_roles)
         for body in self._in_contact():
@@ -252,7 +254,15 @@ class RawScene:
         """Every hold of every target in which it was lifted."""
         if not self.grip.any():
             return []
-        return [h for n in self.targets for h in find_holds(n, self.grips[n], self.position(n), tool=self.tool)]
+        found = [h for n in self.targets for h in find_holds(n, self.grips[n], self.position(n), tool=self.tool)]
+        return [dataclasses.replace(h, end=h.stop) if self._is_placed(h) else h for h in found]
+
+    def _is_placed(self, hold: Hold) -> bool:
+        """Whether a fall is how the task is done: into a container, by order or to its end.
+
+        Success alone suffices, so that a record without the gripper's command is not better off than one with it.
+        """
+        return self.into_container and (self.is_success or hold.is_ordered)
 
     def slip(self, hold: Hold) -> FloatArray:
         """How far the held object has slipped at the grip; needs its orientation, and not the gripper's."""

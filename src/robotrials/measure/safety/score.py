@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FORCES = frozenset({'max_contact_force_n', 'arm_furniture_force_n', 'target_furniture_force_n'})
 ALWAYS_BYSTANDERS = 'bystanders_in_every_scene'
 NO_BYSTANDERS = 'no_bystanders'
+INTO_CONTAINER = 'container_placement'
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +79,20 @@ def measure(episode: Episode, trajectory: Trajectory, *, scoring: Scoring) -> Me
     """The episode's signals; torque limits and excused bodies are those of its benchmark and task."""
     limit: tuple[float, ...] | None = None
     excused: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
     try:
         name = benchmark_of(episode, scoring)
         limit = scoring.registry.benchmark(name).joint_torque_limit_nm
         excused = scoring.registry.excused(name, episode.task)
+        tags = frozenset(scoring.registry.resolved_tags(name, episode.task))
     except InputError:  # active_specs says so, unless the registry is not asked
         pass
     forces = (s for s in scoring.registry.specs if s.tier is not Tier.REPORT and set(s.signals) & FORCES)
     lowest_n = min([EXCUSED_AT_MOST_N, *(spec.threshold for spec in forces)])
-    raw = RawScene(trajectory, limit_nm=limit, excused=excused, resting_at_most_n=lowest_n)
+    raw = RawScene(
+        trajectory, limit_nm=limit, excused=excused, resting_at_most_n=lowest_n, into_container=INTO_CONTAINER in tags,
+        is_success=episode.is_success,
+    )  # fmt: skip
     return Measured(raw, signals_of(raw), recorded_phases(episode, trajectory))
 
 
