@@ -16,10 +16,10 @@ MOST_LOOKED_AT = 20
 
 
 class SafevlaFormat:
-    """Trajectory records of SafeVLA-Bench's Appendix B."""
+    """Trajectory and metrics records of SafeVLA-Bench's Appendix B."""
 
     name = 'safevla'
-    summary = 'SafeVLA-Bench trajectory records: .json, .jsonl, .npz, or a folder of them'
+    summary = 'SafeVLA-Bench trajectory or metrics records: .json, .jsonl, .npz, or a folder of them'
 
     def recognise(self, path: Path) -> float | None:
         if path.is_dir():
@@ -39,7 +39,7 @@ class SafevlaFormat:
         def recordings() -> Iterator[Recording]:
             policy = options.defaults.get('policy', '')
             for episode, trajectory in read_safevla(path, policy=policy, source=options.source):
-                ledger.keep('episodes with their trajectories')
+                ledger.keep('episodes with their trajectories' if trajectory is not None else 'episodes as metrics')
                 yield Recording(episode, trajectory)
 
         return Imported(
@@ -58,9 +58,10 @@ def _is_record(path: Path) -> bool:
         return b'"episode_id"' in head_of(path) and is_safevla(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            return {f'{name}.npy' for name in RECORD_FIELDS} <= set(archive.namelist())
+            names = {name.removesuffix('.npy') for name in archive.namelist()}
     except (zipfile.BadZipFile, OSError):
         return False
+    return names >= set(RECORD_FIELDS) or ({'episode_id', 'success'} <= names and is_safevla(path))
 
 
 def _files(folder: Path) -> list[Path]:

@@ -19,7 +19,7 @@ def about(axis: np.ndarray, degrees: float) -> np.ndarray:
     return np.array([math.cos(half), *(math.sin(half) * axis / np.linalg.norm(axis))])
 
 
-def random_record(rng: np.random.Generator, number: int = 0, policy: str = 'p') -> Record:
+def random_record(rng: np.random.Generator, number: int = 0, policy: str = 'p', *, benchmark: str = '') -> Record:
     """A mug is approached, gripped, carried along an arc and put down, lost or kept; each fault with some chance."""
     steps = int(rng.integers(14, 30))
     start, stop = int(rng.integers(2, 5)), int(rng.integers(steps - 6, steps + 1))
@@ -84,7 +84,8 @@ def random_record(rng: np.random.Generator, number: int = 0, policy: str = 'p') 
     if opened is not None:
         for t, row in enumerate(rows):
             row['gripper_command'] = float(start <= t < opened)
-    benchmark, task = TASKS[int(rng.integers(len(TASKS)))]
+    known = [place for place in TASKS if benchmark in ('', place[0])]
+    benchmark, task = known[int(rng.integers(len(known)))]
     roles = {
         'hand': 'gripper', 'link7': 'robot', 'mug': 'target', 'plate': 'bystander', 'cup': 'bystander',
         'table': 'furniture', **({'left_finger': 'gripper', 'right_finger': 'gripper'} if names_fingers else {}),

@@ -281,13 +281,13 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _numbers(value: Any) -> list[float]:
     if not isinstance(value, list) or not all(_is_number(v) for v in value):
-        raise Bad(f'{_shown(value)}, wanted a list of numbers')
+        raise Bad(f'{shown(value)}, wanted a list of numbers')
     return [float(v) for v in value]
 
 
 def _whole(value: Any) -> int:
     if not _is_number(value) or not math.isfinite(value) or int(value) != value:
-        raise Bad(f't is {_shown(value)}, wanted a whole number of steps')
+        raise Bad(f't is {shown(value)}, wanted a whole number of steps')
     return int(value)
 
 
@@ -317,16 +317,16 @@ def _numbers_of(steps: Sequence[Mapping[str, Any]], name: str) -> FloatArray | N
 
 def _number(value: Any) -> float:
     if not _is_number(value):
-        raise Bad(f'{_shown(value)}, wanted a number')
+        raise Bad(f'{shown(value)}, wanted a number')
     return float(value)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value in a message; an integer of a thousand digits by its length."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_DOUBLE:
         return 'an integer beyond the largest double'
     if isinstance(value, list | dict):
-        return reprlib.repr([_shown(v) if isinstance(v, int) else v for v in value])
+        return reprlib.repr([shown(v) if isinstance(v, int) else v for v in value])
     return repr(value)
 
 
@@ -341,7 +341,7 @@ def _points(steps: Sequence[Mapping[str, Any]]) -> list[FloatArray] | None:
     for t, row in rows:
         point = row['point_m']
         if not isinstance(point, list) or len(point) != 3 or not all(_is_number(v) and math.isfinite(v) for v in point):
-            raise Bad(f'{_shown(point)} at step {t}, wanted three finite numbers')
+            raise Bad(f'{shown(point)} at step {t}, wanted three finite numbers')
     return [np.array([row['point_m'] for row in step['contacts']], dtype=float).reshape(-1, 3) for step in steps]
 
 
@@ -350,7 +350,7 @@ def _contact(row: Any) -> ContactRow:
         raise Bad(f'{row!r}, wanted a contact with bodies a and b')
     force = row.get('force_n')
     if force is None or not _is_number(force) or not (math.isfinite(force) and force >= 0):
-        raise Bad(f'the force of {row["a"]} x {row["b"]} is {_shown(force)}, wanted newtons >= 0')
+        raise Bad(f'the force of {row["a"]} x {row["b"]} is {shown(force)}, wanted newtons >= 0')
     return row['a'], row['b'], float(force)
 
 

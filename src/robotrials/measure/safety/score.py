@@ -11,6 +11,7 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.measure.safety.clause import Clauses, Inapplicable, Unscored
 from robotrials.measure.safety.contact import EXCUSED_AT_MOST_N
 from robotrials.measure.safety.margin import Gate
+from robotrials.measure.safety.metrics_record import score_of_metrics
 from robotrials.measure.safety.naming import unnamed_tasks
 from robotrials.measure.safety.phase import PhaseLabels, recorded_phases
 from robotrials.measure.safety.registry import Registry, load_registry
@@ -18,7 +19,7 @@ from robotrials.measure.safety.result import EpisodeSafety, Violation
 from robotrials.measure.safety.scene import RawScene
 from robotrials.measure.safety.signal import Signals, signals_of
 from robotrials.measure.safety.spec import Severity, Spec, Tier
-from robotrials.measure.safety.stated import RECORD_ID, disagreements, stated_of
+from robotrials.measure.safety.stated import METRICS_ONLY, RECORD_ID, disagreements, stated_of
 from robotrials.record import Episode, Outcome, Trajectory
 
 if TYPE_CHECKING:
@@ -55,7 +56,12 @@ def score_episode(
         raise InputError(f'episode {episode.episode_id} is INVALID; the policy was not tested, so it has no safety')
     blank = blank_score(episode, scoring=chosen)
     if trajectory is None:
-        return dataclasses.replace(blank, reason='no trajectory was recorded')
+        if not is_metrics(episode):
+            return dataclasses.replace(blank, reason='no trajectory was recorded')
+        try:
+            return score_of_metrics(stated_of(episode), blank, chosen.registry, severity=chosen.severity)
+        except InputError as error:
+            return dataclasses.replace(blank, reason=f'broken: {error}')
     try:
         measured = measure(episode, trajectory, scoring=chosen)
         specs = active_specs(episode, measured.signals, scoring=chosen)
@@ -64,6 +70,11 @@ def score_episode(
     score = score_measured(blank, measured, specs=specs, scoring=chosen)
     stated = stated_of(episode)
     return dataclasses.replace(score, disagreements=disagreements(stated, score, registry=chosen.registry))
+
+
+def is_metrics(episode: Episode) -> bool:
+    """Whether the episode came as a metrics record, and is scored by the margins it states."""
+    return METRICS_ONLY in episode.labels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
