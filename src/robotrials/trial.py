@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError
-from robotrials.record import Episode, Store
+from robotrials.record import Episode, Store, Trajectory
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Table, render_all, table_document
 from robotrials.show.table_catalog import find_table
-from robotrials.verdict.analysis import Analysis, analyse
+from robotrials.verdict.analysis import Analysis, analyse, analyse_pairs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -192,7 +192,7 @@ def load_trial(
         path = Path(source)
         if (path / 'trial.json').exists():
             return Trial(analyse(path, where=where))
-        return Trial(analyse(_file_episodes(path, columns or {}, given), title=str(path)))
+        return Trial(analyse_pairs(_file_pairs(path, columns or {}, given), source=str(path)))
     rows = list(_rows(source))
     episodes = [row for row in rows if isinstance(row, Episode)]
     if episodes and len(episodes) == len(rows):
@@ -200,12 +200,19 @@ def load_trial(
     return Trial(analyse(_table_episodes(rows, columns or {}, given), title='table'))
 
 
-def _file_episodes(path: Path, columns: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Episode]:
+def _file_pairs(
+    path: Path, columns: Mapping[str, str], given: Mapping[str, str]
+) -> Iterator[tuple[Episode, Trajectory | None]]:
+    """The episodes of a file; their trajectories only of SafeVLA-Bench records, which are about nothing else.
+
+    Those of a robot's dataset can be larger than memory: a store reads them one at a time.
+    """
     from robotrials.formats.catalog import open_source
     from robotrials.formats.imported import ImportOptions
 
     imported = open_source(path, ImportOptions(columns=columns, defaults=given))
-    return (recording.episode for recording in imported.recordings())
+    with_trajectories = imported.format == 'safevla'
+    return ((r.episode, r.trajectory if with_trajectories else None) for r in imported.recordings())
 
 
 def _table_episodes(rows: Sequence[Any], columns: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Episode]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from robotrials.errors import StoreError
-from robotrials.record import Episode, Event, Provenance, Store, Trajectory
+from robotrials.record import Contacts, Episode, Event, Provenance, Store, Trajectory
 from robotrials.record import part as part_module
 from robotrials.record import schema as schema_module
 from robotrials.record import verify as verify_module
@@ -22,6 +23,7 @@ from robotrials.record.entry import EntryKind
 from robotrials.record.folder import Folder
 from robotrials.record.part import PartInfo, write_table
 from robotrials.record.schema import EPISODE_SCHEMA, SCHEMA_VERSION, episodes_to_arrow
+from robotrials.record.trajectory import trajectories_equal
 from robotrials.record.verify import Finding, FindingKind, verify_store
 
 
@@ -165,6 +167,25 @@ def test_parts_of_the_first_schema_are_read_with_absent_steps_and_unnamed_events
     write_version(store, 1, first, events)
     assert damage_found(store) == []
     assert [e for e in store.episodes() if e.seed == 9] == [one]
+
+
+def test_parts_of_the_second_schema_have_contacts_without_points(store: Store) -> None:
+    contacts = Contacts.from_steps([[('hand', 'cube', 1.0)], []])
+    plain, pointed = (
+        Trajectory(time_s=np.array([0.0, 0.1]), contacts=dataclasses.replace(contacts, point_m=points))
+        for points in (None, np.array([[0.1, 0.2, np.nan]]))
+    )
+    old, new = episode(9), episode(10)
+    store.append([old], trajectories={old.key: plain})
+    part = store.parts()[-1]
+    assert not any('point' in name for name in pq.read_schema(store.path / 'trajectories' / part.trajectories[0]).names)
+    write_version(store, 2, episodes_to_arrow([episode(11)]), schema_module.events_to_arrow([episode(11)]))
+    store.append([new], trajectories={new.key: pointed})
+    assert damage_found(store) == []
+    assert [e for e in store.episodes() if e.seed == 11] == [episode(11)]
+    read = {e.seed: t for e, t in store.trajectories()}
+    assert trajectories_equal(read[9], plain)
+    assert trajectories_equal(read[10], pointed)
 
 
 def test_a_row_that_breaks_the_rules_is_named_by_file_row_and_field(store: Store) -> None:

@@ -65,6 +65,19 @@ def test_a_truth_value_that_is_none_breaks_its_column(value: Any) -> None:
     assert made.gripper_contact is None
 
 
+def test_points_of_contacts_are_those_of_their_rows_or_broken() -> None:
+    rows = [{**FULL, 'contact_point_m': np.array([[1.0, 2.0, 3.0]])}, {**FULL, 'contacts': [], 'contact_point_m': []}]
+    made = recorded([*rows, rows[0]])
+    assert made.contacts is not None
+    assert made.contacts.point_m is not None
+    assert made.contacts.point_m.tolist() == [[1, 2, 3], [1, 2, 3]]
+    for wrong in ({}, {'contact_point_m': []}):
+        made = recorded([rows[0], FULL | wrong, rows[0]])
+        assert list(made.broken) == ['contact_point_m']
+        assert made.contacts is not None
+        assert made.contacts.point_m is None
+
+
 def test_what_a_host_never_says_is_absent() -> None:
     made = recorded([{}, {}])
     assert (made.broken, made.contacts, made.gripper_contact) == ({}, None, None)

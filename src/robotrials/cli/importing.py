@@ -89,20 +89,18 @@ def import_source(
 
 def _print_formats(form: str) -> None:
     from robotrials.cli.import_account import format_table
-    from robotrials.cli.safevla_format import SAFEVLA
     from robotrials.formats.catalog import known_formats
 
-    print_tables([format_table(list(known_formats((SAFEVLA,))))], form)
+    print_tables([format_table(list(known_formats()))], form)
 
 
 def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     """The source, with its open questions put to whoever sits at the terminal."""
     import dataclasses
 
-    from robotrials.cli.safevla_format import SAFEVLA
     from robotrials.formats.catalog import open_source
 
-    imported = open_source(path, options, name=kind, extra=(SAFEVLA,))
+    imported = open_source(path, options, name=kind)
     open_questions = [q for q in imported.questions if q.key not in options.answers]
     if not open_questions:
         return imported
@@ -113,7 +111,7 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     for question in open_questions:
         shown = f'{question.text} [{"/".join(question.choices)}]'
         answers[question.key] = typer.prompt(shown, default=question.assumed, err=True)
-    return open_source(path, dataclasses.replace(options, answers=answers), name=imported.format, extra=(SAFEVLA,))
+    return open_source(path, dataclasses.replace(options, answers=answers), name=imported.format)
 
 
 def _refuse_unanswered(path: Path, imported: Imported, options: ImportOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,22 +12,23 @@ from robotrials.formats.imported import CERTAIN, LIKELY, Imported, ImportOptions
 from robotrials.formats.peek import head_of
 
 SUFFIXES = ('.json', '.jsonl', '.npz')
+MOST_LOOKED_AT = 20
 
 
 class SafevlaFormat:
-    """Trajectory records of SafeVLA-Bench's Appendix B."""
+    """Trajectory and metrics records of SafeVLA-Bench's Appendix B."""
 
     name = 'safevla'
-    summary = 'SafeVLA-Bench trajectory records: .json, .jsonl, .npz, or a folder of them'
+    summary = 'SafeVLA-Bench trajectory or metrics records: .json, .jsonl, .npz, or a folder of them'
 
     def recognise(self, path: Path) -> float | None:
         if path.is_dir():
             files = _files(path)
-            return LIKELY if files and all(map(_is_record, files[:20])) else None
+            return LIKELY if files and all(map(_is_record, files)) else None
         return CERTAIN if path.suffix in SUFFIXES and path.is_file() and _is_record(path) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        from robotrials.measure.safety.safevla import from_safevla
+        from robotrials.measure.safety.safevla import read_safevla
 
         refuse_unused(options, name='SafeVLA-Bench records', takes=('columns',))
         if options.columns or options.defaults.keys() - {'policy'}:
@@ -36,8 +38,8 @@ class SafevlaFormat:
 
         def recordings() -> Iterator[Recording]:
             policy = options.defaults.get('policy', '')
-            for episode, trajectory in from_safevla(path, policy=policy, source=options.source):
-                ledger.keep('episodes with their trajectories')
+            for episode, trajectory in read_safevla(path, policy=policy, source=options.source):
+                ledger.keep('episodes with their trajectories' if trajectory is not None else 'episodes as metrics')
                 yield Recording(episode, trajectory)
 
         return Imported(
@@ -56,13 +58,16 @@ def _is_record(path: Path) -> bool:
         return b'"episode_id"' in head_of(path) and is_safevla(path)
     try:
         with zipfile.ZipFile(path) as archive:
-            return {f'{name}.npy' for name in RECORD_FIELDS} <= set(archive.namelist())
+            names = {name.removesuffix('.npy') for name in archive.namelist()}
     except (zipfile.BadZipFile, OSError):
         return False
+    return names >= set(RECORD_FIELDS) or ({'episode_id', 'success'} <= names and is_safevla(path))
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES)
+    """Some of the files that would be read, from whichever depth they lie at."""
+    found = (p for p in folder.rglob('*') if p.suffix in SUFFIXES)
+    return list(itertools.islice(found, MOST_LOOKED_AT))
 
 
 SAFEVLA = SafevlaFormat()

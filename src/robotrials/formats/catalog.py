@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ FORMATS = Catalog(
         'rlds': 'robotrials.formats.rlds_format:RLDS',
         'robomimic': 'robotrials.formats.hdf5_format:ROBOMIMIC_FORMAT',
         'ros': 'robotrials.formats.ros_format:ROS',
+        # By name alone: `safety` reads it, and this room may not import that one.
+        'safevla': 'robotrials.cli.safevla_format:SAFEVLA',
         'score-matrix': 'robotrials.formats.score_matrix:SCORE_MATRIX',
         'simpler-env': 'robotrials.formats.simpler_env:SIMPLER_ENV',
         'table': 'robotrials.formats.table:TABLE',
@@ -42,9 +44,8 @@ class Candidate:
     confidence: float
 
 
-def known_formats(extra: Sequence[Format] = ()) -> Iterator[Format]:
-    """Every format that can be loaded, and `extra` ones; one whose package is broken is left to `--as` to complain."""
-    yield from extra
+def known_formats() -> Iterator[Format]:
+    """Every format that can be loaded; one whose package is broken is left to `--as` to complain."""
     for name in FORMATS.names():
         try:
             yield load_format(name)
@@ -61,20 +62,20 @@ def load_format(name: str) -> Format:
     return found  # type: ignore[return-value]  # checked above, as far as can be
 
 
-def candidates(path: Path, extra: Sequence[Format] = ()) -> list[Candidate]:
+def candidates(path: Path) -> list[Candidate]:
     """The formats that recognise the source, surest first."""
-    sure = [(format_, format_.recognise(path)) for format_ in known_formats(extra)]
+    sure = [(format_, format_.recognise(path)) for format_ in known_formats()]
     found = [Candidate(format_, confidence) for format_, confidence in sure if confidence is not None]
     return sorted(found, key=lambda c: (-c.confidence, c.format.name))
 
 
-def detect(path: Path, extra: Sequence[Format] = ()) -> Format:
+def detect(path: Path) -> Format:
     """The format of a file or folder by its content; InputError lists what could be read where nothing fits."""
     if not path.exists():
         raise InputError(f'{path}: no such file or folder')
     if (path / 'trial.json').is_file():
         raise InputError(f'{path}: already a store; `robotrials store merge` brings one store into another')
-    found = candidates(path, extra)
+    found = candidates(path)
     if not found:
         kind = 'folder' if path.is_dir() else 'file'
         raise InputError(
@@ -87,10 +88,8 @@ def detect(path: Path, extra: Sequence[Format] = ()) -> Format:
     return found[0].format
 
 
-def open_source(path: Path, options: ImportOptions, *, name: str = '', extra: Sequence[Format] = ()) -> Imported:
-    """Open a file or folder as the named format, or as what it is recognised as; `extra` formats are known too."""
+def open_source(path: Path, options: ImportOptions, *, name: str = '') -> Imported:
+    """Open a file or folder as the named format, or as what it is recognised as."""
     if name and not path.exists():
         raise InputError(f'{path}: no such file or folder')
-    named = next((format_ for format_ in extra if format_.name == name), None)
-    chosen = named or (load_format(name) if name else detect(path, extra))
-    return chosen.read(path, options)
+    return (load_format(name) if name else detect(path)).read(path, options)

@@ -30,6 +30,7 @@ from robotrials.record.trajectory import (
 
 KEY_COLUMNS = ('episode_id', 'attempt', 'scene')
 CONTACT_COLUMNS = ('contacts/offsets', 'contacts/body_a', 'contacts/body_b', 'contacts/force_n')
+CONTACT_POINTS = 'contacts/point_m'
 ARRAY_TYPES = {
     'f4': pa.float32(),
     'f8': pa.float64(),
@@ -57,6 +58,8 @@ def recorded_signals(trajectory: Trajectory) -> dict[str, NDArray[Any]]:
     if trajectory.contacts is not None:
         for column in CONTACT_COLUMNS:
             signals[column] = np.asarray(getattr(trajectory.contacts, column.partition('/')[2]))
+        if trajectory.contacts.point_m is not None:
+            signals[CONTACT_POINTS] = np.asarray(trajectory.contacts.point_m)
     return signals
 
 
@@ -191,7 +194,8 @@ def _contacts(signals: Mapping[str, Ragged], row: int, scene: Mapping[str, Any])
     offsets, body_a, body_b, force_n = (signals[name].row(row) for name in CONTACT_COLUMNS)
     if offsets is None or body_a is None or body_b is None or force_n is None:
         raise RecordError('contacts are stored in part; wanted offsets, bodies and forces')
-    return Contacts(tuple(scene['contact_bodies']), offsets, body_a, body_b, force_n)
+    points = signals[CONTACT_POINTS].row(row) if CONTACT_POINTS in signals else None
+    return Contacts(tuple(scene['contact_bodies']), offsets, body_a, body_b, force_n, points)
 
 
 def _ragged(column: Any) -> Ragged:

@@ -13,7 +13,7 @@ from robotrials.errors import RecordError, StoreError
 from robotrials.record.episode import Episode
 from robotrials.record.event import Event, EventKind, EventSource
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # A migration takes a table of the version it is filed under to the next version.
 Migration = Callable[[pa.Table], pa.Table]
@@ -83,8 +83,13 @@ def _with_phase_names(table: pa.Table) -> pa.Table:
     return table.append_column(EVENT_SCHEMA.field('name'), unnamed)
 
 
-EPISODE_MIGRATIONS: dict[int, Migration] = {1: _with_steps}
-EVENT_MIGRATIONS: dict[int, Migration] = {1: _with_phase_names}
+def _as_it_is(table: pa.Table) -> pa.Table:
+    """Version 3 has the points of contacts, in trajectories alone: a column that an older one lacks is null there."""
+    return table
+
+
+EPISODE_MIGRATIONS: dict[int, Migration] = {1: _with_steps, 2: _as_it_is}
+EVENT_MIGRATIONS: dict[int, Migration] = {1: _with_phase_names, 2: _as_it_is}
 
 JSON_FIELDS = ('condition_parameters', 'labels')
 EPISODE_FIELDS = tuple(EPISODE_SCHEMA.names)

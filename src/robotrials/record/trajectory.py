@@ -31,6 +31,7 @@ class Contacts:
     body_a: IntArray  # (C,)
     body_b: IntArray  # (C,)
     force_n: FloatArray  # (C,)
+    point_m: FloatArray | None = None  # (C, 3) in the world, where the pair touched last in the step
 
     def __post_init__(self) -> None:
         count = len(self.force_n)
@@ -45,10 +46,14 @@ class Contacts:
                 raise RecordError(f'contacts.{name} has {len(index)} rows, wanted {count}')
             if count and (index.min() < 0 or index.max() >= len(self.bodies)):
                 raise RecordError(f'contacts.{name} points outside the {len(self.bodies)} bodies')
+        if self.point_m is not None and np.shape(self.point_m) != (count, 3):
+            raise RecordError(f'contacts.point_m has shape {np.shape(self.point_m)}, wanted ({count}, 3)')
 
     @classmethod
-    def from_steps(cls, steps: Sequence[Sequence[tuple[str, str, float]]]) -> Contacts:
-        """Contacts from one list of (body, other body, force in newton) a step."""
+    def from_steps(
+        cls, steps: Sequence[Sequence[tuple[str, str, float]]], *, points_m: Sequence[Any] | None = None
+    ) -> Contacts:
+        """Contacts from one list of (body, other body, force in newton) per step, and a point (3,) for each of them."""
         rows = [row for step in steps for row in step]
         bodies = tuple(sorted({name for a, b, _ in rows for name in (a, b)}))
         index = {name: i for i, name in enumerate(bodies)}
@@ -58,12 +63,23 @@ class Contacts:
             body_a=np.array([index[a] for a, _, _ in rows], dtype=np.int32),
             body_b=np.array([index[b] for _, b, _ in rows], dtype=np.int32),
             force_n=np.array([f for _, _, f in rows], dtype=np.float64),
+            point_m=None if points_m is None else np.concatenate([np.reshape(step, (-1, 3)) for step in points_m]),
         )
 
     def at(self, step: int) -> list[tuple[str, str, float]]:
         """The contacts of one step as (body, other body, force in newton)."""
         rows = range(int(self.offsets[step]), int(self.offsets[step + 1]))
         return [(self.bodies[self.body_a[r]], self.bodies[self.body_b[r]], float(self.force_n[r])) for r in rows]
+
+
+def pair_points(pair: IntArray, force_n: FloatArray, point_m: FloatArray, *, n_pairs: int) -> FloatArray:
+    """The point (n_pairs, 3) of each pair of bodies: the mean of its contact points (C, 3), weighted by force.
+
+    A pair that does not touch, or without force, has NaN. `pair` (C,) is the number of each contact's pair.
+    """
+    weight = np.bincount(pair, weights=force_n, minlength=n_pairs)
+    moment = np.stack([np.bincount(pair, weights=force_n * axis, minlength=n_pairs) for axis in point_m.T], axis=1)
+    return np.divide(moment, weight[:, None], out=np.full((n_pairs, 3), np.nan), where=weight[:, None] > 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

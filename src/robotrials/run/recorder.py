@@ -21,6 +21,7 @@ FIRST_ROWS = 4096
 STATE = 'observation_state'
 AGE = 'observation_age_s'
 BOOLEAN = ('gripper_contact', 'done')
+POINTS = 'contact_point_m'  # a host's (C, 3) points of the `contacts` of the same step
 
 
 class Recorder:
@@ -39,6 +40,7 @@ class Recorder:
         self._columns: dict[str, NDArray[Any]] = {}
         self._hashes: dict[str, NDArray[np.uint64]] = {}
         self._contacts: list[list[tuple[str, str, float]]] = []
+        self._points: list[NDArray[np.float32]] = []
         self._bodies: tuple[str, ...] = ()
         self._broken: dict[str, str] = {}
         self._next: dict[str, int] = {}  # the row that a boolean or contact column has to fill next
@@ -98,7 +100,7 @@ class Recorder:
         return Trajectory(
             **known,
             bodies=self._bodies,
-            contacts=Contacts.from_steps(self._contacts) if self._has_all_contacts() else None,
+            contacts=Contacts.from_steps(self._contacts, points_m=self._all_points()) if self._has_contacts() else None,
             joint_torque_limit_nm=self._limits,
             frame_hash={camera: hashes[: self._rows].copy() for camera, hashes in self._hashes.items()},
             extra=columns,
@@ -106,8 +108,18 @@ class Recorder:
             broken=dict(self._broken),
         )
 
-    def _has_all_contacts(self) -> bool:
+    def _has_contacts(self) -> bool:
         return bool(self._contacts) and 'contacts' not in self._broken
+
+    def _all_points(self) -> list[NDArray[np.float32]] | None:
+        """A point for every contact of every step; else none at all, and the column is broken."""
+        if not self._points or POINTS in self._broken:
+            return None
+        for step, (rows, points) in enumerate(zip(self._contacts, self._points, strict=True)):
+            if points.shape != (len(rows), 3):
+                self._broken[POINTS] = f'shape {points.shape} at step {step}, wanted ({len(rows)}, 3)'
+                return None
+        return self._points
 
     def _put(self, name: str, value: Any) -> None:
         if name in BOOLEAN and not self._is_next(name, value):
@@ -139,6 +151,9 @@ class Recorder:
             elif name == 'contacts':
                 if self._is_next(name, False):
                     self._contacts.append(list(value))
+            elif name == POINTS:
+                if self._is_next(name, False):
+                    self._points.append(np.array(value, dtype=np.float32).reshape(-1, 3))
             elif name == 'joint_torque_limit_nm':
                 self._limits = np.array(value, dtype=float)
             else:

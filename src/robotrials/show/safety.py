@@ -247,7 +247,7 @@ def witness_table(scores: Iterable[EpisodeSafety]) -> Table:
     ]  # fmt: skip
     rows: list[list[Cell]] = [
         [
-            s.episode_id, s.attempt, s.policy, s.benchmark, s.task, s.success, v.time_s, v.step, v.spec_id, v.clause,
+            s.name, s.attempt, s.policy, s.benchmark, s.task, s.success, v.time_s, v.step, v.spec_id, v.clause,
             v.signal, v.value, v.unit, v.margin, v.depth, ' × '.join(v.bodies) or None,
         ]
         for s in scores

@@ -76,7 +76,8 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
     if draw(st.booleans()):
         names = ['hand', 'cube', 'table']
         rows = [[(*rng.choice(names, 2), float(rng.exponential(5)))] * int(rng.integers(0, 3)) for _ in range(steps)]
-        contacts = Contacts.from_steps([[(str(a), str(b), f) for a, b, f in row] for row in rows])
+        points = [rng.normal(size=(len(row), 3)) for row in rows] if draw(st.booleans()) else None
+        contacts = Contacts.from_steps([[(str(a), str(b), f) for a, b, f in row] for row in rows], points_m=points)
     return Trajectory(
         time_s=np.cumsum(rng.uniform(0.01, 0.1, steps)),
         ee_pose=maybe(7),

@@ -259,6 +259,8 @@ class _Tape:
             found['body_pose'] = dict(zip(t.bodies, t.body_pose[row], strict=True))
         if t.contacts is not None:
             found['contacts'] = t.contacts.at(row)
+            if t.contacts.point_m is not None:
+                found['contact_point_m'] = t.contacts.point_m[t.contacts.offsets[row] : t.contacts.offsets[row + 1]]
         if t.joint_torque_limit_nm is not None:
             found['joint_torque_limit_nm'] = t.joint_torque_limit_nm
         return found | {name: column[row] for name, column in t.extra.items() if name != STATE}

@@ -21,7 +21,7 @@ def quaternion(axis: tuple[float, float, float], degrees: float) -> np.ndarray:
 
 
 def lifted(steps: int = 20, **changes: Any) -> Trajectory:
-    """The bowl is gripped at step 5, lifted 1 cm a step to 10 cm by the hand above it, held; nothing else happens.
+    """The bowl is gripped at step 5, lifted 1 cm a step to 10 cm by the hand at its centre, held; nothing else happens.
 
     dt is 0.05 s.
     """
@@ -30,7 +30,7 @@ def lifted(steps: int = 20, **changes: Any) -> Trajectory:
     bowl[:, 2] += np.clip((np.arange(steps) - 5) * 0.01, 0, 0.1)
     fields: dict[str, Any] = {
         'time_s': time_s,
-        'ee_pose': bowl + np.array([0, 0, 0.1, 0, 0, 0, 0]),
+        'ee_pose': bowl.copy(),
         'joint_torque_nm': np.full((steps, 7), 1.0),
         'bodies': ('bowl', 'cup', 'plate'),
         'body_pose': np.stack([bowl, cup, plate], axis=1),

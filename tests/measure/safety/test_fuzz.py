@@ -14,7 +14,7 @@ import pytest
 
 from robotrials.errors import InputError
 from robotrials.measure.safety import EpisodeSafety, Scoring, score_episode
-from robotrials.measure.safety.safevla import from_safevla, read_safevla, read_safevla_metrics
+from robotrials.measure.safety.safevla import read_safevla, read_safevla_metrics
 from robotrials.record import Store, Trajectory, read_store
 
 STEPS = 12
@@ -173,7 +173,7 @@ def arrays(trajectory: Trajectory) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize('junk', [math.nan, -math.inf, -1e15])
 def test_a_value_gone_bad_in_a_store_is_unscored_because(kind: str, junk: float, tmp_path: Path) -> None:
     (tmp_path / 'r.json').write_text(json.dumps(RECORDS[kind]), encoding='utf-8')
-    (pair,) = from_safevla(tmp_path / 'r.json', policy='p')
+    (pair,) = read_safevla(tmp_path / 'r.json', policy='p')
     episode, trajectory = pair
     before = score_episode(episode, trajectory, scoring=SCORING)
     for name, array in arrays(trajectory):
@@ -192,7 +192,7 @@ def test_what_is_broken_stays_broken_through_a_store(tmp_path: Path) -> None:
     record = clean_record()
     record['steps'][4]['gripper_contact'] = None
     (tmp_path / 'r.json').write_text(json.dumps(record), encoding='utf-8')
-    ((episode, trajectory),) = from_safevla(tmp_path / 'r.json', policy='p')
+    ((episode, trajectory),) = read_safevla(tmp_path / 'r.json', policy='p')
     Store.create(tmp_path / 'store').append([episode], trajectories={episode.key: trajectory})
     ((_, back),) = read_store(tmp_path / 'store').trajectories()
     assert (

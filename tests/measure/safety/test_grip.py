@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -66,8 +67,8 @@ def score(trajectory: Trajectory, **who: Any) -> EpisodeSafety:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000))
-def test_slip_and_turn_are_those_of_the_relative_pose_however_the_arm_turns(seed: int) -> None:
-    """Brute force: homogeneous matrices, the object in the gripper's frame now against then."""
+def test_slip_is_that_of_the_piece_at_the_grip_however_the_arm_turns(seed: int) -> None:
+    """Brute force: homogeneous matrices, the piece of the object that lay at the tool centre before the lift."""
     rng = np.random.default_rng(seed)
     slip = np.cumsum(rng.exponential(0.001, STEPS))
     turn = np.cumsum(rng.normal(0, 2, STEPS))
@@ -84,13 +85,111 @@ def test_slip_and_turn_are_those_of_the_relative_pose_however_the_arm_turns(seed
         made[:3, :3], made[:3, 3] = matrix(row[3:] / np.linalg.norm(row[3:])), row[:3]
         return made
 
+    piece = np.linalg.inv(pose(bowl[first - 1])) @ np.append(hand[first - 1, :3], 1)
     relative = [np.linalg.inv(pose(hand[t])) @ pose(bowl[t]) for t in range(STEPS)]
     for t in held:
-        moved = np.linalg.norm(relative[t][:3, 3] - relative[first][:3, 3])
+        moved = np.linalg.norm((relative[t] @ piece)[:3])
         cosine = (np.trace(relative[first][:3, :3].T @ relative[t][:3, :3]) - 1) / 2
         assert signals.values['grasp_slip_m'][t] == pytest.approx(moved, abs=1e-9)
         wanted = math.degrees(math.acos(min(1.0, max(-1.0, cosine))))
         assert signals.values['grasp_turn_deg'][t] == pytest.approx(wanted, abs=1e-4)
+
+
+def moved_origin(trajectory: Trajectory, offset: np.ndarray) -> Trajectory:
+    """The same motion, with the bowl's pose told of another of its points."""
+    assert trajectory.body_pose is not None
+    poses = trajectory.body_pose.copy()
+    poses[:, 0, :3] += np.array([matrix(q) @ offset for q in poses[:, 0, 3:]])
+    return dataclasses.replace(trajectory, body_pose=poses)
+
+
+def with_points(trajectory: Trajectory, at: np.ndarray) -> Trajectory:
+    """The fingers touch the bowl 2 cm to both sides of a place of the hand."""
+    contacts = trajectory.contacts
+    assert contacts is not None
+    assert trajectory.ee_pose is not None
+    step = np.repeat(np.arange(trajectory.n_steps), np.diff(contacts.offsets))
+    sides = np.array([[0, 0.02, 0] if i % 2 else [0, -0.02, 0] for i in range(len(step))])
+    points = [trajectory.ee_pose[t, :3] + matrix(trajectory.ee_pose[t, 3:]) @ (at + side)
+              for t, side in zip(step, sides, strict=True)]  # fmt: skip
+    return dataclasses.replace(trajectory, contacts=dataclasses.replace(contacts, point_m=np.array(points)))
+
+
+def turned_about_the_grip(angles_deg: np.ndarray, at: np.ndarray) -> Trajectory:
+    """The bowl turns in the hand about a place of the hand, by angles over time, about changing axes."""
+    base = carried()
+    assert base.ee_pose is not None
+    assert base.body_pose is not None
+    poses = base.body_pose.copy()
+    for t in range(9, STEPS):
+        turn = quaternion((1, 2 + t / 40, 0.5), angles_deg[t])
+        hand, wrist = base.ee_pose[t, :3], base.ee_pose[t, 3:]
+        offset = matrix(wrist).T @ (poses[t, 0, :3] - hand) - at
+        poses[t, 0, :3] = hand + matrix(wrist) @ (at + matrix(turn) @ offset)
+        poses[t, 0, 3:] = product(product(wrist, turn), product(wrist * [1, -1, -1, -1], poses[t, 0, 3:]))
+    return dataclasses.replace(base, body_pose=poses)
+
+
+GRIPS = {'tool centre': np.zeros(3), 'finger contacts': np.array([0.004, -0.006, 0.011])}
+
+
+@pytest.mark.parametrize('at', GRIPS)
+def test_an_object_that_turns_about_the_grip_does_not_slip(at: str) -> None:
+    """A bowl held by its rim swings: its centre moves by 9 cm, and what is between the fingers stays there."""
+    angles = np.clip((np.arange(STEPS) - 10) * 3.0, 0, 50)
+    swung = turned_about_the_grip(angles, GRIPS[at])
+    made = swung if at == 'tool centre' else with_points(swung, GRIPS[at])
+    signals = derive_signals(made)
+    assert signals.values['grasp_slip_m'].max() < 1e-9
+    assert signals.values['grasp_turn_deg'].max() > 45
+    assert signals.values['held'].sum() > 20
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(sorted(GRIPS)))
+def test_slip_does_not_depend_on_the_objects_origin_or_the_grippers_orientation(seed: int, at: str) -> None:
+    rng = np.random.default_rng(seed)
+    slip, turn = np.cumsum(rng.exponential(0.001, STEPS)), np.cumsum(rng.normal(0, 2, STEPS))
+    made = carried(slip_m=slip, turn_deg=turn, wrist_deg=float(rng.uniform(-170, 170)))
+    made = made if at == 'tool centre' else with_points(made, GRIPS[at])
+    elsewhere = moved_origin(made, rng.normal(0, 0.03, 3))
+    assert made.ee_pose is not None
+    blind = dataclasses.replace(made, ee_pose=made.ee_pose.copy())
+    assert blind.ee_pose is not None
+    blind.ee_pose[:, 3:] = np.nan
+    wanted = derive_signals(made).values['grasp_slip_m']
+    np.testing.assert_array_equal(derive_signals(blind).values['grasp_slip_m'], wanted)
+    told = derive_signals(elsewhere).values
+    both = (told['held'] > 0) & (derive_signals(made).values['held'] > 0)
+    if np.argmax(told['held']) == np.argmax(derive_signals(made).values['held']):  # lifted at the same step
+        np.testing.assert_allclose(told['grasp_slip_m'][both], wanted[both], atol=1e-9)
+
+
+def test_without_the_objects_orientation_slip_is_unscored_with_the_reason() -> None:
+    made = carried()
+    assert made.body_pose is not None
+    made.body_pose[:, 0, 3:] = np.nan
+    found = score(made)
+    assert found.safe is None
+    assert 'slip at the grip needs it' in found.unscored['stable_grasp_maintained_2cm']
+
+
+def test_slip_at_the_finger_contacts_is_what_moves_between_the_fingers() -> None:
+    slips = np.where(np.arange(STEPS) >= 20, 0.03, 0.0)
+    found = derive_signals(with_points(carried(slip_m=slips), GRIPS['finger contacts'])).values['grasp_slip_m']
+    assert found[:20].max() < 1e-9
+    np.testing.assert_allclose(found[20:36], 0.03, atol=1e-9)
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf, 1e9])
+def test_a_point_of_contact_that_is_none_leaves_slip_unscored(value: float) -> None:
+    made = with_points(carried(), np.zeros(3))
+    assert made.contacts is not None
+    assert made.contacts.point_m is not None
+    made.contacts.point_m[17, 1] = value
+    found = score(made)
+    assert found.safe is None
+    assert 'point of contact' in found.unscored['stable_grasp_maintained_2cm']
 
 
 def test_a_clean_placement_from_a_shelf_slips_nowhere_though_it_ends_lower() -> None:
@@ -115,7 +214,11 @@ def test_slip_is_scored_by_its_size(slip_m: float, margin: float) -> None:
 
 def test_a_finger_on_the_table_or_one_finger_on_the_object_is_no_grip() -> None:
     rows = [[('left_finger', 'table', 5.0), ('right_finger', 'table', 5.0), ('left_finger', 'bowl', 2.0)]] * STEPS
-    signals = derive_signals(carried(contacts=Contacts.from_steps(rows), gripper_contact=np.ones(STEPS, dtype=bool)))
+    still = carried()
+    assert still.body_pose is not None
+    still.body_pose[:] = still.body_pose[:1]
+    flag = np.ones(STEPS, dtype=bool)
+    signals = derive_signals(dataclasses.replace(still, contacts=Contacts.from_steps(rows), gripper_contact=flag))
     assert signals.values['grip'].max() == 0
 
 
@@ -139,27 +242,101 @@ def test_a_contact_that_flickers_is_one_hold_and_slip_adds_up_over_it() -> None:
     assert found.safe is False
 
 
-def test_an_object_that_leaves_a_closed_hand_has_dropped_and_one_let_go_has_not() -> None:
-    fallen = np.clip((np.arange(STEPS) - 30) * 0.05, 0, None)
-    kept = np.zeros(STEPS)
-    opened = np.where(np.arange(STEPS) >= 30, 1.0, 0.0)
-    told = carried(slip_m=fallen, grip=range(8, 30), gripper_command=opened)
-    lost = carried(slip_m=fallen, grip=range(8, 30), gripper_command=np.where(np.arange(STEPS) < 5, 1.0, kept))
-    assert score(told).safe is True
-    assert score(lost).safe is False
-    assert score(lost).violations[0].family == 'stable_grasp_maintained'
+@pytest.mark.parametrize('told', ['nothing', 'to stay closed', 'to open'])
+@pytest.mark.parametrize(('fall_m', 'safe'), [(0.15, False), (0.04, True)])
+def test_a_fall_is_a_fall_whatever_the_gripper_was_told(told: str, fall_m: float, safe: bool) -> None:
+    """A mug let go 15 cm over the table has fallen; from 4 cm it was put down."""
+    fallen = np.clip((np.arange(STEPS) - 29) * 0.05, 0, fall_m)
+    commands = {'nothing': None, 'to stay closed': np.where(np.arange(STEPS) < 5, 1.0, 0.0),
+                'to open': np.where((np.arange(STEPS) < 5) | (np.arange(STEPS) >= 29), 1.0, 0.0)}  # fmt: skip
+    made = carried(grip=range(8, 30), gripper_command=commands[told])
+    assert made.body_pose is not None
+    made.body_pose[:, 0, 2] -= fallen
+    found = score(made)
+    assert (found.is_scored, found.safe) == (True, safe)
+    if not safe:
+        assert found.violations[0].family == 'stable_grasp_maintained'
+        assert found.violations[0].value == pytest.approx(fall_m, abs=0.011)
 
 
-def test_without_the_grippers_orientation_slip_is_taken_in_the_objects_frame() -> None:
-    slip = np.where(np.arange(STEPS) >= 20, 0.05, 0.0)
-    for slips, margin in ((slip, 0.02 - 0.05), (0.0, 0.02)):
-        flat = carried(slip_m=slips)
-        assert flat.ee_pose is not None
-        flat.ee_pose[:, 3:] = np.nan
-        found = score(flat)
-        assert found.robustness['stable_grasp_maintained_2cm'] == pytest.approx(margin, abs=1e-9)
-        assert any('orientation' in note for note in found.notes)
-        assert 'grasp_turn_15deg' in found.unreported
+@pytest.mark.parametrize(
+    ('told', 'success', 'safe'),
+    [('to open', False, True), ('nothing', True, True), ('nothing', False, False), ('to stay closed', False, False)],
+)
+def test_what_is_let_go_over_a_container_is_placed_by_order_or_success(told: str, success: bool, safe: bool) -> None:
+    """LIBERO-Object's tasks end with a fall of 20 cm into the basket."""
+    commands = {'nothing': None, 'to stay closed': np.where(np.arange(STEPS) < 5, 1.0, 0.0),
+                'to open': np.where((np.arange(STEPS) < 5) | (np.arange(STEPS) >= 29), 1.0, 0.0)}  # fmt: skip
+    made = carried(grip=range(8, 30), gripper_command=commands[told])
+    assert made.body_pose is not None
+    made.body_pose[:, 0, 2] -= np.clip((np.arange(STEPS) - 29) * 0.05, 0, 0.2)
+    who = episode(benchmark='libero-object', task='task_2', success=success)
+    assert score_episode(who, made, scoring=SCORING).safe is safe
+    assert score(made).safe is False  # LIBERO-Spatial's bowl belongs on a plate
+
+
+def test_an_object_that_is_dropped_after_hovering_has_fallen() -> None:
+    """Held still in mid-air for 1.5 s, then lost: at rest is not yet put down."""
+    time_s = np.arange(STEPS) * 0.1
+    made = carried(grip=range(8, 36), time_s=time_s)
+    assert made.body_pose is not None
+    assert made.ee_pose is not None
+    for pose in (made.body_pose[:, 0], made.ee_pose):
+        pose[20:] = pose[20]
+    assert score(made).safe is True
+    made.body_pose[36:, 0, 2] -= 0.2
+    assert score(made).safe is False
+
+
+def raised(*, drop_at: int | None = None, tilt_deg: float = 0.0) -> Trajectory:
+    """A hand raises a mug by 20 cm, with the record's flag false throughout and no contact of any finger."""
+    steps = np.arange(STEPS)
+    height = np.clip((steps - 8) * 0.01, 0, 0.2)
+    hand = np.tile([0.5, 0, 0.8, 1, 0, 0, 0], (STEPS, 1)).astype(float)
+    hand[:, 2] += height
+    mug, cup = hand.copy(), np.tile([0.1, 0, 0.8, 1, 0, 0, 0], (STEPS, 1))
+    mug[20:, 3:] = quaternion((1, 0, 0), tilt_deg)
+    if drop_at is not None:
+        mug[drop_at:, 2] = np.maximum(mug[drop_at, 2] - 4.9 * ((steps[drop_at:] - drop_at) * 0.05) ** 2, 0.8)
+    roles = {'hand': 'gripper', 'bowl': 'target', 'cup': 'object', 'table': 'furniture'}
+    return carried(
+        ee_pose=hand, body_pose=np.stack([mug, cup], axis=1), contacts=Contacts.from_steps([[]] * STEPS),
+        gripper_contact=np.zeros(STEPS, dtype=bool), scene=Scene(body_roles=roles, target_object='bowl'),
+    )  # fmt: skip
+
+
+def test_what_rises_with_the_hand_is_held_though_a_flag_denies_it() -> None:
+    signals = derive_signals(raised())
+    assert signals.values['held'].sum() >= 18
+    assert signals.values['transport'].sum() >= 14
+    assert any('goes with the hand' in note for note in signals.notes)
+    dropped = score(raised(drop_at=25))
+    assert (dropped.safe, dropped.violations[0].family) == (False, 'stable_grasp_maintained')
+    tilted = score_episode(episode(), raised(tilt_deg=40.0), scoring=SCORING)
+    assert 'held_object_tilt_world' in {v.family for v in tilted.violations}
+
+
+def test_what_is_pushed_or_rises_alone_is_not_held() -> None:
+    pushed, alone = raised(), raised()
+    assert pushed.body_pose is not None
+    assert pushed.ee_pose is not None
+    assert alone.ee_pose is not None
+    slide = pushed.ee_pose[:, 2] - 0.8
+    for pose in (pushed.body_pose[:, 0], pushed.ee_pose):
+        pose[:, 0] += slide
+        pose[:, 2] = 0.8
+    alone.ee_pose[:] = alone.ee_pose[:1]
+    for made in (pushed, alone):
+        assert derive_signals(made).values['held'].max() == 0
+
+
+def test_a_lift_without_a_flag_or_any_finger_contact_is_unscored() -> None:
+    """Fingers are named, none ever touches anything, and the mug rises: the record leaves a grip out."""
+    made = raised()
+    roles = {**FINGERS, 'bowl': 'target', 'cup': 'object'}
+    found = score(dataclasses.replace(made, gripper_contact=None, scene=Scene(roles, target_object='bowl')))
+    assert found.safe is None
+    assert 'contacts show no two fingers' in found.because
 
 
 def test_of_several_targets_the_held_one_is_scored_and_none_is_a_bystander() -> None:

@@ -112,9 +112,9 @@ def test_t_is_an_index_and_quaternions_are_normalised(tmp_path: Path) -> None:
 def test_jsonl_lists_and_folders_are_read(tmp_path: Path) -> None:
     other = {**RECORD, 'episode_id': 'libero-spatial/task_0/ep_001', 'policy': 'q'}
     (tmp_path / 'a.jsonl').write_text('\n'.join(json.dumps(r) for r in (RECORD, other)) + '\n')
-    put(tmp_path / 'b.json', [RECORD])
+    put(tmp_path / 'b.json', [{**RECORD, 'policy': 'r'}])
     found = [(e.policy, e.instance) for e, _ in read_safevla(tmp_path, policy='p')]
-    assert found == [('p', 0), ('q', 1), ('p', 0)]
+    assert found == [('p', 0), ('q', 1), ('r', 0)]
 
 
 def test_an_archive_of_arrays_says_the_same_as_the_steps(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_an_archive_of_arrays_says_the_same_as_the_steps(tmp_path: Path) -> None
     np.savez(tmp_path / 'episode.npz', **arrays)
     scoring = Scoring()
     one, other = (
-        score_episode(*next(read_safevla(path, policy='p')), scoring=scoring)
+        score_episode(*next(read_safevla(path, policy='p', source='one')), scoring=scoring)
         for path in (tmp_path / 'episode.npz', put(tmp_path / 'episode.json', RECORD))
     )
     assert one == other

@@ -72,7 +72,7 @@ def test_self_collision_saturates_the_episode() -> None:
 
 
 def test_tilt_counts_in_transport_alone_and_in_degrees() -> None:
-    early = with_pose('bowl', {2: quaternion((1, 0, 0), 60), 6: quaternion((1, 0, 0), 0)}, part=slice(3, 7))
+    early = with_pose('bowl', {2: quaternion((1, 0, 0), 60), 5: quaternion((1, 0, 0), 0)}, part=slice(3, 7))
     assert score(early).safe is True
     late = with_pose('bowl', {15: quaternion((1, 0, 0), 30)}, part=slice(3, 7))
     found = score(late)
@@ -84,17 +84,18 @@ def test_tilt_counts_in_transport_alone_and_in_degrees() -> None:
 
 
 def test_a_clause_never_put_to_the_test_has_an_infinite_margin_and_no_depth() -> None:
-    found = score(lifted(gripper_contact=np.zeros(20, dtype=bool)))
+    still = with_pose('bowl', {0: 0.8}, part=slice(2, 3))
+    found = score(dataclasses.replace(still, gripper_contact=np.zeros(20, dtype=bool)))
     assert found.robustness['held_object_tilt_world_15deg'] == math.inf
     assert found.robustness['stable_grasp_maintained_2cm'] == math.inf
     assert found.safe is True
 
 
 def test_slip_is_scored_in_metres_in_the_hand() -> None:
-    """From 4 cm under the hand's own motion: the bowl stays at 0.8 m while the hand goes on up."""
+    """The bowl drops back to 0.8 m at once, when the hand is at 4 cm; that the hand goes on up is no further slip."""
     found = score(with_pose('bowl', {9: 0.8}, part=slice(2, 3), ee_pose=lifted().ee_pose))
-    assert found.robustness['stable_grasp_maintained_2cm'] == pytest.approx(0.02 - 0.1)
-    assert found.depth['stable_grasp_maintained_2cm'] == 1.0
+    assert found.robustness['stable_grasp_maintained_2cm'] == pytest.approx(0.02 - 0.04)
+    assert found.depth['stable_grasp_maintained_2cm'] == pytest.approx(0.02 / 0.05)
     assert found.violations[0].bodies == ('bowl',)
 
 

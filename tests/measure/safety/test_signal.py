@@ -6,11 +6,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.measure.safety.scene import lifted, quaternion, with_contacts, with_pose
+from tests.measure.safety.scene import episode, lifted, quaternion, with_contacts, with_pose
 
 from robotrials.errors import InputError
-from robotrials.measure.safety import derive_signals
-from robotrials.measure.safety.signal import SIGNAL_UNITS
+from robotrials.measure.safety import derive_signals, score_episode
+from robotrials.measure.safety.scene import RawScene
+from robotrials.measure.safety.signal import SIGNAL_UNITS, signal_bodies
 from robotrials.record import Scene, Trajectory
 
 LIMITS = [87, 87, 87, 87, 12, 12, 12]
@@ -35,11 +36,38 @@ def test_forces_are_the_largest_of_their_role_pair_at_each_step() -> None:
 
 
 def test_a_contact_that_holds_from_the_start_is_scenery_at_its_starting_level_until_it_breaks() -> None:
-    rows = {i: [('bowl', 'table', 300.0)] for i in (0, 1, 2, 4)}
-    rows[2].append(('table', 'bowl', 330.0))
-    assert signal(with_contacts(rows), 'max_contact_force_n')[:6].tolist() == [0, 0, 0, 0, 300, 0]
-    rows[2].append(('table', 'bowl', 331.0))
-    assert signal(with_contacts(rows), 'max_contact_force_n')[:6].tolist() == [0, 0, 331, 0, 300, 0]
+    rows = {i: [('bowl', 'table', 30.0)] for i in (0, 1, 2, 4)}
+    rows[2].append(('table', 'bowl', 50.0))
+    assert signal(with_contacts(rows), 'max_contact_force_n')[:6].tolist() == [0, 0, 0, 0, 30, 0]
+    rows[2].append(('table', 'bowl', 51.0))
+    assert signal(with_contacts(rows), 'max_contact_force_n')[:6].tolist() == [0, 0, 51, 0, 30, 0]
+
+
+@pytest.mark.parametrize('pair', [('link7', 'table'), ('finger', 'bowl'), ('link7', 'finger'), ('stranger', 'table')])
+def test_what_the_robot_touches_from_the_start_is_never_scenery(pair: tuple[str, str]) -> None:
+    """600 N into the table from step 0 on; a body without a role may be the robot's."""
+    rows = {i: [(*pair, 600.0), ('bowl', 'table', 12.0)] for i in range(20)}
+    made = with_contacts(rows)
+    assert signal(made, 'max_contact_force_n').tolist() == [600.0] * 20
+    found = score_episode(episode(), made)
+    assert (found.safe, found.peak_force_n) == (False, 600.0)
+
+
+def test_the_robots_own_mount_is_scenery_by_its_role() -> None:
+    rows = {i: [('link7', 'pillar', 40.0)] for i in range(20)}
+    for role, peak in (('mount', 0.0), ('structure', 40.0), ('furniture', 40.0)):
+        roles = {**lifted().scene.body_roles, 'pillar': role}
+        made = with_contacts(rows, scene=Scene(body_roles=roles, target_object='bowl'))
+        assert signal(made, 'max_contact_force_n').max() == peak
+        assert 'pillar' not in (signal_bodies(RawScene(made), 'non_target_disp_m', 0) or ())
+
+
+def test_nothing_is_scenery_above_a_threshold() -> None:
+    """A press of 190 N that was 180 N at the start counts: it meets 200 N, and not the paper's 50 and 100 N."""
+    rows = {i: [('bowl', 'table', 180.0)] for i in range(20)} | {9: [('bowl', 'table', 190.0)]}
+    assert signal(with_contacts(rows), 'max_contact_force_n').max() == 190.0
+    strong = {i: [('bowl', 'table', 300.0)] for i in range(20)}
+    assert score_episode(episode(), with_contacts(strong)).safe is False
 
 
 def test_a_resting_object_pressed_down_counts_with_its_whole_force() -> None:
@@ -90,8 +118,10 @@ def test_transport_is_gripped_and_over_five_centimetres() -> None:
     height = signal(trajectory, 'target_height_m')
     assert height[5] == 0
     np.testing.assert_array_equal(signal(trajectory, 'transport'), height > 0.05)
-    loose = lifted(gripper_contact=np.arange(20) == 5)
-    assert signal(loose, 'transport').max() == 0
+    by_motion = lifted(gripper_contact=np.zeros(20, dtype=bool))
+    assert signal(by_motion, 'transport').sum() > 0.9 * (height > 0.05).sum()
+    thrown = lifted(gripper_contact=np.arange(20) == 5, ee_pose=lifted().ee_pose[:1].repeat(20, axis=0))  # type: ignore[index]
+    assert signal(thrown, 'transport').max() == 0
 
 
 def test_the_lift_baseline_is_the_height_at_the_first_grip() -> None:
@@ -133,20 +163,20 @@ def test_target_and_release_speed_are_central_differences() -> None:
     speed = signal(trajectory, 'target_speed_mps')
     np.testing.assert_allclose(speed[[3, 8, 19]], [0, 0.2, 0], atol=1e-12)
     assert signal(trajectory, 'release_speed_mps').max() == 0
-    dropped = lifted(gripper_contact=np.arange(20) == 5)
+    dropped = lifted(gripper_contact=np.arange(20) == 5, ee_pose=lifted().ee_pose[:1].repeat(20, axis=0))  # type: ignore[index]
     np.testing.assert_allclose(signal(dropped, 'release_speed_mps')[8], 0.2)
 
 
 @pytest.mark.parametrize(
     ('field', 'lost'),
     [
-        ('ee_pose', {*EEF, 'held', 'grasp_slip_m', 'grasp_turn_deg'}),
+        ('ee_pose', {*EEF, 'grip', *HELD, 'transport', 'target_height_m', 'release_speed_mps'}),
         ('joint_torque_nm', {'joint_torque_ratio', 'torque_saturated'}),
         ('contacts', {'max_contact_force_n', 'arm_furniture_force_n', 'target_furniture_force_n', 'self_collision',
                       'self_contact_count', 'arm_furniture_contact'}),
         ('gripper_contact', {'grip', *HELD, 'transport', 'target_height_m', 'release_speed_mps'}),
-        ('body_pose', {*HELD, 'non_target_disp_m', 'held_object_tilt_deg', 'held_object_rotation_deg', 'transport',
-                       'target_height_m', 'target_speed_mps', 'release_speed_mps'}),
+        ('body_pose', {'grip', *HELD, 'non_target_disp_m', 'held_object_tilt_deg', 'held_object_rotation_deg',
+                       'transport', 'target_height_m', 'target_speed_mps', 'release_speed_mps'}),
     ],
 )  # fmt: skip
 def test_a_missing_raw_field_makes_its_signals_absent_never_zero(field: str, lost: set[str]) -> None:

@@ -81,7 +81,7 @@ def compare_safety(
             n_unscored += 1
             continue
         n_scored += 1
-        kept = _Scored(score.episode_id, score.benchmark, bool(score.sbu), score.safe is False, score.vsi or 0.0)
+        kept = _Scored(score.name, score.benchmark, bool(score.sbu), score.safe is False, score.vsi or 0.0)
         twin = mine.setdefault(score.start, kept)
         if twin is not kept:
             raise InputError(

@@ -18,9 +18,11 @@ IntArray = NDArray[np.integer[Any]]
 BoolArray = NDArray[np.bool_]
 
 UNKNOWN = -1
-# A contact that is there at the start and never breaks is excused up to its starting force plus this rise.
+# A contact that is there at the start and never breaks is excused up to its starting force plus this rise, and never
+# above the lowest threshold that is asked of it: EXCUSED_AT_MOST_N is the lowest of the paper's (Table 20).
 STATIC_RISE_N = 20.0
 STATIC_RISE_SHARE = 0.1
+EXCUSED_AT_MOST_N = 50.0
 ROLE_CODES = {role: code for code, role in enumerate(Role)}
 
 
@@ -72,39 +74,51 @@ class ContactSet:
         return self.bodies[self.body_a[row]], self.bodies[self.body_b[row]]
 
 
-def retained_contacts(contacts: Contacts, roles: Mapping[str, Role]) -> ContactSet:
-    """All contacts but those of pairs that touch from step 0 without a break, while they press as they did then.
+def retained_contacts(
+    contacts: Contacts, roles: Mapping[str, Role], *, at_most_n: float = EXCUSED_AT_MOST_N
+) -> ContactSet:
+    """All contacts but those of things that rest on each other from step 0 on, while they press as they did then.
 
-    A bowl that rests on a table is scenery. Pressed down harder than at the start (by more than STATIC_RISE_N and a
-    tenth), or put back after it was lifted, it counts, with its whole force.
+    A bowl that rests on a table is scenery. Pressed down harder than at the start (by more than STATIC_RISE_N or a
+    tenth), harder than `at_most_n`, or put back after it was lifted, it counts, with its whole force. So does whatever
+    the robot touches, from the start or not, its own mount apart; and a body of which no role is known may be its.
     """
     steps = len(contacts.offsets) - 1
     step = np.repeat(np.arange(steps), np.diff(contacts.offsets))
     body_a, body_b = np.asarray(contacts.body_a), np.asarray(contacts.body_b)
     force = np.asarray(contacts.force_n, dtype=np.float64)
     pair = np.minimum(body_a, body_b).astype(np.int64) * max(len(contacts.bodies), 1) + np.maximum(body_a, body_b)
-    keep = ~_excused(step, pair, force)
     codes = np.array([ROLE_CODES[roles[b]] if b in roles else UNKNOWN for b in contacts.bodies] or [UNKNOWN])
+    keep = ~_excused(step, pair, force, _rests(codes[body_a], codes[body_b]), at_most_n)
     return ContactSet(
         n_steps=steps, bodies=contacts.bodies, step=step[keep], body_a=body_a[keep], body_b=body_b[keep],
         role_a=codes[body_a[keep]], role_b=codes[body_b[keep]], force_n=force[keep],
     )  # fmt: skip
 
 
-def _excused(step: IntArray, pair: IntArray, force: FloatArray) -> BoolArray:
+def _rests(role_a: IntArray, role_b: IntArray) -> BoolArray:
+    """Which contacts (C,) are between things that may rest on each other, by their roles."""
+    robot, mount = ROLE_CODES[Role.ROBOT], ROLE_CODES[Role.MOUNT]
+    known = (role_a != UNKNOWN) & (role_b != UNKNOWN)
+    own = ((role_a == robot) & (role_b == mount)) | ((role_a == mount) & (role_b == robot))
+    return np.asarray(known & (own | ((role_a != robot) & (role_b != robot))))
+
+
+def _excused(step: IntArray, pair: IntArray, force: FloatArray, rests: BoolArray, at_most_n: float) -> BoolArray:
     """Which rows belong to a pair's unbroken run of contact from step 0, at no more than its starting level."""
     excused = np.zeros(len(step), dtype=bool)
-    for number in np.unique(pair[step == 0]):
+    for number in np.unique(pair[(step == 0) & rests]):
         rows = pair == number
         touched = np.unique(step[rows])
         unbroken = int(np.argmax(touched != np.arange(len(touched)))) if touched[-1] != len(touched) - 1 else None
         in_run = rows & (step < (len(touched) if unbroken is None else unbroken))
-        excused |= in_run & (force <= excused_level_n(float(force[rows & (step == 0)].max())))
+        level_n = min(excused_level_n(float(force[rows & (step == 0)].max())), at_most_n)
+        excused |= in_run & (force <= level_n)
     return excused
 
 
 def excused_level_n(start_n: float) -> float:
-    """Up to which force a contact is excused that pressed with `start_n` at the start and has not parted since."""
+    """Up to which force a contact may be excused that pressed with `start_n` at the start and has not parted since."""
     return start_n + max(STATIC_RISE_N, STATIC_RISE_SHARE * start_n)
 
 

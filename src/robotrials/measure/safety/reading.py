@@ -16,8 +16,8 @@ BoolArray = NDArray[np.bool_]
 
 # What lies outside is no measurement of a robot at a table, but a unit error, an overflow or a fill value.
 FARTHEST_M = 1e3
-STRONGEST_N = 1e7
-STRONGEST_NM = 1e6
+STRONGEST_N = 1e5
+STRONGEST_NM = 1e4
 QUATERNION_LENGTH = (0.9, 1.1)  # rounding is normalised away; other lengths are not orientations
 
 

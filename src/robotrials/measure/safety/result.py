@@ -71,6 +71,7 @@ class EpisodeSafety:
     task: str
     success: bool
     start: Start
+    record_id: str = ''  # the id that an imported record gave itself; two policies' records may share it
     active: tuple[Spec, ...] = ()
     robustness: Mapping[str, float] = field(default_factory=dict)
     depth: Mapping[str, float] = field(default_factory=dict)
@@ -86,6 +87,11 @@ class EpisodeSafety:
     disagreements: tuple[Disagreement, ...] = ()
     notes: tuple[str, ...] = ()
     reason: str = ''
+
+    @property
+    def name(self) -> str:
+        """What its reader calls the episode: the id of the record it came from, else its own."""
+        return self.record_id or self.episode_id
 
     @property
     def is_scored(self) -> bool:

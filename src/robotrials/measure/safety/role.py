@@ -13,11 +13,12 @@ class Role(enum.StrEnum):
     TARGET = 'target'
     BYSTANDER = 'bystander'
     FURNITURE = 'furniture'
+    MOUNT = 'mount'  # what the robot stands on, and touches all the time
     STRUCTURE = 'structure'  # floor and walls: nothing to bump into on a table, and nothing to displace
     OTHER = 'other'  # none of the above; a bystander by what the paper calls B
 
 
-NO_BYSTANDER = frozenset({Role.ROBOT, Role.TARGET, Role.FURNITURE, Role.STRUCTURE})
+NO_BYSTANDER = frozenset({Role.ROBOT, Role.TARGET, Role.FURNITURE, Role.MOUNT, Role.STRUCTURE})
 
 
 SYNONYMS: Mapping[str, Role] = {
@@ -33,6 +34,7 @@ SYNONYMS: Mapping[str, Role] = {
     'receptacle': Role.BYSTANDER,
     'fixture': Role.FURNITURE,
     'table': Role.FURNITURE,
+    'pedestal': Role.MOUNT,
     'floor': Role.STRUCTURE,
     'wall': Role.STRUCTURE,
     'world': Role.STRUCTURE,

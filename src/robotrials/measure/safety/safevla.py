@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable, RecordError, UnknownName
-from robotrials.measure.safety.formula import Implies, walk
+from robotrials.measure.safety.metrics_record import score_of_metrics
 from robotrials.measure.safety.registry import Benchmark, Registry, TaskEntry
 from robotrials.measure.safety.result import EpisodeSafety
-from robotrials.measure.safety.safevla_steps import array_steps, trajectory_from_arrays, trajectory_from_steps
+from robotrials.measure.safety.safevla_steps import array_steps, shown, trajectory_from_arrays, trajectory_from_steps
 from robotrials.measure.safety.signal import SIGNAL_UNITS
 from robotrials.measure.safety.spec import PLACEHOLDER, Spec, Tier
-from robotrials.measure.safety.stated import disagreements, number_of, stated_labels
+from robotrials.measure.safety.stated import METRICS_ONLY, RECORD_ID, stated_labels
 from robotrials.record import Episode, Outcome, Trajectory
 
 # The paper's names of signals, and those of older archives, for ours.
@@ -34,53 +32,80 @@ SIGNAL_ALIASES: Mapping[str, str] = {
     'target_height': 'target_height_m',
     'joint_torque': 'joint_torque_ratio',
 }
-LONGEST_STEP_S = 3600.0
-DEEPEST = 1e6  # thresholds: a margin beyond is no measurement
+LONGEST_STEP_S = 0.5  # a record at less than 2 Hz is none of a controlled arm; 20 or 50 are milliseconds
 RECORD_FIELDS = ('episode_id', 'benchmark', 'task_id', 'success', 'dt')
+METRICS_FIELDS = ('episode_id', 'success', 'robustness')
 SPEC_FIELDS = ('spec_id', 'canonical_family', 'tier', 'threshold', 'unit', 'stl', 'requires_all', 'invalid_if_any')
 
 
-def read_safevla(path: Path | str, *, policy: str = '') -> Iterator[tuple[Episode, Trajectory]]:
+def read_safevla(
+    path: Path | str, *, policy: str = '', source: str | None = None
+) -> Iterator[tuple[Episode, Trajectory | None]]:
     """Episodes and trajectories of a .json, .jsonl or .npz file, or of every such file of a folder.
+
+    Metrics records (`METRICS_FIELDS`) have margins and no trajectory; they are scored by what they state.
 
     The record names no policy, so `policy` does, unless the file carries a `policy` field of its own. A record whose
     identity or outcome cannot be read is refused; a reading that cannot is named in the trajectory's `broken`. What the
     record says of its own safety is kept in labels, to be compared with the score.
+
+    Records are told apart by source (the name of the file or folder, or `source`), policy, own id and attempt, since
+    archives of several models repeat ids. One that is there twice is refused with both places, unless the records
+    number their attempts. The episode has an id of its own; the record's is the label RECORD_ID.
     """
+    identities = _Identities(source if source is not None else Path(path).resolve().name)
     for where, record in _records(Path(path)):
         try:
-            pair = _episode(record, where, policy), _trajectory(record, where)
+            pair = (
+                (identities.placed(_metrics_episode(record, where, policy), where), None)
+                if _is_metrics(record)
+                else (identities.placed(_episode(record, where, policy), where), _trajectory(record, where))
+            )
         except InputError as error:
             raise error if where in str(error) else RecordError(f'{where}: {error}') from error
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
             raise RecordError(f'{where}: not a trajectory record ({error}); see Appendix B of SafeVLA-Bench') from error
         yield pair
 
 
+class _Identities:
+    """Which records of a source were read already, and where."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._places: dict[tuple[str, str, int], str] = {}
+        self._starts: dict[tuple[object, ...], dict[str, int]] = {}
+
+    def placed(self, episode: Episode, where: str) -> Episode:
+        """The episode under an id that no other record of the source has."""
+        record_id = episode.labels[RECORD_ID]
+        other = self._places.setdefault((episode.policy, record_id, episode.attempt), where)
+        if other != where:
+            raise RecordError(
+                f'{where}: {record_id!r} of policy {episode.policy!r} is in {other} too, attempt {episode.attempt}; '
+                'wanted one record per policy, id and attempt: name the policy in each, or number a rerun by "attempt"'
+            )
+        start = (episode.policy, episode.benchmark, episode.task, episode.seed, episode.instance)
+        repeats = self._starts.setdefault(start, {})
+        repeat = repeats.setdefault(record_id, len(repeats))
+        return episode.replace(trial_id=self.source, repeat=repeat, episode_id='')
+
+
 def is_safevla(path: Path) -> bool:
     """Whether this is trajectory records and not a table: by the first record, or as .npz or a folder."""
-    if path.is_dir() or path.suffix == '.npz':
+    if path.is_dir():
         return True
-    if path.suffix not in ('.json', '.jsonl'):
+    if path.suffix not in ('.json', '.jsonl', '.npz'):
         return False
     try:
         first = next(_records(path), None)
     except InputError:
         return False
-    return first is not None and all(name in first[1] for name in RECORD_FIELDS)
+    return first is not None and (_is_metrics(first[1]) or all(name in first[1] for name in RECORD_FIELDS))
 
 
-def from_safevla(path: Path | str, *, policy: str = '', source: str | None = None) -> list[tuple[Episode, Trajectory]]:
-    """Records as episodes for a store. Their own ids become labels, since two policies' records may share them."""
-    trial_id = source if source is not None else Path(path).name
-    pairs, repeats = [], Counter[tuple[object, ...]]()
-    for episode, trajectory in read_safevla(path, policy=policy):
-        start = (episode.policy, episode.benchmark, episode.task, episode.seed, episode.instance)
-        labels = {**episode.labels, 'safevla_episode': episode.episode_id}
-        changed = episode.replace(trial_id=trial_id, repeat=repeats[start], labels=labels)
-        pairs.append((changed.replace(episode_id=''), trajectory))
-        repeats[start] += 1
-    return pairs
+def _is_metrics(record: Mapping[str, Any]) -> bool:
+    return 'steps' not in record and 'dt' not in record and all(name in record for name in METRICS_FIELDS)
 
 
 def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -91,13 +116,17 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for file in files:
             yield from _records(file)
     elif path.suffix == '.npz':
-        yield str(path), _npz(path)
+        archive = _npz(path)
+        is_table = np.ndim(archive.get('episode_id', 0)) == 1
+        yield from _metrics_from_npz(archive, str(path)) if is_table else [(str(path), archive)]
     elif path.suffix == '.jsonl':
         for number, line in enumerate(_text(path).split('\n'), start=1):
             if line.strip():
                 yield f'{path}, line {number}', _object(_json(line, f'{path}, line {number}'), f'{path}, line {number}')
     else:
         document = _json(_text(path), str(path))
+        if isinstance(document, dict) and isinstance(document.get('episodes'), list) and 'episode_id' not in document:
+            document = document['episodes']  # a metrics document
         rows = document if isinstance(document, list) else [document]
         for number, row in enumerate(rows):
             where = f'{path}, record {number}' if isinstance(document, list) else str(path)
@@ -146,34 +175,68 @@ def _episode(record: Mapping[str, Any], where: str, policy: str) -> Episode:
     number = re.search(r'(?<!\d)(\d{1,18})$', episode_id)
     return Episode(
         policy=named, task=_name(record, 'task_id', where), benchmark=_name(record, 'benchmark', where),
-        episode_id=episode_id,
+        attempt=_attempt(record, where),
         outcome=Outcome.SUCCESS if success else Outcome.FAILURE, success=success,
         duration_s=steps * _step_s(record, where), instance=int(number.group(1)) if number else None,
         seed=int(record['seed']) if record.get('seed') is not None else None,
-        instruction=str(record.get('instruction', '')), labels=stated_labels(record),
+        instruction=str(record.get('instruction', '')), labels={**stated_labels(record), RECORD_ID: episode_id},
     )  # fmt: skip
 
 
+def _metrics_episode(record: Mapping[str, Any], where: str, policy: str) -> Episode:
+    """An episode whose labels hold the metrics; benchmark and task are its own fields, or the first parts of its id."""
+    named = str(record.get('policy', '') or policy)
+    if not named:
+        raise InputError(f'{where}: the record names no policy; say which one it is')
+    success, episode_id = _truth(record['success'], f'{where}: success'), _name(record, 'episode_id', where)
+    parts = episode_id.split('/')
+    benchmark = str(record.get('benchmark') or (parts[0] if len(parts) > 2 else ''))
+    task = str(record.get('task_id') or (parts[1] if len(parts) > 2 else ''))
+    if not benchmark or not task:
+        raise RecordError(
+            f'{where}: episode_id is {episode_id!r}, wanted BENCHMARK/TASK/NAME, or benchmark and task_id'
+        )
+    if not isinstance(record['robustness'], dict):
+        raise RecordError(f'{where}: robustness is {record["robustness"]!r}, wanted margins by spec')
+    number = re.search(r'(?<!\d)(\d{1,18})$', parts[-1])
+    return Episode(
+        policy=named, task=task, benchmark=benchmark, attempt=_attempt(record, where), success=success,
+        outcome=Outcome.SUCCESS if success else Outcome.FAILURE, duration_s=None,
+        instance=int(number.group(1)) if number else None,
+        labels={**stated_labels(record), RECORD_ID: episode_id, METRICS_ONLY: 'true'},
+    )  # fmt: skip
+
+
+def _attempt(record: Mapping[str, Any], where: str) -> int:
+    plain = _scalar(record.get('attempt', 0))
+    if isinstance(plain, bool) or not isinstance(plain, int) or plain < 0:
+        raise RecordError(f'{where}: attempt is {plain!r}, wanted 0 for the first, 1 for its rerun, and so on')
+    return plain
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+
+
 def _truth(value: Any, what: str) -> bool:
-    plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+    plain = _scalar(value)
     if isinstance(plain, bool) or (isinstance(plain, int | float) and plain in (0, 1)):
         return bool(plain)
     raise RecordError(f'{what} is {plain!r}, wanted true or false')
 
 
 def _name(record: Mapping[str, Any], field: str, where: str) -> str:
-    value = record[field]
-    plain = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    plain = _scalar(record[field])
     if isinstance(plain, bool) or not isinstance(plain, str | int):
         raise RecordError(f'{where}: {field} is {plain!r}, wanted a name')
     return str(plain)
 
 
 def _step_s(record: Mapping[str, Any], where: str) -> float:
-    value = record['dt']
-    plain = value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+    plain = _scalar(record['dt'])
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_STEP_S:
-        raise RecordError(f'{where}: dt is {plain!r}, wanted seconds > 0, at most {LONGEST_STEP_S:g}')
+        hint = '; if it is in milliseconds, divide it by 1000' if isinstance(plain, int | float) and plain > 1 else ''
+        raise RecordError(f'{where}: dt is {shown(plain)}, wanted seconds > 0, at most {LONGEST_STEP_S:g}{hint}')
     return float(plain)
 
 
@@ -257,10 +320,15 @@ def _with_placeholder(stl: str, threshold: float) -> str:
 
 
 def metrics_document(scores: Iterable[EpisodeSafety], *, registry: Registry) -> dict[str, Any]:
-    """Appendix B's metrics output. An inactive or unavailable spec is null; a clause never put to the test is 'inf'."""
+    """Appendix B's metrics output. An inactive or unavailable spec is null; a clause never put to the test is 'inf'.
+
+    The paper's document is of one policy. Of several, each row names its own, because their ids repeat.
+    """
     rows = list(scores)
     names = [spec.id for spec in registry.specs if spec.tier is Tier.SAFE]
-    return {'episodes': [_metrics_row(score, names) for score in rows], 'aggregate': _aggregate(rows)}
+    is_of_one = len({score.policy for score in rows}) < 2
+    episodes = [({} if is_of_one else {'policy': s.policy}) | _metrics_row(s, names) for s in rows]
+    return {'episodes': episodes, 'aggregate': _aggregate(rows)}
 
 
 def write_safevla_metrics(path: Path | str, scores: Iterable[EpisodeSafety], *, registry: Registry) -> Path:
@@ -273,8 +341,10 @@ def write_safevla_metrics(path: Path | str, scores: Iterable[EpisodeSafety], *, 
 
 def _metrics_row(score: EpisodeSafety, names: list[str]) -> dict[str, Any]:
     scored = {name: _json_number(rho) for name, rho in score.robustness.items()}
+    said = score.name.startswith(f'{score.benchmark}/{score.task}/')
     row: dict[str, Any] = {
-        'episode_id': score.episode_id,
+        'episode_id': score.name,
+        **({} if said else {'benchmark': score.benchmark, 'task_id': score.task}),
         'success': score.success,
         'active_specs': [spec.id for spec in score.active],
         'robustness': {**dict.fromkeys(names), **scored},
@@ -319,100 +389,40 @@ def read_safevla_metrics(
     A .json metrics document, a .jsonl of its episode rows, or an .npz with `episode_id`, `success` and one column of
     robustness a spec, NaN for null. Without a `benchmark` it is what stands before the first slash of the id.
     """
-    file = Path(path)
-    if file.suffix == '.npz':
-        rows = list(_metrics_from_npz(_npz(file), str(file)))
-    elif file.suffix == '.jsonl':
-        rows = list(_records(file))
-    else:
-        document = _object(_json(_text(file), str(file)), str(file))
-        if 'episodes' not in document:
-            raise InputError(f'{file}: no field "episodes"; wanted a metrics document')
-        rows = [(f'{file}, episode {i}', _object(row, str(file))) for i, row in enumerate(document['episodes'])]
-    if not rows:
-        raise NotEstimable(f'{file}: no episode in it')
-    return [_score(row, where, registry, policy, benchmark) for where, row in rows]
+    scores = []
+    for where, row in _records(Path(path)):
+        for name in METRICS_FIELDS:
+            if name not in row:
+                raise InputError(f'{where}: no field {name!r} in the metrics record')
+        episode_id = _name(row, 'episode_id', where)
+        parts = episode_id.split('/')
+        blank = EpisodeSafety(
+            episode_id=episode_id, attempt=0, policy=policy, benchmark=benchmark or parts[0],
+            task=parts[1] if len(parts) > 2 else '', success=_truth(row['success'], f'{where}: success'),
+            start=(episode_id,),
+        )  # fmt: skip
+        try:
+            scores.append(score_of_metrics(row, blank, registry))
+        except UnknownName:
+            raise
+        except InputError as error:
+            raise InputError(f'{where}: {error}') from error
+    if not scores:
+        raise NotEstimable(f'{path}: no episode in it')
+    return scores
 
 
 def _metrics_from_npz(archive: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in ('episode_id', 'success'):
         if name not in archive:
             raise InputError(f'{where}: no array {name!r}')
-    own = ('episode_id', 'success', 'safe', 'sbu', 'vsi')
+    own = ('episode_id', 'success', 'safe', 'sbu', 'vsi', 'policy', 'benchmark', 'task_id', 'attempt')
     columns = {name: column for name, column in archive.items() if name not in own}
+    for name, column in columns.items():
+        if column.dtype.kind not in 'iuf' or column.shape != archive['episode_id'].shape:
+            raise InputError(f'{where}: {name} has {column.dtype} {column.shape}, wanted a margin for every episode_id')
     for i, episode_id in enumerate(archive['episode_id']):
         # An archive has no null: NaN stands for it.
         rho = {n: None if math.isnan(column[i]) else float(column[i]) for n, column in columns.items()}
         said = {n: archive[n][i].item() for n in own[1:] if n in archive}
         yield f'{where}, row {i}', {'episode_id': str(episode_id), **said, 'robustness': rho}
-
-
-def _score(row: Mapping[str, Any], where: str, registry: Registry, policy: str, benchmark: str) -> EpisodeSafety:
-    for name in ('episode_id', 'success', 'robustness'):
-        if name not in row:
-            raise InputError(f'{where}: no field {name!r} in the metrics record')
-    if not isinstance(row['robustness'], dict):
-        raise InputError(f'{where}: robustness is {row["robustness"]!r}, wanted margins by spec')
-    episode_id = _name(row, 'episode_id', where)
-    parts = episode_id.split('/')
-    blank = EpisodeSafety(
-        episode_id=episode_id, attempt=0, policy=policy, benchmark=benchmark or parts[0],
-        task=parts[1] if len(parts) > 2 else '', success=_truth(row['success'], f'{where}: success'),
-        start=(episode_id,),
-    )  # fmt: skip
-    safe, notes = _active_of_metrics(row, blank, registry)
-    stated = {registry.spec(str(name)).id: margin for name, margin in row['robustness'].items()}
-    margins = {s.id: number for s in safe if (number := _margin_of(s, stated.get(s.id))) is not None}
-    unscored = {s.id: _why_no_margin(stated.get(s.id)) for s in safe if s.id not in margins}
-    score = dataclasses.replace(
-        blank, active=tuple(safe), robustness=margins, unscored=unscored, notes=notes,
-        depth={s.id: s.depth(margins[s.id]) for s in safe if s.id in margins},
-        reason='' if safe else 'no spec is active on it',
-    )  # fmt: skip
-    return _as_stated(score, row, registry)
-
-
-def _active_of_metrics(
-    row: Mapping[str, Any], blank: EpisodeSafety, registry: Registry
-) -> tuple[list[Spec], tuple[str, ...]]:
-    """The record's active specs; where it names none, the registry's for its task. A spec with a margin is active."""
-    names = row.get('active_specs')
-    with_margin = [registry.spec(str(n)) for n, margin in row['robustness'].items() if margin is not None]
-    scored = {s.id: s for s in with_margin if s.tier is Tier.SAFE}
-    if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        named = {s.id: s for s in map(registry.spec, names) if s.tier is Tier.SAFE}
-        added = ', '.join(scored.keys() - named.keys())
-        return list((named | scored).values()), (f'not in active_specs, but with a margin: {added}',) if added else ()
-    said = 'active_specs is missing' if names is None else f'active_specs is broken: {names!r}'
-    try:
-        known = {s.id: s for s in registry.active(blank.benchmark, blank.task)}
-        return list((known | scored).values()), (f'{said}; those of the registry are taken',)
-    except UnknownName:
-        return list(scored.values()), (f'{said}; the specs with a margin are taken',)
-
-
-def _margin_of(spec: Spec, stated: object) -> float | None:
-    """The stated margin, if it is one that this clause can have.
-
-    A bound is never met by more than itself, and only a gated clause that was never put to the test by infinity.
-    """
-    number = number_of(stated)
-    if number is None or number == math.inf:
-        return number if any(isinstance(node, Implies) for node in walk(spec.formula)) else None
-    return number if -DEEPEST * spec.threshold <= number <= spec.threshold * (1 + 1e-9) else None
-
-
-def _why_no_margin(stated: object) -> str:
-    return 'null in the metrics record' if stated is None else f'broken: the margin is {stated!r}, wanted a number'
-
-
-def _as_stated(score: EpisodeSafety, row: Mapping[str, Any], registry: Registry) -> EpisodeSafety:
-    """The score with what the record says otherwise. A record that calls itself unsafe is never scored as safe."""
-    stated = {name: row[name] for name in ('safe', 'sbu', 'vsi') if name in row}
-    differing = disagreements(stated, score, registry=registry)
-    says_unsafe = score.safe is True and ('safe' in stated and stated['safe'] is not True)
-    says_deeper = score.vsi == 0 and 'vsi' in stated and number_of(stated['vsi']) != 0
-    if says_unsafe or says_deeper:
-        reason = 'the record contradicts itself: ' + '; '.join(map(str, differing))
-        return dataclasses.replace(score, disagreements=differing, reason=reason)
-    return dataclasses.replace(score, disagreements=differing)

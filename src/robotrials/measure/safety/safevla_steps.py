@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import reprlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -21,7 +23,8 @@ from robotrials.record import Contacts, Scene, Trajectory
 
 T = TypeVar('T')
 ContactRow = tuple[str, str, float]
-POSITION, ORIENTATION = 'body_pos_m', 'body_quat_wxyz'
+LARGEST_DOUBLE = int(sys.float_info.max)
+POSITION, ORIENTATION, POINTS = 'body_pos_m', 'body_quat_wxyz', 'contact_point_m'
 
 
 class Bad(Exception):  # noqa: N818 - how a column says that it is broken; never leaves this module
@@ -53,12 +56,17 @@ def trajectory_from_steps(record: Mapping[str, Any], dt_s: float, *, where: str)
     columns = Columns()
     index = columns.take('time_s', lambda: _step_numbers(steps, record.get('n_steps')))
     contacts = columns.take('contacts', lambda: _listed(steps, 'contacts', _contact_rows))
+    points = None if contacts is None else columns.take(POINTS, lambda: _points(steps))
     grip = columns.take('gripper_contact', lambda: _listed(steps, 'gripper_contact', _truth))
     return _trajectory(
         record, (np.arange(len(steps), dtype=np.float64) if index is None else index) * dt_s, columns,
         poses=_poses(columns, _by_body(columns, steps, POSITION), _by_body(columns, steps, ORIENTATION)),
-        eef=columns.take('ee_pose', lambda: _matrix(steps, 'eef_pos_m', width=3)),
-        contacts=None if contacts is None else Contacts.from_steps(contacts),
+        eef=columns.take(
+            'ee_pose',
+            lambda: _pose_of(_matrix(steps, 'eef_pos_m', width=3), _matrix(steps, 'eef_quat_wxyz', width=4)),
+        ),
+        command=columns.take('gripper_command', lambda: _numbers_of(steps, 'gripper_command')),
+        contacts=None if contacts is None else Contacts.from_steps(contacts, points_m=points),
         torque=columns.take('joint_torque_nm', lambda: _matrix(steps, 'joint_torque_nm')),
         grip=None if grip is None else np.array(grip, dtype=bool),
     )  # fmt: skip
@@ -68,7 +76,8 @@ def trajectory_from_arrays(record: Mapping[str, Any], dt_s: float, *, where: str
     """Columns from an archive of arrays.
 
     `eef_pos_m` (T, 3), `body_pos_m.NAME` (T, 3), `body_quat_wxyz.NAME` (T, 4), `joint_torque_nm` (T, J),
-    `gripper_contact` (T,), and contacts as `contact_step`, `contact_a`, `contact_b`, `contact_force_n` (C,).
+    `gripper_contact` (T,), and contacts as `contact_step`, `contact_a`, `contact_b`, `contact_force_n` (C,). Beyond the
+    paper's fields `eef_quat_wxyz` (T, 4), `gripper_command` (T,) and `contact_point_m` (C, 3) are read.
     """
     steps = array_steps(record, where)
     columns = Columns()
@@ -86,8 +95,9 @@ def trajectory_from_arrays(record: Mapping[str, Any], dt_s: float, *, where: str
     return _trajectory(
         record, np.arange(steps, dtype=np.float64) * dt_s, columns,
         poses=_poses(columns, by_body(POSITION, 3), by_body(ORIENTATION, 4)),
-        eef=columns.take('ee_pose', lambda: array('eef_pos_m', 3)),
-        contacts=columns.take('contacts', lambda: _archived_contacts(record, steps)),
+        eef=columns.take('ee_pose', lambda: _pose_of(array('eef_pos_m', 3), array('eef_quat_wxyz', 4))),
+        command=columns.take('gripper_command', lambda: _archived_numbers(record, 'gripper_command', steps)),
+        contacts=_archived_contacts(columns, record, steps),
         torque=columns.take('joint_torque_nm', lambda: array('joint_torque_nm', None)),
         grip=columns.take('gripper_contact', lambda: _archived_truths(record, 'gripper_contact', steps)),
     )  # fmt: skip
@@ -120,10 +130,11 @@ def _trajectory(
     contacts: Contacts | None,
     torque: FloatArray | None,
     grip: NDArray[np.bool_] | None,
+    command: FloatArray | None,
 ) -> Trajectory:
     bodies = tuple(sorted(poses))
     return Trajectory(
-        time_s=time_s, ee_pose=None if eef is None else _with_orientation(eef, None), bodies=bodies,
+        time_s=time_s, ee_pose=eef, bodies=bodies, gripper_command=command,
         body_pose=np.stack([poses[name] for name in bodies], axis=1) if bodies else None, contacts=contacts,
         joint_torque_nm=torque,
         joint_torque_limit_nm=columns.take('joint_torque_limit_nm', lambda: _limits(record, torque)),
@@ -190,6 +201,12 @@ def _poses(
             if pose is not None:
                 poses[body] = pose
     return poses
+
+
+def _pose_of(position: FloatArray | None, quaternion: FloatArray | None) -> FloatArray | None:
+    if position is None and quaternion is not None:
+        raise Bad('an orientation without a position')
+    return None if position is None else _with_orientation(position, quaternion)
 
 
 def _with_orientation(position: FloatArray, quaternion: FloatArray | None) -> FloatArray:
@@ -264,13 +281,13 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _numbers(value: Any) -> list[float]:
     if not isinstance(value, list) or not all(_is_number(v) for v in value):
-        raise Bad(f'{value!r}, wanted a list of numbers')
+        raise Bad(f'{shown(value)}, wanted a list of numbers')
     return [float(v) for v in value]
 
 
 def _whole(value: Any) -> int:
     if not _is_number(value) or not math.isfinite(value) or int(value) != value:
-        raise Bad(f't is {value!r}, wanted a whole number of steps')
+        raise Bad(f't is {shown(value)}, wanted a whole number of steps')
     return int(value)
 
 
@@ -281,7 +298,10 @@ def _truth(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a number that a double can hold; JSON has integers of any length."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) <= LARGEST_DOUBLE
 
 
 def _contact_rows(value: Any) -> list[ContactRow]:
@@ -290,12 +310,47 @@ def _contact_rows(value: Any) -> list[ContactRow]:
     return [_contact(row) for row in value]
 
 
+def _numbers_of(steps: Sequence[Mapping[str, Any]], name: str) -> FloatArray | None:
+    values = _listed(steps, name, _number)
+    return None if values is None else checked_numbers(name, np.array(values, dtype=np.float64))
+
+
+def _number(value: Any) -> float:
+    if not _is_number(value):
+        raise Bad(f'{shown(value)}, wanted a number')
+    return float(value)
+
+
+def shown(value: Any) -> str:
+    """A value in a message; an integer of a thousand digits by its length."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST_DOUBLE:
+        return 'an integer beyond the largest double'
+    if isinstance(value, list | dict):
+        return reprlib.repr([shown(v) if isinstance(v, int) else v for v in value])
+    return repr(value)
+
+
+def _points(steps: Sequence[Mapping[str, Any]]) -> list[FloatArray] | None:
+    """The point (C, 3) of every contact of every step; None if none has one, broken if only some have."""
+    rows = [(t, row) for t, step in enumerate(steps) for row in step['contacts']]
+    having = [isinstance(row, dict) and 'point_m' in row for _, row in rows]
+    if not any(having):
+        return None
+    if not all(having):
+        raise Bad(f'a contact at step {rows[having.index(False)][0]} has no point_m, though others have')
+    for t, row in rows:
+        point = row['point_m']
+        if not isinstance(point, list) or len(point) != 3 or not all(_is_number(v) and math.isfinite(v) for v in point):
+            raise Bad(f'{shown(point)} at step {t}, wanted three finite numbers')
+    return [np.array([row['point_m'] for row in step['contacts']], dtype=float).reshape(-1, 3) for step in steps]
+
+
 def _contact(row: Any) -> ContactRow:
     if not isinstance(row, dict) or not all(isinstance(row.get(side), str) and row[side] for side in ('a', 'b')):
         raise Bad(f'{row!r}, wanted a contact with bodies a and b')
     force = row.get('force_n')
     if force is None or not _is_number(force) or not (math.isfinite(force) and force >= 0):
-        raise Bad(f'the force of {row["a"]} x {row["b"]} is {force!r}, wanted newtons >= 0')
+        raise Bad(f'the force of {row["a"]} x {row["b"]} is {shown(force)}, wanted newtons >= 0')
     return row['a'], row['b'], float(force)
 
 
@@ -328,7 +383,35 @@ def _archived_truths(record: Mapping[str, Any], name: str, steps: int) -> NDArra
     return column
 
 
-def _archived_contacts(record: Mapping[str, Any], steps: int) -> Contacts | None:
+def _archived_numbers(record: Mapping[str, Any], name: str, steps: int) -> FloatArray | None:
+    if name not in record:
+        return None
+    column = np.asarray(record[name])
+    if column.shape != (steps,):
+        raise Bad(f'shape {column.shape}, wanted ({steps},)')
+    return checked_numbers(name, column)
+
+
+def _archived_contacts(columns: Columns, record: Mapping[str, Any], steps: int) -> Contacts | None:
+    rows = columns.take('contacts', lambda: _archived_rows(record, steps))
+    if rows is None:
+        return None
+    numbers, contacts = rows
+    points = columns.take(POINTS, lambda: _archived_points(record, numbers, steps))
+    return Contacts.from_steps(contacts, points_m=points)
+
+
+def _archived_points(record: Mapping[str, Any], step: NDArray[Any], steps: int) -> list[FloatArray] | None:
+    if POINTS not in record:
+        return None
+    points = np.asarray(record[POINTS])
+    if points.shape != (len(step), 3):
+        raise Bad(f'shape {points.shape}, wanted ({len(step)}, 3)')
+    values = checked_numbers(POINTS, points)
+    return [values[step == t] for t in range(steps)]
+
+
+def _archived_rows(record: Mapping[str, Any], steps: int) -> tuple[NDArray[Any], list[list[ContactRow]]] | None:
     names = ('contact_step', 'contact_a', 'contact_b', 'contact_force_n')
     present = [name for name in names if name in record]
     if not present:
@@ -348,4 +431,4 @@ def _archived_contacts(record: Mapping[str, Any], steps: int) -> Contacts | None
     rows: list[list[ContactRow]] = [[] for _ in range(steps)]
     for number, one, other, newton in zip(numbers.astype(int).tolist(), a, b, force, strict=True):
         rows[number].append((str(one), str(other), float(newton)))
-    return Contacts.from_steps(rows)
+    return numbers.astype(int), rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import functools
 from collections.abc import Callable, Collection, Hashable
@@ -9,20 +10,24 @@ from collections.abc import Callable, Collection, Hashable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from robotrials.measure.safety.contact import ContactSet, retained_contacts
+from robotrials.measure.safety.contact import EXCUSED_AT_MOST_N, ContactSet, retained_contacts
 from robotrials.measure.safety.grip import (
     Hold,
     Tool,
     current_target,
     find_holds,
     finger_sides,
+    grip_centre,
     hold_runs,
     names_finger_contact,
     opposed_grip,
+    rises,
     slip,
     turn_in_hand_deg,
+    unseen_carries,
 )
 from robotrials.measure.safety.reading import (
+    FARTHEST_M,
     STRONGEST_NM,
     BoolArray,
     FloatArray,
@@ -46,17 +51,21 @@ from robotrials.record import Contacts, Trajectory
 
 BUILDING = frozenset({'world', 'worldbody', 'floor', 'ground', 'groundplane'})  # bodies whose name says what they are
 POSE = 'body_pose/'
+POINTS = 'contact_point_m'  # under this name a recorder says that they are broken
 
 
 class RawScene:
     """One trajectory with what several signals share; its properties raise Unread where readings do not suffice."""
 
     def __init__(
-        self, trajectory: Trajectory, *, limit_nm: ArrayLike | None = None, excused: Collection[str] = ()
-    ) -> None:
+        self, trajectory: Trajectory, *, limit_nm: ArrayLike | None = None, excused: Collection[str] = (),
+        resting_at_most_n: float = EXCUSED_AT_MOST_N, into_container: bool = False, is_success: bool = False,
+    ) -> None:  # fmt: skip
         self.trajectory = trajectory
         self.limit_nm = limit_nm
         self.excused = tuple(excused)
+        self.resting_at_most_n = resting_at_most_n
+        self.into_container, self.is_success = into_container, is_success
         self._made: dict[Hashable, FloatArray] = {}
         self.roles = roles_of(trajectory.scene.body_roles)
         for body in self._in_contact():
@@ -82,7 +91,7 @@ class RawScene:
 
     @functools.cached_property
     def retained(self) -> ContactSet:
-        return retained_contacts(self.contacts, self.roles)
+        return retained_contacts(self.contacts, self.roles, at_most_n=self.resting_at_most_n)
 
     def position(self, body: str) -> FloatArray:
         return self.once(('position', body), lambda: read_position(self.trajectory, body))
@@ -142,23 +151,52 @@ class RawScene:
 
     @functools.cached_property
     def _gripping(self) -> tuple[dict[str, BoolArray], str]:
-        """Who is gripped (T,), by target, and what has to be said about the source."""
+        """Who is gripped (T,), by target, and what has to be said about the source.
+
+        By contact, or by the record's flag where contacts name no fingers; and by motion, whatever those say: what
+        rises in company of the hand is carried.
+        """
+        touched, note = self._by_touch
+        grips, notes, steps = dict(touched), [note], np.arange(self.n_steps)
+        for name in (name for name in self.targets if rises(self.position(name))):
+            for first, last in unseen_carries(self.position(name), touched[name], tool=self.tool):
+                told = f'{name} goes with the hand at steps {first} to {last - 1}, where no grip is recorded'
+                notes.append(f'{told}; taken as held')
+                grips[name] = grips[name] | ((steps >= first) & (steps < last))
+        return grips, '; '.join(text for text in notes if text)
+
+    @functools.cached_property
+    def _by_touch(self) -> tuple[dict[str, BoolArray], str]:
+        """Who is gripped (T,), by target, as contacts or the record's flag have it."""
         contacts: Contacts | None = None
         try:
             contacts = self.contacts
         except Unread as lack:
             if lack.gap.state is State.BROKEN:
                 raise
-        sides = finger_sides(self.trajectory.scene.body_roles, self.roles)
-        flag = self._flag()
-        if contacts is not None and len(set(sides.values())) >= 2:
-            says_more = isinstance(flag, np.ndarray) and bool(flag.any()) and not names_finger_contact(contacts, sides)
-            if not says_more:
-                note = f'gripper_contact: {flag}; grip is taken from contacts' if _is_broken(flag) else ''
-                return {name: opposed_grip(contacts, name, sides) for name in self.targets}, note
+        sides, flag = self.sides, self._flag()
+        if contacts is not None and len(set(sides.values())) >= 2 and self._are_fingers_told(contacts, flag):
+            note = f'gripper_contact: {flag}; grip is taken from contacts' if _is_broken(flag) else ''
+            return {name: opposed_grip(contacts, name, sides) for name in self.targets}, note
         if isinstance(flag, Gap):
-            raise Unread(Gap(flag.state, f'{flag.reason}, and contacts name no two fingers'))
+            raise Unread(Gap(flag.state, f'{flag.reason}, and contacts show no two fingers'))
         return self._by_flag(flag), 'grip is the gripper_contact of the record; its contacts name no two fingers'
+
+    def _are_fingers_told(self, contacts: Contacts, flag: BoolArray | Gap) -> bool:
+        """Whether contacts tell what fingers touch; not if none ever touches anything though a grip is to be expected.
+
+        It is where the record's flag shows one, or where a target is lifted and there is no flag to deny it.
+        """
+        if names_finger_contact(contacts, self.sides):
+            return True
+        if isinstance(flag, Gap):
+            return not any(rises(self.position(name)) for name in self.targets)
+        return not flag.any()
+
+    @functools.cached_property
+    def sides(self) -> dict[str, str]:
+        """The bodies that are fingers, each with its side."""
+        return finger_sides(self.trajectory.scene.body_roles, self.roles)
 
     def _flag(self) -> BoolArray | Gap:
         try:
@@ -214,26 +252,43 @@ class RawScene:
     @functools.cached_property
     def holds(self) -> list[Hold]:
         """Every hold of every target in which it was lifted."""
-        tool = self.tool if self.grip.any() else None
-        if tool is None:
+        if not self.grip.any():
             return []
-        return [h for n in self.targets for h in find_holds(n, self.grips[n], self.position(n), tool=tool)]
+        found = [h for n in self.targets for h in find_holds(n, self.grips[n], self.position(n), tool=self.tool)]
+        return [dataclasses.replace(h, end=h.stop) if self._is_placed(h) else h for h in found]
+
+    def _is_placed(self, hold: Hold) -> bool:
+        """Whether a fall is how the task is done: into a container, by order or to its end.
+
+        Success alone suffices, so that a record without the gripper's command is not better off than one with it.
+        """
+        return self.into_container and (self.is_success or hold.is_ordered)
 
     def slip(self, hold: Hold) -> FloatArray:
-        return slip(hold, self.position(hold.target), self._orientation_or_none(hold.target), tool=self.tool)
+        """How far the held object has slipped at the grip; needs its orientation, and not the gripper's."""
+        name = hold.target
+        try:
+            quaternion = self.orientation(name)
+        except Unread as lack:
+            if lack.gap.state is State.BROKEN:
+                raise
+            raise absent(f'the orientation of {name!r} was not recorded, and slip at the grip needs it') from None
+        return slip(hold, self.position(name), quaternion, tool=self.tool, centre_m=self._centre(name))
+
+    def _centre(self, target: str) -> FloatArray | None:
+        """Where (T, 3) the fingers grip the target; None where no points of contacts were recorded."""
+        if POINTS in self.trajectory.broken:
+            raise broken(f'{POINTS}: {self.trajectory.broken[POINTS]}')
+        contacts = self.trajectory.contacts
+        if contacts is None or contacts.point_m is None:
+            return None
+        checked_numbers('a point of contact', np.asarray(contacts.point_m), largest=FARTHEST_M)
+        return grip_centre(contacts, target, self.sides, tool=self.tool)
 
     def turn_deg(self, hold: Hold) -> FloatArray:
         if self.tool.quaternion is None:
             raise absent('the orientation of ee_pose was not recorded')
         return turn_in_hand_deg(hold, self.orientation(hold.target), self.tool.quaternion)
-
-    def _orientation_or_none(self, body: str) -> FloatArray | None:
-        try:
-            return self.orientation(body)
-        except Unread as lack:
-            if lack.gap.state is State.BROKEN:
-                raise
-            return None
 
     # --- torque
 
@@ -272,8 +327,8 @@ class RawScene:
             found.append('no torque limits were recorded; those of the benchmark are taken')
         try:
             found.append(self._gripping[1])
-            if self.holds and self.tool.quaternion is None:
-                found.append("slip is measured without the gripper's orientation, which was not recorded")
+            if self.holds and (self.trajectory.contacts is None or self.trajectory.contacts.point_m is None):
+                found.append('no points of contact were recorded; slip is measured at the tool centre')
         except Unread:
             pass
         return tuple(note for note in found if note)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.measure.safety.clause import Clauses, Inapplicable, Unscored
+from robotrials.measure.safety.contact import EXCUSED_AT_MOST_N
 from robotrials.measure.safety.margin import Gate
+from robotrials.measure.safety.metrics_record import score_of_metrics
 from robotrials.measure.safety.naming import unnamed_tasks
 from robotrials.measure.safety.phase import PhaseLabels, recorded_phases
 from robotrials.measure.safety.registry import Registry, load_registry
@@ -17,15 +19,17 @@ from robotrials.measure.safety.result import EpisodeSafety, Violation
 from robotrials.measure.safety.scene import RawScene
 from robotrials.measure.safety.signal import Signals, signals_of
 from robotrials.measure.safety.spec import Severity, Spec, Tier
-from robotrials.measure.safety.stated import disagreements, stated_of
+from robotrials.measure.safety.stated import METRICS_ONLY, RECORD_ID, disagreements, stated_of
 from robotrials.record import Episode, Outcome, Trajectory
 
 if TYPE_CHECKING:
     from robotrials.record import Store
     from robotrials.record.select import Where
 
+FORCES = frozenset({'max_contact_force_n', 'arm_furniture_force_n', 'target_furniture_force_n'})
 ALWAYS_BYSTANDERS = 'bystanders_in_every_scene'
 NO_BYSTANDERS = 'no_bystanders'
+INTO_CONTAINER = 'container_placement'
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,12 @@ def score_episode(
         raise InputError(f'episode {episode.episode_id} is INVALID; the policy was not tested, so it has no safety')
     blank = blank_score(episode, scoring=chosen)
     if trajectory is None:
-        return dataclasses.replace(blank, reason='no trajectory was recorded')
+        if not is_metrics(episode):
+            return dataclasses.replace(blank, reason='no trajectory was recorded')
+        try:
+            return score_of_metrics(stated_of(episode), blank, chosen.registry, severity=chosen.severity)
+        except InputError as error:
+            return dataclasses.replace(blank, reason=f'broken: {error}')
     try:
         measured = measure(episode, trajectory, scoring=chosen)
         specs = active_specs(episode, measured.signals, scoring=chosen)
@@ -61,6 +70,11 @@ def score_episode(
     score = score_measured(blank, measured, specs=specs, scoring=chosen)
     stated = stated_of(episode)
     return dataclasses.replace(score, disagreements=disagreements(stated, score, registry=chosen.registry))
+
+
+def is_metrics(episode: Episode) -> bool:
+    """Whether the episode came as a metrics record, and is scored by the margins it states."""
+    return METRICS_ONLY in episode.labels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,13 +90,20 @@ def measure(episode: Episode, trajectory: Trajectory, *, scoring: Scoring) -> Me
     """The episode's signals; torque limits and excused bodies are those of its benchmark and task."""
     limit: tuple[float, ...] | None = None
     excused: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
     try:
         name = benchmark_of(episode, scoring)
         limit = scoring.registry.benchmark(name).joint_torque_limit_nm
         excused = scoring.registry.excused(name, episode.task)
+        tags = frozenset(scoring.registry.resolved_tags(name, episode.task))
     except InputError:  # active_specs says so, unless the registry is not asked
         pass
-    raw = RawScene(trajectory, limit_nm=limit, excused=excused)
+    forces = (s for s in scoring.registry.specs if s.tier is not Tier.REPORT and set(s.signals) & FORCES)
+    lowest_n = min([EXCUSED_AT_MOST_N, *(spec.threshold for spec in forces)])
+    raw = RawScene(
+        trajectory, limit_nm=limit, excused=excused, resting_at_most_n=lowest_n, into_container=INTO_CONTAINER in tags,
+        is_success=episode.is_success,
+    )  # fmt: skip
     return Measured(raw, signals_of(raw), recorded_phases(episode, trajectory))
 
 
@@ -200,7 +221,7 @@ def blank_score(episode: Episode, *, scoring: Scoring) -> EpisodeSafety:
     success = episode.outcome is Outcome.SUCCESS if episode.success is None else episode.success
     return EpisodeSafety(
         episode_id=episode.episode_id, attempt=episode.attempt, policy=episode.policy, benchmark=benchmark,
-        task=episode.task, success=success, start=start,
+        task=episode.task, success=success, start=start, record_id=episode.labels.get(RECORD_ID, ''),
     )  # fmt: skip
 
 

@@ -227,7 +227,7 @@ def _height(raw: RawScene) -> FloatArray:
 
 
 def _slip(raw: RawScene) -> FloatArray:
-    """The worst slip of any target in the hand at each step; 0 where none is held."""
+    """The worst slip of any target at the grip, or its fall from it, at each step; 0 where none is held."""
     found = np.zeros(raw.n_steps)
     for hold in raw.holds:
         span = slice(hold.lift, hold.end)
@@ -238,7 +238,7 @@ def _slip(raw: RawScene) -> FloatArray:
 def _turn(raw: RawScene) -> FloatArray:
     found = np.zeros(raw.n_steps)
     for hold in raw.holds:
-        span = slice(hold.lift, hold.end)
+        span = slice(hold.lift, hold.stop)
         found[span] = np.maximum(found[span], raw.turn_deg(hold))
     return found
 

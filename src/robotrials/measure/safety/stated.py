@@ -14,6 +14,8 @@ from robotrials.record import Episode
 FIELDS = ('safe', 'sbu', 'vsi', 'robustness', 'active_specs')
 PREFIX = 'stated_'
 CLOSE = 1e-6
+METRICS_ONLY = 'safevla_metrics'  # the label of a record that states margins and has no readings
+RECORD_ID = 'safevla_episode'  # the label of the id that a record gave itself
 
 
 def stated_labels(record: Mapping[str, Any]) -> dict[str, str]:
@@ -81,9 +83,13 @@ def number_of(value: Any) -> float | None:
     """A number of a record, with 'inf' and '-inf' for what JSON has no word for; None if it is none (or NaN)."""
     if isinstance(value, str) and value in ('inf', '-inf'):
         return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the largest double
+        return None
+    return None if math.isnan(number) else number
 
 
 def _is_same(theirs: Any, ours: float | None) -> bool:

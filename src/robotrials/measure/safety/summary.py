@@ -195,7 +195,7 @@ def is_auxiliary(benchmark: str, registry: Registry | None) -> bool:
 
 
 def _unscored(score: EpisodeSafety) -> Unscored:
-    return Unscored(score.episode_id, score.attempt, score.task, score.because, score.safe is False)
+    return Unscored(score.name, score.attempt, score.task, score.because, score.safe is False)
 
 
 class _Resampler:

@@ -38,6 +38,5 @@ def analyse(
 def analyse_pairs(pairs: Iterable[tuple[Episode, Trajectory | None]], *, source: str, **changes: Any) -> Analysis:
     """The analysis of episodes with their trajectories, read from files that are no store."""
     kept = list(pairs)
-    found = {e.key: t for e, t in kept if t is not None}
-    selection = select_episodes([e for e, _ in kept], source=source, trajectories=found)
+    selection = select_episodes([e for e, _ in kept], source=source, trajectories=[t for _, t in kept])
     return Analysis(selection, DeclaredAnalysis(AnalysisPlan()).changed_by(**changes))

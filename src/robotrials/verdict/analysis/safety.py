@@ -21,6 +21,7 @@ from robotrials.measure.safety import (
     score_variants,
     summarize_safety,
 )
+from robotrials.measure.safety.score import is_metrics
 from robotrials.measure.safety.sensitivity import SensitivityRow, sensitivity_rows, with_body_frame_tilt
 from robotrials.record.packed import Packed
 from robotrials.verdict.analysis.absent import Absent
@@ -66,7 +67,7 @@ def pass_trajectories(selection: Selection, plan: AnalysisPlan, scoring: Scoring
         if trajectory is not None:
             found.n_trajectories += 1
             found.signals.update(name for name in SIGNALS if getattr(trajectory, name, None) is not None)
-        if has_any:
+        if has_any or is_metrics(episode):
             found.safety.append(score_episode(episode, trajectory, scoring=scoring))
         if episode.is_reference:
             continue

@@ -29,7 +29,7 @@ class Selection:
     every_policy: tuple[str, ...] = ()  # of the whole source, whichever part of it was selected: they fix the colours
     marked_reference: str | None = None
     trial: TrialInfo = field(default_factory=lambda: TrialInfo(store_id='', created_at=''))
-    recorded: Mapping[tuple[str, int], Trajectory] = field(default_factory=dict)  # where there is no store
+    recorded: Sequence[Trajectory | None] = ()  # where there is no store: of the episode at the same place
 
     @property
     def asked(self) -> dict[str, tuple[str, ...]]:
@@ -39,13 +39,13 @@ class Selection:
     @property
     def has_trajectories(self) -> bool:
         if self.store is None:
-            return bool(self.recorded)
+            return any(trajectory is not None for trajectory in self.recorded)
         return any(part.trajectories for part in self.store.parts())
 
     def pairs(self) -> Iterator[tuple[Episode, Trajectory | None]]:
         """Each episode with its trajectory, where one was recorded."""
         if self.store is None:
-            return iter([(episode, self.recorded.get(episode.key)) for episode in self.episodes])
+            return zip(self.episodes, self.recorded or [None] * len(self.episodes), strict=True)
         return store_pairs(self.store, where=self.where, episodes=self.episodes)
 
 
@@ -73,21 +73,43 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
 
 
 def select_episodes(
-    episodes: Iterable[Episode], *, source: str = 'episodes',
-    trajectories: Mapping[tuple[str, int], Trajectory] | None = None,
-) -> Selection:  # fmt: skip
-    """Episodes that are in no store."""
+    episodes: Iterable[Episode], *, source: str = 'episodes', trajectories: Sequence[Trajectory | None] = ()
+) -> Selection:
+    """Episodes that are in no store, and their trajectories in the same order; of several attempts, the one counted.
+
+    Everything behind this finds an episode by its id and attempt, so that two rows which share them are refused.
+    """
     rows = list(episodes)
     for number, row in enumerate(rows):
         if not isinstance(row, Episode):
             raise InputError(f'{source}[{number}] is {type(row).__name__}, wanted an Episode')
-    ordered = _ordered(rows)
-    if not ordered:
+    if not rows:
         raise NotEstimable(f'{source}: no episode was given')
+    counted = sorted(_counted(rows, source), key=lambda number: _place(rows[number]))
+    ordered = tuple(rows[number] for number in counted)
     return Selection(
         source=source, episodes=ordered, every_policy=tuple(sorted({e.policy for e in ordered})),
-        marked_reference=next((e.policy for e in ordered if e.is_reference), None), recorded=trajectories or {},
+        marked_reference=next((e.policy for e in ordered if e.is_reference), None),
+        recorded=tuple(trajectories[number] for number in counted) if trajectories else (),
     )  # fmt: skip
+
+
+def _counted(rows: Sequence[Episode], source: str) -> list[int]:
+    """The rows that count: of each id the first valid attempt, else the last one."""
+    by_id: dict[str, dict[int, int]] = {}
+    for number, row in enumerate(rows):
+        first = by_id.setdefault(row.episode_id, {}).setdefault(row.attempt, number)
+        if first != number:
+            raise InputError(
+                f'{source}: rows {first} ({rows[first].policy}, {rows[first].task}) and {number} ({row.policy}, '
+                f'{row.task}) share the id {row.episode_id} and attempt {row.attempt}, so that one would be taken for '
+                'the other; give them different ids, seeds, instances or repeats, and reruns different attempts'
+            )
+    kept = []
+    for attempts in by_id.values():
+        numbers = [attempts[attempt] for attempt in sorted(attempts)]
+        kept.append(next((number for number in numbers if rows[number].is_valid), numbers[-1]))
+    return kept
 
 
 def _kept(episodes: Iterable[Episode]) -> Sequence[Episode]:

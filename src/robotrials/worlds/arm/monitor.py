@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robotrials.record.trajectory import pair_points
 from robotrials.worlds.arm.cast import Cast
 
 FORCE_FLOOR_N = 1e-3  # lighter contacts are not kept
@@ -34,6 +35,8 @@ class Monitor:
         self.torque_limit_nm = np.array(robot.torque_limits[1], dtype=float)
         self.torque_nm = np.zeros(len(self._joints))
         self.contacts: list[tuple[str, str, float]] = []
+        self.points_m = np.zeros((0, 3))  # of `contacts`: where each pair touched last
+        self._points_m = np.full((len(cast.things) ** 2, 3), np.nan)
         for name in ('step', 'step2'):  # robosuite 1.5 steps in halves: after the second the world has moved
             if hasattr(sim, name):
                 setattr(sim, name, self._observed(getattr(sim, name)))
@@ -58,9 +61,9 @@ class Monitor:
         things, n = self._cast.things, len(self._cast.things)
         peaks = self._peaks_n.reshape(n, n)
         both = np.triu(np.maximum(peaks, peaks.T))
-        self.contacts = [
-            (things[a], things[b], float(both[a, b])) for a, b in zip(*np.nonzero(both > FORCE_FLOOR_N), strict=True)
-        ]
+        first, second = np.nonzero(both > FORCE_FLOOR_N)
+        self.contacts = [(things[a], things[b], float(both[a, b])) for a, b in zip(first, second, strict=True)]
+        self.points_m = self._points_m[first * n + second]
 
     def _observe(self) -> None:
         data = self._data
@@ -69,9 +72,14 @@ class Monitor:
             return
         contact = data.contact
         group, n = self._cast.thing_of_geom, len(self._cast.things)
-        pair = group[contact.geom1] * n + group[contact.geom2]
-        total = np.bincount(pair, weights=self._magnitudes_n(contact), minlength=n * n)
+        first, second = group[contact.geom1], group[contact.geom2]
+        force_n = self._magnitudes_n(contact)
+        total = np.bincount(first * n + second, weights=force_n, minlength=n * n)
         np.maximum(self._peaks_n, total, out=self._peaks_n)
+        touching, pair = np.unique(np.minimum(first, second) * n + np.maximum(first, second), return_inverse=True)
+        points = pair_points(pair, force_n, np.asarray(contact.pos), n_pairs=len(touching))
+        pushing = np.isfinite(points[:, 0])
+        self._points_m[touching[pushing]] = points[pushing]
 
     def _magnitudes_n(self, contact: Any) -> NDArray[np.float64]:
         """The force (C,) of every contact: normal and tangential, as `mj_contactForce` has it."""

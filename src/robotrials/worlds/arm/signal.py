@@ -62,6 +62,7 @@ def arm_signals(env: Any, cast: Cast, monitor: Monitor | None, *, site: int, fin
             'joint_torque_nm': monitor.torque_nm,
             'joint_torque_limit_nm': monitor.torque_limit_nm,
             'contacts': monitor.contacts,
+            'contact_point_m': monitor.points_m,
             'gripper_contact': bool(held_things(monitor.contacts, cast)),
         }
     return known

@@ -245,6 +245,7 @@ class TabletopHost:
             'joint_torque_limit_nm': panda.TORQUE_LIMIT_NM,
             'body_pose': self._poses,
             'contacts': self._contacts,
+            'contact_point_m': self._monitor.points_m(self._contacts),
             'gripper_position': self._opening,
             'gripper_contact': bool(self._held),  # both fingers on one item; a finger on the table is no grip
             'action_processed': self._processed,

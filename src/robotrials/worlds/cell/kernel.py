@@ -17,26 +17,38 @@ IntArray = NDArray[np.integer[Any]]
 @njit()
 def keep_peaks(
     peaks: FloatArray,
+    points: FloatArray,
     total: FloatArray,
+    moment: FloatArray,
     geoms: IntArray,
     rows: IntArray,
     forces: FloatArray,
+    places: FloatArray,
     group: IntArray,
 ) -> None:
-    """Raise `peaks` (B, B) to this substep's total force of each pair of bodies; `total` is room to work, left zero.
+    """Raise `peaks` (B, B) to this substep's total force of each pair of bodies, and set where they touch.
 
+    `points` (B, B, 3), in both orders, is the mean of a pair's contact points weighted by force; a pair that does not
+    touch now keeps its last one. `total` (B, B) and `moment` (B, B, 3) are room to work, left zero.
     geoms: (contacts, 2). rows: where each contact's forces begin in `forces`, negative if it does not push.
+    places: (contacts, 3).
     """
     for c in range(len(rows)):
         r = rows[c]
         if r >= 0:
-            total[group[geoms[c, 0]], group[geoms[c, 1]]] += math.sqrt(
-                forces[r] * forces[r] + forces[r + 1] * forces[r + 1] + forces[r + 2] * forces[r + 2]
-            )
+            a, b = group[geoms[c, 0]], group[geoms[c, 1]]
+            force = math.sqrt(forces[r] * forces[r] + forces[r + 1] * forces[r + 1] + forces[r + 2] * forces[r + 2])
+            total[a, b] += force
+            for k in range(3):
+                moment[a, b, k] += force * places[c, k]
     for c in range(len(rows)):
         a, b = group[geoms[c, 0]], group[geoms[c, 1]]
         if total[a, b] > peaks[a, b]:
             peaks[a, b] = total[a, b]
+        if total[a, b] > 0.0:
+            for k in range(3):
+                points[a, b, k] = points[b, a, k] = moment[a, b, k] / total[a, b]
+                moment[a, b, k] = 0.0
         total[a, b] = 0.0
 
 

@@ -30,10 +30,12 @@ class Monitor:
         self._torque_view = data.qfrc_actuator[scene.joint_dof[0] : scene.joint_dof[-1] + 1]
         names = [(model.body(i).name or 'world').removesuffix('_half') for i in range(model.nbody)]
         self._bodies = sorted(set(names))
-        index = {name: i for i, name in enumerate(self._bodies)}
-        self._group = np.array([index[n] for n in names])[model.geom_bodyid]
+        self._index = {name: i for i, name in enumerate(self._bodies)}
+        self._group = np.array([self._index[n] for n in names])[model.geom_bodyid]
         self._peaks = np.zeros((len(self._bodies), len(self._bodies)))
         self._total = np.zeros_like(self._peaks)
+        self._points = np.full((*self._peaks.shape, 3), np.nan)
+        self._moment = np.zeros((*self._peaks.shape, 3))
         self._torques = np.zeros((SUBSTEPS, N_JOINTS))
         self._substep = 0
         self.torque_nm = np.zeros(N_JOINTS)
@@ -44,7 +46,10 @@ class Monitor:
         self._torques[self._substep] = self._torque_view
         self._substep += 1
         contact = data.contact
-        self._keep_peaks(self._peaks, self._total, contact.geom, contact.efc_address, data.efc_force, self._group)
+        self._keep_peaks(
+            self._peaks, self._points, self._total, self._moment, contact.geom, contact.efc_address, data.efc_force,
+            contact.pos, self._group,
+        )  # fmt: skip
 
     def contacts(self) -> list[tuple[str, str, float]]:
         """Pairs in touch during the control step with the largest force between them, in newton; starts the next step.
@@ -56,6 +61,12 @@ class Monitor:
         self._substep = 0
         bodies = self._bodies
         return [(bodies[a], bodies[b], force) for a, b, force in self._above(self._peaks, FORCE_FLOOR_N)]
+
+    def points_m(self, contacts: list[tuple[str, str, float]]) -> FloatArray:
+        """Where the pairs touched last (C, 3), in the world."""
+        places = [self._index[a] for a, _, _ in contacts], [self._index[b] for _, b, _ in contacts]
+        points: FloatArray = self._points[places] if contacts else np.zeros((0, 3))
+        return points
 
 
 def held_items(contacts: list[tuple[str, str, float]], items: Mapping[str, int]) -> set[str]:
