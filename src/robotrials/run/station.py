@@ -20,12 +20,13 @@ from robotrials.run.condition import draw_entry, severity_of
 from robotrials.run.conditions import is_drawable
 from robotrials.run.fault import Fault, FaultKind, crash, policy_fault
 from robotrials.run.fault_text import fault_file
+from robotrials.run.host import Host
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.phase import NoBoard, Phase, PhaseBoard
 from robotrials.run.plan import ConditionEntry, PolicyEntry, TrialPlan
-from robotrials.run.protocol import ProtocolFacts, StatedHost
+from robotrials.run.protocol import ProtocolFacts
 from robotrials.run.rotation import Slot
-from robotrials.run.seam import ClosableHost, ClosablePolicy, Host, HostReport, Policy, Setup
+from robotrials.run.seam import ClosablePolicy, HostReport, Policy, Setup
 
 AWAIT_PAUSE_S = 0.5
 # The kinds whose summary quotes the host; all others are in our own words.
@@ -306,8 +307,8 @@ class Station:
     def _open_host(self) -> Host:
         if self._host is None:
             self._host = open_host(self._context.plan.host)
-            if isinstance(self._host, StatedHost):
-                self._state_protocol(self._host.protocol())
+            if (facts := self._host.protocol()) is not None:
+                self._state_protocol(facts)
         return self._host
 
     def _state_protocol(self, facts: ProtocolFacts) -> None:
@@ -374,7 +375,7 @@ class Station:
 
 
 def _close(thing: object) -> None:
-    if isinstance(thing, (ClosableHost, ClosablePolicy)):
+    if isinstance(thing, (Host, ClosablePolicy)):
         try:
             thing.close()
         except Exception:
