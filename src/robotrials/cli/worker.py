@@ -13,7 +13,7 @@ import typer
 from robotrials.errors import InputError, SetupError
 
 if TYPE_CHECKING:
-    from robotrials.service.platform.worker_host import Workspace
+    from robotrials.worlds.guarded import Workspace
 
 TOKEN_VARIABLE = 'ROBOTRIALS_TOKEN'
 STOP_VARIABLE = 'ROBOTRIALS_STOP_SECRET'
@@ -119,7 +119,7 @@ def _listen(text: str) -> tuple[str, int]:
 
 
 def _workspace(text: str) -> Workspace:
-    from robotrials.service.platform.worker_host import Workspace
+    from robotrials.worlds.guarded import Workspace
 
     try:
         low, high = (tuple(float(number) for number in corner.split(',')) for corner in text.split(':'))

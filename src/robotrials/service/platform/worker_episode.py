@@ -17,18 +17,20 @@ from robotrials.run.alarm import AlarmBoard
 from robotrials.run.component import check_host_fits, check_policy_fits, open_host
 from robotrials.run.convention import HostSpec
 from robotrials.run.fault import Fault, FaultKind
+from robotrials.run.host import Ability, Host
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.phase import Phase
 from robotrials.run.plan import HostEntry, LatencyMode, LimitOptions, PolicyEntry, TrialPlan, WatchdogOptions
-from robotrials.run.seam import Action, ClosableHost, ClosablePolicy, HoldingHost, Host, Policy
+from robotrials.run.seam import Action, ClosablePolicy, Policy
 from robotrials.run.station import setup_of
 from robotrials.service.platform.bundle import BUNDLE_LIMITS, pack_fitting
 from robotrials.service.platform.dial import open_dialled
 from robotrials.service.platform.job import ARM, Job
-from robotrials.service.platform.link import ClientLink, Interrupts, LinkPolicy, Stopped, greet
+from robotrials.service.platform.link import ClientLink, LinkPolicy, Stopped, greet
 from robotrials.service.platform.message import ErrorCode, Welcome
 from robotrials.service.platform.view_scorer import ViewScorer
-from robotrials.service.platform.worker_host import GuardedHost, Workspace, inspected_entry, stricter, with_transport
+from robotrials.service.platform.worker_host import inspected_entry, stricter, with_transport
+from robotrials.worlds.guarded import GuardedHost, Interrupts, Workspace
 
 GREET_S = 60.0  # to hear what the client's policy is
 HANG_SLACK_S = 10.0
@@ -133,7 +135,7 @@ class CellStation:
 
     def stop_now(self) -> None:
         if self._guarded is not None:
-            self._guarded.stop_now()
+            self._guarded.stop()
 
     def leave(self) -> None:
         """Let everything go."""
@@ -142,9 +144,8 @@ class CellStation:
 
     def close(self) -> None:
         """Let the host go; the next job opens it anew."""
-        host: object = self._host
-        self._host = self._guarded = None
-        if isinstance(host, ClosableHost):
+        host, self._host, self._guarded = self._host, None, None
+        if host is not None:
             with contextlib.suppress(Exception):  # it is being thrown away
                 host.close()
 
@@ -153,9 +154,7 @@ class CellStation:
         try:
             host = self._open(job.read_plan())
             setup = setup_of(job.read_slot())
-            prepare = getattr(host, 'prepare', None)
-            if prepare is not None:
-                prepare(dataclasses.replace(setup, condition='nominal', condition_parameters={}))
+            host.prepare(dataclasses.replace(setup, condition='nominal', condition_parameters={}))
             host.reset(setup.task, seed=setup.seed)
         except Exception as error:  # whatever a host raises, it is not fit for service
             self.close()
@@ -263,7 +262,7 @@ class CellStation:
 
 def _hold(host: GuardedHost) -> Action:
     """An action that is never carried out: it stands for the answer that the emergency stop did not wait for."""
-    return host.hold() if isinstance(host, HoldingHost) else np.zeros(host.spec.action.width)
+    return host.hold() if Ability.HOLD in host.abilities else np.zeros(host.spec.action.width)
 
 
 def scores_views(plan: TrialPlan) -> bool:
