@@ -60,7 +60,7 @@ def worker(
     from robotrials.record.folder import held_lock
     from robotrials.run.component import HOSTS
     from robotrials.run.plan import LimitOptions
-    from robotrials.service.platform.worker import Worker, WorkerOptions
+    from robotrials.service.platform.worker import CellWorker, WorkerOptions
     from robotrials.service.platform.worker_episode import CellOptions
 
     logging.basicConfig(level=logging.INFO, format='%(asctime)s %(name)s %(levelname)s %(message)s')
@@ -87,7 +87,7 @@ def worker(
     own.mkdir(parents=True, exist_ok=True)
     busy = 'another worker keeps its episodes in this folder; give every worker a --folder of its own'
     with held_lock(own, LOCK, wait_s=LOCK_S, busy=busy):
-        Worker(options).run()
+        CellWorker(options).run()
 
 
 def token_from_environment() -> str:

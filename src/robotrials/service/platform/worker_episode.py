@@ -17,12 +17,12 @@ from robotrials.run.alarm import AlarmBoard
 from robotrials.run.component import check_host_fits, check_policy_fits, open_host
 from robotrials.run.convention import HostSpec
 from robotrials.run.fault import Fault, FaultKind
-from robotrials.run.host import Ability, Host
-from robotrials.run.loop import Order, Rollout, run_episode
+from robotrials.run.host import Ability
+from robotrials.run.loop import Rollout
 from robotrials.run.phase import Phase
 from robotrials.run.plan import HostEntry, LatencyMode, LimitOptions, PolicyEntry, TrialPlan, WatchdogOptions
 from robotrials.run.seam import Action, ClosablePolicy, Policy
-from robotrials.run.station import setup_of
+from robotrials.run.station import Station, setup_of
 from robotrials.service.platform.bundle import BUNDLE_LIMITS, pack_fitting
 from robotrials.service.platform.dial import open_dialled
 from robotrials.service.platform.job import ARM, Job
@@ -84,12 +84,12 @@ class WorkerBoard(AlarmBoard):
         return limit_s is not None and time.monotonic() - self._since_s > limit_s + HANG_SLACK_S
 
 
-class CellStation:
-    """One cell, its host opened once and again after a fault."""
+class CellStation(Station):
+    """One cell and whoever comes to act on it; what they do goes into a bundle."""
 
     def __init__(self, cell: CellOptions, *, name: str, interrupts: Interrupts) -> None:
+        super().__init__()
         self._cell, self._name, self._interrupts = cell, name, interrupts
-        self._host: Host | None = None
         self._entry: HostEntry | None = None
         self._guarded: GuardedHost | None = None
         self._has_opened = False
@@ -112,7 +112,7 @@ class CellStation:
 
     def run(self, job: Job, link: ClientLink | None) -> Attempt:
         """Run one attempt of a job to its bundle; NotBegun if it could not begin."""
-        plan, slot = job.read_plan(), job.read_slot()
+        plan = job.read_plan()
         board = self.board = WorkerBoard(plan.watchdog)
         with board, contextlib.ExitStack() as afterwards:
             afterwards.callback(setattr, self, 'board', None)
@@ -121,8 +121,11 @@ class CellStation:
             policy, arrivals_s = self._policy(job, plan, host, link)
             if isinstance(policy, ClosablePolicy):
                 afterwards.callback(policy.close)
-            order = self._order(job, plan, slot.cell.time_cap_s)
-            rollout = run_episode(host, policy, setup_of(slot), order=order, board=board)
+            rollout = self._run(
+                plan, job.read_slot(), host, policy, seed=job.loop_seed, board=board,
+                execute=job.dial.execute if job.dial is not None else None,
+                limits=stricter(plan.loop.limits, self._cell.limits),
+            )  # fmt: skip
             board.enter(Phase.STORE)
         if rollout.fault is not None and not rollout.fault.kind.is_the_policys:
             self.close()
@@ -143,11 +146,8 @@ class CellStation:
         self.close()
 
     def close(self) -> None:
-        """Let the host go; the next job opens it anew."""
-        host, self._host, self._guarded = self._host, None, None
-        if host is not None:
-            with contextlib.suppress(Exception):  # it is being thrown away
-                host.close()
+        self._guarded = None
+        super().close()
 
     def check(self, job: Job) -> str:
         """Open the cell and reset it as for `job`: what is wrong with it, or nothing."""
@@ -223,17 +223,6 @@ class CellStation:
         except InputError as error:
             raise NotBegun(ErrorCode.DOES_NOT_FIT, str(error), is_cells=False) from error
         return policy, arrivals_s
-
-    def _order(self, job: Job, plan: TrialPlan, time_cap_s: float) -> Order:
-        limits = stricter(plan.loop.limits, self._cell.limits)
-        return Order(
-            time_cap_s=time_cap_s,
-            policy_seed=job.loop_seed,
-            loop=dataclasses.replace(plan.loop, limits=limits),
-            recording=plan.recording,
-            execute=job.dial.execute if job.dial is not None else None,
-            policy_limit_s=plan.watchdog.policy_s,
-        )
 
     def _attempt(self, job: Job, host: GuardedHost, rollout: Rollout, arrivals_s: Mapping[int, float]) -> Attempt:
         context, slot = job.context(operator=self._name), job.read_slot()
