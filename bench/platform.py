@@ -94,10 +94,11 @@ class _Desk:
 def _link(what: str, side_px: int) -> Result:
     from robotrials.run import Observation, Setup
     from robotrials.service.platform.lease_token import sign_lease
-    from robotrials.service.platform.link import Interrupts, LinkPolicy, greet
+    from robotrials.service.platform.link import LinkPolicy, greet
     from robotrials.service.platform.message import MessageType, Welcome, encode, observation_to_map
     from robotrials.service.platform.worker_port import WorkerPort
     from robotrials.testing.point_mass import PointMassHost
+    from robotrials.worlds.guarded import Interrupts
 
     desk = _Desk()
     port = WorkerPort(desk, interrupts=Interrupts(), host='127.0.0.1', port=0)

@@ -58,9 +58,8 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'demonstrations_from_hdf5', 'demonstrations_from_lerobot', 'demonstrations_from_store', 'ProbeOptions',
         'read_options', 'variants', 'train_probe', 'read_trained', 'TrainedProbe', 'sweep_probe', 'ProbePolicy',
     ),
-    'robotrials.run': (
-        'Host', 'Policy', 'TrialPlan', 'read_plan', 'run_trial', 'close_trial', 'check_host', 'check_policy',
-    ),
+    'robotrials.worlds': ('Host', 'HostWrapper', 'Ability', 'as_host', 'check_host', 'check_wrapper'),
+    'robotrials.run': ('Policy', 'TrialPlan', 'read_plan', 'run_trial', 'close_trial', 'check_policy'),
 }  # fmt: skip
 HEAD = """\
 # The public Python surface

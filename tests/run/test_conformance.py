@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from robotrials.errors import InputError
-from robotrials.run import Observation, check_host, check_policy
+from robotrials.run import Observation, check_policy
 from robotrials.testing.point_mass import PointMassHost
 from robotrials.testing.policy import FaultyHost, FaultyPolicy, SeekPolicy
+from robotrials.worlds import check_host
 
 
 def test_the_point_mass_and_the_seeker_conform() -> None:

@@ -17,13 +17,14 @@ from tests.run.plans import FAST, make_plan
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Episode, Outcome, Store, Trajectory, trajectories_equal
 from robotrials.record.film import STATES_FILE, FilmStates, film_times, read_states
-from robotrials.run import Order, TrialPlan, check_host, run_episode, run_trial
+from robotrials.run import Order, TrialPlan, run_episode, run_trial
 from robotrials.run.component import open_policy
 from robotrials.run.film import SeenFrames, film_obstacle, film_steps, thinned
 from robotrials.run.plan import FilmOptions, RecordingOptions, plan_from_json
 from robotrials.run.seam import Footage, Setup
 from robotrials.verdict.analysis import select_store
 from robotrials.verdict.analysis.media import find_films, leading_films
+from robotrials.worlds import check_host
 
 BEFORE_FILMS = '1e1d34029861241e3ba2ece026417702'  # of make_plan() before plans knew of films
 

@@ -11,8 +11,8 @@ from tests.run.plans import FAST, SLOW, make_plan
 from robotrials.errors import InputError, StoreError
 from robotrials.run import read_plan, run_trial, summarize_plan
 from robotrials.run.component import check_host_fits, open_policy
+from robotrials.run.host import Host
 from robotrials.run.plan import PolicyEntry, plan_from_json
-from robotrials.run.seam import Host
 from robotrials.run.views import check_viewing
 from robotrials.testing.point_mass import PointMassHost
 from robotrials.worlds.cell import TabletopHost

@@ -22,7 +22,7 @@ from robotrials.policies.replay import ReplayPolicy
 from robotrials.record import Episode, Outcome, Provenance, Store
 from robotrials.run import Host, Order, Policy, Rollout, Setup, run_episode
 from robotrials.run.component import HOSTS
-from robotrials.run.protocol import StatedHost
+from robotrials.run.host import Ability
 from robotrials.run.seam import FittedPolicy
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.gym_mapping import read_mapping
@@ -151,7 +151,7 @@ def test_floors_and_playback_run_and_the_rules_are_stated(
     h5py = pytest.importorskip('h5py')
     row = ROWS[name]
     with opened(row, tmp_path, request) as host:
-        assert isinstance(host, StatedHost)
+        assert Ability.PROTOCOL in host.abilities
         stated = host.protocol().stated()
         assert [fact for fact in row.facts if not stated.get(fact)] == []
         still = states(played(host, NoOpPolicy(), row.task))[:, : row.n_still]

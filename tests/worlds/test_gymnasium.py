@@ -10,10 +10,12 @@ import pytest
 
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.record import Outcome
-from robotrials.run import Host, Order, Setup, check_host, run_episode
+from robotrials.run import Host, Order, Setup, run_episode
 from robotrials.run.component import open_host, open_policy
+from robotrials.run.host import Ability
 from robotrials.run.plan import HostEntry, PolicyEntry
-from robotrials.run.seam import FittedPolicy, HoldingHost
+from robotrials.run.seam import FittedPolicy
+from robotrials.worlds import check_host
 from robotrials.worlds.gym_mapping import mapping_names, mapping_table, read_mapping
 from robotrials.worlds.gymnasium import GymnasiumHost, gymnasium_host
 
@@ -140,9 +142,9 @@ def test_tasks_of_another_width_are_refused_by_name() -> None:
 
 def test_a_host_that_shows_its_own_command_can_be_held() -> None:
     plain = line()
-    assert not isinstance(plain, HoldingHost)
+    assert Ability.HOLD not in plain.abilities
     host = line(state=['finger'], holds_state=True, action_scale=[])
-    assert isinstance(host, HoldingHost)
+    assert Ability.HOLD in host.abilities
     seen = host.reset('x', seed=1)
     np.testing.assert_array_equal(host.hold(), seen.state)
     host.step(np.array([0.3, 0.1]))

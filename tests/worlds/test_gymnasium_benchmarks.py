@@ -13,10 +13,11 @@ from tests.worlds.controllers import Rule, StatePolicy
 
 from robotrials.errors import InputError
 from robotrials.record import Outcome
-from robotrials.run import Host, Order, Rollout, Setup, check_host, run_episode
+from robotrials.run import Host, Order, Rollout, Setup, run_episode
 from robotrials.run.environment import read_recipe
 from robotrials.run.environment.create import create_environment
 from robotrials.run.plan import RecordingOptions
+from robotrials.worlds import check_host
 from robotrials.worlds.gym_mapping import read_mapping
 from robotrials.worlds.gymnasium import gymnasium_host
 

@@ -16,26 +16,17 @@ from tests.patience import PATIENCE_S
 
 from robotrials.errors import InputError, NoAnswer, RemoteError, RigError
 from robotrials.record import Outcome
-from robotrials.run import Host, Order, Setup, check_host, run_episode
+from robotrials.run import Host, Order, Setup, run_episode
 from robotrials.run.environment import read_recipe
 from robotrials.run.environment.place import RECORD, link_robotrials
 from robotrials.run.fault import FaultKind
-from robotrials.run.seam import (
-    ClosableHost,
-    DescribedHost,
-    HoldingHost,
-    InstructingHost,
-    MeasuredHost,
-    PreparedHost,
-    ReportingHost,
-)
 from robotrials.testing.point_mass import PointMassHost
 from robotrials.testing.policy import SeekPolicy
+from robotrials.worlds import check_host
 from robotrials.worlds.isolated import IsolatedHost
 from robotrials.worlds.message import from_message, to_message
 
 POINT_MASS = 'robotrials.testing.point_mass:PointMassHost'
-SEAMS = (PreparedHost, InstructingHost, HoldingHost, ReportingHost, MeasuredHost, DescribedHost)
 FAULTY_CODE = """
 import os, time
 from robotrials.testing.point_mass import PointMassHost
@@ -78,14 +69,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(recipe)
 
 
-Opened = Callable[..., IsolatedHost]
+Opened = Callable[..., IsolatedHost[Host]]
 
 
 @pytest.fixture
 def opened(here: str) -> Iterator[Opened]:
-    hosts = []
+    hosts: list[IsolatedHost[Host]] = []
 
-    def open_host(host: str = POINT_MASS, timeout_s: float = PATIENCE_S, **options: object) -> IsolatedHost:
+    def open_host(host: str = POINT_MASS, timeout_s: float = PATIENCE_S, **options: object) -> IsolatedHost[Host]:
         hosts.append(IsolatedHost(environment=here, host=host, options=options, timeout_s=timeout_s))
         return hosts[-1]
 
@@ -98,11 +89,10 @@ def test_an_isolated_host_is_the_host_inside_it(opened: Opened) -> None:
     isolated, inner = opened(camera_px=96, noise_m=0.01), PointMassHost(camera_px=96, noise_m=0.01)
     assert isolated.spec == inner.spec
     assert isinstance(isolated, Host)
-    assert [isinstance(isolated, seam) for seam in SEAMS] == [isinstance(inner, seam) for seam in SEAMS]
+    assert isolated.abilities == inner.abilities
     setup = Setup(task='reach', seed=5, items=2, condition='drift', condition_parameters={'x_m_s': 0.1, 'y_m_s': 0.0})
     rollouts = []
     for host in (isolated, inner):
-        assert isinstance(host, PreparedHost)
         policy = SeekPolicy()
         rollouts.append(run_episode(host, policy, setup, order=Order(time_cap_s=8.0, policy_seed=1)))
     first, second = rollouts
@@ -143,8 +133,7 @@ def test_images_are_the_receivers_own(opened: Opened) -> None:
 )
 def test_a_lost_worker_is_one_invalid_episode(opened: Opened, task: str, kind: FaultKind, said: str) -> None:
     host = opened('faulty:FaultyHost', timeout_s=2.0 if task == 'hang' else PATIENCE_S)
-    assert not any(isinstance(host, seam) for seam in SEAMS)
-    assert isinstance(host, ClosableHost)
+    assert not host.abilities
     pid, policy, order = host.pid, SeekPolicy(), Order(time_cap_s=8.0, policy_seed=1)
     lost = run_episode(host, policy, Setup(task=task, seed=0), order=order)
     assert lost.outcome is None

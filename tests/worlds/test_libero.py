@@ -24,7 +24,7 @@ from robotrials.policies.plain import NoOpPolicy, RandomPolicy
 from robotrials.record import Outcome, read_store
 from robotrials.run import Chunk, Observation, Order, Session, Setup, read_plan, run_episode, run_trial
 from robotrials.run.fault import FaultKind
-from robotrials.run.protocol import StatedHost
+from robotrials.run.host import Ability
 from robotrials.show.markdown import render_markdown
 from robotrials.show.report import trial_document
 from robotrials.worlds.isolated import IsolatedHost
@@ -122,7 +122,7 @@ def test_start_states_are_the_benchmarks_or_within_its_support(libero: RunInside
 
 
 @pytest.fixture
-def host(libero: RunInside, libero_assets: Path) -> Iterator[IsolatedHost]:
+def host(libero: RunInside, libero_assets: Path) -> Iterator[IsolatedHost[Any]]:
     opened = libero_host(suite='libero-object', assets=str(libero_assets), state='privileged')
     yield opened
     opened.close()
@@ -131,7 +131,7 @@ def host(libero: RunInside, libero_assets: Path) -> Iterator[IsolatedHost]:
 class Saboteur:
     """A policy that sends the host's worker a signal at its third question."""
 
-    def __init__(self, host: IsolatedHost, number: signal.Signals) -> None:
+    def __init__(self, host: IsolatedHost[Any], number: signal.Signals) -> None:
         self._host, self._number = host, number
         self.spec = ScriptedLiberoPolicy().spec
 
@@ -227,8 +227,8 @@ def test_options_are_checked_before_anything_is_started(libero: RunInside, tmp_p
         libero_host(assets=str(tmp_path))
 
 
-def test_the_protocol_is_stated(host: IsolatedHost) -> None:
-    assert isinstance(host, StatedHost)
+def test_the_protocol_is_stated(host: IsolatedHost[Any]) -> None:
+    assert Ability.PROTOCOL in host.abilities
     facts = host.protocol()
     assert (facts.benchmark, facts.step_cap, facts.settling_steps, facts.control_rate_hz) == (
         'libero-object',

@@ -14,11 +14,12 @@ from robotrials.cli.audit import audit_app
 from robotrials.errors import InputError
 from robotrials.policies.replay import ReplayPolicy
 from robotrials.record import Outcome, Store
-from robotrials.run import Order, Setup, check_host, close_trial, run_episode, run_trial
+from robotrials.run import Order, Setup, close_trial, run_episode, run_trial
 from robotrials.run.plan import RecordingOptions
 from robotrials.testing.point_mass import PointMassHost
 from robotrials.verdict.audit import compare_traces
 from robotrials.verdict.audit.determinism import Grade, Target
+from robotrials.worlds import check_host
 from robotrials.worlds.again import carry_out_again
 from robotrials.worlds.replay import ReplayHost
 

@@ -15,9 +15,10 @@ from tests.worlds.controllers import StatePolicy
 
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
 from robotrials.record import EventKind, Outcome
-from robotrials.run import Order, Rollout, Setup, check_host, run_episode
+from robotrials.run import Order, Rollout, Setup, run_episode
 from robotrials.run.fault import FaultKind
 from robotrials.run.plan import FaultOptions
+from robotrials.worlds import check_host
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.scripted import ScriptedPolicy
 from robotrials.worlds.rosbridge import RosbridgeHost

@@ -159,7 +159,6 @@ def replay_command(
     from robotrials.cli.progress import analysis_progress
     from robotrials.record import read_store
     from robotrials.run.component import open_host
-    from robotrials.run.seam import ClosableHost
     from robotrials.show.audit_record import channel_table, divergence_table, grade_table, trace_table
     from robotrials.verdict.audit import compare_traces
     from robotrials.worlds.again import carry_out_again, recorded_host
@@ -171,8 +170,7 @@ def replay_command(
     try:
         pairs = list(carry_out_again(run, opened, policies=policy, most=most, progress=tell))
     finally:
-        if isinstance(opened, ClosableHost):
-            opened.close()
+        opened.close()
     kept = {episode.episode_id for episode, _ in pairs}
     recorded = [(e, t) for e, t in run.trajectories() if e.episode_id in kept]
     found = compare_traces(recorded, pairs, closed_loop=False, name=str(store), contrast='carried out again')

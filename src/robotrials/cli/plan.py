@@ -175,6 +175,7 @@ def _check_views(declared: TrialPlan) -> None:
     import typing
 
     from robotrials.run.component import HOSTS
+    from robotrials.run.host import Ability, declared_abilities
     from robotrials.run.views import no_views
 
     if not declared.is_judged_by_cameras:
@@ -185,8 +186,8 @@ def _check_views(declared: TrialPlan) -> None:
             made = typing.get_type_hints(made).get('return')
         except (NameError, TypeError):  # it names no class that can be looked at: the open host will tell
             return
-    is_told = isinstance(made, type) and not getattr(made, '_is_protocol', False)  # `Host` tells nothing
-    if is_told and not hasattr(made, 'views'):
+    declared_ones = declared_abilities(made)
+    if declared_ones is not None and Ability.VIEWS not in declared_ones:
         raise no_views(declared.host.use)
 
 
@@ -197,7 +198,7 @@ def _duration(seconds: float) -> str:
 
 def _check(declared: TrialPlan) -> None:
     from robotrials.run.component import check_host_fits, check_policy_fits, open_host, open_policy
-    from robotrials.run.seam import ClosableHost, ClosablePolicy
+    from robotrials.run.seam import ClosablePolicy
     from robotrials.wire.link import shown_waiting
 
     host = open_host(declared.host)
@@ -208,5 +209,4 @@ def _check(declared: TrialPlan) -> None:
             check_policy_fits(declared, host, policy, name=name, shown=name)
         if isinstance(policy, ClosablePolicy):
             policy.close()
-    if isinstance(host, ClosableHost):
-        host.close()
+    host.close()

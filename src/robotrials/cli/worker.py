@@ -13,7 +13,7 @@ from robotrials.errors import InputError, SetupError
 from robotrials.old_name import setting
 
 if TYPE_CHECKING:
-    from robotrials.service.platform.worker_host import Workspace
+    from robotrials.worlds.guarded import Workspace
 
 TOKEN_VARIABLE = 'ROBOTRIALS_TOKEN'
 STOP_VARIABLE = 'ROBOTRIALS_STOP_SECRET'
@@ -60,7 +60,7 @@ def worker(
     from robotrials.record.folder import held_lock
     from robotrials.run.component import HOSTS
     from robotrials.run.plan import LimitOptions
-    from robotrials.service.platform.worker import Worker, WorkerOptions
+    from robotrials.service.platform.worker import CellWorker, WorkerOptions
     from robotrials.service.platform.worker_episode import CellOptions
 
     logging.basicConfig(level=logging.INFO, format='%(asctime)s %(name)s %(levelname)s %(message)s')
@@ -87,7 +87,7 @@ def worker(
     own.mkdir(parents=True, exist_ok=True)
     busy = 'another worker keeps its episodes in this folder; give every worker a --folder of its own'
     with held_lock(own, LOCK, wait_s=LOCK_S, busy=busy):
-        Worker(options).run()
+        CellWorker(options).run()
 
 
 def token_from_environment() -> str:
@@ -119,7 +119,7 @@ def _listen(text: str) -> tuple[str, int]:
 
 
 def _workspace(text: str) -> Workspace:
-    from robotrials.service.platform.worker_host import Workspace
+    from robotrials.worlds.guarded import Workspace
 
     try:
         low, high = (tuple(float(number) for number in corner.split(',')) for corner in text.split(':'))

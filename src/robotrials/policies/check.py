@@ -11,7 +11,7 @@ import numpy as np
 
 from robotrials.policies.served import ServedPolicy
 from robotrials.run import Host, Policy, Setup
-from robotrials.run.seam import ClosablePolicy, InstructingHost, PreparedHost
+from robotrials.run.seam import ClosablePolicy
 
 SHOWN_NUMBERS = 8
 
@@ -39,10 +39,9 @@ class DryRun:
 def dry_run(host: Host, policy: Policy, *, task: str, instruction: str = '', seed: int = 0) -> DryRun:
     """Reset the host, ask the policy once, and say what each side saw. The policy is fitted already."""
     setup = Setup(task=task, seed=seed, instruction=instruction)
-    if isinstance(host, PreparedHost):
-        host.prepare(setup)
+    host.prepare(setup)
     observation = host.reset(task, seed=seed)
-    if isinstance(host, InstructingHost) and not instruction:
+    if not instruction:
         instruction = host.instruction()
         setup = Setup(task=task, seed=seed, instruction=instruction)
     session = policy.start(setup, seed=seed)

@@ -11,7 +11,7 @@ from robotrials.catalog import late_names
 
 if TYPE_CHECKING:
     from robotrials.run.closing import close_trial
-    from robotrials.run.conformance import check_host, check_policy
+    from robotrials.run.conformance import check_policy
     from robotrials.run.convention import (
         ActionConvention,
         ControlMode,
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     )
     from robotrials.run.engine import TrialRun, run_trial
     from robotrials.run.fault_text import read_fault
+    from robotrials.run.host import Ability, Host, HostWrapper, as_host
     from robotrials.run.loop import Order, Rollout, run_episode
     from robotrials.run.plan import TrialPlan, read_plan
     from robotrials.run.rotation import Slot, trial_slots
-    from robotrials.run.seam import Action, Chunk, Host, HostReport, Observation, Policy, Session, Setup
+    from robotrials.run.seam import Action, Chunk, HostReport, Observation, Policy, Session, Setup
     from robotrials.run.shard import Shard
     from robotrials.run.size import PlanSummary, summarize_plan
 
 __all__ = [
+    'Ability',
     'Action',
     'ActionConvention',
     'Chunk',
@@ -42,6 +44,7 @@ __all__ = [
     'Host',
     'HostReport',
     'HostSpec',
+    'HostWrapper',
     'Observation',
     'Order',
     'PlanSummary',
@@ -56,8 +59,8 @@ __all__ = [
     'Target',
     'TrialPlan',
     'TrialRun',
+    'as_host',
     'check_conventions',
-    'check_host',
     'check_policy',
     'close_trial',
     'read_fault',
@@ -70,14 +73,15 @@ __all__ = [
 
 _PLACES = {
     '.closing': 'close_trial',
-    '.conformance': 'check_host check_policy',
+    '.conformance': 'check_policy',
     '.convention': 'ActionConvention ControlMode Frame Gripper HostSpec PolicySpec Rotation Target check_conventions',
     '.engine': 'TrialRun run_trial',
     '.fault_text': 'read_fault',
+    '.host': 'Ability Host HostWrapper as_host',
     '.loop': 'Order Rollout run_episode',
     '.plan': 'TrialPlan read_plan',
     '.rotation': 'Slot trial_slots',
-    '.seam': 'Action Chunk Host HostReport Observation Policy Session Setup',
+    '.seam': 'Action Chunk HostReport Observation Policy Session Setup',
     '.shard': 'Shard',
     '.size': 'PlanSummary summarize_plan',
 }

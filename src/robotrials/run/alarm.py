@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import Self
 
 from robotrials.errors import NoAnswer
 from robotrials.run.phase import NoBoard, Phase
@@ -24,7 +25,7 @@ class AlarmBoard(NoBoard):
         self._phase = Phase.IDLE
         self._is_set = False
 
-    def __enter__(self) -> AlarmBoard:
+    def __enter__(self) -> Self:
         is_free = threading.current_thread() is threading.main_thread()
         if is_free and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL:
             signal.signal(signal.SIGALRM, self._ring)

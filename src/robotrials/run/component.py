@@ -11,10 +11,11 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.run.condition import AppliedCondition, draw_entry, share_condition
 from robotrials.run.convention import ControlMode, HostSpec, Target, check_conventions
 from robotrials.run.film import check_filming
+from robotrials.run.host import REQUIRED, Ability, Host, HostLike, as_host
 from robotrials.run.limit import Limiter
 from robotrials.run.maker import check_maker
 from robotrials.run.plan import ConditionEntry, HostEntry, PolicyEntry, TrialPlan, Waiting
-from robotrials.run.seam import Action, FittedPolicy, HoldingHost, Host, PlannedHost, Policy, Setup
+from robotrials.run.seam import Action, FittedPolicy, Policy, Setup
 from robotrials.run.views import check_viewing
 
 HOSTS = Catalog(
@@ -60,10 +61,7 @@ POLICIES = Catalog(
 
 def open_host(entry: HostEntry) -> Host:
     """Make the host that a plan names."""
-    made = _make(HOSTS, entry.use, entry.options, methods=('reset', 'step', 'outcome'))
-    if not isinstance(made, Host):
-        raise InputError(f'host {entry.use} has not all of spec, reset, step and outcome')
-    return made
+    return as_host(_make(HOSTS, entry.use, entry.options, methods=REQUIRED))
 
 
 def open_policy(entry: PolicyEntry) -> Policy:
@@ -96,8 +94,9 @@ def _make(catalog: Catalog, use: str, options: Mapping[str, Any], *, methods: Se
         raise InputError(f'{catalog.kind} {use} does not take these options: {error}') from error
 
 
-def check_host_fits(plan: TrialPlan, host: Host) -> None:
+def check_host_fits(plan: TrialPlan, host: HostLike) -> None:
     """Raise InputError if the host cannot do what the plan asks of it."""
+    host = as_host(host)
     spec = host.spec
     waits = plan.is_late
     is_velocity = spec.action.control_mode is ControlMode.JOINT_VELOCITY
@@ -111,20 +110,19 @@ def check_host_fits(plan: TrialPlan, host: Host) -> None:
             f"host {spec.name} takes position targets, and a position is kept, not repeated; say waiting = 'keep'"
         )
     check_spec_fits(plan, spec)
-    if isinstance(host, PlannedHost):
-        for cell in plan.cells():
-            host.check_cell(cell.task.name, stratum=cell.stratum.name, items=cell.items)
+    for cell in plan.cells():
+        host.check_cell(cell.task.name, stratum=cell.stratum.name, items=cell.items)
     for entry in plan.conditions:
         for rung in entry.rungs():
             applied = check_condition_fits(rung, host)
             waits = waits or applied.is_late
-    if waits and spec.action.target is not Target.DELTA and not isinstance(host, HoldingHost):
+    if waits and spec.action.target is not Target.DELTA and Ability.HOLD not in host.abilities:
         raise InputError(
             f'host {spec.name} takes absolute targets and has no hold(), so it cannot be held while a policy thinks; '
             'give it hold(), or run with latency mode none in virtual time'
         )
     start: Action | None = None
-    if isinstance(host, HoldingHost):
+    if Ability.HOLD in host.abilities:
         import numpy as np
 
         start = np.zeros(spec.action.width)
@@ -150,13 +148,13 @@ def _drawn(entry: ConditionEntry, spec: HostSpec) -> Setup:
     return Setup(task='', seed=0, condition=name, condition_parameters=parameters)
 
 
-def check_condition_fits(entry: ConditionEntry, host: Host) -> AppliedCondition:
+def check_condition_fits(entry: ConditionEntry, host: HostLike) -> AppliedCondition:
     """Raise InputError if neither the host nor the loop can bring a declared condition about."""
-    return AppliedCondition.of(_drawn(entry, host.spec), host)
+    return AppliedCondition.of(_drawn(entry, host.spec), as_host(host))
 
 
 def check_policy_fits(
-    plan: TrialPlan, host: Host, policy: Policy, *, name: str, shown: str, entry: PolicyEntry | None = None
+    plan: TrialPlan, host: HostLike, policy: Policy, *, name: str, shown: str, entry: PolicyEntry | None = None
 ) -> None:
     """Raise InputError, naming both sides, if a policy and the host do not fit; `shown` is the name to say.
 

@@ -30,8 +30,9 @@ from robotrials.run.conditions import (
     share_out,
 )
 from robotrials.run.convention import HostSpec
+from robotrials.run.host import Ability, Host
 from robotrials.run.plan import ConditionEntry
-from robotrials.run.seam import Host, Observation, PreparedHost, Setup
+from robotrials.run.seam import Observation, Setup
 
 Parameters = Mapping[str, ParameterValue]
 
@@ -103,7 +104,7 @@ class AppliedCondition:
         name, given = setup.condition, setup.condition_parameters
         condition, application = share_condition(setup, host.spec)
         needs_host = bool(application.by_host) or (name != NOMINAL and condition is None)
-        if needs_host and not isinstance(host, PreparedHost):
+        if needs_host and Ability.PREPARE not in host.abilities:
             raise InputError(f'host {host.spec.name} has no prepare(), so it cannot bring about condition {name}')
         return cls(name, given, condition, application)
 

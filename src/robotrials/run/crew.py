@@ -1,7 +1,12 @@
-"""The parent's side of the workers: starting them, hearing from them, and ending those that no longer answer."""
+"""The parent's side of the workers: starting them, hearing from them, and ending those that no longer answer.
+
+A `Crew` is several workers on one errand, whatever carries them: processes here, actors on a Ray cluster. Each worker
+has a station of `robotrials.run.station`, which runs one episode at a time.
+"""
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import os
@@ -12,7 +17,7 @@ import tempfile
 import time
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Generic, Self, TypeVar
 
 from robotrials.errors import InputError, SetupError, WriteError
 from robotrials.run.fault import Fault, FaultKind
@@ -31,15 +36,89 @@ START_TRIES = 3
 TRACE_S = 1.0
 
 
-class Worker:
-    """One worker process and what it is at."""
+class Worker(abc.ABC):
+    """A worker as its crew sees it, here or on another machine, and what it is at."""
 
-    def __init__(self, errand: Errand, *, log: Path | None) -> None:
-        self.board = PhaseBoard.create()
-        self.board.enter(Phase.START)
+    def __init__(self) -> None:
         self.task: Task | None = None
         self.is_ready = False
-        self.is_gone = False  # it hung up
+        self.is_gone = False  # it hung up, or its machine is lost
+
+    @abc.abstractmethod
+    def give(self, task: Task) -> None:
+        """Send it an episode to run."""
+
+
+AnyWorker = TypeVar('AnyWorker', bound=Worker)
+
+
+class Crew(abc.ABC, Generic[AnyWorker]):
+    """Several workers on one errand: who is idle, who has finished what, who was lost at what."""
+
+    start_hint = ''  # what to do about workers that end before they are ready
+
+    def __init__(self, errand: Errand, *, size: int) -> None:
+        self._errand = errand
+        self._failed_starts = 0
+        self.workers: list[AnyWorker] = []
+        for _ in range(size):
+            self.hire()
+
+    @abc.abstractmethod
+    def hire(self) -> None:
+        """Start one more worker."""
+
+    @abc.abstractmethod
+    def listen(self) -> list[tuple[AnyWorker, Finished]]:
+        """What workers have to say now, after a short wait; one that cannot start ends the run."""
+
+    @abc.abstractmethod
+    def losses(self) -> list[tuple[AnyWorker, Fault]]:
+        """Workers that died, hang or are out of reach, with the fault to record."""
+
+    @abc.abstractmethod
+    def dismiss(self, worker: AnyWorker) -> float:
+        """Let one worker go; how far its episode had come, in seconds of the episode."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abc.abstractmethod
+    def __exit__(self, *exception: object) -> None: ...
+
+    def idle(self) -> list[AnyWorker]:
+        return [w for w in self.workers if w.is_ready and w.task is None and not w.is_gone]
+
+    def replace(self, worker: AnyWorker) -> float:
+        """Another worker in place of this one; how far its episode had come."""
+        episode_s = self.dismiss(worker)
+        self.hire()
+        return episode_s
+
+    def _is_ready(self, worker: AnyWorker) -> None:
+        """A worker has opened everything: whoever comes after it is a replacement."""
+        worker.is_ready = True
+        self._failed_starts = 0
+        self._errand = dataclasses.replace(self._errand, is_replacement=True)
+
+    def _has_ended(self, worker: AnyWorker) -> None:
+        """Count a worker that ended before it was ready; some in a row end the run."""
+        if worker.is_ready:
+            return
+        self._failed_starts += 1
+        if self._failed_starts >= START_TRIES:
+            raise SetupError(
+                f'workers ended {START_TRIES} times in a row before host and policies were open; {self.start_hint}'
+            )
+
+
+class ProcessWorker(Worker):
+    """One worker process."""
+
+    def __init__(self, errand: Errand, *, log: Path | None) -> None:
+        super().__init__()
+        self.board = PhaseBoard.create()
+        self.board.enter(Phase.START)
         ours, theirs = Pipe()
         self.connection: Connection = ours
         self._trace = tempfile.TemporaryFile()  # noqa: SIM115 - where the worker writes what it is at, when asked
@@ -118,19 +197,17 @@ class Worker:
         self.kill()
 
 
-class Crew:
-    """Several workers on one errand."""
+class ProcessCrew(Crew[ProcessWorker]):
+    """Worker processes on this machine."""
+
+    start_hint = 'run `robotrials plan TRIAL.toml --check`, or give run a --worker-log to see what they printed'
 
     def __init__(self, errand: Errand, *, size: int, limits: WatchdogOptions, log: Path | None) -> None:
-        self._errand, self._limits, self._log = errand, limits, log
-        self._failed_starts = 0
-        self.workers: list[Worker] = []
-        for _ in range(size):
-            self.hire()
+        self._limits, self._log = limits, log
+        super().__init__(errand, size=size)
 
     def hire(self) -> None:
-        """Start one more worker."""
-        self.workers.append(Worker(self._errand, log=self._log))
+        self.workers.append(ProcessWorker(self._errand, log=self._log))
 
     def reassign(self, errand: Errand) -> None:
         """Start all workers anew, none of which is at work, on another errand."""
@@ -140,13 +217,9 @@ class Crew:
             worker.stop()
             self.hire()
 
-    def idle(self) -> list[Worker]:
-        return [w for w in self.workers if w.is_ready and w.task is None]
-
-    def listen(self) -> list[tuple[Worker, Finished]]:
-        """What workers have to say now, after a short wait; one that cannot start ends the run."""
+    def listen(self) -> list[tuple[ProcessWorker, Finished]]:
         by_connection = {w.connection: w for w in self.workers if not w.is_gone}
-        said: list[tuple[Worker, Finished]] = []
+        said: list[tuple[ProcessWorker, Finished]] = []
         for connection in wait(list(by_connection), timeout=POLL_S):
             worker = by_connection[connection]  # type: ignore[index]  # wait gives back what it was given
             try:
@@ -159,14 +232,11 @@ class Crew:
             if isinstance(message, Finished):
                 said.append((worker, message))
             else:
-                worker.is_ready = True
-                self._failed_starts = 0
-                self._errand = dataclasses.replace(self._errand, is_replacement=True)
+                self._is_ready(worker)
         return said
 
-    def losses(self) -> list[tuple[Worker, Fault]]:
-        """Workers that died or hang, with the fault to record; they are ended."""
-        lost: list[tuple[Worker, Fault]] = []
+    def losses(self) -> list[tuple[ProcessWorker, Fault]]:
+        lost: list[tuple[ProcessWorker, Fault]] = []
         for worker in self.workers:
             if not worker.is_gone and worker.connection.poll():
                 continue  # what it still said comes first
@@ -181,27 +251,16 @@ class Crew:
                 lost.append((worker, fault))
         return lost
 
-    def dismiss(self, worker: Worker) -> float:
-        """End one worker; how far its episode had come."""
-        was_ready = worker.is_ready
+    def dismiss(self, worker: ProcessWorker) -> float:
         self.workers.remove(worker)
         episode_s = worker.kill()
-        if not was_ready:
-            self._failed_starts += 1
-            if self._failed_starts >= START_TRIES:
-                raise SetupError(
-                    f'workers ended {START_TRIES} times in a row before host and policies were open; run `robotrials '
-                    'plan TRIAL.toml --check`, or give run a --worker-log to see what they printed'
-                )
+        self._has_ended(worker)
         return episode_s
 
     def close(self) -> None:
         workers, self.workers = self.workers, []
         for worker in workers:
             worker.stop()
-
-    def __enter__(self) -> Crew:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         if exception[0] is None:

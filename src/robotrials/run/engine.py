@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError, RobotrialsError, WriteError
 from robotrials.record import Outcome, Store
@@ -19,15 +19,14 @@ from robotrials.record.entry import EntryKind
 from robotrials.record.maintain import compact_store
 from robotrials.run.alarm import AlarmBoard
 from robotrials.run.begun import log_interrupted, mark_begun, mark_ended
-from robotrials.run.crew import Crew
-from robotrials.run.fault import Fault
+from robotrials.run.crew import AnyWorker, Crew, ProcessCrew
 from robotrials.run.plan import StoppingRule, StoppingScore, TrialPlan
 from robotrials.run.progress import Report, Tally, TrialProgress
 from robotrials.run.rotation import Slot, trial_slots
 from robotrials.run.schedule import Attempted, Schedule, Task, look_edges
 from robotrials.run.sealing import read_arms
 from robotrials.run.shard import Shard
-from robotrials.run.station import Context, Finished, Station
+from robotrials.run.station import Context, Finished, TrialStation
 from robotrials.run.stopping import Stop, decide_stop, stopping_score
 from robotrials.run.trial_store import check_open, chosen_slots, open_trial_store, sole_runner, with_provenance
 from robotrials.run.worker import Errand
@@ -144,27 +143,6 @@ def open_tasks(context: Context, store: Store, slots: Sequence[Slot]) -> tuple[T
     return run.result(), run.open_tasks()
 
 
-class AnyWorker(Protocol):
-    """A worker, here or on another machine, and what it is at."""
-
-    task: Task | None
-
-    def give(self, task: Task) -> None: ...
-
-
-CrewWorker = TypeVar('CrewWorker', bound=AnyWorker)
-
-
-class Crewing(Protocol[CrewWorker]):
-    """Several workers: who is idle, who has finished what, who was lost at what."""
-
-    def hire(self) -> None: ...
-    def idle(self) -> list[CrewWorker]: ...
-    def listen(self) -> list[tuple[CrewWorker, Finished]]: ...
-    def losses(self) -> list[tuple[CrewWorker, Fault]]: ...
-    def dismiss(self, worker: CrewWorker) -> float: ...
-
-
 class _Run:
     """One call of run_trial."""
 
@@ -228,9 +206,9 @@ class _Run:
     def alone(self) -> None:
         """Run everything in this process, watched by its alarm clock."""
         with AlarmBoard(self._context.plan.watchdog) as board:
-            self._alone(Station(self._context, self._store, board=board))
+            self._alone(TrialStation(self._context, self._store, board=board))
 
-    def _alone(self, station: Station) -> None:
+    def _alone(self, station: TrialStation) -> None:
         with _muted(self._context.plan.blinding.enabled):
             try:
                 station.check()
@@ -249,7 +227,7 @@ class _Run:
 
     def with_workers(self, workers: int, *, log: Path | None, arms: Path | None) -> None:
         """Run everything in worker processes."""
-        with Crew(self._errand(arms), size=workers, limits=self._context.plan.watchdog, log=log) as crew:
+        with ProcessCrew(self._errand(arms), size=workers, limits=self._context.plan.watchdog, log=log) as crew:
             self._with(crew)
 
     def on_ray(self, workers: int, *, arms: Path | None, options: RayOptions) -> None:
@@ -276,7 +254,7 @@ class _Run:
             arms=arms.resolve() if arms is not None else None,
         )
 
-    def _with(self, crew: Crewing[CrewWorker]) -> None:
+    def _with(self, crew: Crew[AnyWorker]) -> None:
         while not self._is_spent:
             for worker in crew.idle():
                 if (task := self._next_task()) is not None:
@@ -285,8 +263,7 @@ class _Run:
                 self._hear(worker.task, finished)
                 worker.task = None
                 if finished.is_poisoned:
-                    crew.dismiss(worker)
-                    crew.hire()
+                    crew.replace(worker)
             self._bury(crew)
 
     @property
@@ -300,12 +277,11 @@ class _Run:
             raise RuntimeError(f'a worker finished slot {finished.slot}, which it was not given')
         self._take(task, finished.outcome)
 
-    def _bury(self, crew: Crewing[CrewWorker]) -> None:
+    def _bury(self, crew: Crew[AnyWorker]) -> None:
         """Record what dead and hanging workers were at, unless they had stored it, and replace them."""
         for worker, fault in crew.losses():
             task = worker.task
-            episode_s = crew.dismiss(worker)
-            crew.hire()
+            episode_s = crew.replace(worker)
             if task is None:
                 continue
             planned = self._context.planned(task.slot, task.attempt)

@@ -22,8 +22,9 @@ from robotrials.record.film import STATES_FILE, FilmStates, encode_film, load_av
 from robotrials.record.trajectory import Camera
 from robotrials.run.convention import HostSpec
 from robotrials.run.fault import message_of, storable_text
+from robotrials.run.host import Ability, Host
 from robotrials.run.plan import FilmOptions, RecordingOptions
-from robotrials.run.seam import FilmingHost, Host, Setup
+from robotrials.run.seam import Setup
 
 LONGEST_NOTE = 300
 MOST_SEEN = 2
@@ -85,14 +86,15 @@ def film_episode(
     The states are kept also where no film could be made of them: it can be made later. A host that keeps none is filmed
     by what it showed.
     """
-    if options is None or not (isinstance(host, FilmingHost) or seen):
+    can_draw = Ability.FILM in host.abilities
+    if options is None or not (can_draw or seen):
         return Filmed(trajectory)
     if seen is not None and trajectory is not None and options.draw:
         try:
             return seen.film(trajectory, beat)
         except (Exception, SystemExit) as error:
             return Filmed(trajectory, note=_told(error))
-    if not isinstance(host, FilmingHost):
+    if not can_draw:
         return Filmed(
             trajectory, note='no step was taken' if options.draw else 'this host keeps no states to draw from'
         )
@@ -140,7 +142,7 @@ def check_filming(recording: RecordingOptions, host: Host) -> None:
     options = recording.filming
     if options is None or not recording.film:
         return
-    if not isinstance(host, FilmingHost):
+    if Ability.FILM not in host.abilities:
         unknown = [camera for camera in options.cameras if camera not in host.spec.images]
         if host.spec.images and not unknown:
             return  # filmed by what it shows

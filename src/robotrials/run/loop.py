@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from robotrials.errors import InputError
-from robotrials.record import Event, Outcome, Scene, Trajectory
+from robotrials.record import Event, Outcome, Trajectory
 from robotrials.record.episode import ParameterValue
 from robotrials.run.asking import Answer, Asker, ask_now, read_answer
 from robotrials.run.condition import AppliedCondition
-from robotrials.run.convention import ControlMode, Target
+from robotrials.run.convention import ActionConvention, ControlMode, Target
 from robotrials.run.fault import EpisodeStop, Fault, FaultKind, crash, policy_fault
 from robotrials.run.feedback import Feedback, Issue
 from robotrials.run.film import Filmed, SeenFrames, film_episode
+from robotrials.run.host import Ability, Host, HostLike, as_host, idle_action
 from robotrials.run.latency import Fates
 from robotrials.run.limit import Limiter
 from robotrials.run.line import Line, Message, Reading, WallLine
@@ -35,23 +35,13 @@ from robotrials.run.recorder import Recorder
 from robotrials.run.seam import (
     Action,
     ClosablePolicy,
-    DescribedHost,
-    FilmingHost,
     FloatArray,
-    HoldingHost,
-    Host,
     HostReport,
-    InstructingHost,
-    MeasuredHost,
-    NamingHost,
     Observation,
     Part,
     Policy,
-    PreparedHost,
-    ReportingHost,
     Session,
     Setup,
-    SubstepHost,
 )
 from robotrials.run.views import ViewKeeper
 
@@ -90,9 +80,11 @@ class Rollout:
     film_note: str = ''  # why an episode that was to be filmed has no film
 
 
-def run_episode(host: Host, policy: Policy, setup: Setup, *, order: Order, board: PhaseBoard | None = None) -> Rollout:
+def run_episode(
+    host: HostLike, policy: Policy, setup: Setup, *, order: Order, board: PhaseBoard | None = None
+) -> Rollout:
     """Run one episode to its end; a fault of host or policy ends it and is part of the result."""
-    loop = ControlLoop(host, policy, setup, order=order, board=board or NoBoard())
+    loop = ControlLoop(as_host(host), policy, setup, order=order, board=board or NoBoard())
     fault: Fault | None = None
     try:
         loop.begin()
@@ -116,9 +108,8 @@ class ControlLoop:
         self._board = board
         self._spec = host.spec
         self._applied = AppliedCondition.of(setup, host)
-        # Asked once: isinstance over a Protocol costs more than a control step of a fast host.
-        self._measured = host if isinstance(host, MeasuredHost) else None
-        self._holding = host if isinstance(host, HoldingHost) else None
+        self._measures = Ability.SIGNALS in host.abilities
+        self._holds = Ability.HOLD in host.abilities
         self._keeper = ViewKeeper(host, order.recording)
         self._dt_s = 1.0 / self._spec.control_rate_hz
         self._most_steps = most_steps(order.time_cap_s, self._spec.control_rate_hz)
@@ -128,7 +119,6 @@ class ControlLoop:
         self._chunk_shape = (chunk_length, self._spec.action.width)
         self._is_wall = order.loop.clock is Clock.WALL
         self._substeps = 1
-        self._substep_host: SubstepHost | None = None
         self._session: Session | None = None
         self._asker: Asker | None = None
         self._recorder: Recorder | None = None
@@ -139,7 +129,7 @@ class ControlLoop:
         self._elapsed_s = 0.0
         self._answers: dict[int, int] = {}
         options = order.recording.filming
-        shows = options is not None and bool(self._spec.images) and not isinstance(host, FilmingHost)
+        shows = options is not None and bool(self._spec.images) and Ability.FILM not in host.abilities
         self._seen_frames = SeenFrames(self._spec, options) if shows and options is not None else None
         self._was_reset = False
         self._is_late = False
@@ -151,19 +141,18 @@ class ControlLoop:
     def begin(self) -> None:
         """Prepare and reset the host, then start the policy's session."""
         host, setup = self._host, self._setup
-        if isinstance(host, PreparedHost):
-            self._call_host(lambda: host.prepare(self._applied.host_setup(setup)))
+        self._call_host(lambda: host.prepare(self._applied.host_setup(setup)))
         observation = self._call_host(lambda: host.reset(setup.task, seed=setup.seed))
         self._take(observation, step=0)
         self._was_reset = True
         self._call_host(self._keeper.begin)
         canonical = setup.instruction
-        if isinstance(host, InstructingHost) and not canonical:
+        if not canonical:
             canonical = self._call_host(host.instruction)
-        things = self._call_host(host.things) if isinstance(host, NamingHost) else None
+        things = self._call_host(host.things)
         self._applied = self._call_host(lambda: self._applied.with_words(canonical, things=things))
         setup = self._applied.policy_setup(setup, canonical)
-        start = self._call_host(self._holding.hold) if self._holding is not None else None
+        start = self._call_host(host.hold) if self._holds else None
         self._last_sent: Action | None = start
         limits = self._order.loop.limits
         self._limiter = Limiter(limits, self._spec.action, dt_s=self._dt_s, start=start)
@@ -194,7 +183,7 @@ class ControlLoop:
         is_host_sound = fault is None or fault.kind.is_the_policys
         if is_host_sound:
             self._keeper.end()
-        if isinstance(self._host, ReportingHost) and is_host_sound and self._was_reset:
+        if is_host_sound and self._was_reset:
             try:
                 report = self._call_host(self._host.report)
             except EpisodeStop as stop:
@@ -237,8 +226,8 @@ class ControlLoop:
         options, order, spec = self._order.loop.latency, self._order, self._spec
         is_charged = self._is_wall or options.mode is not LatencyMode.NONE
         self._is_late = is_charged or self._applied.is_late
-        if self._is_late and isinstance(self._host, SubstepHost):
-            self._substeps, self._substep_host = self._host.substeps, self._host
+        if self._is_late:
+            self._substeps = self._host.substeps
         playback = Playback(
             options, spec.action, substeps=self._substeps, execute=self._execute, dt_s=self._dt_s, hold=self._hold
         )
@@ -266,8 +255,8 @@ class ControlLoop:
         return Feedback(line, playback, options, execute=self._execute)
 
     def _hold(self) -> Action:
-        if self._holding is not None:
-            return self._call_host(self._holding.hold)
+        if self._holds:
+            return self._call_host(self._host.hold)
         return idle_action(self._host, self._last_sent)
 
     # --- the world
@@ -295,10 +284,8 @@ class ControlLoop:
         try:
             if len(parts) == 1 and parts[0].ends == self._substeps:
                 observation = self._host.step(parts[0].action)
-            elif self._substep_host is not None:
-                observation = self._substep_host.step_through(parts)
             else:
-                raise RuntimeError('a host without substeps was given a part of a control step')
+                observation = self._host.step_through(parts)
             outcome = self._host.outcome()
         except (Exception, SystemExit) as error:
             raise crash(FaultKind.HOST_CRASH, error, step=self.n_steps) from error
@@ -314,7 +301,7 @@ class ControlLoop:
         if self._is_wall:
             self._clock.append((self._observation.t_s, self._elapsed_s))
         if self._recorder is not None:
-            self._record(self._recorder, played, sent=self._mean_action(parts))
+            self._record(self._recorder, played, sent=mean_action(parts, self._spec.action, substeps=self._substeps))
         if self._keeper.is_timed:
             self._call_host(lambda: self._keeper.step(self._elapsed_s))
         self.is_open = outcome is None and self.n_steps < self._most_steps
@@ -328,18 +315,6 @@ class ControlLoop:
             action = self._limiter.clip(part.action, share=(end - part.start) / self._substeps)
             limited.append(dataclasses.replace(part, action=action))
         return limited
-
-    def _mean_action(self, parts: Sequence[Part]) -> Action:
-        """What the host was given over a whole step: the last target, or the sum of the parts of displacements."""
-        convention, last = self._spec.action, parts[-1].action
-        is_velocity = convention.control_mode is ControlMode.JOINT_VELOCITY
-        if len(parts) == 1 or (convention.target is Target.ABSOLUTE and not is_velocity):
-            return last
-        ends = [p.start for p in parts[1:]] + [self._substeps]
-        shares = [(end - p.start) / self._substeps for p, end in zip(parts, ends, strict=True)]
-        width = convention.motion_width
-        motion = sum(share * p.action[:width] for share, p in zip(shares, parts, strict=True))
-        return np.append(motion, last[width:])
 
     def _record(self, recorder: Recorder, played: Sequence[Played], *, sent: Action) -> None:
         signals = self._signals()
@@ -356,10 +331,10 @@ class ControlLoop:
             raise crash(FaultKind.HOST_ANSWER, error, step=self.n_steps) from error
 
     def _signals(self) -> Mapping[str, Any] | None:
-        if self._measured is None:
+        if not self._measures:
             return None
         try:
-            return self._measured.signals()
+            return self._host.signals()
         except Exception as error:
             raise crash(FaultKind.HOST_CRASH, error, step=self.n_steps) from error
 
@@ -413,9 +388,7 @@ class ControlLoop:
         return {'latency': told, 'latency_resolution_s': repr(self._dt_s / self._substeps)}
 
     def _new_recorder(self) -> Recorder:
-        scene: Scene | None = None
-        if isinstance(self._host, DescribedHost):
-            scene = self._call_host(self._host.scene)
+        scene = self._call_host(self._host.scene)
         return Recorder(
             self._spec,
             self._order.recording,
@@ -456,15 +429,14 @@ def on_one_clock(events: tuple[Event, ...], clock: Sequence[tuple[float, float]]
     return tuple(dataclasses.replace(e, t_s=float(np.interp(e.t_s, host_s, loop_s))) for e in events)
 
 
-def idle_action(host: Host, last_sent: Action | None) -> Action:
-    """An action that keeps a host without `hold()` where it is: no motion for deltas, the gripper as it was."""
-    convention = host.spec.action
-    if convention.target is not Target.DELTA:
-        raise InputError(
-            f'host {host.spec.name} takes absolute targets and has no hold(), so it cannot be held while a policy '
-            'thinks; give it hold(), or run with latency mode none in virtual time'
-        )
-    action = np.zeros(convention.width)
-    if last_sent is not None and convention.width > convention.motion_width:
-        action[-1] = last_sent[-1]
-    return action
+def mean_action(parts: Sequence[Part], convention: ActionConvention, *, substeps: int) -> Action:
+    """What a host was given over a whole step: the last target, or the sum of the parts of displacements."""
+    last = parts[-1].action
+    is_velocity = convention.control_mode is ControlMode.JOINT_VELOCITY
+    if len(parts) == 1 or (convention.target is Target.ABSOLUTE and not is_velocity):
+        return last
+    ends = [p.start for p in parts[1:]] + [substeps]
+    shares = [(end - p.start) / substeps for p, end in zip(parts, ends, strict=True)]
+    width = convention.motion_width
+    motion = sum(share * p.action[:width] for share, p in zip(shares, parts, strict=True))
+    return np.append(motion, last[width:])

@@ -10,7 +10,7 @@ from robotrials.errors import InputError
 from robotrials.run.phase import NoBoard, Phase
 from robotrials.run.plan import TrialPlan
 from robotrials.run.rotation import trial_slots
-from robotrials.run.station import Context, Station
+from robotrials.run.station import Context, TrialStation
 from robotrials.run.trial_store import open_trial_store
 from robotrials.verdict.planning.capacity import EpisodeDemand
 
@@ -41,7 +41,7 @@ def measure_demand(plan: TrialPlan, *, episodes: int, engine: str = 'local') -> 
     context = Context.of(plan)
     watch = Stopwatch()
     with tempfile.TemporaryDirectory(prefix='pilot-') as folder:
-        station = Station(context, open_trial_store(context, f'{folder}/store'), board=watch)
+        station = TrialStation(context, open_trial_store(context, f'{folder}/store'), board=watch)
         try:
             station.check()
             watch.enter(Phase.IDLE)

@@ -7,7 +7,6 @@ import hashlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 HASH_DIGITS = 16
 
@@ -40,13 +39,6 @@ class ProtocolFacts:
         apart = ('packages', 'render_flags')
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in apart}
         return {n: f'{v:g}' if isinstance(v, float) else str(v) for n, v in values.items() if v not in (None, '')}
-
-
-@runtime_checkable
-class StatedHost(Protocol):
-    """A host that states its rules; asked once, when it is opened."""
-
-    def protocol(self) -> ProtocolFacts: ...
 
 
 def source_hash(*things: object) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from robotrials.errors import InputError, RobotrialsError, SetupError, StoreError
 from robotrials.record import Outcome
 from robotrials.record.bucket import CachedPath, store_root
-from robotrials.run.crew import START_TRIES, Crew
+from robotrials.run.crew import Crew, ProcessCrew, Worker
 from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.plan import PolicyEntry, WatchdogOptions, plan_from_json
 from robotrials.run.ray_cluster import POLL_S, RayOptions, SharedPolicies
@@ -47,7 +47,7 @@ class RayStation:
         errand = dataclasses.replace(errand, import_path=(*sys.path, *here), store=store_root(address))
         self._errand, self._limits = errand, limits
         self._slots = trial_slots(plan_from_json(errand.plan))
-        self._crew: Crew | None = None
+        self._crew: ProcessCrew | None = None
 
     def start(self) -> None:
         """Open host and policies, and check that they fit together."""
@@ -60,7 +60,7 @@ class RayStation:
                 f'a node of the cluster does not see the store ({error}); give a folder that all nodes share, or an '
                 'address of object storage'
             ) from error
-        self._crew = Crew(self._errand, size=1, limits=self._limits, log=None)
+        self._crew = ProcessCrew(self._errand, size=1, limits=self._limits, log=None)
         while not self._crew.idle():
             self._crew.listen()
             self._replace_lost(self._crew)
@@ -81,32 +81,28 @@ class RayStation:
             for worker, finished in crew.listen():
                 worker.task = None
                 if finished.is_poisoned:
-                    crew.dismiss(worker)
-                    crew.hire()
+                    crew.replace(worker)
                 return finished
             if (lost := self._replace_lost(crew)) is not None:
                 return lost
 
-    def _replace_lost(self, crew: Crew) -> Lost | None:
+    def _replace_lost(self, crew: ProcessCrew) -> Lost | None:
         for worker, fault in crew.losses():
             had_task = worker.task is not None
-            episode_s = crew.dismiss(worker)
-            crew.hire()
+            episode_s = crew.replace(worker)
             if had_task:
                 return Lost(fault, episode_s)
         return None
 
 
-class RayWorker:
+class RayWorker(Worker):
     """The driver's end of one actor."""
 
     def __init__(self, actor: Any, shared: SharedPolicies, row: int) -> None:
+        super().__init__()
         self.actor, self.row, self._shared = actor, row, shared
         self.unserved_since: float | None = None  # the server that its episode asks was lost then
         self.rests_until = 0.0
-        self.task: Task | None = None
-        self.is_ready = False
-        self.is_gone = False
         self.fault: Fault | None = None
         self.episode_s = 0.0
         self.answer: Any = actor.start.remote()
@@ -116,12 +112,14 @@ class RayWorker:
         self.answer = self.actor.run.remote(task.slot.number, task.attempt, self._shared.served[self.row])
 
 
-class RayCrew:
-    """Several actors on one errand, with the manners of a `Crew`.
+class RayCrew(Crew[RayWorker]):
+    """Several actors on one errand.
 
     An actor has at most one episode under way, so nothing piles up on the cluster. Actors that find no room yet wait,
     and show an autoscaler what is wanted.
     """
+
+    start_hint = 'is robotrials installed on all nodes, in the same version? The logs of Ray on the node say more'
 
     def __init__(
         self, ray: Any, errand: Errand, *, size: int, limits: WatchdogOptions, options: RayOptions,
@@ -131,17 +129,14 @@ class RayCrew:
         self._shared = SharedPolicies(ray, policies, options)
         self._n_hired = self._n_owed = 0
         address = errand.store.address if isinstance(errand.store, CachedPath) else str(errand.store)
-        self._errand, self._address, self._limits = errand, address, limits
+        self._address, self._limits = address, limits
         self._station = ray.remote(RayStation).options(
             num_cpus=options.cpus, num_gpus=options.gpus, resources=dict(options.resources), max_restarts=0,
             max_task_retries=0,
         )  # fmt: skip
         self._spare: list[RayWorker] = []
-        self._failed_starts = 0
         self._without_room_since = time.monotonic()
-        self.workers: list[RayWorker] = []
-        for _ in range(size):
-            self.hire()
+        super().__init__(errand, size=size)
 
     def hire(self) -> None:
         """One more worker: an actor that is warm already, or a new one."""
@@ -159,11 +154,9 @@ class RayCrew:
         self.workers.append(RayWorker(actor, self._shared, row))
 
     def idle(self) -> list[RayWorker]:
-        ready = [w for w in self.workers if w.is_ready and w.task is None and not w.is_gone]
-        return [w for w in ready if self._shared.is_whole(w.row) and time.monotonic() >= w.rests_until]
+        return [w for w in super().idle() if self._shared.is_whole(w.row) and time.monotonic() >= w.rests_until]
 
     def listen(self) -> list[tuple[RayWorker, Finished]]:
-        """What actors have to say now, after a short wait; one that cannot start ends the run."""
         self._mind_servers()
         waiting = {w.answer: w for w in self.workers if w.answer is not None}
         if not waiting:
@@ -183,9 +176,7 @@ class RayCrew:
             elif isinstance(message, Lost):
                 worker.fault, worker.episode_s = message.fault, message.episode_s
             elif not worker.is_gone:
-                worker.is_ready = True
-                self._failed_starts = 0
-                self._errand = dataclasses.replace(self._errand, is_replacement=True)
+                self._is_ready(worker)
         self._check_room()
         return said
 
@@ -234,28 +225,18 @@ class RayCrew:
             )
 
     def losses(self) -> list[tuple[RayWorker, Fault]]:
-        """Workers whose episode a fault ended, with the fault to record."""
         return [(w, w.fault) for w in self.workers if w.fault is not None]
 
     def dismiss(self, worker: RayWorker) -> float:
-        """Let a worker go; how far its episode had come. An actor that lives is kept for the next."""
+        """As for any crew; an actor that lives is kept for the next."""
         self.workers.remove(worker)
         episode_s, worker.episode_s, worker.fault, worker.task = worker.episode_s, 0.0, None, None
         if not worker.is_gone:
             self._spare.append(worker)
             return episode_s
         self._ray.kill(worker.actor)  # it may be only out of reach, and must not go on
-        if not worker.is_ready:
-            self._failed_starts += 1
-            if self._failed_starts >= START_TRIES:
-                raise SetupError(
-                    f'actors ended {START_TRIES} times in a row before host and policies were open; is robotrials '
-                    'installed on all nodes, in the same version? The logs of Ray on the node say more'
-                )
+        self._has_ended(worker)
         return episode_s
-
-    def __enter__(self) -> RayCrew:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         for worker in [*self.workers, *self._spare]:

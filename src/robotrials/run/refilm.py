@@ -16,8 +16,8 @@ from robotrials.record import Episode, Store
 from robotrials.record.film import STATES_FILE, FilmStates, encode_film, read_states
 from robotrials.run.component import open_host
 from robotrials.run.film import setup_from_json, thinned
+from robotrials.run.host import Ability, Host
 from robotrials.run.plan import FilmOptions, HostEntry
-from robotrials.run.seam import ClosableHost, FilmingHost, Host, PreparedHost
 from robotrials.run.station import media_folder
 
 
@@ -39,12 +39,11 @@ def filming_host(store: Store) -> Iterator[Host]:
         raise InputError(f'{store.path}: holds no plan, so it does not say which host could draw its episodes')
     host = open_host(read_table(HostEntry, json.loads(plan)['host'], where=f'{store.path} [host]'))
     try:
-        if not isinstance(host, FilmingHost):
+        if Ability.FILM not in host.abilities:
             raise InputError(f'{store.path}: its host {host.spec.name} cannot draw')
         yield host
     finally:
-        if isinstance(host, ClosableHost):
-            host.close()
+        host.close()
 
 
 def refilm(store: Store, episode: Episode, host: Host, target: Path, *, options: FilmOptions) -> list[NewFilm]:
@@ -57,11 +56,8 @@ def refilm(store: Store, episode: Episode, host: Host, target: Path, *, options:
         )
     states = read_states(kept)
     setup = setup_from_json(states.setup)
-    if isinstance(host, PreparedHost):
-        host.prepare(setup)
+    host.prepare(setup)
     host.reset(setup.task, seed=setup.seed)
-    if not isinstance(host, FilmingHost):
-        raise InputError(f'host {host.spec.name} cannot draw')
     rate_hz = host.spec.control_rate_hz
     every = thinned(_all_states(store, episode, states), control_rate_hz=rate_hz, rate_hz=options.rate_hz)
     footage = host.film(options, states=every)

@@ -1,4 +1,4 @@
-"""A station: one host and the trial's policies in one process, running slots and putting them into the store."""
+"""A station: one host in one process, on which episodes are run and become records."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from robotrials.run.condition import draw_entry, severity_of
 from robotrials.run.conditions import is_drawable
 from robotrials.run.fault import Fault, FaultKind, crash, policy_fault
 from robotrials.run.fault_text import fault_file
+from robotrials.run.host import Host
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.phase import NoBoard, Phase, PhaseBoard
-from robotrials.run.plan import ConditionEntry, PolicyEntry, TrialPlan
-from robotrials.run.protocol import ProtocolFacts, StatedHost
+from robotrials.run.plan import ConditionEntry, LimitOptions, PolicyEntry, TrialPlan
+from robotrials.run.protocol import ProtocolFacts
 from robotrials.run.rotation import Slot
-from robotrials.run.seam import ClosableHost, ClosablePolicy, Host, HostReport, Policy, Setup
+from robotrials.run.seam import ClosablePolicy, HostReport, Policy, Setup
 
 AWAIT_PAUSE_S = 0.5
 # The kinds whose summary quotes the host; all others are in our own words.
@@ -226,16 +227,47 @@ class Finished:
 
 
 class Station:
-    """Opens host and policies once, and again after a fault, so that no episode inherits another's damage."""
+    """One host, opened once, and again after a fault of its own: no episode inherits another's damage.
+
+    Whoever carries it says who acts, and where the episode goes: worker processes and Ray actors have a `TrialStation`,
+    the platform's workers a `robotrials.service.platform.worker_episode.CellStation`.
+    """
+
+    def __init__(self) -> None:
+        self._host: Host | None = None
+
+    def _run(
+        self, plan: TrialPlan, slot: Slot, host: Host, policy: Policy, *, seed: int, execute: int | None,
+        board: PhaseBoard, limits: LimitOptions | None = None,
+    ) -> Rollout:  # fmt: skip
+        """One episode of a slot. seed: of what the loop and the policy draw. limits: in place of the plan's."""
+        order = Order(
+            time_cap_s=slot.cell.time_cap_s,
+            policy_seed=seed,
+            loop=plan.loop if limits is None else dataclasses.replace(plan.loop, limits=limits),
+            recording=plan.recording,
+            execute=execute,
+            policy_limit_s=plan.watchdog.policy_s,
+        )
+        return run_episode(host, policy, setup_of(slot), order=order, board=board)
+
+    def close(self) -> None:
+        """Let go of the host; the next episode opens it anew."""
+        host, self._host = self._host, None
+        _close(host)
+
+
+class TrialStation(Station):
+    """The host and the policies of a trial; what they do goes into its store."""
 
     def __init__(
         self, context: Context, store: Store, *, board: PhaseBoard | None = None,
         served: Mapping[str, PolicyEntry] | None = None,
     ) -> None:  # fmt: skip
+        super().__init__()
         self._context, self._store = context, store
         self._served = served or {}
         self._board = board or NoBoard()
-        self._host: Host | None = None
         self._policies: dict[str, Policy] = {}
         codes = context.blinding.codes
         self._guards = {
@@ -281,7 +313,7 @@ class Station:
         return Finished(slot.number, attempt, episode.outcome, is_poisoned)
 
     def _rollout(self, slot: Slot) -> Rollout:
-        plan = self._context.plan
+        context = self._context
         self._board.enter(Phase.START)
         try:
             host = self._open_host()
@@ -292,22 +324,15 @@ class Station:
             policy = self._open_policy(slot.policy)
         except Exception as error:
             return _stillborn(policy_fault(error, step=0).fault)
-        episode_id = self._context.planned(slot).episode_id
-        order = Order(
-            time_cap_s=slot.cell.time_cap_s,
-            policy_seed=derived_seed(self._context.blinding.key, 'policy', episode_id),  # the same for every attempt
-            loop=plan.loop,
-            recording=plan.recording,
-            execute=self._context.entry(slot.policy).execute,
-            policy_limit_s=plan.watchdog.policy_s,
-        )
-        return run_episode(host, policy, setup_of(slot), order=order, board=self._board)
+        seed = derived_seed(context.blinding.key, 'policy', context.planned(slot).episode_id)  # of every attempt
+        execute = context.entry(slot.policy).execute
+        return self._run(context.plan, slot, host, policy, seed=seed, execute=execute, board=self._board)
 
     def _open_host(self) -> Host:
         if self._host is None:
             self._host = open_host(self._context.plan.host)
-            if isinstance(self._host, StatedHost):
-                self._state_protocol(self._host.protocol())
+            if (facts := self._host.protocol()) is not None:
+                self._state_protocol(facts)
         return self._host
 
     def _state_protocol(self, facts: ProtocolFacts) -> None:
@@ -362,19 +387,19 @@ class Station:
     def _renew(self, policy: str | None) -> None:
         """Let go of what a fault came from; it is opened anew for the next episode."""
         if policy is not None:
-            gone: object = self._policies.pop(policy, None)
+            _close(self._policies.pop(policy, None))
         else:
-            gone, self._host = self._host, None
-        _close(gone)
+            super().close()
 
     def close(self) -> None:
-        for thing in (*self._policies.values(), self._host):
-            _close(thing)
-        self._policies, self._host = {}, None
+        for policy in self._policies.values():
+            _close(policy)
+        self._policies = {}
+        super().close()
 
 
 def _close(thing: object) -> None:
-    if isinstance(thing, (ClosableHost, ClosablePolicy)):
+    if isinstance(thing, (Host, ClosablePolicy)):
         try:
             thing.close()
         except Exception:

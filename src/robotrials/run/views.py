@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from robotrials.errors import InputError
 from robotrials.record.rgbd import END, FOLDER, KNOWN, START, moment_name, pack_views
+from robotrials.run.host import Host
 from robotrials.run.plan import RecordingOptions, TrialPlan
-from robotrials.run.seam import Host, ViewingHost
 
 MOST_MOMENTS = 4096
 TIME_SLACK_S = 1e-9
@@ -24,7 +24,7 @@ def no_views(host: str) -> InputError:
 
 def check_viewing(plan: TrialPlan, host: Host) -> None:
     """Raise InputError if success is the cameras' alone, and the host has none, or none as it was opened."""
-    if plan.is_judged_by_cameras and not (isinstance(host, ViewingHost) and host.has_views):
+    if plan.is_judged_by_cameras and not host.has_views:
         raise no_views(host.spec.name)
 
 
@@ -32,8 +32,7 @@ class ViewKeeper:
     """Asks a host that has cameras for its views when they are due; of any other host it keeps nothing."""
 
     def __init__(self, host: Host, recording: RecordingOptions) -> None:
-        is_wanted = recording.rgbd != 'off' and isinstance(host, ViewingHost) and host.has_views
-        self._host = host if is_wanted and isinstance(host, ViewingHost) else None
+        self._host = host if recording.rgbd != 'off' and host.has_views else None
         rate = recording.rgbd
         self._period_s = 1.0 / rate if isinstance(rate, float) else None
         self._next_s = 0.0

@@ -61,14 +61,14 @@ def main() -> None:
     from robotrials.run.plan import plan_from_json
     from robotrials.run.rotation import trial_slots
     from robotrials.run.sealing import read_arms
-    from robotrials.run.station import Context, Station
+    from robotrials.run.station import Context, TrialStation
 
     board = PhaseBoard(os.fdopen(board_fd, 'r+b'))
     board.enter(Phase.START)
     plan = plan_from_json(errand.plan)
     arms = read_arms(plan, errand.arms) if errand.arms is not None else None
     context = Context.of(plan, provenance_id=errand.provenance_id, operator=errand.operator, arms=arms)
-    station = Station(context, Store.open(errand.store), board=board, served=errand.served)
+    station = TrialStation(context, Store.open(errand.store), board=board, served=errand.served)
     try:
         station.check(is_replacement=errand.is_replacement)
     except (Exception, SystemExit) as error:

@@ -13,9 +13,9 @@ from robotrials.errors import InputError, NotEstimable, RobotrialsError, Unknown
 from robotrials.policies.probe.collect import using_host
 from robotrials.run import run_trial
 from robotrials.run.component import POLICIES
+from robotrials.run.host import Ability, Host
 from robotrials.run.plan import HostEntry, PolicyEntry, RecordingOptions
-from robotrials.run.protocol import ProtocolFacts, StatedHost
-from robotrials.run.seam import DescribedHost, Host
+from robotrials.run.protocol import ProtocolFacts
 from robotrials.study.grid import grid_plan
 from robotrials.verdict.audit import RunComparison, compare_traces, find_benchmark
 from robotrials.verdict.audit.card import BenchmarkCard, DeterminismCheck, determinism_check, significance_cutoffs
@@ -71,7 +71,7 @@ def make_card(request: CardRequest, *, told: Callable[[str], None] | None = None
     with using_host(request.host) as host:
         spec = host.spec
         _check_rerun(request, spec.tasks)
-        facts = host.protocol() if isinstance(host, StatedHost) else None
+        facts = host.protocol()
         notes = tuple(_notes(host, facts))
     protocol, source = _protocol(request, len(spec.tasks))
     failures = dict(request.failures)
@@ -167,7 +167,7 @@ def _notes(host: Host, facts: ProtocolFacts | None) -> list[str]:
         notes.append('Start states are a fixed public set: anyone can train on or beside them.')
     if facts.assets_note:
         notes.append(f'Assets: {facts.assets_note}')
-    if not isinstance(host, DescribedHost):
+    if Ability.SCENE not in host.abilities:
         notes.append('The host describes no target: how close training data lies cannot be measured on it.')
     return [*notes, 'The host states no rule on what a submission may be trained on.']
 

@@ -14,6 +14,7 @@ from robotrials.old_name import SOURCE_SEED
 from robotrials.record import read_store
 from robotrials.run.blinding import derived_seed
 from robotrials.run.conditions import Displacement, condition_parameters
+from robotrials.run.host import Host
 from robotrials.run.plan import (
     FaultOptions,
     FaultOutcome,
@@ -26,7 +27,7 @@ from robotrials.run.plan import (
     WatchdogOptions,
 )
 from robotrials.run.rotation import trial_slots
-from robotrials.run.seam import Host, Setup
+from robotrials.run.seam import Setup
 from robotrials.run.station import setup_of
 from robotrials.study.evaluate import SCORES_ALONE, EvaluationOptions, evaluation_plan
 from robotrials.study.start import ObservedStarts, observe_start, states_of

@@ -25,8 +25,9 @@ from robotrials.record import read_store
 from robotrials.run import TrialPlan, run_trial
 from robotrials.run.conditions import CHAOS, Support, condition_parameters
 from robotrials.run.conditions.condition import CONDITIONS
+from robotrials.run.host import Ability, Host
 from robotrials.run.plan import ConditionEntry, HostEntry, PolicyEntry, TaskEntry
-from robotrials.run.seam import DescribedHost, Host, InstructingHost, MeasuredHost, PreparedHost, Setup
+from robotrials.run.seam import Setup
 from robotrials.stats.argument import check_open_unit
 from robotrials.study.evaluate import counted_by_success
 from robotrials.study.grid import grid_plan, start_setups
@@ -260,13 +261,12 @@ def start_places(numbers: FloatArray) -> FloatArray:
 
 
 def _start(host: Host, setup: Setup) -> tuple[FloatArray, str]:
-    if not isinstance(host, MeasuredHost):
+    if Ability.SIGNALS not in host.abilities:
         raise InputError(f'host {host.spec.name} shows no poses; state the training counts instead of counting')
-    if isinstance(host, PreparedHost):
-        host.prepare(setup)
+    host.prepare(setup)
     host.reset(setup.task, seed=setup.seed)
     poses = host.signals().get('body_pose') or {}
     places = [np.asarray(pose, dtype=float)[:3] for pose in poses.values()]
-    target = host.scene().target_center_m if isinstance(host, DescribedHost) else None
-    words = setup.instruction or (host.instruction() if isinstance(host, InstructingHost) else '')
+    target = host.scene().target_center_m
+    words = setup.instruction or host.instruction()
     return np.array([*places, *([target] if target is not None else [])]), words

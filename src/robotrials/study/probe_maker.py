@@ -28,9 +28,10 @@ from robotrials.policies.probe.task import find_task_id
 from robotrials.policies.probe.train import TrainingProgress
 from robotrials.run.checkpoint import checkpoint_digest
 from robotrials.run.convention import PolicySpec, check_conventions
+from robotrials.run.host import Host
 from robotrials.run.plan import HostEntry, PolicyEntry
 from robotrials.run.rotation import trial_slots
-from robotrials.run.seam import Host, InstructingHost, PreparedHost, Setup
+from robotrials.run.seam import Setup
 from robotrials.run.station import setup_of
 from robotrials.study.evaluate import evaluation_plan, official_protocol
 from robotrials.study.mid_motion import begins_in_motion
@@ -223,10 +224,9 @@ def tested_setups(plan: ShortcutPlan) -> list[Setup]:
 
 def _asked(host: Host, setup: Setup) -> str:
     """How the host itself asks for a task."""
-    if isinstance(host, PreparedHost):
-        host.prepare(setup)
+    host.prepare(setup)
     host.reset(setup.task, seed=setup.seed)
-    return host.instruction() if isinstance(host, InstructingHost) else ''
+    return host.instruction()
 
 
 def demonstration_setups(plan: ShortcutPlan) -> list[Setup]:

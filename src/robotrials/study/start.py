@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import InputError
-from robotrials.run.seam import DescribedHost, Host, InstructingHost, MeasuredHost, PreparedHost, Setup
+from robotrials.run.host import Ability, Host
+from robotrials.run.seam import Setup
 from robotrials.verdict.audit.distance import StartStates
 
 TARGET, GOAL = 'target', 'goal'
@@ -62,10 +63,9 @@ class ObservedStart:
 
 def observe_start(host: Host, setup: Setup) -> ObservedStart:
     """The target, the other objects in the order of their names, the goal: roles, since names change with colours."""
-    if not (isinstance(host, MeasuredHost) and isinstance(host, DescribedHost)):
+    if not {Ability.SIGNALS, Ability.SCENE} <= host.abilities:
         raise InputError(f'host {host.spec.name} shows no object poses and no target; distances need both')
-    if isinstance(host, PreparedHost):
-        host.prepare(setup)
+    host.prepare(setup)
     observation = host.reset(setup.task, seed=setup.seed)
     poses: Mapping[str, FloatArray] = host.signals().get('body_pose', {})
     scene = host.scene()
@@ -80,7 +80,7 @@ def observe_start(host: Host, setup: Setup) -> ObservedStart:
         rotation = np.array(scene.target_rotation if scene.target_rotation is not None else np.eye(3).ravel())
         yaw = math.atan2(rotation[3], rotation[0])
         objects[GOAL] = np.array([*scene.target_center_m, yaw])
-    instruction = setup.instruction or (host.instruction() if isinstance(host, InstructingHost) else '')
+    instruction = setup.instruction or host.instruction()
     return ObservedStart(objects, dict(observation.images), instruction)
 
 

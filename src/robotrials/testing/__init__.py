@@ -1,5 +1,13 @@
-"""Public helpers for tests and benchmarks: strategies, fakes and simulated cohorts. No other room imports them."""
+"""Public helpers for tests and benchmarks: strategies, fakes, simulated cohorts and the conformance kits.
 
+No other room imports them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robotrials.catalog import late_names
 from robotrials.testing.cohort import (
     OBJECTS,
     PAPER_LIKE,
@@ -10,4 +18,25 @@ from robotrials.testing.cohort import (
     paper_like_cohort,
 )
 
-__all__ = ['OBJECTS', 'PAPER_LIKE', 'Profile', 'cell_episodes', 'effect_pair', 'null_pair', 'paper_like_cohort']
+if TYPE_CHECKING:
+    from robotrials.run.conformance import check_policy
+    from robotrials.worlds.conformance import check_host, check_wrapper
+
+__all__ = [
+    'OBJECTS',
+    'PAPER_LIKE',
+    'Profile',
+    'cell_episodes',
+    'check_host',
+    'check_policy',
+    'check_wrapper',
+    'effect_pair',
+    'null_pair',
+    'paper_like_cohort',
+]
+
+_PLACES = {
+    'robotrials.worlds.conformance': 'check_host check_wrapper',
+    'robotrials.run.conformance': 'check_policy',
+}
+__getattr__, __dir__ = late_names(__name__, _PLACES)

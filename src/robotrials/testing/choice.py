@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.record import Outcome
-from robotrials.run import Action, Chunk, HostReport, HostSpec, Observation, PolicySpec, Session, Setup
+from robotrials.run import Action, Chunk, Host, HostReport, HostSpec, Observation, PolicySpec, Session, Setup
 from robotrials.run.plan import PolicyEntry
 from robotrials.study.shortcut import MadeCheckpoint
 from robotrials.study.shortcut_plan import SweepOptions
@@ -30,7 +30,7 @@ HELD_OUT = 5_000  # the first demonstration that is fitted to by nobody
 FloatArray = NDArray[np.float64]
 
 
-class ChoiceHost:
+class ChoiceHost(Host):
     """A point on a table of 2 m, and a red and a green mark in a picture of it; a single mark is both."""
 
     def __init__(self, *, privileged: bool = False) -> None:

@@ -18,6 +18,7 @@ from robotrials.run import (
     ActionConvention,
     ControlMode,
     Frame,
+    Host,
     HostReport,
     HostSpec,
     Observation,
@@ -31,7 +32,7 @@ TRANSLATION = ActionConvention(
 )
 
 
-class PointMassHost:
+class PointMassHost(Host):
     """Reach `items` goals in turn, each a placement; leaving the table is a safety stop.
 
     Conditions: ``drift`` pushes the point by (x_m_s, y_m_s). `goal_speed_m_s` lets goals move away along x, so that a
@@ -51,7 +52,7 @@ class PointMassHost:
     ) -> None:
         self.reach_m, self.table_m, self.noise_m = reach_m, table_m, noise_m
         self.goal_speed_m_s = goal_speed_m_s
-        self.substeps = substeps
+        self._n_parts = substeps
         self._camera_px = camera_px
         self._spec = HostSpec(
             name='point-mass',
@@ -88,9 +89,9 @@ class PointMassHost:
         if self.noise_m:
             noise = self._rng.normal(0.0, self.noise_m, 2)
             dx, dy = dx + float(noise[0]), dy + float(noise[1])
-        for _ in range(self.substeps):
-            self._x += dx / self.substeps
-            self._y += dy / self.substeps
+        for _ in range(self._n_parts):
+            self._x += dx / self._n_parts
+            self._y += dy / self._n_parts
         self._steps += 1
         goal_x, goal_y = self._goal()
         if math.hypot(self._x - goal_x, self._y - goal_y) <= self.reach_m:

@@ -16,16 +16,17 @@ from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.record import Episode, Outcome, Store, Trajectory, read_store
 from robotrials.run.convention import PolicySpec
+from robotrials.run.host import HostLike
 from robotrials.run.loop import Order, Rollout, run_episode
 from robotrials.run.plan import HostEntry, RecordingOptions
-from robotrials.run.seam import Chunk, FloatArray, Host, Observation, Session, Setup
+from robotrials.run.seam import Chunk, FloatArray, Observation, Session, Setup
 
 STEP_SLACK = 1e-6
 
 
 def carry_out_again(
     store: Store | Path | str,
-    host: Host,
+    host: HostLike,
     *,
     policies: Iterable[str] | None = None,
     most: int | None = None,
@@ -63,7 +64,7 @@ def recorded_host(store: Store, *, use: str = '') -> HostEntry:
     return declared if use in ('', declared.use) else HostEntry(use=use)
 
 
-def _again(host: Host, episode: Episode, trajectory: Trajectory) -> Rollout:
+def _again(host: HostLike, episode: Episode, trajectory: Trajectory) -> Rollout:
     actions = trajectory.action_processed
     width = host.spec.action.width
     if actions is None or actions.shape[1] != width:
@@ -114,7 +115,7 @@ def _episode(recorded: Episode, rollout: Rollout) -> Episode:
 class _Tape:
     """A policy that gives the recorded actions one after another, and does not look."""
 
-    def __init__(self, host: Host, actions: FloatArray) -> None:
+    def __init__(self, host: HostLike, actions: FloatArray) -> None:
         self._actions = actions
         self._spec = PolicySpec(name='recorded', action=host.spec.action)
 

@@ -6,35 +6,33 @@ A trial does this by itself, for every host: the wrapper is for those who drive 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
 
-from robotrials.errors import InputError
-from robotrials.record import Outcome
 from robotrials.run.condition import show_frames
 from robotrials.run.conditions import Application, Condition, compose, condition_parameters, read_condition, share_out
 from robotrials.run.convention import HostSpec
-from robotrials.run.seam import Action, Host, Observation, PreparedHost, Setup
+from robotrials.run.host import Ability, HostLike, HostWrapper
+from robotrials.run.seam import Action, Observation, Part, Setup
 
 OVER_FRAMES = ('background', 'exposure+', 'exposure-', 'light', 'sensor_noise')
 
 
-class DisturbedHost:
+class DisturbedHost(HostWrapper):
     """A host with conditions laid over what it shows. Depth and calibration are disturbed with the images.
 
     The policy sees the disturbed observation; the world, its outcome and its signals are the host's own. Everything
     else that the host can do it still does.
     """
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    adds = frozenset({Ability.PREPARE})
+
+    def __init__(self, host: HostLike) -> None:
+        super().__init__(host)
         self._application = Application()
         self._step = 0
         extra = (*(OVER_FRAMES if host.spec.images else ()), 'instruction')
         kinds = tuple(dict.fromkeys([*host.spec.conditions, *extra]))
         self._spec = dataclasses.replace(host.spec, conditions=kinds)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._host, name)
 
     @property
     def spec(self) -> HostSpec:
@@ -46,10 +44,7 @@ class DisturbedHost:
         self._application = share_out(
             condition, self._host.spec.conditions, has_frames=bool(self._host.spec.images), charges_latency=False
         )
-        if isinstance(self._host, PreparedHost):
-            self._host.prepare(_inner_setup(setup, self._application.by_host))
-        elif self._application.by_host:
-            raise InputError(f'host {self._host.spec.name} declares conditions and has no prepare(setup)')
+        self._host.prepare(_inner_setup(setup, self._application.by_host))
 
     def reset(self, task: str, *, seed: int) -> Observation:
         self._step = 0
@@ -59,8 +54,9 @@ class DisturbedHost:
         self._step += 1
         return self._disturbed(self._host.step(action))
 
-    def outcome(self) -> Outcome | None:
-        return self._host.outcome()
+    def step_through(self, parts: Sequence[Part]) -> Observation:
+        self._step += 1
+        return self._disturbed(self._host.step_through(parts))
 
     def said(self, canonical: str) -> str:
         """The instruction as the policy hears it under the condition at hand."""

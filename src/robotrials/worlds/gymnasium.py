@@ -13,9 +13,10 @@ from robotrials.catalog import load_attribute
 from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.record import Outcome
 from robotrials.run.convention import HostSpec
+from robotrials.run.host import Ability, Host
 from robotrials.run.maker import check_maker
 from robotrials.run.protocol import ProtocolFacts, source_hash
-from robotrials.run.seam import Action, FloatArray, Host, HostReport, Observation
+from robotrials.run.seam import Action, FloatArray, HostReport, Observation
 from robotrials.worlds.gym_mapping import RENDER, SEED, TASK, mapping_table, read_mapping
 from robotrials.worlds.isolated import IsolatedHost
 
@@ -49,7 +50,7 @@ def gymnasium_host(
     )
 
 
-class GymnasiumHost:
+class GymnasiumHost(Host):
     """A Gymnasium environment in this process. `mapping`: the keys of `GymMapping`."""
 
     def __init__(self, *, mapping: Mapping[str, Any]) -> None:
@@ -63,17 +64,19 @@ class GymnasiumHost:
         self._task = self._map.tasks[0] if self._map.tasks else ''
         self._begin(self._task, 0)
         self._spec = self._declare()
-        if self._map.holds_state:
-            if self._spec.state_width != self._spec.action.width:
-                raise InputError(
-                    f'holds_state: the state has {self._spec.state_width} numbers, an action {self._spec.action.width}'
-                )
-            self.hold = self._hold  # an attribute, because a seam is recognised by what a host has
+        if self._map.holds_state and self._spec.state_width != self._spec.action.width:
+            raise InputError(
+                f'holds_state: the state has {self._spec.state_width} numbers, an action {self._spec.action.width}'
+            )
         self._is_begun = False
 
     @property
     def spec(self) -> HostSpec:
         return self._spec
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        return super().abilities if self._map.holds_state else super().abilities - {Ability.HOLD}
 
     def reset(self, task: str, *, seed: int) -> Observation:
         self._begin(task, seed)
@@ -261,9 +264,11 @@ class GymnasiumHost:
         spec = getattr(self._env, 'spec', None)
         return getattr(spec, 'max_episode_steps', None)
 
-    def _hold(self) -> Action:
-        """What was last commanded, or before that where it stands."""
+    def hold(self) -> Action:
+        """What was last commanded, or before that where it stands, if the state says where a command would lead."""
         self._check_begun()
+        if not self._map.holds_state:
+            return super().hold()
         held = self._last if self._last is not None else self._read().state
         return np.array(held, dtype=float)
 

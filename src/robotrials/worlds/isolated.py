@@ -2,29 +2,189 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import contextlib
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, InputError, RemoteError
-from robotrials.record import Outcome
+from robotrials.record import Outcome, Scene
 from robotrials.run.convention import HostSpec
 from robotrials.run.environment import WorkerProcess, find_environment, read_recipe
-from robotrials.run.seam import Action, Observation
-from robotrials.worlds.inside import ERRORS, OPTIONAL
+from robotrials.run.host import Ability, Host, ResetCheckLike
+from robotrials.run.seam import Action, Footage, HostReport, Observation, Part, Setup, Shot
+from robotrials.worlds.inside import ERRORS, STOP_SIGNAL
 from robotrials.worlds.message import from_message, to_message
 
+if TYPE_CHECKING:
+    from robotrials.record.film import FilmStates
+    from robotrials.record.rgbd import KnownScene, View
+    from robotrials.run.conditions import Thing
+    from robotrials.run.plan import FilmOptions
+    from robotrials.run.protocol import ProtocolFacts
+
 SERVICE = 'robotrials.worlds.inside:HostService'
+Inner = TypeVar('Inner', bound=Host)  # what a maker of hosts says is inside
 
 
-class IsolatedHost:
+class RemoteHost(Host):
+    """A host behind a `HostService`: what it is asked goes over as messages. A subclass says how, by `_send`.
+
+    Observations bring the outcome along and, once they were asked for, the signals.
+    """
+
+    forwards = True
+
+    def __init__(self, name: str) -> None:
+        self._target = name
+        self._outcome: Outcome | None = None
+        self._signals: Mapping[str, Any] | None = None
+        self._wants_signals = False
+
+    @abstractmethod
+    def _send(self, name: str, value: object, *, may_open: bool) -> Any:
+        """One call of the service; `may_open`: a service that is gone may be started again for it."""
+
+    def _greet(self, opened: object) -> None:
+        """Take in what the service said when it opened the host."""
+        if not isinstance(opened, dict) or not isinstance(opened.get('spec'), HostSpec):
+            raise AnswerError(f'{self._target}: open was not answered with the spec of a host')
+        try:
+            self._spec: HostSpec = opened['spec']
+            self._abilities = frozenset(map(Ability, opened['abilities']))
+            self._substeps, self._has_views = int(opened['substeps']), bool(opened['has_views'])
+            self._film_cameras = tuple(map(str, opened['film_cameras']))
+        except (KeyError, TypeError, ValueError) as error:
+            raise AnswerError(f'{self._target}: open was answered without {error}') from error
+
+    @property
+    def spec(self) -> HostSpec:
+        return self._spec
+
+    @property
+    def abilities(self) -> frozenset[Ability]:
+        return self._abilities
+
+    def reset(self, task: str, *, seed: int) -> Observation:
+        return self._seen('reset', {'task': task, 'seed': seed, 'signals': False})
+
+    def step(self, action: Action) -> Observation:
+        return self._seen('step', {'action': np.asarray(action, dtype=float), 'signals': self._wants_signals})
+
+    def outcome(self) -> Outcome | None:
+        return self._outcome
+
+    def prepare(self, setup: Setup) -> None:
+        self._ask('prepare', setup, may_open=True)
+
+    def check_cell(self, task: str, *, stratum: str, items: int | None) -> None:
+        self._ask('check_cell', task, may_open=True, stratum=stratum, items=items)
+
+    def instruction(self) -> str:
+        return str(self._ask('instruction'))
+
+    def things(self) -> Sequence[Thing] | None:
+        things: Sequence[Thing] | None = self._ask('things')
+        return things
+
+    def hold(self) -> Action:
+        return np.asarray(self._ask('hold'))
+
+    @property
+    def substeps(self) -> int:
+        return self._substeps
+
+    def step_through(self, parts: Sequence[Part]) -> Observation:
+        return self._seen('step_through', {'parts': to_message(list(parts)), 'signals': self._wants_signals})
+
+    def report(self) -> HostReport:
+        report: HostReport = self._ask('report')
+        return report
+
+    def signals(self) -> Mapping[str, Any]:
+        """The signals of the last step: once asked for, they come along with every step."""
+        self._wants_signals = True
+        if self._signals is None:
+            self._signals = self._ask('signals')
+        return self._signals or {}
+
+    def scene(self) -> Scene:
+        scene: Scene = self._ask('scene')
+        return scene
+
+    def protocol(self) -> ProtocolFacts | None:
+        facts: ProtocolFacts | None = self._ask('protocol', may_open=True)
+        return facts
+
+    @property
+    def film_cameras(self) -> tuple[str, ...]:
+        return self._film_cameras
+
+    def film(self, options: FilmOptions, *, states: FilmStates | None = None) -> Footage:
+        filmed = self._call('film', {'options': to_message(options), 'states': to_message(states)})
+        shots = [Shot(camera, self._frames(number)) for number, camera in enumerate(filmed['cameras'])]
+        return Footage(filmed['states'], tuple(shots))
+
+    def _frames(self, shot: int) -> Iterator[NDArray[np.uint8]]:
+        while (frame := self._call('frame', shot)) is not None:
+            yield np.array(frame)
+
+    @property
+    def has_views(self) -> bool:
+        return self._has_views
+
+    def views(self, *, is_over: bool = False) -> Mapping[str, View]:
+        views: Mapping[str, View] = self._ask('views', is_over=is_over)
+        return views
+
+    def known_scene(self) -> KnownScene:
+        known: KnownScene = self._ask('known_scene')
+        return known
+
+    def check_reset(self) -> ResetCheckLike | None:
+        check: ResetCheckLike | None = self._call('check_reset', None)
+        return check
+
+    # --- inside
+
+    def _ask(self, name: str, *given: object, may_open: bool = False, **options: object) -> Any:
+        value = {'name': name, 'given': to_message(given), 'options': to_message(options)}
+        return self._call('ask', value, may_open=may_open)
+
+    def _seen(self, name: str, value: Mapping[str, Any]) -> Observation:
+        self._outcome = self._signals = None
+        told = self._call(name, value, may_open=name == 'reset')
+        try:
+            self._outcome, self._signals = told['outcome'], told['signals']
+            observation = told['observation']
+        except (KeyError, TypeError) as error:
+            raise AnswerError(f'{self._target}: an answer without {error}') from error
+        if not isinstance(observation, Observation):
+            raise AnswerError(f'{self._target}: {name} gave a {type(observation).__name__}, wanted an Observation')
+        return observation
+
+    def _call(self, name: str, value: object, *, may_open: bool = False) -> Any:
+        return self._read(name, self._send(name, value, may_open=may_open))
+
+    def _read(self, name: str, told: object) -> Any:
+        if not isinstance(told, dict):
+            raise AnswerError(f'{self._target}: {name} was answered with a {type(told).__name__}, wanted a map')
+        if 'raised' in told:
+            kind, message = [*map(str, told['raised']), '', ''][:2]
+            raise ERRORS.get(kind, RemoteError)(message)
+        return from_message(told.get('value'))
+
+
+class IsolatedHost(RemoteHost, Generic[Inner]):
     """The host `host` (``module:attribute``, made with `options`) inside the environment of a recipe.
 
-    It has exactly those of the optional methods of a host that the one inside has. A worker that dies (RigError) or is
-    silent (NoAnswer) costs the episode at hand: the next `prepare` or `reset` starts another. start_timeout_s: for
-    imports and for making the host. timeout_s: for every other call; keep it under the plan's `watchdog.host_s`, which
-    ends the whole worker.
+    It can do exactly what the one inside can. A worker that dies (RigError) or is silent (NoAnswer) costs the episode
+    at hand: the next `prepare` or `reset` starts another. start_timeout_s: for imports and for making the host.
+    timeout_s: for every other call; keep it under the plan's `watchdog.host_s`, which ends the whole worker.
     """
 
     def __init__(
@@ -37,37 +197,27 @@ class IsolatedHost:
         start_timeout_s: float = 300.0,
         timeout_s: float = 50.0,
     ) -> None:
+        super().__init__(host)
         for name, limit_s in (('start_timeout_s', start_timeout_s), ('timeout_s', timeout_s)):
             if not limit_s > 0:
                 raise InputError(f'{name} is {limit_s}, wanted > 0')
-        self._environment, self._target, self._options = environment, host, dict(options or {})
+        self._environment, self._options = environment, dict(options or {})
         self._variables = dict(variables or {})
         self._start_timeout_s, self._timeout_s = start_timeout_s, timeout_s
         self._worker: WorkerProcess | None = None
-        self._outcome: Outcome | None = None
-        self._signals: Mapping[str, Any] | None = None
-        self._wants_signals = False
-        self._spec: HostSpec
         self._open()
-
-    @property
-    def spec(self) -> HostSpec:
-        return self._spec
-
-    def reset(self, task: str, *, seed: int) -> Observation:
-        return self._seen('reset', {'task': task, 'seed': seed, 'signals': False})
-
-    def step(self, action: Action) -> Observation:
-        return self._seen('step', {'action': np.asarray(action, dtype=float), 'signals': self._wants_signals})
-
-    def outcome(self) -> Outcome | None:
-        return self._outcome
 
     def close(self) -> None:
         """End the worker."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.close()
+
+    def stop(self) -> None:
+        """The brake of the host inside, by a signal: the socket may be busy with a step."""
+        if Ability.STOP in self.abilities and self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, STOP_SIGNAL)
 
     @property
     def pid(self) -> int | None:
@@ -85,55 +235,16 @@ class IsolatedHost:
         self._worker = worker
         try:
             wanted = {'host': self._target, 'options': to_message(self._options)}
-            told = self._call('open', wanted, timeout_s=self._start_timeout_s)
+            self._greet(self._read('open', worker.call('open', wanted, timeout_s=self._start_timeout_s)))
         except BaseException:
             self.close()
             raise
-        if not isinstance(told, dict) or not isinstance(told.get('spec'), HostSpec):
-            self.close()
-            raise AnswerError(f'{self._target}: open was not answered with the spec of a host')
-        self._spec = told['spec']
-        for name in OPTIONAL:  # as attributes of the instance, because a seam is recognised by what a host has
-            if name in told.get('has', ()):
-                setattr(self, name, self._read_signals if name == 'signals' else self._asker(name))
         return worker
 
-    def _asker(self, name: str) -> Any:
-        def ask(value: object = None) -> Any:
-            wanted = {'name': name, 'value': to_message(value)}
-            return self._call('ask', wanted, may_open=name in ('prepare', 'protocol'))
-
-        return ask
-
-    def _read_signals(self) -> Mapping[str, Any]:
-        """The signals of the last step: once asked for, they come along with every step."""
-        self._wants_signals = True
-        if self._signals is None:
-            self._signals = self._call('ask', {'name': 'signals', 'value': None})
-        return self._signals
-
-    def _seen(self, name: str, value: Mapping[str, Any]) -> Observation:
-        self._outcome = self._signals = None
-        told = self._call(name, value, may_open=name == 'reset')
-        try:
-            self._outcome, self._signals = told['outcome'], told['signals']
-            observation = told['observation']
-        except (KeyError, TypeError) as error:
-            raise AnswerError(f'{self._target}: an answer without {error}') from error
-        if not isinstance(observation, Observation):
-            raise AnswerError(f'{self._target}: {name} gave a {type(observation).__name__}, wanted an Observation')
-        return observation
-
-    def _call(self, name: str, value: object, *, timeout_s: float | None = None, may_open: bool = False) -> Any:
+    def _send(self, name: str, value: object, *, may_open: bool) -> Any:
         worker = self._worker
         if worker is None or worker.is_over:
             if not may_open:
                 raise InputError('no episode is under way; call reset(task, seed=...) first')
             worker = self._open()
-        told = worker.call(name, value, timeout_s=timeout_s or self._timeout_s)
-        if not isinstance(told, dict):
-            raise AnswerError(f'{self._target}: {name} was answered with a {type(told).__name__}, wanted a map')
-        if 'raised' in told:
-            kind, message = [*map(str, told['raised']), '', ''][:2]
-            raise ERRORS.get(kind, RemoteError)(message)
-        return from_message(told.get('value'))
+        return worker.call(name, value, timeout_s=self._timeout_s)

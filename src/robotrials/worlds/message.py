@@ -10,15 +10,21 @@ import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.record import Camera, Event, Outcome, Scene
+from robotrials.record.film import FilmStates
+from robotrials.record.rgbd import BoxGoal, KnownBox, KnownObject, KnownScene, RegionGoal, View
+from robotrials.run.conditions import Thing
 from robotrials.run.convention import ActionConvention, HostSpec
+from robotrials.run.host import ResetVerdict
+from robotrials.run.plan_option import FilmOptions
 from robotrials.run.protocol import ProtocolFacts
-from robotrials.run.seam import HostReport, Observation, Setup
+from robotrials.run.seam import HostReport, Observation, Part, Setup
 
 KIND = '__kind__'
-KINDS: Mapping[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (ActionConvention, Camera, Event, HostReport, HostSpec, Observation, ProtocolFacts, Scene, Setup)
-}
+_DATACLASSES: tuple[type[Any], ...] = (
+    ActionConvention, BoxGoal, Camera, Event, FilmOptions, FilmStates, HostReport, HostSpec, KnownBox, KnownObject,
+    KnownScene, Observation, Part, ProtocolFacts, RegionGoal, ResetVerdict, Scene, Setup, Thing, View,
+)  # fmt: skip
+KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in _DATACLASSES}
 
 
 def to_message(value: object) -> object:

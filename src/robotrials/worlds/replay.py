@@ -21,6 +21,7 @@ from robotrials.record import Episode, Outcome, Scene, Trajectory, read_store
 from robotrials.record.store import check_media_name
 from robotrials.record.trajectory import STEP_COLUMNS
 from robotrials.run.convention import ActionConvention, HostSpec
+from robotrials.run.host import Host
 from robotrials.run.protocol import ProtocolFacts
 from robotrials.run.recorder import STATE
 from robotrials.run.seam import Action, HostReport, Observation, Setup
@@ -40,7 +41,7 @@ class Commands(enum.StrEnum):
     SAME = 'same'  # one that differs from the recorded action in any bit is an error
 
 
-class ReplayHost:
+class ReplayHost(Host):
     """Plays recorded episodes: for each start state the episode of `policy` with the same task, seed and condition.
 
     store: the record. convention: the action convention of the host that was recorded. actions: `ignored`, or `same`

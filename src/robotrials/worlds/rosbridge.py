@@ -18,6 +18,7 @@ from robotrials.declaration import read_table
 from robotrials.errors import AnswerError, InputError, NoAnswer, RigError, RobotrialsError
 from robotrials.record import Camera, Event, EventKind, Outcome, Scene
 from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
+from robotrials.run.host import Host
 from robotrials.run.protocol import ProtocolFacts
 from robotrials.run.seam import Action, FloatArray, HostReport, Observation, Setup
 from robotrials.wire.rosbridge import RosbridgeLink
@@ -127,7 +128,7 @@ class RosbridgeOptions:
                 raise InputError(f'{name} is {getattr(self, name)}, wanted > 0')
 
 
-class RosbridgeHost:
+class RosbridgeHost(Host):
     """An arm behind a rosbridge server; the options are the keys of `RosbridgeOptions`.
 
     Run it on the wall clock. A step sends the command and waits for joint states that came after it.

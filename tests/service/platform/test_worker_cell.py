@@ -19,15 +19,17 @@ from robotrials.record import Outcome, Store
 from robotrials.record.folder import held_lock
 from robotrials.record.rgbd import END, KNOWN, START
 from robotrials.run.fault import FaultKind
+from robotrials.run.loop import Order, run_episode
+from robotrials.run.station import setup_of
 from robotrials.service.platform import worker_host
 from robotrials.service.platform.bundle import unpack_bundle
 from robotrials.service.platform.client import act_in_episode
-from robotrials.service.platform.link import Interrupts
 from robotrials.service.platform.view_scorer import ViewScorer
-from robotrials.service.platform.worker_episode import CellOptions
-from robotrials.service.platform.worker_host import GuardedHost, Workspace
+from robotrials.service.platform.worker_episode import CellOptions, NotBegun
+from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.checked import PlannedCell
 from robotrials.worlds.cell.scripted import ScriptedPolicy
+from robotrials.worlds.guarded import RESETS, GuardedHost, Interrupts, Workspace
 
 PLAN = """
 seed = 3
@@ -96,7 +98,7 @@ def test_a_reset_that_stays_wrong_is_invalid_with_its_reason(clumsy):
     assert attempt.fault.kind is FaultKind.HOST_CRASH
     assert 'moved by' in attempt.reset_fault
     assert 'moved by' in attempt.episode.reason
-    assert clumsy.n_resets == worker_host.RESETS
+    assert clumsy.n_resets == RESETS
 
 
 def test_under_a_condition_the_plain_scene_is_checked_first(clumsy):
@@ -113,6 +115,43 @@ def test_the_tool_stays_in_the_workspace():
     trajectory = unpack_bundle(attempt.bundle).trajectory
     assert attempt.episode.outcome is not Outcome.SUCCESS  # it cannot reach the table
     assert np.min(trajectory.ee_pose[:, 2]) > low_m - 0.02
+
+
+def on_the_cell_alone(plan):
+    """The same job in the run's own loop, on the cell with nothing around it."""
+    given = make_job(plan)
+    declared, slot = given.read_plan(), given.read_slot()
+    order = Order(time_cap_s=slot.cell.time_cap_s, policy_seed=given.loop_seed, loop=declared.loop)
+    cell = TabletopHost(state='privileged')
+    return run_episode(cell, ScriptedPolicy(temper='reference'), setup_of(slot), order=order)
+
+
+def test_latency_is_cut_as_finely_as_on_the_cell_itself():
+    plan = PLAN.replace('20.0', '1.0') + "loop = {latency = {mode = 'injected', network_s = 0.0125}}\n"
+    attempt, _ = run(plan)
+    alone = on_the_cell_alone(plan)
+    assert attempt.episode.labels['latency_resolution_s'] == alone.labels['latency_resolution_s'] == '0.0025'
+    recorded = unpack_bundle(attempt.bundle).trajectory
+    # The first answer takes effect a quarter of a step in; later ones depend on what a client is told.
+    np.testing.assert_array_equal(recorded.action_processed[0], alone.trajectory.action_processed[0])
+    np.testing.assert_array_equal(recorded.ee_pose[0], alone.trajectory.ee_pose[0])
+
+
+def test_a_paraphrase_is_clear_among_the_things_of_the_scene():
+    """Without them 'the azure cube' would be said in other words: this start state is one where it matters."""
+    plan = PLAN.replace('single_block', 'three_block').replace('20.0', '0.5')
+    plan += "conditions = [{name = 'instruction', severity = 1.0}]\n"
+    attempt, _ = run(plan)
+    said = attempt.episode.condition_parameters['text']
+    assert said == on_the_cell_alone(plan).condition_parameters['text']
+    assert 'emerald object' in said
+
+
+def test_a_cell_of_the_plan_that_cannot_be_laid_out_is_the_plans_fault_before_it_begins():
+    refused, _ = run(PLAN + "strata = ['teapot']\n")
+    assert isinstance(refused, NotBegun)
+    assert refused.is_plans
+    assert 'teapot' in str(refused)
 
 
 def test_two_workers_do_not_share_a_folder(tmp_path, monkeypatch):
@@ -181,7 +220,7 @@ def test_a_reconstruction_that_dies_or_hangs_costs_a_score_and_nothing_else(film
 def test_an_arm_that_was_stopped_is_not_driven_out_of_sight():
     asked = []
     host = SimpleNamespace(
-        spec=PlannedCell().spec, has_views=True, known_scene=lambda: None, reset=None, step=None, outcome=lambda: None,
+        spec=PlannedCell().spec, has_views=True, known_scene=lambda: None, reset=id, step=id, outcome=lambda: None,
         views=lambda is_over: asked.append(is_over),
     )  # fmt: skip
     interrupts = Interrupts()

@@ -15,8 +15,9 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.record import Store, trajectories_equal
 from robotrials.record.film import FilmStates
 from robotrials.run import Order, Rollout, read_plan, run_episode, run_trial
+from robotrials.run.host import Ability
 from robotrials.run.plan import FilmOptions, RecordingOptions
-from robotrials.run.seam import FilmingHost, Setup
+from robotrials.run.seam import Setup
 from robotrials.show.page import render_html
 from robotrials.show.report import trial_document
 from robotrials.verdict.analysis import analyse, select_store
@@ -63,7 +64,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_physics_is_bit_equal_filmed_or_not() -> None:
     host = TabletopHost(state='privileged')
-    assert isinstance(host, FilmingHost)
+    assert Ability.FILM in host.abilities
     plain, filmed, again = (rollout(host, film) for film in (False, True, False))
     assert set(filmed.media) == {'film_front.mp4', 'film_gallery.mp4', 'states.npz'}
     assert filmed.trajectory is not None

@@ -15,8 +15,9 @@ from tests.worlds.cell.latency_dose import DELAYS_S, dose_plan, run_doses
 from robotrials.errors import InputError
 from robotrials.record import Outcome, trajectories_equal
 from robotrials.run import Order, Rollout, Setup, run_episode, run_trial
+from robotrials.run.host import Ability
 from robotrials.run.plan import LatencyMode, LatencyOptions, LoopOptions, RecordingOptions
-from robotrials.run.seam import Part, SubstepHost
+from robotrials.run.seam import Part
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.scene import SUBSTEPS
 from robotrials.worlds.cell.scripted import ScriptedPolicy
@@ -35,7 +36,7 @@ def moved(control: str) -> np.ndarray:
 @pytest.mark.parametrize('control', ['se3', 'joint'])
 def test_one_part_of_full_length_is_a_step_bit_for_bit(control: str) -> None:
     whole, parts = started(control), started(control)
-    assert isinstance(parts, SubstepHost)
+    assert Ability.SUBSTEPS in parts.abilities
     for _ in range(4):
         action = whole.hold() + (moved(control) if control == 'joint' else 0.0)
         action = moved(control) if control == 'se3' else action

@@ -21,21 +21,9 @@ from robotrials.policies.probe.writer import DemonstrationWriter
 from robotrials.record import Outcome
 from robotrials.run.component import open_host, open_policy
 from robotrials.run.convention import Target, check_conventions
+from robotrials.run.host import Ability, Host
 from robotrials.run.plan import HostEntry, PolicyEntry
-from robotrials.run.seam import (
-    ClosableHost,
-    ClosablePolicy,
-    DescribedHost,
-    FittedPolicy,
-    HoldingHost,
-    Host,
-    InstructingHost,
-    MeasuredHost,
-    Observation,
-    PreparedHost,
-    Session,
-    Setup,
-)
+from robotrials.run.seam import ClosablePolicy, FittedPolicy, Observation, Session, Setup
 
 FloatArray = NDArray[np.floating[Any]]
 BURST_STEPS = 5
@@ -151,8 +139,7 @@ def using_host(entry: HostEntry) -> Iterator[Host]:
     try:
         yield host
     finally:
-        if isinstance(host, ClosableHost):
-            host.close()
+        host.close()
 
 
 def check_task_key(task_key: str) -> None:
@@ -217,11 +204,10 @@ class Collector:
     def run(self, setup: Setup, start: Callable[..., Session], *, most_steps: int | None = None) -> Collected:
         """One episode to its outcome, or to the cap; `start(setup, seed=...)` gives who acts."""
         host, options = self._host, self._options
-        if isinstance(host, PreparedHost):
-            host.prepare(setup)
+        host.prepare(setup)
         seen = host.reset(setup.task, seed=setup.seed)
         start_state = self._start_state()
-        words = setup.instruction or (host.instruction() if isinstance(host, InstructingHost) else '')
+        words = setup.instruction or host.instruction()
         # Starts that a condition moves apart have one seed; each is pushed in its own way.
         moved = [int(v) for k, v in setup.condition_parameters.items() if k.rsplit('.', 1)[-1] == 'seed']
         entropy = [options.seed, setup.seed, setup.instance, *moved]
@@ -266,7 +252,7 @@ class Collector:
             yield from [push] * BURST_STEPS
 
     def _still(self, last: FloatArray) -> FloatArray:
-        if isinstance(self._host, HoldingHost):
+        if Ability.HOLD in self._host.abilities:
             return self._host.hold()
         if self._host.spec.action.target is not Target.DELTA:
             return last
@@ -275,12 +261,10 @@ class Collector:
 
     def _start_state(self) -> FloatArray | None:
         """Where things stand at the start: the poses of the bodies, and the middle of the target."""
-        if not isinstance(self._host, MeasuredHost):
-            return None
         poses = self._host.signals().get('body_pose')
         if not poses:
             return None
-        target = self._host.scene().target_center_m if isinstance(self._host, DescribedHost) else None
+        target = self._host.scene().target_center_m
         parts = [np.asarray(poses[name], dtype=float)[:7] for name in poses]
         return np.concatenate([*parts, np.asarray(target or (), dtype=float)])
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,18 +34,11 @@ from robotrials.service.platform.message import (
     told_setup,
 )
 from robotrials.wire.websocket import AcceptedWebSocket
+from robotrials.worlds.guarded import Interrupts
 
 SEND_S = 10.0
 GLANCE_S = 0.1  # how often a wait looks at the emergency stop
 CLOSED_S = 1.0
-
-
-@dataclass(slots=True)
-class Interrupts:
-    """What may end an episode from outside, seen by whoever waits."""
-
-    stop: threading.Event = field(default_factory=threading.Event)  # the emergency stop
-    lost: threading.Event = field(default_factory=threading.Event)  # the server took the lease back
 
 
 class ClientLink:

@@ -27,11 +27,12 @@ from robotrials.service.platform.api_client import UNREACHABLE, Api, ApiError
 from robotrials.service.platform.bundle import BUNDLE_LIMITS
 from robotrials.service.platform.job import IMPOSSIBLE, NOT_BEGUN, Job, job_from_json
 from robotrials.service.platform.lease_token import LeaseClaim, LeaseGuard
-from robotrials.service.platform.link import ClientLink, Interrupts
+from robotrials.service.platform.link import ClientLink
 from robotrials.service.platform.message import VERSION, End, ErrorCode, MessageType, encode, spec_to_map
 from robotrials.service.platform.worker_episode import Attempt, CellOptions, CellStation, NotBegun, error_code
 from robotrials.service.platform.worker_port import WorkerPort
 from robotrials.service.platform.worker_spool import Spool
+from robotrials.worlds.guarded import Interrupts
 
 log = logging.getLogger('robotrials.worker')
 MOST_HOST_FAULTS = 3  # in a row; then the cell is out of service
@@ -63,7 +64,7 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class LeasedJob:
     """Work that was let in: a job under a lease, with its client or without one."""
 
     lease_id: str
@@ -71,7 +72,7 @@ class Errand:
     link: ClientLink | None
 
 
-class Worker:
+class CellWorker:
     """One worker process."""
 
     def __init__(self, options: WorkerOptions) -> None:
@@ -80,7 +81,7 @@ class Worker:
         self._spool = Spool(options.folder)
         self._interrupts = Interrupts()
         self._station = CellStation(options.cell, name=options.name, interrupts=self._interrupts)
-        self._inbox: queue.Queue[Errand] = queue.Queue(maxsize=1)
+        self._inbox: queue.Queue[LeasedJob] = queue.Queue(maxsize=1)
         self._lock = threading.Lock()
         self._lease: str | None = None  # of the errand that was let in
         self._fault = ''  # why the cell is out of service; empty while it is not
@@ -126,7 +127,7 @@ class Worker:
         log.info('worker %s has left', self._options.name)
 
     def _serve_once(self) -> None:
-        errand: Errand | None = None
+        errand: LeasedJob | None = None
         try:
             errand = self._inbox.get(timeout=0.2)
         except queue.Empty:
@@ -142,7 +143,7 @@ class Worker:
         with contextlib.suppress(RobotrialsError):  # the next one in turn says it too
             self._heartbeat()
 
-    def _run(self, errand: Errand) -> None:
+    def _run(self, errand: LeasedJob) -> None:
         """One job to its upload."""
         job, link = errand.job, errand.link
         self._last_job = job
@@ -161,7 +162,7 @@ class Worker:
             self._upload_from_memory(errand.lease_id, attempt.bundle, error)
         self._send_waiting()
 
-    def _not_begun(self, errand: Errand, error: NotBegun) -> None:
+    def _not_begun(self, errand: LeasedJob, error: NotBegun) -> None:
         log.warning('lease %s: not begun: %s', errand.lease_id, error)
         if errand.link is not None:
             errand.link.refuse(error.code, str(error))
@@ -244,7 +245,7 @@ class Worker:
     def _is_closing(self) -> bool:
         return self._leaving.is_set() or self._draining.is_set()
 
-    def _next_dialled(self) -> Errand | None:
+    def _next_dialled(self) -> LeasedJob | None:
         """Work for a policy that is to be dialled, if the server has some."""
         if time.monotonic() - self._asked_s < ASK_S or not self._worker_id:
             return None
@@ -262,10 +263,10 @@ class Worker:
             return None
         return self._begun(lease_id, None, job)
 
-    def _begun(self, lease_id: str, link: ClientLink | None, job: Job | None = None) -> Errand:
+    def _begun(self, lease_id: str, link: ClientLink | None, job: Job | None = None) -> LeasedJob:
         """Tell the server that a lease is taken up; ApiError if it is void."""
         _, answer = self._api.get(f'/leases/{lease_id}/job')
-        return Errand(lease_id, job_from_json(answer) if job is None else job, link)
+        return LeasedJob(lease_id, job_from_json(answer) if job is None else job, link)
 
     def _claim(self, lease_id: str) -> bool:
         if not self._is_free:

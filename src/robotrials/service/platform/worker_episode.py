@@ -17,18 +17,20 @@ from robotrials.run.alarm import AlarmBoard
 from robotrials.run.component import check_host_fits, check_policy_fits, open_host
 from robotrials.run.convention import HostSpec
 from robotrials.run.fault import Fault, FaultKind
-from robotrials.run.loop import Order, Rollout, run_episode
+from robotrials.run.host import Ability
+from robotrials.run.loop import Rollout
 from robotrials.run.phase import Phase
 from robotrials.run.plan import HostEntry, LatencyMode, LimitOptions, PolicyEntry, TrialPlan, WatchdogOptions
-from robotrials.run.seam import Action, ClosableHost, ClosablePolicy, HoldingHost, Host, Policy
-from robotrials.run.station import setup_of
+from robotrials.run.seam import Action, ClosablePolicy, Policy
+from robotrials.run.station import Station, setup_of
 from robotrials.service.platform.bundle import BUNDLE_LIMITS, pack_fitting
 from robotrials.service.platform.dial import open_dialled
 from robotrials.service.platform.job import ARM, Job
-from robotrials.service.platform.link import ClientLink, Interrupts, LinkPolicy, Stopped, greet
+from robotrials.service.platform.link import ClientLink, LinkPolicy, Stopped, greet
 from robotrials.service.platform.message import ErrorCode, Welcome
 from robotrials.service.platform.view_scorer import ViewScorer
-from robotrials.service.platform.worker_host import GuardedHost, Workspace, inspected_entry, stricter, with_transport
+from robotrials.service.platform.worker_host import inspected_entry, stricter, with_transport
+from robotrials.worlds.guarded import GuardedHost, Interrupts, Workspace
 
 GREET_S = 60.0  # to hear what the client's policy is
 HANG_SLACK_S = 10.0
@@ -82,12 +84,12 @@ class WorkerBoard(AlarmBoard):
         return limit_s is not None and time.monotonic() - self._since_s > limit_s + HANG_SLACK_S
 
 
-class CellStation:
-    """One cell, its host opened once and again after a fault."""
+class CellStation(Station):
+    """One cell and whoever comes to act on it; what they do goes into a bundle."""
 
     def __init__(self, cell: CellOptions, *, name: str, interrupts: Interrupts) -> None:
+        super().__init__()
         self._cell, self._name, self._interrupts = cell, name, interrupts
-        self._host: Host | None = None
         self._entry: HostEntry | None = None
         self._guarded: GuardedHost | None = None
         self._has_opened = False
@@ -110,7 +112,7 @@ class CellStation:
 
     def run(self, job: Job, link: ClientLink | None) -> Attempt:
         """Run one attempt of a job to its bundle; NotBegun if it could not begin."""
-        plan, slot = job.read_plan(), job.read_slot()
+        plan = job.read_plan()
         board = self.board = WorkerBoard(plan.watchdog)
         with board, contextlib.ExitStack() as afterwards:
             afterwards.callback(setattr, self, 'board', None)
@@ -119,8 +121,11 @@ class CellStation:
             policy, arrivals_s = self._policy(job, plan, host, link)
             if isinstance(policy, ClosablePolicy):
                 afterwards.callback(policy.close)
-            order = self._order(job, plan, slot.cell.time_cap_s)
-            rollout = run_episode(host, policy, setup_of(slot), order=order, board=board)
+            rollout = self._run(
+                plan, job.read_slot(), host, policy, seed=job.loop_seed, board=board,
+                execute=job.dial.execute if job.dial is not None else None,
+                limits=stricter(plan.loop.limits, self._cell.limits),
+            )  # fmt: skip
             board.enter(Phase.STORE)
         if rollout.fault is not None and not rollout.fault.kind.is_the_policys:
             self.close()
@@ -133,7 +138,7 @@ class CellStation:
 
     def stop_now(self) -> None:
         if self._guarded is not None:
-            self._guarded.stop_now()
+            self._guarded.stop()
 
     def leave(self) -> None:
         """Let everything go."""
@@ -141,21 +146,15 @@ class CellStation:
         self.close()
 
     def close(self) -> None:
-        """Let the host go; the next job opens it anew."""
-        host: object = self._host
-        self._host = self._guarded = None
-        if isinstance(host, ClosableHost):
-            with contextlib.suppress(Exception):  # it is being thrown away
-                host.close()
+        self._guarded = None
+        super().close()
 
     def check(self, job: Job) -> str:
         """Open the cell and reset it as for `job`: what is wrong with it, or nothing."""
         try:
             host = self._open(job.read_plan())
             setup = setup_of(job.read_slot())
-            prepare = getattr(host, 'prepare', None)
-            if prepare is not None:
-                prepare(dataclasses.replace(setup, condition='nominal', condition_parameters={}))
+            host.prepare(dataclasses.replace(setup, condition='nominal', condition_parameters={}))
             host.reset(setup.task, seed=setup.seed)
         except Exception as error:  # whatever a host raises, it is not fit for service
             self.close()
@@ -225,17 +224,6 @@ class CellStation:
             raise NotBegun(ErrorCode.DOES_NOT_FIT, str(error), is_cells=False) from error
         return policy, arrivals_s
 
-    def _order(self, job: Job, plan: TrialPlan, time_cap_s: float) -> Order:
-        limits = stricter(plan.loop.limits, self._cell.limits)
-        return Order(
-            time_cap_s=time_cap_s,
-            policy_seed=job.loop_seed,
-            loop=dataclasses.replace(plan.loop, limits=limits),
-            recording=plan.recording,
-            execute=job.dial.execute if job.dial is not None else None,
-            policy_limit_s=plan.watchdog.policy_s,
-        )
-
     def _attempt(self, job: Job, host: GuardedHost, rollout: Rollout, arrivals_s: Mapping[int, float]) -> Attempt:
         context, slot = job.context(operator=self._name), job.read_slot()
         if rollout.fault is not None and job.blinded and rollout.fault.kind.is_the_policys:
@@ -263,7 +251,7 @@ class CellStation:
 
 def _hold(host: GuardedHost) -> Action:
     """An action that is never carried out: it stands for the answer that the emergency stop did not wait for."""
-    return host.hold() if isinstance(host, HoldingHost) else np.zeros(host.spec.action.width)
+    return host.hold() if Ability.HOLD in host.abilities else np.zeros(host.spec.action.width)
 
 
 def scores_views(plan: TrialPlan) -> bool:

@@ -20,10 +20,11 @@ from typing import Protocol
 from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError
 from robotrials.service.platform.command import command_id
 from robotrials.service.platform.lease_token import LeaseClaim, TokenRefused
-from robotrials.service.platform.link import ClientLink, Interrupts, Stopped
+from robotrials.service.platform.link import ClientLink, Stopped
 from robotrials.service.platform.message import CLIENT_LIMITS, VERSION, ErrorCode, MessageType
 from robotrials.wire.link import Deadline, Link
 from robotrials.wire.websocket import AcceptedWebSocket
+from robotrials.worlds.guarded import Interrupts
 
 MOST_HEAD_BYTES = 16 << 10
 MOST_CONNECTIONS = 32

@@ -18,9 +18,8 @@ from robotrials.measure.geometry import (
     check_reset,
     view_from_camera,
 )
-from robotrials.record import Outcome
-from robotrials.run.convention import HostSpec
-from robotrials.run.seam import Action, Host, Observation
+from robotrials.run.host import HostLike, HostWrapper
+from robotrials.run.seam import Observation
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell.camera import Pictures
 
@@ -37,7 +36,7 @@ class ScenePlan:
     models: tuple[ObjectModel, ...]
 
 
-class CheckedHost:
+class CheckedHost(HostWrapper):
     """A host whose reset is looked at: what is not as planned is reset again, and then refused with RigError.
 
     A run counts such an episode as INVALID, with the reason, and never as a failure of the policy. The check reads the
@@ -46,7 +45,7 @@ class CheckedHost:
 
     def __init__(
         self,
-        host: Host,
+        host: HostLike,
         plan: Callable[[], ScenePlan],
         *,
         resets: int = 2,
@@ -58,16 +57,10 @@ class CheckedHost:
             raise InputError(f'resets is {resets}, wanted at least 1')
         if not host.spec.images:
             raise InputError(f'host {host.spec.name} has no cameras; a reset check needs calibrated RGB-D views')
-        self._host, self._plan, self._resets, self._bounds = host, plan, resets, bounds_m
+        super().__init__(host)
+        self._plan, self._resets, self._bounds = plan, resets, bounds_m
         self._slack_m, self._slack_rad = position_slack_m, angle_slack_rad
         self.last_check: ResetCheck | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._host, name)
-
-    @property
-    def spec(self) -> HostSpec:
-        return self._host.spec
 
     def reset(self, task: str, *, seed: int) -> Observation:
         """Reset, look, compare; RigError when the scene is still not as planned after the last of the resets."""
@@ -87,12 +80,6 @@ class CheckedHost:
             views, plan.boxes, models=plan.models, position_slack_m=self._slack_m, angle_slack_rad=self._slack_rad,
             bounds_m=self._bounds,
         )  # fmt: skip
-
-    def step(self, action: Action) -> Observation:
-        return self._host.step(action)
-
-    def outcome(self) -> Outcome | None:
-        return self._host.outcome()
 
 
 def observation_views(observation: Observation) -> list[RgbdView]:

@@ -20,6 +20,7 @@ from robotrials.record.rgbd import KnownScene, View
 from robotrials.run.conditions import Thing
 from robotrials.run.convention import ActionConvention, ControlMode, Frame, Gripper, HostSpec, Rotation, Target
 from robotrials.run.film import film_steps
+from robotrials.run.host import Host
 from robotrials.run.plan import FilmOptions
 from robotrials.run.protocol import ProtocolFacts, source_hash
 from robotrials.run.seam import Action, Footage, HostReport, Observation, Part, Setup
@@ -83,7 +84,7 @@ CONVENTIONS: Mapping[Control, ActionConvention] = {
 }
 
 
-class TabletopHost:
+class TabletopHost(Host):
     """One cell. `cameras` are rendered with depth and calibration; none are by default.
 
     camera_rate_hz: pictures are taken so often and shown until the next; at every control step unless given.

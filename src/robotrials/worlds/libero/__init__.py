@@ -8,6 +8,7 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.old_name import setting
 from robotrials.worlds.isolated import IsolatedHost
 from robotrials.worlds.libero.assets import VARIABLE
+from robotrials.worlds.libero.host import LiberoHost
 from robotrials.worlds.libero.suite import CAMERAS, SUITES, find_suite
 
 __all__ = ['CAMERAS', 'SUITES', 'find_suite', 'libero_host']
@@ -29,7 +30,7 @@ def libero_host(
     environment: str = 'libero',
     start_timeout_s: float = 300.0,
     timeout_s: float = 55.0,
-) -> IsolatedHost:
+) -> IsolatedHost[LiberoHost]:
     """One suite of LIBERO; its tasks are ``task_0`` and so on, its start states the benchmark's own, by instance.
 
     cameras: of ``agentview`` and ``wrist``, as the benchmark gives them (upside down); none by default, which is ten

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, RigError, SetupError, UnknownName
 from robotrials.record import Outcome, Scene
 from robotrials.run.convention import HostSpec
+from robotrials.run.host import Host
 from robotrials.run.protocol import ProtocolFacts, source_hash
 from robotrials.run.seam import Action, HostReport, Observation, Setup
 from robotrials.worlds.arm.cast import Cast
@@ -33,7 +34,7 @@ MOST_RESETS = 20  # LIBERO tries without end to place objects that do not fit
 PACKAGES = ('hf-libero', 'robosuite', 'mujoco', 'numpy', 'torch')
 
 
-class LiberoHost:
+class LiberoHost(Host):
     """One suite. Actions are those of LIBERO: six numbers in -1 to 1 for OSC_POSE, and the gripper.
 
     See `robotrials.worlds.libero.libero_host`, which runs it in its environment, for the options.

@@ -8,6 +8,7 @@ from typing import Any
 from robotrials.errors import InputError, UnknownName
 from robotrials.worlds.isolated import IsolatedHost
 from robotrials.worlds.robosuite.family import family_names, read_family
+from robotrials.worlds.robosuite.host import RobosuiteHost
 
 __all__ = ['family_names', 'read_family', 'robocasa_host', 'robosuite_host']
 
@@ -25,7 +26,7 @@ def robosuite_host(
     environment: str = 'robosuite',
     start_timeout_s: float = 300.0,
     timeout_s: float = 55.0,
-) -> IsolatedHost:
+) -> IsolatedHost[RobosuiteHost]:
     """The one-armed tasks of robosuite, by their names; start states are drawn from the seed.
 
     benchmark: the family of tasks, or a file that declares one. robot: the family's by default. cameras: as the family
@@ -67,7 +68,7 @@ def robocasa_host(
     options: Mapping[str, Any] | None = None,
     start_timeout_s: float = 600.0,
     timeout_s: float = 55.0,
-) -> IsolatedHost:
+) -> IsolatedHost[RobosuiteHost]:
     """RoboCasa-365's atomic tasks, in an environment with RoboCasa and its assets: a recipe file of yours.
 
     options: further arguments of its kitchens, such as ``layout_ids`` and ``style_ids``. The others are those of

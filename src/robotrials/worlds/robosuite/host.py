@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from robotrials.errors import InputError, RigError, SetupError, UnknownName
 from robotrials.record import Outcome, Scene
 from robotrials.run.convention import HostSpec
+from robotrials.run.host import Host
 from robotrials.run.protocol import ProtocolFacts, source_hash
 from robotrials.run.seam import Action, HostReport, Observation
 from robotrials.worlds.arm.monitor import Monitor
@@ -38,7 +39,7 @@ LAYOUTS = {
 MOST_RESETS = 20  # robosuite gives up a scene whose objects found no place
 
 
-class RobosuiteHost:
+class RobosuiteHost(Host):
     """A family of tasks. Actions are robosuite's own: six numbers in -1 to 1 for OSC_POSE, and the gripper.
 
     See `robotrials.worlds.robosuite.robosuite_host`, which runs it in its environment, for the options.
