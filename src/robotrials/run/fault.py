@@ -24,6 +24,7 @@ class FaultKind(enum.StrEnum):
     POLICY_ENDPOINT = 'policy endpoint'  # the way to it broke: it was not tested
     POLICY_LATE = 'policy late'
     POLICY_ANSWER = 'policy answer'  # actions that are not finite, or not of the declared shape
+    POLICY_WITHDRAWN = 'policy withdrawn'  # on a platform: its submitter cancelled it, or never came to its cell
     WORKER_DEATH = 'worker death'  # the process went away: out of memory, a segmentation fault, a kill
 
     @property
@@ -57,6 +58,8 @@ class Fault:
             FaultKind.POLICY_LATE: options.policy_late,
             FaultKind.POLICY_ANSWER: options.policy_answer,
         }
+        if self.kind is FaultKind.POLICY_WITHDRAWN:
+            return Outcome.FAILURE  # no plan excuses it: whoever may take back an episode would take back the lost ones
         failed = rules.get(self.kind, FaultOutcome.INVALID) is FaultOutcome.FAILURE
         return Outcome.FAILURE if failed else Outcome.INVALID
 

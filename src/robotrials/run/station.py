@@ -286,12 +286,12 @@ class Station:
         try:
             host = self._open_host()
         except Exception as error:
-            return _stillborn(crash(FaultKind.HOST_CRASH, error, step=0).fault)
+            return rollout_of_fault(crash(FaultKind.HOST_CRASH, error, step=0).fault)
         self._await_policy(slot.policy)
         try:
             policy = self._open_policy(slot.policy)
         except Exception as error:
-            return _stillborn(policy_fault(error, step=0).fault)
+            return rollout_of_fault(policy_fault(error, step=0).fault)
         episode_id = self._context.planned(slot).episode_id
         order = Order(
             time_cap_s=slot.cell.time_cap_s,
@@ -300,6 +300,7 @@ class Station:
             recording=plan.recording,
             execute=self._context.entry(slot.policy).execute,
             policy_limit_s=plan.watchdog.policy_s,
+            thinking_s=plan.watchdog.thinking_s,
         )
         return run_episode(host, policy, setup_of(slot), order=order, board=self._board)
 
@@ -381,7 +382,8 @@ def _close(thing: object) -> None:
             return  # it is being thrown away, and what it did is on record
 
 
-def _stillborn(fault: Fault) -> Rollout:
+def rollout_of_fault(fault: Fault) -> Rollout:
+    """What came of an episode that a fault ended before its first step."""
     return Rollout(
         outcome=None, fault=fault, n_steps=0, duration_s=0.0, report=HostReport(), trajectory=None, started_at=None
     )

@@ -112,7 +112,6 @@ class LeaseOut(BaseModel):
     worker_address: str
     token: str = Field(description='Good for one connection, until `expires_at`.')
     expires_at: UnixS
-    job: dict[str, str | int] = Field(description="job_id, the episode's place in this submission's order, attempt.")
 
 
 class WaitOut(BaseModel):
@@ -226,7 +225,8 @@ class NextOut(BaseModel):
 class FaultIn(Asked):
     kind: str = Field(
         '', max_length=60,
-        description='host crash, host hang, host answer, worker death, not begun, or impossible (for this cell).',
+        description='host crash, host hang, host answer, worker death, policy hang, turned away (before it was begun), '
+        'not begun, or impossible (for this cell).',
     )  # fmt: skip
     reason: str = Field(min_length=1, max_length=LONGEST_TEXT, pattern=r'^[^\x00]+$')
 
@@ -331,6 +331,8 @@ class BenchmarkOut(BaseModel):
     strata: list[str]
     n_episodes: int = Field(description='Per submission.')
     n_submissions: int
+    answer_s: float = Field(description='In which a policy has to give one answer.')
+    thinking_s: float | None = Field(description='For all answers of one episode together.')
     arms: int | None
     reference: str
     created_at: UnixS
@@ -341,6 +343,11 @@ class CloseIn(Asked):
     why: str = Field(
         '', max_length=LONGEST_TEXT, pattern=r'^[^\x00]*$', description='Required while episodes are left.'
     )
+
+
+class VoidIn(Asked):
+    code: str = Field(max_length=40, pattern=r'^[^\x00]+$', description='Of the submission, as the queue names it.')
+    why: str = Field(min_length=1, max_length=LONGEST_TEXT, pattern=r'^[^\x00]+$', description='Shown on the board.')
 
 
 class PriorityIn(Asked):

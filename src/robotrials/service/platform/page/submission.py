@@ -31,7 +31,6 @@ from robotrials.service.platform.table import Benchmark
 from robotrials.verdict.analysis import Absent
 
 router = APIRouter(include_in_schema=False)
-OVER = ('finished', 'cancelled')
 MOST_LISTED = 500
 
 

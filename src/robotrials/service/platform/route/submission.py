@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from robotrials.run.fault import FaultKind
 from robotrials.service.platform.access import Caller
 from robotrials.service.platform.download import episode_bundle, open_facts
 from robotrials.service.platform.fault_point import fault_point
@@ -97,12 +98,12 @@ def get_submission(submission_id: Id, caller: ASubmitter, platform: ThePlatform)
 
 @router.post('/submissions/{submission_id}/cancel', responses=refusals(404, 409))
 def post_cancel(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> SubmissionOut:
-    """Stop a submission. What it has done stays on record; it gets no score."""
+    """Stop a submission. What it has done stays on record and on the board, and what it has not done has failed."""
     with platform.database.write(caller.actor) as session:
         submission = find_submission(session, caller, submission_id, lock=True)
         live = cancel(session, submission, now=platform.clock())
     for lease_id in live:
-        platform.intake.fail(lease_id, 'cancelled by its submitter', actor=caller.actor)
+        platform.intake.fail(lease_id, 'cancelled', kind=FaultKind.POLICY_WITHDRAWN.value, actor=caller.actor)
     with platform.database.read() as session:
         return shown(session, find_submission(session, caller, submission_id), caller)
 
@@ -137,9 +138,8 @@ def post_lease(submission_id: Id, caller: ASubmitter, platform: ThePlatform, res
             expires_at=lease.expires_at,
         )  # fmt: skip
         return LeaseOut(
-            lease_id=lease.id, worker_address=lease.worker.address, token=token, expires_at=lease.expires_at,
-            job={'job_id': lease.job_id, 'number': lease.job.position, 'attempt': lease.attempt},
-        )  # fmt: skip
+            lease_id=lease.id, worker_address=lease.worker.address, token=token, expires_at=lease.expires_at
+        )
 
 
 @router.get('/submissions/{submission_id}/score', responses=refusals(404))
