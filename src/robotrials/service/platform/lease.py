@@ -52,6 +52,11 @@ def begin(session: Session, caller: Caller, lease_id: str, config: PlatformConfi
     return job_order(session, lease.job, attempt=lease.attempt)
 
 
+def planning_order(submission: Submission) -> JobOrder:
+    """A submission's plan and code as an order of no job in particular, to plan its episodes with."""
+    return JobOrder(job_id='', plan=submission.plan, slot=0, attempt=0, code=submission.code)
+
+
 def job_order(session: Session, job: Job, *, attempt: int) -> JobOrder:
     """A job as its worker is told of it."""
     import json

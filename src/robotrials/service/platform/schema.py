@@ -360,7 +360,19 @@ class BoardRowOut(BaseModel):
     is_reference: bool
     n_valid: int
     n_invalid: int
+    n_missing: int = Field(description='Declared episodes that were not run to an end; they count as failures.')
+    success_bounds: ValueOut = Field(description='Success if all that is missing had failed, or had succeeded.')
+    n_of_account: int = Field(description='Submissions of its account here; each is tested at alpha over their number.')
+    state: str
     values: dict[str, ValueOut]
+
+
+class SetAsideOut(BaseModel):
+    """A submission that is shown and not ranked."""
+
+    policy: str
+    state: str
+    reason: str
 
 
 class BoardPairOut(BaseModel):
@@ -382,6 +394,7 @@ class BoardOut(BaseModel):
     cautions: list[str]
     head: str
     note: str
+    aside: list[SetAsideOut]
 
 
 class AuditOut(BaseModel):

@@ -81,7 +81,7 @@ def select_episodes(
     for number, row in enumerate(rows):
         if not isinstance(row, Episode):
             raise InputError(f'{source}[{number}] is {type(row).__name__}, wanted an Episode')
-    ordered = _ordered(rows)
+    ordered = ordered_episodes(rows)
     if not ordered:
         raise NotEstimable(f'{source}: no episode was given')
     return Selection(
@@ -94,10 +94,11 @@ def _kept(episodes: Iterable[Episode]) -> Sequence[Episode]:
     """Episodes in the canonical order: as objects while they are few, because building them again takes time."""
     stream = iter(episodes)
     few = list(itertools.islice(stream, MOST_KEPT + 1))
-    return _ordered(few) if len(few) <= MOST_KEPT else ordered_rows(itertools.chain(few, stream))
+    return ordered_episodes(few) if len(few) <= MOST_KEPT else ordered_rows(itertools.chain(few, stream))
 
 
-def _ordered(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
+def ordered_episodes(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
+    """Episodes in the canonical order, however they came."""
     return tuple(sorted(episodes, key=_place))
 
 

@@ -27,8 +27,6 @@ from robotrials.service.platform.schema import (
     ValueOut,
     WaitOut,
 )
-from robotrials.service.platform.score import open_policies, policy_values
-from robotrials.service.platform.server import Platform
 from robotrials.service.platform.submission import (
     SubmissionRequest,
     cancel,
@@ -156,25 +154,13 @@ def get_score(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> S
             )  # fmt: skip
         jobs = list(session.scalars(select(Job).where(Job.submission_id == submission.id).order_by(Job.position)))
         board = platform.scores.board(session, submission.benchmark)
-        policies = open_policies(session, submission.benchmark)
     row = next((r for r in board.rows if r.policy == submission.policy), None)
     values = {} if row is None else {k: _value(v) for k, v in row.values.items()}
-    if row is None and submission.policy in policies:
-        values = _alone(platform, submission)
     return ScoreOut(
         state=submission.state, is_open=True, jobs=counts, values=values, letters=row.letters if row else '',
         results=[_result(submission, job) for job in jobs],
         note='' if values else submission.reason or board.note or 'no valid episode',
     )  # fmt: skip
-
-
-def _alone(platform: Platform, submission: Submission) -> dict[str, ValueOut]:
-    from robotrials.verdict.analysis import Absent
-
-    found = platform.scores.analysis(submission.benchmark, (submission.policy,))
-    if isinstance(found, Absent):
-        return {}
-    return {k: _value(v) for k, v in policy_values(found, submission.policy).items()}
 
 
 def _value(value: object) -> ValueOut:
