@@ -159,7 +159,9 @@ def faulty_plan(fault: str, **changes: Any) -> TrialPlan:
         ('late', Outcome.FAILURE, 'policy late: an answer at step 1 took longer than the deadline of 1 s'),
         ('crash', Outcome.INVALID, 'policy crash: RuntimeError at step 1'),
         ('hang', Outcome.INVALID, 'policy hang: no answer within 1.5 s'),
-        ('exit', Outcome.INVALID, 'worker death: the process ended with exit code 11'),
+        ('exit', Outcome.FAILURE, 'policy exit: the process ended with exit code 11'),
+        ('leave', Outcome.FAILURE, 'policy exit: SystemExit at step 1'),
+        ('kill', Outcome.FAILURE, 'policy exit: the process ended with signal 9'),
     ],
 )
 def test_a_broken_policy_makes_episodes_with_the_right_outcome_and_the_trial_goes_on(
@@ -200,6 +202,7 @@ def test_a_hang_inside_this_process_is_cut_by_its_alarm_clock(tmp_path: Path) ->
         ('mutate', 'host answer: the state of an observation changed after it was handed out (step 1)'),
         ('crash', 'host crash: OSError at step 2: the arm does not answer'),
         ('hang', 'host hang: no return within 1.5 s'),
+        ('exit', 'worker death: the process ended with exit code 12'),
     ],
 )
 def test_a_broken_host_makes_invalid_episodes_that_are_tried_again_and_given_up(

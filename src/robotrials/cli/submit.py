@@ -45,7 +45,7 @@ def submit(
         score = _have_dialled(entry, server=server, token=token, benchmark=benchmark, name=name, key=key, wait=wait)
     if score is not None:
         _print_score(score, as_json=as_json)
-        if score.get('state') == 'cancelled':
+        if score.get('state') in ('cancelled', 'void'):
             raise typer.Exit(1)
 
 
@@ -91,7 +91,7 @@ def _have_dialled(
         if state.get('jobs') != last:
             last = state.get('jobs')
             typer.echo(', '.join(f'{n} {word}' for word, n in dict(last or {}).items()), err=True)
-        if state.get('state') in ('finished', 'cancelled'):
+        if state.get('state') in ('finished', 'cancelled', 'void'):
             return dict(platform.score(submission_id))
         time.sleep(1.0)
     return None

@@ -30,7 +30,7 @@ WITHHELD_PROVENANCE = (
     'command', 'config', 'checkpoint', 'code_revision', 'gpu', 'driver', 'cuda', 'torch', 'cpu', 'operating_system',
     'wrappers', 'normalization', 'action_postprocessing', 'environment_id', 'seeds',
 )  # fmt: skip
-FAULT_WORDS = re.compile(r'^(policy|host|worker) (crash|hang|silent|endpoint|answer|late|death|fault)\b')
+FAULT_WORDS = re.compile(r'^(policy|host|worker) (crash|hang|silent|endpoint|answer|late|exit|withdrawn|death|fault)\b')
 
 
 def is_blinded_plan(trial: TrialInfo) -> bool:

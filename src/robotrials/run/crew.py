@@ -246,7 +246,11 @@ class ProcessCrew(Crew[ProcessWorker]):
             if fault is not None and not worker.is_gone:
                 fault = dataclasses.replace(fault, text=f'{fault.reason}\n{worker.stack()}')
             if worker.is_gone:
-                fault = Fault(FaultKind.WORKER_DEATH, f'the process {worker.end()}')
+                # Whoever could undo an episode by ending the process would do so before every failure. A process that
+                # ends in the host's turn, or while it loads or stores, is a broken rig.
+                is_policys = worker.task is not None and worker.board.read()[0] is Phase.POLICY
+                kind = FaultKind.POLICY_EXIT if is_policys else FaultKind.WORKER_DEATH
+                fault = Fault(kind, f'the process {worker.end()}')
             if fault is not None:
                 lost.append((worker, fault))
         return lost

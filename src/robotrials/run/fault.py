@@ -24,6 +24,8 @@ class FaultKind(enum.StrEnum):
     POLICY_ENDPOINT = 'policy endpoint'  # the way to it broke: it was not tested
     POLICY_LATE = 'policy late'
     POLICY_ANSWER = 'policy answer'  # actions that are not finite, or not of the declared shape
+    POLICY_EXIT = 'policy exit'  # the process ended while it was the policy's turn
+    POLICY_WITHDRAWN = 'policy withdrawn'  # on a platform: its submitter cancelled it, or never came to its cell
     WORKER_DEATH = 'worker death'  # the process went away: out of memory, a segmentation fault, a kill
 
     @property
@@ -57,6 +59,8 @@ class Fault:
             FaultKind.POLICY_LATE: options.policy_late,
             FaultKind.POLICY_ANSWER: options.policy_answer,
         }
+        if self.kind in (FaultKind.POLICY_EXIT, FaultKind.POLICY_WITHDRAWN):
+            return Outcome.FAILURE  # no plan excuses it: whoever may take back an episode would take back the lost ones
         failed = rules.get(self.kind, FaultOutcome.INVALID) is FaultOutcome.FAILURE
         return Outcome.FAILURE if failed else Outcome.INVALID
 
@@ -87,8 +91,11 @@ def policy_fault(error: BaseException, *, step: int) -> EpisodeStop:
     """The stop for an exception out of a policy, told apart by whether the policy had its chance.
 
     A question or answer lost on the way is the rig's; silence on a connection that held, an answer that is none, and an
-    error that the policy reports are its own.
+    error that the policy reports are its own. So is leaving the process, by `sys.exit` too.
     """
+    if isinstance(error, SystemExit):
+        summary = f'SystemExit at step {step}'
+        return EpisodeStop(Fault(FaultKind.POLICY_EXIT, summary, ''.join(traceback.format_exception(error))))
     kinds = {
         RigError: FaultKind.POLICY_ENDPOINT,
         NoAnswer: FaultKind.POLICY_SILENT,

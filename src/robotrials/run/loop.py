@@ -59,6 +59,7 @@ class Order:
     recording: RecordingOptions = field(default_factory=lambda: RecordingOptions(film=False))
     execute: int | None = None
     policy_limit_s: float = 60.0  # for questions asked in the background
+    thinking_s: float | None = None  # for the start and all answers of an episode together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,6 +129,7 @@ class ControlLoop:
         self._clock: list[tuple[float, float]] = []  # the host's time after each step, and the loop's
         self._elapsed_s = 0.0
         self._answers: dict[int, int] = {}
+        self._thought_s = 0.0  # what the policy has used of its thinking budget
         options = order.recording.filming
         shows = options is not None and bool(self._spec.images) and Ability.FILM not in host.abilities
         self._seen_frames = SeenFrames(self._spec, options) if shows and options is not None else None
@@ -157,10 +159,12 @@ class ControlLoop:
         limits = self._order.loop.limits
         self._limiter = Limiter(limits, self._spec.action, dt_s=self._dt_s, start=start)
         self._board.enter(Phase.POLICY, self._elapsed_s)
+        began_s = time.perf_counter()
         try:
             self._session = self._policy.start(setup, seed=self._order.policy_seed)
         except (Exception, SystemExit) as error:
             raise policy_fault(error, step=0) from error
+        self._charge(time.perf_counter() - began_s, step=0)
         self._outcome = self._call_host(host.outcome)
         self.is_open = self._outcome is None and self._most_steps > 0
         self._feedback = self._new_feedback()
@@ -235,6 +239,7 @@ class ControlLoop:
 
         def read(answer: Answer, step: int) -> tuple[FloatArray, float | None]:
             limit_s = order.loop.deadline_s
+            self._charge(answer.elapsed_s, step=step)
             actions, inference_s = read_answer(answer, shape=self._chunk_shape, step=step, deadline_s=limit_s)
             issue.add(step, actions[: playback.length(actions)])
             return actions, inference_s
@@ -253,6 +258,14 @@ class ControlLoop:
         else:
             line = Line(fates, options, reading)
         return Feedback(line, playback, options, execute=self._execute)
+
+    def _charge(self, seconds: float, *, step: int) -> None:
+        """Take the time of an answer out of the budget: each one just inside its own limit would add up to hours."""
+        self._thought_s += seconds
+        limit_s = self._order.thinking_s
+        if limit_s is not None and self._thought_s > limit_s:
+            summary = f'its {limit_s:g} s of thinking for the whole episode were used up at step {step}'
+            raise EpisodeStop(Fault(FaultKind.POLICY_LATE, summary))
 
     def _hold(self) -> Action:
         if self._holds:

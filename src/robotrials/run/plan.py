@@ -178,6 +178,8 @@ class TrialPlan:
                 del latency[name]
         if values['recording']['rgbd'] == 'ends':
             del values['recording']['rgbd']  # the default of later: older plans keep their hash
+        if values['watchdog']['thinking_s'] is None:
+            del values['watchdog']['thinking_s']
         if values['analysis'] is None:
             del values['analysis']  # plans without one keep the hash they had
         if values['recording']['film'] is None:

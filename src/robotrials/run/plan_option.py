@@ -185,10 +185,12 @@ class WatchdogOptions:
     policy_s: float = 60.0
     host_s: float = 60.0
     start_s: float = 900.0  # loading hosts and policies
+    thinking_s: float | None = None  # of all of a policy's answers in one episode together; None: no budget
 
     def __post_init__(self) -> None:
         for f in dataclasses.fields(self):
-            if getattr(self, f.name) <= 0:
+            value = getattr(self, f.name)
+            if value is not None and value <= 0:
                 raise InputError(f'{f.name} is {getattr(self, f.name)}, wanted > 0')
 
 

@@ -238,9 +238,9 @@ class Station:
 
     def _run(
         self, plan: TrialPlan, slot: Slot, host: Host, policy: Policy, *, seed: int, execute: int | None,
-        board: PhaseBoard, limits: LimitOptions | None = None,
+        board: PhaseBoard, limits: LimitOptions | None = None, thinking_s: float | None = None,
     ) -> Rollout:  # fmt: skip
-        """One episode of a slot. seed: of what the loop and the policy draw. limits: in place of the plan's."""
+        """One episode of a slot. seed: of what the loop and the policy draw. limits, thinking_s: not the plan's."""
         order = Order(
             time_cap_s=slot.cell.time_cap_s,
             policy_seed=seed,
@@ -248,6 +248,7 @@ class Station:
             recording=plan.recording,
             execute=execute,
             policy_limit_s=plan.watchdog.policy_s,
+            thinking_s=plan.watchdog.thinking_s if thinking_s is None else thinking_s,
         )
         return run_episode(host, policy, setup_of(slot), order=order, board=board)
 
@@ -318,12 +319,12 @@ class TrialStation(Station):
         try:
             host = self._open_host()
         except Exception as error:
-            return _stillborn(crash(FaultKind.HOST_CRASH, error, step=0).fault)
+            return rollout_of_fault(crash(FaultKind.HOST_CRASH, error, step=0).fault)
         self._await_policy(slot.policy)
         try:
             policy = self._open_policy(slot.policy)
         except Exception as error:
-            return _stillborn(policy_fault(error, step=0).fault)
+            return rollout_of_fault(policy_fault(error, step=0).fault)
         seed = derived_seed(context.blinding.key, 'policy', context.planned(slot).episode_id)  # of every attempt
         execute = context.entry(slot.policy).execute
         return self._run(context.plan, slot, host, policy, seed=seed, execute=execute, board=self._board)
@@ -406,7 +407,8 @@ def _close(thing: object) -> None:
             return  # it is being thrown away, and what it did is on record
 
 
-def _stillborn(fault: Fault) -> Rollout:
+def rollout_of_fault(fault: Fault) -> Rollout:
+    """What came of an episode that a fault ended before its first step."""
     return Rollout(
         outcome=None, fault=fault, n_steps=0, duration_s=0.0, report=HostReport(), trajectory=None, started_at=None
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import time
 
 import numpy as np
@@ -11,8 +13,8 @@ from robotrials.errors import UnknownName
 from robotrials.run import Chunk, Observation, PolicySpec, Session, Setup
 from robotrials.testing.point_mass import TRANSLATION, PointMassHost
 
-FAULTS = ('none', 'nan', 'shape', 'crash', 'late', 'hang', 'exit', 'write')
-HOST_FAULTS = ('none', 'mutate', 'shape', 'nan', 'crash', 'hang')
+FAULTS = ('none', 'nan', 'shape', 'crash', 'late', 'hang', 'exit', 'leave', 'kill', 'write')
+HOST_FAULTS = ('none', 'mutate', 'shape', 'nan', 'crash', 'hang', 'exit')
 
 
 class SeekPolicy:
@@ -95,6 +97,10 @@ class _Failing:
             raise RuntimeError(self._policy.message)
         if self._fault == 'exit':
             os._exit(11)
+        if self._fault == 'leave':
+            sys.exit(11)
+        if self._fault == 'kill':
+            os.kill(os.getpid(), signal.SIGKILL)
         if self._fault == 'write':
             observation.state[0] = 0.0
         if self._fault in ('late', 'hang'):
@@ -121,6 +127,8 @@ class FaultyHost(PointMassHost):
             return observation
         if self.fault == 'crash':
             raise OSError('the arm does not answer')
+        if self.fault == 'exit':
+            os._exit(12)
         if self.fault == 'hang':
             time.sleep(self.seconds)
         if self.fault == 'nan':

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import DBAPIError
-from tests.service.platform.service import Service, TestClock, WorkerMoves, make_service
+from tests.service.platform.service import PLAN, Service, TestClock, WorkerMoves, make_service
 
 from robotrials.record import Episode, Outcome, Store, read_store
 from robotrials.service.platform import fault_point
@@ -130,13 +130,36 @@ def test_heartbeats_keep_a_lease_and_a_hang_with_heartbeats_ends(service: Servic
         service.clock.pass_(25.0)
         worker.beat('busy', lease_id)
     service.platform.sweep()
-    assert [e.outcome for e in recorded(service)] == [Outcome.INVALID]
+    (episode,) = recorded(service)  # the cell was there all the time: the policy stalled
+    assert (episode.outcome, episode.reason) == (
+        Outcome.FAILURE, 'policy late: the episode was not over after 3600 s',
+    )  # fmt: skip
 
 
-def test_a_lease_that_nobody_begins_uses_no_attempt(service: Service) -> None:
-    submission, kim, worker, lease_id = one_running(service)
+def test_a_client_that_does_not_come_to_its_cell_has_failed(service: Service) -> None:
+    """Or else a submitter would wait for the cell that suits."""
+    submission, kim, worker, _ = one_running(service)
     service.clock.pass_(service.platform.config.claim_s + 1)
     worker.beat()
+    service.platform.sweep()
+    (episode,) = recorded(service)
+    assert (episode.outcome, episode.reason) == (
+        Outcome.FAILURE, 'policy withdrawn: nobody came to its cell in time',
+    )  # fmt: skip
+    assert service.ok('GET', f'/submissions/{submission}', kim)['jobs'] == {'done': 1, 'queued': 1}
+
+
+@pytest.mark.parametrize('state', ['out_of_service', 'draining', 'turned away', 'silent'])
+def test_a_lease_that_its_cell_could_not_take_up_uses_no_attempt(service: Service, state: str) -> None:
+    submission, kim, worker, lease_id = one_running(service)
+    if state == 'turned away':
+        body = {'kind': 'turned away', 'reason': 'an episode is under way here'}
+        assert service.ok('POST', f'/leases/{lease_id}/fault', worker.token, body)['state'] == 'requeued'
+    elif state != 'silent':
+        worker.beat(state)
+    service.clock.pass_(service.platform.config.lost_s + 1)
+    if state not in ('turned away', 'silent'):
+        worker.beat(state)
     service.platform.sweep()
     assert recorded(service) == []
     assert service.ask('GET', f'/leases/{lease_id}/job', worker.token).status_code == 410
@@ -169,12 +192,68 @@ def test_an_episode_in_the_spool_of_a_worker_that_restarts_still_counts(service:
     assert [e.outcome for e in recorded(service)] == [Outcome.SUCCESS]
 
 
-def test_a_job_in_which_nothing_was_shown_waits_again_a_few_times(service: Service) -> None:
+def test_a_second_token_does_not_take_a_running_episode_back(service: Service) -> None:
+    """Asked twice before it begins, a lease has two tokens; a client may show the other one while it loses."""
+    submission, kim, worker, lease_id = one_running(service)
+    worker.job(lease_id)
+    body = {'kind': 'turned away', 'reason': 'an episode is under way here'}
+    refused = service.ask('POST', f'/leases/{lease_id}/fault', worker.token, body)
+    assert (refused.status_code, refused.json()['error']['code']) == (410, 'lease_over')
+    assert service.ok('GET', f'/submissions/{submission}', kim)['jobs'] == {'running': 1, 'queued': 1}
+
+
+def test_what_a_policy_did_is_never_taken_for_a_broken_rig(service: Service) -> None:
+    _, _, worker, lease_id = one_running(service)
+    job = worker.job(lease_id)
+    for reason in ('policy silent: no answer', 'policy endpoint: the connection failed'):
+        data = worker.bundle(job, Outcome.INVALID, items_placed=None, reason=reason)
+        assert worker.upload(lease_id, data).json()['error']['code'] == 'wrong_outcome'
+    body = {'kind': 'policy hang', 'reason': 'a call into the policy never came back'}
+    settled = service.ok('POST', f'/leases/{lease_id}/fault', worker.token, body)
+    assert settled == {'state': 'done', 'outcome': 'failure'}
+
+
+@pytest.mark.parametrize('fault', ['policy_crash', 'policy_hang', 'policy_late', 'policy_answer'])
+def test_no_benchmark_excuses_what_a_policy_does(service: Service, fault: str) -> None:
+    plan = PLAN + f"\n[faults]\n{fault} = 'invalid'\n"
+    refused = service.ask('POST', '/benchmarks', service.admin, {'name': 'soft', 'plan': plan})
+    assert (refused.status_code, refused.json()['error']['code']) == (422, 'bad_plan')
+    assert fault in refused.json()['error']['message']
+
+
+def test_the_thinking_budget_is_announced_and_fits_into_a_lease(service: Service) -> None:
+    made = service.benchmark(plan=PLAN + '\n[watchdog]\npolicy_s = 20.0\nthinking_s = 300.0\n')
+    assert (made['answer_s'], made['thinking_s']) == (20.0, 300.0)
+    assert service.benchmark('other')['thinking_s'] == 1800.0
+    plan = PLAN + '\n[watchdog]\nthinking_s = 3600.0\n'
+    refused = service.ask('POST', '/benchmarks', service.admin, {'name': 'long', 'plan': plan})
+    assert 'longest_episode_s' in refused.json()['error']['message']
+
+
+def test_an_operator_voids_a_whole_submission_for_everyone_to_see(service: Service) -> None:
+    submission, kim, worker, lease_id = one_running(service)
+    worker.job(lease_id)
+    operator = service.token('olga', 'operator')
+    code = worker.job(lease_id).code
+    body = {'code': code, 'why': 'the arm was not calibrated'}
+    told = service.ok('POST', '/benchmarks/reach/void', operator, body)
+    assert told['reason'] == 'voided by olga: the arm was not calibrated'
+    assert service.ok('GET', f'/submissions/{submission}', kim)['state'] == 'void'
+    assert service.ask('POST', f'/submissions/{submission}/lease', kim).status_code == 410
+    assert service.ask('POST', '/benchmarks/reach/void', operator, body).status_code == 409
+    assert service.ask('POST', '/benchmarks/reach/void', kim, body).status_code == 403
+    actions = [e['action'] for e in service.ok('GET', '/audit?limit=1000', service.admin)]
+    assert 'submission.void' in actions
+    spec = service.client.get('/api/v1/openapi.json').json()
+    assert [path for path in spec['paths'] if 'void' in path] == ['/api/v1/benchmarks/{name}/void']  # no episode's
+
+
+def test_work_to_dial_that_a_worker_cannot_take_up_waits_again_a_few_times(service: Service) -> None:
     submission, kim, worker, lease_id = one_running(service)
     states = []
     for _ in range(7):
         worker.job(lease_id)
-        body = {'kind': 'not begun', 'reason': 'the client left'}
+        body = {'kind': 'not begun', 'reason': 'the worker was taken meanwhile'}
         states.append(service.ok('POST', f'/leases/{lease_id}/fault', worker.token, body)['state'])
         service.clock.pass_(1.0)
         worker.beat()

@@ -1,5 +1,6 @@
 """Client and worker over a real socket: what is refused, with which code, and whose fault it is."""
 
+import dataclasses
 import json
 import socket
 import threading
@@ -16,11 +17,19 @@ from robotrials.errors import RigError
 from robotrials.record import EventKind, Outcome
 from robotrials.run import Chunk
 from robotrials.run.fault import FaultKind
-from robotrials.run.plan import LimitOptions
+from robotrials.run.plan import LimitOptions, PolicyEntry
 from robotrials.service.platform.bundle import unpack_bundle
 from robotrials.service.platform.client import Submitter, WorkerRefused, act_in_episode
-from robotrials.service.platform.message import VERSION, ErrorCode, MessageType, decode, encode, spec_to_map
-from robotrials.service.platform.worker_episode import CellOptions, NotBegun
+from robotrials.service.platform.message import (
+    VERSION,
+    ErrorCode,
+    MessageType,
+    decode,
+    encode,
+    encode_error,
+    spec_to_map,
+)
+from robotrials.service.platform.worker_episode import CellOptions
 from robotrials.service.platform.worker_host import with_transport
 from robotrials.testing.policy import SeekPolicy
 from robotrials.wire import LIMITS, pack
@@ -303,11 +312,111 @@ def test_a_policy_that_raises_is_its_own_fault_and_keeps_its_words_while_blinded
     assert (b'ZeroDivisionError' in told) == (not blinded)
 
 
-def test_a_policy_that_does_not_fit_is_told_so_before_anything_is_run(desk):
+def test_a_policy_that_does_not_fit_is_told_so_and_has_failed(desk):
     attempt, raised = desk.run(job(), lambda: act_in_episode(SeekPolicy(rate_hz=10.0), desk.url, token()))
-    assert isinstance(attempt, NotBegun)
-    assert not attempt.is_cells
+    assert (attempt.fault.kind, attempt.episode.outcome) == (FaultKind.POLICY_CRASH, Outcome.FAILURE)
+    assert attempt.n_steps == 0
     assert 'control_rate_hz' in str(raised)
+
+
+# --- what a client may not get out of
+
+
+def greeted(desk, after):
+    """A client that hears the greeting, and then does `after`."""
+
+    def act():
+        link = connected(desk)
+        begin(link)
+        welcome = answer(link)
+        after(link)
+        return welcome
+
+    return act
+
+
+@pytest.mark.parametrize(
+    'after',
+    [
+        lambda link: link.close(),
+        lambda link: link._link.close(),
+        lambda link: link.send(encode_error(ErrorCode.DOES_NOT_FIT, 'not today'), timeout_s=PATIENCE_S),
+        lambda link: link.send(encode(MessageType.POLICY, spec={'name': 7}), timeout_s=PATIENCE_S),
+        lambda link: link.send(encode(MessageType.POLICY, spec=spec_to_map(OTHER_RATE)), timeout_s=PATIENCE_S),
+        lambda link: link.send(b'rubbish', timeout_s=PATIENCE_S),
+        lambda link: None,
+    ],
+    ids=['goodbye', 'cut', 'refuses', 'no spec', 'does not fit', 'rubbish', 'silent'],
+)
+def test_whoever_leaves_or_refuses_the_greeting_has_failed(desk, monkeypatch, after):
+    monkeypatch.setattr('robotrials.service.platform.worker_episode.GREET_S', 1.0)
+    attempt, _ = desk.run(job(blinded=True), greeted(desk, after))
+    episode = unpack_bundle(attempt.bundle).episode
+    assert episode.outcome is Outcome.FAILURE
+    assert episode.reason.startswith('policy')
+    assert episode.attempt == 0
+
+
+OTHER_RATE = SeekPolicy(rate_hz=10.0).spec
+TWO_TASKS = PLAN.replace(
+    "tasks = ['reach']", "tasks = [{name = 'reach', items = 1}, {name = 'far', items = 3}]"
+).replace('time_cap_s = 5.0', 'time_cap_per_item_s = 2.0')
+
+
+def test_the_greeting_is_the_same_for_every_task_and_attempt(desk):
+    """A time cap would tell the task, and an attempt's number that the start state is one that was met before."""
+    heard = []
+    for slot, attempt in [(0, 0), (0, 1), (2, 0), (5, 0)]:
+        given = dataclasses.replace(job(TWO_TASKS, slot=slot), attempt=attempt)
+        _, welcome = desk.run(given, greeted(desk, lambda link: link.close()))
+        heard.append(repr(welcome))
+    caps = {job(TWO_TASKS, slot=slot).read_slot().cell.time_cap_s for slot in range(6)}
+    assert len(caps) == 2  # there is something to tell
+    assert len(set(heard)) == 1
+    assert 'time_cap' not in heard[0]
+
+
+class Stalling(SeekPolicy):
+    """Answers each question just inside its limit."""
+
+    def start(self, setup, *, seed):
+        return self
+
+    def act(self, observation):
+        time.sleep(0.3)
+        return Chunk(np.zeros((1, 3)))
+
+
+def test_answers_just_inside_their_limit_use_up_the_budget_of_the_episode_and_fail(desk):
+    plan = PLAN.replace('policy_s = 60.0', 'policy_s = 1.0, thinking_s = 2.0')
+    began = time.monotonic()
+    attempt, refused = desk.run(job(plan), lambda: act_in_episode(Stalling(), desk.url, token()))
+    assert time.monotonic() - began < 20
+    assert (attempt.fault.kind, attempt.episode.outcome) == (FaultKind.POLICY_LATE, Outcome.FAILURE)
+    assert 'thinking' in attempt.episode.reason
+    assert refused.code == ErrorCode.TIMEOUT
+
+
+@pytest.mark.parametrize('size', [1e7, 1e300, -1e9])
+def test_an_action_that_would_choke_the_host_is_the_policys_fault(desk, size):
+    frame = action(actions=np.full((1, 3), size))
+    attempt, _ = desk.run(job(), Raw(desk, lambda link: link.send(frame, timeout_s=PATIENCE_S)))
+    assert (attempt.fault.kind, attempt.episode.outcome) == (FaultKind.POLICY_ANSWER, Outcome.FAILURE)
+
+
+DIAL = {
+    'observation': {'state': {'state': [0, 4]}},
+    'action': {'convention': {'control_mode': 'se3', 'target': 'delta', 'frame': 'world'}, 'control_rate_hz': 20.0},
+    'connect_timeout_s': 1.0,
+}
+
+
+def test_a_dialled_server_that_is_away_has_failed(desk):
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+        url = f'ws://127.0.0.1:{taken.getsockname()[1]}'
+    entry = PolicyEntry('openpi', {'url': url, **DIAL})
+    attempt = desk.station.run(job(dial=entry), None)
+    assert (attempt.fault.kind, attempt.episode.outcome) == (FaultKind.POLICY_CRASH, Outcome.FAILURE)
 
 
 # --- limits

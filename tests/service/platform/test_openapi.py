@@ -54,6 +54,6 @@ def test_whatever_is_sent_gets_an_answer_that_is_described(tmp_path: Path) -> No
                 case.validate_response(response, checks=CHECKS)
 
             holds()
-        assert len({(method, path) for method, path, _ in seen}) == 33
+        assert len({(method, path) for method, path, _ in seen}) == 34
         assert not {status for _, _, status in seen} & {401, 429}
         assert service.ok('GET', '/audit/check', service.admin)['is_whole']

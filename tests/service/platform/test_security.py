@@ -46,6 +46,7 @@ ROUTES = [
     ('GET', '/benchmarks/reach', {'admin', 'submitter', 'operator', 'reader'}),
     ('GET', '/benchmarks/reach/leaderboard', {'admin', 'submitter', 'operator', 'reader'}),
     ('POST', '/benchmarks/reach/start', {'admin'}),
+    ('POST', '/benchmarks/reach/void', {'operator', 'admin'}),
     ('POST', '/benchmarks/reach/close', {'admin'}),
     ('GET', '/audit', {'admin'}),
     ('GET', '/audit/check', {'admin'}),

@@ -29,23 +29,24 @@ from robotrials.service.platform.ability import check_runnable
 from robotrials.service.platform.access import check_name, new_id
 from robotrials.service.platform.bundle import MOST_FILES
 from robotrials.service.platform.config import Strategy
-from robotrials.service.platform.job import benchmark_slots, read_benchmark
+from robotrials.service.platform.job import THINKING_S, benchmark_slots, read_benchmark
 from robotrials.service.platform.refusal import Refusal, not_found
 from robotrials.service.platform.table import LIVE, Benchmark, Job, Lease, Submission
 from robotrials.service.platform.trail import note
 
 ATTEMPTS = 2  # a job that the rig broke is requeued once
+POLICY_FAULTS = ('policy_crash', 'policy_hang', 'policy_late', 'policy_answer')
 MOST_JOBS = 20_000  # of one submission
 MOST_MOMENTS = MOST_FILES - 100  # of RGB-D in an episode, beside its other files
 
 
 def declare(
     session: Session, name: str, toml: str, *, mode: str, strategy: Strategy, arms: int | None, now: float,
-    reference: str = '', unchecked: bool = False,
+    reference: str = '', unchecked: bool = False, longest_episode_s: float = math.inf,
 ) -> Benchmark:  # fmt: skip
     """A new benchmark; its store is made when the first submission comes. `unchecked`: whatever cells say they can."""
     check_name(name, 'name of a benchmark')
-    plan = platform_plan(toml, name=name, is_trial=mode == 'trial')
+    plan = platform_plan(toml, name=name, is_trial=mode == 'trial', longest_episode_s=longest_episode_s)
     if not unchecked:
         check_runnable(session, plan)
     if session.scalar(select(Benchmark).where(Benchmark.name == name)) is not None:
@@ -66,8 +67,10 @@ def declare(
     return benchmark
 
 
-def platform_plan(toml: str, *, name: str, is_trial: bool) -> TrialPlan:
-    """A declared plan as the platform runs it: matched scenes, two attempts, and a policy's crash is its failure."""
+def platform_plan(toml: str, *, name: str, is_trial: bool, longest_episode_s: float = math.inf) -> TrialPlan:
+    """A declared plan as the platform runs it: matched scenes, two attempts, a thinking budget, and whatever a policy
+    does is its failure: only a broken rig is tried again.
+    """
     try:
         plan = read_benchmark(toml, where='plan')
         if plan.scenes is not Scenes.MATCHED:
@@ -75,13 +78,23 @@ def platform_plan(toml: str, *, name: str, is_trial: bool) -> TrialPlan:
         if plan.host.use not in HOSTS.names():
             raise InputError(f'plan: host {plan.host.use!r} is not of the catalogue: {", ".join(HOSTS.names())}')
         given = tomllib.loads(toml).get('faults', {})
-        failure = {k: FaultOutcome.FAILURE for k in ('policy_crash', 'policy_hang') if k not in given}
+        excused = [k for k in POLICY_FAULTS if given.get(k, 'failure') != 'failure']
+        if excused:
+            raise InputError(
+                f'plan: faults.{excused[0]} is {given[excused[0]]!r}; on a platform what a policy does is its failure, '
+                'since a submitter could otherwise choose which episodes count; leave it out'
+            )
+        watchdog = dataclasses.replace(plan.watchdog, thinking_s=plan.watchdog.thinking_s or THINKING_S)
         plan = dataclasses.replace(
             plan,
             benchmark=plan.benchmark or name,
-            faults=dataclasses.replace(plan.faults, attempts=ATTEMPTS, **failure),
+            watchdog=watchdog,
+            faults=dataclasses.replace(
+                plan.faults, attempts=ATTEMPTS, **dict.fromkeys(POLICY_FAULTS, FaultOutcome.FAILURE)
+            ),
             blinding=dataclasses.replace(plan.blinding, enabled=is_trial, secret=secrets.token_hex(16)),
         )
+        _check_length(plan, longest_episode_s)
         if isinstance(rate := plan.recording.rgbd, float):
             moments = math.ceil(rate * max(cell.time_cap_s for cell in plan.cells()))
             if moments > MOST_MOMENTS:
@@ -94,6 +107,18 @@ def platform_plan(toml: str, *, name: str, is_trial: bool) -> TrialPlan:
     except InputError as error:
         raise Refusal(422, 'bad_plan', str(error)) from error
     return plan
+
+
+def _check_length(plan: TrialPlan, longest_episode_s: float) -> None:
+    """Refuse a plan whose honest episodes could outlast a lease: that would count as their policies' failure."""
+    cap_s = max(cell.time_cap_s for cell in plan.cells())
+    needed_s = cap_s + (plan.watchdog.thinking_s or 0.0) + plan.watchdog.policy_s
+    if needed_s > longest_episode_s:
+        raise InputError(
+            f'plan: an episode may take {needed_s:g} s (a cap of {cap_s:g} s, {plan.watchdog.thinking_s:g} s of '
+            f'thinking, one answer more), and a lease ends after {longest_episode_s:g} s; give a shorter '
+            'watchdog.thinking_s, or a longer longest_episode_s in platform.toml'
+        )
 
 
 def find_benchmark(session: Session, name: str, *, lock: bool = False, near: bool = False) -> Benchmark:

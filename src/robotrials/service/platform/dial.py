@@ -6,9 +6,10 @@ worker's own (a variable of its environment would carry its secrets away), and w
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from robotrials.run.component import open_policy
 from robotrials.run.convention import HostSpec, PolicySpec
 from robotrials.run.plan import PolicyEntry
 from robotrials.run.seam import Chunk, ClosablePolicy, FittedPolicy, Observation, Policy, Session, Setup
-from robotrials.service.platform.message import told_setup
+from robotrials.service.platform.message import check_size, told_setup
 
 WIRES = ('groot', 'openpi', 'openvla', 'positronic', 'roboarena', 'vla-eval')
 OPTIONS = (
@@ -61,14 +62,24 @@ def _address(options: Mapping[str, Any]) -> str:
 
 
 def open_dialled(entry: PolicyEntry, *, code: str, seed: int) -> Policy:
-    """The policy behind an address; RigError if nobody answers there."""
+    """The policy behind an address; RemoteError if nobody answers there."""
     check_dial(entry)
     options = {**entry.options, 'name': code, 'max_message_bytes': MOST_BYTES}
-    return DialledPolicy(open_policy(dataclasses.replace(entry, options=options)), code=code, seed=seed)
+    with _held_to_it():
+        return DialledPolicy(open_policy(dataclasses.replace(entry, options=options)), code=code, seed=seed)
+
+
+@contextlib.contextmanager
+def _held_to_it() -> Iterator[None]:
+    """A connection that fails is the policy's own error: its submitter could cut it whenever an episode goes badly."""
+    try:
+        yield
+    except RigError as error:
+        raise RemoteError(f'the policy server went away: {error}') from error
 
 
 class DialledPolicy:
-    """A submitter's server is the submitter's to keep up: going away in mid-episode is a fault of the policy."""
+    """A submitter's server is the submitter's to keep up: being away at any moment is a fault of the policy."""
 
     def __init__(self, policy: Policy, *, code: str, seed: int) -> None:
         self._policy, self._code, self._seed = policy, code, seed
@@ -79,11 +90,13 @@ class DialledPolicy:
 
     def fit(self, host: HostSpec) -> None:
         if isinstance(self._policy, FittedPolicy):
-            self._policy.fit(host)
+            with _held_to_it():
+                self._policy.fit(host)
 
     def start(self, setup: Setup, *, seed: int) -> Session:
         """Tell the server of the episode; `seed` is the loop's, the server gets its own."""
-        return _DialledSession(self._policy.start(told_setup(setup, seed=self._seed), seed=self._seed))
+        with _held_to_it():
+            return _DialledSession(self._policy.start(told_setup(setup, seed=self._seed), seed=self._seed))
 
     def close(self) -> None:
         if isinstance(self._policy, ClosablePolicy):
@@ -95,10 +108,10 @@ class _DialledSession:
         self._session = session
 
     def act(self, observation: Observation) -> Chunk:
-        try:
-            return self._session.act(observation)
-        except RigError as error:
-            raise RemoteError(f'the policy server went away: {error}') from error
+        with _held_to_it():
+            chunk = self._session.act(observation)
+        check_size(chunk)
+        return chunk
 
     def close(self) -> None:
         if isinstance(self._session, ClosablePolicy):

@@ -31,7 +31,7 @@ from robotrials.service.platform.bundle import Bundle, bundle_digest, unpack_bun
 from robotrials.service.platform.config import PlatformConfig
 from robotrials.service.platform.database import Database, disk_full
 from robotrials.service.platform.fault_point import fault_point
-from robotrials.service.platform.job import IMPOSSIBLE, NOT_BEGUN
+from robotrials.service.platform.job import IMPOSSIBLE, NOT_BEGUN, TURNED_AWAY
 from robotrials.service.platform.job import Job as JobOrder
 from robotrials.service.platform.lease import (
     Settled,
@@ -43,6 +43,7 @@ from robotrials.service.platform.lease import (
     settle,
 )
 from robotrials.service.platform.refusal import Refusal
+from robotrials.service.platform.submission import OVER_STATES
 from robotrials.service.platform.table import Benchmark, Job, LateResult, Lease, Submission, Worker
 from robotrials.service.platform.trail import note
 from robotrials.wire import WireLimits
@@ -50,7 +51,6 @@ from robotrials.wire import WireLimits
 SPOOL, LATE = 'spool', 'late'
 N_LOCKS = 64
 MANY_PARTS = 256
-RIG_FAULTS = (FaultKind.HOST_CRASH, FaultKind.HOST_HANG, FaultKind.HOST_ANSWER, FaultKind.WORKER_DEATH)
 IDENTITY = ('trial_id', 'policy', 'benchmark', 'task', 'stratum', 'condition', 'seed', 'instance', 'repeat')
 log = logging.getLogger('robotrials.service.platform')
 
@@ -114,6 +114,8 @@ class Intake:
         for name in IDENTITY:
             if getattr(found, name) != getattr(planned, name):
                 raise Refusal(422, 'wrong_episode', f'{name} is not what was planned for this job')
+        if not found.is_valid and found.reason.startswith('policy'):
+            raise Refusal(422, 'wrong_outcome', 'what a policy did is never INVALID; upgrade this worker')
         return bundle
 
     def _mark_storing(self, lease_id: str, *, digest: str, actor: str) -> bool:
@@ -159,18 +161,24 @@ class Intake:
     # --- faults
 
     def fail(self, lease_id: str, reason: str, *, kind: str = '', actor: str = 'server') -> Settled | None:
-        """End a lease without a result. One that was begun leaves an INVALID episode; one that was not, nothing."""
+        """End a lease without a result: with a fault of the policy as its failure, begun or not.
+
+        A broken rig leaves an INVALID episode of a lease that was begun, and nothing of one that was not.
+        """
         now = self._database.clock()
+        fault = Fault(fault_kind(kind), reason)
         with self._locked(lease_id):
             with self._database.write(actor) as session:
                 lease = locked_lease(session, lease_id)
-                if kind == IMPOSSIBLE and lease.state in ('granted', 'running'):
-                    return self._give_up(session, lease, reason, now=now)
-                if lease.state == 'granted' or (kind == NOT_BEGUN and may_give_back(session, lease)):
-                    return give_back(session, lease, reason, now=now)
-                if lease.state != 'running':
+                if lease.state not in ('granted', 'running'):
                     return None
-                fault = Fault(rig_fault(kind), reason)
+                if kind == IMPOSSIBLE:
+                    return self._give_up(session, lease, reason, now=now)
+                if not fault.kind.is_the_policys:
+                    if lease.state == 'granted' or (kind == NOT_BEGUN and may_give_back(session, lease)):
+                        return give_back(session, lease, reason, now=now)
+                    if kind == TURNED_AWAY:
+                        return None  # whoever came is not who began it
                 lease.state, lease.fault = 'storing', fault.reason
                 note(session, 'lease.fail', lease.id, job=lease.job_id, reason=fault.reason)
             fault_point('expiry.accepted')
@@ -210,7 +218,7 @@ class Intake:
         if bundle is None and digest:
             bundle = unpack_bundle(spooled.read_bytes(), limits=self._limits)
         if bundle is None:
-            bundle = Bundle(episode=invalid_episode(order, fault, operator=worker), trajectory=None)
+            bundle = Bundle(episode=ended_episode(order, fault, operator=worker), trajectory=None)
         try:
             episode = self._put(benchmark, bundle, by=worker, may_be_stored=may_be_stored)
         except (StoreError, InputError) as error:
@@ -254,9 +262,7 @@ class Intake:
         with self._database.read() as session:
             due = list(
                 session.scalars(
-                    select(Submission).where(
-                        Submission.opened_at.is_(None), Submission.state.in_(('finished', 'cancelled'))
-                    )
+                    select(Submission).where(Submission.opened_at.is_(None), Submission.state.in_(OVER_STATES))
                 )
             )
         groups: dict[str, list[Submission]] = {}
@@ -318,13 +324,17 @@ def stored_attempt(store: Store, key: tuple[str, int]) -> Episode | None:
     return next((e for e in found if e.attempt == key[1]), None)
 
 
-def invalid_episode(order: JobOrder, reason: str, *, operator: str) -> Episode:
-    """What the record has of an attempt that the rig broke."""
-    return order.planned(operator=operator).replace(outcome=Outcome.INVALID, duration_s=0.0, reason=reason)
+def ended_episode(order: JobOrder, reason: str, *, operator: str) -> Episode:
+    """What the record has of an attempt without a result: a failure of the policy, or INVALID if the rig broke."""
+    planned = order.planned(operator=operator).replace(duration_s=0.0, reason=reason)
+    if not fault_kind(reason.partition(':')[0]).is_the_policys:
+        return planned
+    return planned.replace(outcome=Outcome.FAILURE, success=False, is_unrecoverable=True)
 
 
-def rig_fault(kind: str) -> FaultKind:
-    return next((k for k in RIG_FAULTS if k.value == kind), FaultKind.WORKER_DEATH)
+def fault_kind(text: str) -> FaultKind:
+    """The kind of a fault by its name; whatever else a worker says, it is the rig's."""
+    return next((k for k in FaultKind if k.value == text), FaultKind.WORKER_DEATH)
 
 
 def _write_durably(target: Path, data: bytes) -> None:

@@ -22,8 +22,10 @@ from robotrials.run.rotation import Slot, trial_slots
 from robotrials.run.station import Context
 
 ARM = 'the-policy-under-test'  # the one policy of a benchmark's plan; nothing that is shown may hold its name
+THINKING_S = 1800.0  # for all answers of one episode together, unless the plan says otherwise
 # Why a worker gives a job back with no attempt used.
-NOT_BEGUN = 'not begun'  # no observation was ever shown
+NOT_BEGUN = 'not begun'  # it asked for work to dial, and could not take it up
+TURNED_AWAY = 'turned away'  # a client came for it, and the cell was busy, draining or out of service
 IMPOSSIBLE = 'impossible'  # the plan names what this cell does not have
 
 
@@ -60,6 +62,11 @@ class Job:
     def planned(self, *, operator: str = '') -> Episode:
         """The episode as it was planned: its id is what an upload is held to."""
         return self.context(operator=operator).planned(self.read_slot(), self.attempt)
+
+    @property
+    def thinking_s(self) -> float:
+        """The policy's budget for all answers of the episode together."""
+        return self.read_plan().watchdog.thinking_s or THINKING_S
 
     @property
     def loop_seed(self) -> int:

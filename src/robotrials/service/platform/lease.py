@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from robotrials.record import Episode
+from robotrials.run.fault import FaultKind
 from robotrials.service.platform.access import Caller
 from robotrials.service.platform.benchmark import ATTEMPTS
 from robotrials.service.platform.config import PlatformConfig
@@ -15,7 +16,7 @@ from robotrials.service.platform.job import Job as JobOrder
 from robotrials.service.platform.job import job_from_json
 from robotrials.service.platform.refusal import Refusal, not_found
 from robotrials.service.platform.submission import finish_if_done
-from robotrials.service.platform.table import Job, Lease, Submission
+from robotrials.service.platform.table import Job, Lease, Submission, Worker
 from robotrials.service.platform.trail import note
 
 MOST_GIVEN_BACK = 5
@@ -51,6 +52,11 @@ def begin(session: Session, caller: Caller, lease_id: str, config: PlatformConfi
     return job_order(session, lease.job, attempt=lease.attempt)
 
 
+def planning_order(submission: Submission) -> JobOrder:
+    """A submission's plan and code as an order of no job in particular, to plan its episodes with."""
+    return JobOrder(job_id='', plan=submission.plan, slot=0, attempt=0, code=submission.code)
+
+
 def job_order(session: Session, job: Job, *, attempt: int) -> JobOrder:
     """A job as its worker is told of it."""
     import json
@@ -62,12 +68,44 @@ def job_order(session: Session, job: Job, *, attempt: int) -> JobOrder:
     return job_from_json(values)
 
 
-def expired(session: Session, *, now: float) -> list[tuple[str, str]]:
-    """Leases whose time is up, and in which state they were."""
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A lease whose time is up, and whose fault that is."""
+
+    lease_id: str
+    was_begun: bool
+    kind: str
+    reason: str
+
+
+def expired(session: Session, config: PlatformConfig, *, now: float) -> list[Expired]:
+    """Leases whose time is up. Where the cell was there and sound to the end, the policy is to blame.
+
+    A cell that fell silent, or that says it is draining or out of service, is evidence that the rig broke.
+    """
     rows = session.execute(
-        select(Lease.id, Lease.state).where(Lease.state.in_(('granted', 'running')), Lease.expires_at <= now)
+        select(Lease.id, Lease.state, Lease.begun_at, Worker.heard_at, Worker.state)
+        .join(Worker, Worker.id == Lease.worker_id)
+        .where(Lease.state.in_(('granted', 'running')), Lease.expires_at <= now)
     )
-    return [(lease_id, state) for lease_id, state in rows]
+    return [
+        _expired(lease_id, state, begun_at, is_there=now - heard_at < config.lost_s and cell in ('idle', 'busy'),
+                 longest_s=config.longest_episode_s, now=now)
+        for lease_id, state, begun_at, heard_at, cell in rows
+    ]  # fmt: skip
+
+
+def _expired(
+    lease_id: str, state: str, begun_at: float | None, *, is_there: bool, longest_s: float, now: float
+) -> Expired:
+    if state == 'granted':
+        if is_there:
+            return Expired(lease_id, False, FaultKind.POLICY_WITHDRAWN.value, 'nobody came to its cell in time')
+        return Expired(lease_id, False, FaultKind.WORKER_DEATH.value, 'its cell fell silent before anybody came')
+    if is_there and begun_at is not None and now >= begun_at + longest_s:
+        told = f'the episode was not over after {longest_s:g} s'
+        return Expired(lease_id, True, FaultKind.POLICY_LATE.value, told)
+    return Expired(lease_id, True, FaultKind.WORKER_DEATH.value, 'no heartbeat in time')
 
 
 def locked_lease(session: Session, lease_id: str) -> Lease:
@@ -75,7 +113,7 @@ def locked_lease(session: Session, lease_id: str) -> Lease:
 
 
 def may_give_back(session: Session, lease: Lease) -> bool:
-    """Whether a job in which no observation was shown may wait again without using an attempt."""
+    """Whether a job that its worker could not take up may wait again without using an attempt."""
     earlier = select(func.count()).select_from(Lease).where(Lease.job_id == lease.job_id, Lease.state == 'unclaimed')
     return lease.state == 'running' and (session.scalar(earlier) or 0) < MOST_GIVEN_BACK
 

@@ -106,8 +106,8 @@ def greet(link: ClientLink, welcome: Welcome, *, timeout_s: float) -> PolicySpec
             MessageType.WELCOME,
             version=VERSION,
             host=spec_to_map(welcome.host),
-            time_cap_s=welcome.time_cap_s,
-            attempt=welcome.attempt,
+            answer_s=welcome.answer_s,
+            thinking_s=welcome.thinking_s,
         )
     )
     fields = link.receive(MessageType.POLICY, timeout_s=timeout_s)

@@ -2,7 +2,7 @@
 
     client                          worker
     begin_eval (version, token)  ->
-                                 <- welcome (host, time cap)
+                                 <- welcome (host, limits on answers)
     policy (its spec)            ->
                                  <- reset (setup, seed)
     started                      ->
@@ -38,6 +38,7 @@ CLIENT_LIMITS = WireLimits(max_bytes=4 << 20, max_values=20_000, max_depth=8, ma
 WORKER_LIMITS = WireLimits()
 LONGEST_CHUNK = 1000
 LONGEST_REASON = 500
+LARGEST_ACTION = 1e6  # in any robot's units; what would overflow a simulator is no action
 
 
 class MessageType(enum.StrEnum):
@@ -102,11 +103,14 @@ class PeerError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome:
-    """What a client is told of the cell before it says what its policy is."""
+    """What a client is told before it says what its policy is: the same for every episode of a benchmark.
+
+    Nothing that differs between tasks (a time cap) or attempts may be here: it would tell which episode comes next.
+    """
 
     host: HostSpec
-    time_cap_s: float
-    attempt: int = 0
+    answer_s: float  # for one answer
+    thinking_s: float  # for all answers of the episode together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,4 +248,13 @@ def read_action(fields: Mapping[str, Any], *, step: int) -> Chunk:
         is_number = isinstance(inference_s, int | float) and not isinstance(inference_s, bool)
         if not is_number or not math.isfinite(inference_s) or inference_s < 0:
             raise AnswerError(f'inference_s is {str(inference_s)[:40]}, wanted a finite number >= 0')
-    return Chunk(actions, inference_s)
+    chunk = Chunk(actions, inference_s)
+    check_size(chunk)
+    return chunk
+
+
+def check_size(chunk: Chunk) -> None:
+    """Refuse numbers that no robot is driven with: a host that chokes on them would seem to have broken by itself."""
+    actions = np.asarray(chunk.actions)
+    if actions.dtype.kind in 'fiu' and actions.size and np.any(np.abs(actions.astype(float)) > LARGEST_ACTION):
+        raise AnswerError(f'actions of more than {LARGEST_ACTION:g} in size')

@@ -317,5 +317,5 @@ def live_lease(session: Session, submission_id: str) -> Lease | None:
 
 
 def check_unfinished(submission: Submission) -> None:
-    if submission.state in ('finished', 'cancelled'):
+    if submission.state in ('finished', 'cancelled', 'void'):
         raise Refusal(410, submission.state, f'this submission is {submission.state}; there is nothing left to run')

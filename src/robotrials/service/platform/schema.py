@@ -112,7 +112,6 @@ class LeaseOut(BaseModel):
     worker_address: str
     token: str = Field(description='Good for one connection, until `expires_at`.')
     expires_at: UnixS
-    job: dict[str, str | int] = Field(description="job_id, the episode's place in this submission's order, attempt.")
 
 
 class WaitOut(BaseModel):
@@ -226,7 +225,8 @@ class NextOut(BaseModel):
 class FaultIn(Asked):
     kind: str = Field(
         '', max_length=60,
-        description='host crash, host hang, host answer, worker death, not begun, or impossible (for this cell).',
+        description='host crash, host hang, host answer, worker death, policy hang, turned away (before it was begun), '
+        'not begun, or impossible (for this cell).',
     )  # fmt: skip
     reason: str = Field(min_length=1, max_length=LONGEST_TEXT, pattern=r'^[^\x00]+$')
 
@@ -331,6 +331,8 @@ class BenchmarkOut(BaseModel):
     strata: list[str]
     n_episodes: int = Field(description='Per submission.')
     n_submissions: int
+    answer_s: float = Field(description='In which a policy has to give one answer.')
+    thinking_s: float | None = Field(description='For all answers of one episode together.')
     arms: int | None
     reference: str
     created_at: UnixS
@@ -343,6 +345,11 @@ class CloseIn(Asked):
     )
 
 
+class VoidIn(Asked):
+    code: str = Field(max_length=40, pattern=r'^[^\x00]+$', description='Of the submission, as the queue names it.')
+    why: str = Field(min_length=1, max_length=LONGEST_TEXT, pattern=r'^[^\x00]+$', description='Shown on the board.')
+
+
 class PriorityIn(Asked):
     priority: int = Field(ge=-1000, le=1000)
 
@@ -353,7 +360,19 @@ class BoardRowOut(BaseModel):
     is_reference: bool
     n_valid: int
     n_invalid: int
+    n_missing: int = Field(description='Declared episodes that were not run to an end; they count as failures.')
+    success_bounds: ValueOut = Field(description='Success if all that is missing had failed, or had succeeded.')
+    n_of_account: int = Field(description='Submissions of its account here; each is tested at alpha over their number.')
+    state: str
     values: dict[str, ValueOut]
+
+
+class SetAsideOut(BaseModel):
+    """A submission that is shown and not ranked."""
+
+    policy: str
+    state: str
+    reason: str
 
 
 class BoardPairOut(BaseModel):
@@ -375,6 +394,7 @@ class BoardOut(BaseModel):
     cautions: list[str]
     head: str
     note: str
+    aside: list[SetAsideOut]
 
 
 class AuditOut(BaseModel):

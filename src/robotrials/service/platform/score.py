@@ -12,19 +12,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from robotrials.errors import NotEstimable
 from robotrials.measure.geometry.projection import Rescoring
 from robotrials.record import Episode, Store
 from robotrials.service.platform.benchmark import is_open, store_path
-from robotrials.service.platform.table import Benchmark, Submission
-from robotrials.stats import Estimate, Rate
-from robotrials.verdict.analysis import Absent, Analysis, analyse
+from robotrials.service.platform.standing import MISSING, SetAside, Standings, complete_selection, read_standings
+from robotrials.service.platform.table import Benchmark
+from robotrials.stats import Estimate, Rate, Verdict
+from robotrials.verdict.analysis import Absent, Analysis
 from robotrials.verdict.analysis.expected_iou import expected_iou, iou_caution
 from robotrials.verdict.analysis.score_source import success_source
-from robotrials.verdict.planning.analysis_plan import SuccessSource
+from robotrials.verdict.analysis.success import count_rates
+from robotrials.verdict.analysis.verdict import EndpointPairs, lettered
+from robotrials.verdict.planning.analysis_plan import SuccessSource, declared_analysis
 
 COLUMNS = ('hrt', 'success', 'safety', 'sbu', 'vsi', 'expected_iou')
 FILTERS = ('task', 'stratum', 'condition')
@@ -51,6 +53,10 @@ class BoardRow:
     is_reference: bool
     n_valid: int
     n_invalid: int
+    n_missing: int  # declared episodes that it did not run to an end: they count as failures
+    success_bounds: Value  # success if every missing episode had failed, and if every one had succeeded
+    n_of_account: int  # submissions of its account on this board: each is tested at alpha over their number
+    state: str  # finished, or cancelled
     values: Mapping[str, Value]
 
 
@@ -76,6 +82,7 @@ class Board:
     source: str  # where success and E[IoU] come from
     cautions: tuple[str, ...]
     head: str  # of the store's log: what the numbers were computed from
+    aside: tuple[SetAside, ...] = ()  # shown and not ranked
     note: str = ''  # why there are no rows
 
 
@@ -89,37 +96,46 @@ class Scores:
         self._lock = threading.Lock()
 
     def board(self, session: Session, benchmark: Benchmark, *, where: Mapping[str, str] | None = None) -> Board:
-        """The leaderboard: every policy whose name is open and that has a valid or invalid episode."""
-        policies = open_policies(session, benchmark)
-        found = self.analysis(benchmark, policies, where=where)
+        """The leaderboard: every submission that was begun and whose name is open, on the benchmark's own cells."""
+        standings = read_standings(session, benchmark)
+        found = self.analysis(benchmark, standings, where=where)
         if isinstance(found, Absent):
-            return _empty_board(benchmark.name, found.reason)
-        head = found.head
-        key = (benchmark.id, head, policies, *sorted((where or {}).items()))
+            return _empty_board(benchmark.name, found.reason, standings.aside)
+        key = (benchmark.id, found.head, standings.key, *sorted((where or {}).items()))
         with self._lock:
-            if key not in self._boards:
-                self._forget()
-                self._boards[key] = make_board(benchmark.name, found, head=head)
-            return self._boards[key]
+            if key in self._boards:
+                return self._boards[key]
+        by_number = {1: found}
+        for number in {s.n_of_account for s in standings.ranked} - {1}:
+            stricter = self.analysis(benchmark, standings, where=where, alpha=found.plan.alpha / number)
+            by_number[number] = found if isinstance(stricter, Absent) else stricter
+        board = make_board(benchmark.name, by_number, standings)
+        with self._lock:
+            self._forget()
+            return self._boards.setdefault(key, board)
 
     def analysis(
-        self, benchmark: Benchmark, policies: tuple[str, ...], *, where: Mapping[str, str] | None = None
-    ) -> Analysis | Absent:
-        """The analysis of the open part of a store; Absent, with why, if there is none yet."""
+        self, benchmark: Benchmark, standings: Standings, *, where: Mapping[str, str] | None = None,
+        alpha: float | None = None,
+    ) -> Analysis | Absent:  # fmt: skip
+        """The analysis of submissions as they stand; Absent, with why, if there is none yet."""
         path = store_path(self._folder, benchmark)
         if not is_open(benchmark):
             return Absent('this trial is blinded until it is closed')
-        if not policies or not (path / 'trial.json').exists():
+        if not standings.ranked or not (path / 'trial.json').exists():
             return Absent('no submission is finished yet')
         store = dataclasses.replace(Store.open(path), is_view=True)
-        key = (benchmark.id, store.head(), policies, *sorted((where or {}).items()))
+        key = (benchmark.id, store.head(), standings.key, alpha, *sorted((where or {}).items()))
         with self._lock:
             if key not in self._analyses:
                 self._forget()
+                asked = where or {}
                 try:
-                    analysis = analyse(store, where={'policy': list(policies), **(where or {})})
+                    selection = complete_selection(store, standings.policies, standings.missing(asked), asked)
                 except NotEstimable as error:
                     return Absent(str(error))
+                declared = declared_analysis(store.trial.plan, store.path)
+                analysis = Analysis(selection, declared.changed_by(alpha=alpha))
                 analysis.rescoring = Rescoring.NONE  # cells score views; a server that did would answer nobody else
                 self._analyses[key] = analysis
             return self._analyses[key]
@@ -138,23 +154,14 @@ class Scores:
         return sorted(store.episodes(attempts='all', where={'policy': policy}), key=lambda e: e.key)
 
 
-def open_policies(session: Session, benchmark: Benchmark) -> tuple[str, ...]:
-    """The policies of a benchmark that may be shown with their results: those that ran to the end."""
-    if not is_open(benchmark):
-        return ()
-    shown = ('finished',) if benchmark.mode == 'open' else ('finished', 'cancelled')
-    rows = session.scalars(
-        select(Submission.policy).where(
-            Submission.benchmark_id == benchmark.id, Submission.state.in_(shown), Submission.opened_at.is_not(None)
-        )
-    )
-    return tuple(sorted(rows))
+def make_board(benchmark: str, by_number: Mapping[int, Analysis], standings: Standings) -> Board:
+    """A leaderboard; best first by the primary endpoint.
 
-
-def make_board(benchmark: str, analysis: Analysis, *, head: str) -> Board:
-    """A leaderboard from an analysis; best first by the primary endpoint."""
+    `by_number` has the analysis at alpha / k for every k of `standings`, and the declared one at 1.
+    """
+    analysis = by_number[1]
     lead = None if isinstance(analysis.pairs, Absent) else analysis.pairs.lead
-    pairs = None if lead is None or isinstance(lead, Absent) else lead
+    pairs = None if lead is None or isinstance(lead, Absent) else _with_accounts(lead, standings)
     order = list(pairs.policies) if pairs is not None else []
     order += [p for p in analysis.every_policy if p not in order]
     rows = []
@@ -162,23 +169,32 @@ def make_board(benchmark: str, analysis: Analysis, *, head: str) -> Board:
         mine = [e for e in analysis.episodes if e.policy == policy]
         if not mine:
             continue
+        standing = standings.of(policy)
+        missing = [e for e in mine if e.reason == MISSING]
         rows.append(
             BoardRow(
                 policy=policy,
                 letters='' if pairs is None else pairs.letters.get(policy, ''),
                 is_reference=all(e.is_reference for e in mine),
-                n_valid=sum(e.is_valid for e in mine),
+                n_valid=sum(e.is_valid for e in mine) - len(missing),
                 n_invalid=sum(not e.is_valid for e in mine),
-                values=policy_values(analysis, policy),
+                n_missing=len(missing),
+                success_bounds=_success_bounds(analysis, policy) if missing else Value(),
+                n_of_account=standing.n_of_account,
+                state=standing.state,
+                values=policy_values(by_number[standing.n_of_account], policy),
             )
         )
     neighbours = () if pairs is None else tuple(
         pairs.pair(a, b) for a, b in zip(pairs.policies, pairs.policies[1:], strict=False)
     )  # fmt: skip
     return Board(
-        benchmark=benchmark, endpoint=analysis.primary[0].value, rows=tuple(rows), head=head,
-        statement=analysis.statement, source=success_source(analysis),
-        cautions=(*analysis.cautions, *analysis.safety_caveats, *filter(None, [iou_caution(analysis)])),
+        benchmark=benchmark, endpoint=analysis.primary[0].value, rows=tuple(rows), head=analysis.head,
+        statement=analysis.statement, source=success_source(analysis), aside=standings.aside,
+        cautions=(
+            *_account_cautions(standings, analysis.plan.alpha), *analysis.cautions, *analysis.safety_caveats,
+            *filter(None, [iou_caution(analysis)]),
+        ),
         pairs=tuple(
             BoardPair(
                 policy_a=p.policy_a, policy_b=p.policy_b, difference=p.difference, p_corrected=p.p_corrected,
@@ -187,6 +203,41 @@ def make_board(benchmark: str, analysis: Analysis, *, head: str) -> Board:
             for p in neighbours
         ),
     )  # fmt: skip
+
+
+def _with_accounts(lead: EndpointPairs, standings: Standings) -> EndpointPairs:
+    """The pairs, each winner tested at alpha / k: its account had k chances to win."""
+    pairs = []
+    for pair in lead.pairs:
+        ahead = pair.policy_a if pair.difference > 0 else pair.policy_b
+        p = pair.p_corrected
+        strict = None if p is None else min(1.0, p * standings.of(ahead).n_of_account)
+        is_lost = pair.verdict is Verdict.BETTER and strict is not None and strict > lead.alpha
+        verdict, better = (Verdict.UNRESOLVED, None) if is_lost else (pair.verdict, pair.better)
+        pairs.append(dataclasses.replace(pair, p_corrected=strict, verdict=verdict, better=better))
+    letters = lettered(lead.policies, pairs, lead.alpha)
+    return dataclasses.replace(lead, pairs=tuple(pairs), letters=letters)
+
+
+def _account_cautions(standings: Standings, alpha: float) -> list[str]:
+    several = {s.account: s.n_of_account for s in standings.ranked if s.n_of_account > 1}
+    return [
+        f'{account} has {n} submissions here: the best of {n} is lucky more often, so that each is tested at '
+        f'{alpha:g} / {n} = {alpha / n:.2g}, and its intervals are at {100 * (1 - alpha / n):.1f} %.'
+        for account, n in sorted(several.items())
+    ]
+
+
+def _success_bounds(analysis: Analysis, policy: str) -> Value:
+    """Success if all that is missing had failed, and if all of it had succeeded."""
+    if isinstance(analysis.frame, Absent):
+        return Value(note='no valid episode')
+    rates = [
+        count_rates(analysis.frame, analysis.plan, lambda e, luck=luck: luck if e.reason == MISSING else e.is_success)
+        for luck in (False, True)
+    ]
+    low, high = (finite(r.macro[policy].value) if policy in r.macro else None for r in rates)
+    return Value(low=low, high=high)
 
 
 def policy_values(analysis: Analysis, policy: str) -> dict[str, Value]:
@@ -245,7 +296,8 @@ def finite(number: float | None) -> float | None:
     return None if number is None or not math.isfinite(number) else float(number)
 
 
-def _empty_board(benchmark: str, why: str) -> Board:
+def _empty_board(benchmark: str, why: str, aside: tuple[SetAside, ...]) -> Board:
     return Board(
-        benchmark=benchmark, endpoint='', rows=(), pairs=(), statement='', source='', cautions=(), head='', note=why
-    )
+        benchmark=benchmark, endpoint='', rows=(), pairs=(), statement='', source='', cautions=(), head='', note=why,
+        aside=aside,
+    )  # fmt: skip

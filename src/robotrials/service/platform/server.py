@@ -65,11 +65,10 @@ class Platform:
     def sweep(self) -> None:
         """End leases whose time is up, mark silent workers, take up what a full disk interrupted."""
         with self.database.read() as session:
-            over = expired(session, now=self.clock())
-        for lease_id, state in over:
-            reason = 'no heartbeat in time' if state == 'running' else 'nobody began it in time'
-            if self.intake.fail(lease_id, reason) is not None:
-                self.metrics.ended.labels('expired' if state == 'running' else 'unclaimed').inc()
+            over = expired(session, self.config, now=self.clock())
+        for lease in over:
+            if self.intake.fail(lease.lease_id, lease.reason, kind=lease.kind) is not None:
+                self.metrics.ended.labels('expired' if lease.was_begun else 'unclaimed').inc()
         with self.database.write() as session:
             mark_lost(session, self.config, now=self.clock())
         self.intake.retry_storing(older_than_s=0.0)

@@ -26,6 +26,7 @@ from robotrials.service.platform.trail import note
 
 DAY_S = 86_400.0
 OPEN_STATES = ('waiting', 'queued')
+OVER_STATES = ('finished', 'cancelled', 'void')
 _SUBMISSION = select(Submission).where(Submission.id == bindparam('submission_id'))
 _LOCKED_SUBMISSION = _SUBMISSION.with_for_update(of=Submission)
 
@@ -164,12 +165,33 @@ def job_counts(session: Session, submission_id: str) -> dict[str, int]:
 
 
 def cancel(session: Session, submission: Submission, *, now: float) -> list[str]:
-    """Stop a submission; gives the leases under way, whose attempts end as INVALID. What was done stays on record."""
+    """Stop a submission; gives the leases under way, whose attempts have failed. What was done stays on record."""
     if submission.state not in OPEN_STATES:
         raise Refusal(409, 'not_open', f'this submission is {submission.state}')
     n = cancel_jobs(session, submission, reason='cancelled by its submitter', now=now)
     submission.state, submission.finished_at = 'cancelled', now
     note(session, 'submission.cancel', submission.id, jobs=n)
+    return _live_leases(session, submission)
+
+
+def void(session: Session, submission: Submission, *, by: str, why: str, now: float) -> list[str]:
+    """Take a whole submission out of account, for everyone to see; gives the leases under way.
+
+    Only whole: an operator who could void an episode could choose which ones count. It stays on record and on the
+    board, with who did it and why, also when its results had been seen.
+    """
+    if submission.state == 'void':
+        raise Refusal(409, 'void', 'this submission is void already')
+    seen = ', after its results were open' if submission.opened_at is not None else ''
+    reason = f'voided by {by}{seen}: {why}'
+    cancel_jobs(session, submission, reason=reason, now=now)
+    submission.state, submission.reason = 'void', reason
+    submission.finished_at = submission.finished_at or now
+    note(session, 'submission.void', submission.id, by=by, why=why, after_opening=bool(seen))
+    return _live_leases(session, submission)
+
+
+def _live_leases(session: Session, submission: Submission) -> list[str]:
     live = select(Lease.id).join(Job, Job.id == Lease.job_id)
     return list(
         session.scalars(live.where(Job.submission_id == submission.id, Lease.state.in_(LIVE), Lease.state != 'storing'))

@@ -88,7 +88,7 @@ class Submission(Base):
     dial: Mapped[str]  # PolicyEntry as JSON, or ''
     card: Mapped[str]
     plan: Mapped[str]  # what its jobs are run under
-    state: Mapped[str] = mapped_column(String(16), index=True)  # waiting, queued, finished, cancelled
+    state: Mapped[str] = mapped_column(String(16), index=True)  # waiting, queued, finished, cancelled, void
     priority: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[float]
     asked_at: Mapped[float | None]  # when its client last asked for a worker

@@ -23,9 +23,10 @@ from types import FrameType
 
 from robotrials.errors import AnswerError, InputError, RobotrialsError, WriteError
 from robotrials.run.convention import HostSpec
+from robotrials.run.fault import FaultKind
 from robotrials.service.platform.api_client import UNREACHABLE, Api, ApiError
 from robotrials.service.platform.bundle import BUNDLE_LIMITS
-from robotrials.service.platform.job import IMPOSSIBLE, NOT_BEGUN, Job, job_from_json
+from robotrials.service.platform.job import IMPOSSIBLE, NOT_BEGUN, TURNED_AWAY, Job, job_from_json
 from robotrials.service.platform.lease_token import LeaseClaim, LeaseGuard
 from robotrials.service.platform.link import ClientLink
 from robotrials.service.platform.message import VERSION, End, ErrorCode, MessageType, encode, spec_to_map
@@ -166,9 +167,8 @@ class CellWorker:
         log.warning('lease %s: not begun: %s', errand.lease_id, error)
         if errand.link is not None:
             errand.link.refuse(error.code, str(error))
-        kind = 'host crash' if error.is_cells else IMPOSSIBLE if error.is_plans else NOT_BEGUN
-        self._give_back(errand.lease_id, kind, str(error))
-        if error.is_cells and error.code is not ErrorCode.EMERGENCY_STOP:
+        self._give_back(errand.lease_id, IMPOSSIBLE if error.is_plans else 'host crash', str(error))
+        if not error.is_plans and error.code not in (ErrorCode.EMERGENCY_STOP, ErrorCode.LEASE_VOID):
             self._count_host_fault(str(error))
 
     def _judge(self, attempt: Attempt) -> None:
@@ -287,13 +287,15 @@ class CellWorker:
         return guard.admit(token, now_s=time.time() + self._ahead_s)
 
     def take(self, claim: LeaseClaim, link: ClientLink) -> tuple[ErrorCode, str] | None:
-        """Take a client in, if the cell is free and the server still holds the lease."""
-        if self._fault or self._interrupts.stop.is_set():
-            return ErrorCode.OUT_OF_SERVICE, 'this cell is out of service; ask the server for another'
-        if self._is_closing:
-            return ErrorCode.DRAINING, 'this worker takes nothing more; ask the server for another'
-        if not self._claim(claim.lease_id):
-            return ErrorCode.BUSY, 'an episode is under way here; ask the server for another lease'
+        """Take a client in, if the cell is free and the server still holds the lease.
+
+        A cell that turns a client away gives the lease back itself: from the server's side, a client that never came
+        would look the same, and has failed.
+        """
+        away = self._turned_away(claim.lease_id)
+        if away is not None:
+            self._give_back(claim.lease_id, TURNED_AWAY, away[1])
+            return away
         refused: tuple[ErrorCode, str] | None = None
         try:
             self._inbox.put_nowait(self._begun(claim.lease_id, link))
@@ -305,6 +307,16 @@ class CellWorker:
             with self._lock:
                 self._lease = None
         return refused
+
+    def _turned_away(self, lease_id: str) -> tuple[ErrorCode, str] | None:
+        """Why the cell cannot take this lease up; None once it has."""
+        if self._fault or self._interrupts.stop.is_set():
+            return ErrorCode.OUT_OF_SERVICE, 'this cell is out of service; ask the server for another'
+        if self._is_closing:
+            return ErrorCode.DRAINING, 'this worker takes nothing more; ask the server for another'
+        if not self._claim(lease_id):
+            return ErrorCode.BUSY, 'an episode is under way here; ask the server for another lease'
+        return None
 
     def state(self) -> Mapping[str, object]:
         return {'state': self._state().value, 'note': self._note(), 'waiting': len(self._spool.leases())}
@@ -425,7 +437,11 @@ class CellWorker:
         with self._lock:
             lease = self._lease
         if lease is not None:
-            self._give_back(lease, 'host hang', 'a call into the host never came back')
+            board = self._station.board
+            is_policys = board is not None and board.is_asking
+            kind = FaultKind.POLICY_HANG if is_policys else FaultKind.HOST_HANG
+            whom = 'policy' if is_policys else 'host'
+            self._give_back(lease, kind.value, f'a call into the {whom} never came back')
         if self._options.restarts_on_hang:
             os.execv(sys.executable, sys.orig_argv)
         os._exit(70)

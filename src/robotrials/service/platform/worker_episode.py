@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from robotrials.errors import AnswerError, InputError, NotEstimable, PolicyError, RigError
+from robotrials.errors import InputError, NotEstimable, RigError, SetupError
 from robotrials.measure.geometry.projection import OWN_SCORE, VIEWS, pack_own_score
 from robotrials.record import Episode, Outcome, Trajectory
 from robotrials.run.alarm import AlarmBoard
 from robotrials.run.component import check_host_fits, check_policy_fits, open_host
 from robotrials.run.convention import HostSpec
-from robotrials.run.fault import Fault, FaultKind
+from robotrials.run.fault import EpisodeStop, Fault, FaultKind, policy_fault
 from robotrials.run.host import Ability
 from robotrials.run.loop import Rollout
 from robotrials.run.phase import Phase
 from robotrials.run.plan import HostEntry, LatencyMode, LimitOptions, PolicyEntry, TrialPlan, WatchdogOptions
 from robotrials.run.seam import Action, ClosablePolicy, Policy
-from robotrials.run.station import Station, setup_of
+from robotrials.run.station import Station, rollout_of_fault, setup_of
 from robotrials.service.platform.bundle import BUNDLE_LIMITS, pack_fitting
 from robotrials.service.platform.dial import open_dialled
 from robotrials.service.platform.job import ARM, Job
@@ -37,11 +37,14 @@ HANG_SLACK_S = 10.0
 
 
 class NotBegun(Exception):  # noqa: N818 - a job is given back before its episode began
-    """The episode could not begin; `code` is for the client, `is_cells` and `is_plans` say whose fault it is."""
+    """The cell could not take the job up: its own fault, or with `is_plans` what the plan asks of it.
 
-    def __init__(self, code: ErrorCode, message: str, *, is_cells: bool, is_plans: bool = False) -> None:
+    Nothing that a client or a dialled server does leads here: a job that was granted is the policy's to lose.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, *, is_plans: bool = False) -> None:
         super().__init__(message)
-        self.code, self.is_cells, self.is_plans = code, is_cells, is_plans
+        self.code, self.is_plans = code, is_plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,11 @@ class WorkerBoard(AlarmBoard):
         limit_s = self._limits_s.get(self._phase)
         return limit_s is not None and time.monotonic() - self._since_s > limit_s + HANG_SLACK_S
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether the call under way is the policy's to answer."""
+        return self._phase is Phase.POLICY
+
 
 class CellStation(Station):
     """One cell and whoever comes to act on it; what they do goes into a bundle."""
@@ -118,14 +126,20 @@ class CellStation(Station):
             afterwards.callback(setattr, self, 'board', None)
             board.enter(Phase.START)
             host = self._open(plan)
-            policy, arrivals_s = self._policy(job, plan, host, link)
-            if isinstance(policy, ClosablePolicy):
-                afterwards.callback(policy.close)
-            rollout = self._run(
-                plan, job.read_slot(), host, policy, seed=job.loop_seed, board=board,
-                execute=job.dial.execute if job.dial is not None else None,
-                limits=stricter(plan.loop.limits, self._cell.limits),
-            )  # fmt: skip
+            board.enter(Phase.IDLE)  # meeting the policy has limits of its own
+            arrivals_s: Mapping[int, float] = {}
+            try:
+                policy, arrivals_s = self._policy(job, plan, host, link)
+            except EpisodeStop as stop:
+                rollout = rollout_of_fault(stop.fault)
+            else:
+                if isinstance(policy, ClosablePolicy):
+                    afterwards.callback(policy.close)
+                rollout = self._run(
+                    plan, job.read_slot(), host, policy, seed=job.loop_seed, board=board, thinking_s=job.thinking_s,
+                    execute=job.dial.execute if job.dial is not None else None,
+                    limits=stricter(plan.loop.limits, self._cell.limits),
+                )  # fmt: skip
             board.enter(Phase.STORE)
         if rollout.fault is not None and not rollout.fault.kind.is_the_policys:
             self.close()
@@ -169,7 +183,7 @@ class CellStation(Station):
     def _open(self, plan: TrialPlan) -> GuardedHost:
         if plan.host.use != self._cell.host:
             told = f'the benchmark wants host {plan.host.use}, this cell is {self._cell.host}'
-            raise NotBegun(ErrorCode.WORKER_FAILED, told, is_cells=True)
+            raise NotBegun(ErrorCode.WORKER_FAILED, told)
         entry = dataclasses.replace(plan.host, options={**plan.host.options, **self._cell.options})
         if self._host is None or self._entry != entry:
             self.close()
@@ -177,8 +191,8 @@ class CellStation(Station):
                 self._host = open_host(inspected_entry(entry, checks_reset=self._cell.checks_reset))
             except Exception as error:
                 if isinstance(error, InputError) and not self._may_have_wrong_options:
-                    raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=False, is_plans=True) from error
-                raise NotBegun(ErrorCode.WORKER_FAILED, f'host crash: {error}', is_cells=True) from error
+                    raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_plans=True) from error
+                raise NotBegun(ErrorCode.WORKER_FAILED, f'host crash: {error}') from error
             self._entry, self._has_opened = entry, True
         try:
             self._guarded = GuardedHost(
@@ -186,42 +200,46 @@ class CellStation(Station):
                 checks_reset=self._cell.checks_reset,
             )  # fmt: skip
         except InputError as error:
-            raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=True) from error
+            raise NotBegun(ErrorCode.WORKER_FAILED, str(error)) from error
         try:
             check_host_fits(plan, self._guarded)
         except InputError as error:
-            raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_cells=False, is_plans=True) from error
+            raise NotBegun(ErrorCode.WORKER_FAILED, str(error), is_plans=True) from error
         return self._guarded
 
     def _policy(
         self, job: Job, plan: TrialPlan, host: GuardedHost, link: ClientLink | None
     ) -> tuple[Policy, Mapping[int, float]]:
-        """The policy at the other end, fitted; and when its answers arrive, if that is known."""
+        """The policy at the other end, fitted; and when its answers arrive, if that is known.
+
+        EpisodeStop if there is none, it says nothing, refuses or does not fit: the attempt is used, and it has failed.
+        Whoever could leave the greeting without loss would leave it until the cell or the moment suits.
+        """
         entry = job.dial or PolicyEntry('platform')
         arrivals_s: Mapping[int, float] = {}
         try:
             if link is None:
                 policy: Policy = open_dialled(entry, code=job.code, seed=job.policy_seed)
             else:
-                time_cap_s = job.read_slot().cell.time_cap_s
-                welcome = Welcome(host=host.spec, time_cap_s=time_cap_s, attempt=job.attempt)
-                spec = greet(link, welcome, timeout_s=GREET_S)
                 answer_s = 0.95 * plan.watchdog.policy_s  # before the alarm, which would tell less
+                welcome = Welcome(host=host.spec, answer_s=answer_s, thinking_s=job.thinking_s)
+                spec = greet(link, welcome, timeout_s=GREET_S)
                 at_link = LinkPolicy(
                     link, spec, code=job.code, seed=job.policy_seed, answer_s=answer_s, hold=lambda: _hold(host)
                 )
                 policy, arrivals_s = at_link, at_link.arrivals_s
             check_policy_fits(plan, host, policy, name=ARM, shown=job.code, entry=entry)
         except Stopped as error:
-            raise NotBegun(ErrorCode.EMERGENCY_STOP, 'emergency stop', is_cells=True) from error
-        except RigError as error:
-            raise NotBegun(ErrorCode.LEASE_VOID, str(error), is_cells=False) from error
-        except AnswerError as error:
-            raise NotBegun(ErrorCode.MALFORMED, str(error), is_cells=False) from error
-        except PolicyError as error:
-            raise NotBegun(ErrorCode.TIMEOUT, str(error), is_cells=False) from error
+            raise NotBegun(ErrorCode.EMERGENCY_STOP, 'emergency stop') from error
+        except RigError as error:  # of the link alone: the server took the lease back, and waits for nothing
+            raise NotBegun(ErrorCode.LEASE_VOID, str(error)) from error
+        except SetupError as error:  # this machine lacks what the wire needs
+            raise NotBegun(ErrorCode.WORKER_FAILED, str(error)) from error
         except InputError as error:
-            raise NotBegun(ErrorCode.DOES_NOT_FIT, str(error), is_cells=False) from error
+            summary = 'it does not fit the host' if job.blinded else f'it does not fit the host: {error}'
+            raise EpisodeStop(Fault(FaultKind.POLICY_ANSWER, summary)) from error
+        except Exception as error:  # whatever its words made our side raise: a cell does not fall for it
+            raise policy_fault(error, step=0) from error
         return policy, arrivals_s
 
     def _attempt(self, job: Job, host: GuardedHost, rollout: Rollout, arrivals_s: Mapping[int, float]) -> Attempt:
@@ -279,5 +297,4 @@ def error_code(fault: Fault) -> ErrorCode:
         FaultKind.POLICY_SILENT: ErrorCode.TIMEOUT,
         FaultKind.POLICY_HANG: ErrorCode.TIMEOUT,
         FaultKind.POLICY_CRASH: ErrorCode.POLICY_FAILED,
-        FaultKind.POLICY_ENDPOINT: ErrorCode.LEASE_VOID,
     }.get(fault.kind, ErrorCode.WORKER_FAILED)

@@ -116,10 +116,11 @@ def _kept(episodes: Iterable[Episode]) -> Sequence[Episode]:
     """Episodes in the canonical order: as objects while they are few, because building them again takes time."""
     stream = iter(episodes)
     few = list(itertools.islice(stream, MOST_KEPT + 1))
-    return _ordered(few) if len(few) <= MOST_KEPT else ordered_rows(itertools.chain(few, stream))
+    return ordered_episodes(few) if len(few) <= MOST_KEPT else ordered_rows(itertools.chain(few, stream))
 
 
-def _ordered(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
+def ordered_episodes(episodes: Iterable[Episode]) -> tuple[Episode, ...]:
+    """Episodes in the canonical order, however they came."""
     return tuple(sorted(episodes, key=_place))
 
 

@@ -24,14 +24,13 @@ from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.route.common import Id, ThePlatform
 from robotrials.service.platform.route.submission import get_score, post_cancel, post_submission, shown
 from robotrials.service.platform.schema import DialIn, SubmissionIn, SubmissionOut
-from robotrials.service.platform.score import open_policies
 from robotrials.service.platform.server import Platform
+from robotrials.service.platform.standing import read_standings
 from robotrials.service.platform.submission import find_submission, list_submissions
 from robotrials.service.platform.table import Benchmark
 from robotrials.verdict.analysis import Absent
 
 router = APIRouter(include_in_schema=False)
-OVER = ('finished', 'cancelled')
 MOST_LISTED = 500
 
 
@@ -125,10 +124,10 @@ def _results(caller: Caller, platform: Platform, submission_id: str) -> dict[str
     score = get_score(submission_id, caller, platform)
     with platform.database.read() as session:
         submission = find_submission(session, caller, submission_id)
-        policies = open_policies(session, submission.benchmark)
-    asked = policies if submission.policy in policies else (submission.policy,)
-    analysis = platform.scores.analysis(submission.benchmark, asked)
-    detail = None if isinstance(analysis, Absent) else policy_detail(analysis, submission.policy)
+        standings = read_standings(session, submission.benchmark)
+    analysis = platform.scores.analysis(submission.benchmark, standings)
+    is_ranked = submission.policy in standings.policies and not isinstance(analysis, Absent)
+    detail = policy_detail(analysis, submission.policy) if is_ranked else None
     reasons = Counter((r.outcome or r.state, r.reason) for r in score.results if r.reason)
     return {'score': score, 'detail': detail, 'reasons': reasons.most_common(), 'policy': submission.policy}
 

@@ -127,6 +127,7 @@ def shown_benchmark(session: Session, benchmark: Benchmark) -> BenchmarkOut:
         name=benchmark.name, mode=benchmark.mode, state=benchmark.state, strategy=benchmark.strategy,
         host=benchmark.host, tasks=[t.name for t in plan.tasks], strata=[s.name for s in plan.strata],
         conditions=sorted({cell.condition.name for cell in plan.cells()}), arms=benchmark.arms,
+        answer_s=plan.watchdog.policy_s, thinking_s=plan.watchdog.thinking_s,
         n_episodes=len(benchmark_slots(benchmark.plan)), n_submissions=n or 0, created_at=benchmark.created_at,
         closed_at=benchmark.closed_at, reference=benchmark.reference if benchmark.state == 'closed' else '',
     )  # fmt: skip
@@ -146,6 +147,7 @@ def post_benchmark(body: BenchmarkIn, caller: AnAdmin, platform: ThePlatform) ->
             arms=body.arms,
             reference=body.reference,
             unchecked=body.unchecked,
+            longest_episode_s=platform.config.longest_episode_s,
             now=platform.clock(),
         )
         session.flush()

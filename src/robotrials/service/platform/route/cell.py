@@ -14,8 +14,8 @@ from robotrials.service.platform.command import press
 from robotrials.service.platform.job import Job as JobOrder
 from robotrials.service.platform.lease import begin, own_lease
 from robotrials.service.platform.queue import grant_to_worker, queue_order
-from robotrials.service.platform.refusal import Refusal
-from robotrials.service.platform.route.common import AnOperator, AWorker, Id, ThePlatform, refusals
+from robotrials.service.platform.refusal import Refusal, not_found
+from robotrials.service.platform.route.common import AnOperator, AWorker, BenchmarkName, Id, ThePlatform, refusals
 from robotrials.service.platform.schema import (
     CellOut,
     FaultIn,
@@ -26,10 +26,12 @@ from robotrials.service.platform.schema import (
     QueueEntry,
     QueueOut,
     SettledOut,
+    VoidIn,
     WorkerIn,
     WorkerRegistered,
 )
-from robotrials.service.platform.table import Job, Submission
+from robotrials.service.platform.submission import void
+from robotrials.service.platform.table import Benchmark, Job, Submission
 
 router = APIRouter()
 
@@ -205,3 +207,21 @@ def post_command(
     # The next heartbeat says it too; a stop must not wait for one.
     is_told = press(address, secret.encode(), worker_id=worker_id, word=wanted, now_s=platform.clock())
     return {'wanted': wanted, 'told': 'now' if is_told else 'with its next heartbeat'}
+
+
+@router.post('/benchmarks/{name}/void', tags=['operation'], responses=refusals(404, 409))
+def post_void(name: BenchmarkName, body: VoidIn, caller: AnOperator, platform: ThePlatform) -> dict[str, str]:
+    """Void a whole submission, by its code: it does not count, and the board shows who did it and why."""
+    with platform.database.write(caller.actor) as session:
+        of_code = select(Submission).join(Benchmark, Benchmark.id == Submission.benchmark_id).where(
+            Benchmark.name == name, Submission.code == body.code
+        )  # fmt: skip
+        submission = session.scalar(of_code.with_for_update(of=Submission))
+        if submission is None:
+            raise not_found('submission')
+        live = void(session, submission, by=caller.user, why=body.why, now=platform.clock())
+        reason = submission.reason
+    for lease_id in live:
+        platform.intake.fail(lease_id, 'its submission was voided', actor=caller.actor)
+    platform.intake.open_finished()
+    return {'code': body.code, 'state': 'void', 'reason': reason}

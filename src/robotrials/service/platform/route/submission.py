@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from robotrials.run.fault import FaultKind
 from robotrials.service.platform.access import Caller
 from robotrials.service.platform.download import episode_bundle, open_facts
 from robotrials.service.platform.fault_point import fault_point
@@ -26,8 +27,6 @@ from robotrials.service.platform.schema import (
     ValueOut,
     WaitOut,
 )
-from robotrials.service.platform.score import open_policies, policy_values
-from robotrials.service.platform.server import Platform
 from robotrials.service.platform.submission import (
     SubmissionRequest,
     cancel,
@@ -97,12 +96,12 @@ def get_submission(submission_id: Id, caller: ASubmitter, platform: ThePlatform)
 
 @router.post('/submissions/{submission_id}/cancel', responses=refusals(404, 409))
 def post_cancel(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> SubmissionOut:
-    """Stop a submission. What it has done stays on record; it gets no score."""
+    """Stop a submission. What it has done stays on record and on the board, and what it has not done has failed."""
     with platform.database.write(caller.actor) as session:
         submission = find_submission(session, caller, submission_id, lock=True)
         live = cancel(session, submission, now=platform.clock())
     for lease_id in live:
-        platform.intake.fail(lease_id, 'cancelled by its submitter', actor=caller.actor)
+        platform.intake.fail(lease_id, 'cancelled', kind=FaultKind.POLICY_WITHDRAWN.value, actor=caller.actor)
     with platform.database.read() as session:
         return shown(session, find_submission(session, caller, submission_id), caller)
 
@@ -137,9 +136,8 @@ def post_lease(submission_id: Id, caller: ASubmitter, platform: ThePlatform, res
             expires_at=lease.expires_at,
         )  # fmt: skip
         return LeaseOut(
-            lease_id=lease.id, worker_address=lease.worker.address, token=token, expires_at=lease.expires_at,
-            job={'job_id': lease.job_id, 'number': lease.job.position, 'attempt': lease.attempt},
-        )  # fmt: skip
+            lease_id=lease.id, worker_address=lease.worker.address, token=token, expires_at=lease.expires_at
+        )
 
 
 @router.get('/submissions/{submission_id}/score', responses=refusals(404))
@@ -156,25 +154,13 @@ def get_score(submission_id: Id, caller: ASubmitter, platform: ThePlatform) -> S
             )  # fmt: skip
         jobs = list(session.scalars(select(Job).where(Job.submission_id == submission.id).order_by(Job.position)))
         board = platform.scores.board(session, submission.benchmark)
-        policies = open_policies(session, submission.benchmark)
     row = next((r for r in board.rows if r.policy == submission.policy), None)
     values = {} if row is None else {k: _value(v) for k, v in row.values.items()}
-    if row is None and submission.policy in policies:
-        values = _alone(platform, submission)
     return ScoreOut(
         state=submission.state, is_open=True, jobs=counts, values=values, letters=row.letters if row else '',
         results=[_result(submission, job) for job in jobs],
         note='' if values else submission.reason or board.note or 'no valid episode',
     )  # fmt: skip
-
-
-def _alone(platform: Platform, submission: Submission) -> dict[str, ValueOut]:
-    from robotrials.verdict.analysis import Absent
-
-    found = platform.scores.analysis(submission.benchmark, (submission.policy,))
-    if isinstance(found, Absent):
-        return {}
-    return {k: _value(v) for k, v in policy_values(found, submission.policy).items()}
 
 
 def _value(value: object) -> ValueOut:
