@@ -24,7 +24,6 @@ from robotrials.formats.imported import Ledger
 from robotrials.formats.to_table import episode_row
 from robotrials.record import Camera, Episode, Store, Trajectory
 from robotrials.record.select import Where
-from robotrials.record.store import check_media_name
 
 EXPORTERS = Catalog(
     'export format',
@@ -116,10 +115,7 @@ def check_some(count: int) -> None:
 
 def media_file(store: Store, name: str) -> Path | None:
     """A file of the store's media folder, or None where it is gone."""
-    if not name:
-        return None
-    path = store.path / 'media' / check_media_name(name)
-    return path if path.exists() else None
+    return store.file(f'media/{name}') if store.has_file(f'media/{name}') else None
 
 
 def frame_times(camera: Camera, trajectory: Trajectory) -> NDArray[np.floating[Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from robotrials.errors import StoreError
 from robotrials.record.edit import Edit, read_edits
 from robotrials.record.entry import Entry, EntryKind, LoggedFile, new_entry
-from robotrials.record.folder import Folder
+from robotrials.record.folder import Folder, inside
 from robotrials.record.ledger import EDITS
 from robotrials.record.log import LOG, add_entry, add_pack, is_logged
 from robotrials.record.part import PART_NAME, PartInfo, file_hash
@@ -54,7 +54,7 @@ def _is_draft(name: str) -> bool:
 
 
 def _found(root: Path, name: str) -> LoggedFile:
-    path = root / name
+    path = inside(root, name)
     if not path.exists():
         raise StoreError(f'{path}: missing, though a part names it; put it back, or move its episodes part away')
     digest, match = file_hash(path), PART_NAME.match(path.name)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from robotrials.errors import StoreError
-from robotrials.record.entry import Entry, EntryKind, LoggedFile
+from robotrials.record.entry import NAMES, Entry, EntryKind, LoggedFile, is_inside
 from robotrials.record.folder import PENDING, Folder, shared_writing
 from robotrials.record.log import add_entry, is_logged
 from robotrials.record.part import logged_part, part_name
@@ -28,7 +28,8 @@ def announced(root: Path) -> set[str]:
         if name.endswith(INTENT):
             with contextlib.suppress(FileNotFoundError, StoreError):
                 names.update(folder.read(f'{PENDING}/{name}').decode('utf-8', 'replace').split('\n'))
-    return names
+    # Who sweeps removes what these name: nothing that a writer of ours never announces.
+    return {name for name in names if is_inside(name) and NAMES.fullmatch(name)}
 
 
 class Commit:

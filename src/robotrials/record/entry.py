@@ -7,6 +7,7 @@ import enum
 import getpass
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,12 @@ from robotrials.errors import InputError, StoreError
 from robotrials.old_name import LOG_FORMAT
 
 FORMAT = LOG_FORMAT
+IDENTITY = re.compile(r'[0-9a-f]{64}')
+# What a log may name. A store may come from anywhere, and who merges, repairs or compacts it acts on these names.
+PART = r'[0-9a-f]{16}-[0-9a-f]{32}\.parquet'
+NAMES = re.compile(rf'(episodes|events|trajectories)/{PART}|(provenance|unblinding)/[^/]+\.json|media/.+|edits\.jsonl')
+UNFIT = re.compile(r'[\x00-\x1f\x7f\\\ud800-\udfff]')  # in no name: control characters, what is no text, and \
+MOST_NAME_BYTES, MOST_PLACE_BYTES = 255, 1024  # of one folder or file, as file systems have it; of all together
 Chunk = tuple[int, int, str]  # offset, length, first 32 hex digits of its SHA-256
 
 
@@ -87,19 +94,66 @@ def parse_entry(line: bytes, *, where: str) -> Entry:
             )
         files = tuple(
             LoggedFile(
-                name=f['name'],
-                sha256=f['sha256'],
-                n_bytes=int(f['bytes']),
+                name=check_name(f['name']),
+                sha256=_identity(f['sha256']),
+                n_bytes=_size(f['bytes']),
                 chunks=tuple((int(a), int(n), str(d)) for a, n, d in f.get('chunks', ())),
             )
             for f in values['files']
         )
+        body = values['body']
+        if not isinstance(body, dict):
+            raise ValueError('its body is not a table')
+        check_names_in(body)
+        dt.datetime.fromisoformat(values['at'])
         return Entry(
-            kind=EntryKind(values['kind']), parents=tuple(values['parents']), at=values['at'], by=values['by'],
-            files=files, body=values['body'],
+            kind=EntryKind(values['kind']), parents=tuple(map(_identity, values['parents'])), at=values['at'],
+            by=str(values['by']), files=files, body=body,
         )  # fmt: skip
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, StoreError):
+            raise
         raise StoreError(f'{where}: not an entry of a commit log ({error})') from error
+
+
+def is_inside(name: object) -> bool:
+    """Whether a name, with forward slashes, can only be that of something inside the folder it is joined to."""
+    if not isinstance(name, str) or UNFIT.search(name) is not None or len(name.encode()) > MOST_PLACE_BYTES:
+        return False
+    return all(p not in ('', '.', '..') and len(p.encode()) <= MOST_NAME_BYTES for p in name.split('/'))
+
+
+def check_name(name: object) -> str:
+    """The name of a file that a log may vouch for; ValueError for any other."""
+    if not isinstance(name, str) or not is_inside(name) or NAMES.fullmatch(name) is None:
+        raise ValueError(f'it names {name!r}, which no store holds; it is left alone')
+    return name
+
+
+def check_names_in(body: Mapping[str, Any]) -> None:
+    """The names that an entry's body gives: parts, their companions, what they replace, and what was lost."""
+    for part in body.get('parts', ()):
+        check_name(f'episodes/{part["name"]}')
+        for name in part.get('replaces', ()):
+            check_name(f'episodes/{name}')
+        if part['events']:
+            check_name(f'events/{part["events"]}')
+        for name in part['trajectories']:
+            check_name(f'trajectories/{name}')
+    for name in body.get('lost', {}):
+        check_name(name)
+
+
+def _identity(text: object) -> str:
+    if not isinstance(text, str) or IDENTITY.fullmatch(text) is None:
+        raise ValueError(f'{text!r} is no SHA-256')
+    return text
+
+
+def _size(n_bytes: object) -> int:
+    if type(n_bytes) is not int or n_bytes < 0:
+        raise ValueError(f'a file of {n_bytes!r} bytes')
+    return n_bytes
 
 
 def new_entry(

@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import io
 import os
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,10 +23,15 @@ from typing import Any
 
 from robotrials.errors import StoreError, WriteError
 from robotrials.record.bucket import CachedPath
+from robotrials.record.entry import is_inside
 
 PENDING = '.pending'
 WRITE_LOCK = '.write.lock'
 LEASES = '.leases'  # on object storage
+OWN_NAMES = (
+    'trial.json', 'log', 'episodes', 'events', 'trajectories', 'provenance', 'media', 'quarantine', 'unblinding',
+    'begun', 'edits.jsonl', PENDING,
+)  # fmt: skip
 BUFFER_BYTES = 4 << 20
 POLL_S = 0.02
 # Some network and removable file systems have no hard links.
@@ -147,9 +153,46 @@ class _DraftFile(io.RawIOBase):
             disk().close(handle)
 
 
+def inside(root: Path, name: str) -> Path:
+    """The path of a store's file or folder; StoreError if the name or a link would lead elsewhere.
+
+    Every step below the root is looked at without following it. The root itself may be a link: that is its owner's.
+    """
+    path = root / name
+    if name and not is_inside(name):
+        raise StoreError(f'{name[:200]!r}: not the name of a file in {root}; it is left alone')
+    if isinstance(root, CachedPath):
+        return path  # object storage has no links
+    steps = name.split('/') if name else []
+    for n in range(1, len(steps) + 1):
+        step = os.path.join(root, *steps[:n])
+        try:
+            mode = os.lstat(step).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            break
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            what = 'a link, which is not followed' if stat.S_ISLNK(mode) else 'neither a file nor a folder'
+            raise StoreError(f'{step}: {what}; nothing but files and folders belongs in a store. Move it away')
+    return path
+
+
+def is_file_inside(root: Path, name: str) -> bool:
+    """Whether a store's folder has a file of this name, inside itself."""
+    try:
+        return inside(root, name).is_file()
+    except (StoreError, OSError):
+        return False
+
+
+def check_folders(root: Path) -> None:
+    """Refuse a store one of whose own folders, or whose description, is a link."""
+    for name in OWN_NAMES:
+        inside(root, name)
+
+
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The folder of one store. Names are relative to it, with forward slashes."""
+    """The folder of one store. Names are relative to it, with forward slashes, and nothing reaches out of it."""
 
     root: Path
 
@@ -173,7 +216,7 @@ class Folder:
 
     def publish(self, draft: Draft, name: str) -> bool:
         """Show a draft under its name; False if a file of that name is there. Durable after `sync`."""
-        target = self.root / name
+        target = inside(self.root, name)
         if isinstance(target, CachedPath) and not _stays_here(name):
             target.bucket.probe(f'{CachedPath(self.root).key}/{LEASES}')
             if not target.bucket.create(target.key, Path(draft.path)):
@@ -194,7 +237,7 @@ class Folder:
 
     def create(self, name: str, content: bytes) -> bool:
         """Create a file durably; False if a file of that name is there, which is left as it is."""
-        if not isinstance(self.root, CachedPath) and (self.root / name).exists():
+        if not isinstance(self.root, CachedPath) and inside(self.root, name).exists():
             return False
         with self.draft(lambda stream: stream.write(content)) as made:
             is_new = self.publish(made, name)
@@ -203,7 +246,7 @@ class Folder:
 
     def make(self, name: str) -> None:
         """Make a folder and those above it, durably; fine if it is there."""
-        path = self.root / name
+        path = inside(self.root, name)
         if isinstance(path, CachedPath):
             path.local.mkdir(parents=True, exist_ok=True)  # object storage has no folders
             return
@@ -224,7 +267,7 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """A file's bytes; FileNotFoundError if it is not there, StoreError if the disk does not give them."""
-        path = self.root / name
+        path = inside(self.root, name)
         try:
             return disk().read(path.fetch() if isinstance(path, CachedPath) else path)
         except FileNotFoundError:
@@ -235,22 +278,22 @@ class Folder:
 
     def remove(self, name: str) -> None:
         """Remove a file; fine if it is gone."""
-        with naming_trouble(self.root / name), contextlib.suppress(FileNotFoundError):
-            path = self.root / name
+        path = inside(self.root, name)
+        with naming_trouble(path), contextlib.suppress(FileNotFoundError):
             if isinstance(path, CachedPath):
                 path.bucket.remove(path.key)
             disk().unlink(path)
 
     def mark(self, name: str) -> None:
         """Leave an empty file, which may be there. Not synced: it has to outlive a process, not a power cut."""
-        path = self.root / name
+        path = inside(self.root, name)
         if isinstance(path, CachedPath):
             path.bucket.write(path.key, b'')
         path.touch()
 
     def names(self, name: str) -> list[str]:
         """What lies directly in a folder, sorted; nothing if there is no such folder."""
-        path = self.root / name
+        path = inside(self.root, name)
         try:
             here = set(os.listdir(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -263,7 +306,7 @@ class Folder:
 
     def has_any(self, name: str) -> bool:
         """Whether anything lies in a folder."""
-        path = self.root / name
+        path = inside(self.root, name)
         if isinstance(path, CachedPath):
             return next(path.bucket.keys(path.key), None) is not None
         try:
@@ -273,15 +316,16 @@ class Folder:
             return False
 
     def files(self, name: str = '') -> Iterator[str]:
-        """Every file below a folder, in order, by its name in the store."""
-        base = self.root / name
+        """Everything below a folder that is no folder, in order, by its name in the store; no link is followed."""
+        base = inside(self.root, name)
         if isinstance(base, CachedPath):
             start = len(self.root.key) + 1 if isinstance(self.root, CachedPath) else 0
             yield from sorted(key[start:] for key in base.bucket.keys(base.key))
             return
         for folder, folders, files in os.walk(base):
+            links = [f for f in folders if os.path.islink(os.path.join(folder, f))]
             folders.sort()
-            for file in sorted(files):
+            for file in sorted([*files, *links]):
                 yield (Path(folder) / file).relative_to(self.root).as_posix()
 
 
@@ -321,7 +365,7 @@ def held_lock(root: Path, name: str, *, shared: bool = False, wait_s: float = 0.
 @contextlib.contextmanager
 def _held_file(path: Path, *, shared: bool, wait_s: float, busy: str) -> Iterator[int]:
     with naming_trouble(path):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     _held.add(handle)
     try:
         deadline = time.monotonic() + wait_s

@@ -14,6 +14,7 @@ from robotrials.record.annotation import Annotation, annotation_from_json
 from robotrials.record.edit import Edit, edit_from_json, read_edits
 from robotrials.record.entry import Entry, EntryKind, LoggedFile
 from robotrials.record.finding import Finding, FindingKind
+from robotrials.record.folder import check_folders
 from robotrials.record.log import LOG, Log, is_logged, read_log
 from robotrials.record.part import PartInfo, listed_parts, part_from_json
 
@@ -74,6 +75,7 @@ class Ledger:
 
 def read_ledger(root: Path, *, fresh: bool = False) -> Ledger:
     """The ledger of a store as its log stands."""
+    check_folders(root)
     if not is_logged(root):
         return _unlogged(root)
     log = read_log(root, fresh=fresh)
@@ -105,6 +107,8 @@ def _summed(root: Path, log: Log) -> Ledger:
     annotations: list[Annotation] = []
     lost: dict[str, str] = {}
     mended: set[str] = set()
+    trials: dict[str, str] = {}  # of this store and of those merged into it, as they were created
+    looks: list[Look] = []
     damage = list(log.damage)
     for name, entry in order:
         try:
@@ -115,7 +119,11 @@ def _summed(root: Path, log: Log) -> Ledger:
             annotations += [annotation_from_json(v, where=f'entry {name[:12]}') for v in told]
             lost.update(entry.body.get('lost', {}))
             mended.update(entry.body.get('mended', ()))
-        except (KeyError, TypeError, ValueError, StoreError) as error:
+            if 'trial' in entry.body:
+                trials[str(entry.body['trial']['store_id'])] = str(entry.body['trial']['text'])
+            if entry.kind is EntryKind.LOOK:
+                looks.append(_look(entry))
+        except (KeyError, TypeError, ValueError, AttributeError, StoreError) as error:
             damage.append(
                 Finding(
                     FindingKind.DAMAGED, _place(root, log, name, entry), f'entry {name[:12]} ({entry.kind}): {error}'
@@ -144,18 +152,12 @@ def _summed(root: Path, log: Log) -> Ledger:
         mended=frozenset(mended),
         edits=tuple(edits),
         annotations=tuple(annotations),
-        looks=tuple(_look(entry) for _, entry in order if entry.kind is EntryKind.LOOK),
+        looks=tuple(looks),
         closings=tuple(entry for _, entry in order if entry.kind is EntryKind.CLOSE),
         entries=tuple(order),
-        trials=_trials(order),
+        trials=trials,
         damage=tuple(damage),
     )
-
-
-def _trials(order: list[tuple[str, Entry]]) -> dict[str, str]:
-    """The descriptions of this store and of those merged into it, as they were created: store id -> text."""
-    made = [entry.body['trial'] for _, entry in order if 'trial' in entry.body]
-    return {str(trial['store_id']): str(trial['text']) for trial in made}
 
 
 def _companions(part: PartInfo) -> list[str]:

@@ -20,7 +20,7 @@ from robotrials.record.bucket import CachedPath, store_root
 from robotrials.record.commit import Commit, announced, check_logged, commit
 from robotrials.record.entry import EntryKind, LoggedFile, entry_id
 from robotrials.record.episode import Episode
-from robotrials.record.folder import WRITE_LOCK, Folder, disk, held_lock, naming_trouble
+from robotrials.record.folder import WRITE_LOCK, Folder, disk, held_lock, inside, naming_trouble
 from robotrials.record.ledger import Ledger, read_ledger
 from robotrials.record.log import LOG, add_entry, add_pack, pack_log, read_log
 from robotrials.record.part import (
@@ -365,7 +365,7 @@ def _copy_files(into: Path, other: Path, files: Mapping[str, LoggedFile]) -> Non
     """Copy what is not there yet, checking every byte against the log."""
     folder, changed = Folder(into), set()
     for name, logged in sorted(files.items()):
-        source, target = other / name, into / name
+        source, target = inside(other, name), inside(into, name)
         if target.exists():
             with target.open('rb') as stream:
                 if hashlib.file_digest(stream, 'sha256').hexdigest() != logged.sha256:

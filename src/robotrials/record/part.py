@@ -24,11 +24,11 @@ import pyarrow.parquet as pq
 from robotrials.errors import StoreError
 from robotrials.old_name import PARQUET_KEY
 from robotrials.record.bucket import CachedPath, fetch_spans, sparse_copy
-from robotrials.record.entry import Chunk, LoggedFile
-from robotrials.record.folder import Draft, Folder
+from robotrials.record.entry import PART, Chunk, LoggedFile, check_names_in
+from robotrials.record.folder import Draft, Folder, check_folders, inside
 from robotrials.record.id_hash import IntArray, candidate_rows
 
-PART_NAME = re.compile(r'^(?P<time>[0-9a-f]{16})-(?P<hash>[0-9a-f]{32})\.parquet$')
+PART_NAME = re.compile(rf'^(?=(?P<time>[0-9a-f]{{16}})-(?P<hash>[0-9a-f]{{32}})){PART}\Z')
 METADATA_KEY = PARQUET_KEY
 SMALL_BYTES = 4 << 20  # up to here a part is read and hashed whole
 CHUNK_HEX = 32
@@ -102,8 +102,8 @@ def part_values(episodes: pa.Table) -> dict[str, list[str]]:
 
 
 def file_hash(path: Path) -> str:
-    """64 hex digits over a file's bytes."""
-    with path.open('rb') as stream:
+    """64 hex digits over a file's bytes; a link, or what is no file, is none."""
+    with inside(path.parent, path.name).open('rb') as stream:
         return hashlib.file_digest(stream, 'sha256').hexdigest()
 
 
@@ -240,7 +240,7 @@ def _ranged(path: Path, logged: LoggedFile | None) -> Path:
 
 
 def _checked_size(path: Path, logged: LoggedFile | None) -> int:
-    n_bytes = path.stat().st_size
+    n_bytes = inside(path.parent, path.name).stat().st_size
     if logged is not None and n_bytes != logged.n_bytes:
         raise StoreError(f'{path}: damaged ({n_bytes} bytes of {logged.n_bytes}); {ADVICE}')
     return n_bytes
@@ -327,28 +327,33 @@ def part_metadata(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
 def read_part_info(path: Path) -> PartInfo:
     """The footer of an episodes part, for stores without a log; a file that is not ours, or is damaged, is named."""
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(inside(path.parent, path.name))
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StoreError(f'{path}: not a readable Parquet file ({error}); {ADVICE}') from error
     with file:
         values = part_metadata(file, path)
-        return PartInfo(
-            path=path,
-            n_rows=file.metadata.num_rows,
-            schema_version=int(values['schema_version']),
-            n_events=int(values.get('n_events', 0)),
-            events=str(values.get('events', '')),
-            trajectories=tuple(values.get('trajectories', ())),
-            replaces=tuple(values.get('replaces', ())),
-        )
+        try:
+            check_names_in({'parts': [{'name': path.name, 'events': '', 'trajectories': (), **values}]})
+            return PartInfo(
+                path=path,
+                n_rows=file.metadata.num_rows,
+                schema_version=int(values['schema_version']),
+                n_events=int(values.get('n_events', 0)),
+                events=str(values.get('events', '')),
+                trajectories=tuple(values.get('trajectories', ())),
+                replaces=tuple(values.get('replaces', ())),
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise StoreError(f'{path}: its footer is damaged ({error}); {ADVICE}') from error
 
 
 def listed_parts(root: Path, *, tries: int = 5) -> list[PartInfo]:
     """Every episodes part in the folder; looked for again when one vanishes while a compaction tidies up."""
     if not (root / 'episodes').is_dir():
         raise StoreError(f'{root / "episodes"}: the folder is gone; {ADVICE}')
+    check_folders(root)
     for left in reversed(range(tries)):
         try:
             return [read_part_info(p) for p in sorted((root / 'episodes').iterdir()) if PART_NAME.match(p.name)]

@@ -12,7 +12,7 @@ from robotrials.errors import InputError, StoreError
 from robotrials.record.bucket import CachedPath, store_root
 from robotrials.record.commit import check_logged
 from robotrials.record.entry import EntryKind, LoggedFile
-from robotrials.record.folder import Draft, Folder, disk, naming_trouble, shared_writing
+from robotrials.record.folder import Draft, Folder, disk, inside, is_file_inside, naming_trouble, shared_writing
 from robotrials.record.ledger import Ledger, read_ledger
 from robotrials.record.log import LOG, add_entry, read_log
 from robotrials.record.maintain import unlogged_parts
@@ -63,7 +63,7 @@ def repair_store(path: Path | str, *, by: str, why: str) -> Repair:
         lost = {
             name: what_it_held(ledger, name) for name in sorted(ledger.wanted()) if not is_sound(root, name, ledger)
         }
-        _set_aside(root, [name for name in lost if (root / name).exists()])
+        _set_aside(root, [name for name in lost if _is_ours(root, name)])
         regained, files = _regain(root, ledger) if damaged or gone else ([], [])
         done = Repair(lost, tuple(damaged), tuple(gone), tuple(p.path.name for p in regained), tuple(restored))
         if not done.is_empty:
@@ -89,12 +89,17 @@ def is_sound(root: Path, name: str, ledger: Ledger) -> bool:
     path, logged = root / name, ledger.files[name]
     for _ in range(TRIES):
         try:
-            return path.stat().st_size == logged.n_bytes and file_hash(path) == logged.sha256
-        except FileNotFoundError:
+            return inside(root, name).stat().st_size == logged.n_bytes and file_hash(path) == logged.sha256
+        except (FileNotFoundError, StoreError):
             return False
         except OSError:
             continue
     return False
+
+
+def _is_ours(root: Path, name: str) -> bool:
+    """Whether a file is there that can be moved; a link, and whatever lies behind one, is left alone."""
+    return is_file_inside(root, name)
 
 
 def _set_aside(root: Path, names: list[str]) -> None:
@@ -154,7 +159,7 @@ def _regain(root: Path, ledger: Ledger) -> tuple[list[PartInfo], list[LoggedFile
             continue
         events = [f'events/{info.events}'] if info.events else []
         names = [name, *events, *(f'trajectories/{t}' for t in info.trajectories)]
-        if all((root / n).exists() and _fits_name(root / n) for n in names):
+        if all(_is_ours(root, n) and _fits_name(root / n) for n in names):
             parts.append(info)
             files += [
                 LoggedFile(name=n, sha256=file_hash(root / n), n_bytes=(root / n).stat().st_size)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError, StoreError
+from robotrials.record.folder import inside, is_file_inside
 from robotrials.record.trajectory import Camera
 
 FOLDER = 'rgbd'
@@ -257,7 +258,7 @@ class KeptViews:
 
     @property
     def has_ends(self) -> bool:
-        return all((self.folder / name).is_file() for name in (START, END, KNOWN))
+        return all(is_file_inside(self.folder, name) for name in (START, END, KNOWN))
 
     def known(self) -> KnownScene:
         return read_known(self._read(KNOWN), where=str(self.folder / KNOWN))
@@ -266,7 +267,7 @@ class KeptViews:
         return unpack_views(self._read(name), where=str(self.folder / name))
 
     def _read(self, name: str) -> bytes:
-        path = self.folder / name
+        path = inside(self.folder, name)
         try:
             return path.read_bytes()
         except OSError as error:
@@ -275,7 +276,11 @@ class KeptViews:
 
 def kept_views(media: Path, episode_id: str, attempt: int) -> KeptViews | None:
     """The RGB-D kept with an episode under a store's media folder; None where none was."""
-    folder = media / 'episodes' / f'{episode_id}-{attempt}'
-    if not (folder / FOLDER).is_dir():
+    own = f'episodes/{episode_id}-{attempt}'
+    try:
+        if not inside(media, f'{own}/{FOLDER}').is_dir():
+            return None
+    except StoreError:
         return None
+    folder = media / own
     return KeptViews(folder, tuple(sorted(f'{FOLDER}/{p.name}' for p in (folder / FOLDER).glob('at-*-ms.zip'))))

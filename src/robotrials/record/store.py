@@ -48,11 +48,11 @@ from robotrials.record.bucket import CachedPath, forget_copies, store_root
 from robotrials.record.column import columns_for, trajectories_from_arrow, trajectories_to_arrow
 from robotrials.record.commit import Commit, commit, log_entry
 from robotrials.record.edit import Edit, EditOperation, Edits, check_edit, now
-from robotrials.record.entry import Entry, EntryKind, LoggedFile
+from robotrials.record.entry import Entry, EntryKind, LoggedFile, is_inside
 from robotrials.record.episode import Episode
 from robotrials.record.event import enum_member
 from robotrials.record.finding import Finding, FindingKind
-from robotrials.record.folder import LEASES, PENDING, Folder
+from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside
 from robotrials.record.id_hash import encode_hashes, id_codes, id_hashes
 from robotrials.record.ledger import Ledger, Look, read_ledger
 from robotrials.record.log import LOG, add_entry, is_logged, read_log
@@ -232,7 +232,7 @@ class Store:
         edit = Edit(
             episode_id=episode_id, operation=chosen, by=by, why=why, at=now(), attempt=attempt, field=field, value=value
         )
-        if field == 'provenance_id' and value and not (self.path / 'provenance' / f'{value}.json').is_file():
+        if field == 'provenance_id' and value and not self.has_file(f'provenance/{value}.json'):
             raise InputError(f'{self.path}: no provenance {value!r} in provenance/')
         check_edit(edit, recorded[attempt], before=self.ledger().edits)
         log_entry(self.path, EntryKind.EDIT, by=by, body={'edits': [edit.as_json()]})
@@ -292,6 +292,14 @@ class Store:
         return log_entry(self.path, kind, by=by, body=body)
 
     # --- reading
+
+    def file(self, name: str) -> Path:
+        """Where a file of the store lies, or would; StoreError if its name or a link in its way leads elsewhere."""
+        return inside(self.path, name)
+
+    def has_file(self, name: str) -> bool:
+        """Whether there is a file of this name, inside the store."""
+        return is_file_inside(self.path, name)
 
     def ledger(self) -> Ledger:
         """What the commit log says is in the store."""
@@ -441,7 +449,7 @@ class Store:
     def provenance(self, provenance_id: str) -> Provenance:
         """The origin that an episode's `provenance_id` names."""
         name = f'provenance/{provenance_id}.json'
-        path = self.path / name
+        path = inside(self.path, name)
         if not path.exists():
             raise StoreError(f'{path}: missing; an episode names this provenance; run: robotrials store verify')
         try:
@@ -617,8 +625,7 @@ def begin_log(root: Path, trial: TrialInfo) -> str:
 
 def check_media_name(name: str) -> str:
     """A name in media/, with forward slashes, that stays inside it."""
-    parts = name.split('/')
-    if not name or any(part in ('', '.', '..') for part in parts) or '\\' in name or '\0' in name:
+    if not is_inside(name):
         raise InputError(f'{name!r}: wanted the name of a file in media/, such as a/wrist.mp4')
     return name
 
@@ -720,7 +727,7 @@ def _read_trial(root: Path) -> TrialInfo:
         _forget_older(root)
     if not root.is_dir():
         raise StoreError(_no_folder(root))
-    if not path.exists():
+    if not inside(root, 'trial.json').exists():
         stores = ', '.join(_stores_in(root)[:MOST_TOLD])
         told = f'stores in it: {stores}' if stores else '`robotrials import` makes one from a table'
         raise StoreError(f'{root}: no trial.json in it, so not a store; {told}')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from robotrials.record.commit import announced
 from robotrials.record.edit import Edits, listed_edits
 from robotrials.record.episode import Episode, Outcome
 from robotrials.record.finding import Finding, FindingKind
-from robotrials.record.folder import LEASES, PENDING, Folder
+from robotrials.record.folder import LEASES, PENDING, Folder, inside
 from robotrials.record.ledger import EDITS, Ledger, read_ledger
 from robotrials.record.log import LOG, read_log
 from robotrials.record.missing import known_losses, what_it_held
@@ -67,7 +68,10 @@ def verify_store(path: Path | str, *, head: str = '') -> Verification:
     store = Store.open(root)
     findings: list[Finding] = _missing_folders(root)
     listed = set(Folder(root).files())  # in this order, a file that a running trial shows is promised, or else logged
-    promised = announced(root)
+    try:
+        promised = announced(root)
+    except StoreError:
+        promised = set()  # a link in the place of the drafts: found with the files
     ledger = _ledger_of(store, findings)
     findings += _check_head(root, head)
     bad = _check_files(store, ledger, findings, listed=listed, promised=promised)
@@ -126,10 +130,15 @@ def _check_files(
     root, bad = store.path, set()
     wanted = ledger.wanted()
     found = {name for name in listed if not name.startswith((f'{LOG}/', f'{QUARANTINE}/', f'{LEASES}/'))}
-    found |= {name for name in wanted - found if (root / name).exists()}  # logged since
+    found |= {name for name in wanted - found if os.path.lexists(root / name)}  # logged since
     for name in sorted(found):
         try:
+            inside(root, name)
             finding = _check_file(store, ledger, name, promised)
+        except StoreError as error:
+            findings.append(_from_error(error, root))
+            bad.add(name)
+            continue
         except FileNotFoundError:  # removed since: a draft, a part that was compacted, or damage
             found.discard(name)
             continue
@@ -292,7 +301,7 @@ def _check_origin(
         return
     path = store.path / 'provenance' / f'{identity}.json'
     origins[identity] = None
-    if not path.exists():
+    if not store.has_file(f'provenance/{identity}.json'):
         findings.append(Finding(FindingKind.MISSING, path, f'episodes in {part.path.name} name this provenance'))
         return
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
 
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
@@ -12,7 +11,7 @@ from robotrials.run.blinding import Blinding, blinding_of, unseal
 from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.plan import TrialPlan
 
-FOLDER = Path('media') / 'faults'
+FOLDER = 'media/faults'
 Key = tuple[str, int]
 PADDED_BYTES = 1 << 14
 
@@ -36,11 +35,11 @@ def read_fault(store: Store, episode: Episode, *, plan: TrialPlan | None = None)
     A sealed text opens once the trial is closed, or for whoever has the plan.
     """
     name = _name(episode.key)
-    plain, sealed = (store.path / FOLDER / f'{name}{suffix}' for suffix in ('.txt', '.sealed'))
+    plain, sealed = (store.file(f'{FOLDER}/{name}{suffix}') for suffix in ('.txt', '.sealed'))
     if plain.exists():
         return plain.read_text(encoding='utf-8')
     label = f'faults/{name}.envelope'
-    if (store.path / 'media' / label).exists():
+    if store.has_file(f'media/{label}'):
         return _opened(store, episode, label)
     if not sealed.exists():
         return None
@@ -58,7 +57,7 @@ def _opened(store: Store, episode: Episode, label: str) -> str:
     closing = store.unblindings().by_trial.get(episode.trial_id)
     if closing is None:
         raise InputError(f'{label} is sealed until the trial is closed; only the statistician can open it')
-    envelope = (store.path / 'media' / label).read_bytes()
+    envelope = store.file(f'media/{label}').read_bytes()
     content = open_envelope(bytes.fromhex(closing.key), envelope, label=label)
     return zlib.decompressobj().decompress(content).decode('utf-8')
 

@@ -14,6 +14,7 @@ from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
 from robotrials.record.film import STATES_FILE, FilmStates, encode_film, read_states
+from robotrials.record.folder import inside
 from robotrials.run.component import open_host
 from robotrials.run.film import setup_from_json, thinned
 from robotrials.run.host import Ability, Host
@@ -48,7 +49,7 @@ def filming_host(store: Store) -> Iterator[Host]:
 
 def refilm(store: Store, episode: Episode, host: Host, target: Path, *, options: FilmOptions) -> list[NewFilm]:
     """Film one recorded episode anew into a folder; it begins with the same reset, and is drawn from its states."""
-    kept = store.path / 'media' / media_folder(episode) / STATES_FILE
+    kept = store.file(f'media/{media_folder(episode)}/{STATES_FILE}')
     if not kept.exists():
         raise InputError(
             f'{store.path}: episode {episode.episode_id} attempt {episode.attempt} has no states to draw from (it was '
@@ -64,7 +65,7 @@ def refilm(store: Store, episode: Episode, host: Host, target: Path, *, options:
     steps = tuple(int(step) for step in footage.states.steps)
     films = []
     for shot in footage.shots:
-        path = target / f'{episode.episode_id}-{episode.attempt}-{shot.camera.name}.mp4'
+        path = inside(target, f'{episode.episode_id}-{episode.attempt}-{shot.camera.name}.mp4')
         path.write_bytes(encode_film(shot.frames, steps, control_rate_hz=rate_hz))
         films.append(NewFilm(episode, shot.camera.name, path, len(steps)))
     return films

@@ -18,7 +18,7 @@ from robotrials.declaration import read_table
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.clip import opened_video
 from robotrials.record import Episode, Outcome, Scene, Trajectory, read_store
-from robotrials.record.store import check_media_name
+from robotrials.record.folder import inside
 from robotrials.record.trajectory import STEP_COLUMNS
 from robotrials.run.convention import ActionConvention, HostSpec
 from robotrials.run.host import Host
@@ -219,7 +219,7 @@ class _Tape:
         for name in spec.images:
             if not videos.get(name):
                 raise InputError(f'episode {episode.episode_id}: no video of camera {name!r} was recorded')
-            self.films[name] = _Film(store / 'media' / check_media_name(videos[name]))
+            self.films[name] = _Film(inside(store, f'media/{videos[name]}'))
 
     @property
     def is_over(self) -> bool:

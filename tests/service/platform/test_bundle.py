@@ -1,4 +1,5 @@
 import io
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -125,3 +126,11 @@ def test_submissions_meet_the_same_start_states_under_different_ids():
 def test_a_benchmark_names_no_policies(extra):
     with pytest.raises(InputError, match='submissions'):
         read_benchmark(PLAN + extra)
+
+
+def test_a_bit_that_aborts_the_parquet_library_is_an_error_in_words():
+    """The file ended the process that read it: an exception in the library that Python cannot catch."""
+    flipped = (Path(__file__).parent / 'corpus' / 'trajectory-one-bit-flipped.parquet').read_bytes()
+    values = unpack(pack_bundle(EPISODE))
+    with pytest.raises(InputError, match=r'cannot be read: its parser died \(SIGABRT\)'):
+        unpack_bundle(pack({**values, 'trajectory': flipped}))

@@ -192,7 +192,7 @@ def read_projections(store: Store) -> dict[tuple[str, int, str], CameraScore]:
 
 def _logged(store: Store, name: str, logged: LoggedFile, *, most_bytes: int) -> bytes:
     """A file as the log vouches for it."""
-    path = store.path / name
+    path = store.file(name)
     try:
         content = path.read_bytes() if logged.n_bytes <= most_bytes else b''
     except OSError as error:

@@ -11,15 +11,16 @@ import dataclasses
 import datetime as dt
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError, RecordError, StoreError
 from robotrials.measure.geometry.projection import MOST_OWN_BYTES, OWN_SCORE, read_scores
 from robotrials.record import Episode, Event, Trajectory
 from robotrials.record.column import trajectories_from_arrow, trajectories_to_arrow
+from robotrials.record.foreign import UPLOAD, parse
 from robotrials.record.part import parquet_options
 from robotrials.record.rgbd import FOLDER, KNOWN, check_moment, read_known
 from robotrials.record.store import check_media_name
@@ -188,26 +189,36 @@ def _from_parquet(episode: Episode, data: object, limits: WireLimits) -> Traject
         return None
     if not isinstance(data, bytes):
         raise InputError(f'the trajectory is a {type(data).__name__}, wanted the bytes of a Parquet file')
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    (table,) = parse(
+        'robotrials.service.platform.bundle:unpacked_trajectory', what='the trajectory', bounds=UPLOAD, data=data,
+        most_bytes=limits.max_bytes,
+    )  # fmt: skip
     try:
-        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
-        _check_parquet(file.metadata, limits)
-        found = list(trajectories_from_arrow(file.read()))
-        for _, trajectory in found:
-            check_trajectory(trajectory)
-    except (InputError, MemoryError):
+        ((key, trajectory),) = trajectories_from_arrow(table)
+        check_trajectory(trajectory)
+    except InputError:
         raise
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise InputError(f'the trajectory cannot be read ({type(error).__name__}: {error})') from error
-    key, trajectory = found[0]
     if key != episode.key:
         raise RecordError(f'the trajectory is of episode {key[0]} attempt {key[1]}, wanted {episode.key}')
     return trajectory
 
 
-def _check_parquet(metadata: Any, limits: WireLimits) -> None:
+def unpacked_trajectory(*, source: IO[bytes], most_bytes: int) -> Iterator[Any]:
+    """The table in the Parquet file of a bundle: run where a parser may die of it (`episodes.foreign`)."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(source, page_checksum_verification=True)
+        _check_parquet(file.metadata, most_bytes)
+        yield file.read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f'the trajectory cannot be read ({type(error).__name__}: {error})') from error
+
+
+def _check_parquet(metadata: Any, most_bytes: int) -> None:
     """Refuse a file that would unfold into more than a bundle may hold: encodings can repeat one value at no cost."""
     if metadata.num_rows != 1 or metadata.num_columns > MOST_COLUMNS:
         found = f'{metadata.num_rows} rows and {metadata.num_columns} columns'
@@ -216,8 +227,8 @@ def _check_parquet(metadata: Any, limits: WireLimits) -> None:
         metadata.row_group(g).column(c) for g in range(metadata.num_row_groups) for c in range(metadata.num_columns)
     ]
     size = sum(max(c.total_uncompressed_size, 8 * c.num_values) for c in chunks)
-    if size > limits.max_bytes:
-        raise InputError(f'a trajectory that unfolds into {size} bytes, more than the {limits.max_bytes} allowed')
+    if size > most_bytes:
+        raise InputError(f'a trajectory that unfolds into {size} bytes, more than the {most_bytes} allowed')
 
 
 def _media(episode: Episode, values: object, limits: WireLimits) -> dict[str, bytes]:

@@ -31,6 +31,6 @@ def episode_bundle(folder: Path, submission: Submission, episode_id: str, *, att
         raise not_found('episode')
     own = f'media/{media_folder(chosen)}/'
     names = [name for name in store.ledger().wanted() if name.startswith(own)]
-    media = {name.removeprefix('media/'): (store.path / name).read_bytes() for name in names}
+    media = {name.removeprefix('media/'): store.file(name).read_bytes() for name in names}
     shown = open_facts(submission.benchmark, chosen)
     return pack_bundle(shown, trajectory=store.trajectory(chosen), media=media)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, NotEstimable
+from robotrials.errors import NotEstimable
 from robotrials.measure.geometry import Box, PlacementScore, recorded_placement, score_recorded_pose
 from robotrials.record import Camera, Episode, Store, Trajectory
-from robotrials.record.store import check_media_name
 from robotrials.verdict.analysis.absent import Absent
 from robotrials.verdict.analysis.selection import Selection
 
@@ -57,7 +56,7 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
     media = selection.store.path / 'media'
     for episode, trajectory in selection.store.trajectories(where=selection.where, signals=()):
         for camera in trajectory.scene.cameras if episode.is_valid else ():
-            if _is_there(media, camera):
+            if selection.store.has_file(f'media/{camera.video}'):
                 film = _film(episode, trajectory, camera, path=media / camera.video)
                 found.setdefault(episode.key, []).append(film)
     return tuple(film for e in selection.episodes for film in found.get(e.key, ())) if found else ()
@@ -66,15 +65,8 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
 def films_of(store: Store, episode: Episode, trajectory: Trajectory) -> tuple[tuple[Film, Camera], ...]:
     """The films of one episode that are there, with their cameras."""
     media = store.path / 'media'
-    there = [c for c in trajectory.scene.cameras if _is_there(media, c)]
+    there = [c for c in trajectory.scene.cameras if store.has_file(f'media/{c.video}')]
     return tuple((_film(episode, trajectory, c, path=media / c.video), c) for c in there)
-
-
-def _is_there(media: Path, camera: Camera) -> bool:
-    try:
-        return (media / check_media_name(camera.video)).exists()
-    except (InputError, OSError):  # a record that leads out of its store, or names what no file can be called
-        return False
 
 
 def _film(episode: Episode, trajectory: Trajectory, camera: Camera, *, path: Path) -> Film:

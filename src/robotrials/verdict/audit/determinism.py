@@ -13,6 +13,8 @@ import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.record import Episode, Provenance, Store, Trajectory, read_store
+from robotrials.record.entry import is_inside
+from robotrials.record.folder import inside
 from robotrials.stats import Interval, Wald, newcombe, paired_wald
 from robotrials.verdict.audit.trace import Channel, Frames, TraceComparison, compare_trajectories
 
@@ -176,11 +178,11 @@ def check_metadata(a: Provenance | None, b: Provenance | None) -> tuple[Metadata
 def media_frames(root: Path, episode: Episode) -> Frames | None:
     """Images under media/<episode_id>/<camera>/, one PNG or NPY a step in the order of names; None without any."""
     folder = root / 'media' / episode.episode_id
-    if not folder.is_dir():
+    if not is_inside(episode.episode_id) or not inside(root, f'media/{episode.episode_id}').is_dir():
         return None
     cameras = {}
-    for camera in sorted(p for p in folder.iterdir() if p.is_dir()):
-        files = sorted(p for p in camera.iterdir() if p.suffix.lower() in ('.png', '.npy'))
+    for camera in sorted(p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()):
+        files = sorted(p for p in camera.iterdir() if p.suffix.lower() in ('.png', '.npy') and not p.is_symlink())
         if files:
             cameras[camera.name] = np.stack([_read_image(path) for path in files])
     return cameras or None

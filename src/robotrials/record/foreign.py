@@ -1,0 +1,399 @@
+"""Foreign bytes are parsed in a process of their own, which may die, hang or grow without taking us along.
+
+Parsers of binary formats are native code: one flipped bit can end the process that runs them, which Python cannot
+catch. `parse` runs a function in a child and gives what it yields: Arrow tables (as IPC streams), bytes and plain JSON
+values, in frames of bounded length, never a pickle. The child is forked from a helper that has the libraries loaded
+and none of our data, so that it costs milliseconds; it is inside walls (`sandbox`), and its death is an InputError.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from robotrials import errors
+from robotrials.errors import InputError, RobotrialsError, SetupError
+
+FRAME = struct.Struct('=cQ')
+MOST_FRAME_BYTES = 2 << 30
+MOST_REQUEST_BYTES = 128 << 10
+READ_BYTES = 1 << 20
+SILENT_ENV = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1', 'PYTHONWARNINGS': 'ignore'}
+HELPER = 'from robotrials.record.foreign import _serve; _serve()'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a parser may take."""
+
+    memory_bytes: int = 4 << 30  # beside the libraries
+    cpu_s: int = 3600
+    silence_s: float = 300.0  # of waiting for the next piece
+    file_bytes: int = 16 << 30  # of any one file in its scratch folder
+
+
+IMPORT = Bounds()
+UPLOAD = Bounds(memory_bytes=2 << 30, cpu_s=30, silence_s=60.0, file_bytes=0)
+
+
+def parse(
+    task: str, /, *, what: str, bounds: Bounds = IMPORT, data: bytes | None = None, scratch: Path | None = None,
+    **request: Any,
+) -> Iterator[Any]:  # fmt: skip
+    """What the function named `task` (module:function, a generator) yields for `request`, run in a child.
+
+    `what` names the source in errors. `data` is handed over as a file that the function gets as `source`. The function
+    can write below `scratch` only. Errors of ours come through as they are; any other end is an InputError.
+    """
+    message = json.dumps(
+        {
+            'task': task, 'request': request, 'bounds': asdict(bounds), 'scratch': str(scratch) if scratch else None,
+            'cwd': os.getcwd(), 'has_data': data is not None,
+        }
+    ).encode()  # fmt: skip
+    if len(message) > MOST_REQUEST_BYTES:
+        raise InputError(f'{what}: options of {len(message)} bytes, wanted at most {MOST_REQUEST_BYTES}')
+    with contextlib.ExitStack() as stack:
+        frames, frames_out = _pipe(stack)
+        status, status_out = _pipe(stack)
+        handed = [frames_out, status_out]
+        if data is not None:
+            handed.append(_as_file(stack, data))
+        try:
+            _send(message, handed)
+        finally:
+            os.close(frames_out)
+            os.close(status_out)
+        yield from _received(frames, status, what, bounds)
+
+
+def _pipe(stack: contextlib.ExitStack) -> tuple[int, int]:
+    """Both ends of a pipe; the reading one is closed with the stack, which ends a child that is still writing."""
+    ends = os.pipe()
+    stack.callback(os.close, ends[0])
+    return ends
+
+
+def _as_file(stack: contextlib.ExitStack, data: bytes) -> int:
+    file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+    file.write(data)
+    file.flush()
+    file.seek(0)
+    return file.fileno()
+
+
+def _received(frames: int, status: int, what: str, bounds: Bounds) -> Iterator[Any]:
+    while (frame := _read_frame(frames, what, bounds)) is not None:
+        kind, payload = frame
+        if kind == b'E':
+            raise _error(payload, what)
+        if kind == b'Z':
+            return
+        yield _value(kind, payload, what)
+    raise InputError(f'{what}: cannot be read: {_death(status, bounds)}; the file is damaged, or made to do that')
+
+
+def _read_frame(frames: int, what: str, bounds: Bounds) -> tuple[bytes, bytearray] | None:
+    head = _read(frames, FRAME.size, what, bounds)
+    if len(head) < FRAME.size:
+        return None
+    kind, length = FRAME.unpack(head)
+    if length > MOST_FRAME_BYTES:
+        raise InputError(f'{what}: cannot be read: a piece of {length} bytes, wanted at most {MOST_FRAME_BYTES}')
+    payload = _read(frames, length, what, bounds)
+    return (kind, payload) if len(payload) == length else None
+
+
+def _read(handle: int, length: int, what: str, bounds: Bounds) -> bytearray:
+    """Up to `length` bytes, fewer at the end; memory is taken as they come, not as they are announced."""
+    content = bytearray()
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    while len(content) < length:
+        if not poll.poll(bounds.silence_s * 1000):
+            raise InputError(f'{what}: cannot be read: nothing came of it in {bounds.silence_s:g} s; it was given up')
+        piece = os.read(handle, min(READ_BYTES, length - len(content)))
+        if not piece:
+            break
+        content += piece
+    return content
+
+
+def _value(kind: bytes, payload: bytearray, what: str) -> Any:
+    if kind == b'B':
+        return bytes(payload)
+    try:
+        if kind == b'J':
+            return json.loads(payload)
+        import pyarrow as pa
+
+        with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+        return table
+    except Exception as error:  # whatever a parser that was taken over makes of our own reader
+        raise InputError(f'{what}: cannot be read: its parser answered nonsense ({error})') from error
+
+
+def _error(payload: bytearray, what: str) -> Exception:
+    """An error as the child raised it, if it is one of ours."""
+    try:
+        name, text = json.loads(payload)
+        kind = _known_errors().get(name)
+    except ValueError:
+        name, text, kind = 'nonsense', '', None
+    if kind is None:
+        return InputError(f'{what}: cannot be read ({name}: {text})')
+    error = kind.__new__(kind)
+    Exception.__init__(error, text)
+    return error
+
+
+def _known_errors() -> dict[str, type[RobotrialsError]]:
+    found = {n: c for n, c in vars(errors).items() if isinstance(c, type) and issubclass(c, RobotrialsError)}
+    waiting = list(found.values())
+    while waiting:
+        below = waiting.pop().__subclasses__()
+        found.update({c.__name__: c for c in below})
+        waiting += below
+    return found
+
+
+def _death(status: int, bounds: Bounds) -> str:
+    code = os.read(status, 4)
+    number = struct.unpack('=i', code)[0] if len(code) == 4 else 0
+    if number == -signal.SIGXCPU:
+        return f'its parser computed for {bounds.cpu_s} s'
+    name = signal.Signals(-number).name if -number in set(signal.Signals) else f'exit code {number}'
+    return f'its parser died ({name})'
+
+
+# --- the helper, as we see it
+
+
+class _Helper:
+    """The process that children are forked from: it has the libraries loaded, and nothing of ours."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, '-c', HELPER], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env={**os.environ, **SILENT_ENV, 'PYTHONPATH': _module_path()}, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise SetupError(f'no process can be started to read foreign files ({error.strerror})') from error
+        finally:
+            theirs.close()
+
+    def send(self, message: bytes, handles: list[int]) -> None:
+        socket.send_fds(self._socket, [message], handles)
+
+    @property
+    def is_ours(self) -> bool:
+        return self.owner == os.getpid()
+
+    def end(self) -> None:
+        """Ask nothing more of it; it ends by itself. Of a process that was forked, the helper is its parent's."""
+        self._socket.close()
+        if self.is_ours:
+            self.process.wait(timeout=10)
+        else:
+            self.process.returncode = 0
+
+
+def _module_path() -> str:
+    """Where the helper finds our modules: where this process did."""
+    own = str(Path(__file__).parents[2])
+    return os.pathsep.join(dict.fromkeys([own, *filter(None, os.environ.get('PYTHONPATH', '').split(os.pathsep))]))
+
+
+_guard = threading.Lock()
+_helpers: list[_Helper] = []  # one, once it is needed
+
+
+def _send(message: bytes, handles: list[int]) -> None:
+    """Hand a request to the helper, which is started when first needed, in a forked process, and when it has gone."""
+    with _guard:
+        for _ in range(2):
+            if _helpers and not (_helpers[0].is_ours and _helpers[0].process.poll() is None):
+                _helpers.pop().end()
+            if not _helpers:
+                _helpers.append(_Helper())
+            try:
+                _helpers[0].send(message, handles)
+                return
+            except OSError:
+                _helpers.pop().end()
+    raise SetupError('no process can be started to read foreign files; try again')
+
+
+@atexit.register
+def _end() -> None:
+    with _guard:
+        for helper in _helpers:
+            helper.end()
+        _helpers.clear()
+
+
+# --- the helper itself, and its children
+
+
+def _serve() -> None:
+    """Fork a child for every request, tell how it ended, and end when nobody can ask any more."""
+    asked = socket.socket(fileno=0)
+    wake, wake_out = os.pipe()
+    os.set_blocking(wake_out, False)
+    signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, int] = {}  # process -> where its end is told
+    while True:
+        poll = select.poll()
+        for handle in (asked.fileno(), wake):
+            poll.register(handle, select.POLLIN)
+        for handle in running.values():
+            poll.register(handle, 0)  # whoever asked has gone
+        ready = dict(poll.poll())
+        if wake in ready:
+            os.read(wake, 4096)
+            _reap(running)
+        for pid, handle in running.items():
+            if handle in ready:
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+        if asked.fileno() in ready and not _take(asked, running, wake, wake_out):
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
+            os._exit(0)
+
+
+def _reap(running: dict[int, int]) -> None:
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        handle = running.pop(pid)
+        with contextlib.suppress(OSError):
+            os.write(handle, struct.pack('=i', os.waitstatus_to_exitcode(status)))
+        os.close(handle)
+
+
+def _take(asked: socket.socket, running: dict[int, int], *ours: int) -> bool:
+    """Fork a child for the next request; False when there will be none."""
+    message, handles, _, _ = socket.recv_fds(asked, MOST_REQUEST_BYTES, 3)
+    if not message:
+        return False
+    request = json.loads(message)
+    frames, status, *source = handles
+    with contextlib.suppress(Exception):  # the child tells
+        importlib.import_module(request['task'].partition(':')[0])
+        importlib.import_module('pyarrow.parquet')
+    pid = os.fork()
+    if not pid:
+        try:
+            for handle in (*ours, asked.detach(), status, *running.values()):
+                os.close(handle)
+            _run(request, frames, source)
+        finally:
+            os._exit(1)
+    for handle in (frames, *source):
+        os.close(handle)
+    running[pid] = status
+    return True
+
+
+def _run(request: dict[str, Any], frames: int, source: list[int]) -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        os.chdir(request['cwd'])
+        scratch = Path(request['scratch']) if request['scratch'] else None
+        tempfile.tempdir = request['scratch']
+        bounds = Bounds(**request['bounds'])
+        from robotrials.record.sandbox import close_in
+
+        close_in(
+            memory_bytes=bounds.memory_bytes, cpu_s=bounds.cpu_s, file_bytes=bounds.file_bytes, scratch=scratch
+        )  # fmt: skip
+        given = dict(request['request'])
+        if scratch is not None:
+            given['scratch'] = scratch
+        if request['has_data']:
+            given['source'] = os.fdopen(source[0], 'rb')
+        module, _, name = request['task'].partition(':')
+        for value in getattr(importlib.import_module(module), name)(**given):
+            _put(frames, *_packed(value))
+        _put(frames, b'Z', b'')
+    except MemoryError:
+        text = f'needs more than {request["bounds"]["memory_bytes"] >> 20} MiB of memory'
+        _put(frames, b'E', json.dumps(['InputError', text]).encode())
+    except Exception as error:
+        _put(frames, b'E', json.dumps([type(error).__name__, str(error)]).encode())
+    os._exit(0)
+
+
+def _packed(value: Any) -> tuple[bytes, Any]:
+    if isinstance(value, bytes):
+        return b'B', value
+    import pyarrow as pa
+
+    if isinstance(value, pa.Table):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, value.schema) as writer:
+            writer.write_table(value)
+        return b'A', sink.getvalue()
+    return b'J', json.dumps(value).encode()
+
+
+def _put(handle: int, kind: bytes, payload: Any) -> None:
+    for piece in (FRAME.pack(kind, len(payload)), payload):
+        view = memoryview(piece)
+        while len(view):
+            view = view[os.write(handle, view[:READ_BYTES]) :]
+
+
+# --- what holds
+
+
+def held_walls() -> dict[str, bool]:
+    """Which walls hold on this machine, found out by trying each from inside."""
+    with tempfile.TemporaryDirectory() as outside, tempfile.TemporaryDirectory() as scratch:
+        (held,) = parse(
+            'robotrials.record.foreign:_try_walls', what='the walls around parsers', bounds=UPLOAD,
+            scratch=Path(scratch), outside=outside,
+        )  # fmt: skip
+    return dict(held)
+
+
+def _try_walls(*, outside: str, scratch: Path) -> Iterator[dict[str, bool]]:
+    def is_refused(attempt: Any) -> bool:
+        try:
+            attempt()
+        except (OSError, MemoryError):
+            return True
+        return False
+
+    def connect() -> None:
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+
+    yield {
+        'memory': is_refused(lambda: bytearray(UPLOAD.memory_bytes + (1 << 30))),
+        'writing': is_refused(lambda: (Path(outside) / 'x').write_bytes(b'')),
+        'network': is_refused(connect),
+        'programs': is_refused(lambda: os.execv('/bin/true', ['true'])),
+    }
