@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test again test-peers test-hosts test-platform test-scale test-training setup check study grid crash bench generated lock sbom system peers clean
+.PHONY: demo test again test-peers test-hosts test-platform test-scale test-training setup check study grid crash bench generated house lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/robotrials demo
@@ -71,6 +71,10 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/pip install $(QUIETLY) -r requirements.lock
 	$(BIN)/pip install $(QUIETLY) --no-deps -e .
 	touch $(STAMP)
+
+# Lines, modules, classes and options of each room, and who imports whom.
+house:
+	@$(PYTHON) tools/house.py
 
 generated: $(STAMP)
 	sh tools/regenerate.sh
