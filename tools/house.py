@@ -1,7 +1,7 @@
 """Draw the house: lines, modules, classes and options per room, and who imports whom.
 
 python tools/house.py           print it
-python tools/house.py --keep    write the figures to docs/reference/house.json; a change that raises them says why in its commit
+python tools/house.py --keep    write the figures to docs/reference/house.json; a commit that raises them says why
 """
 
 from __future__ import annotations
