@@ -118,3 +118,23 @@ def test_a_further_episode_costs_few_bytes(arguments: tuple[str, ...], most_byte
         peaks[n] = int(done.stdout.splitlines()[-1])
     few, many = peaks
     assert (peaks[many] - peaks[few]) / (many - few) < most_bytes
+
+
+def test_a_large_plain_store_is_selected_without_building_an_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By columns, and equal to what episodes give: rows, order, policies and the marked reference."""
+    path = plain_store(tmp_path / 'store', 900, policies=3, tasks=2)
+    store = Store.open(path)
+    edited = next(iter(store.episodes())).episode_id
+    store.edit(edited, 'set', field='outcome', value='invalid', why='camera', by='ana')
+    for where in (None, {'policy': 'p1'}):
+        wanted = selection.select_store(store, where=where)
+        assert isinstance(wanted.episodes, tuple)
+        with monkeypatch.context() as few:
+            few.setattr(selection, 'MOST_KEPT', 0)
+            few.setattr(selection, 'ordered_rows', None)
+            found = selection.select_store(store, where=where)
+        assert isinstance(found.episodes, rows.EpisodeRows)
+        assert tuple(found.episodes) == wanted.episodes
+        assert (found.every_policy, found.marked_reference) == (wanted.every_policy, wanted.marked_reference)

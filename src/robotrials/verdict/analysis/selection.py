@@ -11,7 +11,9 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.annotate import with_marks
 from robotrials.measure.safety import store_pairs
 from robotrials.record import Episode, Store, Trajectory, TrialInfo
-from robotrials.record.rows import ordered_rows
+from robotrials.record.counted import counted_columns
+from robotrials.record.rows import distinct, ordered_columns, ordered_rows
+from robotrials.record.schema import EPISODE_FIELDS
 from robotrials.record.select import Where
 
 # As objects (0.5 kB each) so many episodes are kept; more are columns (0.05 kB), built as they are read.
@@ -55,20 +57,19 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     Placements that were timed only afterwards, by a reviewer or by a detector that agrees with the operator, are in it.
     """
     annotations = store.annotations()
-    stream = store.episodes(where=where or None)
-    marked = (with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else stream
-    episodes = _kept(marked)
+    if annotations or store.skip_damaged or store.count() <= MOST_KEPT or any(part.n_events for part in store.parts()):
+        stream = store.episodes(where=where or None)
+        episodes = _kept(with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else _kept(stream)
+    else:
+        episodes = ordered_columns(counted_columns(store, EPISODE_FIELDS, where=where or None))
     if not episodes:
         raise NotEstimable(f'{store.path}: no episode {asked_for(where)}')
-    policies: set[str] = set()
-    first: Episode | None = None  # of those that are marked as the reference
-    for episode in store.episodes(events=False) if where else episodes:
-        policies.add(episode.policy)
-        if episode.is_reference and (first is None or _place(episode) < _place(first)):
-            first = episode
+    every = ordered_columns(counted_columns(store, EPISODE_FIELDS)) if where else episodes
+    arms = distinct(every, 'policy', 'is_reference')
     return Selection(
         source=str(store.path), episodes=episodes, store=store, where=where or None, trial=store.trial,
-        every_policy=tuple(sorted(policies)), marked_reference=None if first is None else first.policy,
+        every_policy=tuple(sorted({policy for policy, _ in arms})),
+        marked_reference=min((policy for policy, is_reference in arms if is_reference), default=None),
     )  # fmt: skip
 
 
