@@ -120,21 +120,21 @@ def test_a_further_episode_costs_few_bytes(arguments: tuple[str, ...], most_byte
     assert (peaks[many] - peaks[few]) / (many - few) < most_bytes
 
 
-def test_a_large_plain_store_is_selected_without_building_an_episode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By columns, and equal to what episodes give: rows, order, policies and the marked reference."""
-    path = plain_store(tmp_path / 'store', 900, policies=3, tasks=2)
-    store = Store.open(path)
+def test_a_plain_store_is_selected_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And equal to what episodes give: rows, order, policies and the marked reference, with edits and filters."""
+    store = Store.open(plain_store(tmp_path / 'store', 900, policies=3, tasks=2))
+    store.append([Episode(policy='p2', task='t0', outcome=Outcome.SUCCESS, duration_s=3.0, is_reference=True)])
     edited = next(iter(store.episodes())).episode_id
     store.edit(edited, 'set', field='outcome', value='invalid', why='camera', by='ana')
     for where in (None, {'policy': 'p1'}):
-        wanted = selection.select_store(store, where=where)
-        assert isinstance(wanted.episodes, tuple)
-        with monkeypatch.context() as few:
-            few.setattr(selection, 'MOST_KEPT', 0)
-            few.setattr(selection, 'ordered_rows', None)
-            found = selection.select_store(store, where=where)
-        assert isinstance(found.episodes, rows.EpisodeRows)
-        assert tuple(found.episodes) == wanted.episodes
-        assert (found.every_policy, found.marked_reference) == (wanted.every_policy, wanted.marked_reference)
+        wanted = selection.select_episodes(store.episodes(where=where))
+        few = selection.select_store(store, where=where)
+        with monkeypatch.context() as small:
+            small.setattr(selection, 'MOST_KEPT', 0)
+            small.setattr(selection, '_kept', None)
+            many = selection.select_store(store, where=where)
+        assert isinstance(few.episodes, tuple)
+        assert isinstance(many.episodes, rows.EpisodeRows)
+        assert tuple(many.episodes) == few.episodes == wanted.episodes
+        assert few.every_policy == many.every_policy == ('p0', 'p1', 'p2')
+        assert few.marked_reference == many.marked_reference == 'p2'

@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from robotrials.errors import InputError, NotEstimable
+from robotrials.errors import InputError, NotEstimable, RecordError
 from robotrials.measure.annotate import with_marks
 from robotrials.measure.safety import store_pairs
 from robotrials.record import Episode, Store, Trajectory, TrialInfo
 from robotrials.record.counted import counted_columns
 from robotrials.record.rows import distinct, ordered_columns, ordered_rows
-from robotrials.record.schema import EPISODE_FIELDS
+from robotrials.record.schema import EPISODE_FIELDS, episodes_from_arrow
 from robotrials.record.select import Where
 
 # As objects (0.5 kB each) so many episodes are kept; more are columns (0.05 kB), built as they are read.
@@ -57,14 +57,14 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     Placements that were timed only afterwards, by a reviewer or by a detector that agrees with the operator, are in it.
     """
     annotations = store.annotations()
-    if annotations or store.skip_damaged or store.count() <= MOST_KEPT or any(part.n_events for part in store.parts()):
+    if annotations or store.skip_damaged or store.is_blinded or any(part.n_events for part in store.parts()):
         stream = store.episodes(where=where or None)
         episodes = _kept(with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else _kept(stream)
     else:
-        episodes = ordered_columns(counted_columns(store, EPISODE_FIELDS, where=where or None))
+        episodes = _from_columns(store, where)
     if not episodes:
         raise NotEstimable(f'{store.path}: no episode {asked_for(where)}')
-    every = ordered_columns(counted_columns(store, EPISODE_FIELDS)) if where else episodes
+    every = _from_columns(store, None) if where else episodes
     arms = distinct(every, 'policy', 'is_reference')
     return Selection(
         source=str(store.path), episodes=episodes, store=store, where=where or None, trial=store.trial,
@@ -89,6 +89,17 @@ def select_episodes(
         source=source, episodes=ordered, every_policy=tuple(sorted({e.policy for e in ordered})),
         marked_reference=next((e.policy for e in ordered if e.is_reference), None), recorded=trajectories or {},
     )  # fmt: skip
+
+
+def _from_columns(store: Store, where: Where | None) -> Sequence[Episode]:
+    """All parts as one table: the parts of a trial are thousands of single rows, and each costs as much as a table."""
+    table = counted_columns(store, EPISODE_FIELDS, where=where or None)
+    if table.num_rows > MOST_KEPT:
+        return ordered_columns(table)
+    try:
+        return _ordered(episodes_from_arrow(table, {}))
+    except RecordError:
+        return _kept(store.episodes(where=where or None))  # which names the part
 
 
 def _kept(episodes: Iterable[Episode]) -> Sequence[Episode]:
