@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.command import robotrials
 from tests.tool import tool
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,3 +37,17 @@ def test_help_imports_nothing_heavy_and_not_numpy(arguments: list[str]) -> None:
         'try:\n    main()\nexcept SystemExit:\n    pass'
     )
     assert not imported_by(code) & {*HEAVY, 'numpy', 'pyarrow'}
+
+
+def test_compare_imports_only_rooms_that_it_asks(tmp_path: Path) -> None:
+    """Not those about other inputs than a store of episodes, nor what draws figures."""
+    rows = ''.join(f'p{p},pick,{(i + p) % 3 != 0:d},{5 + i % 7 + p}\n' for p in range(2) for i in range(20))
+    (tmp_path / 'r.csv').write_text(f'policy,task,success,duration_s\n{rows}')
+    store = str(tmp_path / 'store')
+    robotrials('import', tmp_path / 'r.csv', '--to', store)
+    code = (
+        f'import sys\nsys.argv = ["robotrials", "compare", {store!r}]\nfrom robotrials.cli import main\n'
+        'try:\n    main()\nexcept SystemExit:\n    pass\n'
+        'sys.modules |= {name.replace("robotrials.", "room-", 1): None for name in list(sys.modules)}'
+    )
+    assert not imported_by(code) & {'matplotlib', 'room-audit', 'room-actions', 'room-wire', 'room-formats'}

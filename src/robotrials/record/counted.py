@@ -29,6 +29,8 @@ from robotrials.record.select import (
 from robotrials.record.store import Store
 from robotrials.record.unblinding import Unblindings
 
+MOST_TABLES = 512
+
 
 def counted_columns(store: Store, names: Sequence[str], *, where: Where | None = None) -> pa.Table:
     """These columns of the episodes that `Store.episodes` gives, in its order: edits, openings and blinding applied."""
@@ -76,14 +78,22 @@ class CountedColumns:
         if list(places) == list(self._counts):
             return
         new = [part for part in parts if part.path.name not in self._counts]
-        tables = [_part_columns(part, self._rows.column_names, ids) for part in new]
-        counts = {**self._counts, **{p.path.name: t.num_rows for p, t in zip(new, tables, strict=True)}}
-        rows = pa.concat_tables([self._rows, *tables]).unify_dictionaries().combine_chunks()
+        counts, tables = dict(self._counts), [self._rows]
+        for part in new:
+            tables.append(_part_columns(part, self._rows.column_names, ids))
+            counts[part.path.name] = tables[-1].num_rows
+            if len(tables) > MOST_TABLES:  # a table of one row takes a thousand times its bytes
+                tables = [_one_table(tables)]
+        rows = _one_table(tables)
         place = np.repeat([places.get(name, -1) for name in counts], list(counts.values()))
         if np.any(place < 0) or np.any(np.diff(place) < 0):
             order = np.argsort(place, kind='stable')
             rows = rows.take(order[np.count_nonzero(place < 0) :])
         self._rows, self._counts = rows, {name: counts[name] for name in places}
+
+
+def _one_table(tables: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
 def _part_columns(part: PartInfo, names: list[str], ids: list[str] | None) -> pa.Table:

@@ -155,13 +155,25 @@ def ordered_rows(episodes: Iterable[Episode]) -> EpisodeRows:
             events.append({name: _narrow(rows[name].combine_chunks()) for name in EVENT_FIELDS})
     length = sum(map(len, counts))
     joined = {name: _joined([p.pop(name) for p in parts], EPISODE_SCHEMA.field(name).type) for name in EPISODE_FIELDS}
-    shared = {}
-    for name in [n for n, array in joined.items() if n != 'episode_id' and len(pc.unique(array)) == 1]:
-        shared[name] = _built(name, column_values(joined.pop(name).slice(0, 1)))[0]
+    shared = _shared(joined)
     happened = {name: _joined([e.pop(name) for e in events], EVENT_SCHEMA.field(name).type) for name in EVENT_FIELDS}
     ends = np.cumsum(np.concatenate(counts), dtype=np.int64) if events else None
     columns = _Columns(shared, joined, happened, ends, length)
     return EpisodeRows(columns, _order(columns))
+
+
+def ordered_columns(table: pa.Table) -> EpisodeRows:
+    """The rows of an episodes table, none of which has events, in the canonical order: no episode is built."""
+    kinds = {name: EPISODE_SCHEMA.field(name).type for name in EPISODE_FIELDS}
+    varying = {name: _joined([_narrow(c) for c in table[name].chunks], kind) for name, kind in kinds.items()}
+    columns = _Columns(_shared(varying), varying, {}, None, table.num_rows)
+    return EpisodeRows(columns, _order(columns))
+
+
+def _shared(arrays: dict[str, pa.Array]) -> dict[str, Any]:
+    """What all rows share, as an episode holds it, which is taken out of the arrays."""
+    alike = [name for name, array in arrays.items() if name != 'episode_id' and len(pc.unique(array)) == 1]
+    return {name: _built(name, column_values(arrays.pop(name).slice(0, 1)))[0] for name in alike}
 
 
 def _order(columns: _Columns) -> NDArray[np.int32]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from robotrials.errors import InputError, RecordError, StoreError, UnknownName
@@ -80,7 +79,7 @@ def prune_parts(
     opened = unblindings if unblindings is not None and unblindings.by_trial else None
     edited = _edited_fields(edits)
     ids = named_ids(where, edits)
-    codes = id_codes(ids or ())
+    codes = id_codes(ids) if ids else ()
     asked = {
         name: set(_values(wanted))
         for name, wanted in (_blinded(where, opened) or {}).items()
@@ -113,7 +112,7 @@ def rows_named(part: PartInfo, ids: Sequence[str]) -> pa.Table:
         if places is not None:
             tables = row_groups(part.path, part.logged, rows=places)
         else:
-            tables = _tables(part, expression=ds.field('episode_id').isin(wanted))
+            tables = _tables(part, expression=pc.field('episode_id').isin(wanted))
         named = [table.filter(pc.is_in(table['episode_id'], wanted)) for table in tables]
         return pa.concat_tables(named).unify_dictionaries()
 
@@ -206,7 +205,7 @@ def read_part_episodes(
     opened = unblindings if unblindings is not None and unblindings.by_trial else None
     expression = where_expression(_blinded(where, opened))
     if expression is not None and edits.by_episode:
-        expression = expression | ds.field('episode_id').isin(list(edits.by_episode))
+        expression = expression | pc.field('episode_id').isin(list(edits.by_episode))
     start = 0
     try:
         for rows in _tables(part, expression=expression) if tables is None else tables:
@@ -233,6 +232,8 @@ def _tables(part: PartInfo, *, columns: list[str] | None = None, expression: Any
         table = pq.ParquetFile(source).read(columns=columns, use_threads=False)
         yield table if expression is None else table.filter(expression)
         return
+    import pyarrow.dataset as ds  # only large parts are scanned
+
     scanner = (
         ds.ParquetFileFormat()
         .make_fragment(source)
@@ -269,9 +270,9 @@ def where_expression(where: Where | None) -> Any:
     expression = None
     for name, wanted in (where or {}).items():
         values = _values(wanted)
-        term = ds.field(name).isin([v for v in values if v is not None])
+        term = pc.field(name).isin([v for v in values if v is not None])
         if None in values:
-            term = term | ds.field(name).is_null()
+            term = term | pc.field(name).is_null()
         expression = term if expression is None else expression & term
     return expression
 

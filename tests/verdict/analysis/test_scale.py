@@ -118,3 +118,23 @@ def test_a_further_episode_costs_few_bytes(arguments: tuple[str, ...], most_byte
         peaks[n] = int(done.stdout.splitlines()[-1])
     few, many = peaks
     assert (peaks[many] - peaks[few]) / (many - few) < most_bytes
+
+
+def test_a_plain_store_is_selected_by_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And equal to what episodes give: rows, order, policies and the marked reference, with edits and filters."""
+    store = Store.open(plain_store(tmp_path / 'store', 900, policies=3, tasks=2))
+    store.append([Episode(policy='p2', task='t0', outcome=Outcome.SUCCESS, duration_s=3.0, is_reference=True)])
+    edited = next(iter(store.episodes())).episode_id
+    store.edit(edited, 'set', field='outcome', value='invalid', why='camera', by='ana')
+    for where in (None, {'policy': 'p1'}):
+        wanted = selection.select_episodes(store.episodes(where=where))
+        few = selection.select_store(store, where=where)
+        with monkeypatch.context() as small:
+            small.setattr(selection, 'MOST_KEPT', 0)
+            small.setattr(selection, '_kept', None)
+            many = selection.select_store(store, where=where)
+        assert isinstance(few.episodes, tuple)
+        assert isinstance(many.episodes, rows.EpisodeRows)
+        assert tuple(many.episodes) == few.episodes == wanted.episodes
+        assert few.every_policy == many.every_policy == ('p0', 'p1', 'p2')
+        assert few.marked_reference == many.marked_reference == 'p2'

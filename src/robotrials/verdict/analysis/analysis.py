@@ -51,7 +51,14 @@ from robotrials.verdict.analysis.planning import Planning
 from robotrials.verdict.analysis.practice import Practice
 from robotrials.verdict.analysis.price import WinnerPrice, winner_price
 from robotrials.verdict.analysis.quality import DataQuality, Presence, check_quality
-from robotrials.verdict.analysis.ranking import PolicyCurve, Ranking, policy_curves, policy_failures, rank_policies
+from robotrials.verdict.analysis.ranking import (
+    PolicyCurve,
+    Ranking,
+    order_by_time,
+    policy_curves,
+    policy_failures,
+    rank_policies,
+)
 from robotrials.verdict.analysis.robustness import RobustnessPart, robustness_part
 from robotrials.verdict.analysis.safety import (
     SafetyPart,
@@ -300,7 +307,7 @@ class Analysis:
         if name in (EndpointName.TIME, EndpointName.THROUGHPUT):
             if isinstance(self._time_pairs, Absent):
                 return self._time_pairs
-            order = present(self.ranking).order
+            order = order_by_time(frame, present(self.times))
             return order, [pairing.time_verdict(t) for t in self._time_pairs]
         if name is EndpointName.SUCCESS:
             if unscored := self._unscored_ends(frame):

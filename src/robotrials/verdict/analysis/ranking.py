@@ -19,6 +19,7 @@ from robotrials.measure.timing import (
     failure_modes,
     hrt,
     macro_band,
+    rmst,
     score_cohort,
     success_curve,
 )
@@ -85,15 +86,20 @@ def rank_policies(frame: ComparisonFrame, times: Times, plan: AnalysisPlan, stre
     relative, areas = _against_reference(frame, times, plan, stream)
     return Ranking(
         condition=frame.condition, times=times, reference=frame.reference,
-        order=tuple(sorted((p for p in frame.policies if p in scores), key=lambda p: _value(scores[p]))),
-        apart=frame.apart, strata=frame.strata, scores=scores, relative=relative, areas=areas,
-        unscored=frame.unscored, cautions=frame.cautions,
+        order=order_by_time(frame, times), apart=frame.apart, strata=frame.strata, scores=scores, relative=relative,
+        areas=areas, unscored=frame.unscored, cautions=frame.cautions,
     )  # fmt: skip
 
 
-def _value(score: CohortScore) -> tuple[float, str]:
-    value = score.macro['rmst_s'].value
-    return math.inf if value is None else value, score.policy
+def order_by_time(frame: ComparisonFrame, times: Times) -> tuple[str, ...]:
+    """The ranked policies, lowest macro RMST first: their values alone, without the resamples of their scores."""
+    values = {}
+    for policy in frame.policies:
+        cells = times.cohorts[policy].cells
+        if cells:
+            curves = {s: success_curve(c.durations_s, c.observed) for s, c in cells.items()}
+            values[policy] = math.fsum(rmst(curve, times.taus_s[s]) for s, curve in curves.items()) / len(cells)
+    return tuple(sorted(values, key=lambda policy: (values[policy], policy)))
 
 
 def _against_reference(

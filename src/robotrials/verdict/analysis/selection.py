@@ -7,11 +7,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from robotrials.errors import InputError, NotEstimable
+from robotrials.errors import InputError, NotEstimable, RecordError
 from robotrials.measure.annotate import with_marks
 from robotrials.measure.safety import store_pairs
 from robotrials.record import Episode, Store, Trajectory, TrialInfo
-from robotrials.record.rows import ordered_rows
+from robotrials.record.counted import counted_columns
+from robotrials.record.rows import distinct, ordered_columns, ordered_rows
+from robotrials.record.schema import EPISODE_FIELDS, episodes_from_arrow
 from robotrials.record.select import Where
 
 # As objects (0.5 kB each) so many episodes are kept; more are columns (0.05 kB), built as they are read.
@@ -55,20 +57,19 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     Placements that were timed only afterwards, by a reviewer or by a detector that agrees with the operator, are in it.
     """
     annotations = store.annotations()
-    stream = store.episodes(where=where or None)
-    marked = (with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else stream
-    episodes = _kept(marked)
+    if annotations or store.skip_damaged or store.is_blinded or any(part.n_events for part in store.parts()):
+        stream = store.episodes(where=where or None)
+        episodes = _kept(with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else _kept(stream)
+    else:
+        episodes = _from_columns(store, where)
     if not episodes:
         raise NotEstimable(f'{store.path}: no episode {asked_for(where)}')
-    policies: set[str] = set()
-    first: Episode | None = None  # of those that are marked as the reference
-    for episode in store.episodes(events=False) if where else episodes:
-        policies.add(episode.policy)
-        if episode.is_reference and (first is None or _place(episode) < _place(first)):
-            first = episode
+    every = _from_columns(store, None) if where else episodes
+    arms = distinct(every, 'policy', 'is_reference')
     return Selection(
         source=str(store.path), episodes=episodes, store=store, where=where or None, trial=store.trial,
-        every_policy=tuple(sorted(policies)), marked_reference=None if first is None else first.policy,
+        every_policy=tuple(sorted({policy for policy, _ in arms})),
+        marked_reference=min((policy for policy, is_reference in arms if is_reference), default=None),
     )  # fmt: skip
 
 
@@ -110,6 +111,17 @@ def _counted(rows: Sequence[Episode], source: str) -> list[int]:
         numbers = [attempts[attempt] for attempt in sorted(attempts)]
         kept.append(next((number for number in numbers if rows[number].is_valid), numbers[-1]))
     return kept
+
+
+def _from_columns(store: Store, where: Where | None) -> Sequence[Episode]:
+    """All parts as one table: the parts of a trial are thousands of single rows, and each costs as much as a table."""
+    table = counted_columns(store, EPISODE_FIELDS, where=where or None)
+    if table.num_rows > MOST_KEPT:
+        return ordered_columns(table)
+    try:
+        return ordered_episodes(episodes_from_arrow(table, {}))
+    except RecordError:
+        return _kept(store.episodes(where=where or None))  # which names the part
 
 
 def _kept(episodes: Iterable[Episode]) -> Sequence[Episode]:

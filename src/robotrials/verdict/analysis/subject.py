@@ -6,39 +6,16 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from robotrials.errors import InputError
-from robotrials.measure.actions.evaluate import read_runs
-from robotrials.measure.actions.report import (
-    ActionReport,
-    Difficulty,
-    GroupScore,
-    Scores,
-    build_report,
-    difficulty,
-    group_scores,
-    published_scores,
-)
-from robotrials.measure.safety import Registry, load_registry
-from robotrials.verdict.audit import (
-    Benchmark,
-    Candidate,
-    CitationCounts,
-    LeaderboardAudit,
-    RunComparison,
-    audit_leaderboard,
-    candidates_from_leaderboard,
-    citation_counts,
-    compare_traces,
-    cutoffs,
-    find_benchmark,
-    read_candidates,
-    read_datasource,
-    read_leaderboard,
-    read_mix,
-    read_shortcut,
-)
-from robotrials.verdict.audit.topline import Cutoff
+
+# Most verbs ask about a store of episodes: what reads the other inputs is imported by whoever asks for one.
+if TYPE_CHECKING:
+    from robotrials.measure.actions.report import ActionReport, Difficulty, GroupScore, Scores
+    from robotrials.measure.safety import Registry
+    from robotrials.verdict.audit import Benchmark, Candidate, CitationCounts, LeaderboardAudit, RunComparison
+    from robotrials.verdict.audit.topline import Cutoff
 
 PUBLISHED = 'published'
 ALPHA = '0.05'
@@ -99,23 +76,31 @@ def read_subject(wanted: Input, sources: Sequence[str], *, n_resamples: int = 20
         return run_comparison(sources[0], sources[1])
     if wanted is Input.PREDICTIONS:
         return predictions(sources[0], n_resamples=n_resamples, seed=seed)
-    if wanted is Input.SHORTCUT:
-        return read_shortcut(sources[0])
-    if wanted is Input.DATASOURCE:
-        return read_datasource(sources[0])
-    if wanted is Input.MIX:
-        return read_mix(sources[0])
     if wanted is Input.BENCHMARK:
         return benchmark_gaps(sources[0])
-    return registry(sources) if wanted is Input.REGISTRY else None
+    if wanted is Input.REGISTRY:
+        return registry(sources)
+    return _read_result(wanted, sources[0]) if wanted in (Input.SHORTCUT, Input.DATASOURCE, Input.MIX) else None
+
+
+def _read_result(wanted: Input, source: str) -> object:
+    """The result of an audit that was written to a file."""
+    from robotrials.verdict.audit import read_datasource, read_mix, read_shortcut
+
+    read = {Input.SHORTCUT: read_shortcut, Input.DATASOURCE: read_datasource, Input.MIX: read_mix}
+    return read[wanted](source)
 
 
 def leaderboard_audit(source: str | Path) -> LeaderboardAudit:
+    from robotrials.verdict.audit import audit_leaderboard, read_leaderboard
+
     return audit_leaderboard(read_leaderboard(Path(source)), alpha=ALPHA)
 
 
 def paper_counts(sources: Sequence[str]) -> CitationCounts:
     """Papers by what they do with each benchmark."""
+    from robotrials.verdict.audit import candidates_from_leaderboard, citation_counts, read_candidates, read_leaderboard
+
     found: list[Candidate] = []
     for source in sources:
         is_leaderboard = source.lower().endswith('.json')
@@ -124,11 +109,16 @@ def paper_counts(sources: Sequence[str]) -> CitationCounts:
 
 
 def run_comparison(first: str | Path, second: str | Path) -> RunComparison:
+    from robotrials.verdict.audit import compare_traces
+
     return compare_traces(Path(first), Path(second))
 
 
 def predictions(source: str | Path, *, n_resamples: int, seed: int) -> Predictions:
     """The runs of a store of predictions, or what the paper printed."""
+    from robotrials.measure.actions.evaluate import read_runs
+    from robotrials.measure.actions.report import build_report, difficulty, group_scores, published_scores
+
     if str(source) == PUBLISHED:
         scores, report = published_scores(), None
     else:
@@ -138,6 +128,8 @@ def predictions(source: str | Path, *, n_resamples: int, seed: int) -> Predictio
 
 
 def benchmark_gaps(name: str) -> BenchmarkGaps:
+    from robotrials.verdict.audit import cutoffs, find_benchmark
+
     benchmark = find_benchmark(name)
     shape = benchmark.protocol
     counts = sorted({shape.most * share // 100 for share in BASELINE_SHARES})
@@ -150,4 +142,6 @@ def benchmark_gaps(name: str) -> BenchmarkGaps:
 
 
 def registry(files: Sequence[str]) -> Registry:
+    from robotrials.measure.safety import load_registry
+
     return load_registry(*map(Path, files))
