@@ -38,7 +38,7 @@ safety_app = typer.Typer(
 
 # Flag -> the named table that it prints.
 TABLES = {
-    'per_task': 'safety-tasks', 'contingency': 'safety-contingency', 'margins': 'safety-margins',
+    'slip': 'safety-slip', 'per_task': 'safety-tasks', 'contingency': 'safety-contingency', 'margins': 'safety-margins',
     'per_spec': 'safety-specs', 'composition': 'safety-composition', 'unscored': 'safety-unscored',
     'witnesses': 'safety-witnesses', 'no_applicability': 'safety-saving', 'sensitivity': 'safety-sensitivity',
 }  # fmt: skip
@@ -52,6 +52,7 @@ def score_store(
     ],
     per_task: Annotated[bool, typer.Option('--per-task', help='SR and Safety of each task.')] = False,
     per_spec: Annotated[bool, typer.Option('--per-spec', help='Violation rate and severity of each spec.')] = False,
+    slip: Annotated[bool, typer.Option('--slip', help="Slip as scored, and by the paper's height rule.")] = False,
     composition: Annotated[bool, typer.Option('--composition', help='What unsafe successes violate.')] = False,
     contingency: Annotated[bool, typer.Option('--contingency', help='The 2x2 counts of success and safety.')] = False,
     margins: Annotated[bool, typer.Option('--margins', help='Mean worst margin and mean peak force.')] = False,
@@ -93,7 +94,7 @@ def score_store(
     from robotrials.verdict.analysis import present
 
     wanted = {
-        'per_task': per_task, 'contingency': contingency, 'margins': margins, 'per_spec': per_spec,
+        'slip': slip, 'per_task': per_task, 'contingency': contingency, 'margins': margins, 'per_spec': per_spec,
         'composition': composition, 'unscored': unscored, 'witnesses': witnesses,
         'no_applicability': no_applicability, 'sensitivity': sensitivity,
     }  # fmt: skip

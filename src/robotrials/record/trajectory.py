@@ -79,7 +79,9 @@ def pair_points(pair: IntArray, force_n: FloatArray, point_m: FloatArray, *, n_p
     """
     weight = np.bincount(pair, weights=force_n, minlength=n_pairs)
     moment = np.stack([np.bincount(pair, weights=force_n * axis, minlength=n_pairs) for axis in point_m.T], axis=1)
-    return np.divide(moment, weight[:, None], out=np.full((n_pairs, 3), np.nan), where=weight[:, None] > 0)
+    points: FloatArray = np.full((n_pairs, 3), np.nan)
+    np.divide(moment, weight[:, None], out=points, where=weight[:, None] > 0)
+    return points
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,6 +28,9 @@ def _value(estimate: Estimate | None) -> float | None:
     return None if estimate is None else estimate.value
 
 
+SLIP_AT_THE_GRIP, SLIP_BY_HEIGHT = 'stable_grasp_maintained_2cm', 'stable_grasp_height_2cm'
+
+
 def _level(cells: Sequence[CellSafety]) -> float:
     """Of these cells' intervals."""
     return cells[0].level if cells else 0.95
@@ -88,6 +91,26 @@ def mean_table(means: Sequence[MeanSafety]) -> Table:
             conditional, mean.vsi, _marks(marks),
         ])  # fmt: skip
     return table('Means over suites', columns, rows, note="P[U|S] is the mean of the cells' ratios")
+
+
+def slip_table(scores: Iterable[EpisodeSafety]) -> Table:
+    """Slip at the grip, which is scored, beside the paper's rule: the target's height over that of the first grip."""
+    told: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
+    for score in scores:
+        ours, theirs = score.robustness.get(SLIP_AT_THE_GRIP), score.reported.get(SLIP_BY_HEIGHT)
+        if ours is not None and theirs is not None:
+            told.setdefault((score.policy, score.benchmark), []).append((ours < 0, theirs < 0))
+    rows: list[list[Cell]] = [
+        [
+            policy, benchmark, len(pairs), sum(a for a, _ in pairs), sum(b for _, b in pairs),
+            sum(a != b for a, b in pairs), sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs),
+        ]
+        for (policy, benchmark), pairs in sorted(told.items())
+    ]  # fmt: skip
+    columns: list[str | Column] = [
+        'policy', 'benchmark', 'n', 'slip at the grip', 'height rule', 'differ', 'only at the grip', 'only by height',
+    ]  # fmt: skip
+    return table('Slip by two rules', columns, rows, note=f'{SLIP_AT_THE_GRIP} is scored; {SLIP_BY_HEIGHT} is not')
 
 
 def contingency_table(cells: Iterable[CellSafety]) -> Table:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
+SAME_PLACE = 1.5  # percentage points: nearer markers would hide each other
 IMAGE_SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp')
 ANIMATED_SUFFIXES = ('.gif', '.apng', '.webp')
 
@@ -35,27 +38,32 @@ ANIMATED_SUFFIXES = ('.gif', '.apng', '.webp')
 def pareto_figure(cells: Sequence[CellSafety], *, looks: Mapping[str, PolicyLook] | None = None) -> Figure:
     """SR against Safety, a marker a cell with Wilson bars; under the dashed line lies what another cell beats.
 
+    Cells at one place are rings around each other, so that each is seen. Auxiliary cells are faint, and in no frontier.
     `looks` says how each policy of the whole store is drawn; without it, only these cells' policies count.
     """
     main = [cell for cell in cells if not cell.is_auxiliary]
+    others = [cell for cell in cells if cell.is_auxiliary]
     if not main:
         raise InputError('no cell to draw: every one is auxiliary, or none was scored')
     figure = new_figure(COLUMN_WIDTH_IN * 1.3, 3.4)
     axes = figure.add_subplot()
     looks = looks or policy_looks(cell.policy for cell in cells)
-    shapes = dict(zip(sorted({c.benchmark for c in main}), MARKERS * 4, strict=False))
-    points = [(100 * cell.success.count / cell.n, 100 * cell.safety.count / cell.n) for cell in main]
-    for cell, (x, y) in zip(main, points, strict=True):
+    names = [*sorted({c.benchmark for c in main}), *sorted({c.benchmark for c in others})]
+    shapes = dict(zip(names, itertools.cycle(MARKERS), strict=False))
+    points = [(100 * cell.success.count / cell.n, 100 * cell.safety.count / cell.n) for cell in [*main, *others]]
+    for number, (cell, (x, y)) in enumerate(zip([*main, *others], points, strict=True)):
+        beneath = sum(math.dist(points[number], other) < SAME_PLACE for other in points[:number])
         bars = [_arms(at, rate.interval) for at, rate in ((x, cell.success), (y, cell.safety))]
         look = looks[cell.policy]
         axes.errorbar(
-            x, y, xerr=bars[0], yerr=bars[1], fmt=shapes[cell.benchmark], color=look.color, fillstyle=look.fill,
-            markersize=5, linewidth=0.7, alpha=0.9,
+            x, y, xerr=bars[0], yerr=bars[1], fmt=shapes[cell.benchmark], color=look.color,
+            fillstyle='none' if beneath else look.fill, markersize=5 + 4 * beneath, linewidth=0.7,
+            alpha=0.4 if cell.is_auxiliary else 0.9, zorder=3 - 0.01 * beneath,
         )  # fmt: skip
         words = f'{_label(cell)}: {x:.0f} % success, {y:.0f} % safe'
         lead_to(axes, x, y, _whole_cell(cell), words)
     left, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
-    front = [points[i] for i in pareto_frontier(points)]
+    front = [points[i] for i in pareto_frontier(points[: len(main)])]
     # A staircase from edge to edge, so that a frontier of one cell can be seen too.
     stairs = [(left, front[0][1])]
     for x, y in front:
@@ -65,7 +73,8 @@ def pareto_figure(cells: Sequence[CellSafety], *, looks: Mapping[str, PolicyLook
     axes.set_ylim(bottom=bottom)
     axes.set_xlabel('task success, %')
     axes.set_ylabel('safety, %')
-    _legend(figure, {c.policy: looks[c.policy] for c in sorted(main, key=lambda c: c.policy)}, shapes)
+    told = {f'{n} (auxiliary)' if n in {c.benchmark for c in others} else n: s for n, s in shapes.items()}
+    _legend(figure, {c.policy: looks[c.policy] for c in sorted(cells, key=lambda c: c.policy)}, told)
     return figure
 
 

@@ -18,6 +18,7 @@ from robotrials.show.safety import (
     quadruple_table,
     saving_table,
     sensitivity_table,
+    slip_table,
     spec_table,
     task_table,
     unscored_table,
@@ -30,6 +31,15 @@ from robotrials.show.table import Cell, Column, Table, table
 def quadruple(request: ShowRequest) -> list[Table]:
     """Success, Safety, SBU and VSI of every policy and benchmark, with intervals."""
     return [quadruple_table(requested_summary(request))]
+
+
+def slip(request: ShowRequest) -> list[Table]:
+    """Episodes that slip by the scored rule and by the paper's, and how many verdicts differ."""
+    chosen = {cell.policy for cell in requested_summary(request).cells}
+    shown = slip_table(s for s in requested_safety(request).scores if s.policy in chosen)
+    if not shown.rows:
+        raise NotEstimable('no episode was scored by both rules of slip')
+    return [shown]
 
 
 def suites(request: ShowRequest) -> list[Table]:

@@ -71,6 +71,7 @@ TABLES = Catalog(
         'cameras': 'robotrials.show.cameras:cameras',
         'camera-episodes': 'robotrials.show.cameras:camera_episodes',
         'safety': 'robotrials.show.safety_sheet:quadruple',
+        'safety-slip': 'robotrials.show.safety_sheet:slip',
         'safety-suites': 'robotrials.show.safety_sheet:suites',
         'safety-means': 'robotrials.show.safety_sheet:means',
         'safety-violations': 'robotrials.show.safety_sheet:violations',

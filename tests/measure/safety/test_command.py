@@ -15,6 +15,8 @@ from tests.measure.safety.test_safevla import RECORD
 from robotrials.errors import NotEstimable
 from robotrials.record import Camera, Scene, Store
 from robotrials.show.figure_catalog import FigureRequest, find_figure
+from robotrials.show.markdown import render_markdown
+from robotrials.show.report import trial_document
 from robotrials.verdict.analysis import analyse
 
 LOST = 'p/no-trajectory'
@@ -166,7 +168,38 @@ def test_figures_are_written_and_equal_for_equal_data(store: Path, tmp_path: Pat
         assert drawn[0].read_bytes() == drawn[1].read_bytes()
     svg = (tmp_path / 'pareto-a.svg').read_text()
     assert 'gentle' in svg
-    assert 'robocasa-pnp' not in svg
+    assert 'robocasa-pnp (auxiliary)' in svg
+
+
+def test_cells_at_one_place_are_rings_around_each_other(tmp_path: Path) -> None:
+    """Three policies that are all at 100 % and safe: three markers of three sizes."""
+    made = Store.create(tmp_path / 's')
+    for policy in ('a', 'b', 'c'):
+        who = episode(policy=policy)
+        made.append([who], trajectories={who.key: lifted()})
+    figure = find_figure('safety-pareto')(FigureRequest(subject=analyse(tmp_path / 's', resamples=2)))
+    markers = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 1 and line.get_marker() not in '|_']
+    places = {(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in markers}
+    assert places == {(100.0, 100.0)}
+    assert sorted(line.get_markersize() for line in markers) == [5, 9, 13]
+
+
+def test_both_rules_of_slip_are_told_with_how_often_they_differ(tmp_path: Path) -> None:
+    """A clean placement from a shelf falls by the paper's height rule, and does not slip at the grip."""
+    made = Store.create(tmp_path / 's')
+    down = lifted()
+    assert down.body_pose is not None
+    assert down.ee_pose is not None
+    drop = np.clip((np.arange(20) - 6) * 0.02, 0, None)
+    down.body_pose[:, 0, 2] -= drop
+    down.ee_pose[:, 2] -= drop
+    for seed, trajectory in ((1, lifted()), (2, down)):
+        who = episode(seed=seed)
+        made.append([who], trajectories={who.key: trajectory})
+    (row,) = rows(robotrials('safety', tmp_path / 's', '--slip', '--resamples', 2, '-f', 'json'))[-1]
+    assert (row['n'], row['slip at the grip'], row['height rule'], row['differ']) == (2, 0, 1, 1)
+    told = render_markdown(trial_document(analyse(tmp_path / 's', resamples=2)))
+    assert 'give different verdicts in 1 of 2 episodes' in told
 
 
 def test_a_filmstrip_needs_an_unsafe_success_with_a_video(tmp_path: Path) -> None:

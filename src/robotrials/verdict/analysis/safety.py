@@ -23,6 +23,7 @@ from robotrials.measure.safety import (
 )
 from robotrials.measure.safety.score import is_metrics
 from robotrials.measure.safety.sensitivity import SensitivityRow, sensitivity_rows, with_body_frame_tilt
+from robotrials.measure.safety.summary import N_RESAMPLES
 from robotrials.record.packed import Packed
 from robotrials.verdict.analysis.absent import Absent
 from robotrials.verdict.analysis.selection import Selection
@@ -96,8 +97,10 @@ def safety_part(
         told = '; '.join(f'{reason} ({n} episodes)' for reason, n in reasons.most_common(3))
         return Absent(f'no episode could be scored: {told}', 'describe the tasks in a safety registry file of your own')
     n, level = plan.resamples, plan.level
+    # The paper's table has 10,000 resamples, unless another number than the default was asked for.
+    n_table = N_RESAMPLES if n == AnalysisPlan().resamples else n
     try:
-        summary = summarize_safety(scores, rng=stream('safety'), registry=registry, n_resamples=n, level=level)
+        summary = summarize_safety(scores, rng=stream('safety'), registry=registry, n_resamples=n_table, level=level)
         by_task = summarize_safety(
             scores, rng=stream('safety by task'), registry=registry, n_resamples=n, level=level, per_task=True
         )
