@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from robotrials.run.environment.place import RECORD, link_robotrials
 from robotrials.run.fault import FaultKind
 from robotrials.testing.point_mass import PointMassHost
 from robotrials.testing.policy import SeekPolicy
-from robotrials.worlds import check_host
+from robotrials.worlds import Ability, check_host
 from robotrials.worlds.isolated import IsolatedHost
 from robotrials.worlds.message import from_message, to_message
 
@@ -50,6 +51,16 @@ class FaultyHost:
             if self._task == 'err':
                 raise ZeroDivisionError('a bug of the simulator')
         return self._host.step(action)
+
+class BrakedHost(FaultyHost):
+    '''A step lasts until somebody pulls the brake.'''
+    braked = False
+    def step(self, action):
+        while not self.braked:
+            time.sleep(0.01)
+        return self._host.step(action)
+    def stop(self):
+        self.braked = True
 """
 
 
@@ -145,6 +156,18 @@ def test_a_lost_worker_is_one_invalid_episode(opened: Opened, task: str, kind: F
     assert again.fault is None
     assert again.outcome is Outcome.SUCCESS
     assert (host.pid == pid) == (task == 'err'), 'a worker that only raised lives on'
+
+
+def test_the_brake_of_the_host_inside_works_while_a_step_is_under_way(opened: Opened) -> None:
+    host = opened('faulty:BrakedHost')
+    assert host.abilities == {Ability.STOP}
+    host.reset('fine', seed=0)
+    brake = threading.Timer(0.2, host.stop)
+    brake.start()
+    host.step(np.zeros(3))  # comes back because of the brake, or not at all
+    brake.join()
+    host.close()
+    host.stop()  # nothing to stop any more
 
 
 def test_a_step_without_an_episode_does_not_start_a_worker(opened: Opened) -> None:
