@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from robotrials.record import Episode
 
 ROWS_SHOWN = 10
+SAFEVLA = 'robotrials.cli.safevla_format:SAFEVLA'  # `safety` reads it, and `formats` may not know
 
 
 def import_source(
@@ -99,7 +100,6 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     """The source, with its open questions put to whoever sits at the terminal."""
     import dataclasses
 
-    from robotrials.cli.safevla_format import SAFEVLA
     from robotrials.formats.catalog import open_source
 
     imported = open_source(path, options, name=kind, extra=(SAFEVLA,))

@@ -87,10 +87,21 @@ def detect(path: Path, extra: Sequence[Format] = ()) -> Format:
     return found[0].format
 
 
-def open_source(path: Path, options: ImportOptions, *, name: str = '', extra: Sequence[Format] = ()) -> Imported:
-    """Open a file or folder as the named format, or as what it is recognised as; `extra` formats are known too."""
-    if name and not path.exists():
+def open_source(path: Path, options: ImportOptions, *, name: str = '', extra: Sequence[str] = ()) -> Imported:
+    """Open a file or folder as the named format, or as what it is recognised as; `extra` formats are known too.
+
+    `extra` holds literals ``module:attribute``, because what is not text is opened and read in a process of its own.
+    """
+    from robotrials.formats.contained import is_text, open_contained
+
+    if not path.exists():
         raise InputError(f'{path}: no such file or folder')
-    named = next((format_ for format_ in extra if format_.name == name), None)
-    chosen = named or (load_format(name) if name else detect(path, extra))
+    return (open_here if is_text(path) else open_contained)(path, options, name=name, extra=extra)
+
+
+def open_here(path: Path, options: ImportOptions, *, name: str = '', extra: Sequence[str] = ()) -> Imported:
+    """The same in this process, whatever the bytes do to it: for text, and for the process that may die of it."""
+    others = [load_format(literal) for literal in extra]
+    named = next((format_ for format_ in others if format_.name == name), None)
+    chosen = named or (load_format(name) if name else detect(path, others))
     return chosen.read(path, options)
