@@ -16,6 +16,7 @@ import pytest
 from tests.cli.command import robotrials
 
 from robotrials.errors import InputError, RecordError
+from robotrials.formats.contained import is_text
 from robotrials.formats.from_table import from_table
 
 HEAD = 'policy,task,success,duration_s'
@@ -130,6 +131,7 @@ def test_clock_times_of_a_spreadsheet_are_minutes_and_seconds(tmp_path: Path) ->
 LIMITED = """
 import resource, sys
 from robotrials.errors import InputError
+from robotrials.formats.contained import is_text
 from robotrials.formats.from_table import from_table
 import pyarrow.parquet
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -213,3 +215,23 @@ def test_an_interrupted_import_leaves_an_existing_store_as_it_was(tmp_path: Path
 def test_a_success_that_takes_no_step_is_pointed_at(tmp_path: Path) -> None:
     path = written(tmp_path, 'policy,task,success,steps\na,t,1,0\na,t,1,40\n')
     assert '1 successes take no time at all' in robotrials('import', path, '--dry-run')
+
+
+def test_a_bit_that_aborts_the_parquet_library_is_an_error_in_words(tmp_path: Path) -> None:
+    """The file ended `robotrials import`: an exception in the library that Python cannot catch."""
+    flipped = Path(__file__).parent / 'corpus' / 'table-one-bit-flipped.parquet'
+    told = robotrials('import', flipped, '--to', tmp_path / 's', code=2)
+    assert f'{flipped}: cannot be read: its parser died (SIGABRT)' in told
+    assert not (tmp_path / 's').exists()
+
+
+def test_text_is_read_in_this_process_and_binary_files_in_another(tmp_path: Path) -> None:
+    (tmp_path / 't.csv').write_text('policy,task,success,time\na,t,1,3\n')
+    (tmp_path / 'folder').mkdir()
+    (tmp_path / 'folder' / 'run.json').write_text('[]')
+    assert is_text(tmp_path / 't.csv')
+    assert is_text(tmp_path / 'folder')
+    (tmp_path / 'folder' / 'video.mp4').write_bytes(b'')
+    assert not is_text(tmp_path / 'folder')
+    for name in ('x.parquet', 'x.hdf5', 'x.npz', 'x.xlsx', 'x.mcap', 'x.db3', 'x.sqlite', 'x.eval', 'x'):
+        assert not is_text(tmp_path / name)

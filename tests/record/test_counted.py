@@ -62,7 +62,10 @@ def test_columns_of_a_store_that_grows_are_those_of_a_fresh_look(tmp_path: Path,
             attempt, seeds = int(rng.integers(2)), rng.choice(8, size=3, replace=False).tolist()
             made = [episode(n, attempt=attempt, trial_id='t', outcome=Outcome.INVALID if (n + attempt) % 3 else
                             Outcome.SUCCESS) for n in seeds]  # fmt: skip
-            (ours if rng.random() < 0.6 or not step else theirs).append(made)
+            into = ours if rng.random() < 0.6 or not step else theirs
+            there = {e.key for e in into.episodes(attempts='all', dropped=True)}
+            if fresh := [e for e in made if e.key not in there]:
+                into.append(fresh)
             known = [e.key for e in ours.episodes(attempts='all')]
             chosen = known[rng.integers(len(known))]
             if rng.random() < 0.3:

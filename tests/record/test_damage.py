@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,10 @@ def test_a_row_that_breaks_the_rules_is_named_by_file_row_and_field(store: Store
 
 
 def test_one_key_with_two_contents_is_a_clash(store: Store) -> None:
-    store.append([episode(0).replace(duration_s=4.0)])
+    copy = Store.create(store.path.with_name('copy'))
+    copy.append([episode(0).replace(duration_s=4.0)])
+    for folder in ('episodes', 'events', 'log'):  # as whoever copies folders over each other would
+        shutil.copytree(copy.path / folder, store.path / folder, dirs_exist_ok=True)
     findings = damage_found(store)
     assert {f.kind for f in findings} == {FindingKind.CLASH}
     assert episode(0).episode_id in findings[0].detail

@@ -80,8 +80,16 @@ class History:
         held = [m for m in self.models if one.key in m.recorded]
         if held:
             one = held[0].recorded[one.key]  # the same attempt has the same content wherever it is recorded
-        store.append([one])
-        model.recorded[one.key] = one
+        self.add(store, model, one)
+
+    def add(self, store: Store, model: Model, one: Episode) -> None:
+        """Append, unless the trial is closed or the attempt is there, which is refused."""
+        if model.is_closed or one.key in model.recorded:
+            with pytest.raises(StoreError, match='was closed by' if model.is_closed else 'is there already'):
+                store.append([one])
+        else:
+            store.append([one])
+            model.recorded[one.key] = one
 
     def rerun(self, store: Store, model: Model) -> None:
         if not model.recorded:
@@ -92,8 +100,7 @@ class History:
         if attempt < 5:
             first = model.recorded[next(k for k in keys if k[0] == episode_id)]
             again = first.replace(attempt=attempt, outcome=Outcome.SUCCESS)
-            store.append([again])
-            model.recorded[again.key] = again
+            self.add(store, model, again)
 
     def edit(self, store: Store, model: Model) -> None:
         if not model.recorded:
@@ -139,6 +146,8 @@ class History:
         try:
             with replaced_disk(disk):
                 action()
+        except StoreError:
+            assert model.is_closed
         except Crash:
             copy = self.folder / f'left-{self.steps}'
             disk.left_after(copy, rng=self.rng if self.rng.random() < 0.5 else None)

@@ -32,6 +32,14 @@ def episode(seed: int, **changes: object) -> Episode:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """One of everything: parts with companions, provenance, media, an edit, a look, a closing."""
+    made = open_store(tmp_path)
+    write_unblinding(made.path, Unblinding(trial_id='t1', by='kim', at='now', policies={'p': 'pi05'}))
+    assert verify_store(made.path).findings == ()
+    return made
+
+
+def open_store(tmp_path: Path) -> Store:
+    """The same before its closing, so that episodes can be added."""
     made = Store.create(tmp_path / 's', trial_id='t1')
     origin = made.write_provenance(Provenance(cpu='x'))
     for first in (0, 2):
@@ -41,8 +49,6 @@ def store(tmp_path: Path) -> Store:
     made.add_media('a/wrist.mp4', b'film')
     made.edit(episode(1).episode_id, 'set', by='ana', why='typo', field='reason', value='slipped')
     assert made.log_look('score', by='ana', options={'where': 'all'}, seen='4 episodes')
-    write_unblinding(made.path, Unblinding(trial_id='t1', by='kim', at='now', policies={'p': 'pi05'}))
-    assert verify_store(made.path).findings == ()
     return made
 
 
@@ -96,8 +102,9 @@ def test_all_episode_parts_deleted_is_not_clean(store: Store) -> None:
     assert [f.detail for f in store.missing()] == ['it held 2 episodes'] * 2
 
 
-def test_a_slot_that_was_taken_out_and_run_again_leaves_a_trace(store: Store) -> None:
+def test_a_slot_that_was_taken_out_and_run_again_leaves_a_trace(tmp_path: Path) -> None:
     """Deleting the last part with its entry, and running the slot again, shows against a head that was noted."""
+    store = open_store(tmp_path)
     store.append([episode(9, outcome=Outcome.FAILURE)])
     noted = store.head()
     for folder in ('log', 'episodes', 'events'):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cli.command import robotrials
 
 from robotrials.errors import InputError, StoreError, UnknownName
 from robotrials.record import (
@@ -19,11 +20,13 @@ from robotrials.record import (
     Provenance,
     Store,
     Trajectory,
+    Unblinding,
     collect_provenance,
     read_store,
     trajectories_equal,
 )
 from robotrials.record.maintain import compact_store, merge_stores
+from robotrials.record.unblinding import write_unblinding
 from robotrials.record.verify import FindingKind, verify_store
 from robotrials.testing import strategies
 
@@ -96,10 +99,11 @@ def test_of_several_attempts_the_first_valid_one_counts(tmp_path: Path) -> None:
     assert len(list(store.episodes(attempts='all'))) == 3
 
 
-def test_the_same_append_twice_counts_once(tmp_path: Path) -> None:
-    store = Store.create(tmp_path / 's')
+def test_the_same_attempt_of_two_writers_counts_once(tmp_path: Path) -> None:
+    store, copy = Store.create(tmp_path / 's'), Store.create(tmp_path / 'copy')
     store.append([episode(1), episode(2)])
-    store.append([episode(2), episode(3)])
+    copy.append([episode(2), episode(3)])
+    merge_stores(store.path, copy.path)
     assert [e.seed for e in store.episodes()] == [1, 2, 3]
     assert verify_store(store.path).is_clean
 
@@ -289,3 +293,33 @@ def test_a_creation_that_was_killed_half_way_can_be_repeated(tmp_path: Path) -> 
     (tmp_path / 's' / 'episodes').mkdir(parents=True)
     (tmp_path / 's' / '.trial.json.0123').write_text('{')
     assert Store.create(tmp_path / 's', trial_id='t').trial.trial_id == 't'
+
+
+def test_an_attempt_that_is_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's')
+    episode = Episode(policy='p', task='t', outcome='success', duration_s=1.0, seed=1)
+    store.append([episode])
+    head = store.head()
+    for again in (episode, episode.replace(outcome='failure')):
+        with pytest.raises(StoreError, match=f'episode {episode.episode_id} attempt 0 is there already'):
+            store.append([Episode(policy='p', task='t', outcome='success', duration_s=1.0, seed=2), again])
+    assert (store.head(), store.count()) == (head, 1)
+    assert verify_store(store.path).is_clean
+    store.append([episode.replace(attempt=1, outcome='invalid')])
+    assert store.count() == 2
+
+
+def test_no_episode_is_added_to_a_closed_trial(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's', trial_id='may')
+    store.append([Episode(trial_id='may', policy='A', task='t', outcome='success', duration_s=1.0, seed=1)])
+    write_unblinding(store.path, Unblinding(trial_id='may', by='ana', at='2026-01-01', policies={'A': 'pi'}))
+    head = store.head()
+    for trial_id in ('may', ''):
+        late = Episode(trial_id=trial_id, policy='A', task='t', outcome='success', duration_s=1.0, seed=2)
+        with pytest.raises(StoreError, match='trial may was closed by ana at 2026-01-01, so no episode was added'):
+            store.append([late])
+    assert (store.head(), store.count()) == (head, 1)
+    (tmp_path / 't.csv').write_text('policy,task,success,time\na,t,1,3\n')
+    told = robotrials('import', tmp_path / 't.csv', '--to', store.path, code=2)
+    assert 'was closed by ana' in told
+    assert store.count() == 1

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from robotrials.record import Episode
 
 ROWS_SHOWN = 10
+SAFEVLA = 'robotrials.cli.safevla_format:SAFEVLA'  # `safety` reads it, and `formats` may not know
 
 
 def import_source(

@@ -89,7 +89,14 @@ def detect(path: Path) -> Format:
 
 
 def open_source(path: Path, options: ImportOptions, *, name: str = '') -> Imported:
-    """Open a file or folder as the named format, or as what it is recognised as."""
-    if name and not path.exists():
+    """Open a file or folder as the named format, or what it is recognised as; binary ones in another process."""
+    from robotrials.formats.contained import is_text, open_contained
+
+    if not path.exists():
         raise InputError(f'{path}: no such file or folder')
+    return (open_here if is_text(path) else open_contained)(path, options, name=name)
+
+
+def open_here(path: Path, options: ImportOptions, *, name: str = '') -> Imported:
+    """The same in this process, whatever the bytes do to it: for text, and for the process that may die of it."""
     return (load_format(name) if name else detect(path)).read(path, options)

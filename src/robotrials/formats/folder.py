@@ -25,13 +25,13 @@ class FolderFormat:
         return POSSIBLE / 2 if any(_is_known(file) for file in files) else None
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        from robotrials.formats.catalog import open_source
+        from robotrials.formats.catalog import open_here
 
         ledger = Ledger()
         opened: list[tuple[Path, Imported]] = []
         for entry in listed(path):
             if entry.is_file() and _is_known(entry):
-                opened.append((entry, open_source(entry, options)))
+                opened.append((entry, open_here(entry, options)))
             else:
                 ledger.drop(f'{entry.name}', None, why='a folder' if entry.is_dir() else 'of no known format')
         if not opened:

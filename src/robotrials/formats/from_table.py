@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from robotrials.formats.catalog import open_source
 from robotrials.formats.guess import ColumnMap, guess_columns
 from robotrials.formats.imported import ImportOptions
-from robotrials.formats.table import TABLE
 from robotrials.record.episode import Episode
 
 __all__ = ['ColumnMap', 'from_table', 'guess_columns']
@@ -30,4 +30,4 @@ def from_table(
     options = ImportOptions(
         columns=columns or {}, defaults=defaults or {}, source=source, rate_hz=rate_hz, group_by=group_by
     )
-    return list(TABLE.read(Path(path), options).episodes())
+    return list(open_source(Path(path), options, name='table').episodes())

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from robotrials.errors import StoreError
@@ -20,9 +19,9 @@ from robotrials.formats.imported import Imported, Recording, source_hash
 from robotrials.record import Episode, Store, Trajectory
 from robotrials.record.addition import Addition
 from robotrials.record.id_hash import id_hashes
-from robotrials.record.part import naming_damage
 from robotrials.record.provenance import ImportRecord, Provenance
 from robotrials.record.schema import EPISODE_SCHEMA, EVENT_SCHEMA, episodes_to_arrow, events_to_arrow
+from robotrials.record.select import column_table
 
 EPISODES_PER_BATCH = 4096
 TRAJECTORIES_PER_PART = 256
@@ -122,8 +121,7 @@ def describe(imported: Imported, *, command: str = '') -> Provenance:
 def _keys_in(store: Store) -> set[Key]:
     keys: set[Key] = set()
     for part in store.parts():
-        with naming_damage(part.path):
-            table = pq.read_table(part.path, columns=['episode_id', 'attempt'])
+        table = column_table(part, ['episode_id', 'attempt'])
         keys.update(zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True))
     return keys
 

@@ -8,7 +8,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -62,9 +64,24 @@ def is_recording(path: Path) -> bool:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(f'{path.resolve().as_uri()}?mode=ro', uri=True)
+    database = _database(path)
     database.execute('PRAGMA trusted_schema = OFF')
     return database
+
+
+def _database(path: Path) -> sqlite3.Connection:
+    """The recording, opened without writing beside it, as SQLite would where the harness keeps a log ahead (WAL)."""
+    ahead = path.with_name(f'{path.name}-wal')
+    if not ahead.exists() or not ahead.stat().st_size:
+        return sqlite3.connect(f'{path.resolve().as_uri()}?mode=ro&immutable=1', uri=True)
+    copy = sqlite3.connect(':memory:')
+    with tempfile.TemporaryDirectory() as folder:
+        for file in (path, ahead):
+            shutil.copyfile(file, Path(folder) / file.name)
+        source = sqlite3.connect(Path(folder) / path.name)
+        source.backup(copy)
+        source.close()
+    return copy
 
 
 def _tables(database: sqlite3.Connection) -> set[str]:

@@ -38,6 +38,7 @@ class Addition:
 
     def _under_way(self) -> Commit:
         if self._commit is None:
+            self.store.check_open()
             self._commit = self._held.enter_context(commit(self.store.path))
         return self._commit
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -58,7 +59,8 @@ def parse(
     """What the function named `task` (module:function, a generator) yields for `request`, run in a child.
 
     `what` names the source in errors. `data` is handed over as a file that the function gets as `source`. The function
-    can write below `scratch` only. Errors of ours come through as they are; any other end is an InputError.
+    can write below `scratch` only. Errors of ours come through as they are; any other end is an InputError. If its
+    module has a function `preload`, the helper runs it first, for all that follow.
     """
     message = json.dumps(
         {
@@ -301,8 +303,11 @@ def _take(asked: socket.socket, running: dict[int, int], *ours: int) -> bool:
     request = json.loads(message)
     frames, status, *source = handles
     with contextlib.suppress(Exception):  # the child tells
-        importlib.import_module(request['task'].partition(':')[0])
         importlib.import_module('pyarrow.parquet')
+        module = importlib.import_module(request['task'].partition(':')[0])
+        if hasattr(module, 'preload'):
+            module.preload(**request['request'])
+    gc.freeze()  # what is shared with children stays shared
     pid = os.fork()
     if not pid:
         try:

@@ -46,7 +46,7 @@ from robotrials.record.blinded import (
 )
 from robotrials.record.bucket import CachedPath, forget_copies, store_root
 from robotrials.record.column import columns_for, trajectories_from_arrow, trajectories_to_arrow
-from robotrials.record.commit import Commit, commit, log_entry
+from robotrials.record.commit import Commit, check_logged, commit, log_entry
 from robotrials.record.edit import Edit, EditOperation, Edits, check_edit, now
 from robotrials.record.entry import Entry, EntryKind, LoggedFile, is_inside
 from robotrials.record.episode import Episode
@@ -180,6 +180,9 @@ class Store:
         if not batch:
             raise InputError('no episodes to append')
         _check_batch(batch, given)
+        check_logged(self.path)
+        self.check_open({e.trial_id for e in batch})
+        self._check_new(batch)
         keyed = [(e.key, given[e.key]) for e in batch if e.key in given]
         chunks = [keyed[i : i + TRAJECTORIES_A_PART] for i in range(0, len(keyed), TRAJECTORIES_A_PART)]
         tables = episodes_to_arrow(batch), events_to_arrow(batch)
@@ -192,6 +195,35 @@ class Store:
             index = [place.get(e.key, 0) for e in batch] if keyed else []
             part = write_episodes(self.path, under_way, *tables, trajectories=names, index=index)
             under_way.finish(EntryKind.APPEND, {'parts': [part.as_json()]}, by=by)
+
+    def check_open(self, trial_ids: Collection[str] = ()) -> None:
+        """Refuse to add episodes to a store whose trial was closed, or of a trial that was."""
+        closed = self.unblindings().by_trial
+        for trial_id in (self.trial.trial_id, *sorted(trial_ids)):
+            if (closing := closed.get(trial_id)) is not None:
+                raise StoreError(
+                    f'{self.path}: trial {trial_id[:12]} was closed by {closing.by} at {closing.at}, so no episode was '
+                    'added; declare a new trial, and give its episodes a store of their own'
+                )
+
+    def _check_new(self, batch: Sequence[Episode]) -> None:
+        """Refuse an attempt that is there already: two rows of one attempt are a clash that nobody can resolve."""
+        wanted = {e.key for e in batch}
+        codes = id_codes({e.episode_id for e in batch})
+        for part in self.parts():
+            rows = part.candidates(codes)
+            if rows is not None and not len(rows):
+                continue
+            try:
+                table = pa.concat_tables(row_groups(part.path, part.logged, choose=_key_columns, rows=rows))
+            except StoreError:
+                continue  # damaged: what it holds cannot be told, and a run must not stop for it
+            keys = zip(table['episode_id'].to_pylist(), table['attempt'].to_pylist(), strict=True)
+            if (there := next((key for key in keys if key in wanted), None)) is not None:
+                raise StoreError(
+                    f'{self.path}: episode {there[0]} attempt {there[1]} is there already, in {part.path.name}; '
+                    'nothing was added. A rerun is another attempt, and a correction an edit'
+                )
 
     def write_provenance(self, provenance: Provenance) -> str:
         """Keep a provenance once, and give its id for `Episode.provenance_id`."""
