@@ -30,6 +30,7 @@ from robotrials.record.verify import verify_store
 from robotrials.run.arm_stop import ArmStop, stop_by_command, stop_by_url
 from robotrials.run.begun import interrupted_counts
 from robotrials.run.closing import close_trial
+from robotrials.run.engine import open_tasks
 from robotrials.run.sealing import Allocation
 from robotrials.service.console import access_key, create_console
 from robotrials.service.console.action import Action
@@ -58,6 +59,12 @@ def first(client: TestClient) -> dict[str, Any]:
     return dict(client.get('/api/state').json()['assignments'][0])
 
 
+def open_keys(desk: Desk) -> list[str]:
+    """Every assignment that is left, which no page is told."""
+    _, tasks = open_tasks(desk.context, desk.store, desk._slots)
+    return ['{}/{}'.format(*desk.context.planned(t.slot, t.attempt).key) for t in tasks]
+
+
 def stored(desk: Desk) -> list[Episode]:
     return list(Store.open(desk.store.path).episodes(attempts='all', dropped=True))
 
@@ -69,14 +76,33 @@ def post(client: TestClient, sent: dict[str, Any]) -> Any:
 def test_an_assignment_says_what_to_set_up_and_not_who_acts(client: TestClient, trial: Allocation) -> None:
     state = client.get('/api/state').json()
     assert (state['n_valid'], state['n_total']) == (0, 12)
-    assert len(state['assignments']) == 10
-    shown = state['assignments'][0]
+    (shown,) = state['assignments']
     assert shown['code'] in trial.codes.values()
     assert shown['object'] in ('spoon', 'towel')
     assert set(shown['labels']) == {'camera_side', 'tote_side'}
     assert (shown['items'], shown['time_cap_s']) == (ITEMS, CAP_S)
-    human = {a['code'] for a in state['assignments'] if a['is_human']}
-    assert human == {trial.codes[NAMES[2]]}
+    seen = []
+    while assignments := client.get('/api/state').json()['assignments']:
+        seen += assignments
+        post(client, action('record', assignments[0]['key'], account=account()))
+    assert len(seen) == 12
+    assert {a['code'] for a in seen if a['is_human']} == {trial.codes[NAMES[2]]}
+
+
+def test_nothing_of_what_comes_next_is_told(client: TestClient, desk: Desk) -> None:
+    """Neither in an answer, nor while an episode is under way: no code of an assignment ahead."""
+    state = client.get('/api/state').json()
+    assert len(state['assignments']) == 1
+    key = state['assignments'][0]['key']
+    post(client, action('draft', key, revision=1, account=account(duration_s=None, label=None)))
+    state = client.get('/api/state').json()
+    assert state['assignments'] == []
+    assert [d['key'] for d in state['drafts']] == [key]
+    others = {
+        planned.episode_id for slot in desk._slots if (planned := desk.context.planned(slot)).episode_id not in key
+    }
+    assert len(others) == 11
+    assert not any(episode_id in json.dumps(state) for episode_id in others)
 
 
 @pytest.mark.parametrize('is_sealed', [True, False])
@@ -178,15 +204,34 @@ def test_what_is_no_action_is_refused(client: TestClient, desk: Desk, change: di
 
 
 def test_a_system_fault_is_invalid_and_run_again_at_the_end_of_its_block(client: TestClient, desk: Desk) -> None:
-    before = client.get('/api/state').json()['assignments']
-    post(client, action('record', before[0]['key'], account=account(label='fault', counts={}, note='gripper jammed')))
+    key = first(client)['key']
+    post(client, action('record', key, account=account(label='fault', counts={}, note='gripper jammed')))
     (episode,) = stored(desk)
     assert episode.outcome is Outcome.INVALID
     assert episode.reason == 'operator: system fault: gripper jammed'
-    after = client.get('/api/state').json()['assignments']
-    assert after[0]['key'] == before[1]['key']
-    episode_id = before[0]['key'].partition('/')[0]
-    assert f'{episode_id}/1' in [a['key'] for a in after]
+    after = played(client)
+    episode_id = key.partition('/')[0]
+    assert after[0] != f'{episode_id}/1'  # at the end of its block
+    assert f'{episode_id}/1' in after
+
+
+def played(client: TestClient) -> list[str]:
+    """Play the trial to its end; the keys in the order in which they were handed out."""
+    keys = []
+    while assignments := client.get('/api/state').json()['assignments']:
+        keys.append(assignments[0]['key'])
+        post(client, action('record', keys[-1], account=account()))
+    return keys
+
+
+@pytest.mark.parametrize('counts', [{'placed': 1}, {'placed': 9, 'source': 9, 'lost': 9}, {}])
+def test_a_system_fault_asks_for_no_counts_and_keeps_none(
+    client: TestClient, desk: Desk, counts: dict[str, int]
+) -> None:
+    sent = action('record', first(client)['key'], account=account(label='fault', counts=counts))
+    assert post(client, sent).status_code == 200
+    (episode,) = stored(desk)
+    assert (episode.items_placed, episode.items_lost) == (None, None)
 
 
 def test_undo_drops_the_last_episode_with_who_and_why_and_offers_it_again(client: TestClient, desk: Desk) -> None:
@@ -199,8 +244,7 @@ def test_undo_drops_the_last_episode_with_who_and_why_and_offers_it_again(client
     assert [(e.operation.value, e.by, e.why, e.attempt) for e in edits] == [
         ('drop', 'kim', 'wrong object in the tote', 0)
     ]
-    keys = [a['key'] for a in client.get('/api/state').json()['assignments']]
-    assert key.replace('/0', '/1') in keys
+    assert key.replace('/0', '/1') in open_keys(desk)
     assert post(client, action('undo', key, why='again')).status_code == 409
     assert post(client, action('record', key, account=account())).status_code == 409
     assert post(client, action('record', key.replace('/0', '/1'), account=account())).status_code == 200
@@ -284,7 +328,7 @@ def test_however_actions_come_each_counts_once(tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp('any')
     plan = sealed(folder / 'sealed').operator_plan
     desk = make_desk(plan, folder / 's')
-    keys = [a['key'] for a in desk.state()['assignments'][:3]]
+    keys = open_keys(desk)[:3]
     ways: list[dict[str, Any]] = [account(), account(label='fault', counts={})]
     records = [action('record', key, account=data.draw(st.sampled_from(ways))) for key in keys]
     drafts = [{**r, 'kind': 'draft', 'revision': 1} for r in records]
@@ -489,12 +533,12 @@ def test_a_killed_server_resumes_the_episode_under_way(tmp_path: Path) -> None:
     plan, store, port = tmp_path / 'sealed' / 'operator.json', tmp_path / 's', free_port()
     server = start(store, plan, port)
     try:
-        keys = [a['key'] for a in ask(port, '/api/state')['assignments']]
-        record = action('record', keys[0], account=account())
+        record = action('record', ask(port, '/api/state')['assignments'][0]['key'], account=account())
         ask(port, '/api/actions', record)
-        draft = action('draft', keys[1], revision=4, account=account(duration_s=None, label=None))
+        second = ask(port, '/api/state')['assignments'][0]['key']
+        draft = action('draft', second, revision=4, account=account(duration_s=None, label=None))
         ask(port, '/api/actions', draft)
-        assert ask(port, '/api/stop', {'key': keys[1], 't_s': 1.0})['confirmed'] is True
+        assert ask(port, '/api/stop', {'key': second, 't_s': 1.0})['confirmed'] is True
     finally:
         server.send_signal(signal.SIGKILL)
         server.wait()

@@ -47,14 +47,13 @@ def console(
         Path | None, typer.Option(help='Serve over TLS; a phone needs it to open the page without the server.')
     ] = None,
     private_key: Annotated[Path | None, typer.Option(help='The private key of the certificate.')] = None,
-    ahead: Annotated[int, typer.Option(min=1, max=1000, help='Assignments that a page keeps, to go on offline.')] = 10,
     browser: Annotated[bool, typer.Option(help='Open a browser window.')] = True,
 ) -> None:
     """Run a trial on a real robot, with a person beside it and no simulator.
 
     The page shows the next blinded assignment, never the policy; it has the clock, the outcome and the counts, and one
-    key (Escape) that stops the arm. It goes on without the server, and sends what it kept when the server is back. An
-    arm of the plan with `use = "human"` is the operator's own: the page says so.
+    key (Escape) that stops the arm. An episode under way goes on without the server, and is sent when it is back; the
+    next assignment comes only then. An arm of the plan with `use = "human"` is the operator's own: the page says so.
 
     Given the address of a platform, it opens the operator's page of that platform instead.
 
@@ -85,7 +84,7 @@ def console(
     with sole_runner(opened.path, fixture):
         folder = console_folder(opened.path)
         journal = Journal(folder / f'{_name(fixture, session)}.jsonl')
-        desk = Desk(with_provenance(context, opened), opened, slots, journal, stop=hook, ahead=ahead)
+        desk = Desk(with_provenance(context, opened), opened, slots, journal, stop=hook)
         key = '' if host in LOOPBACK else access_key(folder)
         app = create_console(desk, key=key, is_secure=certificate is not None)
         listener = listen(port, host=host)

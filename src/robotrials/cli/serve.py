@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,15 +60,22 @@ def start(
     host: Annotated[str, typer.Option(help='The address to listen on.')] = '127.0.0.1',
     port: Annotated[int, typer.Option(help='The port; 0 picks a free one.')] = 8080,
     database: DatabaseOption = None,
+    allow_private: Annotated[
+        list[str] | None,
+        typer.Option(help='A network of private addresses in which workers and policies may be, such as 127.0.0.0/8.'),
+    ] = None,
 ) -> None:
     """Run the server until SIGTERM or Ctrl-C; requests under way are finished first.
 
-    The first start prints the token of the first admin, once. Example: `robotrials serve lab --port 8080`
+    The first start writes the token of the first admin into its folder. Example: `robotrials serve lab --port 8080`
     """
     from robotrials.service.platform.config import read_config
     from robotrials.service.platform.running import run_server
 
-    run_server(read_config(folder, database=database), host=host, port=port, tell=typer.echo)
+    config = read_config(folder, database=database)
+    if allow_private:
+        config = dataclasses.replace(config, private_addresses=(*config.private_addresses, *allow_private))
+    run_server(config, host=host, port=port, tell=typer.echo)
 
 
 @serve_app.command()
@@ -80,9 +88,10 @@ def migrate(folder: FolderPath, database: DatabaseOption = None) -> None:
     from robotrials.service.platform.database import Database, ServerClock
     from robotrials.service.platform.migration import current_revision, newest_revision
     from robotrials.service.platform.migration import migrate as bring
+    from robotrials.service.platform.private import make_private_folder
 
     config = read_config(folder, database=database)
-    config.folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(config.folder)
     opened = Database(config.url, clock=ServerClock())
     before = current_revision(opened.engine) or 'nothing'
     bring(opened.engine)

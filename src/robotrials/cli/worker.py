@@ -67,6 +67,8 @@ def worker(
     logging.getLogger('websockets').setLevel(logging.WARNING)
     HOSTS.load(host)  # an unknown name is told now, and not at the first job
     cell_name = name or re.sub('[^A-Za-z0-9._-]', '-', socket.gethostname())[:63]
+    from robotrials.service.platform.private import keep_private, make_private_folder
+
     own = folder or Path(f'worker-{cell_name}')
     options = WorkerOptions(
         server=server,
@@ -84,7 +86,8 @@ def worker(
         address=address,
         stop_secret=setting(STOP_VARIABLE) or '',
     )
-    own.mkdir(parents=True, exist_ok=True)
+    keep_private()
+    make_private_folder(own)
     busy = 'another worker keeps its episodes in this folder; give every worker a --folder of its own'
     with held_lock(own, LOCK, wait_s=LOCK_S, busy=busy):
         CellWorker(options).run()

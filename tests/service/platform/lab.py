@@ -33,6 +33,7 @@ presence_s = 120.0
 retry_s = 0.2
 sweep_s = 0.3
 least_free_bytes = 1
+private_addresses = ['127.0.0.0/8']
 quota = {open_submissions = 100, submissions_per_day = 1000, requests_per_minute = 100000}
 dial = {allow = ['127.0.0.1:*']}
 """

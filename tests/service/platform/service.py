@@ -146,7 +146,10 @@ def make_service(
 ) -> Iterator[Service]:
     """A platform on a folder; with `admin` one that was there before is opened again."""
     ticking = clock or TestClock()
-    settings = {'database': database or None, 'sweep_s': 3600.0, 'least_free_bytes': 1, **config}
+    settings = {
+        'database': database or None, 'sweep_s': 3600.0, 'least_free_bytes': 1, 'private_addresses': ['127.0.0.0/8'],
+        **config,
+    }  # fmt: skip
     platform = Platform(read_config(folder, **settings), clock=ticking)
     token = platform.first_token()
     with TestClient(create_app(platform.config, platform=platform), raise_server_exceptions=False) as client:

@@ -7,6 +7,7 @@ its score would rise above its own first flips; it may not, in a single world of
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -159,6 +160,7 @@ def is_at_rest(submitter: Submitter, submission: str) -> bool:
 def test_no_move_gives_a_second_flip_at_real_cells(tmp_path: Path) -> None:
     """The same against `robotrials serve` and two `robotrials worker`s, where a cheater may pick its cell, too."""
     lab = Lab(tmp_path, settings=HASTY)
+    closing = contextlib.ExitStack()
     try:
         lab.serve()
         lab.benchmark('reach', PLAN)
@@ -166,6 +168,7 @@ def test_no_move_gives_a_second_flip_at_real_cells(tmp_path: Path) -> None:
             lab.worker(name, host='point-mass')
         wait_for(lambda: sum(c['state'] == 'idle' for c in lab.cells().values()) == 2, why='both cells are idle')
         submitter = Submitter(lab.url, lab.token('kim', 'submitter', 'reader'))
+        closing.callback(submitter.close)
         moves = [m for m in MOVES if m != 'says nothing to the greeting']  # a minute each
         for number in range(4):
             cheater, name = Cheater(np.random.default_rng(100 + number)), f'try-{number}'
@@ -197,4 +200,5 @@ def test_no_move_gives_a_second_flip_at_real_cells(tmp_path: Path) -> None:
             assert found['values']['success']['value'] == pytest.approx(sum(cheater.flips) / N_EPISODES)
         lab.check()
     finally:
+        closing.close()
         lab.close()

@@ -415,6 +415,7 @@ def test_a_dialled_server_that_is_away_has_failed(desk):
     with socket.create_server(('127.0.0.1', 0)) as taken:
         url = f'ws://127.0.0.1:{taken.getsockname()[1]}'
     entry = PolicyEntry('openpi', {'url': url, **DIAL})
+    desk.station.dial_allow = ('127.0.0.1:*',)
     attempt = desk.station.run(job(dial=entry), None)
     assert (attempt.fault.kind, attempt.episode.outcome) == (FaultKind.POLICY_CRASH, Outcome.FAILURE)
 

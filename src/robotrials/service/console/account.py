@@ -96,13 +96,14 @@ def find_trouble(account: Account, *, items: int | None, time_cap_s: float) -> T
 
 
 def _count_trouble(account: Account, items: int | None) -> Trouble | None:
+    if account.label is Label.FAULT:
+        return None  # an episode that is run again has nothing to count
     given = {name: getattr(account.counts, name) for name in ('placed', 'source', 'lost')}
     for name, count in given.items():
         if count is not None and count < 0:
             return Trouble(name, f'{count} is less than none')
-    is_fault = account.label is Label.FAULT
     known = {name: count for name, count in given.items() if count is not None}
-    if items is not None and (known or not is_fault):
+    if items is not None:
         total = sum(known.values())
         absent = [name for name in given if name not in known]
         if total > items or (total < items and not absent):
@@ -147,12 +148,11 @@ def finished_episode(planned: Episode, account: Account) -> Episode:
         events.append(Event(stop_s, EventKind.SAFETY_STOP, EventSource.OPERATOR))
     if account.stop is not None and account.stop.confirmed is not None:
         labels['arm_stop'] = 'confirmed' if account.stop.confirmed else 'not confirmed'
+    is_fault = account.label is Label.FAULT
     note = account.note.strip()
-    reason = ': '.join(
-        part for part in ('operator: system fault' if account.label is Label.FAULT else '', note) if part
-    )
+    reason = ': '.join(part for part in ('operator: system fault' if is_fault else '', note) if part)
     return planned.replace(
         outcome=OUTCOMES[account.label], duration_s=end_s, events=tuple(events), labels=labels, reason=reason,
         started_at=dt.datetime.fromtimestamp(account.started_ms / 1000, dt.UTC),
-        items_placed=account.counts.placed, items_lost=account.counts.lost,
+        items_placed=None if is_fault else account.counts.placed, items_lost=None if is_fault else account.counts.lost,
     )  # fmt: skip

@@ -26,7 +26,6 @@ from robotrials.service.console.account import find_trouble, finished_episode
 from robotrials.service.console.action import Action, Refusal, parse_key, read_action
 from robotrials.service.console.journal import Journal
 
-AHEAD = 10
 Answer = dict[str, Any]
 
 
@@ -34,9 +33,8 @@ class Desk:
     """One console of one store."""
 
     def __init__(
-        self, context: Context, store: Store, slots: list[Slot], journal: Journal, *, stop: StopHook | None = None,
-        ahead: int = AHEAD,
-    ) -> None:  # fmt: skip
+        self, context: Context, store: Store, slots: list[Slot], journal: Journal, *, stop: StopHook | None = None
+    ) -> None:
         if not context.operator.strip():
             raise InputError(
                 'the console wants the code of its operator (--operator): it is recorded with every episode'
@@ -45,7 +43,7 @@ class Desk:
             raise InputError('blinding is off in this plan, and the console would show who is who; set enabled = true')
         check_open(context, store)
         self.context, self.store, self.journal = context, store, journal
-        self._slots, self._stop, self._ahead = slots, stop, ahead
+        self._slots, self._stop = slots, stop
         self._by_id = {context.planned(slot).episode_id: slot for slot in slots}
         self._lock = threading.Lock()  # of what changes the store; stopping the arm never waits for it
         self._answers: dict[str, Answer] = {}
@@ -61,7 +59,11 @@ class Desk:
     # --- what pages see
 
     def state(self) -> Answer:
-        """The next assignments, what is under way, what was saved last, and how far the trial is. No arm is named."""
+        """The next assignment, what is under way, what was saved last, and how far the trial is. No arm is named.
+
+        One assignment at a time, and none while one is under way: whoever knows what comes next could set the scene,
+        or choose the moment, for it.
+        """
         with self._lock:
             head = self.store.head()  # others may edit the store meanwhile
             if self._state is None or self._state[0] != head:
@@ -71,12 +73,12 @@ class Desk:
     def _look(self) -> Answer:
         run, tasks = open_tasks(self.context, self.store, self._slots)
         under_way = {draft['key'] for draft in self._drafts.values()}
-        shown = [self._assignment(t) for t in tasks]
+        waiting = [t for t in tasks if '{}/{}'.format(*self.context.planned(t.slot, t.attempt).key) not in under_way]
         return {
-            'assignments': [a for a in shown if a['key'] not in under_way][: self._ahead],
+            'assignments': [] if under_way else [self._assignment(t) for t in waiting[:1]],
             'drafts': [{**d, 'assignment': self._assignment(self._task(d['key']))} for d in self._drafts.values()],
             'last': self._last, 'n_valid': run.n_valid, 'n_total': run.n_total, 'n_given_up': run.n_given_up,
-            'is_over': not shown and not self._drafts, 'stopped': '' if run.stop is None else run.stop.reason,
+            'is_over': not tasks and not self._drafts, 'stopped': '' if run.stop is None else run.stop.reason,
         }  # fmt: skip
 
     def _assignment(self, task: Task) -> Answer:

@@ -26,6 +26,7 @@ from robotrials.service.platform.benchmark import ATTEMPTS, store_path
 from robotrials.service.platform.config import FILE, PlatformConfig, read_config
 from robotrials.service.platform.database import Database, ServerClock
 from robotrials.service.platform.migration import current_revision, migrate, newest_revision
+from robotrials.service.platform.private import make_private_folder
 from robotrials.service.platform.submission import finish_if_done
 from robotrials.service.platform.table import Base, Benchmark, Job, Submission
 from robotrials.service.platform.trail import check_trail, note
@@ -97,7 +98,7 @@ def read_backup(folder: Path, archive: Path, *, database: str | None) -> tuple[i
         ) from error
     with tar:
         head = _head(tar, archive)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         members = [m for m in tar.getmembers() if m.name == FILE or m.name.split('/')[0] in FOLDERS]
         tar.extractall(folder, members=members, filter='data')
         config = read_config(folder, database=database)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from robotrials.service.platform.access import Caller, check_name, new_id
+from robotrials.service.platform.address import check_public
 from robotrials.service.platform.config import PlatformConfig
+from robotrials.service.platform.private import WorkerKeys
 from robotrials.service.platform.refusal import Refusal, not_found
 from robotrials.service.platform.table import LIVE, Lease, Worker
 from robotrials.service.platform.trail import note
@@ -34,7 +37,17 @@ class Heard:
 
 
 def register(
-    session: Session, caller: Caller, *, name: str, host: str, address: str, protocol: int, now: float, spec: str = ''
+    session: Session,
+    caller: Caller,
+    *,
+    name: str,
+    host: str,
+    address: str,
+    protocol: int,
+    now: float,
+    keys: WorkerKeys,
+    private: Sequence[str] = (),
+    spec: str = '',
 ) -> tuple[Worker, list[str]]:
     """The worker of this name, with a new secret, and its leases that were not begun, which are void.
 
@@ -45,10 +58,14 @@ def register(
         raise Refusal(409, 'protocol', f'protocol {protocol}, this server speaks {PROTOCOL}; upgrade one side')
     if not ADDRESS.fullmatch(address):
         raise Refusal(422, 'bad_address', f'address is {address[:60]!r}, wanted ws://HOST:PORT')
+    try:
+        check_public(urlsplit(address).hostname or '', allowed=private, what='address')
+    except ValueError as error:  # an InputError is one, and so is an address that cannot be taken apart
+        raise Refusal(422, 'private_address', str(error)) from error
     worker = session.scalar(select(Worker).where(Worker.name == name).with_for_update())
     if worker is not None and worker.user_id != caller.user_id:
         raise Refusal(409, 'exists', f'there is a worker named {name!r} of another user; give another name')
-    secret = secrets.token_urlsafe(32)
+    secret = keys.new()
     if worker is None:
         worker = Worker(
             id=new_id('wrk'), name=name, user_id=caller.user_id, host=host, address=address, protocol=protocol,
@@ -66,6 +83,14 @@ def register(
     return worker, list(unbegun)
 
 
+def forget_foreign(session: Session, keys: WorkerKeys) -> None:
+    """Have workers register anew whose secrets were not made with this server's key: nothing we sign would hold."""
+    for worker in session.scalars(select(Worker).where(Worker.secret != '')):
+        if not keys.knows(worker.secret):
+            worker.secret, worker.state, worker.idle_since = '', 'lost', None
+            note(session, 'worker.forget', worker.id, why='another key')
+
+
 def find_worker(session: Session, worker_id: str, *, caller: Caller | None = None, lock: bool = False) -> Worker:
     """A worker; for a worker's own requests it must be the caller's."""
     worker = session.scalar(_LOCKED_WORKER if lock else _WORKER, {'worker_id': worker_id})
@@ -79,6 +104,8 @@ def heartbeat(
     told: str, now: float,
 ) -> Heard:  # fmt: skip
     """Note that a worker lives, renew the lease it is at, and tell it what is wanted of it."""
+    if not worker.secret:
+        raise Refusal(410, 'register', 'this server has another key than before; register again')
     live = session.scalar(_LIVE_LEASE, {'worker_id': worker.id})
     if live is not None and live.id == lease_id and live.state == 'running' and live.expires_at > now:
         limit = (live.begun_at or now) + config.longest_episode_s

@@ -10,6 +10,7 @@ from typing import Any
 
 from robotrials.declaration import read_table
 from robotrials.errors import InputError
+from robotrials.service.platform.address import read_networks
 
 FILE = 'platform.toml'
 DATABASE = 'platform.db'  # in the folder, unless another one is given
@@ -62,6 +63,9 @@ class PlatformConfig:
     leases_per_submission: int = 1
     sweep_s: float = 1.0
     drain_s: float = 30.0  # on SIGTERM: how long requests under way may take
+    connections: int = 2000  # at a time; a full house lets go of whoever keeps it waiting longest
+    connections_per_address: int = 512
+    private_addresses: tuple[str, ...] = ()  # networks, such as 192.168.0.0/16, in which workers and policies may be
     most_body_bytes: int = 1 << 20
     most_bundle_bytes: int = 256 << 20
     sign_in_s: float = 12 * 3600.0  # a browser stays signed in for so long
@@ -75,6 +79,10 @@ class PlatformConfig:
                      'sign_in_s'):  # fmt: skip
             if not getattr(self, name) > 0:
                 raise InputError(f'{name} is {getattr(self, name)}, wanted > 0')
+        for name in ('connections', 'connections_per_address'):
+            if getattr(self, name) < 1:
+                raise InputError(f'{name} is {getattr(self, name)}, wanted >= 1')
+        read_networks(self.private_addresses)
         if self.lease_s < 2 * self.heartbeat_s:
             raise InputError(
                 f'lease_s is {self.lease_s:g} and heartbeat_s {self.heartbeat_s:g}: one lost heartbeat would end a '

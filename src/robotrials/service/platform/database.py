@@ -15,13 +15,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
 from robotrials.errors import SetupError, install_hint
+from robotrials.service.platform.private import close_to_others
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.trail import write_notes
 
@@ -52,6 +54,8 @@ class Database:
         # for each of its statements: with dozens of threads after the interpreter, all of them wait for that one.
         self._turn = threading.BoundedSemaphore(1 if self.is_sqlite else WRITERS)
         try:
+            if self.is_sqlite:
+                _make_private(url)
             self.engine = _sqlite_engine(url) if self.is_sqlite else _postgres_engine(url)
         except ModuleNotFoundError as error:
             raise SetupError(f'PostgreSQL needs {error.name}; {install_hint("platform")}') from error
@@ -136,6 +140,14 @@ class SharedSync:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _make_private(url: str) -> None:
+    """The file of a SQLite database, readable by its own account alone; what cannot be made is told when it opens."""
+    file = make_url(url).database
+    if file and file != ':memory:':
+        with contextlib.suppress(OSError):
+            close_to_others(Path(file))
 
 
 def _postgres_engine(url: str) -> Engine:

@@ -18,6 +18,7 @@ from robotrials.run.component import open_policy
 from robotrials.run.convention import HostSpec, PolicySpec
 from robotrials.run.plan import PolicyEntry
 from robotrials.run.seam import Chunk, ClosablePolicy, FittedPolicy, Observation, Policy, Session, Setup
+from robotrials.service.platform.address import check_public
 from robotrials.service.platform.message import check_size, told_setup
 
 WIRES = ('groot', 'openpi', 'openvla', 'positronic', 'roboarena', 'vla-eval')
@@ -29,8 +30,11 @@ LONGEST_WAIT_S = 120.0
 MOST_BYTES = 8 << 20
 
 
-def check_dial(entry: PolicyEntry, *, allowed: Iterable[str] = ('*',)) -> None:
-    """Raise InputError unless the entry is a wire, with harmless options, to an allowed `host:port` (as in a shell)."""
+def check_dial(entry: PolicyEntry, *, allowed: Iterable[str] = ('*',), private: Iterable[str] = ()) -> None:
+    """Raise InputError unless the entry is a wire, with harmless options, to an allowed `host:port` (as in a shell).
+
+    A private address wants an operator who named it, in `allowed` without a wildcard for the host, or in `private`.
+    """
     if entry.use not in WIRES:
         raise UnknownName('wire that the platform dials', entry.use, WIRES)
     if entry.checkpoints:
@@ -42,11 +46,15 @@ def check_dial(entry: PolicyEntry, *, allowed: Iterable[str] = ('*',)) -> None:
         if is_time and not (isinstance(value, int | float) and 0 < value <= LONGEST_WAIT_S):
             raise InputError(f'dial: {name} is {value!r}, wanted above 0 and at most {LONGEST_WAIT_S:g} s')
     address = _address(entry.options)
-    if not any(fnmatch.fnmatchcase(address, pattern) for pattern in allowed):
+    patterns = [pattern for pattern in allowed if fnmatch.fnmatchcase(address, pattern)]
+    if not patterns:
         raise InputError(
             f'dial: {address} is not among the addresses that this platform dials; its admin can add it to allow, '
             'under [dial] of platform.toml'
         )
+    host = urlsplit(str(entry.options['url'])).hostname or ''
+    if not any(pattern.rpartition(':')[0] == host for pattern in patterns):
+        check_public(host, allowed=private, what='dial')
 
 
 def _address(options: Mapping[str, Any]) -> str:
@@ -61,9 +69,11 @@ def _address(options: Mapping[str, Any]) -> str:
     return f'{host}:{port}' if port is not None else host
 
 
-def open_dialled(entry: PolicyEntry, *, code: str, seed: int) -> Policy:
+def open_dialled(
+    entry: PolicyEntry, *, code: str, seed: int, allowed: Iterable[str] = ('*',), private: Iterable[str] = ()
+) -> Policy:
     """The policy behind an address; RemoteError if nobody answers there."""
-    check_dial(entry)
+    check_dial(entry, allowed=allowed, private=private)
     options = {**entry.options, 'name': code, 'max_message_bytes': MOST_BYTES}
     with _held_to_it():
         return DialledPolicy(open_policy(dataclasses.replace(entry, options=options)), code=code, seed=seed)

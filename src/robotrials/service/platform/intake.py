@@ -25,6 +25,7 @@ from robotrials.record import Episode, Outcome, Store
 from robotrials.record.folder import Folder
 from robotrials.record.maintain import compact_store
 from robotrials.run.fault import Fault, FaultKind
+from robotrials.run.plan import Clock, TrialPlan
 from robotrials.service.platform.access import Caller
 from robotrials.service.platform.benchmark import cancel_jobs, is_open, open_names, open_store
 from robotrials.service.platform.bundle import Bundle, bundle_digest, unpack_bundle
@@ -50,6 +51,8 @@ from robotrials.wire import WireLimits
 
 SPOOL, LATE = 'spool', 'late'
 N_LOCKS = 64
+SLACK_S = 1e-6
+CLOCK_S = 5.0  # clocks of server and worker may differ by this much
 MANY_PARTS = 256
 IDENTITY = ('trial_id', 'policy', 'benchmark', 'task', 'stratum', 'condition', 'seed', 'instance', 'repeat')
 log = logging.getLogger('robotrials.service.platform')
@@ -76,7 +79,8 @@ class Intake:
             lease = own_lease(session, caller, lease_id)
             order = job_order(session, lease.job, attempt=lease.attempt)
         self._check_room(len(data))
-        bundle = self._checked_bundle(data, order)
+        leased_s = self._database.clock() - lease.granted_at
+        bundle = self._checked_bundle(data, order, leased_s=leased_s)
         with self._locked(lease_id):
             if (settled := self._settled_before(lease_id, digest)) is not None:
                 return settled
@@ -102,7 +106,7 @@ class Intake:
             is_valid = lease.job.state == 'done'
             return Settled('done' if is_valid else lease.job.state, lease.job.outcome)
 
-    def _checked_bundle(self, data: bytes, order: JobOrder) -> Bundle:
+    def _checked_bundle(self, data: bytes, order: JobOrder, *, leased_s: float) -> Bundle:
         try:
             bundle = unpack_bundle(data, limits=self._limits)
         except InputError as error:
@@ -114,6 +118,7 @@ class Intake:
         for name in IDENTITY:
             if getattr(found, name) != getattr(planned, name):
                 raise Refusal(422, 'wrong_episode', f'{name} is not what was planned for this job')
+        _check_bounds(found, planned, order.read_plan(), leased_s=leased_s)
         if not found.is_valid and found.reason.startswith('policy'):
             raise Refusal(422, 'wrong_outcome', 'what a policy did is never INVALID; upgrade this worker')
         return bundle
@@ -316,6 +321,25 @@ class Intake:
     def _locked(self, lease_id: str) -> Iterator[None]:
         with self._locks[hash(lease_id) % N_LOCKS]:
             yield
+
+
+def _check_bounds(found: Episode, planned: Episode, plan: TrialPlan, *, leased_s: float) -> None:
+    """Refuse what no episode of this plan can come to: a worker's word is held to its own plan.
+
+    In virtual time no episode outlasts its cap; by the wall's clock none outlasts its lease, however slow its host is.
+    """
+    cap_s = planned.time_cap_s or 0.0
+    longest_s = leased_s + CLOCK_S if plan.loop.clock is Clock.WALL else cap_s + SLACK_S
+    if found.duration_s > longest_s:
+        raise _unbounded(f'duration_s is {found.duration_s:g}, under a time cap of {cap_s:g} s')
+    if found.time_cap_s != planned.time_cap_s:
+        raise _unbounded(f'time_cap_s is {found.time_cap_s}, planned {planned.time_cap_s}')
+    if planned.items is not None and (found.items_placed or 0) > planned.items:
+        raise _unbounded(f'{found.items_placed} items placed, of {planned.items} planned')
+
+
+def _unbounded(what: str) -> Refusal:
+    return Refusal(422, 'out_of_bounds', f'{what}: no episode of this plan can come to that')
 
 
 def stored_attempt(store: Store, key: tuple[str, int]) -> Episode | None:

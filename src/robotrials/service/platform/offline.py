@@ -14,6 +14,7 @@ from robotrials.service.platform.benchmark import store_path
 from robotrials.service.platform.config import PlatformConfig
 from robotrials.service.platform.database import Database, ServerClock
 from robotrials.service.platform.migration import migrate
+from robotrials.service.platform.private import make_private_folder
 from robotrials.service.platform.table import Benchmark, Job, Lease, User
 from robotrials.service.platform.trail import check_trail
 
@@ -28,7 +29,7 @@ def issue_offline(config: PlatformConfig, *, user: str, scopes: Iterable[str], d
     for scope in scopes:
         if scope not in known:
             raise UnknownName('scope', scope, known)
-    config.folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(config.folder)
     database = Database(config.url, clock=ServerClock())
     try:
         migrate(database.engine)

@@ -11,8 +11,10 @@ import uvicorn
 from robotrials.errors import InputError
 from robotrials.service.platform.app import create_app
 from robotrials.service.platform.config import PlatformConfig
+from robotrials.service.platform.private import keep_private
 from robotrials.service.platform.server import Platform
 from robotrials.service.platform.structured_log import log_to
+from robotrials.service.platform.walls import walled
 
 KEEP_ALIVE_S = 30
 BACKLOG = 2048
@@ -36,15 +38,17 @@ def run_server(config: PlatformConfig, *, host: str, port: int, tell: Callable[[
     Workers go on with their episodes while there is no server, and upload when it is back.
     """
     log_to()
+    keep_private()
     listening = _listening(host, port)  # who connects from now on waits, and is not refused
     platform = Platform(config)
-    first = platform.first_token()
+    first = platform.write_first_token()
     if first is not None:
-        tell(f'token of the first admin, shown once: {first}')
+        tell(f'token of the first admin: in {first}; take it from there and remove the file')
     app = create_app(config, platform=platform)
     settings = uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(config.drain_s), server_header=False,
+        http=walled(per_address=config.connections_per_address, total=config.connections),
     )  # fmt: skip
     address, chosen = listening.getsockname()[:2]
     tell(f'listening on http://{address}:{chosen}')

@@ -188,6 +188,8 @@ class WorkerRegistered(BaseModel):
     lease_s: float
     now: UnixS
     most_bundle_bytes: int = Field(description='The largest result that is taken.')
+    dial_allow: list[str] = Field(description='HOST:PORT patterns that a cell may dial.')
+    private_addresses: list[str] = Field(description='Networks of private addresses that it may dial.')
 
 
 class HeartbeatIn(Asked):

@@ -6,16 +6,18 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from robotrials.record.folder import held_lock
 from robotrials.service.platform.access import Scope, add_user, issue_token
-from robotrials.service.platform.cells import mark_lost
+from robotrials.service.platform.cells import forget_foreign, mark_lost
 from robotrials.service.platform.config import PlatformConfig
 from robotrials.service.platform.database import Database, ServerClock
 from robotrials.service.platform.intake import Intake
 from robotrials.service.platform.lease import expired
 from robotrials.service.platform.metric import Metrics
 from robotrials.service.platform.migration import migrate
+from robotrials.service.platform.private import WorkerKeys, make_private_file, make_private_folder
 from robotrials.service.platform.rate import RateLimiter
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.score import Scores
@@ -23,7 +25,7 @@ from robotrials.service.platform.table import User
 
 log = logging.getLogger('robotrials.service.platform')
 LOCK = '.serve.lock'
-FIRST_ADMIN = 'admin'
+FIRST_ADMIN, FIRST_TOKEN = 'admin', 'first-admin-token'
 
 
 class Platform:
@@ -32,7 +34,7 @@ class Platform:
     def __init__(self, config: PlatformConfig, *, clock: Callable[[], float] | None = None) -> None:
         self.config = config
         self.clock = clock or ServerClock()
-        config.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(config.folder)
         self._held = contextlib.ExitStack()
         self._held.enter_context(
             held_lock(config.folder, LOCK, busy='another server is running on this folder; stop it first')
@@ -41,6 +43,9 @@ class Platform:
             self.database = Database(config.url, clock=self.clock)
             self._held.callback(self.database.close)
             migrate(self.database.engine)
+            self.keys = WorkerKeys(config.folder)
+            with self.database.write() as session:
+                forget_foreign(session, self.keys)
             self.metrics = Metrics()
             self.limiter = RateLimiter()
             self.scores = Scores(config.folder)
@@ -61,6 +66,16 @@ class Platform:
             user = add_user(session, FIRST_ADMIN, quota=self.config.quota, now=self.clock())
             _, text = issue_token(session, user, [Scope.ADMIN], label='first', now=self.clock(), lives_s=None)
             return text
+
+    def write_first_token(self) -> Path | None:
+        """Put the first admin's token into a file of our own account, if there is no user yet; where it is."""
+        path = self.config.folder / FIRST_TOKEN
+        token = self.first_token()
+        if token is None:
+            return None
+        path.unlink(missing_ok=True)  # of another database
+        make_private_file(path, f'{token}\n'.encode())
+        return path
 
     def sweep(self) -> None:
         """End leases whose time is up, mark silent workers, take up what a full disk interrupted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,13 @@ class SubmissionRequest:
 
 
 def submit(
-    session: Session, caller: Caller, request: SubmissionRequest, *, rules: DialRules, now: float
+    session: Session,
+    caller: Caller,
+    request: SubmissionRequest,
+    *,
+    rules: DialRules,
+    now: float,
+    private: Sequence[str] = (),
 ) -> tuple[Submission, bool]:
     """The submission, and whether it is new. The same key with the same content is the same submission."""
     earlier = _with_key(session, caller.user_id, request.client_key)
@@ -67,12 +73,12 @@ def submit(
         earlier.content = request.content  # the first client to say what it runs settles it
         return earlier, False
     check_name(request.name, 'name of a submission')
-    entry = _checked_entry(request, rules)
+    entry = _checked_entry(request, rules, private)
     # PostgreSQL: submissions of one user, and those that may start a trial, come one after the other.
     user = session.scalars(select(User).where(User.id == caller.user_id).with_for_update()).one()
     earlier = _with_key(session, caller.user_id, request.client_key)
     if earlier is not None:
-        return submit(session, caller, request, rules=rules, now=now)
+        return submit(session, caller, request, rules=rules, now=now, private=private)
     benchmark = find_benchmark(session, request.benchmark, lock=True, near=True)
     if benchmark.state not in ('open', 'collecting'):
         raise Refusal(409, 'benchmark_closed', f'benchmark {benchmark.name} is {benchmark.state}: it takes no more')
@@ -112,7 +118,7 @@ def _start_if_full(session: Session, benchmark: Benchmark, *, now: float) -> Non
         start_trial(session, benchmark, now=now)
 
 
-def _checked_entry(request: SubmissionRequest, rules: DialRules) -> PolicyEntry:
+def _checked_entry(request: SubmissionRequest, rules: DialRules, private: Sequence[str]) -> PolicyEntry:
     """What was asked for as a policy's entry; a dialled one may only be a wire, at an address that is allowed."""
     try:
         values: dict[str, Any] = {'use': 'client', 'card': dict(request.card)}
@@ -123,7 +129,7 @@ def _checked_entry(request: SubmissionRequest, rules: DialRules) -> PolicyEntry:
         raise Refusal(422, 'bad_submission', str(error)) from error
     if request.dial is not None:
         try:
-            check_dial(entry, allowed=rules.allow)
+            check_dial(entry, allowed=rules.allow, private=private)
         except InputError as error:
             raise Refusal(422, 'bad_dial', str(error)) from error
     return entry

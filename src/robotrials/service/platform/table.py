@@ -107,7 +107,7 @@ class Worker(Base):
     host: Mapped[str]
     address: Mapped[str]
     protocol: Mapped[int]
-    secret: Mapped[str]  # signs its leases' tokens; known to this worker and to us
+    secret: Mapped[str]  # what its secret is derived from, with a key that lies outside; '': it has to register anew
     state: Mapped[str] = mapped_column(String(16))  # idle, busy, draining, out_of_service, lost
     wanted: Mapped[str] = mapped_column(String(16))  # run, drain, stop
     note: Mapped[str]

@@ -377,6 +377,8 @@ class CellWorker:
             self._guard = LeaseGuard(str(answer['secret']).encode(), worker_id=self._worker_id)
             self._heartbeat_s = float(answer['heartbeat_s'])
             self._ahead_s = float(answer['now']) - time.time()
+            self._station.dial_allow = tuple(map(str, answer.get('dial_allow', ())))
+            self._station.private_addresses = tuple(map(str, answer.get('private_addresses', ())))
             self._station.most_bundle_bytes = int(answer.get('most_bundle_bytes', BUNDLE_LIMITS.max_bytes))
         except (KeyError, TypeError, ValueError) as error:
             raise AnswerError(f'{self._api.server}: a registration without {error}') from error

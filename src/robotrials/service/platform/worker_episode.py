@@ -104,6 +104,8 @@ class CellStation(Station):
         self._scorer = ViewScorer()
         self.board: WorkerBoard | None = None
         self.most_bundle_bytes = BUNDLE_LIMITS.max_bytes  # that the server takes
+        self.dial_allow: tuple[str, ...] = ()  # as the server's operator says, from the registration on
+        self.private_addresses: tuple[str, ...] = ()
 
     def describe(self) -> HostSpec | None:
         """What the host says of itself under the cell's own options; None if it cannot be opened with these alone."""
@@ -219,7 +221,9 @@ class CellStation(Station):
         arrivals_s: Mapping[int, float] = {}
         try:
             if link is None:
-                policy: Policy = open_dialled(entry, code=job.code, seed=job.policy_seed)
+                policy: Policy = open_dialled(
+                    entry, code=job.code, seed=job.policy_seed, allowed=self.dial_allow, private=self.private_addresses
+                )
             else:
                 answer_s = 0.95 * plan.watchdog.policy_s  # before the alarm, which would tell less
                 welcome = Welcome(host=host.spec, answer_s=answer_s, thinking_s=job.thinking_s)

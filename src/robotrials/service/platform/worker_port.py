@@ -14,6 +14,7 @@ import json
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -27,7 +28,8 @@ from robotrials.wire.websocket import AcceptedWebSocket
 from robotrials.worlds.guarded import Interrupts
 
 MOST_HEAD_BYTES = 16 << 10
-MOST_CONNECTIONS = 32
+MOST_CONNECTIONS = 32  # that have not been let in or refused yet
+MOST_OF_ADDRESS = 8  # of them: one that says nothing must not keep a rival from its cell
 HELLO_S = 10.0
 BACKLOG = 64
 KEEP_ALIVE = {'TCP_KEEPIDLE': 4, 'TCP_KEEPINTVL': 2, 'TCP_KEEPCNT': 3, 'TCP_USER_TIMEOUT': 10_000}
@@ -66,7 +68,8 @@ class WorkerPort:
     ) -> None:
         self._desk, self._interrupts, self._hello_s = desk, interrupts, hello_s
         self._stop_secret = stop_secret
-        self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._places: Counter[str] = Counter()  # newcomers by address
+        self._places_lock = threading.Lock()
         try:
             self._listener = socket.create_server((host, port), backlog=BACKLOG)
         except OSError as error:
@@ -87,13 +90,20 @@ class WorkerPort:
                 connection, address = self._listener.accept()
             except OSError:
                 return  # closed
-            if not self._places.acquire(blocking=False):
+            if not self._has_place(address[0]):
                 connection.close()
                 continue
             where = f'{address[0]}:{address[1]}'
-            threading.Thread(target=self._serve, args=(connection, where), daemon=True, name=where).start()
+            threading.Thread(target=self._serve, args=(connection, address[0], where), daemon=True, name=where).start()
 
-    def _serve(self, connection: socket.socket, where: str) -> None:
+    def _has_place(self, address: str) -> bool:
+        with self._places_lock:
+            is_full = self._places.total() >= MOST_CONNECTIONS or self._places[address] >= MOST_OF_ADDRESS
+            if not is_full:
+                self._places[address] += 1
+            return not is_full
+
+    def _serve(self, connection: socket.socket, address: str, where: str) -> None:
         is_taken = False
         try:
             _keep_alive(connection)
@@ -101,7 +111,10 @@ class WorkerPort:
         except (OSError, InputError, RigError):
             pass  # whoever it was is gone, or spoke nonsense; nothing was begun
         finally:
-            self._places.release()
+            with self._places_lock:
+                self._places[address] -= 1
+                if not self._places[address]:
+                    del self._places[address]
             if not is_taken:
                 connection.close()
 

@@ -62,7 +62,7 @@ export function drawTrouble(said) {
 
 export function drawEnd(draft) {
   for (const button of root.querySelectorAll('[data-label]')) button.setAttribute('aria-pressed', String(button.dataset.label === draft.account.label));
-  find('[data-counts]').hidden = draft.assignment.items === null;
+  find('[data-counts]').hidden = draft.assignment.items === null || draft.account.label === 'fault';
   find('[data-of]').textContent = `of ${draft.assignment.items} items`;
   for (const name of COUNTS) {
     const input = find(`[data-count=${name}]`);

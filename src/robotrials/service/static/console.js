@@ -430,7 +430,7 @@ function render() {
     drawClock(next, 0, null);
   } else if (!state.isUnknown) {
     panels.push('over');
-    find('[data-over]').textContent = state.stopped ? `The trial was stopped by its rule: ${state.stopped}` : state.is_over ? 'Every assignment is done. Whoever keeps the plan can close the trial.' : 'No assignment is left that can be run without the server.';
+    find('[data-over]').textContent = state.stopped ? `The trial was stopped by its rule: ${state.stopped}` : state.is_over ? 'Every assignment is done. Whoever keeps the plan can close the trial.' : 'The next assignment comes from the server, which does not answer now. What was saved is kept here.';
   }
   if (last) {
     panels.push('last');

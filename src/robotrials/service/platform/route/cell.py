@@ -48,15 +48,19 @@ def post_worker(body: WorkerIn, caller: AWorker, platform: ThePlatform) -> Worke
             address=body.address,
             protocol=body.protocol,
             spec=checked_spec(body.spec),
+            keys=platform.keys,
+            private=platform.config.private_addresses,
             now=platform.clock(),
         )
         answer = WorkerRegistered(
             worker_id=worker.id,
-            secret=worker.secret,
+            secret=platform.keys.secret(worker.id, worker.secret),
             heartbeat_s=platform.config.heartbeat_s,
             lease_s=platform.config.lease_s,
             now=platform.clock(),
             most_bundle_bytes=platform.config.most_bundle_bytes,
+            dial_allow=list(platform.config.dial.allow),
+            private_addresses=list(platform.config.private_addresses),
         )
     for lease_id in unbegun:
         platform.intake.fail(lease_id, 'its worker started anew', actor=caller.actor)
@@ -201,11 +205,14 @@ def post_command(
     with platform.database.write(caller.actor) as session:
         worker = find_worker(session, worker_id, lock=True)
         command(session, worker, wanted)
-        address, secret = worker.address, worker.secret
+        address, secret = worker.address, platform.keys.secret(worker.id, worker.secret)
     if wanted == 'drain':
         return {'wanted': wanted}
     # The next heartbeat says it too; a stop must not wait for one.
-    is_told = press(address, secret.encode(), worker_id=worker_id, word=wanted, now_s=platform.clock())
+    is_told = press(
+        address, secret.encode(), worker_id=worker_id, word=wanted, now_s=platform.clock(),
+        private=platform.config.private_addresses,
+    )  # fmt: skip
     return {'wanted': wanted, 'told': 'now' if is_told else 'with its next heartbeat'}
 
 

@@ -70,7 +70,10 @@ def post_submission(body: SubmissionIn, caller: ASubmitter, platform: ThePlatfor
         dial=None if body.dial is None else body.dial.model_dump(exclude_none=True), fingerprint=body.fingerprint,
     )  # fmt: skip
     with platform.database.write(caller.actor) as session:
-        submission, is_new = submit(session, caller, request, rules=platform.config.dial, now=platform.clock())
+        submission, is_new = submit(
+            session, caller, request, rules=platform.config.dial, now=platform.clock(),
+            private=platform.config.private_addresses,
+        )  # fmt: skip
         session.flush()
         answer = shown(session, submission, caller)
     fault_point('submission.commit')
@@ -131,10 +134,10 @@ def post_lease(submission_id: Id, caller: ASubmitter, platform: ThePlatform, res
             response.status_code = 202
             place = lease.place if isinstance(lease, Wait) else 0
             return WaitOut(retry_after_s=config.retry_s, place_in_queue=place)
+        secret = platform.keys.secret(lease.worker_id, lease.worker.secret).encode()
         token = sign_lease(
-            lease.worker.secret.encode(), lease_id=lease.id, worker_id=lease.worker_id, job_id=lease.job_id,
-            expires_at=lease.expires_at,
-        )  # fmt: skip
+            secret, lease_id=lease.id, worker_id=lease.worker_id, job_id=lease.job_id, expires_at=lease.expires_at
+        )
         return LeaseOut(
             lease_id=lease.id, worker_address=lease.worker.address, token=token, expires_at=lease.expires_at
         )
