@@ -254,7 +254,8 @@ class Store:
     ) -> Edit:  # fmt: skip
         """Log one edit of one attempt, after checking that it leaves the episode valid.
 
-        Once the trial is closed it needs a second name: who approves it. Without `attempt` it is about the attempt that counts now; `undrop` about the one that was dropped last.
+        Without `attempt` it is about the attempt that counts now; `undrop` about the one that was dropped last. Once the
+        trial is closed it needs a second name, of whoever approves it.
         """
         chosen = enum_member(EditOperation, operation, 'operation')
         recorded = {e.attempt: e for e in self._recorded_with(episode_id)}
@@ -264,8 +265,8 @@ class Store:
         if attempt is None:
             attempt = self._meant_attempt(chosen, list(recorded.values()))
         edit = Edit(
-            episode_id=episode_id, operation=chosen, by=by, why=why, at=now(), attempt=attempt, field=field, value=value,
-            approved_by=approved_by,
+            episode_id=episode_id, operation=chosen, by=by, why=why, at=now(), attempt=attempt, field=field,
+            value=value, approved_by=approved_by,
         )  # fmt: skip
         if field == 'provenance_id' and value and not self.has_file(f'provenance/{value}.json'):
             raise InputError(f'{self.path}: no provenance {value!r} in provenance/')
