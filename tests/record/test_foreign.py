@@ -27,7 +27,7 @@ HERE = 'tests.record.test_foreign'
 def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the helper find this module, and have it forget afterwards."""
     foreign._end()
-    monkeypatch.setenv('PYTHONPATH', str(Path(__file__).parents[2]))
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
     yield
     foreign._end()
 

@@ -14,7 +14,7 @@ import pytest
 from tests.record.test_crash_disk import QuickDisk
 from tests.record.test_log import episode
 
-from robotrials.errors import StoreError
+from robotrials.errors import InputError, StoreError
 from robotrials.record import Episode, Outcome, Store, Unblinding
 from robotrials.record.folder import replaced_disk
 from robotrials.record.maintain import compact_store, merge_stores
@@ -110,6 +110,10 @@ class History:
         operation = str(self.rng.choice(['set', 'drop', 'undrop']))
         reason = f'r{self.steps}' if operation == 'set' else ''
         field = {'field': 'reason', 'value': reason} if operation == 'set' else {}
+        if model.is_closed:
+            with pytest.raises(InputError, match='an edit after closing needs a second name'):
+                store.edit(key[0], operation, by='ana', why='x', attempt=key[1], **field)  # type: ignore[arg-type]
+            field['approved_by'] = 'kim'
         store.edit(key[0], operation, by='ana', why='x', attempt=key[1], **field)  # type: ignore[arg-type]
         at = max(e.at for _, e in store.ledger().entries if e.kind == 'edit')
         model.edits.append((at, key, operation, reason))

@@ -191,10 +191,14 @@ def edit(
     why: Annotated[str, typer.Option(help='The reason; it stays in the log.', prompt=True)] = '',
     by: Annotated[str, typer.Option(help='Who; the login name if left out.')] = '',
     attempt: Annotated[int | None, typer.Option(help='Which attempt; the one that counts if left out.')] = None,
+    approved_by: Annotated[
+        str, typer.Option('--approved-by', help='Who else agrees; needed once the trial is closed.')
+    ] = '',
 ) -> None:
     """Correct a field, drop an episode, or take that back. The recording stays as it is; the edit is laid over it.
 
-    An edit is about one attempt: after `set outcome=invalid` or `drop`, `robotrials run` runs the episode again.
+    An edit is about one attempt: after `set outcome=invalid` or `drop`, `robotrials run` runs the episode again. Once the
+    trial is closed, a second person approves it, and every number says what it was at the closing.
 
     Example: `robotrials store edit runs/may 3f2ab81c9d0e44a2b1c3d4e5 set outcome=invalid --why "camera unplugged"`
     """
@@ -215,8 +219,9 @@ def edit(
     opened = read_store(store)
     episode_id = find_id(opened, episode_id)
     done = opened.edit(
-        episode_id, operation, by=by or getpass.getuser(), why=why, attempt=attempt, field=name, value=value
-    )
+        episode_id, operation, by=by or getpass.getuser(), why=why, attempt=attempt, field=name, value=value,
+        approved_by=approved_by,
+    )  # fmt: skip
     typer.echo(f'{done.at} {done.by}: {done.operation} {assignment} on {episode_id} attempt {done.attempt}')
 
 

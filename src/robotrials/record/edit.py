@@ -41,6 +41,7 @@ class Edit:
     attempt: int | None = None  # None: every attempt (in the log of older versions only)
     field: str = ''
     value: Any = None
+    approved_by: str = ''  # a second person, without whom nothing is edited once the trial is closed
 
     def concerns(self, episode_id: str, attempt: int) -> bool:
         return self.episode_id == episode_id and self.attempt in (None, attempt)
@@ -173,7 +174,9 @@ def edit_from_json(values: Mapping[str, Any], *, where: str) -> Edit:
         operation = enum_member(EditOperation, given.pop('operation'), 'operation')
         if given.get('field') == 'started_at' and given.get('value') is not None:
             given['value'] = dt.datetime.fromisoformat(given['value'])
-        if not all(isinstance(given.get(name, ''), str) for name in ('episode_id', 'field', 'by', 'why', 'at')):
+        if not all(
+            isinstance(given.get(name, ''), str) for name in ('episode_id', 'field', 'by', 'why', 'at', 'approved_by')
+        ):
             raise TypeError('ids, fields, names, reasons and times must be text')
         return Edit(operation=operation, **given)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

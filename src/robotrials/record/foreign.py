@@ -193,11 +193,12 @@ class _Helper:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
+        self._path = _module_path()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.process = subprocess.Popen(
                 [sys.executable, '-c', HELPER], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                env={**os.environ, **SILENT_ENV, 'PYTHONPATH': _module_path()}, start_new_session=True,
+                env={**os.environ, **SILENT_ENV, 'PYTHONPATH': self._path}, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             raise SetupError(f'no process can be started to read foreign files ({error.strerror})') from error
@@ -211,6 +212,10 @@ class _Helper:
     def is_ours(self) -> bool:
         return self.owner == os.getpid()
 
+    @property
+    def is_fit(self) -> bool:
+        return self.is_ours and self.process.poll() is None and self._path == _module_path()
+
     def end(self) -> None:
         """Ask nothing more of it; it ends by itself. Of a process that was forked, the helper is its parent's."""
         self._socket.close()
@@ -221,9 +226,8 @@ class _Helper:
 
 
 def _module_path() -> str:
-    """Where the helper finds our modules: where this process did."""
-    own = str(Path(__file__).parents[2])
-    return os.pathsep.join(dict.fromkeys([own, *filter(None, os.environ.get('PYTHONPATH', '').split(os.pathsep))]))
+    """Where the helper finds modules, formats of others among them: where this process does."""
+    return os.pathsep.join(place or os.getcwd() for place in sys.path)
 
 
 _guard = threading.Lock()
@@ -234,7 +238,7 @@ def _send(message: bytes, handles: list[int]) -> None:
     """Hand a request to the helper, which is started when first needed, in a forked process, and when it has gone."""
     with _guard:
         for _ in range(2):
-            if _helpers and not (_helpers[0].is_ours and _helpers[0].process.poll() is None):
+            if _helpers and not _helpers[0].is_fit:
                 _helpers.pop().end()
             if not _helpers:
                 _helpers.append(_Helper())

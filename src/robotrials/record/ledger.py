@@ -45,6 +45,7 @@ class Ledger:
     has_losses: bool = False  # a repair has set something aside, whether or not it has come back since
     mended: frozenset[str] = frozenset()  # log entries that a repair knows to be lost
     edits: tuple[Edit, ...] = ()
+    edit_entries: tuple[str, ...] = ()  # the entry that each edit is from
     annotations: tuple[Annotation, ...] = ()
     looks: tuple[Look, ...] = ()
     closings: tuple[Entry, ...] = ()
@@ -104,6 +105,7 @@ def _summed(root: Path, log: Log) -> Ledger:
     files = {file.name: file for _, entry in order for file in entry.files}
     parts: dict[str, PartInfo] = {}
     edits: list[Edit] = []
+    edit_entries: list[str] = []
     annotations: list[Annotation] = []
     lost: dict[str, str] = {}
     mended: set[str] = set()
@@ -115,6 +117,7 @@ def _summed(root: Path, log: Log) -> Ledger:
             for values in entry.body.get('parts', ()):
                 parts[values['name']] = part_from_json(root, values, files)
             edits += [edit_from_json(v, where=f'entry {name[:12]}') for v in entry.body.get('edits', ())]
+            edit_entries += [name] * (len(edits) - len(edit_entries))
             told = entry.body.get('annotations', ())
             annotations += [annotation_from_json(v, where=f'entry {name[:12]}') for v in told]
             lost.update(entry.body.get('lost', {}))
@@ -151,6 +154,7 @@ def _summed(root: Path, log: Log) -> Ledger:
         has_losses=bool(lost),
         mended=frozenset(mended),
         edits=tuple(edits),
+        edit_entries=tuple(edit_entries),
         annotations=tuple(annotations),
         looks=tuple(looks),
         closings=tuple(entry for _, entry in order if entry.kind is EntryKind.CLOSE),

@@ -54,6 +54,7 @@ from robotrials.record.event import enum_member
 from robotrials.record.finding import Finding, FindingKind
 from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside
 from robotrials.record.id_hash import encode_hashes, id_codes, id_hashes
+from robotrials.record.late_edit import check_approved, late_places
 from robotrials.record.ledger import Ledger, Look, read_ledger
 from robotrials.record.log import LOG, add_entry, is_logged, read_log
 from robotrials.record.part import (
@@ -125,6 +126,7 @@ class Store:
     skip_damaged: bool = False  # leave out what is damaged, and say so in `missing`, instead of raising
     skipped: list[Finding] = field(default_factory=list, compare=False, repr=False)
     is_view: bool = False  # while its trial is blinded and open, show only what may be seen then
+    at_closing: bool = False  # without the edits that were made after a trial was closed
     board: str = ''  # who looks at an open trial by arm, as its board
 
     @classmethod
@@ -248,11 +250,12 @@ class Store:
 
     def edit(
         self, episode_id: str, operation: EditOperation | str, *, by: str, why: str, attempt: int | None = None,
-        field: str = '', value: Any = None,
+        field: str = '', value: Any = None, approved_by: str = '',
     ) -> Edit:  # fmt: skip
         """Log one edit of one attempt, after checking that it leaves the episode valid.
 
-        Without `attempt` it is about the attempt that counts now; `undrop` about the one that was dropped last.
+        Without `attempt` it is about the attempt that counts now; `undrop` about the one that was dropped last. Once the
+        trial is closed it needs a second name, of whoever approves it.
         """
         chosen = enum_member(EditOperation, operation, 'operation')
         recorded = {e.attempt: e for e in self._recorded_with(episode_id)}
@@ -262,11 +265,13 @@ class Store:
         if attempt is None:
             attempt = self._meant_attempt(chosen, list(recorded.values()))
         edit = Edit(
-            episode_id=episode_id, operation=chosen, by=by, why=why, at=now(), attempt=attempt, field=field, value=value
-        )
+            episode_id=episode_id, operation=chosen, by=by, why=why, at=now(), attempt=attempt, field=field,
+            value=value, approved_by=approved_by,
+        )  # fmt: skip
         if field == 'provenance_id' and value and not self.has_file(f'provenance/{value}.json'):
             raise InputError(f'{self.path}: no provenance {value!r} in provenance/')
         check_edit(edit, recorded[attempt], before=self.ledger().edits)
+        check_approved(self, recorded[attempt], edit)
         log_entry(self.path, EntryKind.EDIT, by=by, body={'edits': [edit.as_json()]})
         return edit
 
@@ -360,8 +365,15 @@ class Store:
         return self.ledger().looks
 
     def edits(self) -> Edits:
-        """The overlay as it stands."""
-        return Edits.of(self.ledger().edits)
+        """The overlay as it stands, or as it stood at the closing."""
+        ledger = self.ledger()
+        late = late_places(self, ledger) if self.at_closing else frozenset()
+        return Edits.of(edit for number, edit in enumerate(ledger.edits) if number not in late)
+
+    def late_edits(self) -> tuple[Edit, ...]:
+        """The edits that were made after the trial of their episode was closed."""
+        ledger = self.ledger()
+        return tuple(ledger.edits[number] for number in sorted(late_places(self, ledger)))
 
     def unblindings(self) -> Unblindings:
         """The openings of the closed trials in this store."""

@@ -34,6 +34,7 @@ from robotrials.record.packed import Packed
 from robotrials.record.rows import distinct
 from robotrials.verdict.analysis import endpoint_pairs as pairing
 from robotrials.verdict.analysis.absent import Absent, or_absent, present
+from robotrials.verdict.analysis.after_closing import AfterClosing, after_closing
 from robotrials.verdict.analysis.behind import EpisodesBehind
 from robotrials.verdict.analysis.camera_extreme import extreme_pairs
 from robotrials.verdict.analysis.cameras import CameraPart, camera_part
@@ -503,6 +504,11 @@ class Analysis:
         """Looks at the results of the trial before it was closed, this one included where it is open."""
         return interim_looks(self.selection)
 
+    @cached_property
+    def after_closing(self) -> AfterClosing:
+        """What was edited after the trial was closed, and what the numbers were before."""
+        return after_closing(self.selection)
+
     @property
     def head(self) -> str:
         """The head of the store's commit log, which stands for everything in it; empty without one."""
@@ -553,7 +559,7 @@ class Analysis:
     def cautions(self) -> tuple[str, ...]:
         """What a reader must know before the numbers: assets, mixed protocols, pooled conditions, what is left out."""
         frame = self.frame
-        about = comparability_cautions(self.provenance)
+        about = (*filter(None, [self.after_closing.sentence]), *comparability_cautions(self.provenance))
         if isinstance(frame, Absent):
             return about
         apart = [f'{policy} is not ranked: {why}.' for policy, why in frame.apart.items()]
