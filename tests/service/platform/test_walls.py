@@ -231,6 +231,7 @@ def test_newcomers_of_one_address_do_not_fill_a_cells_port() -> None:
     'changes',
     [
         {'duration_s': 999.0},
+        {'duration_s': None, 'items_placed': None},
         {'time_cap_s': 2000.0, 'duration_s': 999.0},
         {'items': 99, 'items_placed': 99},
     ],

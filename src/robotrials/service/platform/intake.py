@@ -330,6 +330,8 @@ def _check_bounds(found: Episode, planned: Episode, plan: TrialPlan, *, leased_s
     """
     cap_s = planned.time_cap_s or 0.0
     longest_s = leased_s + CLOCK_S if plan.loop.clock is Clock.WALL else cap_s + SLACK_S
+    if found.duration_s is None:
+        raise _unbounded('an episode without its duration')  # it would take times from the whole board
     if found.duration_s > longest_s:
         raise _unbounded(f'duration_s is {found.duration_s:g}, under a time cap of {cap_s:g} s')
     if found.time_cap_s != planned.time_cap_s:

@@ -24,7 +24,7 @@ from robotrials.stats import Estimate, Rate, Verdict
 from robotrials.verdict.analysis import Absent, Analysis
 from robotrials.verdict.analysis.expected_iou import expected_iou, iou_caution
 from robotrials.verdict.analysis.score_source import success_source
-from robotrials.verdict.analysis.success import count_rates
+from robotrials.verdict.analysis.success import Rates, count_rates
 from robotrials.verdict.analysis.verdict import EndpointPairs, lettered
 from robotrials.verdict.planning.analysis_plan import SuccessSource, declared_analysis
 
@@ -230,12 +230,14 @@ def _account_cautions(standings: Standings, alpha: float) -> list[str]:
 
 def _success_bounds(analysis: Analysis, policy: str) -> Value:
     """Success if all that is missing had failed, and if all of it had succeeded."""
-    if isinstance(analysis.frame, Absent):
+    frame = analysis.frame
+    if isinstance(frame, Absent):
         return Value(note='no valid episode')
-    rates = [
-        count_rates(analysis.frame, analysis.plan, lambda e, luck=luck: luck if e.reason == MISSING else e.is_success)
-        for luck in (False, True)
-    ]
+
+    def if_all_had(outcome: bool) -> Rates:
+        return count_rates(frame, analysis.plan, lambda e: outcome if e.reason == MISSING else e.is_success)
+
+    rates = [if_all_had(outcome) for outcome in (False, True)]
     low, high = (finite(r.macro[policy].value) if policy in r.macro else None for r in rates)
     return Value(low=low, high=high)
 

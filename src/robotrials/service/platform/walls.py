@@ -11,7 +11,7 @@ import resource
 from collections import Counter
 from dataclasses import dataclass, field
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 HEAD_S = 10.0  # to say anything, and again for the head of a request
 BODY_S = 30.0  # for a body, and a second more for every LEAST_BYTES_S of it
@@ -90,7 +90,7 @@ class WalledProtocol(H11Protocol):
         self.transport.abort()
 
     def _state_now(self) -> str:
-        cycle = self.cycle
+        cycle: RequestResponseCycle | None = self.cycle  # none before the first request, whatever uvicorn declares
         if cycle is not None and not cycle.response_complete:
             return 'body' if cycle.more_body else 'answer'
         if self.conn.trailing_data[0]:

@@ -126,8 +126,9 @@ def _results(caller: Caller, platform: Platform, submission_id: str) -> dict[str
         submission = find_submission(session, caller, submission_id)
         standings = read_standings(session, submission.benchmark)
     analysis = platform.scores.analysis(submission.benchmark, standings)
-    is_ranked = submission.policy in standings.policies and not isinstance(analysis, Absent)
-    detail = policy_detail(analysis, submission.policy) if is_ranked else None
+    detail = None
+    if not isinstance(analysis, Absent) and submission.policy in standings.policies:
+        detail = policy_detail(analysis, submission.policy)
     reasons = Counter((r.outcome or r.state, r.reason) for r in score.results if r.reason)
     return {'score': score, 'detail': detail, 'reasons': reasons.most_common(), 'policy': submission.policy}
 
