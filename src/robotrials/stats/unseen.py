@@ -7,10 +7,10 @@ One unseen unit moves the macro mean by at most 1 / N*, so that k = V N*^2 is th
     p = max( 2 T_df(-(|D| - 0.6 / N*) / sqrt(V)),   f Q(k + 1, k + |D| N*) )
     f = 1 + (1/2) k / (k + 10) max(0, 1 - 8 k / N*)
 
-The first term is Brunner and Munzel's t with a continuity correction. The second is Garwood's exact Poisson limit: if the
-data vary as if k losses had been seen, how many more may be hidden? Without any it is exp(-|D| N*), the rule of three.
-Losses that hide in whole strata of a large trial broke the plain form (0.057 at 0.05), which is what f mends. There is no
-theorem: the size was searched for (docs/concepts/verdicts.md). No random number enters.
+The first term is Brunner and Munzel's t with a continuity correction. The second is Garwood's exact Poisson limit: if
+the data vary as if k losses had been seen, how many more may be hidden? Without any it is exp(-|D| N*), the rule of
+three. Losses that hide in whole strata of a large trial broke the plain form (0.057 at 0.05), which is what f mends.
+There is no theorem: the size was searched for (docs/concepts/verdicts.md). No random number enters.
 """
 
 from __future__ import annotations
@@ -70,14 +70,16 @@ def unseen_reach(variance: Numbers, degrees: Numbers, n_star: Numbers, alpha: fl
     return reach
 
 
-def fewest_for_claim(n_tests: int = 1, *, alpha: float = 0.05) -> int:
+def fewest_for_claim(n_tests: int = 1, *, alpha: float = 0.05, farthest: float = 0.5) -> int:
     """The smallest N* at which R can make any claim among `n_tests` hypotheses, however clear: 2 ln(m / alpha).
+
+    `farthest` is the largest gap there can be: 1/2 for a win probability, 1 for a difference of rates.
 
     >>> [fewest_for_claim(m) for m in (1, 6, 15, 28)]
     [6, 10, 12, 13]
     """
     each = check_open_unit('alpha', alpha) / check_count('n_tests', n_tests, least=1)
-    return math.ceil(2 * math.log(1 / each) - 1e-9)
+    return math.ceil(math.log(1 / each) / farthest - 1e-9)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

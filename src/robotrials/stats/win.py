@@ -1,9 +1,9 @@
 """Which of two arms is faster: the win probability within strata, judged by R or by the exact sign test.
 
-A run that is not done by the common follow-up is later than any that is done and level with any other such run. P is the
-mean over strata of the chance that a run of a beats a run of b, level runs counting one half; one unseen failure costs one
-comparison, not the seconds up to the cap. With K items per run (a race) the k-th item of one run is compared with the k-th
-item of the other and the K comparisons are averaged. Which form applies follows from the design alone:
+A run that is not done by the common follow-up is later than any that is done and level with any other such run. P is
+the mean over strata of the chance that a run of a beats a run of b, level runs counting one half: one unseen failure
+costs one comparison, not the seconds up to the cap. With K items per run (a race) the k-th item of one run is compared
+with the k-th item of the other, and the K comparisons are averaged. Which form applies follows from the design:
 
 - independent arms: placements of every unit among the other arm's units, and R (robotrials.stats.unseen);
 - matched starts, one run each, equal cells: every start against itself, exact sign test on the decided pairs;
@@ -53,9 +53,9 @@ class WinArm:
     """One stratum's runs of one arm, cut at the follow-up common to both arms.
 
     `times_s` is (runs, K) seconds from the start of the run to its k-th item (K = 1: the time to success), infinite
-    where it failed or was not done by the follow-up. `starts` names the start state of each run (None: none is known, and
-    every run is a unit). `followed_s` is infinite for a run followed to the common follow-up, and otherwise when it was
-    lost; what was not done by then is unknown.
+    where it failed or was not done by the follow-up. `starts` names the start state of each run (None: none is known,
+    and every run is a unit). `followed_s` is infinite for a run followed to the common follow-up, and otherwise when it
+    was lost; what was not done by then is unknown.
     """
 
     times_s: FloatArray
@@ -146,8 +146,9 @@ class WorstCase:
 class WinContrast:
     """The probability that a is faster, over 1/2 in favour of a, with its interval and two-sided unadjusted p-value.
 
-    `n_units` are the units compared, `n_matched` how many of them are shared. For a sign test `probability` and `interval`
-    are of the decided pairs; else level comparisons count one half. A withheld contrast has neither interval nor p-value.
+    `n_units` are the units compared, `n_matched` how many of them are shared. For a sign test `probability` and
+    `interval` are of the decided pairs; else level comparisons count one half. A withheld contrast has neither interval
+    nor p-value.
     """
 
     probability: float
@@ -228,7 +229,7 @@ def lost_contrast(
     b: Sequence[tuple[ArrayLike, Sequence[Hashable | None] | None]],
     *, pairing: Pairing = 'auto', level: float = 0.95, n_tests: int = 1,
 ) -> WinContrast:  # fmt: skip
-    """Which arm loses fewer items (drops, stops): the same rule on (counts, starts) of every stratum, over 1/2 for a."""
+    """Which arm loses fewer items (drops, stops): the same rule on (counts, starts) of every stratum."""
     arms = [[win_arm(counts, starts) for counts, starts in arm] for arm in (a, b)]
     return win_contrast(arms[0], arms[1], pairing=pairing, level=level, n_tests=n_tests)
 
@@ -292,11 +293,11 @@ def _withheld(sizes: Sequence[float], n_tests: int, alpha: float, cells: Sequenc
     return few_units(sizes, n_tests, alpha, kind)
 
 
-def few_units(sizes: Sequence[float], n_tests: int, alpha: float, kind: str) -> str:
-    """Why R makes no claim with these units per stratum; empty where it may."""
+def few_units(sizes: Sequence[float], n_tests: int, alpha: float, kind: str, *, farthest: float = 0.5) -> str:
+    """Why R makes no claim with these units per stratum and a gap of at most `farthest`; empty where it may."""
     if min(sizes) < FEWEST_PER_CELL:
         return f'{min(sizes):g} {kind} in a cell; at least {FEWEST_PER_CELL} are needed'
-    least, n_star = fewest_for_claim(n_tests, alpha=alpha), len(sizes) * min(sizes)
+    least, n_star = fewest_for_claim(n_tests, alpha=alpha, farthest=farthest), len(sizes) * min(sizes)
     if n_star < least:
         tests = '1 test' if n_tests == 1 else f'{n_tests} tests'
         return f'{n_star:g} comparable {kind} per policy; with {tests} no claim can be made below {least}'
@@ -366,7 +367,7 @@ def _fewest_pairs(n_tests: int, alpha: float) -> int:
 
 
 def _pair_scores(cell: _Cell, k: int = 0) -> tuple[FloatArray, FloatArray]:
-    """(shared,) scores of a's run against b's at the same start (1, 1/2, 0), at least and at most given what was lost."""
+    """(shared,) scores of a's run against b's at one start (1, 1/2, 0), at least and at most given what was lost."""
     x, y = cell.match.shared_a, cell.match.shared_b
     place_a, place_b = (
         np.argsort(cell.units_a.codes, kind='stable')[x],
@@ -577,7 +578,7 @@ def _jackknife(left_out: FloatArray) -> float:
 
 
 class _Curve:
-    """Weighted Kaplan-Meier curves of one cell, one per row of weights: the mass at each time done, and what is left."""
+    """Weighted Kaplan-Meier curves of one cell, one per row of weights: the mass at each time, and what is left."""
 
     def __init__(self, times: FloatArray, ends: FloatArray, weights: FloatArray) -> None:
         watched = np.minimum(times, ends)  # a run lost at the time another was done is still at risk there
