@@ -2,8 +2,8 @@
 
 The estimand is the macro difference: the mean over strata of a's rate less b's. Strata may be unlike under the null
 (one arm ahead here, the other there), and then tests that condition on totals hold only where all cells and both arms
-have equal counts; elsewhere they err in up to 0.7 of trials, and R on the difference is used. By design, never by the data
-(but for one guard of McNemar's test):
+have equal counts; elsewhere they err in up to 0.7 of trials, and R on the difference is used. By design, never by the
+data (but for one guard of McNemar's test):
 
 - one stratum up to n m = 1,000: Boschloo's test, doubled;
 - equal counts everywhere: 1.2 x the doubled mid-p of the stratified conditional test;

@@ -201,7 +201,7 @@ def win_contrast(
     cells = _cells(a, b, pairing)
     has_loss = any(arm.lost.any() for cell in cells for arm in (cell.a, cell.b))
     is_matched = all(cell.match.n_shared and not cell.match.smaller_rest for cell in cells)
-    has_items = cells[0].a.times_s.shape[1] > 1
+    has_items = any(cell.a.times_s.shape[1] > 1 for cell in cells)
     if has_loss and not has_items and not (is_matched and _undecided_share(cells) <= MOST_UNDECIDED):
         return _lossy(cells, level=level, n_tests=n_tests)
     is_plain = is_matched and not has_items and not any(cell.has_repeats for cell in cells)
@@ -256,11 +256,11 @@ class _Cell:
 def _cells(a: Sequence[WinArm], b: Sequence[WinArm], pairing: Pairing) -> list[_Cell]:
     if not a or len(a) != len(b):
         raise InputError(f'wanted the same strata of both arms, at least one, found {len(a)} and {len(b)}')
-    items = {arm.times_s.shape[1] for arm in (*a, *b)}
-    if len(items) > 1:
-        raise InputError(f'runs have {", ".join(map(str, sorted(items)))} items; compare the items that all have')
     cells = []
     for first, second in zip(a, b, strict=True):
+        if first.times_s.shape[1] != second.times_s.shape[1]:
+            items = f'{first.times_s.shape[1]} and {second.times_s.shape[1]}'
+            raise InputError(f'the arms have {items} items per run in one stratum; compare the items that both have')
         units_a, units_b = first.units, second.units
         match = match_units(units_a, units_b, pairing)
         if not match.n_compared:
