@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from robotrials.errors import InputError
+from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import FloatArray, IntArray
 
 Pairing = Literal['auto', 'paired', 'independent']
@@ -41,7 +42,12 @@ class Units:
         """(units,) the mean of each unit's runs."""
         if not self.has_repeats:
             return values
-        return np.bincount(self.codes, weights=values * self.weights, minlength=self.n)
+        return unit_sums(self, values * self.weights)
+
+
+def unit_sums(units: Units, values: FloatArray) -> FloatArray:
+    """(units,) the sum of each unit's (runs,) values."""
+    return np.bincount(units.codes, weights=values, minlength=units.n).astype(np.float64)
 
 
 def units_of(starts: Sequence[Hashable | None] | None, n_runs: int) -> Units:
@@ -115,3 +121,32 @@ def match_units(a: Units, b: Units, pairing: Pairing) -> Match:
     if 0 < len(pairs) < FEWEST_PER_PART and min(len(rest_a), len(rest_b)) > 0:
         return Match(none, none, every_a, every_b)
     return Match(shared_a, shared_b, rest_a, rest_b)
+
+
+def mean_term(values: FloatArray) -> tuple[float, float]:
+    """The variance of a mean of units, and its degrees of freedom; one unit shows none."""
+    n = len(values)
+    return (float(np.var(values, ddof=1)) / n if n > 1 else 0.0), max(n - 1.0, 1.0)
+
+
+def linked_spread(parts: Iterable[tuple[Sequence[Hashable | None], FloatArray]]) -> Spread:
+    """The variance where one unit (a session, an operator) reaches over strata and arms.
+
+    `parts` are labels and (units,) values of every cell, already scaled so that the macro quantity is the sum of the
+    cells' means: a unit's moves in all cells are added before they are squared.
+    """
+    total: dict[Hashable, float] = {}
+    for cell, (labels, values) in enumerate(parts):
+        n = len(values)
+        moves = (values - values.mean()) / n * np.sqrt(n / max(n - 1.0, 1.0))
+        for place, (label, move) in enumerate(zip(labels, moves.tolist(), strict=True)):
+            key = (cell, place) if label is None else ('unit', label)
+            total[key] = total.get(key, 0.0) + move
+    return Spread(np.array([sum(move**2 for move in total.values())]), np.array([max(len(total) - 1.0, 1.0)]))
+
+
+def distinct_units(cells: Iterable[Units]) -> int:
+    """Units of one arm over all strata, one that reaches over several counted once."""
+    labels = [(label, place if label is None else 0, c if label is None else 0)
+              for c, units in enumerate(cells) for place, label in enumerate(units.labels)]  # fmt: skip
+    return len(set(labels))

@@ -30,13 +30,22 @@ from numpy.typing import ArrayLike
 from robotrials.errors import InputError
 from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import FloatArray, IntArray, check_open_unit
+from robotrials.stats.evidence import check_side, few_units
 from robotrials.stats.exact import binomial_pmf, binomial_pmf_table
 from robotrials.stats.interval import Interval
-from robotrials.stats.matching import Match, Pairing, Units, match_units, units_of
+from robotrials.stats.matching import (
+    Match,
+    Pairing,
+    Units,
+    distinct_units,
+    linked_spread,
+    match_units,
+    mean_term,
+    units_of,
+)
 from robotrials.stats.noninferiority import falling_root, independent_variance, paired_variance
 from robotrials.stats.normal import STANDARD, normal_cdf, two_sided_z
 from robotrials.stats.unseen import UnseenRule
-from robotrials.stats.win import check_side, few_units
 
 MID_P_FACTOR = 1.2  # mid-p alone reaches 0.058 in one stratum and 0.053 in strata
 BOSCHLOO_PRODUCT = 1_000
@@ -208,20 +217,24 @@ def _two_sided_score(p_value: float) -> float:
 
 def success_contrast(
     a: Sequence[SuccessArm], b: Sequence[SuccessArm], *, pairing: Pairing = 'auto', level: float = 0.95,
-    n_tests: int = 1,
+    n_tests: int = 1, is_linked: bool = False,
 ) -> SuccessContrast:  # fmt: skip
     """Compare two arms over the same strata, in the same order.
+
+    `is_linked` says that the units in `starts` reach over strata and arms (sessions, operators): R is then used on
+    unmatched rates, a unit's moves are added up over all cells, and N* is the fewest units of an arm.
 
     >>> found = success_contrast([success_arm([1] * 9 + [0])], [success_arm([1] * 3 + [0] * 7)])
     >>> round(found.difference, 2), round(found.p_value, 4), found.test.value
     (0.6, 0.008, "Boschloo's exact test")
     """
     alpha = 1 - check_open_unit('level', level)
-    cells = _cells(a, b, pairing)
-    rule, rates, per_stratum = _unseen_rule(cells)
-    test = _test_of(cells)
+    cells = _cells(a, b, 'independent' if is_linked else pairing)
+    rule, rates, per_stratum = _unseen_rule(cells, is_linked=is_linked)
+    test = SuccessRule.UNSEEN if is_linked else _test_of(cells)
     kind = 'start states' if any(x is not None for c in cells for x in c.units_a.labels) else 'episodes'
-    few = few_units([c.match.n_compared for c in cells], n_tests, alpha, kind, farthest=1.0)
+    sizes = [rule.n_star] if is_linked else [c.match.n_compared for c in cells]
+    few = few_units(sizes, n_tests, alpha, kind, farthest=1.0)
     exact, withheld = None, few
     if test not in (SuccessRule.UNSEEN, SuccessRule.UNSEEN_PAIRED, SuccessRule.UNSEEN_PART_SHARED):
         withheld = ''  # an exact test says itself that too few cannot be told apart
@@ -326,38 +339,37 @@ def _unseen_kind(is_matched: bool, is_independent: bool) -> SuccessRule:
     return SuccessRule.UNSEEN if is_independent else SuccessRule.UNSEEN_PART_SHARED
 
 
-def _unseen_rule(cells: Sequence[_Cell]) -> tuple[UnseenRule, tuple[float, float], tuple[float, ...]]:
+def _unseen_rule(
+    cells: Sequence[_Cell], *, is_linked: bool = False
+) -> tuple[UnseenRule, tuple[float, float], tuple[float, ...]]:
     """R on the macro difference, both arms' macro rates, and each stratum's difference."""
-    gaps, rates, terms, dof = [], [], [], []
+    gaps, rates, terms, parts = [], [], [], []
+    strata = len(cells)
     for c in cells:
-        f, gap, rate_a, rate_b = c.match.share, 0.0, 0.0, 0.0
+        f, rate_a, rate_b = c.match.share, 0.0, 0.0
         if c.match.n_shared:
             x, y = c.shares_a[c.match.shared_a], c.shares_b[c.match.shared_b]
-            gap += f * _mean(x - y)
             rate_a, rate_b = rate_a + f * _mean(x), rate_b + f * _mean(y)
-            terms.append(f**2 * _variance_of_mean(x - y))
-            dof.append(max(len(x) - 1.0, 1.0))
+            terms.append(mean_term(f * (x - y)))
         if c.match.smaller_rest:
             x, y = c.shares_a[c.match.rest_a], c.shares_b[c.match.rest_b]
-            gap += (1 - f) * (_mean(x) - _mean(y))
             rate_a, rate_b = rate_a + (1 - f) * _mean(x), rate_b + (1 - f) * _mean(y)
-            terms += [(1 - f) ** 2 * _variance_of_mean(x), (1 - f) ** 2 * _variance_of_mean(y)]
-            dof += [max(len(x) - 1.0, 1.0), max(len(y) - 1.0, 1.0)]
-        gaps.append(gap)
+            terms += [mean_term((1 - f) * x), mean_term((1 - f) * y)]
+            parts += [(c.units_a.labels, x / strata), (c.units_b.labels, -y / strata)]
+        gaps.append(rate_a - rate_b)
         rates.append((rate_a, rate_b))
-    strata = len(cells)
-    n_star = strata * min(c.match.n_compared for c in cells)
-    spread = Spread(np.array(terms) / strata**2, np.array(dof))
+    if is_linked:
+        spread = linked_spread(parts)
+        n_star = min(distinct_units(c.units_a for c in cells), distinct_units(c.units_b for c in cells))
+    else:
+        spread = Spread(np.array([v for v, _ in terms]) / strata**2, np.array([dof for _, dof in terms]))
+        n_star = strata * min(c.match.n_compared for c in cells)
     macro = math.fsum(r for r, _ in rates) / strata, math.fsum(r for _, r in rates) / strata
     return UnseenRule(math.fsum(gaps) / strata, spread, float(n_star), 0.0), macro, tuple(gaps)
 
 
 def _mean(values: FloatArray) -> float:
     return math.fsum(values.tolist()) / len(values)
-
-
-def _variance_of_mean(values: FloatArray) -> float:
-    return float(np.var(values, ddof=1)) / len(values) if len(values) > 1 else 0.0
 
 
 # --- exact tests ------------------------------------------------------------------------------------------------------
@@ -455,7 +467,7 @@ def _unconditional(order: FloatArray, of_a: FloatArray, of_b: FloatArray) -> Flo
     i, j = np.unravel_index(flat, order.shape)
     p = np.empty(order.size)
     reached, start = np.zeros(len(of_a)), 0
-    for end in ends:
+    for end in ends.tolist():
         inside = slice(start, end + 1)
         reached = reached + np.einsum('rk,rk->r', of_a[:, i[inside]], of_b[:, j[inside]])
         p[flat[inside]] = reached.max()

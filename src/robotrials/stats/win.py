@@ -19,23 +19,30 @@ import enum
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robotrials.errors import InputError
-from robotrials.stats.allowance import FEWEST_PER_CELL, Spread
+from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_open_unit
-from robotrials.stats.exact import binomial_pmf
+from robotrials.stats.evidence import Evidence, SignTest, WorstCase, check_side, few_units
 from robotrials.stats.interval import Interval
-from robotrials.stats.matching import Match, Pairing, Units, match_units, units_of
-from robotrials.stats.proportion import clopper_pearson
-from robotrials.stats.unseen import UnseenRule, fewest_for_claim
+from robotrials.stats.matching import (
+    Match,
+    Pairing,
+    Units,
+    distinct_units,
+    linked_spread,
+    match_units,
+    mean_term,
+    units_of,
+)
+from robotrials.stats.unseen import UnseenRule
+from robotrials.stats.win_curve import curve_win
 
 FLOAT_NOISE = 1e-9  # relative: times nearer than this are level
 MOST_UNDECIDED = 0.1  # of matched pairs, up to which each is simply counted against the claim
-ROWS_AT_ONCE = 2_000_000  # entries of a leave-one-out table held at once
 
 
 class WinDesign(enum.StrEnum):
@@ -91,57 +98,6 @@ def win_arm(
     return WinArm(times, None if starts is None else tuple(starts), followed)
 
 
-class Evidence(Protocol):
-    """What a design's test says, at any level."""
-
-    @property
-    def p_value(self) -> float: ...
-    def p_one_sided(self, favours: str) -> float: ...
-    def interval(self, level: float, *, low: float, high: float) -> Interval: ...
-
-
-@dataclass(frozen=True, slots=True)
-class SignTest:
-    """The exact sign test of wins against losses, with the Clopper-Pearson interval of the share of wins."""
-
-    wins: int
-    losses: int
-
-    @property
-    def p_value(self) -> float:
-        return min(1.0, 2 * min(self.p_one_sided('a'), self.p_one_sided('b')))
-
-    def p_one_sided(self, favours: str) -> float:
-        ahead = self.wins if favours == 'a' else self.losses
-        return min(1.0, float(binomial_pmf(self.wins + self.losses, 0.5)[ahead:].sum()))
-
-    def interval(self, level: float, *, low: float, high: float) -> Interval:
-        if not self.wins + self.losses:
-            return Interval(low, high)
-        return clopper_pearson(self.wins, self.wins + self.losses, level)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WorstCase:
-    """Undecided comparisons counted against whoever claims: against a in `least`, against b in `most`."""
-
-    least: Evidence
-    most: Evidence
-
-    @property
-    def p_value(self) -> float:
-        """The smaller of both claims' two-sided p-values; 1 for a claim that the worst case does not even favour."""
-        sides = ((self.least, 'a', 'b'), (self.most, 'b', 'a'))
-        return min(e.p_value if e.p_one_sided(x) < e.p_one_sided(y) else 1.0 for e, x, y in sides)
-
-    def p_one_sided(self, favours: str) -> float:
-        return self.least.p_one_sided('a') if favours == 'a' else self.most.p_one_sided('b')
-
-    def interval(self, level: float, *, low: float, high: float) -> Interval:
-        below, above = (e.interval(level, low=low, high=high) for e in (self.least, self.most))
-        return Interval(min(below.low, above.low), max(below.high, above.high))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class WinContrast:
     """The probability that a is faster, over 1/2 in favour of a, with its interval and two-sided unadjusted p-value.
@@ -181,16 +137,19 @@ class WinContrast:
         return None if self.withheld else self.evidence.interval(level, low=0.0, high=1.0)
 
 
-def check_side(favours: str) -> str:
-    if favours not in ('a', 'b'):
-        raise InputError(f"favours must be 'a' or 'b', found {favours!r}")
-    return favours
-
-
 def win_contrast(
-    a: Sequence[WinArm], b: Sequence[WinArm], *, pairing: Pairing = 'auto', level: float = 0.95, n_tests: int = 1
+    a: Sequence[WinArm],
+    b: Sequence[WinArm],
+    *,
+    pairing: Pairing = 'auto',
+    level: float = 0.95,
+    n_tests: int = 1,
+    is_linked: bool = False,
 ) -> WinContrast:
     """Compare two arms over the same strata, in the same order; `n_tests` hypotheses in all decide what is withheld.
+
+    `is_linked` says that the units in `starts` reach over strata and arms (sessions, operators): arms are then compared
+    unmatched, a unit's moves are added up over all cells, and N* is the fewest units of an arm.
 
     >>> slow, quick = win_arm([20.0, 21, 22, 23, 24, 25]), win_arm([10.0, 11, 12, 13, 14, 15])
     >>> found = win_contrast([quick], [slow])
@@ -198,11 +157,11 @@ def win_contrast(
     (1.0, 0.0498)
     """
     alpha = 1 - check_open_unit('level', level)
-    cells = _cells(a, b, pairing)
+    cells = _cells(a, b, 'independent' if is_linked else pairing)
     has_loss = any(arm.lost.any() for cell in cells for arm in (cell.a, cell.b))
     is_matched = all(cell.match.n_shared and not cell.match.smaller_rest for cell in cells)
     has_items = any(cell.a.times_s.shape[1] > 1 for cell in cells)
-    if has_loss and not has_items and not (is_matched and _undecided_share(cells) <= MOST_UNDECIDED):
+    if has_loss and not has_items and not is_linked and not (is_matched and _undecided_share(cells) <= MOST_UNDECIDED):
         return _lossy(cells, level=level, n_tests=n_tests)
     is_plain = is_matched and not has_items and not any(cell.has_repeats for cell in cells)
     if is_plain and len({cell.match.n_shared for cell in cells}) == 1:
@@ -213,14 +172,16 @@ def win_contrast(
         design = WinDesign.PART_SHARED
     else:
         design = WinDesign.INDEPENDENT
-    rule = _placement_rule(cells, undecided=0.5)
-    evidence: Evidence = rule.whole
+    rule, per_stratum = _placement_rule(cells, undecided=0.5, is_linked=is_linked)
+    evidence: Evidence = rule
     if has_loss:
-        evidence = WorstCase(_placement_rule(cells, undecided=0.0).whole, _placement_rule(cells, undecided=1.0).whole)
+        least, most = (_placement_rule(cells, undecided=end, is_linked=is_linked)[0] for end in (0.0, 1.0))
+        evidence = WorstCase(least, most)
+    sizes = [rule.n_star] if is_linked else [cell.match.n_compared for cell in cells]
     return _judged(
-        cells, rule.whole.value, rule.per_stratum, evidence, design, level=level,
-        withheld=_withheld([cell.match.n_compared for cell in cells], n_tests, alpha, cells),
-        p_whatever_lost=evidence.p_value if has_loss else None,
+        cells, rule.value, per_stratum, evidence, design, level=level,
+        withheld=_withheld(sizes, n_tests, alpha, cells), p_whatever_lost=evidence.p_value if has_loss else None,
+        n_units=_distinct(cells) if is_linked else None,
     )  # fmt: skip
 
 
@@ -266,8 +227,8 @@ def _cells(a: Sequence[WinArm], b: Sequence[WinArm], pairing: Pairing) -> list[_
         if not match.n_compared:
             raise InputError('a stratum has no start state that both arms ran; compare the arms as independent')
         lost = [np.where(arm.lost, arm.followed_s, np.inf) for arm in (first, second)]
-        ranks = _level_ranks([first.times_s, second.times_s, *lost])
-        cells.append(_Cell(first, second, *ranks, units_a, units_b, match))  # type: ignore[arg-type]
+        times_a, times_b, ends_a, ends_b = _level_ranks([first.times_s, second.times_s, *lost])
+        cells.append(_Cell(first, second, times_a, times_b, ends_a, ends_b, units_a, units_b, match))
     return cells
 
 
@@ -291,17 +252,6 @@ def _withheld(sizes: Sequence[float], n_tests: int, alpha: float, cells: Sequenc
     """Why no claim is made: too few units in a cell, or too few for as many hypotheses."""
     kind = 'start states' if any(x is not None for c in cells for x in c.units_a.labels) else 'episodes'
     return few_units(sizes, n_tests, alpha, kind)
-
-
-def few_units(sizes: Sequence[float], n_tests: int, alpha: float, kind: str, *, farthest: float = 0.5) -> str:
-    """Why R makes no claim with these units per stratum and a gap of at most `farthest`; empty where it may."""
-    if min(sizes) < FEWEST_PER_CELL:
-        return f'{min(sizes):g} {kind} in a cell; at least {FEWEST_PER_CELL} are needed'
-    least, n_star = fewest_for_claim(n_tests, alpha=alpha, farthest=farthest), len(sizes) * min(sizes)
-    if n_star < least:
-        tests = '1 test' if n_tests == 1 else f'{n_tests} tests'
-        return f'{n_star:g} comparable {kind} per policy; with {tests} no claim can be made below {least}'
-    return ''
 
 
 def _judged(
@@ -405,44 +355,42 @@ def _undecided_share(cells: Sequence[_Cell]) -> float:
 # --- placements and shares of wins, judged by R -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Placed:
-    whole: UnseenRule
-    per_stratum: tuple[float, ...]
-
-
-def _placement_rule(cells: Sequence[_Cell], *, undecided: float) -> _Placed:
+def _placement_rule(
+    cells: Sequence[_Cell], *, undecided: float, is_linked: bool = False
+) -> tuple[UnseenRule, tuple[float, ...]]:
     """P over strata with its variance: shared starts by their share of wins, the others by placements.
 
-    An undecided comparison (something was lost) counts as `undecided`: 0 against a, 1 against b.
+    An undecided comparison (something was lost) counts as `undecided`: 0 against a, 1 against b. Also each stratum's P.
     """
-    values, terms, dof = [], [], []
+    values, terms, parts = [], [], []
+    strata = len(cells)
     for cell in cells:
         f, match = cell.match.share, cell.match
         value = 0.0
         if match.n_shared:
             wins = _shared_wins(cell, undecided)
             value += f * _mean(wins)
-            terms.append(f**2 * _variance_of_mean(wins))
-            dof.append(max(len(wins) - 1.0, 1.0))
+            terms.append(mean_term(f * wins))
         if match.smaller_rest:
             p, q = _placements(cell, match.rest_a, match.rest_b, undecided)
             value += (1 - f) * _mean(p)
-            terms += [(1 - f) ** 2 * _variance_of_mean(p), (1 - f) ** 2 * _variance_of_mean(q)]
-            dof += [max(len(p) - 1.0, 1.0), max(len(q) - 1.0, 1.0)]
+            terms += [mean_term((1 - f) * p), mean_term((1 - f) * q)]
+            parts += [(cell.units_a.labels, p / strata), (cell.units_b.labels, q / strata)]
         values.append(value)
-    strata = len(cells)
-    n_star = strata * min(cell.match.n_compared for cell in cells)
-    spread = Spread(np.array(terms) / strata**2, np.array(dof))
-    return _Placed(UnseenRule(math.fsum(values) / strata, spread, float(n_star), 0.5), tuple(values))
+    if is_linked:
+        spread, n_star = linked_spread(parts), min(_distinct(cells))
+    else:
+        spread = Spread(np.array([v for v, _ in terms]) / strata**2, np.array([dof for _, dof in terms]))
+        n_star = strata * min(cell.match.n_compared for cell in cells)
+    return UnseenRule(math.fsum(values) / strata, spread, float(n_star), 0.5), tuple(values)
+
+
+def _distinct(cells: Sequence[_Cell]) -> tuple[int, int]:
+    return distinct_units(c.units_a for c in cells), distinct_units(c.units_b for c in cells)
 
 
 def _mean(values: FloatArray) -> float:
     return math.fsum(values.tolist()) / len(values)
-
-
-def _variance_of_mean(values: FloatArray) -> float:
-    return float(np.var(values, ddof=1)) / len(values) if len(values) > 1 else 0.0
 
 
 def _placements(cell: _Cell, units_a: IntArray, units_b: IntArray, undecided: float) -> tuple[FloatArray, FloatArray]:
@@ -480,8 +428,9 @@ def later_share(times: FloatArray, others: FloatArray, weights: FloatArray) -> F
 def _unit_means(values: FloatArray, units: Units, inside: BoolArray, wanted: IntArray) -> FloatArray:
     if not units.has_repeats:
         return values
-    sums = np.bincount(units.codes[inside], weights=values * units.weights[inside], minlength=units.n)
-    means: FloatArray = sums[wanted]
+    whole = np.zeros(len(inside))
+    whole[inside] = values
+    means: FloatArray = units.means(whole)[wanted]
     return means
 
 
@@ -519,7 +468,9 @@ def _lossy(cells: Sequence[_Cell], *, level: float, n_tests: int) -> WinContrast
     """
     values, terms, dof, kept = [], [], [], []
     for cell in cells:
-        value, variance_a, variance_b = _curve_win(cell)
+        value, variance_a, variance_b = curve_win(
+            cell.ranks_a[:, 0], cell.ends_a, cell.units_a, cell.ranks_b[:, 0], cell.ends_b, cell.units_b
+        )
         values.append(value)
         terms += [variance_a, variance_b]
         dof += [max(cell.units_a.n - 1.0, 1.0), max(cell.units_b.n - 1.0, 1.0)]
@@ -530,7 +481,7 @@ def _lossy(cells: Sequence[_Cell], *, level: float, n_tests: int) -> WinContrast
         math.fsum(values) / strata, Spread(np.array(terms) / strata**2, np.array(dof)), max(n_star, 1e-9), 0.5
     )
     separate = [_separate(cell) for cell in cells]
-    worst = WorstCase(_placement_rule(separate, undecided=0.0).whole, _placement_rule(separate, undecided=1.0).whole)
+    worst = WorstCase(*(_placement_rule(separate, undecided=end)[0] for end in (0.0, 1.0)))
     return _judged(
         cells, rule.value, values, rule, WinDesign.LOSSY, level=level,
         withheld=_withheld(kept, n_tests, 1 - level, cells), p_whatever_lost=worst.p_value, assumes=True,
@@ -545,61 +496,3 @@ def _separate(cell: _Cell) -> _Cell:
 def _kept(arm: WinArm, units: Units) -> float:
     """Units not lost; of a start with repeats, the share of its runs."""
     return float((units.weights * ~arm.lost).sum())
-
-
-def _curve_win(cell: _Cell) -> tuple[float, float, float]:
-    """P of one stratum and its variance from either arm, by leaving each of its units out."""
-    weight_a, weight_b = cell.units_a.weights, cell.units_b.weights
-    times_a, times_b = cell.ranks_a[:, 0], cell.ranks_b[:, 0]
-    curve_a, curve_b = (
-        _Curve(times, ends, weights[None, :])
-        for times, ends, weights in ((times_a, cell.ends_a, weight_a), (times_b, cell.ends_b, weight_b))
-    )
-    value = float(curve_a.wins_over(curve_b)[0])
-    left_a = _left_out(times_a, cell.ends_a, cell.units_a, curve_b)
-    left_b = _left_out(times_b, cell.ends_b, cell.units_b, curve_a)
-    return value, _jackknife(left_a), _jackknife(left_b)
-
-
-def _left_out(times: FloatArray, ends: FloatArray, units: Units, other: _Curve) -> FloatArray:
-    """(units,) the arm's win probability over the other with each of its own units left out."""
-    rows = max(1, ROWS_AT_ONCE // len(times))
-    parts = []
-    for start in range(0, units.n, rows):
-        left = np.arange(start, min(units.n, start + rows))
-        weights = np.where(units.codes[None, :] == left[:, None], 0.0, units.weights[None, :])
-        parts.append(_Curve(times, ends, weights).wins_over(other))
-    return np.concatenate(parts)
-
-
-def _jackknife(left_out: FloatArray) -> float:
-    n = len(left_out)
-    return float((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2)) if n > 1 else 0.0
-
-
-class _Curve:
-    """Weighted Kaplan-Meier curves of one cell, one per row of weights: the mass at each time, and what is left."""
-
-    def __init__(self, times: FloatArray, ends: FloatArray, weights: FloatArray) -> None:
-        watched = np.minimum(times, ends)  # a run lost at the time another was done is still at risk there
-        order = np.lexsort((np.isinf(times), watched))
-        self.times, inverse = np.unique(times[np.isfinite(times)], return_inverse=True)
-        at_risk_from = np.searchsorted(watched[order], self.times, side='left')
-        ordered = weights[:, order]
-        later = np.concatenate([np.cumsum(ordered[:, ::-1], axis=1)[:, ::-1], np.zeros((len(weights), 1))], axis=1)
-        at_risk = later[:, at_risk_from]
-        done = np.zeros((len(weights), len(self.times)))
-        np.add.at(done, (slice(None), inverse), weights[:, np.isfinite(times)])
-        hazard = np.divide(done, at_risk, out=np.zeros_like(done), where=at_risk > 1e-12)
-        survival = np.cumprod(1 - np.minimum(hazard, 1.0), axis=1)
-        before = np.concatenate([np.ones((len(weights), 1)), survival], axis=1)
-        self.mass = before[:, :-1] - before[:, 1:]
-        self.left = before[:, -1]
-        self.survival = before
-
-    def wins_over(self, other: _Curve) -> FloatArray:
-        """(rows,) the chance to be earlier than the other cell's first curve, level by half."""
-        below = other.survival[0][np.searchsorted(other.times, self.times, side='left')]
-        beyond = other.survival[0][np.searchsorted(other.times, self.times, side='right')]
-        wins: FloatArray = self.mass @ ((below + beyond) / 2) + self.left * other.left[0] / 2
-        return wins
