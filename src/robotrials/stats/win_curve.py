@@ -20,8 +20,8 @@ def curve_win(
 ) -> tuple[float, float, float]:
     """P of one stratum and its variance from either arm, by leaving each of its units out.
 
-    Times are (runs,), infinite where not done; ends are when a run was lost, infinite where it was not. Leftover mass of
-    a curve is never done.
+    Times are (runs,), infinite where not done; ends are when a run was lost, infinite where it was not. Leftover mass
+    of a curve is never done.
     """
     curve_a, curve_b = (
         SuccessCurves(times, ends, units.weights[None, :])
