@@ -36,6 +36,12 @@ def unseen_p_values(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: N
     return p
 
 
+def one_sided_p_values(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: Numbers) -> FloatArray:
+    """(...,) one-sided p-values of "the truth is at most 0" for a signed gap: half the t term."""
+    p: FloatArray = np.maximum(*_tails(gap, variance, degrees, n_star))
+    return p
+
+
 def _tails(gap: Numbers, variance: Numbers, degrees: Numbers, n_star: Numbers) -> tuple[FloatArray, FloatArray]:
     """The t term, one-sided, and the Garwood term for a gap in the direction of the claim."""
     from scipy.special import gammaincc, ndtr, stdtr
@@ -120,8 +126,7 @@ class UnseenRule:
         return self._p_beyond(threshold - self.value)
 
     def _p_beyond(self, gap: float) -> float:
-        t_tail, hidden = _tails(gap, self.spread.variance, self.degrees, self.n_star)
-        return float(np.maximum(t_tail, hidden))
+        return float(one_sided_p_values(gap, self.spread.variance, self.degrees, self.n_star))
 
     def reach(self, alpha: float) -> float:
         return float(unseen_reach(self.spread.variance, self.degrees, self.n_star, alpha))

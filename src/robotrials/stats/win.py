@@ -295,7 +295,7 @@ def _sign_contrast(cells: Sequence[_Cell], *, level: float, alpha: float, n_test
     evidence: Evidence = SignTest(wins, losses)
     if undecided:
         evidence = WorstCase(SignTest(wins, losses + undecided), SignTest(wins + undecided, losses))
-    least = _fewest_pairs(n_tests, alpha)
+    least = fewest_pairs(n_tests, alpha)
     withheld = '' if n >= least else f'{n} matched starts; {n_tests} test(s) need at least {least}'
     decided = wins + losses
     per_stratum = [_decided_share(low, high) for low, high in scores]
@@ -311,7 +311,7 @@ def _decided_share(low: FloatArray, high: FloatArray) -> float:
     return float(known.mean()) if known.size else 0.5
 
 
-def _fewest_pairs(n_tests: int, alpha: float) -> int:
+def fewest_pairs(n_tests: int, alpha: float) -> int:
     """Starts below which the sign test cannot reject: 2 x 2^-n <= alpha / n_tests."""
     return max(1, math.ceil(1 + math.log2(n_tests / alpha) - 1e-9))
 
