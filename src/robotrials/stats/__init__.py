@@ -39,7 +39,7 @@ from robotrials.stats.estimate import Estimate, Rate, absent_estimate
 from robotrials.stats.exact import barnard, barnard_p_values, barnard_region, exact_mcnemar
 from robotrials.stats.interaction import gail_simon, reversal_p_value
 from robotrials.stats.interval import Interval, Significance
-from robotrials.stats.macro_ratio import RatioCells, macro_ratio, macro_ratio_bounds
+from robotrials.stats.macro_ratio import RatioCells, RatioKind, macro_ratio, macro_ratio_bounds
 from robotrials.stats.mean_ratio import MeanCell, RatioNonInferiority, clustered_covariance, ratio_noninferiority
 from robotrials.stats.multiplicity import bonferroni, different_matrix, holm, letter_groups
 from robotrials.stats.noninferiority import (
@@ -92,6 +92,7 @@ __all__ = [
     'Rate',
     'RateContrast',
     'RatioCells',
+    'RatioKind',
     'RatioNonInferiority',
     'Significance',
     'Spread',
