@@ -27,6 +27,42 @@ def _share(x: F8, y: F8) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _mean_term(values: F8) -> Any:
+    n = values.shape[0]
+    mean = 0.0
+    for x in values:
+        mean += x / n
+    total = 0.0
+    for x in values:
+        total += (x - mean) ** 2
+    return mean, total / (n * (n - 1.0)) if n > 1 else 0.0
+
+
+@njit(cache=True, nogil=True)
+def plain_placements(a: F8, b: F8, value: F8, variance_a: F8, variance_b: F8) -> None:
+    """The same as `placements` for one run of one item per unit, (trials, units): by sorting, not by every pair."""
+    for trial in range(a.shape[0]):
+        x, y = np.sort(a[trial]), np.sort(b[trial])
+        value[trial], variance_a[trial] = _later_shares(x, y)
+        variance_b[trial] = _later_shares(y, x)[1]
+
+
+@njit(cache=True, nogil=True)
+def _later_shares(x: F8, y: F8) -> Any:
+    """Mean, and variance of the mean, of each sorted x's share of later y, level by half."""
+    n, m = x.shape[0], y.shape[0]
+    before, not_after = 0, 0
+    shares = np.empty(n)
+    for i in range(n):
+        while before < m and y[before] < x[i]:
+            before += 1
+        while not_after < m and y[not_after] <= x[i]:
+            not_after += 1
+        shares[i] = 1 - (before + not_after) / (2 * m)
+    return _mean_term(shares)
+
+
+@njit(cache=True, nogil=True)
 def placements(a: F8, b: F8, value: F8, variance_a: F8, variance_b: F8) -> None:
     """Trial by trial: P of (units, runs, items) of a against those of b, and the variances of both placements."""
     n, m = a.shape[1], b.shape[1]
@@ -51,18 +87,6 @@ def pair_shares(a: F8, b: F8, value: F8, variance: F8) -> None:
         for i in range(a.shape[1]):
             w[i] = _share(a[trial, i], b[trial, i])
         value[trial], variance[trial] = _mean_term(w)
-
-
-@njit(cache=True, nogil=True)
-def _mean_term(values: F8) -> Any:
-    n = values.shape[0]
-    mean = 0.0
-    for x in values:
-        mean += x / n
-    total = 0.0
-    for x in values:
-        total += (x - mean) ** 2
-    return mean, total / (n * (n - 1.0)) if n > 1 else 0.0
 
 
 @njit(cache=True, nogil=True)

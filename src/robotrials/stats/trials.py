@@ -70,7 +70,10 @@ def win_trials(
             dof.append(max(s - 1.0, 1.0))
         if rest:
             p, v, w = (np.empty(len(x)) for _ in range(3))
-            kernel.placements(x[:, s:], y[:, s:], p, v, w)
+            if x.shape[2:] == (1, 1) == y.shape[2:]:
+                kernel.plain_placements(x[:, s:, 0, 0], y[:, s:, 0, 0], p, v, w)
+            else:
+                kernel.placements(x[:, s:], y[:, s:], p, v, w)
             value = value + (1 - f) * p
             terms += [(1 - f) ** 2 * v, (1 - f) ** 2 * w]
             dof += [max(x.shape[1] - s - 1.0, 1.0), max(y.shape[1] - s - 1.0, 1.0)]
@@ -172,9 +175,7 @@ def _doubled(above: FloatArray, below: FloatArray) -> FloatArray:
 
 def _conditional_trials(cells: Sequence[Cell], s: int, n: int, m: int) -> TrialTests:
     """Equal counts: mid-p of the conditional test, McNemar's where all starts are shared."""
-    from robotrials.stats import kernel
-
-    trials, strata = len(cells[0][0]), len(cells)
+    strata = len(cells)
     hits_a = np.stack([x[:, s:, 0].sum(axis=1) for x, _, _ in cells], axis=1).astype(np.int64)
     hits_b = np.stack([y[:, s:, 0].sum(axis=1) for _, y, _ in cells], axis=1).astype(np.int64)
     ahead = sum((x[:, :s, 0] > y[:, :s, 0]).sum(axis=1) for x, y, _ in cells).astype(np.int64)  # type: ignore[union-attr]
@@ -188,6 +189,17 @@ def _conditional_trials(cells: Sequence[Cell], s: int, n: int, m: int) -> TrialT
         is_mid = ahead + behind <= MOST_DISCORDANT * strata * s
         above, below = np.where(is_mid, above - half, above), np.where(is_mid, below - half, below)
         return TrialTests(gap, _doubled(above, below), above, below)
+    found = success_count_trials(hits_a, hits_b, n=n, m=m, ahead=ahead, behind=behind)
+    return TrialTests(gap, found.p_value, found.p_a, found.p_b)
+
+
+def success_count_trials(
+    hits_a: IntArray, hits_b: IntArray, *, n: int, m: int, ahead: IntArray | None = None, behind: IntArray | None = None
+) -> TrialTests:
+    """1.2 x mid-p from (trials, strata) successes among n and m; discordant shared starts are (trials,) counts."""
+    from robotrials.stats import kernel
+
+    ahead, behind = (np.zeros(len(hits_a), dtype=np.int64) if k is None else k for k in (ahead, behind))
     chances = np.zeros((n + m + 1, n + 1))
     for hits in range(n + m + 1):
         law, first = hypergeometric(n, m, hits)
@@ -196,9 +208,10 @@ def _conditional_trials(cells: Sequence[Cell], s: int, n: int, m: int) -> TrialT
     coins = np.zeros((most + 1, most + 1))
     for c in range(most + 1):
         coins[c, : c + 1] = binomial_pmf(c, 0.5)
-    above, below = np.empty(trials), np.empty(trials)
+    above, below = np.empty(len(hits_a)), np.empty(len(hits_a))
     kernel.mid_tails(hits_a, hits_b, ahead, behind, chances, coins, above, below)
     above, below = np.minimum(1.0, MID_P_FACTOR * above), np.minimum(1.0, MID_P_FACTOR * below)
+    gap = (hits_a / n - hits_b / m).mean(axis=1)
     return TrialTests(gap, _doubled(above, below), above, below)
 
 

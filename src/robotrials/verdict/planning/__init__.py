@@ -33,6 +33,15 @@ from robotrials.verdict.planning.plan_size import PlanSize, plan_size, plan_size
 from robotrials.verdict.planning.power import BridgePower, NeededEpisodes, bridge_power, needed_episodes
 from robotrials.verdict.planning.promptness import promptness
 from robotrials.verdict.planning.repeat import UnitScores, unit_scores
+from robotrials.verdict.planning.rule_power import (
+    RuleDesign,
+    RulePower,
+    curve_law,
+    rule_power,
+    rule_size,
+    sample_law,
+    units_needed,
+)
 from robotrials.verdict.planning.safe_logrank import LogrankLook, SafeLogrank, safe_logrank
 from robotrials.verdict.planning.sample_size import (
     barnard_power,
@@ -51,10 +60,10 @@ from robotrials.verdict.planning.sample_size import (
 from robotrials.verdict.planning.sequential import Decision, Look, SequentialComparison, sequential_comparison
 from robotrials.verdict.planning.sequential_power import SequentialPower, sequential_power
 from robotrials.verdict.planning.success_size import (
-    exact_pairs_power,
-    exact_pairs_size,
-    exact_success_power,
-    exact_success_size,
+    pairs_power,
+    pairs_size,
+    success_power,
+    success_size,
 )
 from robotrials.verdict.planning.survey import FieldPosition, SurveyedPaper, field_position, read_survey
 from robotrials.verdict.planning.watch import WatchedScore, WatchedTrial, episode_promptness, watch_trial
@@ -81,6 +90,8 @@ __all__ = [
     'NeededEpisodes',
     'NullSetup',
     'PlanSize',
+    'RuleDesign',
+    'RulePower',
     'SafeLogrank',
     'SequentialArms',
     'SequentialComparison',
@@ -98,15 +109,12 @@ __all__ = [
     'calibrate_design_effect',
     'check_horizon',
     'cluster_sample_size',
+    'curve_law',
     'declared_analysis',
     'design_effect',
     'detection_rate',
     'drift_for_power',
     'episode_promptness',
-    'exact_pairs_power',
-    'exact_pairs_size',
-    'exact_success_power',
-    'exact_success_size',
     'field_position',
     'group_sequential',
     'lognormal_curve',
@@ -120,21 +128,29 @@ __all__ = [
     'operating_characteristics',
     'paired_mean_sample_size',
     'paired_noninferiority_sample_size',
+    'pairs_power',
+    'pairs_size',
     'plan_size',
     'plan_sizes',
     'predictive_power',
     'promptness',
     'rate_standing',
     'read_survey',
+    'rule_power',
+    'rule_size',
     'safe_logrank',
+    'sample_law',
     'sequential_arms',
     'sequential_comparison',
     'sequential_power',
     'spending_bounds',
+    'success_power',
+    'success_size',
     'time_standing',
     'two_proportion_power',
     'two_proportion_sample_size',
     'unit_scores',
+    'units_needed',
     'watch_trial',
     'wilson_sample_size',
 ]
