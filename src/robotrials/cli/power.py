@@ -97,10 +97,10 @@ def single_sizes(
     """Every formula's answer for one comparison; None where it cannot be computed."""
     from robotrials.verdict.planning import (
         barnard_sample_size,
+        margin_size,
         mcnemar_rollouts,
         mcnemar_sample_size,
-        noninferiority_sample_size,
-        paired_noninferiority_sample_size,
+        paired_margin_size,
         pairs_size,
         success_size,
         two_proportion_sample_size,
@@ -117,8 +117,8 @@ def single_sizes(
         ('unpaired, by the rule', success_size(rate, better, power=power, alpha=alpha), each),
         ('unpaired, formula of two proportions (z)', by_z, each),
         ("unpaired, Barnard's exact test" + ('' if exact else f': over {BARNARD_MOST}, take z'), exact, each),
-        (f'unpaired, not worse by {difference:g}',
-         noninferiority_sample_size(rate, rate, margin=difference, power=power, alpha=alpha), each),
+        (f'unpaired, not worse by {difference:g}, by the rule',
+         margin_size(rate, rate, margin=difference, power=power, alpha=alpha), each),
     ]  # fmt: skip
     for psi in [2 * difference, 5 * difference] if discordance is None else [discordance]:
         if not difference <= psi <= 1:
@@ -130,8 +130,8 @@ def single_sizes(
              mcnemar_sample_size(difference, psi, power, alpha), pairs),
             (f'paired, formula of Connor at discordance {psi:g}',
              mcnemar_rollouts(difference, psi, power, alpha), both),
-            (f'paired, not worse by {difference:g}, discordance {psi:g}',
-             paired_noninferiority_sample_size(0.0, psi, margin=difference, power=power, alpha=alpha), pairs),
+            (f'paired, not worse by {difference:g}, by the rule at discordance {psi:g}',
+             paired_margin_size(0.0, psi, margin=difference, power=power, alpha=alpha), pairs),
         ]  # fmt: skip
     return rows
 

@@ -75,13 +75,12 @@ def episodes_for_power(plan: TrialPlan) -> int:
             )
         pairs = pairs_size(target.difference, target.discordance, power=target.power, alpha=target.alpha)
         return math.ceil(pairs / len(plan.cells()))
-    else:
-        if target.success_rate is None:
-            raise InputError('[power] with independent scenes wants success_rate: that of the worse policy')
-        rate = target.success_rate
-        return success_size(
-            rate, rate + target.difference, strata=len(plan.cells()), power=target.power, alpha=target.alpha
-        )
+    if target.success_rate is None:
+        raise InputError('[power] with independent scenes wants success_rate: that of the worse policy')
+    rate = target.success_rate
+    return success_size(
+        rate, rate + target.difference, strata=len(plan.cells()), power=target.power, alpha=target.alpha
+    )
 
 
 def _resolvable(plan: TrialPlan, n: int) -> tuple[float | None, str]:

@@ -60,6 +60,10 @@ from robotrials.verdict.planning.sample_size import (
 from robotrials.verdict.planning.sequential import Decision, Look, SequentialComparison, sequential_comparison
 from robotrials.verdict.planning.sequential_power import SequentialPower, sequential_power
 from robotrials.verdict.planning.success_size import (
+    margin_power,
+    margin_size,
+    paired_margin_power,
+    paired_margin_size,
     pairs_power,
     pairs_size,
     success_power,
@@ -118,6 +122,8 @@ __all__ = [
     'field_position',
     'group_sequential',
     'lognormal_curve',
+    'margin_power',
+    'margin_size',
     'mcnemar_rollouts',
     'mcnemar_sample_size',
     'mean_sample_size',
@@ -126,6 +132,8 @@ __all__ = [
     'noninferiority_sample_size',
     'null_calibration',
     'operating_characteristics',
+    'paired_margin_power',
+    'paired_margin_size',
     'paired_mean_sample_size',
     'paired_noninferiority_sample_size',
     'pairs_power',

@@ -9,8 +9,8 @@ from typing import Literal
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import check_count, check_open_unit
-from robotrials.verdict.planning.sample_size import noninferiority_sample_size, wilson_sample_size
-from robotrials.verdict.planning.success_size import pairs_size, success_size
+from robotrials.verdict.planning.sample_size import wilson_sample_size
+from robotrials.verdict.planning.success_size import margin_size, pairs_size, success_size
 
 Claim = Literal['overall', 'per_cell']
 Contrast = Literal['all_pairs', 'against_reference']
@@ -73,7 +73,8 @@ def plan_sizes(
 ) -> tuple[PlanSize, ...]:
     """One row per design: an interval of +- difference, unpaired and paired tests of it, non-inferiority by it.
 
-    Tests of a difference are sized by the rule that will judge them, over as many strata as it will have. Tests pay for their comparisons by Bonferroni; the interval describes each rate alone, at 1 - alpha.
+    Tests of a difference are sized by the rule that will judge them, over as many strata as it will have. Tests pay
+    for their comparisons by Bonferroni; the interval describes each rate alone, at 1 - alpha.
     """
     p, d = success_rate, difference
     better = p + d if p + d <= 1 else p - d
@@ -84,7 +85,8 @@ def plan_sizes(
         ('unpaired difference',
          lambda a: strata * success_size(p, better, strata=strata, power=power, alpha=a), None),
         ('paired difference (McNemar)', lambda a: pairs_size(d, discordance, power=power, alpha=a), None),
-        ('unpaired non-inferiority', lambda a: noninferiority_sample_size(p, p, margin=d, power=power, alpha=a), None),
+        ('unpaired non-inferiority',
+         lambda a: strata * margin_size(p, p, margin=d, strata=strata, power=power, alpha=a), None),
     ]  # fmt: skip
     return tuple(
         plan_size(name, size, **shape, claim=claim, contrast=contrast, alpha=alpha, comparisons=comparisons)

@@ -14,7 +14,8 @@ from functools import cache
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.stats.argument import BoolArray, check_count, check_open_unit, check_unit
+from robotrials.stats.allowance import satterthwaite
+from robotrials.stats.argument import BoolArray, FloatArray, IntArray, check_count, check_open_unit, check_unit
 from robotrials.stats.exact import binomial_pmf, region_chance
 from robotrials.stats.success_rule import (
     BOSCHLOO_PRODUCT,
@@ -24,14 +25,18 @@ from robotrials.stats.success_rule import (
     hypergeometric,
 )
 from robotrials.stats.trials import success_count_trials
+from robotrials.stats.unseen import one_sided_p_values
 from robotrials.verdict.planning.sample_size import (
     mcnemar_sample_size,
+    noninferiority_sample_size,
+    paired_noninferiority_sample_size,
     two_proportion_power_z,
     two_proportion_sample_size,
 )
 
 MOST_EXACT = 1_000
 MOST_PAIRS = 20_000
+MOST_PER_ARM = 1_000_000
 STEADY = 4  # exact power saws up and down; it must hold for this many larger n too
 TRIALS = 4_000
 SEED = 7  # of common random numbers: sizes of one plan must not differ by luck
@@ -82,14 +87,17 @@ def _region(n: int, alpha: float) -> BoolArray:
 
 
 def _simulated(p_a: float, p_b: float, n: int, strata: int, alpha: float) -> float:
+    rng = np.random.default_rng(SEED)
+    hits = [_binomial_draws(rate, n, rng.random((TRIALS, strata))) for rate in (p_a, p_b)]
+    return float(np.mean(success_count_trials(hits[0], hits[1], n=n, m=n).p_value <= alpha))
+
+
+def _binomial_draws(rate: float, n: int, uniform: FloatArray) -> IntArray:
+    """Successes among n as a rising function of uniform numbers, so that sizes differ in nothing else."""
     from scipy.special import bdtr
 
-    rng = np.random.default_rng(SEED)
-    hits = []
-    for rate in (p_a, p_b):
-        edges = bdtr(np.arange(n + 1), n, rate)
-        hits.append(np.searchsorted(edges, rng.random((TRIALS, strata)), side='left').clip(0, n).astype(np.int64))
-    return float(np.mean(success_count_trials(hits[0], hits[1], n=n, m=n).p_value <= alpha))
+    edges = bdtr(np.arange(n + 1), n, rate)
+    return np.searchsorted(edges, uniform, side='left').clip(0, n).astype(np.int64)
 
 
 def pairs_power(difference: float, discordance: float, *, n: int, alpha: float = 0.05) -> float:
@@ -117,6 +125,71 @@ def pairs_size(difference: float, discordance: float, *, power: float = 0.8, alp
         return pairs_power(difference, discordance, n=n, alpha=alpha) >= power
 
     return fewest(is_enough, start=start, most=MOST_PAIRS, steady=STEADY)
+
+
+def margin_power(
+    p_new: float, p_reference: float, *, margin: float, per_cell: int, strata: int = 1, alpha: float = 0.05
+) -> float:
+    """The chance to show that the new rate is not lower by `margin` or more, by R on the difference of rates."""
+    n, strata = check_count('per_cell', per_cell, least=3), check_count('strata', strata, least=1)
+    rng = np.random.default_rng(SEED)
+    rates = [_binomial_draws(p, n, rng.random((TRIALS, strata))) / n for p in (p_new, p_reference)]
+    terms = np.concatenate([r * (1 - r) / (n - 1) for r in rates], axis=1) / strata**2
+    gap = (rates[0] - rates[1]).mean(axis=1) + check_open_unit('margin', margin)
+    degrees = satterthwaite(terms, np.full(terms.shape, n - 1.0), 0.0)
+    return float(np.mean(one_sided_p_values(gap, terms.sum(axis=1), degrees, float(strata * n)) <= alpha))
+
+
+def margin_size(
+    p_new: float, p_reference: float, *, margin: float, strata: int = 1, power: float = 0.8, alpha: float = 0.05
+) -> int:
+    """Episodes of each policy in each stratum with which the rule shows "not worse by the margin"."""
+    by_formula = noninferiority_sample_size(p_new, p_reference, margin=margin, power=power, alpha=alpha)
+
+    def is_enough(n: int) -> bool:
+        return margin_power(p_new, p_reference, margin=margin, per_cell=n, strata=strata, alpha=alpha) >= power
+
+    return _bisected(is_enough, start=max(3, math.ceil(by_formula / strata)))
+
+
+def paired_margin_power(difference: float, discordance: float, *, margin: float, n: int, alpha: float = 0.05) -> float:
+    """The same on n matched starts of one stratum."""
+    n = check_count('n', n, least=3)
+    if not abs(difference) <= discordance <= 1:
+        raise InputError(f'wanted |difference| <= discordance <= 1, found {difference} and {discordance}')
+    rng = np.random.default_rng(SEED)
+    apart = _binomial_draws(discordance, n, rng.random((TRIALS, 1)))[:, 0]
+    share = (discordance + difference) / (2 * discordance) if discordance else 0.5
+    wins = rng.binomial(apart, share)
+    mean, square = (2 * wins - apart) / n, apart / n
+    variance = (square - mean**2) / (n - 1)
+    p = one_sided_p_values(mean + check_open_unit('margin', margin), variance, n - 1.0, float(n))
+    return float(np.mean(p <= alpha))
+
+
+def paired_margin_size(
+    difference: float, discordance: float, *, margin: float, power: float = 0.8, alpha: float = 0.05
+) -> int:
+    """Matched starts in all with which the rule shows "not worse by the margin"."""
+    start = paired_noninferiority_sample_size(difference, discordance, margin=margin, power=power, alpha=alpha)
+
+    def is_enough(n: int) -> bool:
+        return paired_margin_power(difference, discordance, margin=margin, n=n, alpha=alpha) >= power
+
+    return _bisected(is_enough, start=start)
+
+
+def _bisected(is_enough: Callable[[int], bool], *, start: int) -> int:
+    """The smallest n, from 3 on, for a chance that grows with n; `start` is a guess from below."""
+    low, high = 2, max(3, start)
+    while not is_enough(high):
+        low, high = high, 2 * high
+        if high > MOST_PER_ARM:
+            raise NotEstimable(f'no n up to {MOST_PER_ARM} reaches the power asked for')
+    while high - low > max(1, high // 200):
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
 
 
 @cache
