@@ -1,4 +1,4 @@
-"""The published grid of verdicts holds what the page says; a part of it is run anew in `make study`."""
+"""The published grid of intervals holds what the page says; a part of it is run anew in `make study`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robotrials.testing.grid.catalogue import grid_worlds
 from robotrials.testing.grid.study import GridRow, study
 from robotrials.testing.grid.table import beyond_bound, draw, read_rows, write_rows
 
-TABLE = Path(__file__).resolve().parents[3] / 'docs' / 'reference' / 'verdict-grid.csv'
+TABLE = Path(__file__).resolve().parents[3] / 'docs' / 'reference' / 'interval-grid.csv'
 
 
 def test_the_published_table_is_whole_and_within_its_bound() -> None:
