@@ -178,8 +178,8 @@ def _conditional_trials(cells: Sequence[Cell], s: int, n: int, m: int) -> TrialT
     strata = len(cells)
     hits_a = np.stack([x[:, s:, 0].sum(axis=1) for x, _, _ in cells], axis=1).astype(np.int64)
     hits_b = np.stack([y[:, s:, 0].sum(axis=1) for _, y, _ in cells], axis=1).astype(np.int64)
-    ahead = sum((x[:, :s, 0] > y[:, :s, 0]).sum(axis=1) for x, y, _ in cells).astype(np.int64)  # type: ignore[union-attr]
-    behind = sum((x[:, :s, 0] < y[:, :s, 0]).sum(axis=1) for x, y, _ in cells).astype(np.int64)  # type: ignore[union-attr]
+    ahead = sum((x[:, :s, 0] > y[:, :s, 0]).sum(axis=1) for x, y, _ in cells).astype(np.int64)
+    behind = sum((x[:, :s, 0] < y[:, :s, 0]).sum(axis=1) for x, y, _ in cells).astype(np.int64)
     gap = (ahead - behind) / (strata * (s + min(n, m)))
     if n:
         gap = gap + ((hits_a / n - hits_b / m).sum(axis=1)) * min(n, m) / (strata * (s + min(n, m)))

@@ -171,7 +171,7 @@ def _laws(kind: Kind, strata: int, rng: np.random.Generator) -> tuple[FloatArray
         a[:, -1], b[:, -1] = rare, rare * rng.random()
     else:
         shift = rng.uniform(0.2, 3) * np.where(np.arange(strata) % 2, 1, -1)
-        places = np.arange(levels - 1)
+        places = np.arange(levels - 1.0)
         a[:, :-1] = np.exp(-((places[None, :] - 3.5 - shift[:, None]) ** 2) / 2)
         b[:, :-1] = np.exp(-((places - 3.5) ** 2) / 2)
         a[:, -1] = b[:, -1] = rare

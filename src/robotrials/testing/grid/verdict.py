@@ -26,6 +26,7 @@ BoolArray = NDArray[np.bool_]
 ALPHA, MANY = 0.05, 15
 TRIALS = 2_000
 SLOW_TRIALS = 400  # of what is judged trial by trial
+RATE_SHAPES = ((0.5, 0.5), (5.0, 1.0), (1.0, 1.0), (20.0, 1.0))  # beta laws of success rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +200,9 @@ def _race(family: str, number: int, rng: np.random.Generator) -> GridWorld:
         if is_coin:
             # Symmetric about the other arm's law item by item: half of the runs are as much earlier as half are later.
             side = np.where(rng.random((trials, n, 1)) < 0.5, -1.0, 1.0)
-            return np.arange(1, items + 1) * 10.0 + 4.0 * side + 0.01 * noise
+            return np.asarray(np.arange(1, items + 1) * 10.0 + 4.0 * side + 0.01 * noise, dtype=np.float64)
         if coin:
-            return np.arange(1, items + 1) * 10.0 + 0.5 * noise
+            return np.asarray(np.arange(1, items + 1) * 10.0 + 0.5 * noise, dtype=np.float64)
         times = np.cumsum(np.exp(0.8 * noise - 0.32), axis=-1)
         dropped = np.cumsum(rng.random(times.shape) < lost / items, axis=-1) > 0
         return np.where((times > budget) | dropped, np.inf, times)
@@ -245,7 +246,8 @@ def _success(family: str, number: int, rng: np.random.Generator, *, kind: str) -
     """Two levels, done and never: a macro win probability of 1/2 is a macro difference of rates of 0."""
     while True:
         strata = int(rng.choice([1, 2, 3, 4, 6, 10, 20]))
-        rates = rng.beta(*rng.choice([[0.5, 0.5], [5, 1], [1, 1], [20, 1]]), size=(2, strata))
+        shape = RATE_SHAPES[int(rng.choice(len(RATE_SHAPES)))]
+        rates = rng.beta(shape[0], shape[1], size=(2, strata))
         laws = np.stack([rates, 1 - rates], axis=-1)
         mixed = balanced(laws[0], laws[1])
         if mixed is not None:

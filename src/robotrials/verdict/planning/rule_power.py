@@ -146,7 +146,8 @@ def _power_at(
         claims = [test.claims(alpha / n_tests)[0].sum() for test in (hit, win)]
         listed = _holm_claims(hit.p_value, win.p_value, hit.gap, win.gap, both, alpha)
         counts += np.array([*claims, listed[0].sum(), listed[1].sum()])
-    return RulePower(n, *(int(c) for c in counts), trials)
+    success, faster, either, wrong = (int(c) for c in counts)
+    return RulePower(n, success, faster, either, wrong, trials)
 
 
 def _untested(n: int) -> TrialTests:
