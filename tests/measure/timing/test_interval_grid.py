@@ -34,10 +34,10 @@ def test_a_cell_does_not_depend_on_when_it_is_run(tmp_path: Path) -> None:
     worlds = [
         (w, k) for w, k, _ in grid_worlds() if w.name in ('near-constant; 4 strata x 3', 'exponential; 4 strata x 3')
     ]
-    first = [study(w, k, n_trials=50, seed=1, slow=5) for w, k in worlds]
-    again = [study(w, k, n_trials=50, seed=1, slow=5) for w, k in reversed(worlds)]
+    first = [study(w, k, n_trials=200, seed=1, slow=5) for w, k in worlds]
+    again = [study(w, k, n_trials=200, seed=1, slow=5) for w, k in reversed(worlds)]
     assert first == again[::-1]
-    assert first != [study(w, k, n_trials=50, seed=2, slow=5) for w, k in worlds]
+    assert first != [study(w, k, n_trials=200, seed=2, slow=5) for w, k in worlds]
     write_rows(tmp_path / 'grid.csv', first)
     assert [r.world for r in read_rows(tmp_path / 'grid.csv')] == sorted(r.world for r in first)
     draw(first, tmp_path / 'grid.png')
