@@ -47,9 +47,10 @@ test-training: $(STAMP) system
 study: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m study
 
-# Every verdict path over a grid of simulated worlds, about ten minutes; it resumes where it stopped.
+# Every verdict path over a grid of simulated worlds (minutes), then intervals (about ten, resuming where they stopped).
 grid: $(STAMP)
-	$(BIN)/python -m robotrials.testing.grid
+	$(BIN)/python -m robotrials.testing.grid verdicts
+	$(BIN)/python -m robotrials.testing.grid intervals
 
 crash: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash

@@ -29,14 +29,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_power_size_prints_the_papers_numbers_and_ours() -> None:
-    """Wilson 381 and 320; Connor's formula 312 and 783 pairs, 624 and 1,566 rollouts."""
+    """Wilson 381 and 320; Connor's formula 312 and 783 pairs, 624 and 1,566 rollouts; McNemar's mid-p 305 and 779."""
     shown = robotrials('power', 'size')
-    for number in ('381', '320', '312', '783', '624', '1566'):
+    for number in ('381', '320', '312', '783', '624', '1566', '305', '779'):
         assert number in shown
     assert 'surveyed papers' in shown
     assert 'LBM' in robotrials('power', 'size', '--survey')
     plan = robotrials('power', 'size', '--policies', 4, '--tasks', 10, '--overall', '-d', '0.1', '--discordance', '0.3')
-    assert '1840' in plan
+    assert '1880' in plan, '47 per cell by the rule, in ten strata at 0.05 / 6'
 
 
 def test_power_bridge_from_a_store_and_from_assumptions(store: Path, tmp_path: Path) -> None:
@@ -65,6 +65,8 @@ def test_power_detect_writes_the_whole_table(store: Path, tmp_path: Path) -> Non
     assert len(rows) == 2 * 4
     assert {r['metric'] for r in rows} == {'ks', 'rmst_s', 'chance_30s', 'chance_60s'}
     assert all(float(r['low']) <= float(r['rate']) <= float(r['high']) for r in rows)
+    assert all(0 <= float(r['null rate']) <= 1 for r in rows)
+    assert 'null rate at N = 10' in shown
     assert figure.stat().st_size > 1000
 
 
@@ -75,7 +77,7 @@ def test_plan_prints_what_its_claim_needs(store: Path, tmp_path: Path) -> None:
         '[policies.a]\nuse = "seek"\n[policies.b]\nuse = "seek"\n'
     )
     shown = robotrials('plan', declared, '--power', 0.8, '--difference', 0.1, '--pilot', store)
-    assert '294' in shown, 'two proportions, 0.7 against 0.8'
+    assert '309' in shown, 'two rates by the rule, 0.7 against 0.8'
     assert 'The plan has 10 per cell' in shown
     assert 'power at 10' in shown
 

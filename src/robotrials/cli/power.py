@@ -97,10 +97,12 @@ def single_sizes(
     """Every formula's answer for one comparison; None where it cannot be computed."""
     from robotrials.verdict.planning import (
         barnard_sample_size,
+        margin_size,
         mcnemar_rollouts,
         mcnemar_sample_size,
-        noninferiority_sample_size,
-        paired_noninferiority_sample_size,
+        paired_margin_size,
+        pairs_size,
+        success_size,
         two_proportion_sample_size,
         wilson_sample_size,
     )
@@ -112,19 +114,24 @@ def single_sizes(
     exact = barnard_sample_size(rate, better, power=power, alpha=alpha) if by_z <= BARNARD_MOST else None
     rows: list[tuple[str, int | None, str]] = [
         *((f'Wilson interval of ±{difference:g}, at a rate of {p:g}', n, each) for p, n in widths),
-        ('unpaired, two proportions (z)', by_z, each),
+        ('unpaired, by the rule', success_size(rate, better, power=power, alpha=alpha), each),
+        ('unpaired, formula of two proportions (z)', by_z, each),
         ("unpaired, Barnard's exact test" + ('' if exact else f': over {BARNARD_MOST}, take z'), exact, each),
-        (f'unpaired, not worse by {difference:g}',
-         noninferiority_sample_size(rate, rate, margin=difference, power=power, alpha=alpha), each),
+        (f'unpaired, not worse by {difference:g}, by the rule',
+         margin_size(rate, rate, margin=difference, power=power, alpha=alpha), each),
     ]  # fmt: skip
     for psi in [2 * difference, 5 * difference] if discordance is None else [discordance]:
         if not difference <= psi <= 1:
             continue
         rows += [
-            (f'paired, McNemar at discordance {psi:g}', mcnemar_sample_size(difference, psi, power, alpha), pairs),
-            (f'paired, McNemar at discordance {psi:g}', mcnemar_rollouts(difference, psi, power, alpha), both),
-            (f'paired, not worse by {difference:g}, discordance {psi:g}',
-             paired_noninferiority_sample_size(0.0, psi, margin=difference, power=power, alpha=alpha), pairs),
+            (f'paired, by the rule at discordance {psi:g}',
+             pairs_size(difference, psi, power=power, alpha=alpha), pairs),
+            (f'paired, formula of Connor at discordance {psi:g}',
+             mcnemar_sample_size(difference, psi, power, alpha), pairs),
+            (f'paired, formula of Connor at discordance {psi:g}',
+             mcnemar_rollouts(difference, psi, power, alpha), both),
+            (f'paired, not worse by {difference:g}, by the rule at discordance {psi:g}',
+             paired_margin_size(0.0, psi, margin=difference, power=power, alpha=alpha), pairs),
         ]  # fmt: skip
     return rows
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from robotrials.errors import InputError
 from robotrials.run.plan import Scenes, TrialPlan
 
+POWER = 0.8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary:
@@ -58,10 +60,10 @@ def _half_width(n: int) -> float:
 def episodes_for_power(plan: TrialPlan) -> int:
     """Start states per cell that the declared power target needs, for a comparison of two policies over all cells.
 
-    Matched scenes: McNemar (Connor 1987), which needs the discordance. Independent scenes: two proportions, which need
-    the worse policy's success rate.
+    The size is that of the test that will judge. Matched scenes: McNemar's, which needs the discordance. Independent
+    scenes: that of two rates, which needs the worse policy's.
     """
-    from robotrials.verdict.planning import mcnemar_sample_size, two_proportion_sample_size
+    from robotrials.verdict.planning import pairs_size, success_size
 
     target = plan.power
     if target is None:
@@ -71,35 +73,36 @@ def episodes_for_power(plan: TrialPlan) -> int:
             raise InputError(
                 '[power] with matched scenes wants discordance: the share of scenes two policies differ on'
             )
-        needed = mcnemar_sample_size(target.difference, target.discordance, target.power, target.alpha)
-    else:
-        if target.success_rate is None:
-            raise InputError('[power] with independent scenes wants success_rate: that of the worse policy')
-        rate = target.success_rate
-        needed = two_proportion_sample_size(
-            rate, rate + target.difference, power=target.power, alpha=target.alpha
-        )  # fmt: skip
-    return math.ceil(needed / len(plan.cells()))
+        pairs = pairs_size(target.difference, target.discordance, power=target.power, alpha=target.alpha)
+        return math.ceil(pairs / len(plan.cells()))
+    if target.success_rate is None:
+        raise InputError('[power] with independent scenes wants success_rate: that of the worse policy')
+    rate = target.success_rate
+    return success_size(
+        rate, rate + target.difference, strata=len(plan.cells()), power=target.power, alpha=target.alpha
+    )
 
 
 def _resolvable(plan: TrialPlan, n: int) -> tuple[float | None, str]:
     """The smallest true difference that N start states a policy would show with power 0.8 at 0.05, two-sided."""
-    from robotrials.verdict.planning import mcnemar_sample_size, two_proportion_sample_size
+    from robotrials.verdict.planning import pairs_power, success_power
 
     if plan.scenes is Scenes.MATCHED:
         stated = plan.power.discordance if plan.power is not None else None
         discordance = 0.25 if stated is None else stated
-        low, high = 1e-4, discordance
-        enough = _bisect(lambda d: mcnemar_sample_size(d, discordance) <= n, low, high)
+        enough = _bisect(lambda d: pairs_power(d, discordance, n=n) >= POWER, 1e-4, discordance)
         return enough, f'paired, discordance {discordance:g}' + ('' if stated is not None else ' assumed')
-    enough = _bisect(lambda d: two_proportion_sample_size(0.5 - d / 2, 0.5 + d / 2) <= n, 1e-4, 0.999)
+    strata = len(plan.cells())
+    enough = _bisect(
+        lambda d: success_power(0.5 - d / 2, 0.5 + d / 2, per_cell=n // strata, strata=strata) >= POWER, 1e-4, 0.999
+    )
     return enough, 'unpaired, rates around 0.5'
 
 
 def _bisect(suffices: Callable[[float], bool], low: float, high: float) -> float | None:
     if not suffices(high):
         return None
-    for _ in range(40):
+    while high - low > 1e-4:
         middle = (low + high) / 2
         if suffices(middle):
             high = middle

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.timing import scalar_name
 from robotrials.verdict.planning import (
@@ -94,14 +96,15 @@ def detection_table(found: DetectionStudy) -> Table:
             r.rate,
             r.interval.low,
             r.interval.high,
+            r.null_rate,
             r.n_detected,
             r.n_trials,
         )
         for r in found.rows
     ]
     columns: list[str | Column] = [
-        'a', 'b', 'metric', 'N', Column('rate', '.3f'), Column('low', '.3f'), Column('high', '.3f'), 'detected',
-        'trials',
+        'a', 'b', 'metric', 'N', Column('rate', '.3f'), Column('low', '.3f'), Column('high', '.3f'),
+        Column('null rate', '.3f'), 'detected', 'trials',
     ]  # fmt: skip
     return table('Detection rates', columns, rows, note=_study_note(found))
 
@@ -109,18 +112,28 @@ def detection_table(found: DetectionStudy) -> Table:
 def smallest_table(found: DetectionStudy, *, target: float = 0.8) -> Table:
     """The smallest N of the grid with the detection rate asked, by pair and test (PhAIL's Table 4)."""
     rows: list[tuple[Cell, ...]] = [
-        (f'{a} vs. {b}', *(found.smallest((a, b), m, target=target) for m in found.metrics)) for a, b in found.pairs
+        (f'{a} vs. {b}', *(_smallest(found, (a, b), m, target) for m in found.metrics)) for a, b in found.pairs
     ]
     last = max(r.per_cell for r in found.rows)
     rows.append((f'mean rate at N = {last}', *(f'{found.mean_rate(m, last):.2f}' for m in found.metrics)))
+    nulls = [np.mean([found.null_rates(pair, m)[last] for pair in found.pairs]) for m in found.metrics]
+    rows.append((f'the same, null rate at N = {last}', *(f'{rate:.2f}' for rate in nulls)))
     note = f'A dash: not reached by N = {last}. {_study_note(found)}'
     return table(
         f'Smallest N with a detection rate of {target:g}', ['pair', *map(metric_name, found.metrics)], rows, note=note
     )
 
 
+def _smallest(found: DetectionStudy, pair: tuple[str, str], metric: str, target: float) -> str | None:
+    """The smallest N with its null rate: a test that also rejects there without an effect has found nothing."""
+    n = found.smallest(pair, metric, target=target)
+    return None if n is None else f'{n} (null {found.null_rates(pair, metric)[n]:.2f})'
+
+
 def _study_note(found: DetectionStudy) -> str:
     return (
+        'null: the same test where both pilots are dealt from the two policies together, so that any rejection is '
+        'noise of the pilots. '
         f'{found.rows[0].n_trials} trials of {found.n_resamples} resamples ({found.method}), p <= {found.alpha:g}; '
         f'KS and RMST up to {found.tau_s:g} s.'
     )

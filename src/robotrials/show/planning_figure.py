@@ -59,7 +59,7 @@ def draw_detection(request: FigureRequest) -> Figure:
 
 
 def draw_detection_study(study: DetectionStudy, *, target: float = TARGET) -> Figure:
-    """One panel per pair, one line per test, with Monte-Carlo intervals."""
+    """One panel per pair, one line per test with Monte-Carlo intervals, and a pale one of its matched null."""
     figure, panels = _panels(len(study.pairs))
     colors = dict(zip(study.metrics, (KS_COLOR, *(c for c in THING_PALETTE if c != '#CC6677')), strict=False))
     dashes = dict(zip(study.metrics, ('-', '--', '-.', ':') * len(study.metrics), strict=False))
@@ -75,6 +75,10 @@ def draw_detection_study(study: DetectionStudy, *, target: float = TARGET) -> Fi
                 [r.per_cell for r in rows], rates, spans, color=colors[metric], linestyle=dashes[metric],
                 label=metric_name(metric), marker='o', markersize=2.5,
                 linewidth=1.6 if metric == 'ks' else 1.0, capsize=1.5, elinewidth=0.6,
+            )  # fmt: skip
+            axes.plot(
+                [r.per_cell for r in rows], [r.null_rate for r in rows], color=colors[metric], linestyle=dashes[metric],
+                linewidth=0.7, alpha=0.45,
             )  # fmt: skip
         _finish(axes, title=f'{pair[0]} vs. {pair[1]}', target=target)
     label_outer(panels, x='episodes per cell N', y='detection rate')

@@ -33,11 +33,12 @@ from robotrials.stats.bootstrap import (
     weighted_mean,
 )
 from robotrials.stats.contrast import RateContrast, rate_contrast
+from robotrials.stats.dominance import Claim, Judgement, PairDecision, PairFlags, PairVerdict, judge
 from robotrials.stats.estimate import Estimate, Rate, absent_estimate
 from robotrials.stats.exact import barnard, barnard_p_values, barnard_region, exact_mcnemar
 from robotrials.stats.interaction import gail_simon, reversal_p_value
 from robotrials.stats.interval import Interval, Significance
-from robotrials.stats.macro_ratio import RatioCells, macro_ratio, macro_ratio_bounds
+from robotrials.stats.macro_ratio import RatioCells, RatioKind, macro_ratio, macro_ratio_bounds
 from robotrials.stats.mean_ratio import MeanCell, RatioNonInferiority, clustered_covariance, ratio_noninferiority
 from robotrials.stats.multiplicity import bonferroni, different_matrix, holm, letter_groups
 from robotrials.stats.noninferiority import (
@@ -61,21 +62,29 @@ from robotrials.stats.success_pair import (
     stratified_exact,
     unit_shares,
 )
+from robotrials.stats.success_rule import SuccessArm, SuccessContrast, SuccessRule, success_arm, success_contrast
+from robotrials.stats.unseen import UnseenRule, fewest_for_claim
 from robotrials.stats.verdict import Verdict
 from robotrials.stats.wald import Wald, clustered_wald, paired_wald, two_sample_wald, welch
+from robotrials.stats.win import WinArm, WinContrast, WinDesign, lost_contrast, win_arm, win_contrast
 
 __all__ = [
     'AGGREGATES',
     'ArmCounts',
     'BetaPosterior',
     'Bootstrap',
+    'Claim',
     'Estimate',
     'Interval',
+    'Judgement',
     'MacroArm',
     'MacroDifference',
     'MeanCell',
     'NonInferiority',
     'PairCounts',
+    'PairDecision',
+    'PairFlags',
+    'PairVerdict',
     'Permutation',
     'Price',
     'Profile',
@@ -83,14 +92,22 @@ __all__ = [
     'Rate',
     'RateContrast',
     'RatioCells',
+    'RatioKind',
     'RatioNonInferiority',
     'Significance',
     'Spread',
+    'SuccessArm',
+    'SuccessContrast',
     'SuccessPair',
+    'SuccessRule',
     'SuccessTest',
     'UnitShares',
+    'UnseenRule',
     'Verdict',
     'Wald',
+    'WinArm',
+    'WinContrast',
+    'WinDesign',
     'absent_estimate',
     'aggregate',
     'allowance_factor',
@@ -109,6 +126,7 @@ __all__ = [
     'difference_credible',
     'different_matrix',
     'exact_mcnemar',
+    'fewest_for_claim',
     'fewest_units',
     'gail_simon',
     'holm',
@@ -117,8 +135,10 @@ __all__ = [
     'iqm',
     'jackknife_statistics',
     'jeffreys',
+    'judge',
     'label_permutation',
     'letter_groups',
+    'lost_contrast',
     'macro_difference',
     'macro_interval',
     'macro_ratio',
@@ -143,6 +163,8 @@ __all__ = [
     'reversal_p_value',
     'sign_flip',
     'stratified_exact',
+    'success_arm',
+    'success_contrast',
     'success_posterior',
     'tau_warning',
     'two_sample_wald',
@@ -151,4 +173,6 @@ __all__ = [
     'welch',
     'wilson',
     'wilson_sample_size',
+    'win_arm',
+    'win_contrast',
 ]

@@ -109,8 +109,8 @@ def noninferiority(
         new=rates[0],
         reference=rates[1],
         difference=rates[0] - rates[1],
-        low=_solve(statistic, z),
-        high=_solve(statistic, -normal_quantile(1 - worse)),
+        low=falling_root(statistic, z),
+        high=falling_root(statistic, -normal_quantile(1 - worse)),
         margin=margin,
         alpha=alpha,
         alpha_worse=worse,
@@ -128,7 +128,7 @@ def rate_difference_interval(
     statistic, rates, _ = _statistic(cells, design_effect)
     z = normal_quantile((1 + check_open_unit('level', level)) / 2)
     p_value = min(1.0, 2 * normal_cdf(-abs(statistic(0.0))))
-    return rates[0] - rates[1], _solve(statistic, z), _solve(statistic, -z), p_value
+    return rates[0] - rates[1], falling_root(statistic, z), falling_root(statistic, -z), p_value
 
 
 def _statistic(cells: Cells, design_effect: float) -> tuple[Callable[[float], float], tuple[float, float], bool]:
@@ -173,7 +173,7 @@ def _mean(values: FloatArray) -> float:
     return math.fsum(values.tolist()) / len(values)
 
 
-def _solve(statistic: Callable[[float], float], z: float) -> float:
+def falling_root(statistic: Callable[[float], float], z: float) -> float:
     """The difference at which the falling statistic equals z, by false position with Illinois' halving."""
     low, high = -EDGE, EDGE
     above, below = (min(max(statistic(end) - z, -FARTHEST), FARTHEST) for end in (low, high))

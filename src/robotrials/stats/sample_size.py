@@ -15,7 +15,7 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable
 from robotrials.stats.argument import Alternative, check_alternative, check_count, check_open_unit, check_unit
 from robotrials.stats.exact import barnard_region, region_chance, wald_order
-from robotrials.stats.normal import normal_quantile, two_sided_z
+from robotrials.stats.normal import normal_cdf, normal_quantile, two_sided_z
 
 EXACT_ARM_LIMIT = 400
 STEADY = 4
@@ -80,6 +80,14 @@ def two_proportion_sample_size(
     spread, mean = p1 * (1 - p1) + p2 * (1 - p2), (p1 + p2) / 2
     null = 2 * mean * (1 - mean) if variance == 'pooled' else spread
     return max(1, _up((z_alpha * math.sqrt(null) + z_beta * math.sqrt(spread)) ** 2 / d**2))
+
+
+def two_proportion_power_z(p1: float, p2: float, *, n: int, alpha: float = 0.05) -> float:
+    """About the power of the two-sided z-test with n rollouts of each arm, pooled variance under the null."""
+    d, mean = abs(_check_rates(p1, p2)), (p1 + p2) / 2
+    spread = math.sqrt((p1 * (1 - p1) + p2 * (1 - p2)) / n)
+    edge = two_sided_z(1 - check_open_unit('alpha', alpha)) * math.sqrt(2 * mean * (1 - mean) / n)
+    return normal_cdf((d - edge) / spread) if spread else 1.0
 
 
 def two_proportion_power(

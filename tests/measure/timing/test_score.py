@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -266,3 +268,18 @@ def test_the_macro_time_between_failures_is_a_ratio_of_means() -> None:
     found = score_cohort(cohorts(made)['p'], scale=Scale(tau_s=60.0), n_resamples=50, rng=np.random.default_rng(0))
     assert found.cells['cup']['mtbf_s'].value == INF
     assert found.macro['mtbf_s'].value == pytest.approx(((10 + (6 * 10 + 2 * 60) / 8) / 2) / 0.125)
+
+
+def test_the_chance_to_beat_a_reference_has_an_interval_that_three_episodes_can_bear() -> None:
+    """Complete separation: resampling had no width at all; two episodes per cell have no interval."""
+
+    def cells(start: float, n: int) -> dict[str, Operations]:
+        return {s: Operations(start + np.arange(n, dtype=float), np.ones(n, dtype=bool), np.arange(n)) for s in 'xy'}
+
+    found = auc(cells(1.0, 3), cells(50.0, 3), n_resamples=50, rng=np.random.default_rng(0)).macro
+    assert found.value == 1.0
+    assert found.interval is not None
+    assert tuple(found.interval) == pytest.approx((1 - math.log(20) / 6, 1.0))
+    few = auc(cells(1.0, 2), cells(50.0, 3), n_resamples=50, rng=np.random.default_rng(0)).macro
+    assert few.interval is None
+    assert 'at least 3' in few.note

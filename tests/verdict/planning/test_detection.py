@@ -151,3 +151,25 @@ def test_nonsense_is_refused(cells: dict[str, Cells]) -> None:
         detection_rate({'act': cells['act']}, rng=rng)
     with pytest.raises(InputError, match='paired_swap'):
         detection_rate(cells, rng=rng, method='paired_swap')
+
+
+def test_two_halves_of_one_policy_show_the_noise_of_a_pilot_as_their_null_rate() -> None:
+    """Resampling takes a pilot's noise for an effect: what two halves of one policy show, their matched null shows."""
+    rates, nulls = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        halves = {
+            name: {'s': Operations(rng.exponential(30, 12), np.ones(12, dtype=bool), np.arange(12))} for name in 'ab'
+        }
+        study = detection_rate(halves, rng=rng, per_cell=[30], n_trials=60, n_resamples=39, metrics=['rmst_s'])
+        rates.append(study.rows[0].rate)
+        nulls.append(study.rows[0].null_rate)
+    assert min(nulls) > 0.1
+    assert np.mean(nulls) == pytest.approx(np.mean(rates), abs=0.25)
+    far = {
+        name: {'s': Operations(rng.exponential(mean, 40), np.ones(40, dtype=bool), np.arange(40))}
+        for name, mean in (('a', 10), ('b', 60))
+    }
+    row = detection_rate(far, rng=rng, per_cell=[20], n_trials=60, n_resamples=39, metrics=['rmst_s']).rows[0]
+    assert row.rate > 0.95
+    assert row.null_rate < 0.6

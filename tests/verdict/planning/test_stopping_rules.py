@@ -11,14 +11,9 @@ import pytest
 
 from robotrials.errors import InputError
 from robotrials.record import Episode
-from robotrials.stats import stratified_exact
 from robotrials.verdict.planning import (
     Decision,
     check_horizon,
-    exact_pairs_power,
-    exact_pairs_size,
-    exact_success_power,
-    exact_success_size,
     safe_logrank,
     sequential_comparison,
     unit_scores,
@@ -178,19 +173,3 @@ def test_the_safe_logrank_keeps_its_error_at_every_look() -> None:
         a, b = rng.exponential(30, 60), rng.exponential(30, 60)
         named += safe_logrank(np.minimum(a, 60), a <= 60, np.minimum(b, 60), b <= 60).faster is not None
     assert named <= 6
-
-
-def test_exact_power_is_that_of_enumeration() -> None:
-    """12 a side by every table; and .68 at +20 points from 50 % with 80 a side."""
-    total = 0.0
-    for x in range(13):
-        for y in range(13):
-            chance = math.comb(12, x) * 0.8**x * 0.2 ** (12 - x) * math.comb(12, y) * 0.3**y * 0.7 ** (12 - y)
-            total += chance * (stratified_exact([(x, 12, y, 12)]).p_value <= 0.05)
-    assert exact_success_power(0.8, 0.3, n=12) == pytest.approx(total)
-    assert exact_success_power(0.5, 0.7, n=80) == pytest.approx(0.68, abs=0.01)
-    size = exact_success_size(0.5, 0.7)
-    assert exact_success_power(0.5, 0.7, n=size) >= 0.8 > exact_success_power(0.5, 0.7, n=size - 1)
-    pairs = exact_pairs_size(0.2, 0.3)
-    assert exact_pairs_power(0.2, 0.3, n=pairs) >= 0.8 > exact_pairs_power(0.2, 0.3, n=pairs - 1)
-    assert exact_success_size(0.5, 0.55) > 1500

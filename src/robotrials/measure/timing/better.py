@@ -37,7 +37,7 @@ from robotrials.stats.allowance import (
 )
 from robotrials.stats.argument import check_open_unit
 from robotrials.stats.interval import Interval
-from robotrials.stats.macro_ratio import RatioCells, macro_ratio, macro_ratio_bounds
+from robotrials.stats.macro_ratio import RatioCells, RatioKind, macro_ratio, macro_ratio_bounds
 
 LOWER_IS_BETTER = (Endpoint.RMST, Endpoint.HARD_FAILURE)
 
@@ -246,11 +246,12 @@ def endpoint_estimate(
 
 def hrt_estimate(
     cells: Mapping[str, Operations], reference: Mapping[str, Operations], *, tau_s: float | Mapping[str, float],
-    level: float = 0.95,
+    level: float = 0.95, kind: RatioKind = RatioKind.MEAN_OF_RATIOS,
 ) -> MacroEstimate:  # fmt: skip
-    """The human-relative throughput, macro over strata of RMST(reference) / RMST(policy), with the rule's interval.
+    """The human-relative throughput, by default the mean over strata of RMST(reference) / RMST(policy).
 
-    Both sides are taken on their common follow-up and vary; strata without a reference are refused by name.
+    Both sides are taken on their common follow-up, and both vary unless `kind` takes the reference as fixed; strata
+    without a reference are refused by name.
     """
     lone = sorted(cells.keys() - reference.keys())
     if lone:
@@ -258,17 +259,17 @@ def hrt_estimate(
     follow = common_follow_up(cells, {s: reference[s] for s in cells}, tau_s)
     own, human = arm_means(cells, follow.tau_s), arm_means({s: reference[s] for s in cells}, follow.tau_s)
     table = _ratio_cells(own, human)
-    value = float(macro_ratio(table))
+    value = float(macro_ratio(table, kind))
     problem = own.problem() or (f'reference: {human.problem()}' if human.problem() else '')
     if not problem and any(unit in CENTRES for unit in (own.unit, human.unit)):
         problem = 'sessions or operators that reach over strata: no interval of a ratio has been studied'
     few = '' if len(cells) >= FEWEST_STRATA else f'{len(cells)} strata; at least {FEWEST_STRATA} are needed'
     interval = new = None
     if not problem:
-        low, high = macro_ratio_bounds(table, level=level)
+        low, high = macro_ratio_bounds(table, level=level, kind=kind)
         interval = Interval(float(low), float(high))
         if not few:
-            new = _new_strata_ratio(table, interval, level)
+            new = _new_strata_ratio(table, value, interval, level)
     return MacroEstimate(value, interval, new, own.n_units, level, problem, problem or few)
 
 
@@ -283,9 +284,9 @@ def _ratio_cells(own: ArmMeans, human: ArmMeans) -> RatioCells:
     )  # fmt: skip
 
 
-def _new_strata_ratio(table: RatioCells, within: Interval, level: float) -> Interval:
+def _new_strata_ratio(table: RatioCells, centre: float, within: Interval, level: float) -> Interval:
     """On the logarithm, with the spread between strata; never narrower than for these strata."""
     logs = np.log(table.above / table.below)
     spread = Spread(np.array([float(np.var(logs, ddof=1)) / len(logs)]), np.array([len(logs) - 1.0]))
-    half, centre = reach(spread, 0.0, 1 - level), float(macro_ratio(table))
+    half = reach(spread, 0.0, 1 - level)
     return Interval(min(within.low, centre * np.exp(-half)), max(within.high, centre * np.exp(half)))

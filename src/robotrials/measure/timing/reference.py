@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from robotrials.measure.timing.jackknife import auc_jackknife
 from robotrials.measure.timing.operation import Operations
 from robotrials.measure.timing.resample import pair_layout, spread
 from robotrials.measure.timing.unit import tau_of
-from robotrials.stats import Estimate
+from robotrials.stats import Estimate, Interval, RatioKind, UnseenRule
+from robotrials.stats.allowance import FEWEST_PER_CELL, Spread
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +33,7 @@ class RelativeScore:
     macro: Estimate
     per_stratum: Mapping[str, Estimate]
     dropped: tuple[str, ...]  # strata that only one of the two has, left out
+    rows: Mapping[str, Estimate] = field(default_factory=dict)  # further readings of a ratio, by name
 
     @property
     def value(self) -> float | None:
@@ -83,7 +85,8 @@ def hrt(
 ) -> RelativeScore:  # fmt: skip
     """Human-relative throughput: RMST_reference / RMST_model in each stratum, then their equal-weight mean.
 
-    A fraction, not a percentage. Both sides' episodes are resampled.
+    A fraction, not a percentage. Both sides vary. `rows` of the result has two more readings by name: the ratio of the
+    macro means, and the mean of ratios with the reference taken as fixed, whose unseen failures are most of the width.
     """
     both, dropped = shared_strata(model, reference, missing=missing)
     for stratum in both:
@@ -93,21 +96,27 @@ def hrt(
         for cells in (model, reference)
     )
     per = {s: hrt_draws(ours[s], theirs[s], tau_of(tau_s, s)) for s in both}
-    found = _relative(per, dropped, level)
+    relative = _relative(per, dropped, level)
+    shared = {s: model[s] for s in both}
     return RelativeScore(
-        macro=_judged(found.macro, {s: model[s] for s in both}, reference, tau_s, level),
-        per_stratum={s: _judged(e, {s: model[s]}, reference, tau_s, level) for s, e in found.per_stratum.items()},
+        macro=_judged(relative.macro, shared, reference, tau_s, level),
+        per_stratum={s: _judged(e, {s: model[s]}, reference, tau_s, level) for s, e in relative.per_stratum.items()},
         dropped=dropped,
+        rows={
+            kind.value: _judged(relative.macro, shared, reference, tau_s, level, kind)
+            for kind in (RatioKind.RATIO_OF_MEANS, RatioKind.FIXED_REFERENCE)
+        },
     )
 
 
 def _judged(
-    found: Estimate, model: Mapping[str, Operations], reference: Mapping[str, Operations],
-    tau_s: float | Mapping[str, float], level: float,
+    plain: Estimate, model: Mapping[str, Operations], reference: Mapping[str, Operations],
+    tau_s: float | Mapping[str, float], level: float, kind: RatioKind = RatioKind.MEAN_OF_RATIOS,
 ) -> Estimate:  # fmt: skip
     """The ratio with the rule's interval, or why there is none."""
-    judged = hrt_estimate(model, reference, tau_s=tau_s, level=level)
-    return replace(found, interval=judged.interval, n=judged.n_units, note=judged.withheld)
+    judged = hrt_estimate(model, reference, tau_s=tau_s, level=level, kind=kind)
+    value = judged.value if kind is RatioKind.RATIO_OF_MEANS else plain.value
+    return replace(plain, value=value, interval=judged.interval, n=judged.n_units, note=judged.withheld)
 
 
 def hrt_draws(model: ResampledCell, reference: ResampledCell, tau_s: float) -> Draws:
@@ -148,7 +157,34 @@ def auc(
                      tau_s=None if tau_s is None else tau_of(tau_s, s), n_resamples=n_resamples, threads=threads)
         for s in both
     }  # fmt: skip
-    return _relative(per, dropped, level)
+    relative = _relative(per, dropped, level)
+    return replace(
+        relative,
+        macro=_compared(relative.macro, list(per.values()), level),
+        per_stratum={s: _compared(e, [per[s]], level) for s, e in relative.per_stratum.items()},
+    )
+
+
+def _compared(plain: Estimate, parts: Sequence[Draws], level: float) -> Estimate:
+    """An AUC with the interval of R: resampling 3 to 5 episodes per cell does not cover."""
+    if plain.value is None:
+        return plain
+    terms, dof, sizes = [], [], []
+    for part in parts:
+        for arm in (0, 1):
+            left = part.left_out[part.group == arm]
+            n = len(left)
+            if n < FEWEST_PER_CELL:
+                note = f'{n} episodes in a cell; at least {FEWEST_PER_CELL} are needed'
+                return replace(plain, interval=None, note=note)
+            terms.append((n - 1) / n * float(np.sum((left - left.mean()) ** 2)))
+            dof.append(n - 1.0)
+            sizes.append(n)
+    rule = UnseenRule(
+        plain.value, Spread(np.array(terms) / len(parts) ** 2, np.array(dof)), len(parts) * min(sizes), 0.5
+    )
+    interval: Interval = rule.interval(level, low=0.0, high=1.0)
+    return replace(plain, interval=interval)
 
 
 def _relative(per: Mapping[str, Draws], dropped: tuple[str, ...], level: float) -> RelativeScore:

@@ -95,7 +95,7 @@ def study(world: World, kind: str, *, n_trials: int, seed: int, six: bool = Fals
         miss_one_side=float(max(misses)),
         cover_policy=min(float(np.mean(arm_bounds(arms, k, ALPHA).covers(world.mean_s(k)))) for k in (0, 1)),
         cover_chance=_chance_coverage(world, cells),
-        cover_hrt=_hrt_coverage(world, arms, rng, n_trials),
+        cover_hrt=_hrt_coverage(world, arms, _stream(world, seed, 'reference'), n_trials),
         reversal=_reversal(arms) if world.strata > 1 and not world.pairing and kind != 'wrong' else None,
         success=None if success is None else success[0],
         cover_success=None if success is None else success[1],
@@ -103,6 +103,11 @@ def study(world: World, kind: str, *, n_trials: int, seed: int, six: bool = Fals
         any_of_six=_six(world, rng, n_trials) if six else None,
         slow_trials=slow,
     )  # fmt: skip
+
+
+def _stream(world: World, seed: int, quantity: str) -> np.random.Generator:
+    """A stream of its own for one quantity of one world."""
+    return np.random.default_rng([seed, zlib.crc32(f'{world.name} {quantity}'.encode())])
 
 
 def _named(bounds: Bounds, is_null: bool) -> BoolArray:

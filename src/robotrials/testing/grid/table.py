@@ -1,4 +1,4 @@
-"""The grid as a table that grows cell by cell, its simultaneous bound, and its picture."""
+"""Both grids as tables that grow cell by cell, their simultaneous bounds, and the intervals' picture."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from robotrials.testing.grid.study import ALPHA, GridRow
+from robotrials.testing.grid.verdict import MANY, VerdictRow
 
 COLUMNS = tuple(f.name for f in fields(GridRow))
 TEXT = ('world', 'kind')
@@ -46,6 +47,60 @@ def write_rows(path: Path, rows: Iterable[GridRow]) -> None:
         writer.writeheader()
         for row in sorted(rows, key=lambda r: (r.kind, r.world)):
             writer.writerow({k: f'{v:.4g}' if isinstance(v, float) else v for k, v in row.as_row().items()})
+
+
+VERDICT_COLUMNS = tuple(f.name for f in fields(VerdictRow))
+
+
+def read_verdicts(path: Path) -> list[VerdictRow]:
+    """The rows of the verdicts' table; none where there is no file yet."""
+    if not path.exists():
+        return []
+    whole, text = ('strata', 'n_trials', 'n_again'), ('family', 'world', 'units')
+    rows = []
+    with path.open(newline='', encoding='utf-8') as file:
+        for record in csv.DictReader(file):
+            values: dict[str, Any] = {
+                name: record[name] if name in text else int(record[name]) if name in whole
+                else float(record[name]) if record[name] else None
+                for name in VERDICT_COLUMNS
+            }  # fmt: skip
+            rows.append(VerdictRow(**values))
+    return rows
+
+
+def write_verdicts(path: Path, rows: Iterable[VerdictRow]) -> None:
+    """In the order of the families, with five decimals at most."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open('w', newline='', encoding='utf-8') as file:
+        writer = csv.DictWriter(file, VERDICT_COLUMNS, lineterminator='\n')
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: f'{v:.5g}' if isinstance(v, float) else v for k, v in row.as_row().items()})
+
+
+def verdicts_beyond_bound(rows: Sequence[VerdictRow]) -> list[tuple[str, str, float, float]]:
+    """Shares above alpha by more than chance explains, at 99 % over all of them together: none is wanted.
+
+    A world that was rerun is judged by its fresh trials: it was picked because it stood out.
+    """
+    from scipy.stats import binom
+
+    every = [
+        (row, share, n, alpha)
+        for row in rows
+        for share, n, alpha in (
+            (row.rate, row.n_trials, ALPHA) if row.again is None else (row.again, row.n_again, ALPHA),
+            (row.rate_many, row.n_trials, ALPHA / MANY),
+        )
+        if share is not None
+    ]
+    beyond = []
+    for row, share, n, alpha in every:
+        bound = float(binom.ppf(1 - (1 - CONFIDENCE) / len(every), n, alpha)) / n
+        if share > bound + 1e-9:
+            beyond.append((row.family, row.world, share, bound))
+    return beyond
 
 
 def rates(rows: Sequence[GridRow]) -> Iterator[tuple[GridRow, str, float, float, int]]:

@@ -36,7 +36,11 @@ Cell = Operations | AssumedCell
 
 @dataclass(frozen=True, slots=True)
 class DetectionRow:
-    """One test of one pair at one N: in how many of the simulated trials it rejected."""
+    """One test of one pair at one N: in how many of the simulated trials it rejected, and in how many under a null.
+
+    The matched null deals the episodes of both policies anew into two pilots of the same sizes and resamples those: a
+    pilot's own noise is taken for an effect there too, so that a rate says something only beyond its null rate.
+    """
 
     policy_a: str
     policy_b: str
@@ -44,10 +48,16 @@ class DetectionRow:
     per_cell: int
     n_detected: int
     n_trials: int
+    n_null: int = 0
 
     @property
     def rate(self) -> float:
         return self.n_detected / self.n_trials
+
+    @property
+    def null_rate(self) -> float:
+        """How often the test rejects where both pilots come from one policy."""
+        return self.n_null / self.n_trials
 
     @property
     def interval(self) -> Interval:
@@ -85,6 +95,10 @@ class DetectionStudy:
         """The smallest N of the grid with a rate of at least `target`; None when none has it."""
         return min((n for n, rate in self.rates(pair, metric).items() if rate >= target), default=None)
 
+    def null_rates(self, pair: tuple[str, str], metric: str) -> dict[int, float]:
+        """N -> rate of one test on one pair under its matched null."""
+        return {r.per_cell: r.null_rate for r in self.rows if (r.policy_a, r.policy_b) == pair and r.metric == metric}
+
     def mean_rate(self, metric: str, per_cell: int) -> float:
         """The rate at one N averaged over pairs."""
         return float(np.mean([self.rates(pair, metric)[per_cell] for pair in self.pairs]))
@@ -115,11 +129,18 @@ def detection_rate(
     for a, b in chosen:
         layout = _pair(policies[a], policies[b], missing=missing, tau_s=max([tau_s, *thresholds]), rng=rng)
         for n in sizes:
-            counts = _detected(
-                layout, n, metrics=metrics, thresholds=thresholds, tau_s=tau_s, n_trials=n_trials,
-                n_resamples=n_resamples, alpha=alpha, method=method, rule=rule, rng=rng, threads=threads,
+            counts, null = (
+                _detected(
+                    layout, n, metrics=metrics, thresholds=thresholds, tau_s=tau_s, n_trials=n_trials,
+                    n_resamples=n_resamples, alpha=alpha, method=method, rule=rule, rng=rng, threads=threads,
+                    is_null=is_null,
+                )
+                for is_null in (False, True)
             )  # fmt: skip
-            rows += [DetectionRow(a, b, m, n, int(c), n_trials) for m, c in zip(metrics, counts, strict=True)]
+            rows += [
+                DetectionRow(a, b, m, n, int(c), n_trials, int(k))
+                for m, c, k in zip(metrics, counts, null, strict=True)
+            ]
             if on_row is not None:
                 on_row(len(rows) // len(metrics), len(chosen) * len(sizes))
     return DetectionStudy(tuple(rows), tau_s, alpha, n_resamples, method, rule)
@@ -186,17 +207,28 @@ def subsamples(layout: PairLayout, n: int, n_trials: int, *, rng: np.random.Gene
     return np.concatenate(columns, axis=1).astype(np.int32)
 
 
+def null_subsamples(layout: PairLayout, n: int, n_trials: int, *, rng: np.random.Generator) -> NDArray[np.int32]:
+    """The same from pilots of the same sizes whose episodes were dealt anew from both policies, trial by trial."""
+    drawn = subsamples(layout, n, n_trials, rng=rng)
+    for stratum, (n_a, n_b) in enumerate(zip(layout.n_a.tolist(), layout.n_b.tolist(), strict=True)):
+        columns = slice(2 * n * stratum, 2 * n * (stratum + 1))
+        dealt = rng.permuted(np.tile(np.arange(n_a + n_b, dtype=np.int32), (n_trials, 1)), axis=1)
+        drawn[:, columns] = np.take_along_axis(dealt, drawn[:, columns], axis=1)
+    return drawn
+
+
 def _detected(
     layout: PairLayout, n: int, *, metrics: Sequence[str], thresholds: Sequence[float], tau_s: float, n_trials: int,
     n_resamples: int, alpha: float, method: NullMethod, rule: PValueRule, rng: np.random.Generator,
-    threads: int | None,
+    threads: int | None, is_null: bool,
 ) -> NDArray[np.int64]:  # fmt: skip
-    """Trials in which each metric's p-value is at most alpha."""
+    """Trials in which each metric's p-value is at most alpha, of the pilots as they are or under their matched null."""
     counts = np.zeros(len(metrics), dtype=np.int64)
     sizes = np.full(len(layout.strata), n, dtype=np.int64)
     columns = [_column(m, thresholds) for m in metrics]
     for start in range(0, n_trials, TRIALS_AT_ONCE):
-        units = subsamples(layout, n, min(TRIALS_AT_ONCE, n_trials - start), rng=rng)
+        draw = null_subsamples if is_null else subsamples
+        units = draw(layout, n, min(TRIALS_AT_ONCE, n_trials - start), rng=rng)
         seed = stream_seed(rng)
         if columns == [0]:
             seen, null = ks_trials(

@@ -9,12 +9,8 @@ from typing import Literal
 
 from robotrials.errors import InputError
 from robotrials.stats.argument import check_count, check_open_unit
-from robotrials.stats.sample_size import (
-    mcnemar_sample_size,
-    noninferiority_sample_size,
-    two_proportion_sample_size,
-    wilson_sample_size,
-)
+from robotrials.stats.sample_size import wilson_sample_size
+from robotrials.verdict.planning.success_size import margin_size, pairs_size, success_size
 
 Claim = Literal['overall', 'per_cell']
 Contrast = Literal['all_pairs', 'against_reference']
@@ -75,19 +71,23 @@ def plan_sizes(
     power: float = 0.8,
     alpha: float = 0.05,
 ) -> tuple[PlanSize, ...]:
-    """One row a design: an interval of +- difference, unpaired and paired tests of it, non-inferiority by it.
+    """One row per design: an interval of +- difference, unpaired and paired tests of it, non-inferiority by it.
 
-    Tests pay for their comparisons by Bonferroni; the interval describes each rate alone, at 1 - alpha.
+    Tests of a difference are sized by the rule that will judge them, over as many strata as it will have. Tests pay
+    for their comparisons by Bonferroni; the interval describes each rate alone, at 1 - alpha.
     """
     p, d = success_rate, difference
     better = p + d if p + d <= 1 else p - d
     shape = {'policies': policies, 'tasks': tasks, 'conditions': conditions}
+    strata = _cells(tasks, conditions) if claim == 'overall' else 1
     designs: list[tuple[str, Callable[[float], int], int | None]] = [
         ('interval of each rate (Wilson)', lambda a: wilson_sample_size(d, p, level=1 - a), 1),
-        ('unpaired difference', lambda a: two_proportion_sample_size(p, better, power=power, alpha=a), None),
-        ('paired difference (McNemar)', lambda a: mcnemar_sample_size(d, discordance, power, a), None),
-        ('unpaired non-inferiority', lambda a: noninferiority_sample_size(p, p, margin=d, power=power, alpha=a), None),
-    ]
+        ('unpaired difference',
+         lambda a: strata * success_size(p, better, strata=strata, power=power, alpha=a), None),
+        ('paired difference (McNemar)', lambda a: pairs_size(d, discordance, power=power, alpha=a), None),
+        ('unpaired non-inferiority',
+         lambda a: strata * margin_size(p, p, margin=d, strata=strata, power=power, alpha=a), None),
+    ]  # fmt: skip
     return tuple(
         plan_size(name, size, **shape, claim=claim, contrast=contrast, alpha=alpha, comparisons=comparisons)
         for name, size, comparisons in designs

@@ -1,4 +1,4 @@
-"""The published grid of verdicts holds what the page says; a part of it is run anew in `make study`."""
+"""The published grid of intervals holds what the page says; a part of it is run anew in `make study`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robotrials.testing.grid.catalogue import grid_worlds
 from robotrials.testing.grid.study import GridRow, study
 from robotrials.testing.grid.table import beyond_bound, draw, read_rows, write_rows
 
-TABLE = Path(__file__).resolve().parents[3] / 'docs' / 'reference' / 'verdict-grid.csv'
+TABLE = Path(__file__).resolve().parents[3] / 'docs' / 'reference' / 'interval-grid.csv'
 
 
 def test_the_published_table_is_whole_and_within_its_bound() -> None:
@@ -34,10 +34,10 @@ def test_a_cell_does_not_depend_on_when_it_is_run(tmp_path: Path) -> None:
     worlds = [
         (w, k) for w, k, _ in grid_worlds() if w.name in ('near-constant; 4 strata x 3', 'exponential; 4 strata x 3')
     ]
-    first = [study(w, k, n_trials=50, seed=1, slow=5) for w, k in worlds]
-    again = [study(w, k, n_trials=50, seed=1, slow=5) for w, k in reversed(worlds)]
+    first = [study(w, k, n_trials=200, seed=1, slow=5) for w, k in worlds]
+    again = [study(w, k, n_trials=200, seed=1, slow=5) for w, k in reversed(worlds)]
     assert first == again[::-1]
-    assert first != [study(w, k, n_trials=50, seed=2, slow=5) for w, k in worlds]
+    assert first != [study(w, k, n_trials=200, seed=2, slow=5) for w, k in worlds]
     write_rows(tmp_path / 'grid.csv', first)
     assert [r.world for r in read_rows(tmp_path / 'grid.csv')] == sorted(r.world for r in first)
     draw(first, tmp_path / 'grid.png')

@@ -1,0 +1,176 @@
+"""From one list of claims to what may be said of each pair: better, a trade-off, the same, or unresolved.
+
+Endpoints answer different questions: more reliable, faster, safer. All pairs and all primary endpoints share one list,
+corrected together, and what passes is a claim; whatever the endpoints' dependence, the chance of any false claim stays
+below alpha. A hierarchy of endpoints per pair does not do: it spends a resolved pair's alpha twice, on the other pairs
+and on its own next endpoint (0.084 at 0.05).
+
+An arm is better if at least one claim is in its favour, none is against it, and on no other primary endpoint does it
+look worse: a one-sided uncorrected p of at most 0.10. That is a warning light, not a proof of non-inferiority.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from robotrials.errors import InputError
+from robotrials.stats.argument import check_open_unit
+from robotrials.stats.multiplicity import bonferroni, holm
+
+LOOKS_WORSE = 0.10  # one-sided and uncorrected; at .05 a loss of 10 points passes in .45 of trials, here in .31
+CORRECTIONS = ('holm', 'bonferroni', 'none')
+
+
+class PairVerdict(enum.StrEnum):
+    """What may be said of two arms over all primary endpoints; only the first names a winner."""
+
+    BETTER = 'better'
+    TRADE_OFF = 'a trade-off'
+    DEPENDS = 'depends on the stratum'
+    SAME = 'the same within the margins'
+    UNRESOLVED = 'unresolved'
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One hypothesis of the list: two arms on one endpoint.
+
+    `p_value` is two-sided and unadjusted, None where withheld. `favours` is the arm that the estimate favours.
+    `p_worse_a` is the one-sided p-value of "a is no worse" (b's claim), and `p_worse_b` the same for b.
+    """
+
+    pair: tuple[str, str]
+    endpoint: str
+    p_value: float | None
+    favours: str | None
+    p_worse_a: float | None = None
+    p_worse_b: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.favours not in ('a', 'b', None):
+            raise InputError(f"favours must be 'a', 'b' or None, found {self.favours!r}")
+
+    def looks_worse(self, side: str) -> bool:
+        """Whether this arm looks worse here: the veto's warning light."""
+        p = self.p_worse_a if side == 'a' else self.p_worse_b
+        return p is not None and p <= LOOKS_WORSE
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedClaim:
+    """A claim with its p-value adjusted over the list, and whether it passed."""
+
+    claim: Claim
+    p_adjusted: float | None
+    is_made: bool
+
+    @property
+    def winner(self) -> str | None:
+        """The name of the arm that the claim is for; None where it was not made."""
+        if not self.is_made or self.claim.favours is None:
+            return None
+        return self.claim.pair[0] if self.claim.favours == 'a' else self.claim.pair[1]
+
+
+@dataclass(frozen=True, slots=True)
+class PairFlags:
+    """What else is known of a pair, beside its claims."""
+
+    reverses: bool = False  # a reversal between strata was shown
+    contradicts: bool = False  # win probability and mean time point in different directions, unexplained by success
+    is_same: bool = False  # equivalence was shown on every primary endpoint, within declared margins
+
+
+@dataclass(frozen=True, slots=True)
+class PairDecision:
+    """What is said of one pair: the verdict, its winner, the endpoints claimed for either arm, and the vetoes."""
+
+    pair: tuple[str, str]
+    verdict: PairVerdict
+    winner: str | None
+    claims_for_a: tuple[str, ...]
+    claims_for_b: tuple[str, ...]
+    vetoed_by: tuple[str, ...] = ()  # endpoints on which the arm with the claims looks worse
+    contradicts: bool = False
+
+    @property
+    def is_different(self) -> bool:
+        """Whether any claim was made, for letters and lists of who differs from whom."""
+        return bool(self.claims_for_a or self.claims_for_b)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The whole list: every claim with its adjusted p-value, and one decision per pair, in the order of the list."""
+
+    claims: tuple[JudgedClaim, ...]
+    decisions: tuple[PairDecision, ...]
+    alpha: float
+    correction: str
+    by_pair: Mapping[tuple[str, str], PairDecision] = field(repr=False, default_factory=dict)
+
+    def of(self, pair: tuple[str, str]) -> PairDecision:
+        return self.by_pair[pair]
+
+
+def judge(
+    claims: Sequence[Claim], *, alpha: float = 0.05, correction: str = 'holm',
+    flags: Mapping[tuple[str, str], PairFlags] | None = None,
+) -> Judgement:  # fmt: skip
+    """Correct one list of hypotheses over all pairs and endpoints, and decide every pair.
+
+    A withheld hypothesis stays in the list as a p of 1: whether it could be tested must not change what others need.
+
+    >>> quick = Claim(('hasty', 'careful'), 'time', 0.001, 'a', p_worse_a=0.999, p_worse_b=0.0005)
+    >>> sure = Claim(('hasty', 'careful'), 'success', 0.002, 'b', p_worse_a=0.001, p_worse_b=0.999)
+    >>> judge([quick, sure]).decisions[0].verdict.value
+    'a trade-off'
+    """
+    check_open_unit('alpha', alpha)
+    if len({(c.pair, c.endpoint) for c in claims}) < len(claims):
+        raise InputError('a pair has two claims on one endpoint; give each (pair, endpoint) once')
+    adjusted = adjusted_p_values([c.p_value for c in claims], correction)
+    judged = tuple(
+        JudgedClaim(c, p, p is not None and p <= alpha and c.favours is not None)
+        for c, p in zip(claims, adjusted, strict=True)
+    )
+    pairs = dict.fromkeys(c.pair for c in claims)
+    known = flags or {}
+    decisions = tuple(
+        _decide(pair, [j for j in judged if j.claim.pair == pair], known.get(pair, PairFlags())) for pair in pairs
+    )
+    return Judgement(judged, decisions, alpha, correction, {d.pair: d for d in decisions})
+
+
+def adjusted_p_values(p_values: Sequence[float | None], correction: str) -> list[float | None]:
+    """P-values adjusted over the whole list; None stays None and counts as 1."""
+    if correction not in CORRECTIONS:
+        raise InputError(f'correction must be one of {", ".join(CORRECTIONS)}, found {correction!r}')
+    if not p_values:
+        return []
+    filled = [1.0 if p is None else p for p in p_values]
+    values = filled if correction == 'none' else (holm if correction == 'holm' else bonferroni)(filled).tolist()
+    return [None if p is None else float(q) for p, q in zip(p_values, values, strict=True)]
+
+
+def _decide(pair: tuple[str, str], judged: Sequence[JudgedClaim], flags: PairFlags) -> PairDecision:
+    made = {side: tuple(j.claim.endpoint for j in judged if j.is_made and j.claim.favours == side) for side in 'ab'}
+    sides = [side for side in 'ab' if made[side]]
+    vetoed = _vetoes(judged, sides[0], made[sides[0]]) if len(sides) == 1 else ()
+    winner = None
+    if flags.reverses:
+        verdict = PairVerdict.DEPENDS
+    elif len(sides) == 2 or vetoed or (sides and flags.contradicts):
+        verdict = PairVerdict.TRADE_OFF
+    elif sides:
+        verdict, winner = PairVerdict.BETTER, pair[0] if sides[0] == 'a' else pair[1]
+    else:
+        verdict = PairVerdict.SAME if flags.is_same else PairVerdict.UNRESOLVED
+    return PairDecision(pair, verdict, winner, made['a'], made['b'], vetoed, flags.contradicts)
+
+
+def _vetoes(judged: Iterable[JudgedClaim], side: str, own: Sequence[str]) -> tuple[str, ...]:
+    """The endpoints without a claim on which the arm with the claims looks worse."""
+    return tuple(j.claim.endpoint for j in judged if j.claim.endpoint not in own and j.claim.looks_worse(side))

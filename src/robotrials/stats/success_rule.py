@@ -1,0 +1,490 @@
+"""Which of two arms succeeds more often: the most powerful test that holds its level for the design at hand.
+
+The estimand is the macro difference: the mean over strata of a's rate less b's. Strata may be unlike under the null
+(one arm ahead here, the other there), and then tests that condition on totals hold only where all cells and both arms
+have equal counts; elsewhere they err in up to 0.7 of trials, and R on the difference is used. By design, never by the
+data (but for one guard of McNemar's test):
+
+- one stratum up to n m = 10,000: Boschloo's test, doubled;
+- equal counts everywhere, or one larger stratum: 1.2 x the doubled mid-p of the stratified conditional test;
+- matched starts, one run each, equal cells: McNemar's mid-p while at most 70 % of pairs disagree (given the start two
+  equal policies disagree in half at most), the exact test above that;
+- some starts shared, equal counts: both convolved, 1.2 x the doubled mid-p;
+- unequal counts, or starts with several runs: R (robotrials.stats.unseen) on rates, shares or paired differences.
+
+Margins (non-inferiority, equivalence) are tested by R in every design. An interval is that of a score statistic (R
+where R tests) on a scale on which it excludes 0 exactly when the test rejects.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robotrials.errors import InputError
+from robotrials.stats.allowance import Spread
+from robotrials.stats.argument import FloatArray, IntArray, check_open_unit
+from robotrials.stats.evidence import check_side, few_units
+from robotrials.stats.exact import binomial_pmf, binomial_pmf_table
+from robotrials.stats.interval import Interval
+from robotrials.stats.matching import (
+    Match,
+    Pairing,
+    Units,
+    distinct_units,
+    linked_spread,
+    match_units,
+    mean_term,
+    units_of,
+)
+from robotrials.stats.noninferiority import falling_root, independent_variance, paired_variance
+from robotrials.stats.normal import STANDARD, normal_cdf, two_sided_z
+from robotrials.stats.unseen import UnseenRule
+
+MID_P_FACTOR = 1.2  # mid-p alone reaches 0.058 in one stratum and 0.053 in strata
+BOSCHLOO_PRODUCT = 10_000  # of both arms' units, beyond which its tables take seconds
+MOST_DISCORDANT = 0.7
+NUISANCES = 1_001
+
+
+class SuccessRule(enum.StrEnum):
+    """How a difference of success rates is tested."""
+
+    BOSCHLOO = "Boschloo's exact test"
+    MID_P = 'stratified mid-p x 1.2'
+    MCNEMAR_MID_P = 'McNemar mid-p'
+    MCNEMAR_EXACT = 'exact McNemar'
+    PART_SHARED_MID_P = 'shared and other starts combined, mid-p x 1.2'
+    UNSEEN = 'R on rates'
+    UNSEEN_PAIRED = 'R on paired differences'
+    UNSEEN_PART_SHARED = 'R on rates of shared and other starts'
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SuccessArm:
+    """One stratum's runs of one arm: (runs,) successes as 0/1 or shares, and the start state of each run, if known."""
+
+    successes: FloatArray
+    starts: tuple[Hashable | None, ...] | None
+
+    def __post_init__(self) -> None:
+        if self.successes.ndim != 1 or self.successes.size == 0:
+            raise InputError(f'successes must be (runs,) with at least one run, found {self.successes.shape}')
+        if not ((self.successes >= 0) & (self.successes <= 1)).all():
+            raise InputError('successes must lie between 0 and 1; a run without an outcome is left out, not NaN')
+
+    @property
+    def units(self) -> Units:
+        return units_of(self.starts, len(self.successes))
+
+
+def success_arm(successes: ArrayLike, starts: Sequence[Hashable | None] | None = None) -> SuccessArm:
+    """A SuccessArm from plain sequences."""
+    return SuccessArm(np.asarray(successes, dtype=np.float64), None if starts is None else tuple(starts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SuccessContrast:
+    """The macro difference of success rates, a - b, with its interval and two-sided unadjusted p-value.
+
+    A withheld contrast has neither interval nor p-value.
+    """
+
+    difference: float
+    rate_a: float
+    rate_b: float
+    interval: Interval | None
+    p_value: float | None
+    level: float
+    test: SuccessRule
+    n_units: tuple[int, int]
+    n_matched: int
+    per_stratum: tuple[float, ...]
+    rule: UnseenRule  # R on the difference: the margins' test in every design
+    margin_withheld: str  # why a margin is not tested
+    exact: _Exact | None
+    withheld: str = ''
+
+    @property
+    def favours(self) -> str | None:
+        """'a' or 'b', by the sign; not yet a claim."""
+        return None if self.difference == 0 else 'a' if self.difference > 0 else 'b'
+
+    def p_one_sided(self, favours: str) -> float | None:
+        """The p-value of "this arm does not succeed more often"; None where withheld."""
+        side = check_side(favours)
+        if self.withheld:
+            return None
+        return self.rule.p_one_sided(side) if self.exact is None else self.exact.p_one_sided(side)
+
+    def interval_at(self, level: float) -> Interval | None:
+        if self.withheld:
+            return None
+        return self.rule.interval(level, low=-1.0, high=1.0) if self.exact is None else self.exact.interval(level)
+
+    def p_not_worse(self, margin: float) -> float | None:
+        """One-sided p-value of "a is worse than b by `margin` or more": small says non-inferior."""
+        _check_margin(margin)
+        return None if self.margin_withheld else self.rule.p_above(-margin)
+
+    def p_within(self, margin: float) -> float | None:
+        """The p-value of "the rates differ by `margin` or more, either way" (two one-sided tests)."""
+        _check_margin(margin)
+        return None if self.margin_withheld else max(self.rule.p_above(-margin), self.rule.p_below(margin))
+
+
+def _check_margin(margin: float) -> None:
+    if not 0 < margin < 1:
+        raise InputError(f'a margin of rates must lie between 0 and 1 (5 points are 0.05), found {margin}')
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Score:
+    """The stratified score statistic of the macro difference, by the variance that the tested difference implies.
+
+    Miettinen and Nurminen's variance for starts of one arm, Tango's for shared ones, added with the weights of both.
+    Every field is (strata,); either all strata have shared starts or none, and the same for the others.
+    """
+
+    hits_a: FloatArray
+    n_a: FloatArray
+    hits_b: FloatArray
+    n_b: FloatArray
+    ahead: FloatArray
+    behind: FloatArray
+    n_shared: FloatArray
+    share: FloatArray
+
+    def statistic(self, delta: float) -> float:
+        """Z of "the difference is `delta`": it falls as delta rises."""
+        gap, variance = np.zeros(len(self.share)), np.zeros(len(self.share))
+        if self.n_shared[0]:
+            gap = gap + self.share * (self.ahead - self.behind) / self.n_shared
+            variance = variance + self.share**2 * paired_variance(self.ahead, self.behind, self.n_shared, delta)
+        if self.n_a[0]:
+            gap = gap + (1 - self.share) * (self.hits_a / self.n_a - self.hits_b / self.n_b)
+            apart = independent_variance(self.hits_a, self.n_a, self.hits_b, self.n_b, delta)
+            variance = variance + (1 - self.share) ** 2 * apart
+        spread, beyond = math.sqrt(math.fsum(variance.tolist())) / len(gap), _mean(gap) - delta
+        if spread > 0:
+            return beyond / spread
+        return math.copysign(math.inf, beyond) if abs(beyond) > 1e-12 else 0.0
+
+    @property
+    def degrees(self) -> float:
+        """Units less the means that are estimated from them."""
+        apart, shared = self.n_a + self.n_b, self.n_shared
+        return max(1.0, float(np.maximum(apart - 2, 0).sum() + np.maximum(shared - 1, 0).sum()))
+
+    @property
+    def p_value(self) -> float:
+        return min(1.0, 2 * normal_cdf(-abs(self.statistic(0.0))))
+
+    def interval(self, z: float) -> Interval:
+        return Interval(falling_root(self.statistic, z), falling_root(self.statistic, -z))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Exact:
+    """An exact or mid-p test with its tails, and the score statistic whose interval it is read with."""
+
+    p_value: float
+    above: float  # one-sided p-value of "a is not ahead"
+    below: float
+    score: _Score
+
+    def p_one_sided(self, favours: str) -> float:
+        return self.above if favours == 'a' else self.below
+
+    def interval(self, level: float) -> Interval:
+        """The score interval, on the scale of t, and no narrower or wider than agrees with the test.
+
+        Score statistic and test see the same data with slightly different p-values. `stretch` is the factor on the
+        scale of z that makes them agree at every level, so that no end is moved to exactly 0. Few episodes want a
+        wider interval than z gives (coverage falls to .85 at 8 per arm): it is widened to Student's t unless it would
+        then hold 0 where the test rejects.
+        """
+        from scipy.special import stdtrit
+
+        z = two_sided_z(level)
+        student = float(stdtrit(self.score.degrees, (1 + level) / 2))
+        wide = max(student, z * self.stretch)
+        if self.p_value <= 1 - level and wide >= abs(self.score.statistic(0.0)):
+            wide = z * self.stretch
+        return self.score.interval(wide)
+
+    @property
+    def stretch(self) -> float:
+        score_z, test_z = (_two_sided_score(p) for p in (self.score.p_value, self.p_value))
+        # Below z = 1 no level in use could tell them apart, and the ratio of two small numbers says nothing.
+        return score_z / test_z if test_z >= 1.0 else max(1.0, score_z)
+
+
+def _two_sided_score(p_value: float) -> float:
+    return -STANDARD.inv_cdf(max(p_value, 1e-300) / 2) if p_value < 1 else 0.0
+
+
+def success_contrast(
+    a: Sequence[SuccessArm], b: Sequence[SuccessArm], *, pairing: Pairing = 'auto', level: float = 0.95,
+    n_tests: int = 1, is_linked: bool = False,
+) -> SuccessContrast:  # fmt: skip
+    """Compare two arms over the same strata, in the same order.
+
+    `is_linked` says that the units in `starts` reach over strata and arms (sessions, operators): R is then used on
+    unmatched rates, a unit's moves are added up over all cells, and N* is the fewest units of an arm.
+
+    >>> found = success_contrast([success_arm([1] * 9 + [0])], [success_arm([1] * 3 + [0] * 7)])
+    >>> round(found.difference, 2), round(found.p_value, 4), found.test.value
+    (0.6, 0.008, "Boschloo's exact test")
+    """
+    alpha = 1 - check_open_unit('level', level)
+    cells = _cells(a, b, 'independent' if is_linked else pairing)
+    rule, rates, per_stratum = _unseen_rule(cells, is_linked=is_linked)
+    test = SuccessRule.UNSEEN if is_linked else _test_of(cells)
+    kind = 'start states' if any(x is not None for c in cells for x in c.units_a.labels) else 'episodes'
+    sizes = [rule.n_star] if is_linked else [c.match.n_compared for c in cells]
+    few = few_units(sizes, n_tests, alpha, kind, farthest=1.0)
+    exact, withheld = None, few
+    if test not in (SuccessRule.UNSEEN, SuccessRule.UNSEEN_PAIRED, SuccessRule.UNSEEN_PART_SHARED):
+        withheld = ''  # an exact test says itself that too few cannot be told apart
+        exact = _exact_of(test, cells)
+        if test is SuccessRule.MCNEMAR_MID_P and _discordant_share(cells) > MOST_DISCORDANT:
+            test = SuccessRule.MCNEMAR_EXACT
+    interval = None
+    p_value = None
+    if not withheld:
+        interval = rule.interval(level, low=-1.0, high=1.0) if exact is None else exact.interval(level)
+        p_value = rule.p_value if exact is None else exact.p_value
+    return SuccessContrast(
+        difference=rule.value, rate_a=rates[0], rate_b=rates[1], interval=interval, p_value=p_value, level=level,
+        test=test, n_units=(sum(len(c.used_a) for c in cells), sum(len(c.used_b) for c in cells)),
+        n_matched=sum(c.match.n_shared for c in cells), per_stratum=per_stratum, rule=rule, margin_withheld=few,
+        exact=exact, withheld=withheld,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cell:
+    """One stratum: the share of successes of every unit of either arm, and what they share."""
+
+    shares_a: FloatArray
+    shares_b: FloatArray
+    units_a: Units
+    units_b: Units
+    match: Match
+    is_binary: bool  # one run per unit, 0 or 1
+
+    @property
+    def used_a(self) -> FloatArray:
+        return self._used(self.shares_a, self.match.shared_a, self.match.rest_a)
+
+    @property
+    def used_b(self) -> FloatArray:
+        return self._used(self.shares_b, self.match.shared_b, self.match.rest_b)
+
+    def _used(self, shares: FloatArray, shared: IntArray, rest: IntArray) -> FloatArray:
+        parts = [shares[shared], shares[rest] if self.match.smaller_rest else shares[:0]]
+        return np.concatenate(parts)
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Units compared: shared ones, and the others of a and of b."""
+        least = self.match.smaller_rest
+        return self.match.n_shared, len(self.match.rest_a) if least else 0, len(self.match.rest_b) if least else 0
+
+    @property
+    def table(self) -> tuple[int, int, int, int]:
+        """Successes and runs of the starts that are not shared, a then b; no run where there is no such start."""
+        if not self.match.smaller_rest:
+            return 0, 0, 0, 0
+        x, y = self.shares_a[self.match.rest_a], self.shares_b[self.match.rest_b]
+        return int(x.sum()), len(x), int(y.sum()), len(y)
+
+    @property
+    def discordant(self) -> tuple[int, int]:
+        """Shared starts at which only a, and only b, succeeded."""
+        gaps = self.shares_a[self.match.shared_a] - self.shares_b[self.match.shared_b]
+        return int((gaps > 0).sum()), int((gaps < 0).sum())
+
+
+def _cells(a: Sequence[SuccessArm], b: Sequence[SuccessArm], pairing: Pairing) -> list[_Cell]:
+    if not a or len(a) != len(b):
+        raise InputError(f'wanted the same strata of both arms, at least one, found {len(a)} and {len(b)}')
+    cells = []
+    for first, second in zip(a, b, strict=True):
+        units_a, units_b = first.units, second.units
+        match = match_units(units_a, units_b, pairing)
+        if not match.n_compared:
+            raise InputError('a stratum has no start state that both arms ran; compare the arms as independent')
+        is_binary = not (units_a.has_repeats or units_b.has_repeats) and all(
+            bool(((arm.successes == 0) | (arm.successes == 1)).all()) for arm in (first, second)
+        )
+        cells.append(
+            _Cell(units_a.means(first.successes), units_b.means(second.successes), units_a, units_b, match, is_binary)
+        )
+    return cells
+
+
+def _test_of(cells: Sequence[_Cell]) -> SuccessRule:
+    """The test, by the design: what is shared, whether counts are equal, whether starts repeat."""
+    is_matched = all(c.match.n_shared and not c.match.smaller_rest for c in cells)
+    is_independent = not any(c.match.n_shared for c in cells)
+    if not all(c.is_binary for c in cells):
+        return _unseen_kind(is_matched, is_independent)
+    designs = {c.counts for c in cells}
+    _, rest_a, rest_b = next(iter(designs))
+    if is_independent and len(cells) == 1:
+        return SuccessRule.BOSCHLOO if rest_a * rest_b <= BOSCHLOO_PRODUCT else SuccessRule.MID_P
+    if len(designs) > 1 or rest_a != rest_b:
+        return _unseen_kind(is_matched, is_independent)
+    if is_independent:
+        return SuccessRule.MID_P
+    return SuccessRule.MCNEMAR_MID_P if is_matched else SuccessRule.PART_SHARED_MID_P
+
+
+def _unseen_kind(is_matched: bool, is_independent: bool) -> SuccessRule:
+    if is_matched:
+        return SuccessRule.UNSEEN_PAIRED
+    return SuccessRule.UNSEEN if is_independent else SuccessRule.UNSEEN_PART_SHARED
+
+
+def _unseen_rule(
+    cells: Sequence[_Cell], *, is_linked: bool = False
+) -> tuple[UnseenRule, tuple[float, float], tuple[float, ...]]:
+    """R on the macro difference, both arms' macro rates, and each stratum's difference."""
+    gaps, rates, terms, parts = [], [], [], []
+    strata = len(cells)
+    for c in cells:
+        f, rate_a, rate_b = c.match.share, 0.0, 0.0
+        if c.match.n_shared:
+            x, y = c.shares_a[c.match.shared_a], c.shares_b[c.match.shared_b]
+            rate_a, rate_b = rate_a + f * _mean(x), rate_b + f * _mean(y)
+            terms.append(mean_term(f * (x - y)))
+        if c.match.smaller_rest:
+            x, y = c.shares_a[c.match.rest_a], c.shares_b[c.match.rest_b]
+            rate_a, rate_b = rate_a + (1 - f) * _mean(x), rate_b + (1 - f) * _mean(y)
+            terms += [mean_term((1 - f) * x), mean_term((1 - f) * y)]
+            parts += [(c.units_a.labels, x / strata), (c.units_b.labels, -y / strata)]
+        gaps.append(rate_a - rate_b)
+        rates.append((rate_a, rate_b))
+    if is_linked:
+        spread = linked_spread(parts)
+        n_star = min(distinct_units(c.units_a for c in cells), distinct_units(c.units_b for c in cells))
+    else:
+        spread = Spread(np.array([v for v, _ in terms]) / strata**2, np.array([dof for _, dof in terms]))
+        n_star = strata * min(c.match.n_compared for c in cells)
+    macro = math.fsum(r for r, _ in rates) / strata, math.fsum(r for _, r in rates) / strata
+    return UnseenRule(math.fsum(gaps) / strata, spread, float(n_star), 0.0), macro, tuple(gaps)
+
+
+def _mean(values: FloatArray) -> float:
+    return math.fsum(values.tolist()) / len(values)
+
+
+# --- exact tests ------------------------------------------------------------------------------------------------------
+
+
+def _exact_of(test: SuccessRule, cells: Sequence[_Cell]) -> _Exact:
+    if test is SuccessRule.BOSCHLOO:
+        x, n, y, m = cells[0].table
+        above, below = (float(table[x, y]) for table in boschloo_p_values(n, m))
+    elif test is SuccessRule.MCNEMAR_MID_P and _discordant_share(cells) > MOST_DISCORDANT:
+        chances, observed = _conditional(cells)
+        above, below = (min(1.0, float(tail.sum())) for tail in (chances[observed:], chances[: observed + 1]))
+    else:
+        chances, observed = _conditional(cells)
+        above, below = _mid_tails(chances, observed, 1.0 if test is SuccessRule.MCNEMAR_MID_P else MID_P_FACTOR)
+    return _Exact(min(1.0, 2 * min(above, below)), above, below, _score_of(cells))
+
+
+def _score_of(cells: Sequence[_Cell]) -> _Score:
+    x, n, y, m = (np.array([c.table[k] for c in cells], dtype=np.float64) for k in range(4))
+    ahead, behind = (np.array([c.discordant[k] for c in cells], dtype=np.float64) for k in (0, 1))
+    shared = np.array([c.match.n_shared for c in cells], dtype=np.float64)
+    return _Score(x, n, y, m, ahead, behind, shared, np.array([c.match.share for c in cells]))
+
+
+def _discordant_share(cells: Sequence[_Cell]) -> float:
+    return sum(sum(c.discordant) for c in cells) / sum(c.match.n_shared for c in cells)
+
+
+def _mid_tails(chances: FloatArray, observed: int, factor: float) -> tuple[float, float]:
+    """One-sided mid-p values of "a is not ahead" and "b is not ahead", times the factor."""
+    half = float(chances[observed]) / 2
+    above, below = float(chances[observed + 1 :].sum()) + half, float(chances[:observed].sum()) + half
+    return min(1.0, factor * above), min(1.0, factor * below)
+
+
+def _conditional(cells: Sequence[_Cell]) -> tuple[FloatArray, int]:
+    """The null distribution of a's successes given each stratum's total, and the place of the number observed.
+
+    A shared start at which one arm succeeded is a fair coin. Only for equal counts, where one success more for a moves
+    the macro difference by the same step everywhere, so that chances convolve.
+    """
+    chances, observed = np.ones(1), 0
+    for x, n, y, m in (c.table for c in cells):
+        if n:
+            part, first = hypergeometric(n, m, x + y)
+            chances, observed = np.convolve(chances, part), observed + x - first
+    ahead, behind = (sum(c.discordant[side] for c in cells) for side in (0, 1))
+    return np.convolve(chances, binomial_pmf(ahead + behind, 0.5)), observed + ahead
+
+
+@lru_cache(maxsize=4096)
+def hypergeometric(n: int, m: int, hits: int) -> tuple[FloatArray, int]:
+    """The chances of a's successes among n given `hits` among n + m, and the smallest number there can be."""
+    from scipy.special import gammaln
+
+    first = max(0, hits - m)
+    k = np.arange(first, min(n, hits) + 1)
+
+    def log_choose(of: int, r: IntArray | int) -> FloatArray:
+        return np.asarray(gammaln(of + 1) - gammaln(np.add(r, 1)) - gammaln(np.subtract(of + 1, r)))
+
+    chances = np.exp(log_choose(n, k) + log_choose(m, hits - k) - log_choose(n + m, hits))
+    chances.setflags(write=False)
+    return chances, first
+
+
+@lru_cache(maxsize=256)
+def boschloo_p_values(n: int, m: int) -> tuple[FloatArray, FloatArray]:
+    """Boschloo's one-sided p-value of every table (n + 1, m + 1): a ahead, and b ahead.
+
+    Tables are ordered by Fisher's one-sided p-value; the p-value is the largest chance, over the common rate, of a
+    table at least as extreme.
+    """
+    fisher = np.empty((n + 1, m + 1))
+    for hits in range(n + m + 1):
+        chances, first = hypergeometric(n, m, hits)
+        k = np.arange(first, first + len(chances))
+        fisher[k, hits - k] = np.cumsum(chances[::-1])[::-1]
+    rates = (1 - np.cos(np.linspace(0, math.pi, NUISANCES))) / 2
+    of_a, of_b = binomial_pmf_table(n, rates), binomial_pmf_table(m, rates)
+    ahead = _unconditional(fisher, of_a, of_b)
+    # b ahead in (x, y) is a ahead in the table of failures (n - x, m - y).
+    behind = ahead[::-1, ::-1]
+    for table in (ahead, behind):
+        table.setflags(write=False)
+    return ahead, behind
+
+
+def _unconditional(order: FloatArray, of_a: FloatArray, of_b: FloatArray) -> FloatArray:
+    """The largest chance over rates of a table whose order is at most each table's own."""
+    flat = np.argsort(order, axis=None, kind='stable')
+    values = order.ravel()[flat]
+    ends = np.flatnonzero(np.r_[np.diff(values) > 1e-10 * values[1:], True])
+    i, j = np.unravel_index(flat, order.shape)
+    p = np.empty(order.size)
+    reached, start = np.zeros(len(of_a)), 0
+    for end in ends.tolist():
+        inside = slice(start, end + 1)
+        reached = reached + np.einsum('rk,rk->r', of_a[:, i[inside]], of_b[:, j[inside]])
+        p[flat[inside]] = reached.max()
+        start = end + 1
+    return np.minimum(1.0, p).reshape(order.shape)
