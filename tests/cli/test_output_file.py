@@ -9,7 +9,8 @@ import pytest
 from tests.cli.command import robotrials
 from tests.verdict.analysis.pair import plain_store
 
-from robotrials.errors import InputError
+from robotrials.errors import InputError, WriteError
+from robotrials.record.folder import Disk, replaced_disk
 from robotrials.show.file import check_target, write_file
 
 
@@ -41,21 +42,16 @@ def test_a_figure_goes_to_no_folder_and_no_store(store: Path, tmp_path: Path) ->
     assert 'inside the store' in robotrials('plot', 'cdf', store, '-o', store / 'x.pdf', code=2)
 
 
-def test_what_fails_half_way_leaves_the_earlier_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_half_way_leaves_the_earlier_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / 'page.html'
     write_file(target, 'whole')
 
-    def fill(path: Path, content: bytes) -> int:
-        path.open('wb').close()
-        raise OSError(errno.ENOSPC, 'No space left on device')
+    class FullDisk(Disk):
+        def write(self, handle: int, data: object) -> int:
+            raise OSError(errno.ENOSPC, 'No space left on device')
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, 'write_bytes', fill)
-        with pytest.raises(OSError, match='No space left') as caught:
-            write_file(target, 'another')
-    assert caught.value.filename == str(target)
+    with replaced_disk(FullDisk()), pytest.raises(WriteError, match=rf'{target}: cannot be written \(No space left'):
+        write_file(target, 'another')
     assert [p.name for p in tmp_path.iterdir()] == ['page.html']
     assert target.read_text() == 'whole'
 

@@ -25,6 +25,7 @@ from robotrials.record import (
     read_store,
     trajectories_equal,
 )
+from robotrials.record import store as store_module
 from robotrials.record.maintain import compact_store, merge_stores
 from robotrials.record.unblinding import write_unblinding
 from robotrials.record.verify import FindingKind, verify_store
@@ -323,3 +324,18 @@ def test_no_episode_is_added_to_a_closed_trial(tmp_path: Path) -> None:
     told = robotrials('import', tmp_path / 't.csv', '--to', store.path, code=2)
     assert 'was closed by ana' in told
     assert store.count() == 1
+
+
+def test_reading_writes_nothing_and_a_verb_leaves_no_manner_of_reading_behind(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / 's', trial_id='t', plan='{"blinding": {"enabled": true}}')
+    store.append([Episode(trial_id='t', policy='A', task='t', outcome='success', duration_s=1.0, seed=1)])
+    before = {p: p.read_bytes() for p in store.path.rglob('*') if p.is_file()}
+    store_module.read_as(board='dr-lee')
+    try:
+        assert read_store(store.path).board == 'dr-lee'
+    finally:
+        store_module.read_as()
+    assert {p: p.read_bytes() for p in store.path.rglob('*') if p.is_file()} == before
+    robotrials('--board', 'dr-lee', 'store', 'ls', store.path)
+    assert [(look.by, look.role) for look in store.looks()] == [('dr-lee', 'board')]
+    assert read_store(store.path).board == ''

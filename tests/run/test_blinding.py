@@ -161,7 +161,8 @@ def test_a_trial_is_closed_with_its_own_plan(tmp_path: Path) -> None:
 def test_names_survive_a_merge_and_edits_still_apply(tmp_path: Path) -> None:
     store = closed(tmp_path)
     first = next(store.episodes(where={'policy': FAST}))
-    store.edit(first.episode_id, 'set', field='reason', value='slipped', by='kim', why='seen on video')
+    store.edit(first.episode_id, 'set', field='reason', value='slipped', by='kim', approved_by='ana',
+               why='seen on video')  # fmt: skip
     target = Store.create(tmp_path / 'all')
     merge_stores(target.path, store.path)
     assert {e.policy for e in target.episodes()} == {FAST, SLOW}

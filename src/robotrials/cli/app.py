@@ -9,12 +9,15 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from robotrials import __version__
 from robotrials.errors import RobotrialsError
+
+if TYPE_CHECKING:
+    from robotrials.record import Store
 
 MOST_TOLD = 5
 
@@ -70,8 +73,7 @@ def root(
     if skip_damaged or board or 'robotrials.record.store' in sys.modules:
         from robotrials.record.store import read_as
 
-        verb = ' '.join(word for word in sys.argv[1:] if not word.startswith('-'))
-        read_as(skip_damaged=skip_damaged, board=board, verb=verb[:200])
+        read_as(skip_damaged=skip_damaged, board=board, on_open=_log_board_look if board else None)
 
 
 def build_app(load: Callable[[str], bool]) -> typer.Typer:
@@ -107,6 +109,17 @@ def full_app() -> typer.Typer:
     return build_app(lambda name: True)
 
 
+def _log_board_look(store: Store) -> None:
+    """Whoever looks at an open trial by arm is on record before anything is shown, or sees nothing."""
+    from robotrials.errors import StoreError
+
+    if not store.is_blinded:
+        return
+    verb = ' '.join(word for word in sys.argv[1:] if not word.startswith('-'))
+    if not store.log_look(verb[:200], by=store.board, role='board', seen='an open trial, by arm'):
+        raise StoreError(f'{store.path}: a look of the board is logged, and this store cannot be written to')
+
+
 def _tell_missing() -> None:
     """Say on stderr what the stores that were read lack: no output may look whole that is not."""
     store_module = sys.modules.get('robotrials.record.store')
@@ -124,6 +137,14 @@ def _tell_missing() -> None:
             typer.secho(f'missing: {more} more in {store.path}; robotrials store verify lists them', fg='red', err=True)
 
 
+def _read_as_usual() -> None:
+    """What this verb asked for is not for whoever calls the next in the same process."""
+    if 'robotrials.record.store' in sys.modules:
+        from robotrials.record.store import read_as
+
+        read_as()
+
+
 def plain(text: str) -> str:
     """`text` without characters that would steer a terminal."""
     return ''.join(c if c.isprintable() or c in '\n\t' else ascii(c)[1:-1] for c in text)
@@ -137,6 +158,7 @@ def main() -> None:
             build_app(lambda name: name == asked)()
         finally:
             _tell_missing()
+            _read_as_usual()
     except RobotrialsError as error:
         typer.secho(plain(f'Error: {error}'), fg='red', err=True)
         sys.exit(2)

@@ -197,8 +197,8 @@ def edit(
 ) -> None:
     """Correct a field, drop an episode, or take that back. The recording stays as it is; the edit is laid over it.
 
-    An edit is about one attempt: after `set outcome=invalid` or `drop`, `robotrials run` runs the episode again. Once the
-    trial is closed, a second person approves it, and every number says what it was at the closing.
+    An edit is about one attempt: after `set outcome=invalid` or `drop`, `robotrials run` runs the episode again. Once
+    the trial is closed, a second person approves it, and every number says what it was at the closing.
 
     Example: `robotrials store edit runs/may 3f2ab81c9d0e44a2b1c3d4e5 set outcome=invalid --why "camera unplugged"`
     """

@@ -7,8 +7,6 @@ can never tell more than the store does.
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from robotrials.errors import InputError, SetupError
 from robotrials.formats.imported import Ledger
 from robotrials.formats.to_table import episode_row
 from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.record.folder import put_durably
 from robotrials.record.select import Where
 
 EXPORTERS = Catalog(
@@ -83,14 +82,8 @@ def fresh_target(target: Path) -> Iterator[Path]:
         raise InputError(f'{target}: is there already; give a new name')
     if not target.parent.is_dir():
         raise InputError(f'{target}: wanted a name in a folder that is there')
-    draft = target.with_name(f'.{target.name}.{uuid.uuid4().hex}{target.suffix}')
-    try:
+    with put_durably(target) as draft:
         yield draft
-        draft.replace(target)
-    finally:
-        if draft.is_dir():
-            shutil.rmtree(draft)
-        draft.unlink(missing_ok=True)
 
 
 def recorded_rollouts(store: Store, options: ExportOptions, ledger: Ledger) -> Iterator[tuple[Episode, Trajectory]]:

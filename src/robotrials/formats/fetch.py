@@ -16,6 +16,7 @@ from typing import Any
 
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.checksum import extend_crc32c
+from robotrials.record.folder import move_durably
 
 BUCKET_HOST = 'https://storage.googleapis.com'
 BUCKET = 'gresearch'
@@ -136,7 +137,7 @@ def fetch_file(
     if not _fits(part, file):
         part.unlink()
         raise InputError(f'{file.name}: what arrived does not fit its checksum; it was removed, run the command again')
-    part.replace(target)
+    move_durably(part, target)
 
 
 def _download(file: RemoteFile, part: Path, start: int, *, host: str, bucket: str, progress: Progress) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.imported import Imported, ImportOptions
+from robotrials.record.folder import write_durably
 
 KEYS = ('format', 'map', 'set', 'answers', 'group_by', 'rate_hz')
 
@@ -25,7 +26,7 @@ def write_mapping(path: Path, imported: Imported) -> None:
         'group_by': list(options.group_by),
         'rate_hz': options.rate_hz,
     }
-    path.write_text(json.dumps(values, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+    write_durably(path, json.dumps(values, indent=1, ensure_ascii=False) + '\n')
 
 
 def read_mapping(path: Path, *, kind: str, options: ImportOptions) -> tuple[str, ImportOptions]:

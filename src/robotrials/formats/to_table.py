@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from robotrials.errors import InputError
 from robotrials.record.episode import Episode
 from robotrials.record.event import Event
+from robotrials.record.folder import put_durably
 from robotrials.record.schema import EPISODE_FIELDS, episodes_to_arrow
 
 
@@ -24,14 +24,8 @@ def to_table(episodes: Iterable[Episode], path: Path | str) -> int:
         raise InputError(f'{target}: wanted a table ending in .csv, .jsonl or .parquet, found {target.suffix!r}')
     if target.is_dir() or not target.parent.is_dir():
         raise InputError(f'{target}: wanted a file in a folder that is there')
-    # Beside the target and renamed when whole, so that an error leaves what was there before.
-    draft = target.with_name(f'.{target.name}.{uuid.uuid4().hex}')
-    try:
-        count = writers[suffix](episodes, draft)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
-    return count
+    with put_durably(target) as draft:
+        return writers[suffix](episodes, draft)
 
 
 def episode_row(episode: Episode) -> dict[str, Any]:

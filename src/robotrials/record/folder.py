@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import io
 import os
+import shutil
 import stat
 import time
 import uuid
@@ -347,6 +348,69 @@ def naming_trouble(path: Path) -> Iterator[None]:
         else:
             todo = 'check the disk and repeat the command; what was acknowledged before is safe'
         raise WriteError(f'{path}: cannot be written ({error.strerror or error}); {todo}', error.errno) from error
+
+
+def write_durably(path: Path, content: bytes | str) -> None:
+    """Put a file in its place, whole or not at all and durably, whatever was there; WriteError if that fails.
+
+    The one way to write what must survive and is not part of a store, whose files are never replaced (`Folder`).
+    """
+    data = content.encode() if isinstance(content, str) else content
+    draft = _draft_beside(path)
+    raw: _DraftFile | None = None
+    try:
+        with naming_trouble(path):
+            raw = _DraftFile(draft)
+            raw.write(data)
+            raw.finish()
+            _move_in(draft, path)
+    finally:
+        with contextlib.suppress(OSError):
+            if raw is not None:
+                raw.release()
+            if draft.exists():
+                disk().unlink(draft)
+
+
+@contextlib.contextmanager
+def put_durably(path: Path) -> Iterator[Path]:
+    """A name beside `path` for whoever writes a file or a folder by name; it is moved in, durably, if all went well."""
+    draft = _draft_beside(path)
+    try:
+        yield draft
+        move_durably(draft, path)
+    finally:
+        if draft.is_dir():
+            shutil.rmtree(draft)
+        draft.unlink(missing_ok=True)
+
+
+def move_durably(draft: Path, path: Path) -> None:
+    """Sync what was written under another name of the same folder, and give it its own."""
+    with naming_trouble(path):
+        for file in sorted(draft.rglob('*')) if draft.is_dir() else [draft]:
+            if file.is_file():
+                _sync_file(file)
+            else:
+                disk().sync_folder(file)
+        _move_in(draft, path)
+
+
+def _draft_beside(path: Path) -> Path:
+    return path.with_name(f'.{uuid.uuid4().hex}{path.suffix}')  # writers of tables and videos look at the suffix
+
+
+def _sync_file(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        disk().sync(handle)
+    finally:
+        os.close(handle)
+
+
+def _move_in(draft: Path, path: Path) -> None:
+    disk().rename(draft, path)
+    disk().sync_folder(path.parent)
 
 
 @contextlib.contextmanager

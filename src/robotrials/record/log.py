@@ -133,7 +133,7 @@ def _refresh(log: Log, *, tries: int = 5) -> None:
 
 def _read_new(log: Log) -> None:
     names = Folder(log.root).names(LOG)
-    if log.sources.keys() == set(names):
+    if log.sources.keys() == set(names) and all(f.path.name in log.sources for f in log.damage):
         return
     gone = log.sources.keys() - set(names)
     if gone:  # packed, or taken away: start over from what is there
@@ -148,7 +148,7 @@ def _read_new(log: Log) -> None:
 
 
 def _read_file(log: Log, name: str) -> tuple[str, ...] | None:
-    """The ids in one file; a file that does not fit its name adds to the damage. None: it can't be read just now."""
+    """The ids in one file; a file that does not fit its name adds to the damage. None: not as it stands just now."""
     path = log.root / LOG / name
     match = ENTRY_NAME.match(name)
     if match is None:
@@ -162,7 +162,7 @@ def _read_file(log: Log, name: str) -> tuple[str, ...] | None:
     if entry_id(content) != match['id']:
         log.damage.append(Finding(FindingKind.DAMAGED, path, 'its bytes do not fit its name: an entry is lost'))
         if match['form'] == 'json':
-            return ()
+            return None  # read again next time: it may have been put back
     ids = []
     for line in content.splitlines(keepends=True):
         try:

@@ -23,7 +23,7 @@ import itertools
 import json
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -254,8 +254,8 @@ class Store:
     ) -> Edit:  # fmt: skip
         """Log one edit of one attempt, after checking that it leaves the episode valid.
 
-        Without `attempt` it is about the attempt that counts now; `undrop` about the one that was dropped last. Once the
-        trial is closed it needs a second name, of whoever approves it.
+        Without `attempt` it is about the attempt that counts now; `undrop` about the one that was dropped last. Once
+        the trial is closed it needs a second name, of whoever approves it.
         """
         chosen = enum_member(EditOperation, operation, 'operation')
         recorded = {e.attempt: e for e in self._recorded_with(episode_id)}
@@ -679,13 +679,11 @@ def _key_columns(available: Sequence[str]) -> list[str]:
 
 
 def read_store(path: Path | str, *, skip_damaged: bool | None = None) -> Store:
-    """Open a store for reading; `skip_damaged` reads what can be read, and names the rest in `missing`."""
+    """Open a store for reading, which writes nothing; `skip_damaged` reads what can be read (see `missing`)."""
     skips = _reading.skip_damaged if skip_damaged is None else skip_damaged
     store = dataclasses.replace(Store.open(path, skip_damaged=skips), is_view=True, board=_reading.board)
-    is_first = store.path not in {s.path for s in _reading.opened if s.board == store.board}
-    wants_log = bool(store.board) and is_first and store.is_blinded
-    if wants_log and not store.log_look(_reading.verb, by=store.board, role='board', seen='an open trial, by arm'):
-        raise StoreError(f'{store.path}: a look of the board is logged, and this store cannot be written to')
+    if _reading.on_open is not None and store.path not in {s.path for s in _reading.opened}:
+        _reading.on_open(store)
     _reading.opened.append(store)
     del _reading.opened[:-MOST_OPENED]
     return store
@@ -697,16 +695,21 @@ class _Reading:
 
     skip_damaged: bool = False
     board: str = ''
-    verb: str = 'read'
+    on_open: Callable[[Store], None] | None = None
     opened: list[Store] = field(default_factory=list)
 
 
 _reading = _Reading()
 
 
-def read_as(*, skip_damaged: bool, board: str, verb: str) -> None:
-    """How `read_store` reads from now on: leaving out what is damaged, and open trials by arm for a named board."""
-    _reading.skip_damaged, _reading.board, _reading.verb = skip_damaged, board, verb
+def read_as(
+    *, skip_damaged: bool = False, board: str = '', on_open: Callable[[Store], None] | None = None
+) -> None:  # fmt: skip
+    """How `read_store` reads from now on: leaving out what is damaged, and open trials by arm for a named board.
+
+    `on_open` is told of every store before anything of it is shown: a verb that looks as a board logs that there.
+    """
+    _reading.skip_damaged, _reading.board, _reading.on_open = skip_damaged, board, on_open
     _reading.opened.clear()
 
 

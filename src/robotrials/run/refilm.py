@@ -14,7 +14,7 @@ from robotrials.declaration import read_table
 from robotrials.errors import InputError
 from robotrials.record import Episode, Store
 from robotrials.record.film import STATES_FILE, FilmStates, encode_film, read_states
-from robotrials.record.folder import inside
+from robotrials.record.folder import inside, write_durably
 from robotrials.run.component import open_host
 from robotrials.run.film import setup_from_json, thinned
 from robotrials.run.host import Ability, Host
@@ -66,7 +66,7 @@ def refilm(store: Store, episode: Episode, host: Host, target: Path, *, options:
     films = []
     for shot in footage.shots:
         path = inside(target, f'{episode.episode_id}-{episode.attempt}-{shot.camera.name}.mp4')
-        path.write_bytes(encode_film(shot.frames, steps, control_rate_hz=rate_hz))
+        write_durably(path, encode_film(shot.frames, steps, control_rate_hz=rate_hz))
         films.append(NewFilm(episode, shot.camera.name, path, len(steps)))
     return films
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 
 from robotrials.errors import InputError
+from robotrials.record.folder import write_durably
 
 
 def check_target(path: Path | str) -> Path:
@@ -44,9 +44,4 @@ def _put(target: Path, given: bytes) -> None:
         return
     real = target.resolve()  # through a link, which stays one
     real.parent.mkdir(parents=True, exist_ok=True)
-    draft = real.with_name(f'.{uuid.uuid4().hex}')
-    try:
-        draft.write_bytes(given)
-        os.replace(draft, real)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_durably(real, given)

@@ -12,6 +12,7 @@ from typing import Any
 from robotrials.errors import InputError
 from robotrials.formats.dataset import ActionDataset, RecordedEpisode, check_split, evaluation_split
 from robotrials.old_name import SPLIT_FORMAT
+from robotrials.record.folder import write_durably
 
 FORMAT = SPLIT_FORMAT
 
@@ -100,7 +101,7 @@ def _rank(seed: int, episode_id: str) -> bytes:
 
 def write_split(split: EvaluationSplit, path: Path | str) -> Path:
     target = Path(path)
-    target.write_text(json.dumps(split.as_json(), indent=1) + '\n', encoding='utf-8')
+    write_durably(target, json.dumps(split.as_json(), indent=1) + '\n')
     return target
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robotrials.measure.safety.result import EpisodeSafety
+from robotrials.record.folder import write_durably
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def write_clips(path: Path | str, scores: Iterable[EpisodeSafety]) -> Path:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     rows = [_row(clip) for clip in witness_clips(scores)]
-    target.write_text(json.dumps(rows, indent=1, allow_nan=False) + '\n', encoding='utf-8')
+    write_durably(target, json.dumps(rows, indent=1, allow_nan=False) + '\n')
     return target
 
 

@@ -20,6 +20,7 @@ from robotrials.measure.safety.signal import SIGNAL_UNITS
 from robotrials.measure.safety.spec import PLACEHOLDER, Spec, Tier
 from robotrials.measure.safety.stated import METRICS_ONLY, RECORD_ID, stated_labels
 from robotrials.record import Episode, Outcome, Trajectory
+from robotrials.record.folder import write_durably
 
 # The paper's names of signals, and those of older archives, for ours.
 SIGNAL_ALIASES: Mapping[str, str] = {
@@ -335,7 +336,7 @@ def write_safevla_metrics(path: Path | str, scores: Iterable[EpisodeSafety], *, 
     """Write Appendix B's metrics JSON."""
     target = Path(path)
     text = json.dumps(metrics_document(scores, registry=registry), indent=2, allow_nan=False)
-    target.write_text(text + '\n', encoding='utf-8')
+    write_durably(target, text + '\n')
     return target
 
 

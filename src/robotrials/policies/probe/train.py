@@ -14,7 +14,7 @@ from robotrials.errors import InputError, RemoteError
 from robotrials.old_name import PROBE_FORMAT
 from robotrials.policies.probe.demonstration import Demonstrations
 from robotrials.policies.probe.option import ProbeOptions, TaskInput
-from robotrials.record.folder import naming_trouble
+from robotrials.record.folder import write_durably
 from robotrials.run.environment import Environment, WorkerProcess, find_environment, read_recipe
 
 ENVIRONMENT = 'probe'
@@ -252,12 +252,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
 
 
 def _write(folder: Path, record: Mapping[str, Any]) -> None:
-    import os
-
-    draft = folder / f'.{RECORD}'
-    with naming_trouble(folder / RECORD):
-        draft.write_text(json.dumps(record, indent=1), encoding='utf-8')
-        os.replace(draft, folder / RECORD)
+    write_durably(folder / RECORD, json.dumps(record, indent=1))
 
 
 def _last_line(error: RemoteError) -> str:

@@ -26,7 +26,7 @@ from robotrials.policies.probe.demonstration import (
     plain_words,
     read_demonstrations,
 )
-from robotrials.record.folder import naming_trouble
+from robotrials.record.folder import move_durably, naming_trouble
 from robotrials.run.convention import ActionConvention
 
 
@@ -130,7 +130,7 @@ class DemonstrationWriter:
         )
         content = {'format': FORMAT, 'version': 1, **dataclasses.asdict(facts)}
         (self._draft / FACTS).write_text(json.dumps(content, indent=1), encoding='utf-8')
-        os.rename(self._draft, self._folder)
+        move_durably(self._draft, self._folder)
 
     def _checked(
         self,

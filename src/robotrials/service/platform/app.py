@@ -15,6 +15,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -128,6 +129,11 @@ def _add_handlers(app: FastAPI) -> None:
     def _ours(request: Request, error: RobotrialsError) -> Response:
         log.error('refused by the record', exc_info=error)
         return _told(request, 500, 'record', 'the record could not be read or written; the log of the server says why')
+
+    @app.exception_handler(DBAPIError)
+    def _outage(request: Request, error: DBAPIError) -> Response:
+        app.state.platform.outage.note(error)
+        return _told(request, 503, 'database', 'the database does not answer; ask again', retry_after_s=5.0)
 
     @app.exception_handler(Exception)
     def _any(_request: Request, error: Exception) -> JSONResponse:

@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 from robotrials.errors import InputError, StoreError
 from robotrials.old_name import BACKUP_FORMAT
 from robotrials.record import Store
+from robotrials.record.folder import put_durably
 from robotrials.service.platform.benchmark import ATTEMPTS, store_path
 from robotrials.service.platform.config import FILE, PlatformConfig, read_config
 from robotrials.service.platform.database import Database, ServerClock
@@ -41,18 +42,16 @@ def write_backup(config: PlatformConfig, archive: Path) -> tuple[int, int]:
     """Write everything of a server into a new tar file; how many rows and files."""
     if not config.folder.is_dir():
         raise InputError(f"{config.folder}: no such folder; wanted a server's")
-    draft = archive.with_name(f'{archive.name}.part')
     if archive.exists():
         raise InputError(f'{archive}: is there already; a backup overwrites nothing')
     database = Database(config.url, clock=ServerClock())
     try:
-        with draft.open('xb') as stream, tarfile.open(fileobj=stream, mode='w') as tar:
+        with put_durably(archive) as draft, tarfile.open(draft, mode='w') as tar:
             n_rows = _add_rows(tar, database)
             n_files = sum(1 for _ in _add_files(tar, config.folder))
-        draft.replace(archive)
+            tar.close()
     finally:
         database.close()
-        draft.unlink(missing_ok=True)
     return n_rows, n_files
 
 

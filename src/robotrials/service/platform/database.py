@@ -11,6 +11,7 @@ before it, too.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -31,6 +32,7 @@ BUSY_MS = 20_000
 CONNECT_S = 10  # for each address of a PostgreSQL server
 WRITERS = 4  # at a time, on PostgreSQL
 FULL_CODES = ('53100', '53200')  # PostgreSQL: disk full, out of memory
+log = logging.getLogger('robotrials.service.platform')
 
 
 class ServerClock:
@@ -111,6 +113,26 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+class Outage:
+    """A database that does not answer: one line when that begins, and one when it is over, however many ask."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._guard = clock, threading.Lock()
+        self._since: float | None = None
+
+    def note(self, error: DBAPIError) -> None:
+        with self._guard:
+            is_new, self._since = self._since is None, self._since if self._since is not None else self._clock()
+        if is_new:
+            log.error('the database does not answer', extra={'fields': {'why': ' '.join(str(error.orig).split())}})
+
+    def over(self) -> None:
+        with self._guard:
+            since, self._since = self._since, None
+        if since is not None:
+            log.warning('the database answers again', extra={'fields': {'after_s': round(self._clock() - since, 1)}})
 
 
 class SharedSync:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from sqlalchemy.orm import Session
 
 from robotrials.errors import InputError, StoreError, WriteError
 from robotrials.record import Episode, Outcome, Store
-from robotrials.record.folder import Folder
+from robotrials.record.folder import move_durably, write_durably
 from robotrials.record.maintain import compact_store
 from robotrials.run.fault import Fault, FaultKind
 from robotrials.run.plan import Clock, TrialPlan
@@ -43,9 +42,10 @@ from robotrials.service.platform.lease import (
     own_lease,
     settle,
 )
+from robotrials.service.platform.quarantine import QUARANTINED, Quarantine
 from robotrials.service.platform.refusal import Refusal
 from robotrials.service.platform.submission import OVER_STATES
-from robotrials.service.platform.table import Benchmark, Job, LateResult, Lease, Submission, Worker
+from robotrials.service.platform.table import LIVE, Benchmark, Job, LateResult, Lease, Submission, Worker
 from robotrials.service.platform.trail import note
 from robotrials.wire import WireLimits
 
@@ -65,6 +65,7 @@ class Intake:
         self._config, self._database = config, database
         self._locks = [threading.Lock() for _ in range(N_LOCKS)]
         self._store_lock = threading.Lock()
+        self.quarantine = Quarantine(config, database)
         self._inherited: frozenset[str] = frozenset()  # leases from before this server: the store may know of their end
         self._limits = WireLimits(max_bytes=config.most_bundle_bytes, max_values=500_000)
         for name in (SPOOL, LATE):
@@ -145,13 +146,13 @@ class Intake:
         """Put a result on disk, durably, before the database says that there is one."""
         target = self._spooled(lease_id, digest)
         with _told_if_full():
-            _write_durably(target, data)
+            write_durably(target, data)
         return target
 
     def _keep_aside(self, lease_id: str, digest: str, data: bytes, *, actor: str) -> None:
         name = f'{lease_id}-{digest[:16]}.bundle'
         with _told_if_full():
-            _write_durably(self._config.folder / LATE / name, data)
+            write_durably(self._config.folder / LATE / name, data)
         with self._database.write(actor) as session:
             known = select(LateResult).where(LateResult.lease_id == lease_id, LateResult.digest == digest)
             if session.scalar(known) is None:
@@ -243,7 +244,7 @@ class Intake:
     def _put(self, benchmark: Benchmark, bundle: Bundle, *, by: str, may_be_stored: bool) -> Episode:
         """Add an attempt to the store, unless it is there; gives the episode that is."""
         episode = bundle.episode
-        with _told_if_full(), self._store_lock:
+        with self.quarantine.around(benchmark), _told_if_full(), self._store_lock:
             store = open_store(self._config.folder, benchmark)
             if may_be_stored and (stored := stored_attempt(store, episode.key)) is not None:
                 return stored
@@ -259,25 +260,37 @@ class Intake:
             lease = locked_lease(session, lease_id)
             lease.digest, lease.fault = '', Fault(FaultKind.HOST_ANSWER, f'the store refused its result: {why}').reason
             note(session, 'result.refuse', lease.id, job=lease.job_id, why=why)
-        spooled.replace(self._config.folder / LATE / spooled.name)
+        move_durably(spooled, self._config.folder / LATE / spooled.name)
         return self._finish(lease_id)
 
     def open_finished(self) -> int:
-        """Tell the record the names whose blinding has ended; how many were told."""
+        """Tell the record the names whose blinding has ended; how many were told.
+
+        Not while one of its episodes is under way: a record that was told the names takes no more of them.
+        """
+        under_way = select(Job.submission_id).join(Lease, Lease.job_id == Job.id).where(Lease.state.in_(LIVE))
         with self._database.read() as session:
             due = list(
                 session.scalars(
-                    select(Submission).where(Submission.opened_at.is_(None), Submission.state.in_(OVER_STATES))
+                    select(Submission).where(
+                        Submission.opened_at.is_(None), Submission.state.in_(OVER_STATES),
+                        Submission.id.not_in(under_way),
+                    )
                 )
-            )
+            )  # fmt: skip
         groups: dict[str, list[Submission]] = {}
         for submission in due:
             if is_open(submission.benchmark):
                 groups.setdefault(submission.benchmark_id, []).append(submission)
         now = self._database.clock()
         for group in groups.values():
-            with _told_if_full(), self._store_lock:
-                open_names(self._config.folder, group[0].benchmark, group, by='platform', now=now)
+            try:
+                with self.quarantine.around(group[0].benchmark), _told_if_full(), self._store_lock:
+                    open_names(self._config.folder, group[0].benchmark, group, by='platform', now=now)
+            except Refusal as refusal:
+                if refusal.code != QUARANTINED:
+                    raise
+                continue
             with self._database.write() as session:
                 for submission in group:
                     session.get_one(Submission, submission.id).opened_at = now
@@ -297,13 +310,26 @@ class Intake:
                 term = self._config.lease_s if lease.state == 'running' else self._config.claim_s
                 lease.expires_at = max(lease.expires_at, now + term)
             half_done = list(session.scalars(select(Lease.id).where(Lease.state == 'storing')))
-        for lease_id in half_done:
-            with self._locked(lease_id):
-                self._finish(lease_id, may_be_stored=True)
+        kept = [lease_id for lease_id in half_done if not self._taken_up(lease_id)]
         for orphan in (self._config.folder / SPOOL).iterdir():
-            orphan.unlink()  # never acknowledged: its worker will send it again
+            if not orphan.name.startswith(tuple(f'{lease_id}-' for lease_id in kept)):
+                orphan.unlink()  # never acknowledged: its worker will send it again
         self.open_finished()
-        return len(half_done)
+        return len(half_done) - len(kept)
+
+    def _taken_up(self, lease_id: str) -> bool:
+        """Take a lease that is `storing` to its end; False, and it stays so, while its benchmark is set apart."""
+        try:
+            with self._locked(lease_id):
+                with self._database.read() as session:
+                    if session.get_one(Lease, lease_id).state != 'storing':
+                        return True
+                self._finish(lease_id, may_be_stored=True)
+        except Refusal as refusal:
+            if refusal.code != QUARANTINED:
+                raise
+            return False
+        return True
 
     def retry_storing(self, *, older_than_s: float) -> None:
         """Take up endings that a full disk interrupted."""
@@ -311,11 +337,7 @@ class Intake:
         with self._database.read() as session:
             stuck = list(session.scalars(select(Lease.id).where(Lease.state == 'storing', Lease.expires_at < before)))
         for lease_id in stuck:
-            with self._locked(lease_id):
-                with self._database.read() as session:
-                    if session.get_one(Lease, lease_id).state != 'storing':
-                        continue
-                self._finish(lease_id, may_be_stored=True)
+            self._taken_up(lease_id)
 
     @contextlib.contextmanager
     def _locked(self, lease_id: str) -> Iterator[None]:
@@ -361,16 +383,6 @@ def ended_episode(order: JobOrder, reason: str, *, operator: str) -> Episode:
 def fault_kind(text: str) -> FaultKind:
     """The kind of a fault by its name; whatever else a worker says, it is the rig's."""
     return next((k for k in FaultKind if k.value == text), FaultKind.WORKER_DEATH)
-
-
-def _write_durably(target: Path, data: bytes) -> None:
-    draft = target.with_suffix('.part')
-    with draft.open('wb') as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    draft.replace(target)
-    Folder(target.parent.parent).sync(target.parent.name)
 
 
 @contextlib.contextmanager

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from robotrials.errors import NotEstimable
+from robotrials.errors import NotEstimable, StoreError
 from robotrials.measure.geometry.projection import Rescoring
 from robotrials.record import Episode, Store
 from robotrials.service.platform.benchmark import is_open, store_path
+from robotrials.service.platform.quarantine import Quarantine
 from robotrials.service.platform.standing import MISSING, SetAside, Standings, complete_selection, read_standings
 from robotrials.service.platform.table import Benchmark
 from robotrials.stats import Estimate, Rate, Verdict
@@ -89,8 +90,8 @@ class Board:
 class Scores:
     """Analyses by store and head; the same state of a store is analysed once."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, quarantine: Quarantine) -> None:
+        self._folder, self._quarantine = folder, quarantine
         self._boards: dict[tuple[object, ...], Board] = {}
         self._analyses: dict[tuple[object, ...], Analysis] = {}
         self._lock = threading.Lock()
@@ -124,7 +125,11 @@ class Scores:
             return Absent('this trial is blinded until it is closed')
         if not standings.ranked or not (path / 'trial.json').exists():
             return Absent('no submission is finished yet')
-        store = dataclasses.replace(Store.open(path), is_view=True)
+        try:
+            store = dataclasses.replace(Store.open(path), is_view=True)
+            store.ledger()
+        except StoreError as error:
+            return self._set_apart(benchmark, error)
         key = (benchmark.id, store.head(), standings.key, alpha, *sorted((where or {}).items()))
         with self._lock:
             if key not in self._analyses:
@@ -134,11 +139,19 @@ class Scores:
                     selection = complete_selection(store, standings.policies, standings.missing(asked), asked)
                 except NotEstimable as error:
                     return Absent(str(error))
+                except StoreError as error:
+                    return self._set_apart(benchmark, error)
+                self._quarantine.bring_back(benchmark, 'reading')
                 declared = declared_analysis(store.trial.plan, store.path)
                 analysis = Analysis(selection, declared.changed_by(alpha=alpha))
                 analysis.rescoring = Rescoring.NONE  # cells score views; a server that did would answer nobody else
                 self._analyses[key] = analysis
             return self._analyses[key]
+
+    def _set_apart(self, benchmark: Benchmark, error: StoreError) -> Absent:
+        """Where a board would be; what is wrong is for the log and the audit trail, which its owner reads."""
+        self._quarantine.set_apart(benchmark, 'reading', str(error))
+        return Absent('quarantined: the record of this benchmark is damaged, and is shown again once it is repaired')
 
     def _forget(self) -> None:
         for kept in (self._boards, self._analyses):

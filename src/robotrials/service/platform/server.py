@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from sqlalchemy.exc import DBAPIError
+
 from robotrials.record.folder import held_lock
 from robotrials.service.platform.access import Scope, add_user, issue_token
 from robotrials.service.platform.cells import forget_foreign, mark_lost
 from robotrials.service.platform.config import PlatformConfig
-from robotrials.service.platform.database import Database, ServerClock
+from robotrials.service.platform.database import Database, Outage, ServerClock
 from robotrials.service.platform.intake import Intake
 from robotrials.service.platform.lease import expired
 from robotrials.service.platform.metric import Metrics
@@ -48,13 +50,15 @@ class Platform:
                 forget_foreign(session, self.keys)
             self.metrics = Metrics()
             self.limiter = RateLimiter()
-            self.scores = Scores(config.folder)
             self.intake = Intake(config, self.database)
+            self.scores = Scores(config.folder, self.intake.quarantine)
+            self.intake.quarantine.look()
             self.n_recovered = self.intake.recover()
         except BaseException:
             self._held.close()
             raise
         self.is_draining = False
+        self.outage = Outage(self.clock)
         self._stop = threading.Event()
         self._sweeper: threading.Thread | None = None
 
@@ -97,6 +101,10 @@ class Platform:
         while not self._stop.wait(self.config.sweep_s):
             try:
                 self.sweep()
+                self.outage.over()
+            except DBAPIError as error:
+                self.metrics.sweep_errors.inc()
+                self.outage.note(error)
             except Refusal as refusal:
                 self.metrics.sweep_errors.inc()
                 log.warning('sweep', extra={'fields': {'code': refusal.code}})

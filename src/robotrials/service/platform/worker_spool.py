@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from robotrials.errors import NoAnswer, RigError, WriteError
+from robotrials.errors import NoAnswer, RigError
+from robotrials.record.folder import move_durably, write_durably
 from robotrials.service.platform.api_client import ApiError
 
 WAITING, LATE, REFUSED = 'waiting', 'late', 'refused'
@@ -38,18 +38,7 @@ class Spool:
 
     def put(self, lease_id: str, bundle: bytes) -> None:
         """Keep a bundle durably; WriteError if the disk does not take it."""
-        target = self._path(WAITING, lease_id)
-        half = target.with_suffix('.part')
-        try:
-            with half.open('wb') as stream:
-                stream.write(bundle)
-                stream.flush()
-                os.fsync(stream.fileno())
-            half.rename(target)
-            _sync(target.parent)
-        except OSError as error:
-            half.unlink(missing_ok=True)
-            raise WriteError(f'{target}: the disk does not take it ({error.strerror})', error.errno) from error
+        write_durably(self._path(WAITING, lease_id), bundle)
 
     def leases(self) -> tuple[str, ...]:
         """The leases whose bundles wait, oldest first."""
@@ -79,18 +68,11 @@ class Spool:
         return Flushed(**{name: tuple(ids) for name, ids in outcome.items()}, trouble=trouble)
 
     def _set_aside(self, kind: str, lease_id: str, reason: str) -> None:
-        self._path(kind, lease_id).with_suffix('.json').write_text(json.dumps({'lease': lease_id, 'reason': reason}))
-        self._path(WAITING, lease_id).rename(self._path(kind, lease_id))
+        told = json.dumps({'lease': lease_id, 'reason': reason})
+        write_durably(self._path(kind, lease_id).with_suffix('.json'), told)
+        move_durably(self._path(WAITING, lease_id), self._path(kind, lease_id))
 
     def _path(self, kind: str, lease_id: str) -> Path:
         if not LEASE_NAME.fullmatch(lease_id):
             raise RigError(f'a lease id of {lease_id[:40]!r}, wanted letters, digits, - and _')
         return self._folder / kind / f'{lease_id}.bundle'
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from robotrials.declaration import read_table, without_nulls
 from robotrials.errors import InputError
-from robotrials.record.folder import naming_trouble
+from robotrials.record.folder import write_durably
 
 T = TypeVar('T')
 
@@ -47,10 +47,8 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 def write_whole(path: Path, text: str) -> Path:
     """A file that appears whole or not at all."""
-    draft = path.with_name(f'.{path.name}.draft')
-    with naming_trouble(path):
-        draft.write_text(text, encoding='utf-8')
-        return draft.replace(path)
+    write_durably(path, text)
+    return path
 
 
 def read_result(form: str, kind: type[T], path: Path) -> T:
