@@ -31,7 +31,7 @@ def parts(room: str = '') -> list[str]:
     """The packages and modules directly below a room, by their dotted names; of the whole package without one."""
     folder = PACKAGE.joinpath(*room.split('.')) if room else PACKAGE
     names = [p.parent.name for p in folder.glob('*/__init__.py')]
-    names += [p.stem for p in folder.glob('*.py') if p.stem != '__init__']
+    names += [p.stem for p in folder.glob('*.py') if not p.stem.startswith('__')]
     return sorted(f'{room}.{name}' if room else name for name in names)
 
 

@@ -51,7 +51,7 @@ def is_text(path: Path) -> bool:
 
 def open_contained(path: Path, options: ImportOptions, *, name: str) -> Imported:
     """The source, opened in a process of its own; every reading of it is another."""
-    request = {'path': str(path), 'options': dataclasses.asdict(options), 'name': name}
+    request: dict[str, Any] = {'path': str(path), 'options': dataclasses.asdict(options), 'name': name}
     what = str(path)
     scratch = Path(tempfile.mkdtemp(prefix='robotrials-import-'))
     try:

@@ -197,7 +197,7 @@ class _Helper:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, '-c', HELPER], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                [sys.executable, '-c', HELPER], stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 env={**os.environ, **SILENT_ENV, 'PYTHONPATH': self._path}, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
