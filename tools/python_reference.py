@@ -18,8 +18,8 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'Provenance', 'PolicyCard', 'Store', 'read_store',
     ),
     'robotrials.verdict.analysis': (
-        'analyse', 'Analysis', 'Absent', 'present', 'PairVerdict', 'TimeComparison', 'compare_stores', 'gate_stores',
-        'GateRules',
+        'analyse', 'Analysis', 'Absent', 'present', 'Contrast', 'EndpointVerdict', 'TimeComparison', 'compare_stores',
+        'gate_stores', 'GateRules',
     ),
     'robotrials.verdict.planning': (
         'AnalysisPlan', 'detection_rate', 'bridge_power', 'null_calibration', 'wilson_sample_size',
@@ -30,7 +30,7 @@ SURFACE: dict[str, tuple[str, ...]] = {
     'robotrials.measure.timing': (
         'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'compare_timing', 'detection_rate',
         'bridge_power', 'null_calibration', 'cohorts', 'score_cohort', 'better', 'endpoint_estimate', 'hrt_estimate',
-        'reversal', 'decide', 'common_follow_up', 'cumulative_incidence', 'endings_by_stratum',
+        'reversal', 'common_follow_up', 'cumulative_incidence', 'endings_by_stratum',
     ),
     'robotrials.stats': (
         'wilson', 'newcombe', 'wilson_sample_size', 'mcnemar_sample_size', 'paired_wald', 'two_sample_wald',

@@ -13,7 +13,6 @@ from robotrials.measure.timing.better import (
 from robotrials.measure.timing.cohort import Cohort, cohorts, find_cohort, find_reference
 from robotrials.measure.timing.contrast import ScalarTest, StratumDifference, scalar_tests, stratum_differences
 from robotrials.measure.timing.curve import SuccessCurve, clustered_variance, macro_curve, rmst, success_curve
-from robotrials.measure.timing.decision import Decided, Evidence, decide
 from robotrials.measure.timing.failure import FailureModes, failure_modes
 from robotrials.measure.timing.follow_up import CommonFollowUp, common_follow_up, cut
 from robotrials.measure.timing.incidence import (
@@ -65,12 +64,10 @@ __all__ = [
     'Cohort',
     'CohortScore',
     'CommonFollowUp',
-    'Decided',
     'End',
     'Endings',
     'Endpoint',
     'Estimate',
-    'Evidence',
     'FailureModes',
     'Incidence',
     'LabelSensitivity',
@@ -105,7 +102,6 @@ __all__ = [
     'curve_auc',
     'curve_band',
     'cut',
-    'decide',
     'detection_rate',
     'endings',
     'endings_by_stratum',

@@ -20,8 +20,10 @@ from robotrials.measure.geometry.projection import Rescoring
 from robotrials.record import Episode, Store
 from robotrials.service.platform.benchmark import is_open, store_path
 from robotrials.service.platform.table import Benchmark, Submission
+from robotrials.show.verdict_text import short_decision
 from robotrials.stats import Estimate, Rate
-from robotrials.verdict.analysis import Absent, Analysis, analyse
+from robotrials.verdict.analysis import Absent, Analysis, analyse, present
+from robotrials.verdict.analysis.contrast import Cells
 from robotrials.verdict.analysis.expected_iou import expected_iou, iou_caution
 from robotrials.verdict.analysis.score_source import success_source
 from robotrials.verdict.planning.analysis_plan import SuccessSource
@@ -120,6 +122,7 @@ class Scores:
                     analysis = analyse(store, where={'policy': list(policies), **(where or {})})
                 except NotEstimable as error:
                     return Absent(str(error))
+                analysis.cells = Cells.DECLARED
                 analysis.rescoring = Rescoring.NONE  # cells score views; a server that did would answer nobody else
                 self._analyses[key] = analysis
             return self._analyses[key]
@@ -178,15 +181,33 @@ def make_board(benchmark: str, analysis: Analysis, *, head: str) -> Board:
     return Board(
         benchmark=benchmark, endpoint=analysis.primary[0].value, rows=tuple(rows), head=head,
         statement=analysis.statement, source=success_source(analysis),
-        cautions=(*analysis.cautions, *analysis.safety_caveats, *filter(None, [iou_caution(analysis)])),
+        cautions=(
+            *_missing_caution(analysis), *analysis.cautions, *analysis.safety_caveats,
+            *filter(None, [iou_caution(analysis)]),
+        ),
         pairs=tuple(
             BoardPair(
                 policy_a=p.policy_a, policy_b=p.policy_b, difference=p.difference, p_corrected=p.p_corrected,
-                verdict=p.verdict.value, needed=None if p.needed is None else finite(p.needed.n),
+                verdict=board_verdict(analysis, p.policy_a, p.policy_b),
+                needed=None if p.needed is None else finite(p.needed.n),
             )
             for p in neighbours
         ),
     )  # fmt: skip
+
+
+def _missing_caution(analysis: Analysis) -> tuple[str, ...]:
+    """What a reader of the board must know of runs that came to nothing."""
+    missing = (
+        {} if isinstance(analysis.frame, Absent) else {p: sum(s.missing.values()) for p, s in analysis.sides.items()}
+    )
+    told = ', '.join(f'{n} of {policy}' for policy, n in missing.items() if n)
+    return (f'Runs that came to nothing count as failures in order, letters and pairs: {told}.',) if told else ()
+
+
+def board_verdict(analysis: Analysis, a: str, b: str) -> str:
+    """What is said of two neighbours over all primary endpoints."""
+    return short_decision(present(analysis.pairs).decision(a, b))
 
 
 def policy_values(analysis: Analysis, policy: str) -> dict[str, Value]:
