@@ -18,7 +18,7 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'Provenance', 'PolicyCard', 'Store', 'read_store',
     ),
     'robotrials.verdict.analysis': (
-        'analyse', 'Analysis', 'Absent', 'present', 'PairVerdict', 'TimeComparison', 'compare_stores', 'compare_timing',
+        'analyse', 'Analysis', 'Absent', 'present', 'Contrast', 'EndpointVerdict', 'TimeComparison', 'compare_stores',
         'gate_stores', 'GateRules',
     ),
     'robotrials.verdict.planning': (
@@ -28,9 +28,9 @@ SURFACE: dict[str, tuple[str, ...]] = {
         'paired_noninferiority_sample_size', 'sequential_power',
     ),
     'robotrials.measure.timing': (
-        'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'cohorts', 'score_cohort',
-        'better', 'endpoint_estimate', 'hrt_estimate',
-        'reversal', 'decide', 'common_follow_up', 'cumulative_incidence', 'endings_by_stratum',
+        'operations', 'success_curve', 'rmst', 'hrt', 'macro_ks', 'logrank', 'cohorts', 'score_cohort', 'better',
+        'endpoint_estimate', 'hrt_estimate', 'reversal', 'common_follow_up', 'cumulative_incidence',
+        'endings_by_stratum',
     ),
     'robotrials.stats': (
         'wilson', 'newcombe', 'wilson_sample_size', 'mcnemar_sample_size', 'paired_wald', 'two_sample_wald',

@@ -185,6 +185,22 @@ def test_a_repeated_episode_counts_once_and_both_counts_are_said(tmp_path: Path,
     assert any('3 rows for 2 episodes' in note for note in imported.ledger.notes)
 
 
+def test_a_timeout_at_the_step_cap_is_the_policys_and_one_without_steps_is_unknown(tmp_path: Path) -> None:
+    rows = [
+        {**DONE, 'episode_id': 0, 'status': 'error', 'steps': 520, 'failure_reason': 'timeout'},
+        {**DONE, 'episode_id': 1, 'status': 'error', 'steps': 0, 'failure_reason': 'timeout'},
+    ]
+    path = write_recording(tmp_path / 'recording-run.sqlite', rows, generation='0.8')
+    at_cap, unknown = opened(path, defaults={'step_cap': '520'}).episodes()
+    assert (at_cap.outcome, at_cap.success) == (Outcome.TIMEOUT, False)
+    assert (unknown.outcome, unknown.success) == (Outcome.INVALID, None)
+    asked = opened(path, defaults={'step_cap': '520'})
+    assert [q.key for q in asked.questions] == ['faults']
+    counted = opened(path, defaults={'step_cap': '520'}, answers={'faults': 'failures'})
+    assert not counted.questions
+    assert [e.outcome for e in counted.episodes()] == [Outcome.TIMEOUT, Outcome.FAILURE]
+
+
 def test_partial_queues_open_shards_and_divergent_renderers_are_said(tmp_path: Path) -> None:
     path = write_recording(
         tmp_path / 'recording-run.sqlite', [{**DONE, 'episode_id': 0}], generation='0.8', shards=[(0, 2, 0)],

@@ -75,7 +75,7 @@ def test_relative_throughput_equals_the_api(pages: Pages) -> None:
 @pytest.mark.parametrize('name', ['timed', 'suites', 'items'])
 def test_pairs_of_every_endpoint_equal_the_api(pages: Pages, name: str) -> None:
     analysis, page = pages[name]
-    for endpoint, key in ((EndpointName.TIME, 'pair-table'), (EndpointName.SUCCESS, 'pair-table-success')):
+    for endpoint, key in ((EndpointName.TIME, 'pair-table-time'), (EndpointName.SUCCESS, 'pair-table')):
         found = present(present(analysis.pairs).endpoints[endpoint])
         unit, scale = ('s', 1.0) if endpoint is EndpointName.TIME else ('points', 100.0)
         shown = page.tables[key]
@@ -85,8 +85,11 @@ def test_pairs_of_every_endpoint_equal_the_api(pages: Pages, name: str) -> None:
             assert p.interval is not None
             assert shown.value(f'difference ({unit})', **both) == scale * p.difference
             assert shown.value('low', **both) == scale * p.interval.low
-            assert shown.value('p', **both) == p.p_value
-            assert shown.value('p (corrected)', **both) == p.p_corrected
+            if p.p_value is not None:
+                assert shown.value('p', **both) == p.p_value
+                assert shown.value('p (corrected)', **both) == p.p_corrected
+            if endpoint is EndpointName.TIME:
+                assert shown.value('a first (%)', **both) == 100 * p.contrast.estimate
             assert shown.value('units a', **both) == p.n_units[0]
         letters = page.tables['ranking-table' if endpoint is EndpointName.TIME else 'success-table']
         for policy, letter in found.letters.items():
@@ -161,25 +164,31 @@ def test_every_link_has_a_target_and_every_id_stands_once(pages: Pages, name: st
 @pytest.mark.parametrize('name', STORES)
 def test_the_lead_is_a_few_whole_sentences(pages: Pages, name: str) -> None:
     told = trial_document(pages[name][0]).lead
-    assert 3 <= len(told) <= 5
+    assert 3 <= len(told) <= 7
     assert all(p.text.endswith('.') and '..' not in p.text and '  ' not in p.text for p in told)
 
 
 def test_the_lead_says_what_is_and_is_not_resolved(pages: Pages) -> None:
-    first, second, third, last = (p.text for p in trial_document(pages['timed'][0]).lead)
-    assert first.startswith('Of 3 policies and a reference in 160 valid episodes, quick has the shortest restricted ')
-    assert 'it is better than slow' in first
+    first, second, third, fourth, last = (p.text for p in trial_document(pages['timed'][0]).lead)
+    assert first.startswith(
+        'Of 3 policies and a reference in 160 valid episodes, quick has the highest episode success'
+    )
     assert 'it is not significantly different from steady' in first
-    assert second.startswith('Episode success is highest with quick, 95.0 % [')
-    assert third.startswith('Safety was not scored: no trajectory was recorded')
-    assert 'do not resolve 1 of 3 pairs' in last
-    assert 'start states per cell for 80 % power; now 20)' in last
-    assert last.endswith('No winner can be named below 8 start states per policy.')
+    assert 'it succeeds more often than slow' in first
+    assert second.startswith('quick has the shortest restricted mean time to success, ')
+    assert 'it is faster than slow' in second
+    assert third == (
+        'Over episode success and time to success together, quick is better than slow; steady is better than slow.'
+    )
+    assert fourth.startswith('Safety was not scored: no trajectory was recorded')
+    assert 'do not tell 1 of 3 pairs apart: quick and steady (about ' in last
+    assert ' start states per cell for 80 % power in ' in last
+    assert last.endswith(' start states per policy.')
 
 
 def test_the_lead_names_the_worst_drop_and_unsafe_success(pages: Pages) -> None:
-    assert 'most of all seeing under chaos' in trial_document(pages['changed'][0]).lead[2].text
-    safety = trial_document(pages['safety'][0]).lead[2].text
+    changed, safety = (' '.join(p.text for p in trial_document(pages[n][0]).lead) for n in ('changed', 'safety'))
+    assert 'most of all seeing under chaos' in changed
     assert 'gentle was safe most often, in 12 of 12 episodes' in safety
     assert 'unsafe success was most frequent with rough, 3 of 12' in safety
 
@@ -189,7 +198,7 @@ def test_the_analysis_line_is_at_the_top_and_at_the_end_of_every_format(
     pages: Pages, render: Callable[..., str]
 ) -> None:
     text = render(trial_document(pages['timed'][0]))
-    said = 'none was declared, so the written defaults hold; NOT AS DECLARED: resamples = 100'
+    said = 'none was declared, so the written defaults hold, but for resamples = 100'
     assert text.count(said) >= 3  # the top, the methods and the footer
     assert text.index(said) < text.index('Of 3 policies')
     assert text.rindex(said) > text.index('Wilson')
@@ -197,7 +206,8 @@ def test_the_analysis_line_is_at_the_top_and_at_the_end_of_every_format(
 
 def test_a_declared_analysis_is_said_to_be_declared(tmp_path: Path) -> None:
     timed_store(tmp_path / 's', n=6)
-    (tmp_path / 's' / 'analysis.toml').write_text('primary = "success"\nsecondary = "time"\nresamples = 100\n')
+    declared = 'rule = 2\nprimary = "success"\nsecondary = "time"\nresamples = 100\n'
+    (tmp_path / 's' / 'analysis.toml').write_text(declared)
     document = trial_document(analyse(tmp_path / 's'))
     assert document.statement.startswith('Analysis: declared in the analysis.toml. Used: primary endpoint success; ')
     assert 'has the highest episode success' in document.lead[0].text
@@ -223,7 +233,7 @@ def test_data_without_times_lead_with_success_and_say_why(tmp_path: Path) -> Non
     analysis = analyse(store, **FEW)
     document = trial_document(analysis)
     assert 'often has the highest episode success' in document.lead[0].text
-    assert 'it is better than seldom' in document.lead[0].text
+    assert 'it succeeds more often than seldom' in document.lead[0].text
     assert document.sections[0].key == 'success'
     missing = {b.what: b for s in document.sections for b in s.blocks if isinstance(b, Missing)}
     assert missing['Time to success'].reason == '40 of 40 valid episodes have no duration'
@@ -245,7 +255,7 @@ def test_a_store_of_counts_alone_makes_a_page(tmp_path: Path) -> None:
     ])  # fmt: skip
     text = render_markdown(trial_document(analyse(store, **FEW)))
     assert 'a has the highest episode success, 90.0 %' in text
-    assert 'it is better than b' in text
+    assert 'it succeeds more often than b' in text
 
 
 def test_a_policy_that_lacks_strata_stands_apart_and_never_ahead(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import typer
 from robotrials.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
+    from robotrials.show.table import Table
     from robotrials.verdict.audit import Drop
 
 COUNTS = re.compile(r'^(\d+)/(\d+)$')
@@ -22,28 +23,36 @@ def paired_command(
     old_policy: Annotated[str | None, typer.Option(help='The policy to take from the first store.')] = None,
     new_policy: Annotated[str | None, typer.Option(help='The policy to take from the second store.')] = None,
     condition: Annotated[str | None, typer.Option(help='The condition to take from the stores.')] = None,
-    alpha: Annotated[float, typer.Option(help='One-sided level.')] = 0.05,
+    alpha: Annotated[float, typer.Option(help='Level: two-sided of the verdict, one-sided of named methods.')] = 0.05,
     seed: Annotated[int, typer.Option(help='Seed of the sign flips, where they are drawn.')] = 0,
     form: FormatOption = 'text',
 ) -> None:
-    """Is the new policy better, given every instance's outcome? CSV columns: task, sample, success (or score).
+    """Does the new policy succeed more often? CSV columns: task, sample, success (or score).
 
     Example: `robotrials audit paired old.csv new.csv`
     """
     import numpy as np
 
-    from robotrials.show.audit import paired_table, unmatched_table
+    from robotrials.errors import InputError, NotEstimable
+    from robotrials.show.audit import contrast_table, paired_table
+    from robotrials.verdict.analysis.outcome_contrast import run_contrast
     from robotrials.verdict.audit import compare_outcomes, read_outcomes
 
-    found = compare_outcomes(
-        read_outcomes(old, policy=old_policy, condition=condition),
-        read_outcomes(new, policy=new_policy, condition=condition),
-        rng=np.random.default_rng(seed),
-    )
     names = (old_policy or old.stem, new_policy or new.stem)
-    tables = [paired_table(found, alpha=alpha, names=names)]
-    if found.only_a or found.only_b:
-        tables.append(unmatched_table(found, names=names))
+    verdict = run_contrast(
+        new, old, names=names[::-1], policies=(new_policy, old_policy), conditions=(condition, condition),
+        level=1 - alpha,
+    )  # fmt: skip
+    tables = [contrast_table(verdict)]
+    try:
+        found = compare_outcomes(
+            read_outcomes(old, policy=old_policy, condition=condition),
+            read_outcomes(new, policy=new_policy, condition=condition),
+            rng=np.random.default_rng(seed),
+        )
+        tables.append(paired_table(found, alpha=alpha, names=names))
+    except (InputError, NotEstimable) as error:
+        typer.echo(f"The paper's paired tests do not apply: {error}", err=True)
     print_tables(tables, form)
 
 
@@ -60,7 +69,6 @@ def drop_command(
     calibration_condition: Annotated[str | None, typer.Option(help='Its condition in the first store.')] = None,
     altered_condition: Annotated[str | None, typer.Option(help='Its condition in the second store.')] = None,
     level: Annotated[float, typer.Option(help='Two-sided level of the intervals.')] = 0.95,
-    seed: Annotated[int, typer.Option(help='Seed of the cluster-aware interval.')] = 0,
     label: Annotated[str, typer.Option(help='What the row is called.')] = '',
     figure: Annotated[Path | None, typer.Option('--figure', help='Save a forest plot (svg, pdf or png).')] = None,
     form: FormatOption = 'text',
@@ -69,12 +77,13 @@ def drop_command(
 
     Example: `robotrials audit drop 172/288 90/288 --label "stacked support"`
     """
-    import numpy as np
-
     from robotrials.errors import InputError
-    from robotrials.show.audit import cluster_table, drop_table
-    from robotrials.verdict.audit import drop, drop_of_outcomes, read_outcomes
+    from robotrials.show.audit import contrast_table, drop_table
+    from robotrials.verdict.analysis.outcome_contrast import run_contrast
+    from robotrials.verdict.audit import drop
+    from robotrials.verdict.planning.analysis_plan import Pairing
 
+    verdict: list[Table] = []
     if rows is not None:
         drops = _drops_of_rows(rows, level)
     elif not (calibration and altered):
@@ -83,21 +92,18 @@ def drop_command(
         first, second = _counts(calibration, 'calibration'), _counts(altered, 'altered')
         drops = [drop(first, second, discordant=discordant, level=level, label=label)]
     else:
-        found = drop_of_outcomes(
-            read_outcomes(calibration, policy=policy, condition=calibration_condition),
-            read_outcomes(altered, policy=policy, condition=altered_condition),
-            paired=paired, full_score=full_score, level=level, rng=np.random.default_rng(seed),
-            label=label or f'{Path(calibration).stem} - {Path(altered).stem}',
+        shown = run_contrast(
+            Path(calibration), Path(altered), names=_run_names(calibration, altered), policies=(policy, policy),
+            conditions=(calibration_condition, altered_condition), level=level, full_score=full_score,
+            pairing=Pairing.PAIRED if paired else Pairing.AUTO,
         )  # fmt: skip
-        if found.unmatched:
-            named = ', '.join('/'.join(filter(None, key)) for key in found.unmatched[:5])
-            typer.echo(f'{len(found.unmatched)} sequences without a partner left out: {named}', err=True)
-        drops = [found]
-    tables = [drop_table(drops)]
-    if any(d.cluster_interval is not None for d in drops):
-        tables.append(cluster_table(drops))
-    print_tables(tables, form)
-    if figure is not None:
+        verdict = [contrast_table(shown)]
+        drops = _paper_drop(
+            calibration, altered, policy=policy, conditions=(calibration_condition, altered_condition), paired=paired,
+            full_score=full_score, level=level, label=label,
+        )  # fmt: skip
+    print_tables([*verdict, *([drop_table(drops)] if drops else [])], form)
+    if figure is not None and drops:
         from robotrials.show.audit_figure import audit_lines, drop_forest
         from robotrials.show.figure import save_figure
 
@@ -176,6 +182,36 @@ def replay_command(
     found = compare_traces(recorded, pairs, closed_loop=False, name=str(store), contrast='carried out again')
     tables = [trace_table([found]), channel_table(found), grade_table(found)]
     print_tables([*tables, divergence_table(found)] if episodes else tables, form)
+
+
+def _paper_drop(
+    calibration: str, altered: str, *, policy: str | None, conditions: tuple[str | None, str | None], paired: bool,
+    full_score: int | None, level: float, label: str,
+) -> list[Drop]:  # fmt: skip
+    """The paper's own interval of two runs, by its named method; none where runs cannot be told apart by sample."""
+    from robotrials.errors import InputError
+    from robotrials.verdict.audit import drop_of_outcomes, read_outcomes
+
+    runs = [
+        read_outcomes(p, policy=policy, condition=c) for p, c in zip((calibration, altered), conditions, strict=True)
+    ]
+    try:
+        found = drop_of_outcomes(
+            runs[0], runs[1], paired=paired, full_score=full_score, level=level,
+            label=label or f'{Path(calibration).stem} - {Path(altered).stem}',
+        )  # fmt: skip
+    except InputError as error:
+        typer.echo(f'No interval by the named method: {error}', err=True)
+        return []
+    if found.unmatched:
+        named = ', '.join('/'.join(filter(None, key)) for key in found.unmatched[:5])
+        typer.echo(f'{len(found.unmatched)} sequences without a partner left out of it: {named}', err=True)
+    return [found]
+
+
+def _run_names(first: str, second: str) -> tuple[str, str]:
+    names = Path(first).stem, Path(second).stem
+    return names if names[0] != names[1] else ('calibration', 'altered')
 
 
 def _counts(text: str, where: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from robotrials.cli.output import print_table
 from robotrials.old_name import DEMO_MARK
 
 if TYPE_CHECKING:
-    from robotrials.verdict.analysis import Analysis, EndpointPairs
+    from robotrials.verdict.analysis import Analysis, Comparisons
     from robotrials.verdict.analysis.price import WinnerPrice
 
 MARK = DEMO_MARK
@@ -88,6 +88,7 @@ def report(to: Path, store: Path) -> None:
     from robotrials.cli.source import open_analysis
     from robotrials.measure.geometry.projection import write_projection
     from robotrials.show.cameras import confusion_table, rate_table
+    from robotrials.show.pair_table import decision_table
     from robotrials.show.report import trial_document
     from robotrials.show.report_pairs import pair_table
     from robotrials.show.report_ranking import ranking_table
@@ -101,7 +102,9 @@ def report(to: Path, store: Path) -> None:
         write_projection(opened, analysis.episodes, analysis.camera_scores, by='demo')
     pairs = present(analysis.pairs)
     print_table(ranking_table(analysis, present(analysis.ranking)))
-    print_table(pair_table(present(pairs.lead), present(analysis.price)))
+    print_table(decision_table(pairs, present(analysis.frame).policies))
+    for found in pairs.tested:
+        print_table(pair_table(found))
     print_table(quadruple_table(present(analysis.safety).summary))
     if not isinstance(analysis.cameras, Absent):
         print_table(confusion_table(analysis.cameras))
@@ -115,14 +118,13 @@ def report(to: Path, store: Path) -> None:
 
 def sentences(analysis: Analysis) -> list[str]:
     """What a person should take away; each is read off the results, and says so where they do not hold it."""
-    from robotrials.show.verdict_text import pair_sentence
+    from robotrials.show.verdict_text import decision_sentence, pair_sentence
     from robotrials.verdict.analysis import present
 
     pairs, frame = present(analysis.pairs), present(analysis.frame)
-    lead = present(pairs.lead)
-    time = pairs.time_pair(FAST, SLOW)
-    first = pair_sentence(lead.pair(FAST, SLOW), lead, n_strata=len(frame.strata), time=time)
-    told = [first, _three_questions(analysis), _resolved(lead), _price(present(analysis.price), lead)]
+    told = [decision_sentence(pairs, FAST, SLOW)]
+    told += [pair_sentence(e.pair(FAST, SLOW), e, n_strata=len(frame.strata)) for e in pairs.tested]
+    told += [_three_questions(analysis), _resolved(pairs), _price(present(analysis.price))]
     return [*told, *_cameras(analysis)]
 
 
@@ -159,28 +161,19 @@ def _three_questions(analysis: Analysis) -> str:
     return f'Speed, reliability and safety are three questions: {"; ".join(parts)}.'
 
 
-def _resolved(lead: EndpointPairs) -> str:
-    """How many pairs have a winner, how many merely differ, how many are open."""
-    from robotrials.stats import Verdict
+def _resolved(pairs: Comparisons) -> str:
+    """How many pairs have a better one, how many are trade-offs, how many are open."""
+    from robotrials.stats.dominance import PairVerdict
 
-    won = sum(p.verdict is Verdict.BETTER for p in lead.pairs)
-    differ = sum(p.verdict in (Verdict.CROSSING, Verdict.DIRECTION_UNRESOLVED, Verdict.DEPENDS) for p in lead.pairs)
-    rest = len(lead.pairs) - won - differ
+    won, traded = (
+        sum(d.verdict is kind for d in pairs.decisions) for kind in (PairVerdict.BETTER, PairVerdict.TRADE_OFF)
+    )
+    n = len(pairs.decisions)
     return (
-        f'Of {len(lead.pairs)} pairs, {won} have a winner, {differ} differ without one, and {rest} are not resolved: '
-        'different is not better, and not resolved is not the same.'
+        f'Of {n} pairs, {won} have a better one, {traded} are trade-offs, and {n - won - traded} are not resolved: '
+        'not resolved is not the same.'
     )
 
 
-def _price(price: WinnerPrice, lead: EndpointPairs) -> str:
-    import math
-
-    finite = {pair: n for pair, n in price.by_pair.items() if math.isfinite(n)}
-    told = f'With {price.n_tests} tests no winner can be named below {price.per_policy} {price.unit}s per policy'
-    if finite:
-        (a, b), least = min(finite.items(), key=lambda item: item[1])
-        told += (
-            f'; for the mean times observed here it takes at least {least:.0f} ({a} and {b}), and '
-            f'{max(lead.pairs[0].n_units)} were run'
-        )
-    return f'{told}.'
+def _price(price: WinnerPrice) -> str:
+    return f'With {price.n_tests} tests nothing can be claimed below {price.per_policy} {price.unit}s per policy.'

@@ -137,20 +137,24 @@ def _size_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
 
 
 def _analysis_rows(declared: TrialPlan) -> list[list[str | int | float | None]]:
-    """What is declared to be analysed, and the fewest episodes at which any winner could be named."""
-    from robotrials.stats import fewest_units
+    """What is declared to be analysed, and the fewest starts at which any policy could be called faster."""
+    from robotrials.stats.unseen import fewest_for_claim
     from robotrials.verdict.planning import AnalysisPlan, EndpointName
 
     analysis = declared.analysis or AnalysisPlan()
-    primary = analysis.primary or (EndpointName.TIME,)
+    primary = analysis.primary or (EndpointName.SUCCESS, EndpointName.TIME)
     reference = analysis.reference or declared.reference
     compared = sum(name != reference for name in analysis.policies or declared.policies)
     n_tests = max(1, compared * (compared - 1) // 2 * len(primary))
-    fewest = fewest_units(n_tests, alpha=analysis.alpha)
-    told = ', '.join(e.value for e in primary) if declared.analysis else 'none declared: time, by the written defaults'
+    fewest = fewest_for_claim(n_tests, alpha=analysis.alpha)
+    told = (
+        ', '.join(e.value for e in primary)
+        if declared.analysis
+        else 'none declared: success and time, by the written defaults'
+    )
     return [
         ['primary endpoint', told],
-        [f'fewest start states per policy at which any winner could be named ({n_tests} tests)', fewest],
+        [f'fewest start states per policy at which any policy could be called faster ({n_tests} tests)', fewest],
     ]
 
 

@@ -41,7 +41,7 @@ def tables(
     seed: SeedOption = None,
     where: WhereOption = None,
     label: Annotated[
-        str | None, typer.Option('--label', help='For `labels`: a label; a=b: whether two labels agree.')
+        str | None, typer.Option('--label', help='For `labels`: a label; a=b: whether two agree; a*b: crossed.')
     ] = None,
     width: Annotated[
         str, typer.Option('--width', help='In LaTeX: column, or page for a table across both columns (table*).')

@@ -12,6 +12,7 @@ from robotrials.cli.source import AlphaOption, StoreArgument, WhereOption
 
 if TYPE_CHECKING:
     from robotrials.show.table import Table
+    from robotrials.verdict.analysis import Analysis
     from robotrials.verdict.planning import WatchedTrial
 
 
@@ -21,7 +22,8 @@ def watch(
         str, typer.Option('--score', help='success, or promptness: time to success, 1 - min(T, tau)/tau.')
     ] = 'success',
     tau: Annotated[
-        float | None, typer.Option('--tau', help='For promptness, in seconds; default: the shortest time cap.')
+        float | None,
+        typer.Option('--tau', help="For promptness, in seconds; default: each stratum's shortest time cap."),
     ] = None,
     paired: Annotated[bool, typer.Option('--paired', help='Compare episodes of the same scene.')] = False,
     stratum: Annotated[
@@ -65,7 +67,7 @@ def watch(
                     smallest_difference=smallest,
                 )  # fmt: skip
                 log_look(analysis)  # once for every new state of the trial, not for every glance at the folder
-                tables = watched_tables(found, policy, analysis.every_policy, looks=looks)
+                tables = watched_tables(found, policy, analysis, looks=looks)
                 # What was used is said once; after that only what is new.
                 print_analysis(analysis, tables, form) if is_first else print_tables(tables, form)
                 if found.may_stop:
@@ -80,17 +82,26 @@ def watch(
         time.sleep(every)
 
 
-def watched_tables(
-    found: WatchedTrial, policies: list[str] | None, known: tuple[str, ...], *, looks: bool
-) -> list[Table]:
+def watched_tables(found: WatchedTrial, policies: list[str] | None, analysis: Analysis, *, looks: bool) -> list[Table]:
     """What may be said of every pair, or of those shown; the correction is over all of them."""
+    from dataclasses import replace
+
     from robotrials.errors import InputError, UnknownName
     from robotrials.show.planning import looks_table, watch_table
+    from robotrials.verdict.analysis import present
+    from robotrials.verdict.planning.analysis_plan import EndpointName
 
     for name in policies or ():
-        if name not in known:
-            raise UnknownName('policy', name, known)
+        if name not in analysis.every_policy:
+            raise UnknownName('policy', name, analysis.every_policy)
     pairs = [p for p in found.arms.pairs if not policies or {p.a, p.b} <= set(policies)]
     if not pairs:
         raise InputError(f'wanted at least two policies to watch, found {", ".join(policies or ())}')
-    return [watch_table(found, pairs), *([looks_table(found, pairs)] if looks else [])]
+    endpoint = EndpointName.SUCCESS if found.score == 'success' else EndpointName.TIME
+    ranked = present(analysis.frame).policies
+    contrasts = {
+        (p.a, p.b): replace(analysis.contrast(p.a, p.b, endpoint), p_look=p.adjusted_p_value)
+        for p in pairs
+        if p.a in ranked and p.b in ranked
+    }
+    return [watch_table(found, pairs, contrasts), *([looks_table(found, pairs)] if looks else [])]

@@ -45,6 +45,10 @@ POLICY_FAULTS = ('model_act',)
 SHARD = re.compile(r'^(?P<name>.+)_shard(?P<id>\d+)of(?P<total>\d+)\.json$')
 INDEXED = re.compile(r'^(?P<task>.*)_ep(?P<index>\d+)$', re.DOTALL)
 RUNS = ('policies', 'repeats')
+FAULTS = Question(
+    'faults', 'The harness gave some episodes up (server lost, timeout without steps). Set aside, or failures?',
+    ('aside', 'failures'), 'aside',
+)  # fmt: skip
 FEWEST_ACTIONS = 5  # fewer may well be equal by chance
 
 
@@ -89,11 +93,18 @@ class VlaEvalFormat:
             recordings=recordings,
             ledger=ledger,
             guesses=tuple(_guesses(runs, options)),
-            questions=(question,) if doubled and 'runs' not in options.answers else (),
+            questions=(
+                *((question,) if doubled and 'runs' not in options.answers else ()),
+                *((FAULTS,) if 'faults' not in options.answers and any(map(_has_faults, runs)) else ()),
+            ),
         )
 
 
 VLA_EVAL = VlaEvalFormat()
+
+
+def _has_faults(run: _Run) -> bool:
+    return any(row.failure_reason and row.failure_reason not in POLICY_FAULTS for row in run.rows())
 
 
 def _guesses(runs: Sequence[_Run], options: ImportOptions) -> Iterator[FieldGuess]:
@@ -387,7 +398,7 @@ def _step_cap(run: _Run, options: ImportOptions) -> int | None:
 
 def _episode(row: EpisodeRow, run: _Run, options: ImportOptions, ledger: Ledger, source: str) -> Episode:
     rate, cap = _rate(run, options), _step_cap(run, options)
-    outcome, success, reason = _verdict(row, cap)
+    outcome, success, reason = _verdict(row, cap, are_failures=FAULTS.answer(options) == 'failures')
     start = _start(row, run, ledger)
     is_valid = outcome is not Outcome.INVALID
     steps = _whole(row.steps, 'steps') if row.steps is not None and is_valid else None
@@ -419,13 +430,19 @@ def _start(row: EpisodeRow, run: _Run, ledger: Ledger) -> int | None:
     return row.index
 
 
-def _verdict(row: EpisodeRow, cap: int | None) -> tuple[Outcome, bool | None, str]:
+def _verdict(row: EpisodeRow, cap: int | None, *, are_failures: bool) -> tuple[Outcome, bool | None, str]:
+    """What became of an episode. A time-out with its steps at the cap is the policy's; one without is not known."""
     lines = row.failure_detail.strip().splitlines()  # a traceback says it in its last line
     reason = ': '.join(filter(None, [row.failure_reason, lines[-1][:300] if lines else '']))
     if row.failure_reason in POLICY_FAULTS:
         return Outcome.FAILURE, False, reason
+    at_cap = cap is not None and row.steps is not None and row.steps >= cap
+    if row.failure_reason == 'timeout' and at_cap:
+        return Outcome.TIMEOUT, False, 'step cap'
     if row.failure_reason or row.status == 'error':
-        return Outcome.INVALID, None, reason or 'error'
+        return (
+            (Outcome.FAILURE, False, reason or 'error') if are_failures else (Outcome.INVALID, None, reason or 'error')
+        )
     if row.success is None:
         raise RecordError('no success, neither in the episode nor in its metrics')
     if isinstance(row.success, bool) or row.success in (0, 1):
@@ -434,7 +451,6 @@ def _verdict(row: EpisodeRow, cap: int | None) -> tuple[Outcome, bool | None, st
         raise RecordError(f'success is {row.success!r}, wanted true or false')
     if success:
         return Outcome.SUCCESS, True, ''
-    at_cap = cap is not None and row.steps is not None and row.steps >= cap
     return (Outcome.TIMEOUT if at_cap else Outcome.FAILURE), False, 'step cap' if at_cap else ''
 
 
@@ -470,6 +486,7 @@ def _sum_up(ledger: Ledger) -> None:
     broken = sum(e.count or 0 for e in ledger.kept if e.what.startswith('episodes: invalid'))
     if broken:
         ledger.hint(
-            f'{broken} invalid episodes are left out of rates and comparisons; the harness counts them as failures, '
-            'which can turn a verdict: both readings belong in a report'
+            f'{broken} invalid episodes are set aside from rates and comparisons; the harness counts them as failures, '
+            'which can turn a verdict: a report tells both readings where it does, and --answer faults=failures '
+            'imports them as failures'
         )

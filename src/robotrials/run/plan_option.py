@@ -218,7 +218,7 @@ class StoppingScore(enum.StrEnum):
 class StoppingOptions:
     rule: StoppingRule = StoppingRule.NONE
     score: StoppingScore = StoppingScore.SUCCESS
-    tau_s: float | None = None  # of promptness; the shortest time cap when not given
+    tau_s: float | None = None  # of promptness; each task's own time cap when not given
     alpha: float = 0.05
     smallest_difference: float | None = None
     look_every_rounds: int = 5

@@ -34,13 +34,14 @@ def stopping_score(plan: TrialPlan, episode: Episode) -> float:
     placed = [e.t_s for e in episode.events if e.kind is EventKind.PLACEMENT for _ in range(e.count)]
     if not placed and items == 1 and episode.outcome is Outcome.SUCCESS:
         placed = [episode.known_duration_s]
-    return promptness(placed[:items], tau_s=stopping_tau_s(plan), items=items)
+    return promptness(placed[:items], tau_s=_tau_s(plan, episode), items=items)
 
 
-def stopping_tau_s(plan: TrialPlan) -> float:
-    """The declared tau, or the shortest time cap."""
-    shortest = min(cell.time_cap_s for cell in plan.cells())
-    return shortest if plan.stopping.tau_s is None else plan.stopping.tau_s
+def _tau_s(plan: TrialPlan, episode: Episode) -> float:
+    """The declared tau, or the episode's own time cap, which is that of its cell."""
+    if plan.stopping.tau_s is not None:
+        return plan.stopping.tau_s
+    return episode.time_cap_s or min(cell.time_cap_s for cell in plan.cells())
 
 
 def decide_stop(plan: TrialPlan, slots: Sequence[Slot], scores: Mapping[int, float]) -> Stop | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from robotrials.measure.annotate import Agreement, Assessment, LabelStatus
+from robotrials.show.phrase import ends
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.verdict.analysis.labels import EASY, LabelRobustness
 
@@ -70,21 +71,24 @@ def label_tables(found: LabelRobustness) -> list[Table]:
     for stream in found.streams:
         same = '' if stream.is_same is None else ('same order' if stream.is_same else 'other order')
         if stream.why_absent:
-            rows.append([stream.stream, stream.n_episodes, None, None, None, None, stream.why_absent])
+            rows.append([stream.stream, stream.n_episodes, *[None] * 8, stream.why_absent])
         for place, policy in enumerate((*stream.order, *(p for p in stream.means_s if p not in stream.order)), 1):
             mean = stream.means_s[policy]
             ranked = place if policy in stream.order else None
-            rows.append([stream.stream, stream.n_episodes, ranked, policy, mean.value, _range(mean), same])
+            hrt = stream.relative.get(policy)
+            against = (None, None, None) if hrt is None or hrt.value is None else (
+                100 * hrt.value, *ends(hrt.interval, 100.0)
+            )  # fmt: skip
+            rows.append([
+                stream.stream, stream.n_episodes, ranked, policy, mean.value, *ends(mean.interval), *against, same
+            ])  # fmt: skip
     columns: list[str | Column] = [
-        'stream', 'episodes', 'place', 'policy', Column('mean time s', '.2f'), 'interval', 'against all',
+        'stream', 'episodes', 'place', 'policy', Column('mean time s', '.2f'), Column('low', '.2f'),
+        Column('high', '.2f'), Column('HRT (%)', '.1f'), Column('HRT low', '.1f'), Column('HRT high', '.1f'),
+        'against all',
     ]  # fmt: skip
     first = table('The ranking on each stream of labels', columns, rows, note=EASY)
     if not found.jitters:
         return [first]
     moved: list[list[Cell]] = [[j.jitter_s, j.n_trials, j.n_same] for j in found.jitters]
     return [first, table('With times moved at random', [Column('by s (sd)', 'g'), 'trials', 'same order'], moved)]
-
-
-def _range(estimate: object) -> str | None:
-    low, high = getattr(estimate, 'low', None), getattr(estimate, 'high', None)
-    return None if low is None or high is None else f'{low:.2f} to {high:.2f}'

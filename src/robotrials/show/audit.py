@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from robotrials.show.phrase import ends
 from robotrials.show.table import Cell, Column, Table, table
+from robotrials.show.verdict_text import claim_words
+from robotrials.verdict.analysis.contrast import Contrast, design_word
 from robotrials.verdict.audit import (
     Benchmark,
     Classification,
@@ -17,6 +20,7 @@ from robotrials.verdict.audit import (
 )
 from robotrials.verdict.audit.topline import Cutoff
 
+MOST_UNMATCHED = 5
 CLASS_WORDS = {
     Classification.NO_IMPROVEMENT: 'no improvement',
     Classification.IMPOSSIBLE: 'impossible',
@@ -147,20 +151,55 @@ def paired_table(found: PairedSignificance, *, alpha: float, names: tuple[str, s
     note = (
         f'{names[1]} - {names[0]} = {found.difference:+.4g} over {found.instances} instances of {found.tasks} tasks; '
         f'{names[1]} better on {found.wins_b}, {names[0]} on {found.wins_a}, equal on {found.ties}. '
-        f'Sign flips: {flips}. The paired tests are for policies run on the same instances.'
-    )
+        f'Sign flips: {flips}. The computations of the audit paper: one-sided, matched instances alone. '
+        f'{unmatched_words(found, names=names)}'
+    ).rstrip()
     columns: list[str | Column] = [
         'test',
         Column('z', '.3f'),
         Column('one-sided p', '.4g'),
         f'significant at {alpha:g}',
     ]
-    return table(f'Does {names[1]} improve on {names[0]}?', columns, rows, note=note)
+    return table(f'Named methods: does {names[1]} improve on {names[0]}?', columns, rows, note=note)
 
 
-def unmatched_table(found: PairedSignificance, *, names: tuple[str, str] = ('A', 'B')) -> Table:
-    rows = [(names[0], *key) for key in found.only_a] + [(names[1], *key) for key in found.only_b]
-    return table('Instances without a partner (left out)', ['only in', 'task', 'sample'], rows)
+def unmatched_words(found: PairedSignificance, *, names: tuple[str, str] = ('A', 'B')) -> str:
+    """How many instances have no partner in the paper's tests, and the first few of them."""
+    told = []
+    for name, keys in ((names[0], found.only_a), (names[1], found.only_b)):
+        if keys:
+            shown = ', '.join('/'.join(filter(None, key)) for key in keys[:MOST_UNMATCHED])
+            rest = f' and {len(keys) - MOST_UNMATCHED:,} more' if len(keys) > MOST_UNMATCHED else ''
+            told.append(f'{len(keys):,} only in {name} ({shown}{rest})')
+    return f'Without a partner, left out of these tests: {"; ".join(told)}.' if told else ''
+
+
+def contrast_table(found: Contrast) -> Table:
+    """Two runs as every verb compares them: the verdict, its estimate and its test."""
+    scale, unit = 100.0, 'points'
+    rows: list[list[Cell]] = [
+        [found.a, found.b, scale * found.values[0], scale * found.values[1], scale * found.estimate,
+         *ends(found.interval, scale), found.p_value, found.test, *found.n_units, found.n_matched]
+    ]  # fmt: skip
+    columns: list[str | Column] = [
+        'a', 'b', Column('a (%)', '.2f'), Column('b (%)', '.2f'), Column(f'a - b ({unit})', '+.2f'),
+        Column('low', '+.2f'), Column('high', '+.2f'), Column('p', '.3g'), 'test', 'units a', 'units b',
+        'shared starts',
+    ]  # fmt: skip
+    return table('The verdict', columns, rows, note=contrast_sentence(found))
+
+
+def contrast_sentence(found: Contrast) -> str:
+    """What the contrast of two runs says, the reverse included."""
+    told = f'{found.a} and {found.b} are not told apart'
+    if found.withheld:
+        told = f'{found.a} and {found.b} cannot be compared: {found.withheld}'
+    elif found.p_value is not None and found.p_value <= 1 - found.level and found.ahead is not None:
+        behind = found.b if found.ahead == found.a else found.a
+        told = f'{found.ahead} {claim_words(found.endpoint)} than {behind}'
+    left = ''.join(f' Left out of {out.name}: {out.n} {out.why}.' for out in found.left_out)
+    cells = f'mean over {len(found.cells)} tasks' if len(found.cells) > 1 else 'one task'
+    return f'{told} ({cells}, {design_word(found)}, two-sided at {1 - found.level:.3g}).{left}'
 
 
 def drop_table(drops: Sequence[Drop]) -> Table:
@@ -177,24 +216,6 @@ def drop_table(drops: Sequence[Drop]) -> Table:
     level = f'{100 * drops[0].level:g} % intervals ({" or ".join(methods)}). ' if drops else ''
     note = f'{level}drop = calibration - altered: positive means that the altered or fresh test scored lower.'
     return table('Drops', columns, rows, note=note)
-
-
-def cluster_table(drops: Sequence[Drop]) -> Table:
-    """The intervals in which start states are drawn whole, beside the plain ones."""
-    rows: list[list[Cell]] = []
-    for found in drops:
-        if found.cluster_interval is None or found.n_starts is None:
-            continue
-        scale = 100.0 if found.is_rate else 1.0
-        ends = [round(scale * end, 6) for end in found.cluster_interval]
-        wider = found.cluster_interval.width / found.interval.width if found.interval.width else None
-        rows.append([found.label, *found.n_starts, *ends, wider, found.cluster_interval.excludes(0.0)])
-    columns: list[str | Column] = [
-        'test', 'starts', 'altered starts', Column('low', '+.4g'), Column('high', '+.4g'),
-        Column('times as wide', '.2f'), 'not 0',
-    ]  # fmt: skip
-    note = 'Repeats of one start state are drawn together, which the plain interval does not model.'
-    return table('Drops, start states drawn whole', columns, rows, note=note)
 
 
 def _drop_row(found: Drop) -> list[Cell]:

@@ -124,14 +124,14 @@ def alteration_table(found: Overfit) -> Table:
         [r.policy, r.change, str(r.kind), f'{r.successes[0]:g}/{r.n[0]}', f'{r.successes[1]:g}/{r.n[1]}', 100 * r.drop,
          str(found.reading(r)), None if training is None else training.counts.get(r.change),
          None if training is None else training.counts[OFFICIAL],
-         100 * r.low, 100 * r.high, None if r.cluster_low is None else 100 * r.cluster_low,
-         None if r.cluster_high is None else 100 * r.cluster_high, 100 * r.family_low]
+         *(None if v is None else 100 * v for v in (r.contrast_low, r.contrast_high)), 100 * r.family_low, r.test,
+         100 * r.low, 100 * r.high]
         for r in found.rows
     ]  # fmt: skip
     columns: list[str | Column] = [
         'policy', 'change', 'kind', 'calibration', 'altered', Column('drop', '+.2f'), 'reading', 'in training',
-        'official in training', Column('low', '+.2f'), Column('high', '+.2f'), Column('low, starts', '+.2f'),
-        Column('high, starts', '+.2f'), Column('low, all rows', '+.2f'),
+        'official in training', Column('low', '+.2f'), Column('high', '+.2f'), Column('low, all rows', '+.2f'),
+        'test', Column('low, Newcombe', '+.2f'), Column('high, Newcombe', '+.2f'),
     ]  # fmt: skip
     counted = 'The training data was not counted, so no drop is called overfitting.'
     if training is not None:

@@ -124,17 +124,16 @@ def condition_lines(drops: Sequence[ConditionDrop], *, alpha: float) -> list[Dro
     return [
         DropLine(f'{d.policy}, {d.condition}', 100 * d.success_drop, 100 * d.success_interval.low,
                  100 * d.success_interval.high, d.is_resolved(alpha))
-        for d in drops
+        for d in drops if d.success_interval is not None
     ]  # fmt: skip
 
 
 def audit_lines(drops: Sequence[Drop]) -> list[DropLine]:
-    """Drops of audited scores: the widest interval of each."""
+    """Drops of audited scores."""
     lines = []
     for number, found in enumerate(drops, start=1):
-        widest = max((i for i in (found.interval, found.cluster_interval) if i is not None), key=lambda i: i.width)
         scale = 100.0 if found.is_rate else 1.0
-        ends = widest.scaled(scale)
+        ends = found.interval.scaled(scale)
         label = found.label or f'row {number}'
         lines.append(DropLine(label, scale * found.estimate, ends.low, ends.high, found.is_resolved, found.is_rate))
     return lines

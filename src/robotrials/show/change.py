@@ -29,13 +29,14 @@ from robotrials.verdict.analysis.change import SMALLER_IS_BETTER, PolicyChange, 
 # Metric -> its name, its unit, by what it is multiplied for people, its format, its definition.
 SHOWN: dict[str, tuple[str, str, float, str, str]] = {
     'success': ('episode success', ' points', 100.0, '.1f', 'success'),
+    'faster': ('done first', ' points', 100.0, '.1f', 'win'),
     'rmst_s': ('RMST', ' s', 1.0, '.2f', 'rmst'),
     'hard_failure': ('hard failure', ' points', 100.0, '.1f', 'hard-failure'),
     'safety': ('safe episodes', ' points', 100.0, '.1f', 'safety'),
     'sbu': ('unsafe successes', ' points', 100.0, '.1f', 'sbu'),
     'vsi': ('violation severity', '', 1.0, '.3f', 'vsi'),
 }
-LEVEL_UNITS = {'success': '%', 'rmst_s': 's', 'hard_failure': '%', 'safety': '%', 'sbu': '%', 'vsi': ''}
+LEVEL_UNITS = {'success': '%', 'faster': '%', 'rmst_s': 's', 'hard_failure': '%', 'safety': '%', 'sbu': '%', 'vsi': ''}
 WORKS = ('kaplan-meier', 'royston', 'holm')
 COLUMN_DEFINITIONS = {'low': 'interval', 'high': 'interval', 'p (Holm)': 'holm', 'stratum': 'stratum', 'n': 'episode'}
 FOLDED_ROWS = 24
@@ -82,21 +83,21 @@ def _row(shift: Shift, change: StoreChange) -> list[Cell]:
 
 
 def verdict(shift: Shift, alpha: float) -> str:
-    """Better, worse, or unresolved; no test has been made of what has no p-value."""
+    """Improved, worse, or unresolved; no test has been made of what has no p-value."""
     if shift.difference is None:
         return shift.note or 'not estimable'
     if shift.p_value is None:
-        return 'not tested'
+        return 'size of the change in pace' if shift.metric == 'rmst_s' else 'not tested'
     if not shift.is_resolved(alpha):
         return 'unresolved'
-    return 'better' if shift.is_improvement else 'worse'
+    return 'improved' if shift.is_improvement else 'worse'
 
 
 def scope_table(change: StoreChange) -> Table:
     """Who was compared, on how much, and how."""
     rows: list[list[Cell]] = [
         [p.policy, p.policy_before, len(p.cell_names), p.n_before, p.n_after, p.n_invalid[0], p.n_invalid[1],
-         'paired by start state' if p.is_paired else 'independent', _tau_text(p)]
+         p.design, _tau_text(p)]
         for p in change.policies
     ]  # fmt: skip
     columns: list[str | Column] = [
@@ -108,6 +109,8 @@ def scope_table(change: StoreChange) -> Table:
 
 def _tau_text(policy: PolicyChange) -> str:
     taus = sorted(set(policy.taus_s.values()))
+    if not taus:
+        return ''
     return f'{taus[0]:g} s' if len(taus) == 1 else f'{taus[0]:g} s to {taus[-1]:g} s by cell'
 
 
@@ -163,7 +166,7 @@ def change_lead(change: StoreChange) -> tuple[Paragraph, ...]:
     if not change.resolved:
         return (paragraph(*head, 'nothing changed beyond chance.'), *_unresolved(change), *_limits(change))
     told: list[Words] = []
-    for word, shifts in (('worse', worse), ('better', better)):
+    for word, shifts in (('worse', worse), ('improved', better)):
         if shifts:
             told += [Words('; ') if told else Words(''), Words(f'{word}: '), *listed([_mention(s) for s in shifts])]
     return (paragraph(*head, *told, '.'), *_unresolved(change), *_limits(change))
@@ -203,11 +206,10 @@ def _unresolved(change: StoreChange) -> list[Paragraph]:
 
 
 def _limits(change: StoreChange) -> list[Paragraph]:
-    gone = [n for p in change.policies for n in (*p.only_before, *p.only_after)]
+    gone = sum(out.n for p in change.policies for out in p.left_out)
     parts = []
     if gone:
-        n = len(set(gone))
-        parts.append(f'{plural(n, "cell")} that only one store has {"is" if n == 1 else "are"} left out')
+        parts.append(f'{plural(gone, "episode")} {"is" if gone == 1 else "are"} left out, as the scope says')
     if change.incomparable:
         parts.append(f'{", ".join(change.incomparable)} cannot be compared')
     absent = sorted({p.no_safety for p in change.policies if p.no_safety})
@@ -279,20 +281,16 @@ def _scope_section(change: StoreChange) -> Section:
 
 
 def _left_out(policy: PolicyChange) -> list[str]:
-    return [
-        f'{policy.policy}: only {when}, left out: {", ".join(names)}.'
-        for when, names in (('before', policy.only_before), ('after', policy.only_after))
-        if names
-    ]
+    return [f'Left out of {out.name}: {out.n} {out.why}.' for out in policy.left_out]
 
 
 def _method_section(change: StoreChange) -> Section:
     text = (
         'Each policy was compared with itself on the cells (stratum and condition) that both stores hold, every cell '
-        'with the same weight. Differences of rates have score intervals and tests (Miettinen and Nurminen; Tango for '
-        'matched start states); restricted mean times and hard failures are tested by the jackknife over units with '
-        'an allowance for failures not yet seen, and have the interval of that test. Holm corrects over all policies '
-        f'and metrics, and separately over all strata. {change.statement}'
+        'with the same weight, by the same contrasts as policies of one store: rates by the test that the design '
+        'allows, times by the probability to be done first, with the change of the restricted mean as its size. Hard '
+        'failures are tested by the jackknife over units with an allowance for failures not yet seen. Holm corrects '
+        f'over all policies and metrics, and separately over all strata. {change.statement}'
     )
     plans = [h[:12] or 'none' for h in change.plan_hashes]
     return Section(

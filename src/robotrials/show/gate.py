@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from robotrials.show.markdown import code_span, escape_markdown, one_line
 from robotrials.show.phrase import plural
 from robotrials.show.table import JSON_STYLE, Table, TableFormat, render, table
+from robotrials.verdict.analysis.contrast import contrast_values
 from robotrials.verdict.analysis.endpoint import Finding, GateEndpoint
 from robotrials.verdict.analysis.gate import GateResult, GateVerdict
 from robotrials.verdict.planning import MoreEpisodes
@@ -109,7 +110,8 @@ def change_text(endpoint: GateEndpoint, value: float | None) -> str | None:
 
 def remarks(gate: GateResult) -> list[str]:
     """What a reader has to know beside the table, a sentence each."""
-    kind = 'paired by start state' if gate.is_paired else 'independent'
+    shared = f'{gate.n_matched} shared starts paired, the others independent' if gate.n_matched else 'independent'
+    kind = 'paired by start state' if gate.is_paired else shared
     cells = 'one cell' if len(gate.cells) == 1 else f'{len(gate.cells)} cells that count equally'
     starts = ''
     if gate.n_starts != (gate.candidate.n_compared, gate.baseline.n_compared):
@@ -120,13 +122,7 @@ def remarks(gate: GateResult) -> list[str]:
         f'Bounds are one-sided at {100 * (1 - gate.alpha):g} %; every endpoint has to clear its limit, so none is '
         'corrected for the others.',
     ]
-    if sum(gate.n_unpaired):
-        lines.append(
-            f'Without a partner, left out: {gate.n_unpaired[0]} of the candidate, {gate.n_unpaired[1]} of the baseline.'
-        )
-    for who, names in (('candidate', gate.only_candidate), ('baseline', gate.only_baseline)):
-        if names:
-            lines.append(f'Only in the {who}, left out: {_named(names)}.')
+    lines += [f'Left out of {out.name}: {out.n} {out.why}.' for out in gate.left_out]
     for endpoint in gate.endpoints:
         if endpoint.note:
             what = 'missing: ' if endpoint.finding is Finding.MISSING else ''
@@ -189,10 +185,9 @@ def gate_json(gate: GateResult, *, command: str = '') -> str:
         'candidate': dataclasses.asdict(gate.candidate),
         'baseline': dataclasses.asdict(gate.baseline),
         'cells': gate.cells,
-        'only_candidate': gate.only_candidate,
-        'only_baseline': gate.only_baseline,
+        'left_out': [dataclasses.asdict(out) for out in gate.left_out],
         'is_paired': gate.is_paired,
-        'n_unpaired': gate.n_unpaired,
+        'n_matched': gate.n_matched,
         'n_starts': gate.n_starts,
         'alpha': gate.alpha,
         'alpha_worse': gate.alpha_worse,
@@ -204,5 +199,10 @@ def gate_json(gate: GateResult, *, command: str = '') -> str:
 
 
 def _endpoint_values(endpoint: GateEndpoint) -> dict[str, object]:
-    values = dataclasses.asdict(endpoint) | {'limit': endpoint.limit, 'finding': str(endpoint.finding)}
+    fields = [f.name for f in dataclasses.fields(endpoint) if f.name not in ('contrast', 'more')]
+    values: dict[str, object] = {name: getattr(endpoint, name) for name in fields} | {
+        'limit': endpoint.limit, 'finding': str(endpoint.finding), 'p_value': endpoint.p_value,
+        'more': None if endpoint.more is None else dataclasses.asdict(endpoint.more),
+        'contrast': None if endpoint.contrast is None else contrast_values(endpoint.contrast),
+    }  # fmt: skip
     return {k: 'inf' if v == float('inf') else v for k, v in values.items()}

@@ -10,24 +10,26 @@ from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.timing import scalar_name
 from robotrials.show.verdict_text import (
     CORRECTIONS,
+    decision_sentence,
     design_sentence,
     design_text,
     endpoint_name,
     letters_sentence,
     needed_sentence,
     pair_sentence,
+    short_decision,
     short_verdict,
 )
-from robotrials.stats import Estimate, Verdict
-from robotrials.verdict.analysis import Absent, Comparisons, EndpointPairs, PairVerdict, TimeComparison
+from robotrials.stats import Estimate
+from robotrials.verdict.analysis import Absent, Comparisons, EndpointPairs, EndpointVerdict, TimeComparison
+from robotrials.verdict.analysis.contrast import TIMED, design_word
 from robotrials.verdict.analysis.detail import StratumPair
+from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
-
-TIMED = (EndpointName.TIME, EndpointName.THROUGHPUT)
 
 
 def endpoint_table(
-    found: EndpointPairs, pairs: Sequence[PairVerdict], *, policies: Sequence[str], comparisons: Comparisons
+    found: EndpointPairs, pairs: Sequence[EndpointVerdict], *, policies: Sequence[str], comparisons: Comparisons
 ) -> Table:
     """Every pair shown on one endpoint, with corrected p-values, verdicts and what would resolve it."""
     is_timed = found.endpoint in TIMED
@@ -35,19 +37,33 @@ def endpoint_table(
     for pair in pairs:
         curve = _curve_cells(comparisons.time_pair(pair.policy_a, pair.policy_b)) if is_timed else ()
         rows.append(
-            (pair.policy_a, pair.policy_b, *_difference(pair), pair.p_value, pair.p_corrected, short_verdict(pair),
-             pair.is_confirmatory, *_needed(pair), *curve)
+            (pair.policy_a, pair.policy_b, *_difference(pair), *chance_cells(pair), pair.p_value, pair.p_corrected,
+             short_verdict(pair), pair.is_confirmatory, *_needed(pair), *curve)
         )  # fmt: skip
-    unit = '(s)' if is_timed else '(points)'
+    unit = f'({pairs[0].unit_text})' if pairs else '(s)'
     columns: list[str | Column] = [
-        'a', 'b', Column(f'a ahead by {unit}', '.3g'), Column('low', '.3g'), Column('high', '.3g'), Column('p', '.3g'),
-        Column(corrected_name(found), '.3g'), 'verdict', 'confirmatory', *NEEDED_COLUMNS,
+        'a', 'b', Column(f'a ahead by {unit}', '.3g'), Column('low', '.3g'), Column('high', '.3g'),
+        *(chance_columns(found) if pairs else ()), Column('p', '.3g'), Column(corrected_name(found), '.3g'), 'verdict',
+        'confirmatory', *NEEDED_COLUMNS,
     ]  # fmt: skip
     if is_timed:
         columns += [Column('macro KS', '.3f'), Column('p (KS)', '.3g'), Column('p (KS, corrected)', '.3g')]
         columns.append(Column('p logrank (robust)', '.3g'))
     note = _note(found, pairs, policies) + (_coarse(found, comparisons) if is_timed else '')
     return table(f'All pairs: {endpoint_name(found.endpoint)}', columns, rows, note=note)
+
+
+def chance_cells(pair: EndpointVerdict) -> tuple[Cell, ...]:
+    """How often a was first (or lost less), of times and of lost items."""
+    found = pair.contrast
+    return () if found.null == 0 else (100 * found.estimate, *ends(found.interval, 100.0))
+
+
+def chance_columns(found: EndpointPairs) -> list[str | Column]:
+    if found.endpoint not in (*TIMED, EndpointName.LOST):
+        return []
+    name = 'a loses less' if found.endpoint is EndpointName.LOST else 'a first'
+    return [Column(f'{name} (%)', '.1f'), Column(f'{name} low', '.1f'), Column(f'{name} high', '.1f')]
 
 
 def _coarse(found: EndpointPairs, comparisons: Comparisons) -> str:
@@ -59,7 +75,7 @@ def _coarse(found: EndpointPairs, comparisons: Comparisons) -> str:
         return ''
     return (
         f' {n} resamples cannot show that the curves of any of {n_pairs} pairs differ after the correction, however '
-        f'far apart they are; {least} are the least that can. The test of "better" uses none.'
+        f'far apart they are; {least} are the least that can. Who is faster is tested without any.'
     )
 
 
@@ -71,7 +87,7 @@ def corrected_name(found: EndpointPairs) -> str:
     return f'p ({CORRECTIONS[found.correction]})' if found.correction is not Correction.NONE else 'p (uncorrected)'
 
 
-def _note(found: EndpointPairs, pairs: Sequence[PairVerdict], policies: Sequence[str]) -> str:
+def _note(found: EndpointPairs, pairs: Sequence[EndpointVerdict], policies: Sequence[str]) -> str:
     unit = pairs[0].unit if pairs else 'episode'
     told = [
         letters_sentence(found, policies), design_text(pairs),
@@ -79,30 +95,35 @@ def _note(found: EndpointPairs, pairs: Sequence[PairVerdict], policies: Sequence
         'what the ends of its interval would need. ∞: the data show no difference.',
     ]  # fmt: skip
     if not found.is_primary:
-        told.append('A secondary endpoint: a pair is confirmatory only where every endpoint before it was resolved.')
+        told.append('A secondary endpoint: what is shown of it is exploratory.')
     told += [f'{p.policy_a} and {p.policy_b}: {p.withheld}.' for p in pairs if p.withheld]
-    reversed_pairs = [p for p in pairs if p.reversed and p.verdict in (Verdict.BETTER, Verdict.DEPENDS)]
-    for pair in reversed_pairs:
-        told.append(f'{pair.policy_a} against {pair.policy_b} is reversed in {_strata(pair)}.')
+    told += [f'{p.policy_a} and {p.policy_b}: {p.contrast.note}.' for p in pairs if p.contrast.note]
+    for pair in (p for p in pairs if p.reversed):
+        cells = ', '.join(cell.name for cell in pair.reversed)
+        told.append(f'{pair.policy_a} against {pair.policy_b} is reversed in {cells}.')
     return ' '.join(told)
 
 
-def _strata(pair: PairVerdict) -> str:
-    scale = 1.0 if pair.unit_text == 's' else 100.0
-    told = []
-    for stratum in pair.reversed:
-        low, high = ends(stratum.interval, scale)
-        between = '' if low is None or high is None else f' [{low:.3g}, {high:.3g}]'
-        told.append(f'{stratum.stratum} ({scale * stratum.difference:.3g} {pair.unit_text}{between})')
-    return ', '.join(told)
+def _difference(pair: EndpointVerdict) -> tuple[Cell, ...]:
+    return pair.scale * pair.difference, *ends(pair.interval, pair.scale)
 
 
-def _difference(pair: PairVerdict) -> tuple[Cell, ...]:
-    scale = 1.0 if pair.unit_text == 's' else 100.0
-    return scale * pair.difference, *ends(pair.interval, scale)
+def decision_table(comparisons: Comparisons, policies: Sequence[str]) -> Table:
+    """Every pair over all primary endpoints: better, a trade-off, or what else may be said."""
+    rows: list[tuple[Cell, ...]] = []
+    for decided in comparisons.decisions:
+        a, b = decided.pair
+        if a in policies and b in policies:
+            rows.append((a, b, short_decision(decided), decision_sentence(comparisons, a, b)))
+    names = ', '.join(endpoint_name(e.endpoint) for e in comparisons.tested)
+    note = (
+        f'Over the primary endpoints: {names}. Better needs a claim in favour, none against, and no other primary '
+        'endpoint that looks worse (one-sided uncorrected p of at most 0.10).'
+    )
+    return table('Which is better', ['a', 'b', 'verdict', 'in words'], rows, note=note)
 
 
-def _needed(pair: PairVerdict) -> tuple[Cell, Cell, Cell]:
+def _needed(pair: EndpointVerdict) -> tuple[Cell, Cell, Cell]:
     needed = pair.needed
     return (None, None, None) if needed is None else (needed.n, needed.low, needed.high)
 
@@ -120,7 +141,7 @@ def pair_tables(
 ) -> list[Table]:
     """Two policies: the verdict on each endpoint, then every scalar and every stratum; signs favour `a`."""
     time = comparisons.time_pair(a, b)
-    shown = [_verdict_table(comparisons, a, b, n_strata=n_strata, time=time)]
+    shown = [_verdict_table(comparisons, a, b, n_strata=n_strata)]
     if time is not None:
         shown.append(_scalar_table(time, a, b))
     if strata:
@@ -128,9 +149,9 @@ def pair_tables(
     return shown
 
 
-def _verdict_table(comparisons: Comparisons, a: str, b: str, *, n_strata: int, time: TimeComparison | None) -> Table:
+def _verdict_table(comparisons: Comparisons, a: str, b: str, *, n_strata: int) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    sentences: list[str] = []
+    sentences: list[str] = [decision_sentence(comparisons, a, b)]
     for name, found in comparisons.endpoints.items():
         if isinstance(found, Absent):
             remedy = f'; {found.remedy}' if found.remedy else ''
@@ -138,23 +159,24 @@ def _verdict_table(comparisons: Comparisons, a: str, b: str, *, n_strata: int, t
             continue
         pair = found.pair(a, b)
         rows.append(
-            (endpoint_name(name), *_difference(pair), pair.unit_text, pair.p_value, pair.p_corrected,
-             short_verdict(pair), pair.is_confirmatory, 'paired' if pair.is_paired else 'independent', pair.test,
-             *pair.n_units, *_needed(pair))
+            (endpoint_name(name), *_difference(pair), pair.unit_text, *(chance_cells(pair) or (None, None, None)),
+             pair.p_value, pair.p_corrected, short_verdict(pair), pair.is_confirmatory, design_word(pair.contrast),
+             pair.test, *pair.n_units, *_needed(pair))
         )  # fmt: skip
-        sentences.append(pair_sentence(pair, found, n_strata=n_strata, time=time))
+        sentences.append(pair_sentence(pair, found, n_strata=n_strata))
         sentences.append(f'{design_sentence(pair)}{_needed_too(pair)}')
     columns: list[str | Column] = [
         'endpoint', Column('a ahead by', '.3g'), Column('low', '.3g'), Column('high', '.3g'), 'unit',
+        Column('a first (%)', '.1f'), Column('first low', '.1f'), Column('first high', '.1f'),
         Column('p', '.3g'), Column('p (corrected)', '.3g'), 'verdict', 'confirmatory', 'design', 'test', 'n a', 'n b',
         *NEEDED_COLUMNS,
     ]  # fmt: skip
     return table(f'{a} (a) against {b} (b)', columns, rows, note='\n'.join(sentences))
 
 
-def _needed_too(pair: PairVerdict) -> str:
+def _needed_too(pair: EndpointVerdict) -> str:
     """What is needed, where the sentence of the verdict does not say it."""
-    if pair.withheld or pair.verdict is Verdict.UNRESOLVED:
+    if pair.withheld or pair.standing is Standing.UNRESOLVED:
         return ''
     said = needed_sentence(pair)
     return f' {said[0].upper()}{said[1:]}.' if said else ''
@@ -212,6 +234,6 @@ def stratum_table(rows: Sequence[StratumPair], *, title: str, ks: TimeComparison
         Column('p', '.3g'), Column('p (Bonferroni)', '.3g'), Column('p (Holm)', '.3g'), Column('KS', '.4f'),
     ]  # fmt: skip
     over = f' ({n} comparisons)' if n else ''
-    note = f'RMST of b minus RMST of a; corrected over all pairs and strata{over}.'
+    note = f'RMST of b minus RMST of a; p of who is faster there, corrected over all pairs and strata{over}.'
     shown = table(title, columns, cells, note=note)
     return shown if ks is not None else Table(shown.title, shown.columns[:-1], tuple(r[:-1] for r in shown.rows), note)

@@ -8,6 +8,7 @@ import numpy as np
 
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.show.timing import scalar_name
+from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.planning import (
     ArmPair,
     BridgePower,
@@ -162,8 +163,11 @@ def _said(decision: Decision, a: str, b: str) -> str:
     return SAID.get(decision) or f'{a if decision is Decision.A_BETTER else b} better'
 
 
-def watch_table(found: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> Table:
-    """What may be said of every pair (or of those shown) at this moment."""
+def watch_table(
+    found: WatchedTrial, pairs: Sequence[ArmPair] | None = None,
+    contrasts: Mapping[tuple[str, str], Contrast] | None = None,
+) -> Table:  # fmt: skip
+    """What may be said of every pair (or of those shown) at this moment, beside the estimate from all episodes."""
     rows: list[tuple[Cell, ...]] = []
     for pair in found.arms.pairs if pairs is None else pairs:
         looks = pair.comparison.looks
@@ -171,9 +175,13 @@ def watch_table(found: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> 
         between: tuple[Cell, ...] = (None,) * 4
         if last is not None:
             between = (last.n_a, last.difference, last.interval.low, last.interval.high)
-        rows.append((pair.a, pair.b, *between, pair.adjusted_p_value, _said(pair.decision, pair.a, pair.b)))
+        one = (contrasts or {}).get((pair.a, pair.b))
+        rows.append(
+            (pair.a, pair.b, *between, pair.adjusted_p_value, _said(pair.decision, pair.a, pair.b),
+             None if one is None else 100 * one.estimate)
+        )  # fmt: skip
     counted = ', '.join(f'{name} {n}' for name, n in found.n_episodes.items())
-    what = 'episode success' if found.score == 'success' else f'promptness at tau = {found.tau_s:g} s'
+    what = 'episode success' if found.score == 'success' else f'promptness at tau = {_taus(found.tau_s)}'
     note = (
         f'{what}; valid episodes: {counted}; {found.n_invalid} invalid, {found.n_waiting} waiting for a partner.\n'
         f'Policies sharing a letter are not significantly different: '
@@ -187,9 +195,19 @@ def watch_table(found: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> 
         note += '\nSome episodes do not say when they were started: taken in the order of their start states.'
     columns: list[str | Column] = [
         'a', 'b', 'episodes each', Column('a - b', '+.3f'), Column('low', '+.3f'), Column('high', '+.3f'),
-        Column('p (anytime, Holm)', '.3g'), 'decision',
+        Column('p (anytime, Holm)', '.3g'), 'decision', Column(_estimate_name(found), '+.1f'),
     ]  # fmt: skip
     return table('The trial so far', columns, rows, note=note)
+
+
+def _estimate_name(found: WatchedTrial) -> str:
+    """The estimate that every other verb gives of these episodes; nothing may be stopped by it."""
+    return 'all episodes: a - b (points)' if found.score == 'success' else 'all episodes: a first (%)'
+
+
+def _taus(tau_s: float | Mapping[str, float] | None) -> str:
+    taus = sorted(set(tau_s.values())) if isinstance(tau_s, Mapping) else [tau_s or 0.0]
+    return f'{taus[0]:g} s' if len(taus) == 1 else f'{taus[0]:g} s to {taus[-1]:g} s by stratum'
 
 
 def looks_table(found: WatchedTrial, pairs: Sequence[ArmPair] | None = None) -> Table:

@@ -195,15 +195,15 @@ def drop_chart(drops: Sequence[ConditionDrop], colors: Colors, behind: Behind) -
         IntervalRow(
             d.policy,
             100 * d.success_drop,
-            100 * d.success_interval.low,
-            100 * d.success_interval.high,
+            None if d.success_interval is None else 100 * d.success_interval.low,
+            None if d.success_interval is None else 100 * d.success_interval.high,
             group=d.condition,
             episodes=behind(d.policy, d.condition, None),
         )
         for d in sorted(drops, key=lambda d: d.condition)
     ]
     return interval_chart(
-        'drop-chart', rows, title='ConditionDrop in success from the baseline', x_label='points (more is worse)',
+        'drop-chart', rows, title='Drop in success from the baseline', x_label='points (more is worse)',
         reference_line=0.0, number_format='+.0f', colors=colors,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The verdict of a report: who is ahead on the primary endpoint, was it safe and robust, what is not resolved."""
+"""The verdict of a report: trade-offs first, who is better, who leads on what, was it safe, what is not resolved."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from robotrials.measure.safety.summary import CellSafety
 from robotrials.show.document import Paragraph, Words, paragraph
 from robotrials.show.phrase import listed, number, plural, policy_name, with_interval
 from robotrials.show.report_success import story_paragraphs
-from robotrials.show.verdict_text import endpoint_name
-from robotrials.stats import Estimate, Rate, Verdict
+from robotrials.show.verdict_text import claim_words, decision_words, endpoint_name
+from robotrials.stats import Estimate, Rate
+from robotrials.stats.dominance import PairDecision
+from robotrials.stats.dominance import PairVerdict as Overall
 from robotrials.verdict.analysis import (
     Absent,
     Analysis,
     ComparisonFrame,
+    Comparisons,
     EndpointPairs,
-    PairVerdict,
+    EndpointVerdict,
     RobustnessPart,
     SafetyPart,
 )
 from robotrials.verdict.analysis.success import ALL_STRATA
+from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import EndpointName
 
 MOST_NAMED = 3
+MOST_DECISIONS = 4
 TIMED = (EndpointName.TIME, EndpointName.THROUGHPUT)
 
 
@@ -36,8 +41,11 @@ def lead(analysis: Analysis) -> tuple[Paragraph, ...]:
     frame = analysis.frame
     if isinstance(frame, Absent):
         return (*told, paragraph(f'Nothing can be ranked: {frame.reason}.'), _cost_sentence(analysis))
+    told += _decisions(analysis, Overall.TRADE_OFF)
     told.append(_first_sentence(analysis, frame))
-    told += _success_sentence(analysis, frame)
+    told += _other_endpoints(analysis, frame)
+    told += [*_decisions(analysis, Overall.DEPENDS), *_winners(analysis), *_decisions(analysis, Overall.SAME)]
+    told += _readings(analysis)
     if not isinstance(analysis.stories, Absent):
         told += story_paragraphs(analysis.stories, analysis)
     told.append(_cost_sentence(analysis))
@@ -82,6 +90,8 @@ def _standing(analysis: Analysis, endpoint: EndpointName, value: Estimate, *, se
             *with_interval(value.value, value.interval, '.1f', 'rmst', unit=' s'),
             Words(f', with times capped at {analysis.times.tau_text}'),
         ]  # fmt: skip
+    if endpoint is EndpointName.LOST:
+        return [Words(' lose the same, fewest items' if several else ' loses the fewest items')]
     keys = {EndpointName.SUCCESS: 'success', EndpointName.SAFETY: 'safety', EndpointName.SCORE: 'score'}
     names = {EndpointName.SUCCESS: 'episode success', EndpointName.SAFETY: 'share of safe episodes'}
     return [
@@ -134,7 +144,7 @@ def _single_sentence(analysis: Analysis, policy: str) -> Paragraph:
 
 
 def _relations(best: str, found: EndpointPairs, *, subject: str) -> list[Words]:
-    """What the best-ranked policy is to each of the others."""
+    """What the policy that leads on an endpoint is to each of the others on it."""
     groups: dict[str, list[Words]] = {}
     for other in found.policies:
         if other != best:
@@ -145,19 +155,91 @@ def _relations(best: str, found: EndpointPairs, *, subject: str) -> list[Words]:
     return pieces
 
 
-def _relation(best: str, pair: PairVerdict) -> str:
+def _relation(best: str, pair: EndpointVerdict) -> str:
     if pair.withheld:
         return 'cannot be compared yet with'
-    if pair.verdict is Verdict.BETTER:
+    if pair.standing is Standing.AHEAD:
         average = ' on average' if pair.reversed else ''
-        return f'is better{average} than' if pair.better == best else f'is worse{average} than'
+        return f'{claim_words(pair.endpoint)}{average} than' if pair.ahead == best else _turned(pair.endpoint, average)
     return {
-        Verdict.DEPENDS: 'is better or worse, depending on the stratum, than',
-        Verdict.SAME: 'is the same, within the margin, as',
-        Verdict.CROSSING: 'differs, with curves that cross, from',
-        Verdict.DIRECTION_UNRESOLVED: 'differs, in a direction not resolved, from',
-        Verdict.UNRESOLVED: 'is not significantly different from',
-    }[pair.verdict]
+        Standing.DEPENDS: 'is ahead or behind, depending on the stratum, of',
+        Standing.SAME: 'is the same, within the margin, as',
+        Standing.UNRESOLVED: 'is not significantly different from',
+    }[pair.standing]
+
+
+def _turned(endpoint: EndpointName, average: str) -> str:
+    words = {
+        EndpointName.SUCCESS: 'succeeds less often', EndpointName.SAFETY: 'is less safe',
+        EndpointName.SCORE: 'scores lower', EndpointName.LOST: 'loses more items',
+    }  # fmt: skip
+    return f'{words.get(endpoint, "is slower")}{average} than'
+
+
+def _decisions(analysis: Analysis, kind: Overall) -> list[Paragraph]:
+    """Pairs over all primary endpoints of which one kind of thing is said."""
+    pairs = analysis.pairs
+    if isinstance(pairs, Absent) or len(pairs.tested) < 2:
+        return []
+    own = [d for d in pairs.decisions if d.verdict is kind]
+    said = [paragraph(*decision_words(pairs, *d.pair)) for d in own[:MOST_DECISIONS]]
+    if len(own) > MOST_DECISIONS:
+        rest = plural(len(own) - MOST_DECISIONS, 'further pair')
+        said.append(paragraph(f'{rest}: {kind.value}; the table has each.'))
+    return said
+
+
+def _winners(analysis: Analysis) -> list[Paragraph]:
+    """Who is better than whom over all primary endpoints, in one sentence."""
+    pairs = analysis.pairs
+    if isinstance(pairs, Absent) or len(pairs.tested) < 2:
+        return []
+    beaten: dict[str, list[str]] = {}
+    for decided in pairs.decisions:
+        if decided.winner is not None:
+            beaten.setdefault(decided.winner, []).append(next(p for p in decided.pair if p != decided.winner))
+    if not beaten:
+        return []
+    if len(beaten) == 1 and len(next(iter(beaten.values()))) == 1:
+        (winner, (loser,)) = next(iter(beaten.items()))
+        return [paragraph(*decision_words(pairs, winner, loser))]
+    pieces: list[Words] = [Words(f'Over {_listed_names([endpoint_name(e.endpoint) for e in pairs.tested])} together, ')]
+    for place, (winner, losers) in enumerate(beaten.items()):
+        joint = '' if place == 0 else '; '
+        pieces += [Words(joint), policy_name(winner), Words(' is better than ')]
+        pieces += listed(_shortened([policy_name(name) for name in losers]))
+    return [paragraph(*pieces, Words('.'))]
+
+
+def _listed_names(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f'{", ".join(names[:-1])} and {names[-1]}'
+
+
+def _readings(analysis: Analysis) -> list[Paragraph]:
+    """Both readings of invalid episodes, where counting them as failures would change a verdict or an order."""
+    found = None if isinstance(analysis.pairs, Absent) else analysis.pairs.readings
+    if found is None or not found.matters:
+        return []
+    assert not isinstance(analysis.pairs, Absent)
+    pieces: list[Words] = []
+    for place, (policy, n) in enumerate(found.n_invalid.items()):
+        pieces += [Words('; ' if place else ''), policy_name(policy), Words(f' has {plural(n, "invalid episode")}')]
+        low, high = found.bounds[policy]
+        pieces.append(Words(f' (success between {100 * low:.1f} and {100 * high:.1f} %, whatever they were)'))
+    why = f', for which the record says: {", ".join(found.reasons[:MOST_NAMED])}' if found.reasons else ''
+    pieces.append(Words(f'{why}. Set aside, as here, the order by episode success is {", ".join(found.order)}'))
+    if found.order != found.order_counted:
+        pieces.append(Words(f'; counted as failures it is {", ".join(found.order_counted)}'))
+    pieces.append(Words('.'))
+    said = [paragraph(*pieces)]
+    for before, after in found.turned[:MOST_DECISIONS]:
+        told = f'Counted as failures, {after.pair[0]} and {after.pair[1]} would be told otherwise: '
+        said.append(paragraph(f'{told}{_verdict_words(after)}; set aside: {_verdict_words(before)}.'))
+    return said
+
+
+def _verdict_words(decided: PairDecision) -> str:
+    return f'{decided.winner} is better' if decided.winner else decided.verdict.value
 
 
 def _shortened(names: list[Words]) -> list[Words]:
@@ -166,32 +248,43 @@ def _shortened(names: list[Words]) -> list[Words]:
     return [*names[:MOST_NAMED], Words(f'{len(names) - MOST_NAMED} more')]
 
 
-def _success_sentence(analysis: Analysis, frame: ComparisonFrame) -> list[Paragraph]:
-    """Episode success where something else leads."""
-    pairs, rates = analysis.pairs, analysis.success
-    if isinstance(pairs, Absent) or isinstance(rates, Absent) or EndpointName.SUCCESS in analysis.primary:
+def _other_endpoints(analysis: Analysis, frame: ComparisonFrame) -> list[Paragraph]:
+    """Who leads on each further primary endpoint, and success where another one leads and it is no primary one."""
+    pairs = analysis.pairs
+    if isinstance(pairs, Absent):
         return []
-    found = pairs.endpoints.get(EndpointName.SUCCESS)
+    told = []
+    for found in pairs.tested:
+        if found.endpoint is pairs.primary[0]:
+            continue
+        best = found.policies[0]
+        values = {p: _endpoint_value(analysis, found.endpoint, p) for p in found.policies}
+        equal = [p for p in found.policies if _is_equal(values[best].value, values[p].value)]
+        if values[best].value is None:
+            equal = [best]
+        told.append(
+            paragraph(
+                *listed(_shortened([policy_name(p) for p in equal])),
+                *_standing(analysis, found.endpoint, values[best], several=len(equal) > 1),
+                *_relations(best, found, subject='it' if len(equal) == 1 else best), Words('.'),
+            )
+        )  # fmt: skip
+    rates = analysis.success
+    if EndpointName.SUCCESS in analysis.primary or isinstance(rates, Absent):
+        return told
     order = sorted(frame.policies, key=lambda p: (-(rates.macro[p].value or 0.0), p))
-    best = rates.macro[order[0]]
-    equal = [p for p in order if _is_equal(best.value, rates.macro[p].value)]
-    if not best.value:
-        return []
-    pieces = [
-        Words('Episode success', 'success'), Words(' is highest with '),
-        *listed(_shortened([policy_name(p) for p in equal])), Words(', '),
-        *with_interval(best.value, best.interval, '.1f', 'success', unit=' %', scale=100),
+    top = rates.macro[order[0]]
+    if not top.value:
+        return told
+    equal = [p for p in order if _is_equal(top.value, rates.macro[p].value)]
+    return [
+        *told,
+        paragraph(
+            Words('Episode success', 'success'), Words(' is highest with '),
+            *listed(_shortened([policy_name(p) for p in equal])), Words(', '),
+            *with_interval(top.value, top.interval, '.1f', 'success', unit=' %', scale=100), Words('.'),
+        ),
     ]  # fmt: skip
-    if found is not None and not isinstance(found, Absent):
-        won = [p for p in found.pairs if p.verdict is Verdict.BETTER]
-        open_ = sum(p.is_confirmatory for p in won)
-        told = f'; {len(won)} of {plural(len(found.pairs), "pair")} differ significantly'
-        if len(found.pairs) == 1:
-            told = f'; the pair {"differs" if won else "does not differ"} significantly'
-        if open_ < len(won):
-            told += ' (exploratory)' if len(found.pairs) == 1 else f', {len(won) - open_} of them exploratory'
-        pieces.append(Words(told))
-    return [paragraph(*pieces, '.')]
 
 
 def _cost_sentence(analysis: Analysis) -> Paragraph:
@@ -271,27 +364,21 @@ def _drop_pieces(part: RobustnessPart, alpha: float) -> list[Words]:
 
 
 def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
-    """Which pairs have no winner on the primary endpoint, and what naming one would take."""
+    """Which pairs are not told apart on any primary endpoint, and what a claim would take."""
     assert not isinstance(analysis.pairs, Absent)
-    found = analysis.pairs.lead
-    if isinstance(found, Absent):
-        return paragraph(f'No policies are compared: {found.reason}.')
-    pairs = found.oriented()
-    name, total = endpoint_name(found.endpoint), plural(len(pairs), 'pair')
-    open_ = [p for p in pairs if p.verdict is Verdict.UNRESOLVED]
-    differ = [p for p in pairs if p.verdict in (Verdict.CROSSING, Verdict.DIRECTION_UNRESOLVED)]
-    if not open_ and not differ:
-        every = 'The only pair is' if len(pairs) == 1 else f'All {total} are'
-        return paragraph(f'{every} resolved in {name}{_won(pairs)}.')
-    pieces = [Words(f'The data do not resolve {len(open_)} of {total} in {name}')]
+    pairs = analysis.pairs
+    if not pairs.tested:
+        first = next(e for e in pairs.endpoints.values() if isinstance(e, Absent))
+        return paragraph(f'No policies are compared: {first.reason}.')
+    total = plural(len(pairs.decisions), 'pair')
+    open_ = [d for d in pairs.decisions if d.verdict is Overall.UNRESOLVED]
     if not open_:
-        pieces = [Words(f'In {name}, {len(differ)} of {total} differ without a winner: different is not better')]
-    elif differ:
-        pieces.append(Words(f', and {len(differ)} differ without a winner'))
-    if len(pairs) == 1:
-        pieces = [Words(f'The only pair {"is not resolved" if open_ else "differs without a winner"} in {name}')]
-    pieces.append(Words('. Nearest to one: ' if not open_ else ': '))
-    asked = sorted([*open_, *differ], key=lambda p: math.inf if p.needed is None else p.needed.n)
+        every = 'The only pair is' if len(pairs.decisions) == 1 else f'All {total} are'
+        return paragraph(f'{every} resolved{_won(pairs.decisions)}.')
+    pieces = [Words(f'The data do not tell {len(open_)} of {total} apart: ')]
+    if len(pairs.decisions) == 1:
+        pieces = [Words('The data do not tell the only pair apart: ')]
+    asked = sorted((_nearest(pairs, d) for d in open_), key=lambda p: math.inf if p.needed is None else p.needed.n)
     for place, pair in enumerate(asked[:MOST_NAMED]):
         joint = '' if place == 0 else '; '
         pieces += [Words(joint), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
@@ -300,18 +387,24 @@ def _resolution_sentence(analysis: Analysis, n_strata: int) -> Paragraph:
         pieces.append(Words(f'; and {len(asked) - MOST_NAMED} more'))
     fewest = ''
     if not isinstance(analysis.price, Absent):
-        fewest = f' No winner can be named below {analysis.price.per_policy} {analysis.price.unit}s per policy.'
+        fewest = f' Nothing can be claimed below {analysis.price.per_policy} {analysis.price.unit}s per policy.'
     return paragraph(*pieces, Words(f'.{fewest}'))
 
 
-def _won(pairs: Sequence[PairVerdict]) -> str:
-    won = sum(p.verdict is Verdict.BETTER for p in pairs)
-    if won == len(pairs):
-        return ', with a winner' if won == 1 else ', each with a winner'
-    return f', {won} with a winner' if won else ''
+def _nearest(pairs: Comparisons, decided: PairDecision) -> EndpointVerdict:
+    """The endpoint on which a pair is nearest to a claim."""
+    own = [e.pair(*decided.pair) for e in pairs.tested]
+    return min(own, key=lambda p: math.inf if p.needed is None else p.needed.n)
 
 
-def _needed(pair: PairVerdict, n_strata: int) -> list[Words]:
+def _won(decisions: Sequence[PairDecision]) -> str:
+    won = sum(d.verdict is Overall.BETTER for d in decisions)
+    if won == len(decisions):
+        return ': one is better' if won == 1 else ', each with a better one'
+    return f', {won} with a better one' if won else ''
+
+
+def _needed(pair: EndpointVerdict, n_strata: int) -> list[Words]:
     if pair.withheld:
         return [Words(f' ({pair.withheld})')]
     if pair.needed is None or math.isinf(pair.needed.n):
@@ -319,5 +412,8 @@ def _needed(pair: PairVerdict, n_strata: int) -> list[Words]:
     now = round(sum(pair.n_units) / (2 * n_strata))
     return [
         Words(' (about '), number(pair.needed.n, '.0f', 'needed'),
-        Words(f' {pair.unit}s per cell for {100 * pair.needed.power:.0f} % power; now {now:,})'),
+        Words(
+            f' {pair.unit}s per cell for {100 * pair.needed.power:.0f} % power in {endpoint_name(pair.endpoint)}; '
+            f'now {now:,})'
+        ),
     ]  # fmt: skip

@@ -61,6 +61,12 @@ def methods_text(analysis: Analysis) -> str:
             'of single cells have Wilson (1927) intervals.'
         )
     told += [_endpoint(found) for found in _tested(analysis)]
+    if not isinstance(analysis.pairs, Absent) and len(analysis.pairs.tested) > 1:
+        told.append(
+            'A policy is called better where at least one claim of the list is in its favour, none is against it, and '
+            'on no other primary endpoint it looks worse (one-sided uncorrected p of at most 0.10); else it is a '
+            'trade-off.'
+        )
     if isinstance(analysis.safety, SafetyPart):
         told.append(_safety(analysis.safety))
     if isinstance(analysis.robustness, RobustnessPart) and not isinstance(analysis.robustness.drops, Absent):
@@ -88,12 +94,13 @@ def _endpoint(found: EndpointPairs) -> str:
     )
     if found.endpoint is EndpointName.TIME:
         told += (
-            ' A winner is named by a test of the difference of macro restricted means (jackknife over units, t, with '
-            'an allowance for failures not yet seen), never by the curves alone; whether curves differ at all was '
-            'tested by the macro-averaged Kolmogorov-Smirnov distance with whole units exchanged within strata.'
+            ' Who is faster was tested by the probability to be done first within strata, a try that is not done '
+            'counting as later than any that is, with an allowance for losses not yet seen; the difference of '
+            'restricted means is its size. Whether curves differ in shape was tested by the macro-averaged '
+            'Kolmogorov-Smirnov distance with whole units exchanged within strata, and names nobody.'
         )
     if found.is_primary:
-        told += ' Letters group policies that are not significantly different (Piepho 2004).'
+        told += ' Letters group policies of which nothing is claimed on the endpoint (Piepho 2004).'
     return told
 
 

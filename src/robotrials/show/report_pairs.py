@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import math
-
 from robotrials.measure.timing.scalar import scalar_label
 from robotrials.show.document import Block, Paragraph, Section, paragraph, section
+from robotrials.show.pair_table import chance_cells, chance_columns, decision_table
 from robotrials.show.phrase import ends, plural
 from robotrials.show.report_block import missing, of_policies, table_block
 from robotrials.show.table import Cell, Column, Table, table, without_empty
 from robotrials.show.verdict_text import design_text, endpoint_name, pair_words, short_verdict
-from robotrials.stats import Verdict
-from robotrials.verdict.analysis import Absent, Analysis, ComparisonFrame, EndpointPairs, PairVerdict, TimeComparison
+from robotrials.verdict.analysis import (
+    Absent,
+    Analysis,
+    ComparisonFrame,
+    EndpointPairs,
+    EndpointVerdict,
+    TimeComparison,
+)
+from robotrials.verdict.analysis.contrast import design_word
 from robotrials.verdict.analysis.price import WinnerPrice
+from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 MOST_SENTENCES = 15
 PAIR_DEFINITIONS = {
     'verdict': 'verdict', 'difference (s)': 'difference', 'difference (points)': 'difference', 'low': 'interval',
     'high': 'interval', 'p': 'p-value', 'p (corrected)': 'holm', 'units a': 'unit', 'units b': 'unit',
-    'N needed': 'needed', 'N low': 'needed', 'N high': 'needed', 'fewest': 'price',
+    'N needed': 'needed', 'N low': 'needed', 'N high': 'needed', 'a first (%)': 'win',
 }  # fmt: skip
 
 
@@ -30,6 +37,8 @@ def resolution_section(analysis: Analysis, frame: ComparisonFrame) -> Section:
     if isinstance(pairs, Absent):
         return section('resolution', title, [missing('Comparisons', pairs)])
     blocks: list[Block] = []
+    if len(pairs.tested) > 1:
+        blocks.append(table_block('decision-table', decision_table(pairs, frame.policies), {'verdict': 'verdict'}))
     for endpoint in pairs.primary:
         blocks += endpoint_blocks(analysis, frame, endpoint)
     blocks += price_blocks(analysis.price)
@@ -52,9 +61,7 @@ def endpoint_blocks(analysis: Analysis, frame: ComparisonFrame, endpoint: Endpoi
     blocks: list[Block] = [paragraph(_role(found)), *_sentences(found, analysis, frame)]
     filters = [of_policies(frame, p.policy_a, p.policy_b) for p in found.oriented()]
     key = 'pair-table' if endpoint is pairs.primary[0] else f'pair-table-{endpoint.value}'
-    fewest = analysis.price if endpoint is pairs.primary[0] else None
-    shown = pair_table(found, fewest if isinstance(fewest, WinnerPrice) else None)
-    return [*blocks, table_block(key, shown, PAIR_DEFINITIONS, episodes=filters)]
+    return [*blocks, table_block(key, pair_table(found), PAIR_DEFINITIONS, episodes=filters)]
 
 
 def _role(found: EndpointPairs) -> str:
@@ -62,11 +69,7 @@ def _role(found: EndpointPairs) -> str:
     how = f'{correction_text(found)}at alpha = {found.alpha:g}'
     if found.is_primary:
         return f'Primary endpoint: {name}. {plural(len(found.pairs), "pair")} tested, {how}.'
-    open_ = sum(p.is_confirmatory for p in found.pairs)
-    return (
-        f'Secondary endpoint: {name}. A claim is confirmatory only for pairs that every endpoint before it resolved '
-        f'({open_} of {plural(len(found.pairs), "pair")}); the others are exploratory. Tested {how}.'
-    )
+    return f'Secondary endpoint: {name}, exploratory. {plural(len(found.pairs), "pair")} tested, {how}.'
 
 
 def correction_text(found: EndpointPairs) -> str:
@@ -85,81 +88,64 @@ def _sentences(found: EndpointPairs, analysis: Analysis, frame: ComparisonFrame)
     every = found.oriented()
     told = every
     if len(every) > MOST_SENTENCES or not found.is_primary:
-        told = tuple(p for p in every if p.verdict in (Verdict.BETTER, Verdict.DEPENDS))[:MOST_SENTENCES]
-    said = [paragraph(*pair_words(p, found, n_strata=len(frame.strata), time=_times_of(p, analysis))) for p in told]
+        told = tuple(p for p in every if p.standing in (Standing.AHEAD, Standing.DEPENDS))[:MOST_SENTENCES]
+    said = [paragraph(*pair_words(p, found, n_strata=len(frame.strata))) for p in told]
     if len(told) < len(every):
-        rest = plural(len(every) - len(told), 'further pair') if told else f'No winner in {plural(len(every), "pair")}'
+        rest = plural(len(every) - len(told), 'further pair') if told else f'No claim in {plural(len(every), "pair")}'
         said.append(paragraph(f'{rest}: see the table.'))
     return said
 
 
-def _times_of(pair: PairVerdict, analysis: Analysis) -> TimeComparison | None:
-    assert not isinstance(analysis.pairs, Absent)
-    return analysis.pairs.time_pair(pair.policy_a, pair.policy_b)
-
-
-def pair_table(found: EndpointPairs, price: WinnerPrice | None = None) -> Table:
+def pair_table(found: EndpointPairs) -> Table:
     """Every pair of one endpoint, told from the side of the policy that is ranked higher."""
     pairs = found.oriented()
     unit = pairs[0].unit_text
-    scale = 1.0 if unit == 's' else 100.0
-    rows = [_pair_row(p, price, scale=scale, is_primary=found.is_primary) for p in pairs]
+    rows = [_pair_row(p, is_primary=found.is_primary) for p in pairs]
     columns: list[str | Column] = ['a', 'b', 'verdict', 'standing', Column(f'difference ({unit})', '+.1f')]
-    columns += [Column('low', '+.1f'), Column('high', '+.1f'), Column('p', '.3g'), Column('p (corrected)', '.3g')]
-    columns += ['design', 'units a', 'units b', *(Column(n, '.0f') for n in ('N needed', 'N low', 'N high', 'fewest'))]
+    columns += [Column('low', '+.1f'), Column('high', '+.1f'), *chance_columns(found), Column('p', '.3g')]
+    columns += [Column('p (corrected)', '.3g'), 'design', 'units a', 'units b']
+    columns += [Column(n, '.0f') for n in ('N needed', 'N low', 'N high')]
     note = (
         f'A positive difference favours a. {design_text(pairs)} {_units_note(pairs)}N is {pairs[0].unit}s per cell for '
-        '80 % power if the difference is what was observed, for pairs without a winner.'
+        '80 % power if the difference is what was observed, for pairs without a claim.'
     )
-    if price is not None and price.by_pair:
-        note += f' Fewest is {pairs[0].unit}s per policy below which the observed means could not be called.'
+    told = list(dict.fromkeys(p.contrast.note for p in pairs if p.contrast.note))
+    note += ''.join(f' {_capital(text)}.' for text in told)
     return without_empty(table(f'Every pair: {endpoint_name(found.endpoint)}', columns, rows, note=note))
 
 
-def _units_note(pairs: tuple[PairVerdict, ...]) -> str:
+def _units_note(pairs: tuple[EndpointVerdict, ...]) -> str:
     units = list(dict.fromkeys(p.unit for p in pairs))
-    left = sum(sum(p.n_left_out) for p in pairs)
-    out = f'{left} episodes without a matched start were left out of pairs. ' if left else ''
+    left = sum(out.n for p in pairs for out in p.contrast.left_out)
+    out = f'{left} episodes or starts were left out of pairs; `compare A B` says why. ' if left else ''
     return f'Units are {" or ".join(f"{u}s" for u in units)}. {out}'
 
 
-def _pair_row(p: PairVerdict, price: WinnerPrice | None, *, scale: float, is_primary: bool) -> tuple[Cell, ...]:
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _pair_row(p: EndpointVerdict, *, is_primary: bool) -> tuple[Cell, ...]:
     needed = p.needed
-    standing = None if is_primary else 'confirmatory' if p.is_confirmatory else 'exploratory'
+    standing = None if is_primary else 'exploratory'
     planned: tuple[Cell, ...] = (None, None, None) if needed is None else (needed.n, needed.low, needed.high)
-    fewest = None
-    if price is not None:
-        first, second = sorted((p.policy_a, p.policy_b))
-        fewest = price.by_pair.get((first, second))
     return (
-        p.policy_a, p.policy_b, short_verdict(p), standing, scale * p.difference, *ends(p.interval, scale), p.p_value,
-        p.p_corrected, 'paired' if p.is_paired else 'independent', *p.n_units, *planned, fewest,
+        p.policy_a, p.policy_b, short_verdict(p), standing, p.scale * p.difference, *ends(p.interval, p.scale),
+        *chance_cells(p), p.p_value, p.p_corrected, design_word(p.contrast), *p.n_units, *planned,
     )  # fmt: skip
 
 
 def price_blocks(price: WinnerPrice | Absent) -> list[Block]:
-    """The fewest units at which any winner could be named."""
+    """The fewest units at which anything could be claimed."""
     if isinstance(price, Absent):
         return []
     over = 'the one test' if price.n_tests == 1 else f'{price.n_tests} tests'
-    told = (
-        f'The price of a winner: over {over}, none can be named below {price.per_policy} {price.unit}s per policy, '
-        'however far apart two policies are.'
-    )
-    finite = {pair: n for pair, n in price.by_pair.items() if math.isfinite(n)}
-    if finite:
-        (a, b), least = min(finite.items(), key=lambda item: item[1])
-        told += f' For the mean times observed here, the least is {least:.0f} ({a} and {b}); the table has each pair.'
-    blocks: list[Block] = [paragraph(told)]
-    if price.far_tau is not None:
-        blocks.append(
-            paragraph(
-                f'Tau is {price.far_tau:.1f} times the longest mean time of some pair: most of the price is for '
-                'failures that were not seen. A tau of about twice the expected mean, declared beforehand, asks about '
-                'pace.'
-            )
+    return [
+        paragraph(
+            f'The price of a claim: over {over}, none can be made below {price.per_policy} {price.unit}s per policy, '
+            'however far apart two policies are.'
         )
-    return blocks
+    ]
 
 
 # --- times: strata, curves, scalars
@@ -214,7 +200,7 @@ def different_table(times: tuple[TimeComparison, ...]) -> Table:
     columns: list[str | Column] = [
         'a', 'b', Column('macro KS', '.3f'), Column('p', '.3g'), Column('p (corrected)', '.3g'), 'refused because'
     ]  # fmt: skip
-    note = 'Different is not better: the macro KS test asks whether the curves differ anywhere.'
+    note = 'A difference in shape, and no more: the macro KS test asks whether the curves differ anywhere.'
     return without_empty(table('Do the curves differ at all?', columns, rows, note=note))
 
 

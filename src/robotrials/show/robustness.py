@@ -91,9 +91,10 @@ def drop_table(drops: Sequence[ConditionDrop], *, alpha: float = 0.05) -> Table:
         iou: list[Cell] = [d.iou_drop, *(d.iou_interval if d.iou_interval is not None else (None, None))]
         lines.append([
             d.policy, d.condition, f'{d.baseline_successes}/{d.baseline_n}', f'{d.successes}/{d.n}', d.success_drop,
-            *d.success_interval, d.p_value, d.p_value_holm, d.is_resolved(alpha), *iou, d.method.value,
+            *(d.success_interval or (None, None)), d.p_value, d.p_value_holm, d.is_resolved(alpha), *iou, d.method,
         ])  # fmt: skip
-    note = f'drop = baseline - altered; resolved at {alpha:g} over all {len(drops)} comparisons'
+    note = f'drop = baseline - altered, mean over tasks; resolved at {alpha:g} over all {len(drops)} comparisons'
+    note += ''.join(f'; {d.policy}, {d.condition}: {d.note}' for d in drops if d.note)
     return table('Drops from the baseline', columns, lines, note=note)
 
 

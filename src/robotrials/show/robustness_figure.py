@@ -17,6 +17,7 @@ from robotrials.show.figure import (
     policy_looks,
 )
 from robotrials.show.figure_mark import Behind, lead_to, these_episodes
+from robotrials.stats import Interval
 from robotrials.verdict.robustness import ConditionDrop, ConditionRow, DoseResponse, StartTrial
 
 if TYPE_CHECKING:
@@ -37,12 +38,13 @@ def drop_figure(
     for k, (policy, look) in enumerate(shown.items()):
         for d in (d for d in drops if d.policy == policy):
             y = conditions.index(d.condition) + (k - (len(shown) - 1) / 2) * step
-            axes.plot(list(d.success_interval), [y, y], color=look.color, lw=1.4, solid_capstyle='butt')
+            span = d.success_interval or Interval(d.success_drop, d.success_drop)
+            axes.plot(list(span), [y, y], color=look.color, lw=1.4, solid_capstyle='butt')
             face = look.color if d.is_resolved(alpha) else 'white'
             axes.plot(d.success_drop, y, marker=look.marker, color=look.color, markerfacecolor=face, ms=4.5)
             if behind is not None:
                 words = f'{policy} under {d.condition}: {d.successes} of {d.n}, before {d.baseline_successes} of '
-                ends = (min(d.success_interval), max(d.success_interval))
+                ends = (min(span), max(span))
                 lead_to(axes, ends, (y - step / 2, y + step / 2), behind(policy, d.condition, None),
                         f'{words}{d.baseline_n}')  # fmt: skip
         axes.plot([], [], marker=look.marker, color=look.color, ms=4.5, linestyle='', label=policy)

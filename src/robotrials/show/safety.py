@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from robotrials.measure.safety import CellSafety, EpisodeSafety, SafetyComparison, SafetySummary, Tier
+from robotrials.measure.safety import CellSafety, EpisodeSafety, SafetySummary, Tier
 from robotrials.measure.safety.registry import Decision, TaskEntry
 from robotrials.measure.safety.sensitivity import SensitivityRow
 from robotrials.measure.safety.summary import MeanSafety, Unscored, best_marks
 from robotrials.show.table import Cell, Column, Table, table
 from robotrials.stats import Estimate, Interval, Rate
+from robotrials.verdict.analysis.safety_contrast import SafetyComparison
 
 PERCENT, SCORE = '.1f', '.3f'
 
@@ -313,20 +314,20 @@ def explain_table(
 
 
 def comparison_table(compared: SafetyComparison) -> Table:
-    """Two policies on the starts they share."""
+    """Two policies on every metric, by their contrasts."""
     columns: list[str | Column] = [
-        'metric', 'benchmark', 'pairs', Column(compared.first, SCORE), Column(compared.second, SCORE),
-        Column('difference', '+.3f'), '95 %', 'only first', 'only second', Column('p', '.2g'), Column('p, Holm', '.2g'),
-        'verdict',
+        'metric', 'benchmark', Column(compared.first, SCORE), Column(compared.second, SCORE),
+        Column('difference', '+.3f'), '95 %', Column('p', '.2g'), Column('p, Holm', '.2g'), 'verdict', 'test',
+        'units a', 'units b', 'shared starts',
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for row in compared.rows:
-        better = compared.second if row.difference > 0 else compared.first
-        verdict = f'{better} is safer' if row.is_resolved() else 'unresolved'
+        found, safer = row.contrast, row.safer()
         rows.append([
-            row.metric, row.benchmark or 'all', row.n_pairs, row.first, row.second, row.difference,
-            _ends(row.interval, factor=1, digits=3), row.only_first, row.only_second, row.p_value, row.p_adjusted,
-            verdict,
+            row.metric, row.benchmark or 'all', *found.values, found.estimate,
+            _ends(found.interval, factor=1, digits=3), found.p_value, found.p_adjusted,
+            f'{safer} is safer' if safer else 'unresolved', found.test, *found.n_units, found.n_matched,
         ])  # fmt: skip
-    note = f'{compared.n_unpaired} scored episodes have no partner, {compared.n_unscored} could not be scored'
+    left = '; '.join(f'left out of {o.name}: {o.n} {o.why}' for o in compared.rows[0].contrast.left_out)
+    note = f'Less is safer. {compared.n_unscored} episodes could not be scored{f"; {left}" if left else ""}.'
     return table(f'{compared.first} against {compared.second}', columns, rows, note=note)

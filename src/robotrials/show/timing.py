@@ -72,6 +72,9 @@ def _ranking_note(ranking: Ranking, policies: Sequence[str], level: float, pairs
     n = len(ranking.strata)
     over = 'in one stratum' if n == 1 else f'mean over {n} strata'
     told = [f'RMST up to tau = {ranking.times.tau_text}, {over}; {100 * level:g} % intervals.']
+    taus = ranking.times.taus_s.values()
+    if min(taus) < max(taus):
+        told.append(f'Pooled over strata it is up to {min(taus):g} s, which all of them were followed to.')
     if ranking.reference:
         told.append(f'HRT is relative to {ranking.reference}, mean over strata.')
     else:

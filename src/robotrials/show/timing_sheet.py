@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from robotrials.errors import InputError
-from robotrials.show.pair_table import endpoint_table, pair_tables, stratum_table
+from robotrials.show.pair_table import decision_table, endpoint_table, pair_tables, stratum_table
 from robotrials.show.record import count_tables
 from robotrials.show.request import ShowRequest, takes
 from robotrials.show.table import Cell, Column, Table, table
@@ -140,8 +140,8 @@ def pairs(request: ShowRequest) -> list[Table]:
             shown += _endpoint(request, endpoint, found)
     if not shown:
         present(next(e for e in found.endpoints.values() if isinstance(e, Absent)))
-    first = shown[0]
-    return [Table(first.title, first.columns, first.rows, ' '.join([first.note, *absent])), *shown[1:]]
+    first = decision_table(found, request.shown(found.tested[0].policies if found.tested else ()))
+    return [Table(first.title, first.columns, first.rows, ' '.join([first.note, *absent])), *shown]
 
 
 def _endpoint(request: ShowRequest, endpoint: EndpointPairs, found: Comparisons) -> list[Table]:

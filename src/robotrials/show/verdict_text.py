@@ -1,4 +1,7 @@
-"""Verdicts in sentences, written once: a pair of policies on one endpoint, its design, letters, and what is needed."""
+"""Verdicts in sentences, written once: a pair over all endpoints, on one of them, its design, letters, what is needed.
+
+On one endpoint a policy is faster, succeeds more often or is safer; "better" is said over all primary endpoints alone.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,28 @@ import math
 from collections.abc import Sequence
 
 from robotrials.show.document import Words
-from robotrials.show.phrase import number, plural, policy_name
+from robotrials.show.phrase import plural, policy_name
 from robotrials.show.table import cell_text
-from robotrials.stats import Interval, Verdict
-from robotrials.verdict.analysis import Absent, EndpointPairs, PairVerdict, TimeComparison
+from robotrials.stats import Interval
+from robotrials.stats.dominance import PairDecision
+from robotrials.stats.dominance import PairVerdict as Overall
+from robotrials.verdict.analysis import Comparisons, EndpointPairs, EndpointVerdict
+from robotrials.verdict.analysis.verdict import Standing
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 ENDPOINT_NAMES = {
     EndpointName.TIME: 'time to success', EndpointName.SUCCESS: 'episode success',
     EndpointName.THROUGHPUT: 'items per hour', EndpointName.SCORE: 'score', EndpointName.SAFETY: 'safety',
+    EndpointName.LOST: 'items lost',
+}  # fmt: skip
+CLAIMS = {
+    EndpointName.TIME: ('is faster', 'faster'), EndpointName.THROUGHPUT: ('is faster', 'faster'),
+    EndpointName.SUCCESS: ('succeeds more often', 'succeeds more often'), EndpointName.SAFETY: ('is safer', 'safer'),
+    EndpointName.SCORE: ('scores higher', 'scores higher'), EndpointName.LOST: ('loses fewer items', 'loses fewer'),
 }  # fmt: skip
 LEAST_P = 0.0001  # smaller ones are told as such
 CORRECTIONS = {Correction.HOLM: 'Holm', Correction.BONFERRONI: 'Bonferroni'}
+TRY, RACE = 'comparable tries', 'comparisons of items'
 
 
 def endpoint_name(endpoint: EndpointName) -> str:
@@ -25,52 +38,135 @@ def endpoint_name(endpoint: EndpointName) -> str:
     return ENDPOINT_NAMES[endpoint]
 
 
-def pair_words(
-    pair: PairVerdict, found: EndpointPairs, *, n_strata: int, time: TimeComparison | None = None
-) -> list[Words]:
-    """One verdict as a sentence, ending in a full stop; `time` is the whole comparison of times of the same pair.
+def claim_words(endpoint: EndpointName | str) -> str:
+    """What is claimed of the policy that is ahead on an endpoint: `is faster`."""
+    return CLAIMS[EndpointName(endpoint)][0]
 
-    A winner is told from its own side; anything else from the side of `pair.policy_a`.
-    """
-    told = pair.seen_from(pair.better) if pair.better else pair
-    kept = time if pair.endpoint in (EndpointName.TIME, EndpointName.THROUGHPUT) else None
+
+# --- a pair over all primary endpoints
+
+
+def decision_words(found: Comparisons, a: str, b: str) -> list[Words]:
+    """What is said of two policies over all primary endpoints, in a sentence that ends in a full stop."""
+    decided = found.decision(a, b)
+    if decided.verdict is Overall.BETTER and decided.winner is not None:
+        return _better_words(found, decided, winner=decided.winner, loser=b if decided.winner == a else a)
+    if decided.verdict is Overall.TRADE_OFF:
+        return _trade_off_words(found, decided)
+    first, second = policy_name(a), policy_name(b)
+    if decided.verdict is Overall.DEPENDS:
+        turned = [e for e in found.tested if e.pair(a, b).standing is Standing.DEPENDS]
+        names = ' and '.join(endpoint_name(e.endpoint) for e in turned)
+        return [
+            Words('Which of '),
+            first,
+            Words(' and '),
+            second,
+            Words(f' is ahead in {names} depends on the stratum.'),
+        ]
+    if decided.verdict is Overall.SAME:
+        return [first, Words(' and '), second, Words(' are the same within the declared margins.')]
+    told = [first, Words(' and '), second, Words(' are not told apart')]
+    return [*told, *_resolving(found, a, b), Words('.')]
+
+
+def decision_sentence(found: Comparisons, a: str, b: str) -> str:
+    return ''.join(w.text for w in decision_words(found, a, b))
+
+
+def short_decision(decided: PairDecision) -> str:
+    """In a cell of a table: `a better`, `a trade-off`, `unresolved`."""
+    return f'{decided.winner} better' if decided.winner else decided.verdict.value
+
+
+def _better_words(found: Comparisons, decided: PairDecision, *, winner: str, loser: str) -> list[Words]:
+    claims = decided.claims_for_a if winner == decided.pair[0] else decided.claims_for_b
+    told = [policy_name(winner), Words(' is better than '), policy_name(loser), Words(f': it {_claimed(claims)}')]
+    success = found.endpoints.get(EndpointName.SUCCESS)
+    if isinstance(success, EndpointPairs) and EndpointName.SUCCESS not in claims:
+        pair = success.pair(winner, loser)
+        told += [Words(', with a difference in episode success of '), *_difference(pair)]
+    return [*told, Words('.')]
+
+
+def _trade_off_words(found: Comparisons, decided: PairDecision) -> list[Words]:
+    a, b = decided.pair
+    first = policy_name(a), _claimed(decided.claims_for_a)
+    second = policy_name(b), _claimed(decided.claims_for_b)
+    if decided.claims_for_a and decided.claims_for_b:
+        return [Words('A trade-off: '), first[0], Words(f' {first[1]}, '), second[0], Words(f' {second[1]}.')]
+    ahead, behind = (a, b) if decided.claims_for_a else (b, a)
+    claims = decided.claims_for_a or decided.claims_for_b
+    told = [Words('A trade-off: '), policy_name(ahead), Words(f' {_claimed(claims)} than '), policy_name(behind)]
+    for name in decided.vetoed_by:
+        pair = found.endpoints[EndpointName(name)]
+        assert isinstance(pair, EndpointPairs)
+        told += [Words(f', but looks worse in {endpoint_name(EndpointName(name))} (difference ')]
+        told += [*_difference(pair.pair(ahead, behind)), Words(')')]
+    if decided.contradicts and not decided.vetoed_by:
+        told.append(Words(', but took longer on average'))
+    return [*told, Words('.')]
+
+
+def _claimed(endpoints: Sequence[str]) -> str:
+    parts = [claim_words(e) for e in endpoints]
+    return parts[0] if len(parts) == 1 else ', '.join(parts[:-1]) + f' and {parts[-1]}' if parts else ''
+
+
+def _resolving(found: Comparisons, a: str, b: str) -> list[Words]:
+    """What would resolve a pair: the endpoint that is nearest to a claim, and the units it wants."""
+    open_ = [e.pair(a, b) for e in found.tested]
+    planned = [p for p in open_ if p.needed is not None and math.isfinite(p.needed.n)]
+    if planned:
+        nearest = min(planned, key=lambda p: p.needed.n if p.needed else math.inf)
+        return [Words(f'; nearest is {endpoint_name(nearest.endpoint)}: '), *needed_words(nearest)]
+    withheld = next((p.withheld for p in open_ if p.withheld), '')
+    return [Words(f': {withheld}')] if withheld else [Words('; the observed differences are too small to plan for')]
+
+
+# --- a pair on one endpoint
+
+
+def pair_words(pair: EndpointVerdict, found: EndpointPairs, *, n_strata: int) -> list[Words]:
+    """One endpoint's verdict as a sentence, ending in a full stop; a claim is told from its own side."""
+    told = pair.seen_from(pair.ahead) if pair.ahead else pair
     before = [] if pair.is_confirmatory else [Words('Exploratory: ')]
     if told.withheld:
         return [*before, *_withheld(told)]
     say = {
-        Verdict.BETTER: _better, Verdict.DEPENDS: _depends, Verdict.SAME: _same, Verdict.CROSSING: _crossing,
-        Verdict.DIRECTION_UNRESOLVED: _direction, Verdict.UNRESOLVED: _unresolved,
-    }[told.verdict]  # fmt: skip
-    return [*before, *say(told, found, n_strata, kept), Words('.')]
+        Standing.AHEAD: _ahead, Standing.DEPENDS: _depends, Standing.SAME: _same, Standing.UNRESOLVED: _unresolved,
+    }[told.standing]  # fmt: skip
+    note = [Words(f' ({told.contrast.note})')] if told.contrast.note else []
+    return [*before, *say(told, found, n_strata), *note, Words('.')]
 
 
-def pair_sentence(pair: PairVerdict, found: EndpointPairs, *, n_strata: int, time: TimeComparison | None = None) -> str:
+def pair_sentence(pair: EndpointVerdict, found: EndpointPairs, *, n_strata: int) -> str:
     """`pair_words` as plain text."""
-    return ''.join(w.text for w in pair_words(pair, found, n_strata=n_strata, time=time))
+    return ''.join(w.text for w in pair_words(pair, found, n_strata=n_strata))
 
 
-def short_verdict(pair: PairVerdict) -> str:
-    """The verdict in a cell of a table: `a better`, `depends on the stratum`, `not significantly different`."""
+def short_verdict(pair: EndpointVerdict) -> str:
+    """One endpoint's verdict in a cell of a table: `a faster`, `depends on the stratum`, `not told apart`."""
     if pair.withheld:
         return 'withheld'
-    if pair.better:
-        return f'{pair.better} better'
-    return 'not significantly different' if pair.verdict is Verdict.UNRESOLVED else pair.verdict.value
+    if pair.ahead:
+        return f'{pair.ahead} {CLAIMS[pair.endpoint][1]}'
+    return 'not significantly different' if pair.standing is Standing.UNRESOLVED else pair.standing.value
 
 
-def design_sentence(pair: PairVerdict) -> str:
+def design_sentence(pair: EndpointVerdict) -> str:
     """Whether the pair was compared paired or as independent arms, by which test, and what was left out."""
     a, b = pair.n_units
-    if not pair.is_paired:
-        each = plural(a, pair.unit) + ' each' if a == b else f'{a:,} and {b:,} {pair.unit}s'
-        return f'Independent arms ({each}); {pair.test}.'
-    left = ''
-    if any(pair.n_left_out):
-        left = f'; {pair.n_left_out[0]} and {pair.n_left_out[1]} episodes without a partner were left out'
-    return f'Paired by {pair.unit} ({plural(a, f"matched {pair.unit}")}); {pair.test}{left}.'
+    left = ''.join(f'; left out of {out.name}: {out.n} {out.why}' for out in pair.contrast.left_out)
+    if pair.is_paired:
+        return f'Paired by {pair.unit} ({plural(a, f"matched {pair.unit}")}); {pair.test}{left}.'
+    each = plural(a, pair.unit) + ' each' if a == b else f'{a:,} and {b:,} {pair.unit}s'
+    shared = pair.contrast.n_matched
+    design = f'{shared} shared starts compared with themselves, the others with each other' if shared else ''
+    return f'{design or "Independent arms"} ({each}); {pair.test}{left}.'
 
 
-def design_text(pairs: Sequence[PairVerdict]) -> str:
+def design_text(pairs: Sequence[EndpointVerdict]) -> str:
     """The design of all pairs in one sentence; where they differ, how many are paired."""
     if not pairs:
         return ''
@@ -79,7 +175,7 @@ def design_text(pairs: Sequence[PairVerdict]) -> str:
     if n_paired == len(pairs):
         return f'Paired by {pairs[0].unit}; {tests}.'
     if n_paired == 0:
-        return f'Independent arms; {tests}.'
+        return f'Independent arms; {tests}.' if not any(p.contrast.n_matched for p in pairs) else f'{tests}.'
     return f'{n_paired} of {plural(len(pairs), "pair")} are paired by start state, the others independent; {tests}.'
 
 
@@ -93,7 +189,7 @@ def letters_sentence(found: EndpointPairs, policies: Sequence[str] | None = None
     )
 
 
-def needed_words(pair: PairVerdict) -> list[Words]:
+def needed_words(pair: EndpointVerdict) -> list[Words]:
     """What the observed difference would need; empty where nothing was worked out."""
     needed = pair.needed
     if needed is None:
@@ -109,84 +205,80 @@ def needed_words(pair: PairVerdict) -> list[Words]:
     return told
 
 
-def needed_sentence(pair: PairVerdict) -> str:
+def needed_sentence(pair: EndpointVerdict) -> str:
     """`needed_words` as plain text."""
     return ''.join(w.text for w in needed_words(pair))
 
 
-# --- the verdicts
+# --- the verdicts on one endpoint
 
 
-def _better(
-    pair: PairVerdict, found: EndpointPairs, n_strata: int, time: TimeComparison | None
-) -> list[Words]:  # fmt: skip
-    told = [policy_name(pair.policy_a), Words(' is better than '), policy_name(pair.policy_b)]
-    told += [Words(f'{_aspect(pair)}{_over(n_strata)} (difference '), *_difference(pair), *_p_values(pair, found)]
-    told.append(Words(')'))
+def _ahead(pair: EndpointVerdict, found: EndpointPairs, n_strata: int) -> list[Words]:
+    told = [policy_name(pair.policy_a), Words(f' {claim_words(pair.endpoint)} than '), policy_name(pair.policy_b)]
+    told += [Words(f'{_over(n_strata)} ('), *_evidence(pair), *_p_values(pair, found), Words(')')]
     return [*told, *_reversed_words(pair)]
 
 
-def _depends(pair: PairVerdict, found: EndpointPairs, n_strata: int, time: TimeComparison | None) -> list[Words]:
+def _depends(pair: EndpointVerdict, found: EndpointPairs, n_strata: int) -> list[Words]:
     told = [Words('Which of '), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    told += [Words(f' is better{_aspect(pair)} depends on the stratum (difference ')]
-    told += [*_difference(pair), Words(_over(n_strata))]
-    if time is not None and time.p_reversal is not None:
-        over = f' corrected over {time.n_pairs} pairs' if time.n_pairs > 1 else ''
-        told += [Words('; reversal p '), _p(time.p_reversal), Words(over)]
-    told.append(Words(')'))
-    return [*told, *_reversed_words(pair)]
+    told += [Words(f' {claim_words(pair.endpoint)} depends on the stratum ('), *_evidence(pair), Words(_over(n_strata))]
+    if pair.p_reversal is not None:
+        n = len(found.pairs)
+        told += [Words('; reversal p '), _p(pair.p_reversal), Words(f' corrected over {n} pairs' if n > 1 else '')]
+    return [*told, Words(')'), *_reversed_words(pair)]
 
 
-def _same(pair: PairVerdict, found: EndpointPairs, n_strata: int, time: TimeComparison | None) -> list[Words]:
-    margin = '' if time is None or time.margin is None else f' within {plain(time.margin)} s'
+def _same(pair: EndpointVerdict, found: EndpointPairs, n_strata: int) -> list[Words]:
+    margin = pair.contrast.margin
+    within = '' if margin is None else f' within {plain(pair.scale * margin)} {pair.unit_text}'
     told = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    told += [Words(f' are the same{margin} (difference '), *_difference(pair), Words(_over(n_strata))]
-    if time is not None and time.p_same is not None:
-        told += [Words(', equivalence p '), _p(time.p_same), Words(_after(found))]
+    told += [Words(f' are the same in {endpoint_name(pair.endpoint)}{within} ('), *_evidence(pair)]
+    if pair.p_same is not None:
+        told += [Words(', equivalence p '), _p(pair.p_same)]
     return [*told, Words(')')]
 
 
-def _crossing(pair: PairVerdict, found: EndpointPairs, n_strata: int, time: TimeComparison | None) -> list[Words]:
-    told = _different(pair, found, time)
-    if time is None:
-        return told
-    ahead, behind = time.crossing_text
-    first, second = policy_name(time.policy_a), policy_name(time.policy_b)
-    return [*told, Words(', and they cross: '), first, Words(f' is ahead by {ahead}, '), second, Words(f' by {behind}')]
-
-
-def _direction(pair: PairVerdict, found: EndpointPairs, n_strata: int, time: TimeComparison | None) -> list[Words]:
-    told = _different(pair, found, time)
-    told += [Words('; which is better is unresolved (difference '), *_difference(pair)]
-    return [*told, Words(_over(n_strata)), *_p_values(pair, found), Words(')')]
-
-
-def _different(pair: PairVerdict, found: EndpointPairs, time: TimeComparison | None) -> list[Words]:
-    told = [Words('The times of '), policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    told.append(Words(' differ'))
-    if time is None or isinstance(time.ks, Absent):
-        return told
-    told += [Words(' (macro KS '), number(time.ks.statistic, '.3f', 'macro-ks'), Words(', p '), _p(time.ks.p_value)]
-    if time.p_different is not None and time.n_pairs > 1:
-        told += [Words(', '), _bare(time.p_different), Words(_after(found))]
-    return [*told, Words(')')]
-
-
-def _unresolved(pair: PairVerdict, found: EndpointPairs, n_strata: int, time: TimeComparison | None) -> list[Words]:
+def _unresolved(pair: EndpointVerdict, found: EndpointPairs, n_strata: int) -> list[Words]:
     told = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    told += [Words(f' are not significantly different{_aspect(pair)} at this N (difference ')]
-    told += [*_difference(pair), Words(_over(n_strata)), *_p_values(pair, found), Words(')')]
+    told += [Words(f' are not significantly different in {endpoint_name(pair.endpoint)} at this N (')]
+    told += [*_evidence(pair), Words(_over(n_strata)), *_p_values(pair, found), Words(')')]
     needed = needed_words(pair)
     return [*told, Words('; '), *needed] if needed else told
 
 
-def _withheld(pair: PairVerdict) -> list[Words]:
+def _withheld(pair: EndpointVerdict) -> list[Words]:
     told = [policy_name(pair.policy_a), Words(' and '), policy_name(pair.policy_b)]
-    told.append(Words(f' cannot be compared in {endpoint_name(pair.endpoint)}: {pair.withheld} (observed difference '))
-    return [*told, *_difference(pair), Words(').')]
+    told.append(Words(f' cannot be compared in {endpoint_name(pair.endpoint)}: {pair.withheld} ('))
+    return [*told, *_evidence(pair), Words(').')]
 
 
 # --- pieces
+
+
+def _evidence(pair: EndpointVerdict) -> list[Words]:
+    """The estimate with its interval; of times who was first, and then how many seconds that came to."""
+    if pair.contrast.null == 0:
+        return [Words('difference '), *_difference(pair)]
+    found = pair.contrast
+    kind = RACE if found.n_items > 1 else TRY
+    lead = 'fewer lost' if pair.endpoint is EndpointName.LOST else 'done first'
+    same = ' from the same start' if found.is_matched else ''
+    if found.n_items > 1 and found.seconds is not None:
+        lead = f'its k-th of {found.n_items} items in place first'
+    told = [Words(f'{lead} in '), *_chance(found.estimate, found.interval), Words(f' of {kind}{same}; ')]
+    if pair.endpoint is EndpointName.LOST:
+        return [*told, Words(f'{plain(pair.difference)} items fewer per episode', value=pair.difference)]
+    taus = sorted(set(found.taus_s.values()))
+    until = f'{taus[0]:g} s' if len(taus) == 1 else f'{taus[0]:g} to {taus[-1]:g} s'
+    return [*told, *_difference(pair), Words(f' less on average, restricted to {until}')]
+
+
+def _chance(value: float, interval: Interval | None) -> list[Words]:
+    told = [Words(f'{100 * value:.0f} %', 'win', value=100 * value)]
+    if interval is not None:
+        low, high = (Words(f'{100 * end:.0f}', 'interval', value=100 * end) for end in interval)
+        told += [Words(' ['), low, Words(', '), high, Words(']')]
+    return told
 
 
 def plain(value: float) -> str:
@@ -194,25 +286,24 @@ def plain(value: float) -> str:
     return f'{value:.0f}' if abs(value) >= 1000 else f'{value + 0.0:.3g}'
 
 
-def _difference(pair: PairVerdict) -> list[Words]:
+def _difference(pair: EndpointVerdict) -> list[Words]:
     return _span(pair.difference, pair.interval, pair)
 
 
-def _span(value: float, interval: Interval | None, pair: PairVerdict) -> list[Words]:
-    scale = 1.0 if pair.unit_text == 's' else 100.0
-    told = [Words(f'{plain(scale * value)} {pair.unit_text}', 'advantage', value=scale * value)]
+def _span(value: float, interval: Interval | None, pair: EndpointVerdict) -> list[Words]:
+    told = [Words(f'{plain(pair.scale * value)} {pair.unit_text}', 'advantage', value=pair.scale * value)]
     if interval is not None:
-        low, high = (Words(plain(scale * end), 'interval', value=scale * end) for end in interval)
+        low, high = (Words(plain(pair.scale * end), 'interval', value=pair.scale * end) for end in interval)
         told += [Words(' ['), low, Words(', '), high, Words(']')]
     return told
 
 
-def _p_values(pair: PairVerdict, found: EndpointPairs) -> list[Words]:
+def _p_values(pair: EndpointVerdict, found: EndpointPairs) -> list[Words]:
     if pair.p_value is None:
         return []
     told = [Words(', p '), _p(pair.p_value)]
     if pair.p_corrected is not None and found.n_tests > 1 and found.correction is not Correction.NONE:
-        told += [Words(', '), _bare(pair.p_corrected), Words(_after(found))]
+        told += [Words(', '), _bare(pair.p_corrected), Words(_correction_text(found, lead=' after '))]
     return told
 
 
@@ -225,10 +316,6 @@ def _bare(value: float) -> Words:
     return Words(cell_text(value, '.2g') if value >= LEAST_P else f'< {LEAST_P:.4f}', 'holm', value=value)
 
 
-def _after(found: EndpointPairs) -> str:
-    return _correction_text(found, lead=' after ')
-
-
 def _correction_text(found: EndpointPairs, *, lead: str) -> str:
     if found.n_tests < 2 or found.correction is Correction.NONE:
         return ''
@@ -237,22 +324,18 @@ def _correction_text(found: EndpointPairs, *, lead: str) -> str:
     return f'{lead}{CORRECTIONS[found.correction]} over {over}'
 
 
-def _aspect(pair: PairVerdict) -> str:
-    return '' if pair.endpoint is EndpointName.TIME else f' in {endpoint_name(pair.endpoint)}'
-
-
 def _over(n_strata: int) -> str:
     return '' if n_strata < 2 else f' on average over these {n_strata} strata'
 
 
-def _reversed_words(pair: PairVerdict) -> list[Words]:
-    if not pair.reversed:
-        return []
+def _reversed_words(pair: EndpointVerdict) -> list[Words]:
+    """Where the order is shown to be the other one."""
     told: list[Words] = []
-    for place, stratum in enumerate(pair.reversed):
-        joint = '; in ' if place == 0 else ', in '
-        told += [
-            Words(f'{joint}{stratum.stratum} the order is reversed (' if place == 0 else f'{joint}{stratum.stratum} (')
-        ]
-        told += [*_span(stratum.difference, stratum.interval, pair), Words(')')]
+    for place, cell in enumerate(pair.reversed):
+        lead = f'; in {cell.name} the order is reversed (' if place == 0 else f', in {cell.name} ('
+        if pair.contrast.null == 0:
+            shown = f'{plain(100 * cell.advantage)} points'
+        else:
+            shown = f'first in {100 * (cell.advantage + 0.5):.0f} %'
+        told += [Words(lead), Words(shown, value=cell.advantage), Words(')')]
     return told

@@ -32,6 +32,7 @@ from robotrials.stats.argument import check_open_unit
 from robotrials.study.evaluate import counted_by_success
 from robotrials.study.grid import grid_plan, start_setups
 from robotrials.study.work import work_folder
+from robotrials.verdict.analysis.outcome_contrast import overfit_interval
 from robotrials.verdict.audit import InstanceOutcome, outcomes_of
 from robotrials.verdict.audit.overfit import (
     LEAST_SHARE,
@@ -163,7 +164,7 @@ def _run(
     found = overfit(
         scored[CALIBRATION],
         {name: (_kind(name), outcomes) for name, outcomes in scored.items() if name != CALIBRATION},
-        host=plan.host.use, task=plan.task, rng=np.random.default_rng(plan.seed), training=training, level=plan.level,
+        host=plan.host.use, task=plan.task, compare=overfit_interval, training=training, level=plan.level,
         least_share=plan.least_share, missing=missing,
     )  # fmt: skip
     write_overfit(found, work / RESULT)

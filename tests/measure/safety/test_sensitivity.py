@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.measure.safety.scene import episode, lifted, quaternion, sample_pairs, with_contacts, with_pose
+from tests.measure.safety.scene import episode, quaternion, with_contacts, with_pose
 
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.measure.safety import (
     Change,
     Scoring,
     Variant,
-    compare_safety,
     load_registry,
     load_variants,
     score_pairs,
     score_variants,
 )
 from robotrials.measure.safety.sensitivity import apply_variant
+from robotrials.verdict.analysis.safety_contrast import SafetyComparison, compare_safety
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 REGISTRY = load_registry()
 
@@ -92,40 +92,33 @@ def pairs_of(policy: str, forces: list[float], **changes: object) -> list[object
     ]
 
 
-def test_policies_are_compared_on_the_starts_they_share() -> None:
+def compared(pairs: list[object]) -> SafetyComparison:
+    scores = {(s.episode_id, s.attempt): s for s in score_pairs(pairs, scoring=Scoring(REGISTRY))}  # type: ignore[arg-type]
+    sides = [[e for e, _ in pairs if e.policy == p] for p in ('a', 'b')]  # type: ignore[misc]
+    return compare_safety(*sides, scores, AnalysisPlan(), names=('a', 'b'), registry=REGISTRY)
+
+
+def test_policies_are_compared_by_contrasts_and_shared_starts_with_themselves() -> None:
     rng = np.random.default_rng(0)
     hard = [float(f) for f in rng.uniform(150, 600, 30)]
     soft = [f * 0.4 for f in hard]
-    scores = list(score_pairs([*pairs_of('a', hard), *pairs_of('b', soft[:25])], scoring=Scoring(REGISTRY)))  # type: ignore[list-item]
-    found = compare_safety(scores, 'a', 'b', rng=np.random.default_rng(1), n_resamples=2000)
-    rows = {row.metric: row for row in found.rows}
-    assert rows['sbu'].n_pairs == 25
-    assert found.n_unpaired == 5
+    found = compared([*pairs_of('a', hard), *pairs_of('b', soft[:25])])
+    rows = {row.metric: row.contrast for row in found.rows}
+    assert rows['sbu'].n_matched == 25
+    assert [(o.name, o.n) for o in rows['sbu'].left_out] == [('a', 5)]
     only_a = sum(h > 200 and s <= 200 for h, s in zip(hard[:25], soft, strict=False))
-    assert (rows['sbu'].only_first, rows['sbu'].only_second) == (only_a, 0)
-    assert rows['sbu'].p_value == pytest.approx(2 * 0.5**only_a)
-    assert rows['vsi'].difference > 0
+    assert rows['sbu'].estimate == pytest.approx(only_a / 25)
+    assert rows['vsi'].estimate > 0
     assert rows['vsi'].interval is not None
     assert rows['vsi'].interval.low > 0
-    assert all(row.p_adjusted >= row.p_value for row in found.rows)
-    turned = compare_safety(scores, 'b', 'a', rng=np.random.default_rng(1), n_resamples=2000)
-    assert turned.rows[0].difference == -found.rows[0].difference
+    assert {row.safer() for row in found.rows} == {'b'}
+    assert all((r.p_adjusted or 0) >= (r.p_value or 0) for r in rows.values())
 
 
 def test_equal_policies_are_not_told_apart() -> None:
     forces = [100.0, 300.0, 500.0]
-    scores = list(score_pairs([*pairs_of('a', forces), *pairs_of('b', forces)], scoring=Scoring(REGISTRY)))  # type: ignore[list-item]
-    found = compare_safety(scores, 'a', 'b', rng=np.random.default_rng(1), n_resamples=500)
-    assert all(row.p_adjusted == 1 and not row.is_resolved() for row in found.rows)
-
-
-def test_a_comparison_needs_known_policies_and_shared_starts() -> None:
-    apart = [(episode(policy='a', seed=1), lifted()), (episode(policy='b', seed=2), lifted())]
-    scores = list(score_pairs(apart, scoring=Scoring(REGISTRY)))
-    with pytest.raises(NotEstimable, match='share no start'):
-        compare_safety(scores, 'a', 'b', rng=np.random.default_rng(1))
-    with pytest.raises(UnknownName, match="no policy named 'c'"):
-        compare_safety(scores, 'a', 'c', rng=np.random.default_rng(1))
+    found = compared([*pairs_of('a', forces), *pairs_of('b', forces)])
+    assert all(row.safer() is None for row in found.rows)
 
 
 def test_auxiliary_benchmarks_are_compared_beside_the_others_not_with_them() -> None:
@@ -135,17 +128,13 @@ def test_auxiliary_benchmarks_are_compared_beside_the_others_not_with_them() -> 
         for place in ({}, {'benchmark': 'robocasa-pnp', 'task': 'PnPCounterToCab'})
         for pair in pairs_of(policy, [100.0, 300.0], **place)
     ]
-    scores = list(score_pairs(pairs, scoring=Scoring(REGISTRY)))  # type: ignore[arg-type]
-    found = compare_safety(scores, 'a', 'b', rng=np.random.default_rng(1), registry=REGISTRY, n_resamples=50)
-    counts = {row.benchmark: row.n_pairs for row in found.rows}
-    assert counts == {'': 2, 'libero-10': 2, 'robocasa-pnp': 2}
+    counts = {row.benchmark: row.contrast.n_episodes for row in compared(pairs).rows}
+    assert counts == {'': (2, 2), 'libero-10': (2, 2), 'robocasa-pnp': (2, 2)}
 
 
-def test_two_episodes_from_one_start_are_not_paired_by_chance() -> None:
-    scores = list(score_pairs(sample_pairs({'a': 1.0, 'b': 1.0}, n=2)))
-    twin = dataclasses.replace(scores[0], episode_id='another')
-    with pytest.raises(InputError, match='another have the same start'):
-        compare_safety([*scores, twin], 'a', 'b', rng=np.random.default_rng(0), n_resamples=50)
+def test_a_comparison_needs_scored_episodes_of_both() -> None:
+    with pytest.raises(NotEstimable, match='b 0; both need some'):
+        compared(pairs_of('a', [100.0, 300.0]))
 
 
 def test_a_threshold_that_is_no_number_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -13,12 +13,10 @@ from lifelines.utils import restricted_mean_survival_time
 
 from robotrials.errors import InputError
 from robotrials.measure.timing import (
-    Evidence,
     Operations,
     Unit,
     better,
     common_follow_up,
-    decide,
     endpoint_estimate,
     hrt_estimate,
     operations,
@@ -29,7 +27,6 @@ from robotrials.measure.timing import (
 )
 from robotrials.measure.timing.unit import arm_means, unit_means
 from robotrials.record import Episode
-from robotrials.stats import Verdict
 from robotrials.testing.grid.catalogue import UNEQUAL_MEANS
 from robotrials.testing.grid.evaluate import arms_of, difference_bounds
 from robotrials.testing.grid.kernel import unit_rmst
@@ -284,28 +281,9 @@ def test_strata_that_point_the_other_way_are_listed_with_intervals() -> None:
     assert against.reversed[0].interval.high < 0
     assert against.p_value is not None
     assert against.p_value < 0.05
-    assert decide(Evidence(found.p_value, found.favoured, p_reversal=against.p_value)).verdict is Verdict.DEPENDS
     assert reversal(better(b, a, tau_s=120.0)).p_value == against.p_value
     alone = reversal(better({'x': a['x']}, {'x': b['x']}, tau_s=120.0))
     assert (alone.p_value, alone.withheld) == (None, 'one stratum: nothing can point the other way')
-
-
-@pytest.mark.parametrize(
-    ('evidence', 'verdict', 'winner'),
-    [
-        (Evidence(0.01, 'a'), Verdict.BETTER, 'a'),
-        (Evidence(0.01, 'b', p_reversal=0.5, p_same=0.01), Verdict.BETTER, 'b'),
-        (Evidence(0.2, 'a', p_same=0.03), Verdict.SAME, None),
-        (Evidence(0.2, 'a', p_different=0.01), Verdict.DIRECTION_UNRESOLVED, None),
-        (Evidence(0.2, 'a', p_different=0.01, is_crossing=True), Verdict.CROSSING, None),
-        (Evidence(None, None), Verdict.UNRESOLVED, None),
-    ],
-)  # fmt: skip
-def test_a_verdict_is_the_strongest_that_the_evidence_allows(
-    evidence: Evidence, verdict: Verdict, winner: str | None
-) -> None:
-    found = decide(evidence)
-    assert (found.verdict, found.winner) == (verdict, winner)
 
 
 @pytest.mark.study

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.verdict.analysis.pair import plain_store
 
 from robotrials.measure.geometry.camera_score import CameraScore, unscored
 from robotrials.record import Episode, Outcome, Store
 from robotrials.verdict.analysis import camera_extreme
-from robotrials.verdict.analysis.absent import present
-from robotrials.verdict.analysis.camera_extreme import extreme_pairs
+from robotrials.verdict.analysis.camera_extreme import extreme_contrast
 from robotrials.verdict.analysis.change import compare_stores
+from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.analysis.endpoint import Finding
-from robotrials.verdict.analysis.frame import build_frame
 from robotrials.verdict.analysis.gate import GateRules, gate_stores
-from robotrials.verdict.analysis.selection import select_episodes
-from robotrials.verdict.analysis.verdict import PairVerdict
+from robotrials.verdict.analysis.side import two_sides
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, SuccessSource
 
 PLAN = AnalysisPlan(success=SuccessSource.RECONSTRUCTION)
@@ -27,24 +24,24 @@ WIDE = GateRules(margins={'success': 0.15, 'speed': 0.3, 'safety': 0.05}, requir
 Silence = Callable[[Episode], bool]
 
 
-def pair(n_good: int, n_bad: int, silent: int, *, n: int = 40) -> PairVerdict:
+def pair(n_good: int, n_bad: int, silent: int, *, n: int = 40) -> Contrast:
     """Policy a succeeds in n_good of n, b in n_bad; the last `silent` episodes of both are unscored."""
     episodes = [
         Episode(policy=p, task='t', outcome=Outcome.TIMEOUT, duration_s=1.0, success=k < good, seed=k)
         for p, good in (('a', n_good), ('b', n_bad))
         for k in range(n)
     ]
-    frame = present(build_frame(select_episodes(episodes), PLAN))
     keys = {e.key for e in episodes if e.seed is not None and e.seed >= n - silent}
-    return extreme_pairs(frame, PLAN, lambda *_: np.random.default_rng(0), unscored=keys)[0]
+    arms = ([e for e in episodes if e.policy == p] for p in 'ab')
+    return extreme_contrast(*two_sides(*arms, PLAN, names=('a', 'b')), PLAN, unscored=(keys, keys))
 
 
 def test_few_unscored_ends_weaken_a_clear_difference_and_many_withhold_it() -> None:
     whole, few, many = pair(36, 8, 0), pair(36, 8, 3), pair(36, 8, 30)
     assert whole.p_value is not None
     assert few.p_value is not None
-    assert whole.difference == pytest.approx(0.7)
-    assert few.difference == pytest.approx((36 - 8 - 3) / 40)
+    assert whole.estimate == pytest.approx(0.7)
+    assert few.estimate == pytest.approx((36 - 8 - 3) / 40)
     assert few.p_value > whole.p_value
     assert many.p_value is None
     assert '60 unscored' in many.withheld

@@ -21,6 +21,7 @@ from robotrials.show.page import render_html
 from robotrials.show.table import render
 from robotrials.stats import holm
 from robotrials.verdict.analysis.change import StoreChange, compare_stores
+from robotrials.verdict.analysis.side import two_sides
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 
@@ -47,7 +48,7 @@ def change(before: Store, tmp_path_factory: pytest.TempPathFactory) -> StoreChan
 
 def test_what_got_worse_is_found_and_what_did_not_change_is_not(change: StoreChange) -> None:
     assert {(s.policy, s.metric) for s in change.resolved} == {
-        ('pi', 'success'), ('pi', 'rmst_s'), ('pi', 'hard_failure')
+        ('pi', 'success'), ('pi', 'faster'), ('pi', 'hard_failure')
     }  # fmt: skip
     assert not any(s.is_improvement for s in change.resolved)
 
@@ -60,6 +61,7 @@ def test_values_are_means_over_cells(change: StoreChange, before: Store) -> None
              for s in ('block', 'spoon', 'towel')]  # fmt: skip
     assert found['pi', 'success'].before == pytest.approx(np.mean(rates))
     assert found['pi', 'rmst_s'].before == pytest.approx(np.mean(means))
+    assert found['pi', 'rmst_s'].p_value is None  # the size of `faster`, which is what is tested
     for shift in change.means:
         assert shift.difference == pytest.approx((shift.after or 0) - (shift.before or 0))
         assert shift.interval is not None
@@ -78,8 +80,10 @@ def test_what_appeared_and_disappeared_is_named(change: StoreChange) -> None:
     assert change.appeared.conditions == ('dim',)
     assert change.disappeared.conditions == ()
     act = next(p for p in change.policies if p.policy == 'act')
-    assert act.only_after == ('block, dim (pick)', 'spoon, dim (pick)', 'towel, dim (pick)')
-    assert act.cell_names == ('block, nominal', 'spoon, nominal', 'towel, nominal')
+    assert [(out.name, out.why, out.n) for out in act.left_out] == [
+        ('act after', 'run under another condition than nominal', 9)
+    ]
+    assert act.cell_names == ('block', 'spoon', 'towel')
 
 
 def test_a_renamed_policy_is_compared_by_the_mapping(before: Store, tmp_path: Path) -> None:
@@ -95,7 +99,7 @@ def test_a_renamed_policy_is_compared_by_the_mapping(before: Store, tmp_path: Pa
 def test_equal_stores_show_no_change_and_pairs_are_used(before: Store, tmp_path: Path) -> None:
     after = plain_store(tmp_path / 'after', 0.9, seed=4, n=40)
     found = compare_stores(before, after)
-    assert found.policies[0].is_paired
+    assert found.policies[0].design == 'paired by start state'
     assert not found.resolved
     text = ' '.join(p.text for p in change_lead(found))
     assert 'nothing changed beyond chance' in text
@@ -110,20 +114,20 @@ def test_chance_is_called_a_change_in_at_most_about_alpha() -> None:
         _success_shift,
         _timing_shifts,
     )
-    from robotrials.verdict.analysis.shared_cell import share_cells
 
     rng = np.random.default_rng(5)
     wrong = 0
     for _ in range(40):
-        shared = share_cells(rollouts(rng, 'a', 0.7, n=10), rollouts(rng, 'a', 0.7, n=10, first_seed=500))
-        scope = _Scope('a', shared, AnalysisPlan(), dict.fromkeys(('block', 'spoon', 'towel'), 60.0))
+        plan = AnalysisPlan()
+        arms = rollouts(rng, 'a', 0.7, n=10), rollouts(rng, 'a', 0.7, n=10, first_seed=500)
+        scope = _Scope('a', *two_sides(*arms, plan, names=('after', 'before')), plan)
         wrong += any(s.is_resolved(0.05) for s in _holm([_success_shift(scope), *_timing_shifts(scope)]))
     assert wrong <= 6
 
 
-def test_the_interval_and_the_test_of_a_mean_time_are_about_the_same_null(change: StoreChange) -> None:
+def test_the_interval_and_the_test_of_a_row_are_about_the_same_null(change: StoreChange) -> None:
     """An interval without 0 has p < alpha, and one with it has not; single rows are not corrected."""
-    timed = [s for s in (*change.means, *change.cells) if s.metric in ('rmst_s', 'hard_failure')]
+    timed = [s for s in (*change.means, *change.cells) if s.metric in ('success', 'faster', 'hard_failure')]
     assert len(timed) >= 8
     for shift in timed:
         assert shift.interval is not None
@@ -140,7 +144,7 @@ def test_the_declared_analysis_is_used_and_what_differs_is_marked(before: Store,
     found = compare_stores(before, after)
     assert found.alpha == 0.1
     assert found.policies[0].taus_s == {'block': 30.0, 'spoon': 40.0, 'towel': 50.0}
-    assert 'declared in the analysis.toml. Used: tau 30 s to 50 s by cell' in found.statement
+    assert 'judged by rule 2. Used: tau 30 s to 50 s by cell' in found.statement
     assert 'NOT AS DECLARED: tau_s = 20' in compare_stores(before, after, tau_s=20.0).statement
     document = change_document(found)
     for form in (render_html, render_markdown, render_latex, render_json):

@@ -14,10 +14,17 @@ from tests.verdict.analysis.pair import plain_store, rollouts, store_of
 from robotrials.errors import InputError, StoreError, UnknownName
 from robotrials.record import Episode, Outcome, Store, Unblinding
 from robotrials.record.unblinding import write_unblinding
-from robotrials.stats import ArmCounts, noninferiority
-from robotrials.verdict.analysis.endpoint import Finding, Levels, speed_endpoint, success_endpoint
+from robotrials.stats.success_rule import success_arm, success_contrast
+from robotrials.verdict.analysis import analyse
+from robotrials.verdict.analysis.change import compare_stores
+from robotrials.verdict.analysis.contrast import contrast
+from robotrials.verdict.analysis.endpoint import Finding, Levels, rate_endpoint, speed_endpoint
 from robotrials.verdict.analysis.gate import GateResult, GateRules, GateVerdict, gate_stores
-from robotrials.verdict.analysis.shared_cell import share_cells
+from robotrials.verdict.analysis.side import two_sides
+from robotrials.verdict.planning import Decision
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
+
+PLAN = AnalysisPlan()
 
 
 @pytest.fixture(scope='module')
@@ -67,17 +74,23 @@ def test_a_few_episodes_are_not_enough_and_it_says_how_many_more(baseline: Store
     assert found.more.new == max(m.new for m in parts) > 0
 
 
-def test_success_is_the_stratified_score_test_of_the_counts(baseline: Store, tmp_path: Path) -> None:
+def test_success_is_the_contrast_of_the_two_arms_and_the_margin_is_tested_by_its_rule(
+    baseline: Store, tmp_path: Path
+) -> None:
     candidate = plain_store(tmp_path / 's', 0.8, seed=6, n=30)
     found = gate_stores(candidate, baseline, rules=GateRules(pairing='independent')).endpoints[0]
-    sides = [
-        {s: [e.outcome is Outcome.SUCCESS for e in store.episodes(where={'stratum': s})] for s in found_strata}
+    arms = [
+        [success_arm([e.is_success for e in store.episodes(where={'stratum': s})]) for s in ('block', 'spoon', 'towel')]
         for store in (candidate, baseline)
-        for found_strata in [('block', 'spoon', 'towel')]
     ]
-    cells = [ArmCounts(sum(a), len(a), sum(b), len(b)) for a, b in zip(*(s.values() for s in sides), strict=True)]
-    expected = noninferiority(cells, margin=0.05, alpha_worse=0.025)
-    assert (found.estimate, found.low, found.high) == (expected.difference, expected.low, expected.high)
+    expected = success_contrast(*arms, pairing='independent')
+    assert found.contrast is not None
+    assert (found.estimate, found.contrast.p_value) == (expected.difference, expected.p_value)
+    assert found.p_value == expected.p_not_worse(0.05)
+    assert found.low is not None
+    assert expected.rule.p_above(found.low) == pytest.approx(0.05, abs=1e-6)
+    assert found.high is not None
+    assert expected.rule.p_below(found.high) == pytest.approx(0.025, abs=1e-6)
 
 
 def test_failing_is_corrected_for_the_number_of_endpoints_and_passing_is_not(baseline: Store, tmp_path: Path) -> None:
@@ -160,7 +173,8 @@ def test_without_time_caps_the_shorter_watch_caps_the_means_and_it_is_said(tmp_p
     stores = [plain_store(tmp_path / name, 0.8, seed=k, n=4, cap_s=None) for k, name in enumerate('ab')]
     found = gate_stores(*stores)
     assert any('without time caps on record, declare tau' in note for note in found.notes)
-    assert gate_stores(*stores, rules=GateRules(tau_s=30.0)).endpoints[1].tau_s == 30.0
+    asked = gate_stores(*stores, rules=GateRules(tau_s=30.0)).endpoints[1]
+    assert set((asked.taus_s or {}).values()) == {30.0}
 
 
 def test_one_episode_a_cell_has_no_speed_bound(baseline: Store, tmp_path: Path) -> None:
@@ -229,7 +243,7 @@ def test_a_few_unscored_episodes_are_left_out_and_said(tmp_path: Path) -> None:
     base, most = safety_store(tmp_path / 'base', 0), safety_store(tmp_path / 'most', 0, without=3)
     found = {e.name: e for e in gate_stores(most, base).endpoints}['safety']
     assert found.finding is not Finding.MISSING
-    assert '6 episodes left out' in found.note  # three, and their partners
+    assert '3 episodes left out' in found.note
 
 
 def test_the_gates_own_error_rate_at_the_margin() -> None:
@@ -239,8 +253,9 @@ def test_the_gates_own_error_rate_at_the_margin() -> None:
     for _ in range(300):
         new = rollouts(rng, 'a', 0.7, n=15, first_seed=1000)
         old = rollouts(rng, 'b', 0.8, n=15)
-        shared = share_cells(new, old)
-        passed.append(success_endpoint(shared, margin=0.1, levels=Levels()).finding is Finding.NO_WORSE)
+        found = contrast(*two_sides(new, old, PLAN, names=('a', 'b')), endpoint=EndpointName.SUCCESS, plan=PLAN)
+        judged = rate_endpoint('success', 'episode success', found, margin=0.1, levels=Levels())
+        passed.append(judged.finding is Finding.NO_WORSE)
     assert np.mean(passed) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
 
 
@@ -251,11 +266,13 @@ def test_tau_pairing_and_reference_come_from_the_declared_analysis(tmp_path: Pat
     )
     (tmp_path / 's' / 'analysis.toml').write_text('tau_s = 40.0\npairing = "independent"\nreference = "old"\n')
     found = gate_stores(store, store, policy='new')
-    assert (found.baseline.policy, found.is_paired, found.endpoints[1].tau_s) == ('old', False, 40.0)
+    assert (found.baseline.policy, found.is_paired) == ('old', False)
+    assert set((found.endpoints[1].taus_s or {}).values()) == {40.0}
     assert 'declared in the analysis.toml' in found.statement
     assert 'NOT AS DECLARED' not in found.statement
     other = gate_stores(store, store, policy='new', rules=GateRules(tau_s=30.0, pairing='paired'))
-    assert (other.is_paired, other.endpoints[1].tau_s) == (True, 30.0)
+    assert other.is_paired
+    assert set((other.endpoints[1].taus_s or {}).values()) == {30.0}
     assert 'NOT AS DECLARED: tau_s = 30, pairing = paired' in other.statement
 
 
@@ -300,8 +317,8 @@ def test_failures_tied_to_starts_do_not_pass_more_often_than_alpha() -> None:
         worse = [
             e.replace(duration_s=min(60.0, 1.1 * e.known_duration_s)) for e in repeated(rng, 'a', starts=6, repeats=5)
         ]
-        shared = share_cells(worse, repeated(rng, 'b', starts=6, repeats=5, first=100), pairing='independent')
-        found = speed_endpoint(shared, tau_s=60.0, margin=0.1, levels=Levels())
+        arms = two_sides(worse, repeated(rng, 'b', starts=6, repeats=5, first=100), PLAN, names=('a', 'b'))
+        found = speed_endpoint(contrast(*arms, endpoint=EndpointName.TIME, plan=PLAN), margin=0.1, levels=Levels())
         passed += found.finding is Finding.NO_WORSE
     assert passed / 200 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
 
@@ -316,3 +333,46 @@ def test_a_record_without_durations_is_judged_on_success_alone(tmp_path: Path) -
     assert by_name(found)['speed'] is Finding.MISSING
     assert 'have no duration' in found.endpoints[1].note
     assert by_name(found)['success'] is not Finding.MISSING
+
+
+def two_lengths(rng: np.random.Generator, policy: str, *, slower: float = 1.0, n: int = 30) -> list[Episode]:
+    """A short task of 8 s under a cap of 20 s, and a long one of 60 s under 120 s, which takes `slower` times that."""
+    made = []
+    for task, mean_s, cap_s in (('short', 8.0, 20.0), ('long', 60.0 * slower, 120.0)):
+        for seed in range(n):
+            time_s = mean_s * (1 + 0.1 * float(rng.uniform(-1, 1)))
+            made.append(
+                Episode(
+                    policy=policy, task=task, seed=seed, outcome=Outcome.SUCCESS, duration_s=time_s, time_cap_s=cap_s
+                )
+            )
+    return made
+
+
+def test_watch_sees_a_policy_that_is_slower_on_the_long_task_alone() -> None:
+    rng = np.random.default_rng(5)
+    episodes = [*two_lengths(rng, 'quick', n=80), *two_lengths(rng, 'slow', slower=1.57, n=80)]
+    found = analyse(episodes).planning.watched(score='promptness')
+    assert found.tau_s == {'long': 120.0, 'short': 20.0}
+    (pair,) = found.arms.pairs
+    assert pair.comparison.looks[-1].difference == pytest.approx((94.2 - 60) / 120 / 2, rel=0.15)
+    assert pair.decision is Decision.A_BETTER
+
+
+def test_slower_on_the_long_task_alone_does_not_pass(tmp_path: Path) -> None:
+    """Each task up to its own cap: up to 20 s the long one would never be done, by either policy."""
+    rng = np.random.default_rng(4)
+    baseline = store_of(tmp_path / 'b', two_lengths(rng, 'pi'))
+    slow = gate_stores(store_of(tmp_path / 's', two_lengths(rng, 'pi', slower=1.57)), baseline)
+    speed = slow.endpoints[1]
+    assert speed.taus_s == {'long': 120.0, 'short': 20.0}
+    assert speed.finding is Finding.WORSE
+    assert slow.verdict is GateVerdict.FAIL
+    assert speed.estimate == pytest.approx((94.2 + 8) / (60 + 8), rel=0.05)
+    assert 'RMST(20 s to 120 s by cell)' in speed.measure
+    changed = compare_stores(baseline, Store.open(tmp_path / 's')).policies[0]
+    assert changed.taus_s == speed.taus_s
+    shift = next(s for s in changed.means if s.metric == 'rmst_s')
+    assert shift.difference == pytest.approx((94.2 - 60) / 2, rel=0.1)
+    as_quick = gate_stores(store_of(tmp_path / 'q', two_lengths(rng, 'pi', n=60)), baseline)
+    assert by_name(as_quick)['speed'] is Finding.NO_WORSE

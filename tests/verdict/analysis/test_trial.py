@@ -16,7 +16,7 @@ from robotrials.measure.timing.incidence import End
 from robotrials.record import Episode, Outcome, PolicyCard, Store, read_store
 from robotrials.run import close_trial, run_trial
 from robotrials.stats import wilson
-from robotrials.stats.allowance import allowance_factor, fewest_units
+from robotrials.stats.unseen import fewest_for_claim
 from robotrials.verdict.analysis import Absent, RobustnessPart, SafetyPart, analyse, present
 from robotrials.verdict.analysis.price import fewest_for_rates
 
@@ -236,14 +236,10 @@ def test_incidences_are_the_mean_of_each_stratum_at_its_own_tau(tmp_path: Path) 
     assert failed.by_tau_interval.low < 0.5 < failed.by_tau_interval.high
 
 
-def test_the_price_of_a_winner_is_the_rules_own_formula(tmp_path: Path) -> None:
-    analysis = analyse(timed_store(tmp_path / 's'), **FEW)
-    price = present(analysis.price)
-    assert (price.n_tests, price.per_policy) == (3, fewest_units(3))
-    ranking = present(analysis.ranking)
-    fast, slow = (ranking.scores[p].macro['rmst_s'].value or 0.0 for p in ('quick', 'slow'))
-    wanted = allowance_factor(3) * np.hypot(60 - fast, slow) / (slow - fast)
-    assert price.by_pair['quick', 'slow'] == np.ceil(wanted)
+def test_the_price_of_a_claim_is_that_of_the_cheapest_endpoint(tmp_path: Path) -> None:
+    price = present(analyse(timed_store(tmp_path / 's'), **FEW).price)
+    assert price.n_tests == 6
+    assert price.per_policy == min(fewest_for_rates(6, alpha=0.05, paired=True), fewest_for_claim(6))
 
 
 @pytest.mark.parametrize('paired', [True, False])

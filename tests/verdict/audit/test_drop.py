@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robotrials.errors import InputError, NotEstimable
+from robotrials.errors import InputError
 from robotrials.record import Episode, Outcome
 from robotrials.stats import wilson
+from robotrials.verdict.analysis.outcome_contrast import outcome_contrast
 from robotrials.verdict.audit import (
     InstanceOutcome,
     drop,
@@ -114,38 +115,33 @@ def test_a_drop_turns_with_its_arms(n: int, m: int, data: st.DataObject) -> None
     assert one.interval.low == pytest.approx(-other.interval.high)
 
 
+def outcomes(values: np.ndarray, starts: np.ndarray) -> list[InstanceOutcome]:
+    return [
+        InstanceOutcome('t', f'{k}', int(v), start=f's{s}') for k, (v, s) in enumerate(zip(values, starts, strict=True))
+    ]
+
+
 def grid(rates: list[float], repeats: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     starts = np.repeat(np.arange(len(rates)), repeats)
     return (rng.random(starts.size) < np.repeat(rates, repeats)).astype(int), starts
 
 
-def test_repeated_starts_widen_the_interval() -> None:
-    """Start states that almost always succeed or fail carry 24 facts, not 288."""
-    a, starts = grid([0.98] * 12 + [0.02] * 12, 12, seed=1)
-    b, _ = grid([0.9] * 2 + [0.02] * 22, 12, seed=2)
-    other_starts = starts + 100  # fresh states in the altered run
-    found = drop(a, b, starts=(starts, other_starts), rng=np.random.default_rng(0))
-    assert found.cluster_interval is not None
-    assert found.cluster_interval.width > 2 * found.interval.width
-    assert found.n_starts == (24, 24)
-
-
-def test_shared_starts_are_drawn_together_and_the_seed_decides() -> None:
+def test_repeated_starts_widen_the_contrast_and_shared_ones_narrow_it() -> None:
+    """Start states that almost always succeed or fail carry 24 facts, not 288; shared ones cancel."""
     a, starts = grid([0.98] * 12 + [0.02] * 12, 12, seed=1)
     b = np.where(np.random.default_rng(3).random(a.size) < 0.05, 1 - a, a)
-    together = drop(a, b, starts=(starts, starts), rng=np.random.default_rng(0))
-    apart = drop(a, b, starts=(starts, starts + 100), rng=np.random.default_rng(0))
-    again = drop(a, b, starts=(starts, starts), rng=np.random.default_rng(0))
-    few = [drop(a, b, starts=(starts, starts), n_resamples=30, rng=np.random.default_rng(s)) for s in range(5)]
-    assert together.cluster_interval is not None
-    assert apart.cluster_interval is not None
-    assert together.cluster_interval.width < apart.cluster_interval.width
-    assert together.cluster_interval == again.cluster_interval
-    assert len({f.cluster_interval for f in few}) > 1
+    together = outcome_contrast(outcomes(a, starts), outcomes(b, starts))
+    apart = outcome_contrast(outcomes(a, starts), outcomes(b, starts + 100))
+    assert together.n_units == apart.n_units == (24, 24)
+    assert together.interval is not None
+    assert apart.interval is not None
+    assert apart.interval.width > 2 * drop(a, b).interval.width
+    assert together.interval.width < apart.interval.width
+    assert together.estimate == pytest.approx(drop(a, b).estimate)
 
 
-def covered(clustered: bool, n_sets: int, seed: int) -> float:
+def covered(of_contrast: bool, n_sets: int, seed: int) -> float:
     """How often the interval holds the true drop of 0.1 when start states differ in their rates."""
     rng = np.random.default_rng(seed)
     hits = 0
@@ -155,21 +151,16 @@ def covered(clustered: bool, n_sets: int, seed: int) -> float:
         for mean in (0.6, 0.5):
             rates = rng.beta(0.5 * mean, 0.5 * (1 - mean), 24)
             arms.append((rng.random(288) < np.repeat(rates, 12)).astype(int))
-        found = drop(arms[0], arms[1], starts=(starts, starts + 100), n_resamples=300, rng=rng)
-        interval = found.cluster_interval if clustered else found.interval
+        paper = drop(arms[0], arms[1]).interval
+        interval = outcome_contrast(outcomes(arms[0], starts), outcomes(arms[1], starts + 100)).interval
         assert interval is not None
-        hits += interval.contains(0.1)
+        hits += (interval if of_contrast else paper).contains(0.1)
     return hits / n_sets
 
 
-def test_the_cluster_aware_interval_covers_and_newcombe_does_not() -> None:
-    assert covered(True, 120, 0) > 0.87
+def test_the_contrast_covers_where_starts_repeat_and_newcombe_does_not() -> None:
+    assert covered(True, 120, 0) > 0.9
     assert covered(False, 120, 0) < 0.75
-
-
-@pytest.mark.study
-def test_cluster_coverage_is_near_nominal() -> None:
-    assert 0.92 < covered(True, 1500, 1) < 0.98
 
 
 def test_outcomes_pair_by_sequence_and_name_the_rest(tmp_path: Path) -> None:
@@ -182,8 +173,7 @@ def test_outcomes_pair_by_sequence_and_name_the_rest(tmp_path: Path) -> None:
     assert (chains.calibration, chains.altered) == (pytest.approx(5 / 9), 0.0)
     csv = tmp_path / 'a.csv'
     csv.write_text('start,sample,success\n' + '\n'.join(f's{i // 3},{i},{i % 2}' for i in range(12)))
-    clustered = drop_of_outcomes(read_outcomes(csv), read_outcomes(csv), rng=np.random.default_rng(0))
-    assert clustered.n_starts == (4, 4)
+    assert outcome_contrast(read_outcomes(csv), read_outcomes(csv)).n_units == (4, 4)
 
 
 def test_repeats_of_one_instance_are_one_start_whatever_their_seed() -> None:
@@ -207,7 +197,6 @@ def test_repeats_of_one_instance_are_one_start_whatever_their_seed() -> None:
         (lambda: drop([0, 2, 1], [1, 0], method='newcombe'), '0/1'),
         (lambda: drop([0, 1, 1], [1, 0], method='paired_wald'), 'same sequences'),
         (lambda: drop([0, 1], [1, 0], method='wald'), 'wanted one of'),  # type: ignore[arg-type]
-        (lambda: drop([0, 1], [1, 0], starts=([1, 2], [1, 2])), 'default_rng'),
         (lambda: drop([0, math.nan], [1, 0]), 'finite'),
         (lambda: drop([60, 288], [28, 288]), r'counts are a tuple, \(60, 288\)'),
         (lambda: drop((60, 288), [0, 1, 1]), 'counts beside scores'),
@@ -220,11 +209,6 @@ def test_repeats_of_one_instance_are_one_start_whatever_their_seed() -> None:
 def test_bad_input_is_a_clear_error(call: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         call()  # type: ignore[operator]
-
-
-def test_one_start_state_is_not_estimable() -> None:
-    with pytest.raises(NotEstimable, match='two start states'):
-        drop([0, 1], [1, 0], starts=([1, 1], [1, 1]), rng=np.random.default_rng(0))
 
 
 def test_counts_may_be_numpy_integers_and_scores_any_sequence() -> None:

@@ -14,6 +14,8 @@ from tests.verdict.robustness.trial_plan import shipped_plan, smaller, with_memo
 from robotrials.errors import InputError
 from robotrials.record import Store
 from robotrials.run.conditions import Condition, condition_parameters, draw_condition
+from robotrials.verdict.analysis.condition_drop import condition_drops
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import (
     CompoundVerdict,
     ConditionDrop,
@@ -21,7 +23,6 @@ from robotrials.verdict.robustness import (
     SwapVerdict,
     compound_effects,
     condition_trials,
-    drops_from_baseline,
     swap_tests,
     swap_trial,
 )
@@ -133,8 +134,8 @@ def test_sensor_noise_misleads_both(cell: DisturbedHost) -> None:
 
 
 def drops_of(store: Path) -> Mapping[tuple[str, str], ConditionDrop]:
-    rows = condition_trials(Store.open(store).episodes())
-    drops = drops_from_baseline(rows, n_resamples=200, rng=np.random.default_rng(0))
+    plan = AnalysisPlan(resamples=200)
+    drops = condition_drops(list(Store.open(store).episodes()), plan, rng=np.random.default_rng(0))
     return {(d.policy, d.condition): d for d in drops}
 
 

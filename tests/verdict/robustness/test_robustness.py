@@ -14,13 +14,12 @@ from robotrials.record import Episode
 from robotrials.run.conditions import condition_parameters, draw_condition, parts_of
 from robotrials.show.robustness import compound_table
 from robotrials.show.table import render
-from robotrials.stats import newcombe, newcombe_paired, wilson
+from robotrials.stats import wilson
 from robotrials.testing.radar import radar_episodes
 from robotrials.verdict.robustness import (
     CompoundVerdict,
     ConditionTrial,
     Dose,
-    DropMethod,
     Habit,
     StartTrial,
     SwapTrial,
@@ -29,9 +28,9 @@ from robotrials.verdict.robustness import (
     condition_rows,
     condition_trials,
     dose_responses,
-    drops_from_baseline,
     falling_rates,
     half_severity,
+    iou_drop,
     recorded_parts,
     recorded_severity,
     salient_object,
@@ -70,75 +69,6 @@ def test_the_papers_table_3_comes_out_of_a_store_of_its_counts() -> None:
         found = row.summary.expected_iou_over_splits
         assert found is not None
         assert found.value == pytest.approx(printed[row.condition][1], abs=1e-4)
-
-
-def test_drops_of_table_3_with_holm() -> None:
-    """Of the seven drops of the paper's baseline, robot state alone is not resolved at N = 32."""
-    drops = {
-        d.condition: d for d in drops_from_baseline(condition_trials(radar_episodes()), n_resamples=200, rng=rng())
-    }
-    assert {c for c, d in drops.items() if not d.is_resolved()} == {'robot_state'}
-    assert drops['background'].success_drop == pytest.approx(17 / 32)
-    assert drops['light'].method is DropMethod.INDEPENDENT
-    assert tuple(drops['light'].success_interval) == pytest.approx(tuple(newcombe(17, 32, 4, 32)))
-    assert drops['sensor_noise'].iou_drop == pytest.approx(0.2605 - 0.0677, abs=2e-4)
-
-
-def test_the_same_scenes_are_paired() -> None:
-    before, after = [True] * 8 + [False] * 2, [True] * 3 + [False] * 6 + [True]
-    drop = drops_from_baseline([*trials('nominal', before), *trials('light', after)], n_resamples=100, rng=rng())[0]
-    assert drop.method is DropMethod.PAIRED
-    assert tuple(drop.success_interval) == tuple(newcombe_paired(3, 5, 1, 1))
-    assert drop.p_value == pytest.approx(scipy_stats.binomtest(1, 6).pvalue)
-    assert drop.success_drop == pytest.approx(0.4)
-
-
-def test_repeated_scenes_are_drawn_as_clusters() -> None:
-    scenes = [i // 3 for i in range(30)]
-    good = [s < 8 for s in scenes]
-    bad = [s < 2 for s in scenes]
-    drop = drops_from_baseline(
-        [*trials('nominal', good, scenes=scenes), *trials('light', bad, scenes=scenes)], n_resamples=400, rng=rng()
-    )[0]
-    assert drop.method is DropMethod.CLUSTERED
-    assert drop.success_drop == pytest.approx(0.6)
-    independent = newcombe(24, 30, 6, 30)
-    assert drop.success_interval.width > independent.width  # ten scenes, not thirty
-    assert drop.p_value == pytest.approx(2 * 0.5**6, abs=0.006)
-
-
-def test_the_rungs_of_a_ladder_are_not_pooled() -> None:
-    rows = [*trials('nominal', [True] * 6), *trials('light', [True] * 6, severity=0.5), *trials('light', [False] * 6)]
-    drops = drops_from_baseline([*rows, *trials('fog', [True] * 6)], n_resamples=20, rng=rng())
-    assert {d.condition: d.success_drop for d in drops} == {'light at 0.5': 0.0, 'light at 1': 1.0, 'fog': 0.0}
-
-
-def test_drop_intervals_cover_the_truth() -> None:
-    draw, inside = rng(3), 0
-    for _ in range(200):
-        before, after = (draw.random(30) < 0.8).tolist(), (draw.random(30) < 0.5).tolist()
-        drop = drops_from_baseline([*trials('nominal', before), *trials('light', after)], n_resamples=20, rng=draw)[0]
-        inside += drop.success_interval.contains(0.3)
-    assert inside / 200 >= 0.91
-
-
-def test_no_effect_is_rarely_resolved_over_many_conditions() -> None:
-    draw, wrong = rng(4), 0
-    for _ in range(100):
-        rows = trials('nominal', (draw.random(20) < 0.6).tolist())
-        for k in range(6):
-            rows += trials(f'c{k}', (draw.random(20) < 0.6).tolist())
-        wrong += any(d.is_resolved() for d in drops_from_baseline(rows, n_resamples=20, rng=draw))
-    assert wrong <= 10
-
-
-def test_a_missing_baseline_is_named() -> None:
-    with pytest.raises(UnknownName, match='baseline'):
-        drops_from_baseline(trials('light', [True]), n_resamples=10, rng=rng())
-    with pytest.raises(NotEstimable):
-        drops_from_baseline([], n_resamples=10, rng=rng())
-    with pytest.raises(NotEstimable, match='nothing to compare'):
-        drops_from_baseline(trials('nominal', [True]), n_resamples=10, rng=rng())
 
 
 def test_invalid_and_reference_episodes_are_left_out() -> None:
@@ -299,11 +229,10 @@ def test_the_iou_drop_of_repeated_scenes_is_paired_too() -> None:
             for s in scenes
         ]
 
-    drop = drops_from_baseline([*arm('nominal', 0.0), *arm('light', 0.05)], n_resamples=300, rng=rng())[0]
-    assert drop.method is DropMethod.CLUSTERED
-    assert drop.iou_drop == pytest.approx(0.05)
-    assert drop.iou_interval is not None
-    assert drop.iou_interval.width < 1e-9  # every scene lost exactly as much
+    drop, interval = iou_drop(arm('nominal', 0.0), arm('light', 0.05), n_resamples=300, rng=rng(), level=0.95)
+    assert drop == pytest.approx(0.05)
+    assert interval is not None
+    assert interval.width < 1e-9  # every scene lost exactly as much
 
 
 def test_the_most_salient_object_fills_most_of_the_pictures() -> None:
@@ -413,10 +342,8 @@ def test_success_that_depends_on_the_place_is_found_and_luck_is_not() -> None:
 
 def test_the_seed_decides_the_numbers() -> None:
     rows = condition_trials(radar_episodes())
-    first, again, other = (
-        [tuple(d.iou_interval) for d in drops_from_baseline(rows, n_resamples=50, rng=rng(s)) if d.iou_interval]
-        for s in (1, 1, 2)
-    )
+    before, light = ([r for r in rows if r.condition == c] for c in ('nominal', 'light'))
+    first, again, other = (iou_drop(before, light, n_resamples=50, rng=rng(s), level=0.95)[1] for s in (1, 1, 2))
     assert first == again != other
 
 

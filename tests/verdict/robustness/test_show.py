@@ -16,13 +16,9 @@ from robotrials.show.robustness_figure import dose_figure, drop_figure, start_fi
 from robotrials.show.table import render
 from robotrials.testing.radar import radar_episodes
 from robotrials.verdict.analysis import analyse
-from robotrials.verdict.robustness import (
-    StartTrial,
-    condition_rows,
-    condition_trials,
-    dose_responses,
-    drops_from_baseline,
-)
+from robotrials.verdict.analysis.condition_drop import condition_drops
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+from robotrials.verdict.robustness import StartTrial, condition_rows, condition_trials, dose_responses
 
 OBJECTS = ('red', 'blue', 'green')
 
@@ -132,7 +128,7 @@ def test_unknown_parts_layouts_and_baselines_are_named(store: Path) -> None:
 
 def test_figures_are_drawn_and_repeat_byte_for_byte(tmp_path: Path) -> None:
     trials = condition_trials(trial_episodes())
-    drops = drops_from_baseline(trials, n_resamples=100, rng=np.random.default_rng(0))
+    drops = condition_drops(trial_episodes(), AnalysisPlan(resamples=100), rng=np.random.default_rng(0))
     starts = [StartTrial('p', 0.1 * i, 0.0, bool(i % 2)) for i in range(5)]
     for draw in (lambda: drop_figure(drops), lambda: dose_figure(dose_responses(trials)), lambda: start_figure(starts)):
         files = [save_figure(draw(), tmp_path / f'{i}.svg').read_bytes() for i in range(2)]

@@ -29,7 +29,12 @@ def test_the_plan_of_the_demo_fits_together(tmp_path: Path) -> None:
 def test_the_demo_declares_its_analysis(tmp_path: Path) -> None:
     plan = read_plan(prepare(tmp_path / 'demo', episodes=2, seed=9))
     assert plan.analysis is not None
-    assert [e.value for e in (*plan.analysis.primary, *plan.analysis.secondary)] == ['time', 'success', 'safety']
+    assert [e.value for e in (*plan.analysis.primary, *plan.analysis.secondary)] == [
+        'success',
+        'time',
+        'lost',
+        'safety',
+    ]
     assert (plan.analysis.tau_s, plan.analysis.seed) == (20.0, 9)
 
 

@@ -1,6 +1,5 @@
 """Safety: was it safe while it succeeded? Signal temporal logic over recorded trajectories."""
 
-from robotrials.measure.safety.compare import SafetyComparison, SafetyDifference, compare_safety
 from robotrials.measure.safety.formula import Formula
 from robotrials.measure.safety.margin import Gate, robustness, satisfies
 from robotrials.measure.safety.naming import UnnamedBenchmark, unnamed_benchmark, unnamed_tasks
@@ -22,8 +21,6 @@ __all__ = [
     'Gate',
     'PhaseSafety',
     'Registry',
-    'SafetyComparison',
-    'SafetyDifference',
     'SafetySummary',
     'Scoring',
     'Severity',
@@ -33,7 +30,6 @@ __all__ = [
     'UnnamedBenchmark',
     'Variant',
     'Violation',
-    'compare_safety',
     'derive_signals',
     'load_registry',
     'load_variants',

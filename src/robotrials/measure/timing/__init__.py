@@ -12,7 +12,6 @@ from robotrials.measure.timing.better import (
 from robotrials.measure.timing.cohort import Cohort, cohorts, find_cohort, find_reference
 from robotrials.measure.timing.contrast import ScalarTest, StratumDifference, scalar_tests, stratum_differences
 from robotrials.measure.timing.curve import SuccessCurve, clustered_variance, macro_curve, rmst, success_curve
-from robotrials.measure.timing.decision import Decided, Evidence, decide
 from robotrials.measure.timing.failure import FailureModes, failure_modes
 from robotrials.measure.timing.follow_up import CommonFollowUp, common_follow_up, cut
 from robotrials.measure.timing.incidence import (
@@ -64,12 +63,10 @@ __all__ = [
     'Cohort',
     'CohortScore',
     'CommonFollowUp',
-    'Decided',
     'End',
     'Endings',
     'Endpoint',
     'Estimate',
-    'Evidence',
     'FailureModes',
     'Incidence',
     'LabelSensitivity',
@@ -102,7 +99,6 @@ __all__ = [
     'curve_auc',
     'curve_band',
     'cut',
-    'decide',
     'endings',
     'endings_by_stratum',
     'endpoint_estimate',

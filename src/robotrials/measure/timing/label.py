@@ -53,7 +53,15 @@ class LabelSensitivity:
 
 
 def label_reader(label: str) -> Callable[[Episode], str | None]:
-    """A label's value by its key; 'a=b' says whether two labels agree ('same') or not ('opposite')."""
+    """A label's value by its key; 'a=b' says whether two agree ('same') or not ('opposite'), 'a*b' crosses them."""
+    first, crossed, second = label.partition('*')
+    if crossed:
+
+        def both(episode: Episode) -> str | None:
+            one, other = episode.labels.get(first), episode.labels.get(second)
+            return None if one is None or other is None else f'{one} x {other}'
+
+        return both
     first, joined, second = label.partition('=')
     if not joined:
         return lambda e: e.labels.get(first)

@@ -21,12 +21,13 @@ from robotrials.service.platform.benchmark import is_open, store_path
 from robotrials.service.platform.quarantine import Quarantine
 from robotrials.service.platform.standing import MISSING, SetAside, Standings, complete_selection, read_standings
 from robotrials.service.platform.table import Benchmark
-from robotrials.stats import Estimate, Rate, Verdict
-from robotrials.verdict.analysis import Absent, Analysis
+from robotrials.show.verdict_text import short_decision
+from robotrials.stats import Estimate, Rate
+from robotrials.verdict.analysis import Absent, Analysis, present
+from robotrials.verdict.analysis.contrast import Cells
 from robotrials.verdict.analysis.expected_iou import expected_iou, iou_caution
 from robotrials.verdict.analysis.score_source import success_source
 from robotrials.verdict.analysis.success import Rates, count_rates
-from robotrials.verdict.analysis.verdict import EndpointPairs, lettered
 from robotrials.verdict.planning.analysis_plan import SuccessSource, declared_analysis
 
 COLUMNS = ('hrt', 'success', 'safety', 'sbu', 'vsi', 'expected_iou')
@@ -144,6 +145,8 @@ class Scores:
                 self._quarantine.bring_back(benchmark, 'reading')
                 declared = declared_analysis(store.trial.plan, store.path)
                 analysis = Analysis(selection, declared.changed_by(alpha=alpha))
+                analysis.cells = Cells.DECLARED
+                analysis.chances = {s.policy: s.n_of_account for s in standings.ranked}
                 analysis.rescoring = Rescoring.NONE  # cells score views; a server that did would answer nobody else
                 self._analyses[key] = analysis
             return self._analyses[key]
@@ -174,7 +177,7 @@ def make_board(benchmark: str, by_number: Mapping[int, Analysis], standings: Sta
     """
     analysis = by_number[1]
     lead = None if isinstance(analysis.pairs, Absent) else analysis.pairs.lead
-    pairs = None if lead is None or isinstance(lead, Absent) else _with_accounts(lead, standings)
+    pairs = None if lead is None or isinstance(lead, Absent) else lead
     order = list(pairs.policies) if pairs is not None else []
     order += [p for p in analysis.every_policy if p not in order]
     rows = []
@@ -205,31 +208,19 @@ def make_board(benchmark: str, by_number: Mapping[int, Analysis], standings: Sta
         benchmark=benchmark, endpoint=analysis.primary[0].value, rows=tuple(rows), head=analysis.head,
         statement=analysis.statement, source=success_source(analysis), aside=standings.aside,
         cautions=(
-            *_account_cautions(standings, analysis.plan.alpha), *analysis.cautions, *analysis.safety_caveats,
+            *_account_cautions(standings, analysis.plan.alpha), *_missing_caution(analysis), *analysis.cautions,
+            *analysis.safety_caveats,
             *filter(None, [iou_caution(analysis)]),
         ),
         pairs=tuple(
             BoardPair(
                 policy_a=p.policy_a, policy_b=p.policy_b, difference=p.difference, p_corrected=p.p_corrected,
-                verdict=p.verdict.value, needed=None if p.needed is None else finite(p.needed.n),
+                verdict=board_verdict(analysis, p.policy_a, p.policy_b),
+                needed=None if p.needed is None else finite(p.needed.n),
             )
             for p in neighbours
         ),
     )  # fmt: skip
-
-
-def _with_accounts(lead: EndpointPairs, standings: Standings) -> EndpointPairs:
-    """The pairs, each winner tested at alpha / k: its account had k chances to win."""
-    pairs = []
-    for pair in lead.pairs:
-        ahead = pair.policy_a if pair.difference > 0 else pair.policy_b
-        p = pair.p_corrected
-        strict = None if p is None else min(1.0, p * standings.of(ahead).n_of_account)
-        is_lost = pair.verdict is Verdict.BETTER and strict is not None and strict > lead.alpha
-        verdict, better = (Verdict.UNRESOLVED, None) if is_lost else (pair.verdict, pair.better)
-        pairs.append(dataclasses.replace(pair, p_corrected=strict, verdict=verdict, better=better))
-    letters = lettered(lead.policies, pairs, lead.alpha)
-    return dataclasses.replace(lead, pairs=tuple(pairs), letters=letters)
 
 
 def _account_cautions(standings: Standings, alpha: float) -> list[str]:
@@ -253,6 +244,20 @@ def _success_bounds(analysis: Analysis, policy: str) -> Value:
     rates = [if_all_had(outcome) for outcome in (False, True)]
     low, high = (finite(r.macro[policy].value) if policy in r.macro else None for r in rates)
     return Value(low=low, high=high)
+
+
+def _missing_caution(analysis: Analysis) -> tuple[str, ...]:
+    """What a reader of the board must know of runs that came to nothing."""
+    missing = (
+        {} if isinstance(analysis.frame, Absent) else {p: sum(s.missing.values()) for p, s in analysis.sides.items()}
+    )
+    told = ', '.join(f'{n} of {policy}' for policy, n in missing.items() if n)
+    return (f'Runs that came to nothing count as failures in order, letters and pairs: {told}.',) if told else ()
+
+
+def board_verdict(analysis: Analysis, a: str, b: str) -> str:
+    """What is said of two neighbours over all primary endpoints."""
+    return short_decision(present(analysis.pairs).decision(a, b))
 
 
 def policy_values(analysis: Analysis, policy: str) -> dict[str, Value]:

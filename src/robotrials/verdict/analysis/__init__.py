@@ -4,6 +4,7 @@ from robotrials.verdict.analysis.absent import Absent, present
 from robotrials.verdict.analysis.analysis import Analysis
 from robotrials.verdict.analysis.card import KnownPolicy
 from robotrials.verdict.analysis.change import PolicyChange, Shift, StoreChange, compare_stores
+from robotrials.verdict.analysis.contrast import Contrast
 from robotrials.verdict.analysis.endpoint import Finding, GateEndpoint
 from robotrials.verdict.analysis.endpoint_pairs import Comparisons
 from robotrials.verdict.analysis.frame import ComparisonFrame
@@ -18,7 +19,7 @@ from robotrials.verdict.analysis.safety import SafetyPart
 from robotrials.verdict.analysis.selection import Selection, select_episodes, select_store
 from robotrials.verdict.analysis.success import Rates
 from robotrials.verdict.analysis.times import Times
-from robotrials.verdict.analysis.verdict import EndpointPairs, PairVerdict
+from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict
 
 __all__ = [
     'Absent',
@@ -26,8 +27,10 @@ __all__ = [
     'ArmQuality',
     'ComparisonFrame',
     'Comparisons',
+    'Contrast',
     'DataQuality',
     'EndpointPairs',
+    'EndpointVerdict',
     'Finding',
     'GateEndpoint',
     'GateResult',
@@ -35,7 +38,6 @@ __all__ = [
     'GateVerdict',
     'KnownPolicy',
     'NeededUnits',
-    'PairVerdict',
     'PolicyChange',
     'PolicyCurve',
     'Presence',

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from robotrials.errors import UnknownName
 from robotrials.measure.geometry.camera_score import CameraScore
 from robotrials.measure.geometry.projection import Rescoring, camera_scores
 from robotrials.measure.safety import (
     EpisodeSafety,
     Gate,
     Registry,
-    SafetyComparison,
     SafetySummary,
     Scoring,
     Severity,
-    compare_safety,
     load_registry,
 )
 from robotrials.measure.safety.sensitivity import SensitivityRow
@@ -36,16 +35,18 @@ from robotrials.verdict.analysis import endpoint_pairs as pairing
 from robotrials.verdict.analysis.absent import Absent, or_absent, present
 from robotrials.verdict.analysis.after_closing import AfterClosing, after_closing
 from robotrials.verdict.analysis.behind import EpisodesBehind
-from robotrials.verdict.analysis.camera_extreme import extreme_pairs
+from robotrials.verdict.analysis.camera_extreme import extreme_contrast
 from robotrials.verdict.analysis.cameras import CameraPart, camera_part
 from robotrials.verdict.analysis.card import KnownPolicy, known_policies
 from robotrials.verdict.analysis.comparability import comparability_cautions
+from robotrials.verdict.analysis.contrast import Cells, Contrast, contrast, rate_value
 from robotrials.verdict.analysis.detail import Detail
 from robotrials.verdict.analysis.endings import policy_incidences
 from robotrials.verdict.analysis.endpoint_pairs import Comparisons
 from robotrials.verdict.analysis.frame import ComparisonFrame, build_frame
 from robotrials.verdict.analysis.look import InterimLooks, interim_looks
 from robotrials.verdict.analysis.media import Film, Placement, find_films, find_placements, leading_films
+from robotrials.verdict.analysis.missing import both_readings, counted_sides, success_order
 from robotrials.verdict.analysis.overlap_curve import OverlapCurve, find_overlaps
 from robotrials.verdict.analysis.pairs import TimeComparison
 from robotrials.verdict.analysis.planning import Planning
@@ -55,7 +56,6 @@ from robotrials.verdict.analysis.quality import DataQuality, Presence, check_qua
 from robotrials.verdict.analysis.ranking import (
     PolicyCurve,
     Ranking,
-    order_by_time,
     policy_curves,
     policy_failures,
     rank_policies,
@@ -69,19 +69,15 @@ from robotrials.verdict.analysis.safety import (
     safety_savings,
     safety_variants,
 )
+from robotrials.verdict.analysis.safety_contrast import SafetyComparison, compare_safety
 from robotrials.verdict.analysis.selection import Selection
+from robotrials.verdict.analysis.side import Side, frame_sides
 from robotrials.verdict.analysis.stream import stream
 from robotrials.verdict.analysis.success import Rates, count_rates
 from robotrials.verdict.analysis.times import Times, build_times
 from robotrials.verdict.analysis.two_stories import TwoStories, two_stories
-from robotrials.verdict.analysis.verdict import EndpointPairs, PairVerdict, too_few
-from robotrials.verdict.planning.analysis_plan import (
-    AnalysisPlan,
-    Correction,
-    DeclaredAnalysis,
-    EndpointName,
-    SuccessSource,
-)
+from robotrials.verdict.analysis.verdict import EndpointPairs, too_few
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, SuccessSource
 
 if TYPE_CHECKING:
     from robotrials.verdict.analysis.endpoint_pairs import Advance
@@ -101,6 +97,8 @@ class Analysis:
         self.declared = declared
         self.plan: AnalysisPlan = declared.plan
         self.rescoring = Rescoring.MISSING  # which views are scored when their scores are asked for
+        self.cells = Cells.SHARED  # declared: runs of the protocol that came to nothing count as failures in contrasts
+        self.chances: Mapping[str, int] = {}  # policy -> tries of its account: the best of k is tested at alpha / k
         self._advance = advance  # told of long work: what, how many are done, of how many
 
     def stream(self, quantity: str, *names: str) -> np.random.Generator:
@@ -243,19 +241,48 @@ class Analysis:
 
     # --- pairs
 
-    @property
+    @cached_property
     def primary(self) -> tuple[EndpointName, ...]:
-        """The declared primary endpoints; undeclared: time where every episode is timed, else success."""
+        """The declared primary endpoints; undeclared: success, time where every episode is timed, and what is scored.
+
+        Success is told first, whatever columns there are. Episodes of several items can lose some, which is a claim of
+        its own; safety joins where every ranked episode is scored.
+        """
         if self.plan.primary:
             return self.plan.primary
-        return (EndpointName.SUCCESS,) if isinstance(self.times, Absent) else (EndpointName.TIME,)
+        found = [EndpointName.SUCCESS]
+        if not isinstance(self.times, Absent):
+            found.append(EndpointName.TIME)
+            if self._has_items:
+                found.append(EndpointName.LOST)
+        if self.selection.has_trajectories and self._unscored_safety == 0:
+            found.append(EndpointName.SAFETY)
+        return tuple(found)
 
     @property
     def secondary(self) -> tuple[EndpointName, ...]:
-        """The declared secondary endpoints; undeclared: success after time."""
-        if self.plan.secondary or self.plan.primary:
-            return self.plan.secondary
-        return (EndpointName.SUCCESS,) if EndpointName.TIME in self.primary else ()
+        """The declared secondary endpoints: what is shown of them is exploratory."""
+        return self.plan.secondary
+
+    @property
+    def _has_items(self) -> bool:
+        """Whether every ranked episode is to place several items."""
+        if self.cells is Cells.DECLARED:
+            return False  # what a run that was never made would have lost is not known
+        return all(side.fewest_items(cell) > 1 for side in self.sides.values() for cell in side.cells)
+
+    @cached_property
+    def sides(self) -> Mapping[str, Side]:
+        """Every ranked policy as an arm of contrasts."""
+        known = {} if isinstance(self.times, Absent) else {p: c.cells for p, c in self.times.cohorts.items()}
+        found = frame_sides(present(self.frame), self.plan, known)
+        return counted_sides(present(self.frame), found) if self.cells is Cells.DECLARED else found
+
+    def contrast(self, a: str, b: str, endpoint: EndpointName | str = EndpointName.SUCCESS) -> Contrast:
+        """Two ranked policies on one endpoint, whether or not it is among those of the plan: not corrected."""
+        name = EndpointName(endpoint)
+        value = self._is_safe if name is EndpointName.SAFETY else None
+        return contrast(self.sides[a], self.sides[b], endpoint=name, plan=self.plan, value=value)
 
     @cached_property
     def pairs(self) -> Comparisons | Absent:
@@ -267,64 +294,86 @@ class Analysis:
         return lonely or self._compare(frame)
 
     def _compare(self, frame: ComparisonFrame) -> Comparisons:
-        raw = {name: self._endpoint(name, frame) for name in (*self.primary, *self.secondary)}
-        tested = [name for name in self.primary if not isinstance(raw[name], Absent)]
-        n_pairs = len(pairing.pairs_of(frame))
-        found: dict[EndpointName, EndpointPairs | Absent] = {}
-        before: list[EndpointPairs] = []
-        for name, unjudged in raw.items():
-            if isinstance(unjudged, Absent):
-                found[name] = unjudged
+        names = (*self.primary, *self.secondary)
+        pairs = pairing.pairs_of(frame)
+        raw = {name: self._endpoint(name, frame) for name in names}
+        contrasts = {name: found[1] for name, found in raw.items() if not isinstance(found, Absent)}
+        judgement = pairing.judged(contrasts, self.plan, self.primary, chances=self.chances)
+        tested = [name for name in self.primary if name in contrasts]
+        endpoints: dict[EndpointName, EndpointPairs | Absent] = {}
+        for name, found in raw.items():
+            if isinstance(found, Absent):
+                endpoints[name] = found
                 continue
-            order, pairs = unjudged
             is_primary = name in self.primary
-            n_tests = n_pairs * max(1, len(tested)) if is_primary else n_pairs
-            correction = self._correction(is_primary=is_primary)
-            judged = self._judged(name, pairs, n_tests=n_tests, n_primary=len(tested), correction=correction)
-            if not is_primary:
-                judged = pairing.gated(judged, before)
-            found[name] = pairing.gather(
-                name, order, judged, self.plan, is_primary=is_primary, n_tests=n_tests, correction=correction
+            n_tests = len(pairs) * (len(tested) if is_primary else 1)
+            verdicts = pairing.endpoint_verdicts(
+                found[1], self.plan, is_primary=is_primary, judgement=judgement, n_tests=n_tests
             )
-            before.append(found[name])  # type: ignore[arg-type]  # just made
-        times = () if isinstance(self._time_pairs, Absent) else self._time_pairs
-        return Comparisons(self.primary, found, times)
+            endpoints[name] = pairing.gather(
+                name, found[0], verdicts, self.plan, is_primary=is_primary, n_tests=n_tests,
+                correction=self.plan.correction,
+            )  # fmt: skip
+        readings = None
+        if contrasts and self.cells is Cells.SHARED:
+            readings = both_readings(
+                frame, self.sides, contrasts, self.plan, self.primary, judgement.decisions
+            )  # fmt: skip
+        return Comparisons(
+            self.primary, endpoints, judgement.decisions, self._shapes(contrasts, frame), readings
+        )  # fmt: skip
 
-    def _correction(self, *, is_primary: bool) -> Correction:
-        """Secondary claims are tested pair by pair behind the primary one, which no step-down over pairs would keep."""
-        return self.plan.correction if is_primary or self.plan.correction is Correction.NONE else Correction.BONFERRONI
+    def _shapes(
+        self, contrasts: Mapping[EndpointName, Sequence[Contrast]], frame: ComparisonFrame
+    ) -> tuple[TimeComparison, ...]:
+        timed = next((contrasts[n] for n in (EndpointName.TIME, EndpointName.THROUGHPUT) if n in contrasts), None)
+        if timed is None or isinstance(self.times, Absent):
+            return ()
+        return pairing.compare_shapes(
+            timed, self.sides, self.times, self.plan, self.stream, advance=self._advancing(frame)
+        )
 
-    def _judged(
-        self, name: EndpointName, pairs: list[PairVerdict], *, n_tests: int, n_primary: int, correction: Correction
-    ) -> list[PairVerdict]:
-        if name in (EndpointName.TIME, EndpointName.THROUGHPUT) and name in self.primary and n_primary == 1:
-            return pairs  # judged with their reversals and curves
-        return pairing.judged_rates(pairs, self.plan, n_tests=n_tests, correction=correction)
+    def _endpoint(self, name: EndpointName, frame: ComparisonFrame) -> tuple[tuple[str, ...], list[Contrast]] | Absent:
+        """Policies best first, and the contrast of every pair."""
+        if name in (EndpointName.TIME, EndpointName.THROUGHPUT) and isinstance(self.ranking, Absent):
+            return self.ranking
+        if name is EndpointName.SUCCESS and isinstance(self.success, Absent) and not self._unscored_ends(frame):
+            return self.success
+        if name is EndpointName.SAFETY and self._unscored_safety:
+            return Absent(
+                f'{self._unscored_safety} ranked episodes have no safety score, and leaving them out could favour a '
+                'policy',
+                'record trajectories and describe the tasks in the safety registry',
+            )
+        return or_absent(lambda: (self._order(name, frame), self._contrasts(name, frame)))
 
-    def _endpoint(
-        self, name: EndpointName, frame: ComparisonFrame
-    ) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
-        """Policies best first, and every pair, not yet corrected (times apart)."""
+    def _contrasts(self, name: EndpointName, frame: ComparisonFrame) -> list[Contrast]:
+        pairs = pairing.pairs_of(frame)
+        if name is EndpointName.SUCCESS and (unscored := self._unscored_ends(frame)):
+            return [
+                extreme_contrast(self.sides[a], self.sides[b], self.plan, unscored=(unscored, unscored))
+                for a, b in pairs
+            ]
+        value = self._is_safe if name is EndpointName.SAFETY else None
+        return pairing.pair_contrasts(self.sides, pairs, self.plan, endpoint=name, value=value)
+
+    def _order(self, name: EndpointName, frame: ComparisonFrame) -> tuple[str, ...]:
         if name in (EndpointName.TIME, EndpointName.THROUGHPUT):
-            if isinstance(self._time_pairs, Absent):
-                return self._time_pairs
-            order = order_by_time(frame, present(self.times))
-            return order, [pairing.time_verdict(t) for t in self._time_pairs]
-        if name is EndpointName.SUCCESS:
-            if unscored := self._unscored_ends(frame):
-                low = count_rates(frame, self.plan, lambda e: e.key not in unscored and e.is_success)
-                at_extremes = extreme_pairs(frame, self.plan, self.stream, unscored=unscored)
-                return pairing.ordered_by_rate(frame, low), at_extremes
-            if isinstance(self.success, Absent):
-                return self.success
-            rates = self.success
-            pairs = pairing.rate_pairs(
-                frame, self.plan, self.stream, endpoint=name, flag=lambda episode: episode.is_success
-            )
-            return pairing.ordered_by_rate(frame, rates), pairs
+            return present(self.ranking).order
+        if name is EndpointName.LOST:
+            lost = {p: np.mean([side.lost_items(c).mean() for c in side.cells]) for p, side in self.sides.items()}
+            return tuple(sorted(frame.policies, key=lambda p: (lost[p], p)))
         if name is EndpointName.SAFETY:
-            return self._safety_pairs(frame)
-        return self._score_pairs(frame)
+            return pairing.ordered_by_rate(frame, count_rates(frame, self.plan, self._is_safe))
+        if name is EndpointName.SCORE:
+            share = rate_value(name)
+            means = {p: np.mean([side.shares(c, share).mean() for c in side.cells]) for p, side in self.sides.items()}
+            return tuple(sorted(frame.policies, key=lambda p: (-means[p], p)))
+        if self.cells is Cells.DECLARED:
+            return success_order(self.sides)
+        unscored = self._unscored_ends(frame)
+        rates = count_rates(frame, self.plan, lambda e: e.key not in unscored and e.is_success)
+        return pairing.ordered_by_rate(frame, rates)
 
     def _unscored_ends(self, frame: ComparisonFrame) -> frozenset[tuple[str, int]]:
         """Ranked episodes that cameras could not score, where success is theirs."""
@@ -334,43 +383,26 @@ class Analysis:
         ranked = (e for p in frame.policies for group in frame.ranked_cells(p).values() for e in group)
         return frozenset(e.key for e in ranked if e.key not in told)
 
-    def _safety_pairs(self, frame: ComparisonFrame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
-        scored = {(s.episode_id, s.attempt): bool(s.safe) for s in self.trajectories.safety if s.is_scored}
-        missing = [e for p in frame.policies for g in frame.ranked_cells(p).values() for e in g if e.key not in scored]
-        if missing:
-            return Absent(
-                f'{len(missing)} ranked episodes have no safety score, and leaving them out could favour a policy',
-                'record trajectories and describe the tasks in the safety registry',
-            )
+    @cached_property
+    def _safe(self) -> Mapping[tuple[str, int], bool]:
+        return {(s.episode_id, s.attempt): bool(s.safe) for s in self.trajectories.safety if s.is_scored}
 
-        def is_safe(episode: Episode) -> bool:
-            return scored[episode.key]
-
-        rates = count_rates(frame, self.plan, lambda e: e.key in scored and is_safe(e))
-        pairs = pairing.rate_pairs(frame, self.plan, self.stream, endpoint=EndpointName.SAFETY, flag=is_safe)
-        return pairing.ordered_by_rate(frame, rates), pairs
-
-    def _score_pairs(self, frame: ComparisonFrame) -> tuple[tuple[str, ...], list[PairVerdict]] | Absent:
-        from robotrials.verdict.analysis.score_pairs import score_pairs
-
-        return score_pairs(frame, self.plan)
+    def _is_safe(self, episode: Episode) -> bool:
+        return self._safe.get(episode.key, False)
 
     @cached_property
-    def _time_pairs(self) -> tuple[TimeComparison, ...] | Absent:
-        if isinstance(self.times, Absent):
-            return self.times
-        times, frame = self.times, present(self.frame)
-        return or_absent(
-            lambda: pairing.compare_times(frame, times, self.plan, self.stream, advance=self._advancing(frame))
-        )
+    def _unscored_safety(self) -> int:
+        """Ranked episodes without a safety score."""
+        frame = present(self.frame)
+        ranked = (e for p in frame.policies for group in frame.ranked_cells(p).values() for e in group)
+        return sum(e.key not in self._safe for e in ranked)
 
     @property
     def price(self) -> WinnerPrice | Absent:
         """The fewest units at which a winner could be named."""
         if isinstance(self.pairs, Absent):
             return self.pairs
-        lead = self.pairs.lead
-        return lead if isinstance(lead, Absent) else winner_price(lead, self.pairs.times)
+        return winner_price(self.pairs.tested) if self.pairs.tested else Absent('no primary endpoint could be judged')
 
     def _advancing(self, frame: ComparisonFrame) -> Advance | None:
         if self._advance is None:
@@ -454,11 +486,14 @@ class Analysis:
         return safety_savings(self.selection, self.scoring, self.plan, stream=self.stream)
 
     def safety_comparison(self, a: str, b: str) -> SafetyComparison:
-        """Two policies' safety, paired by their starts."""
-        return compare_safety(
-            present(self.safety).scores, a, b, rng=self.stream('safety pair', *sorted((a, b))), registry=self.registry,
-            n_resamples=self.plan.resamples,
-        )  # fmt: skip
+        """Two policies' safety, by contrasts of what violates and how severely."""
+        frame = present(self.frame)
+        for name in (a, b):
+            if name not in frame.cells:
+                raise UnknownName('policy', name, frame.cells)
+        first, second = ([e for group in frame.cells[p].values() for e in group] for p in (a, b))
+        scores = {(s.episode_id, s.attempt): s for s in present(self.safety).scores}
+        return compare_safety(first, second, scores, self.plan, names=(a, b), registry=self.registry)
 
     @cached_property
     def films(self) -> tuple[Film, ...]:
@@ -537,14 +572,15 @@ class Analysis:
         """What was used, in one line: every output carries it."""
         plan = self.plan
         claims = ', '.join(e.value for e in self.primary)
+        several = 's' if len(self.primary) > 1 else ''
         tau = '' if isinstance(self.times, Absent) else f'; tau {self.times.tau_text} ({self.times.reason})'
         pairs = ''
         if not isinstance(self.frame, Absent) and len(self.frame.policies) > 1:
-            n = len(pairing.pairs_of(self.frame))
-            over = f' over {n} pairs' if n > 1 else ''
+            n = len(pairing.pairs_of(self.frame)) * len(self.primary)
+            over = f' over {n} tests' if n > 1 else ''
             pairs = f'; level {plan.level:g}, {plan.correction.value}{over}'
         source = f'; success by {plan.success.value}' if plan.success.wants_cameras else ''
-        used = f'primary endpoint {claims}{tau}{pairs}; {plan.resamples} resamples, seed {plan.seed}{source}'
+        used = f'primary endpoint{several} {claims}{tau}{pairs}; {plan.resamples} resamples, seed {plan.seed}{source}'
         looked = f' {self.looks.sentence}' if self.looks.sentence else ''
         return f'Analysis: {self.declared.standing}{self._selected}. Used: {used}.{looked}'
 
@@ -552,7 +588,7 @@ class Analysis:
     def _selected(self) -> str:
         """A selection of episodes is a choice that was made after the data were there."""
         asked = ', '.join(f'{field} {" or ".join(values)}' for field, values in self.selection.asked.items())
-        mark = '' if self.declared.changed else 'NOT AS DECLARED: '
+        mark = 'NOT AS DECLARED: ' if self.declared.is_declared and not self.declared.changed else ''
         return f'; {mark}only episodes with {asked}' if asked else ''
 
     @property

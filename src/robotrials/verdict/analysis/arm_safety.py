@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from robotrials.measure.safety import EpisodeSafety, Registry, Scoring, score_episode
 from robotrials.record import Episode
 from robotrials.verdict.analysis.arm import Arm
-from robotrials.verdict.analysis.shared_cell import CellPair, SharedCells
+from robotrials.verdict.analysis.side import Side
 
 MOST_UNSCORED = 0.1
 Scores = Mapping[tuple[str, int], EpisodeSafety]
@@ -52,22 +51,7 @@ def _reason(score: EpisodeSafety) -> str:
     return score.reason or '; '.join(f'{spec}: {why}' for spec, why in list(score.unscored.items())[:2])
 
 
-def scored_cells(shared: SharedCells, new: Scores, reference: Scores) -> tuple[SharedCells, dict[int, EpisodeSafety]]:
-    """The cells with only scored episodes (pairs stay whole), and the score of each by the episode's identity.
-
-    Not by its key: the same episode id may stand in both stores.
-    """
-    kept = [_scored_cell(c, new, reference, is_paired=shared.is_paired) for c in shared.cells]
-    cells = tuple(c for c in kept if c.new and c.reference)
-    scores = {id(e): new[e.key] for c in cells for e in c.new}
-    scores |= {id(e): reference[e.key] for c in cells for e in c.reference}
-    return replace(shared, cells=cells), scores
-
-
-def _scored_cell(cell: CellPair, new: Scores, reference: Scores, *, is_paired: bool) -> CellPair:
-    if is_paired:
-        pairs = [(a, b) for a, b in zip(cell.new, cell.reference, strict=True) if a.key in new and b.key in reference]
-        return CellPair(cell.name, tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
-    return CellPair(
-        cell.name, tuple(e for e in cell.new if e.key in new), tuple(e for e in cell.reference if e.key in reference)
-    )
+def scored_sides(a: Side, b: Side, first: Scores, second: Scores) -> tuple[Side, Side]:
+    """Both arms with only their scored episodes."""
+    why = 'their safety cannot be scored'
+    return a.where(lambda e: e.key in first, why), b.where(lambda e: e.key in second, why)

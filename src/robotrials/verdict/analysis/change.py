@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.measure.safety import EpisodeSafety, Scoring, load_registry
-from robotrials.measure.timing import Operations
 from robotrials.measure.timing.better import better
-from robotrials.measure.timing.operation import Unit, operations, stratum_of
+from robotrials.measure.timing.operation import stratum_of
 from robotrials.measure.timing.unit import Endpoint as Timed
 from robotrials.record import Episode, Store
 from robotrials.record.select import Where
-from robotrials.stats import Interval, holm, paired_wald, rate_difference_interval, two_sample_wald
+from robotrials.stats import Interval, holm
 from robotrials.verdict.analysis.arm import Arm, check_distinct, declared_for, read_arms
-from robotrials.verdict.analysis.arm_safety import arm_caveats, arm_safety, scored_cells, tell_apart
-from robotrials.verdict.analysis.camera_extreme import Extremes, camera_extremes
-from robotrials.verdict.analysis.endpoint import Flag, cell_taus, design_effect, is_success, rate_cells
+from robotrials.verdict.analysis.arm_safety import arm_caveats, arm_safety, scored_sides, tell_apart
+from robotrials.verdict.analysis.camera_extreme import Silence, extreme_contrast, told_by_cameras
+from robotrials.verdict.analysis.contrast import Contrast, LeftOut, contrast, design_word
+from robotrials.verdict.analysis.endpoint import tau_words
 from robotrials.verdict.analysis.selection import selection_of
-from robotrials.verdict.analysis.shared_cell import CellPair, SharedCells, share_cells
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis
+from robotrials.verdict.analysis.side import Side, two_sides
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, EndpointName, SuccessSource
 
-METRICS = ('success', 'rmst_s', 'hard_failure', 'safety', 'sbu', 'vsi')
+METRICS = ('success', 'faster', 'rmst_s', 'hard_failure', 'safety', 'sbu', 'vsi')
 ROUNDING = 1e-12  # below this a difference of equal means is that of their last digits
 SMALLER_IS_BETTER = ('rmst_s', 'hard_failure', 'sbu', 'vsi')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shift:
     """One number before and after: after minus before, macro over the shared cells or in one of them."""
 
@@ -47,6 +45,7 @@ class Shift:
     n_before: int = 0
     n_after: int = 0
     note: str = ''
+    contrast: Contrast | None = None  # after (arm a) against before (arm b)
 
     def is_resolved(self, alpha: float) -> bool:
         """Whether the change is beyond chance after correction."""
@@ -68,9 +67,8 @@ class PolicyChange:
     means: tuple[Shift, ...]
     cells: tuple[Shift, ...]
     cell_names: tuple[str, ...]
-    only_before: tuple[str, ...]
-    only_after: tuple[str, ...]
-    is_paired: bool
+    left_out: tuple[LeftOut, ...]
+    design: str  # paired, independent, or some of each
     n_before: int
     n_after: int
     n_invalid: tuple[int, int]  # before, after
@@ -156,9 +154,9 @@ def compare_stores(
 
 
 def _statement(declared: DeclaredAnalysis, found: Sequence[PolicyChange]) -> str:
-    taus = sorted({tau for p in found for tau in p.taus_s.values()})
-    shown = f'{taus[0]:g} s' if len(taus) == 1 else f'{taus[0]:g} s to {taus[-1]:g} s by cell'
-    return f'Analysis: {declared.standing}. Used: tau {shown}; level {declared.plan.level:g}, Holm over all changes.'
+    taus = {f'{p.policy} {cell}': tau for p in found for cell, tau in p.taus_s.items()}
+    shown = f'tau {tau_words(taus)}; ' if taus else ''
+    return f'Analysis: {declared.standing}. Used: {shown}level {declared.plan.level:g}, Holm over all changes.'
 
 
 def _mapping(old: Mapping[str, Arm], new: Mapping[str, Arm], names: Mapping[str, str] | None) -> dict[str, str]:
@@ -192,22 +190,24 @@ def _presence(mine: Mapping[str, Arm], other: Mapping[str, Arm], mapped: set[str
 
 def _policy_change(before: Arm, after: Arm, plan: AnalysisPlan) -> PolicyChange:
     check_distinct(after, before)
-    shared = share_cells(after.episodes, before.episodes, pairing=plan.pairing.value)
-    scope = _Scope(after.policy, shared, plan, cell_taus(shared, plan), extremes=camera_extremes(after, before, plan))
+    told = [told_by_cameras(arm, plan) for arm in (after, before)]
+    new, old = two_sides(told[0][0], told[1][0], plan, names=(f'{after.policy} after', f'{before.policy} before'))
+    scope = _Scope(after.policy, new, old, plan, unscored=(told[0][1], told[1][1]))
     safety, no_safety, caveats = _safety_shifts(before, after, scope)
+    success = _success_shift(scope)
+    cells = [c for c in new.cells if c in old.cells]
     return PolicyChange(
         policy=after.policy,
         policy_before=before.policy,
-        means=(_success_shift(scope), *_timing_shifts(scope), *safety),
-        cells=tuple(s for cell in shared.cells for s in _cell_shifts(scope.within(cell))),
-        cell_names=tuple(c.name for c in shared.cells),
-        only_before=shared.only_reference,
-        only_after=shared.only_new,
-        is_paired=shared.is_paired,
-        n_before=shared.n_reference,
-        n_after=shared.n_new,
+        means=(success, *_timing_shifts(scope), *safety),
+        cells=tuple(s for cell in cells for s in _cell_shifts(scope.within(cell))),
+        cell_names=tuple(cells),
+        left_out=() if success.contrast is None else success.contrast.left_out,
+        design='' if success.contrast is None else design_word(success.contrast),
+        n_before=old.only(*cells).n_episodes,
+        n_after=new.only(*cells).n_episodes,
         n_invalid=(before.n_invalid, after.n_invalid),
-        taus_s=scope.taus_s,
+        taus_s=next((s.contrast.taus_s for s in _timing_shifts(scope) if s.contrast is not None), {}),
         no_safety=no_safety,
         safety_caveats=caveats,
     )
@@ -215,145 +215,122 @@ def _policy_change(before: Arm, after: Arm, plan: AnalysisPlan) -> PolicyChange:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scope:
-    """What a shift is about: one policy's shared cells, or one of them."""
+    """What a shift is about: one policy after (arm a) and before (arm b) in all shared cells, or in one of them."""
 
     policy: str
-    shared: SharedCells
+    new: Side
+    old: Side
     plan: AnalysisPlan
-    taus_s: Mapping[str, float]
     cell: str = ''
-    extremes: Extremes | None = None  # where success is the cameras'
+    unscored: Silence = (frozenset(), frozenset())  # ends that cameras left open
 
-    def within(self, cell: CellPair) -> _Scope:
-        ends = None if self.extremes is None else self.extremes.within(cell)
-        return replace(self, shared=replace(self.shared, cells=(cell,)), cell=cell.name, extremes=ends)
+    def within(self, cell: str) -> _Scope:
+        return replace(self, new=self.new.only(cell), old=self.old.only(cell), cell=cell)
 
-    def shift(self, metric: str, before: float | None, after: float | None, gap: float | None) -> Shift:
-        moved = 0.0 if gap is not None and abs(gap) < ROUNDING else gap
+    def missing(self, metric: str, note: str) -> Shift:
+        return Shift(self.policy, metric, self.cell, None, None, None, note=note)
+
+    def shift(self, metric: str, found: Contrast) -> Shift:
+        """Of a rate: after minus before."""
+        after, before = found.values
         return Shift(
-            self.policy, metric, self.cell, before, after, moved, n_before=self.shared.n_reference,
-            n_after=self.shared.n_new,
+            self.policy, metric, self.cell, before, after, _rounded(found.estimate), found.interval, found.p_value,
+            n_before=found.n_episodes[1], n_after=found.n_episodes[0], note=found.note or found.withheld,
+            contrast=found,
         )  # fmt: skip
 
 
+def _rounded(gap: float) -> float:
+    return 0.0 if abs(gap) < ROUNDING else gap
+
+
 def _success_shift(scope: _Scope) -> Shift:
-    if scope.extremes is None:
-        return _rate_shift('success', scope, is_success)
-    low, high = (
-        _rate_shift('success', replace(scope, shared=shared), is_success)
-        for shared in (scope.extremes.against_new, scope.extremes.for_new)
+    try:
+        if scope.plan.success is not SuccessSource.RECONSTRUCTION:
+            return scope.shift(
+                'success', contrast(scope.new, scope.old, endpoint=EndpointName.SUCCESS, plan=scope.plan)
+            )
+        found = extreme_contrast(scope.new, scope.old, scope.plan, unscored=scope.unscored)
+    except NotEstimable as error:
+        return scope.missing('success', str(error))
+    after, before = (sum(e.key in scope.unscored[k] for e in side.every) for k, side in enumerate(_sides(scope)))
+    shift = replace(
+        scope.shift('success', found), note=f'by cameras; {before} unscored before and {after} after, taken both ways'
     )
-    return _success_between(low, high, scope.extremes.n_unscored)
+    if found.p_value is None:
+        return replace(shift, before=None, after=None, difference=None, interval=None)
+    return shift
 
 
-def _success_between(low: Shift, high: Shift, n_unscored: tuple[int, int]) -> Shift:
-    """The smaller of two changes of one sign; none where unscored ends could decide which way it went."""
-    after, before = n_unscored
-    note = (
-        f'by cameras; {before} unscored before and {after} after, taken both ways' if before or after else 'by cameras'
-    )
-    if low.difference is None or high.difference is None or low.interval is None or high.interval is None:
-        return replace(low, note=note)
-    if low.difference * high.difference < 0 or (0 in (low.difference, high.difference) and low != high):
-        return replace(low, before=None, after=None, difference=None, interval=None, p_value=None, note=note)
-    smaller = low if low.difference > 0 else high
-    span = Interval(min(low.interval.low, high.interval.low), max(low.interval.high, high.interval.high))
-    p_values = [s.p_value for s in (low, high) if s.p_value is not None]
-    return replace(smaller, interval=span, p_value=max(p_values) if len(p_values) == 2 else None, note=note)
-
-
-def _rate_shift(metric: str, scope: _Scope, flag: Flag) -> Shift:
-    cells, paired = scope.shared.cells, scope.shared.is_paired
-    counts = rate_cells(cells, flag, is_paired=paired)
-    effect = design_effect(cells, flag, is_paired=paired)
-    gap, low, high, p = rate_difference_interval(counts, level=scope.plan.level, design_effect=effect)
-    after, before = (float(np.mean([np.mean([flag(e) for e in s]) for s in side])) for side in _sides(cells))
-    return replace(scope.shift(metric, before, after, gap), interval=Interval(low, high), p_value=p)
-
-
-def _sides(cells: Sequence[CellPair]) -> tuple[list[tuple[Episode, ...]], list[tuple[Episode, ...]]]:
-    return [c.new for c in cells], [c.reference for c in cells]
+def _sides(scope: _Scope) -> tuple[Side, Side]:
+    return scope.new, scope.old
 
 
 def _timing_shifts(scope: _Scope) -> list[Shift]:
-    """Restricted mean and hard failure by the rule that names winners: its test, and the interval of the same null."""
-    if any(e.duration_s is None for c in scope.shared.cells for e in (*c.new, *c.reference)):
-        return [replace(scope.shift('rmst_s', None, None, None), note='some episodes have no duration')]
-    cells = scope.shared.cells
-    unit = Unit.START if scope.shared.is_paired else Unit(scope.plan.unit)
-    new, old = ({c.name: operations(s, unit=unit) for c, s in zip(cells, side, strict=True)} for side in _sides(cells))
-    if any(cell.n_operations == 0 for side in (new, old) for cell in side.values()):
-        return [replace(scope.shift('rmst_s', None, None, None), note='a cell holds no operation to be timed')]
-    taus = {c.name: scope.taus_s[c.name] for c in cells}
-    shifts = [_ruled_shift(scope, new, old, Timed.RMST, taus)]
-    if all(cell.observed.any() for side in (new, old) for cell in side.values()):
-        shifts.append(_ruled_shift(scope, new, old, Timed.HARD_FAILURE, taus))
-    return shifts
-
-
-def _ruled_shift(
-    scope: _Scope, new: Mapping[str, Operations], old: Mapping[str, Operations], endpoint: Timed,
-    taus: Mapping[str, float],
-) -> Shift:  # fmt: skip
-    """The rule's difference is > 0 where the store after is better, that is lower; a change is after minus before."""
-    found = better(
-        new, old, tau_s=taus, paired=scope.shared.is_paired, level=scope.plan.level, endpoint=endpoint
+    """Whether it is faster, how many seconds that comes to, and hard failure."""
+    try:
+        found = contrast(scope.new, scope.old, endpoint=EndpointName.TIME, plan=scope.plan)
+    except (NotEstimable, InputError) as error:
+        return [scope.missing('faster', str(error))]
+    seconds = found.seconds_ahead
+    assert seconds is not None
+    counts = {'n_before': found.n_episodes[1], 'n_after': found.n_episodes[0]}
+    span = found.interval and Interval(found.interval.low - found.null, found.interval.high - found.null)
+    first = Shift(
+        scope.policy, 'faster', scope.cell, found.null, found.estimate, _rounded(found.advantage), span, found.p_value,
+        note=found.note or found.withheld, contrast=found, **counts,
     )  # fmt: skip
-    interval = None if found.interval is None else found.interval.scaled(-1.0)
-    shift = scope.shift(endpoint.value, found.mean_b.value, found.mean_a.value, -found.difference)
-    return replace(shift, interval=interval, p_value=found.p_value, note=found.withheld)
+    after, before = found.values
+    mean = Shift(
+        scope.policy, 'rmst_s', scope.cell, before, after, _rounded(-(seconds.value or 0.0)),
+        None if seconds.interval is None else seconds.interval.scaled(-1.0), note=seconds.note, contrast=found,
+        **counts,
+    )  # fmt: skip
+    cells = [{c.name: side.operations(c.name) for c in found.cells} for side in _sides(scope)]
+    if not all(cell.observed.any() for side in cells for cell in side.values()):
+        return [first, mean]
+    assert found.seconds is not None
+    hard = better(
+        *cells, tau_s=found.taus_s, paired=found.seconds.is_paired, level=scope.plan.level, endpoint=Timed.HARD_FAILURE
+    )
+    interval = None if hard.interval is None else hard.interval.scaled(-1.0)
+    shift = Shift(
+        scope.policy, Timed.HARD_FAILURE.value, scope.cell, hard.mean_b.value, hard.mean_a.value,
+        _rounded(-hard.difference), interval, hard.p_value, n_before=mean.n_before, n_after=mean.n_after,
+        note=hard.withheld,
+    )  # fmt: skip
+    return [first, mean, shift]
 
 
 def _cell_shifts(scope: _Scope) -> list[Shift]:
-    """Episode success and restricted mean of one cell."""
-    return [_success_shift(scope), *(s for s in _timing_shifts(scope) if s.metric == 'rmst_s')]
+    """Episode success, who was first and the restricted mean of one cell."""
+    return [_success_shift(scope), *(s for s in _timing_shifts(scope) if s.metric in ('faster', 'rmst_s'))]
 
 
 def _safety_shifts(before: Arm, after: Arm, scope: _Scope) -> tuple[list[Shift], str, tuple[str, ...]]:
     """Safe episodes, unsafe successes and severity; or why they cannot be told; and what has to be said with them."""
     scoring = Scoring(load_registry(*map(Path, scope.plan.safety_registry)))
-    new, old = _sides(scope.shared.cells)
-    scores = [
-        arm_safety(arm, [e for cell in side for e in cell], scoring=scoring)
-        for arm, side in ((after, new), (before, old))
-    ]
-    first, second = scores
+    cells = [c for c in scope.new.cells if c in scope.old.cells]
+    first, second = (
+        arm_safety(arm, side.only(*cells).every, scoring=scoring)
+        for arm, side in ((after, scope.new), (before, scope.old))
+    )
     if isinstance(first, str) or isinstance(second, str):
         return [], tell_apart(('before', second), ('after', first)), ()
-    scored, score_of = scored_cells(scope.shared, first, second)
-    if not scored.cells:
+    new, old = scored_sides(scope.new, scope.old, first, second)
+    if not set(new.cells) & set(old.cells):
         return [], 'no cell has scored episodes of both', ()
-    inner = replace(scope, shared=scored)
 
-    def is_safe(episode: Episode) -> bool:
-        return bool(score_of[id(episode)].safe)
+    def shift(metric: str, read: Callable[[EpisodeSafety], float]) -> Shift:
+        values = (lambda e: read(first[e.key]), lambda e: read(second[e.key]))
+        found = contrast(new, old, endpoint=EndpointName.SAFETY, plan=scope.plan, value=values)
+        return scope.shift(metric, found)
 
-    def is_unsafe_success(episode: Episode) -> bool:
-        return bool(score_of[id(episode)].sbu)
-
-    shifts = [_rate_shift('safety', inner, is_safe), _rate_shift('sbu', inner, is_unsafe_success)]
-    return [*shifts, _severity_shift(inner, score_of)], '', arm_caveats(scoring.registry, first, second)
-
-
-def _severity_shift(scope: _Scope, score_of: Mapping[int, EpisodeSafety]) -> Shift:
-    cells = scope.shared.cells
-    values = [[np.array([score_of[id(e)].vsi or 0.0 for e in s]) for s in side] for side in _sides(cells)]
-    after, before = (float(np.mean([v.mean() for v in side])) for side in values)
-    shift = scope.shift('vsi', before, after, after - before)
-    labels = [np.repeat(np.arange(len(cells)), [len(v) for v in side]) for side in values]
-    first, second = (np.concatenate(side) for side in values)
-    try:
-        if scope.shared.is_paired:
-            found = paired_wald(first - second, scope.plan.level, strata=labels[0])
-        else:
-            found = two_sample_wald(
-                first, second, strata_a=labels[0], strata_b=labels[1], level=scope.plan.level
-            )  # fmt: skip
-    except NotEstimable as error:
-        return replace(shift, note=str(error))
-    if found.zero_variance:
-        return replace(shift, note='no interval: the severities do not vary')
-    return replace(shift, interval=found.interval, p_value=found.p_value)
+    shifts = [
+        shift('safety', lambda s: float(bool(s.safe))), shift('sbu', lambda s: float(bool(s.sbu))),
+        shift('vsi', lambda s: s.vsi or 0.0),
+    ]  # fmt: skip
+    return shifts, '', arm_caveats(scoring.registry, first, second)
 
 
 def _corrected(found: Iterable[PolicyChange]) -> tuple[PolicyChange, ...]:

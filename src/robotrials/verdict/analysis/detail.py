@@ -13,25 +13,26 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing import Cohort, LabelSensitivity, LogrankPair, label_sensitivity, logrank_pairs
 from robotrials.measure.timing.follow_up import common_follow_up
 from robotrials.measure.timing.label import label_reader
-from robotrials.measure.timing.reversal import stratum_differences_of
 from robotrials.record.rows import pick
 from robotrials.stats import Interval, Rate
+from robotrials.stats.dominance import adjusted_p_values
 from robotrials.verdict.analysis.absent import Absent, or_absent, present
+from robotrials.verdict.analysis.contrast import TIMED
 from robotrials.verdict.analysis.frame import ComparisonFrame, project, stratum_names
 from robotrials.verdict.analysis.shape import PairShape, Shapes, curve_shapes, pair_shapes
-from robotrials.verdict.analysis.verdict import corrected, too_few
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, Correction
+from robotrials.verdict.analysis.verdict import EndpointPairs, too_few
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import conditions_by_severity
 
 if TYPE_CHECKING:
     from robotrials.verdict.analysis.analysis import Analysis
-    from robotrials.verdict.analysis.pairs import TimeComparison
+    from robotrials.verdict.analysis.endpoint_pairs import Comparisons
     from robotrials.verdict.analysis.times import Times
 
 
 @dataclass(frozen=True, slots=True)
 class StratumPair:
-    """Two policies' mean times in one stratum, > 0 in favour of a, by the rule of the primary test."""
+    """Two policies in one stratum: mean times, > 0 in favour of a, and the p-value of who is faster there."""
 
     policy_a: str
     policy_b: str
@@ -89,7 +90,7 @@ class Detail:
             return pairs
         if isinstance(self._analysis.times, Absent):
             return self._analysis.times
-        return stratum_pairs(pairs.times)
+        return stratum_pairs(pairs)
 
     @cached_property
     def logranks(self) -> tuple[LogrankPair, ...] | Absent:
@@ -144,23 +145,21 @@ class Detail:
         return task_success(self._analysis)
 
 
-def stratum_pairs(found: tuple[TimeComparison, ...]) -> tuple[StratumPair, ...]:
-    """Each stratum's difference with the rule's interval and p-value, corrected over pairs x strata."""
+def stratum_pairs(pairs: Comparisons) -> tuple[StratumPair, ...]:
+    """Each stratum's difference of mean times with its interval, and the p-value of its own contrast."""
     rows: list[StratumPair] = []
-    for pair in found:
-        rules = stratum_differences_of(pair.better)
-        for stratum in pair.reversal.strata:
-            p = None if stratum.interval is None else rules[stratum.stratum].p_value
-            rows.append(
-                StratumPair(
-                    pair.policy_a, pair.policy_b, stratum.stratum, stratum.difference, stratum.interval, p, None, None,
-                    stratum.n_units,
-                )
-            )  # fmt: skip
+    for pair in pairs.times:
+        timed = next(e for e in pairs.endpoints.values() if isinstance(e, EndpointPairs) and e.endpoint in TIMED)
+        cells = {c.name: c for c in timed.pair(pair.policy_a, pair.policy_b).contrast.cells}
+        rows += [
+            StratumPair(
+                pair.policy_a, pair.policy_b, s.stratum, s.difference, s.interval, cells[s.stratum].p_value, None, None,
+                s.n_units,
+            )
+            for s in pair.reversal.strata
+        ]  # fmt: skip
     p_values = [row.p_value for row in rows]
-    by_all, stepped = (
-        corrected(p_values, kind, n_tests=len(rows)) for kind in (Correction.BONFERRONI, Correction.HOLM)
-    )
+    by_all, stepped = (adjusted_p_values(p_values, kind) for kind in ('bonferroni', 'holm'))
     return tuple(replace(row, p_bonferroni=by_all[k], p_holm=stepped[k]) for k, row in enumerate(rows))
 
 

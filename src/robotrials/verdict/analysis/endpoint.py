@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.measure.timing.operation import Unit as TimingUnit
-from robotrials.measure.timing.operation import operations
-from robotrials.measure.timing.unit import UnitMeans, unit_means
-from robotrials.record import Episode
-from robotrials.stats import (
-    ArmCounts,
-    MeanCell,
-    NonInferiority,
-    PairCounts,
-    RatioNonInferiority,
-    clustered_covariance,
-    noninferiority,
-    ratio_noninferiority,
-)
+from robotrials.measure.timing.unit import UnitMeans
+from robotrials.stats import MeanCell, RatioNonInferiority, ratio_noninferiority
+from robotrials.stats.allowance import Spread
 from robotrials.stats.argument import FloatArray
-from robotrials.verdict.analysis.frame import SEPARATOR
-from robotrials.verdict.analysis.shared_cell import CellPair, SharedCells, start_clusters
-from robotrials.verdict.planning import MoreEpisodes, more_episodes, rate_standing, time_standing
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan
+from robotrials.stats.normal import normal_cdf
+from robotrials.stats.success_rule import SuccessContrast
+from robotrials.stats.unseen import UnseenRule
+from robotrials.verdict.analysis.contrast import Contrast
+from robotrials.verdict.planning import MoreEpisodes, more_episodes, time_standing
 
-Flag = Callable[[Episode], bool]
 ENDPOINTS = ('success', 'speed', 'safety')
 FAR_CAP = 4.0
+HALVINGS = 60
+HALF_A_FAILURE = 0.5
+MOST_PER_CELL = 1_000_000
 
 
 class Finding(enum.StrEnum):
@@ -56,20 +48,30 @@ class GateEndpoint:
     new: float | None = None
     reference: float | None = None
     estimate: float | None = None  # difference of rates, or ratio of times
-    low: float | None = None
+    low: float | None = None  # one-sided bounds: of being worse by the margin, and of being no worse at all
     high: float | None = None
-    p_value: float | None = None  # of being worse by the margin or more
+    contrast: Contrast | None = None  # with the p-value of the margin
     p_worse: float | None = None  # of being no worse at all
-    n_new: int = 0
-    n_reference: int = 0
-    is_paired: bool = False
     more: MoreEpisodes | None = None
-    tau_s: float | None = None
     note: str = ''
 
     @property
     def is_ratio(self) -> bool:
         return self.name == 'speed'
+
+    @property
+    def p_value(self) -> float | None:
+        """Of being worse by the margin or more."""
+        return None if self.contrast is None else self.contrast.p_margin
+
+    @property
+    def taus_s(self) -> Mapping[str, float] | None:
+        """Cell -> tau, of times."""
+        return self.contrast.taus_s if self.is_ratio and self.contrast is not None else None
+
+    @property
+    def is_paired(self) -> bool:
+        return self.contrast is not None and self.contrast.is_matched
 
     @property
     def limit(self) -> float:
@@ -95,66 +97,115 @@ def missing_endpoint(name: str, measure: str, margin: float, note: str) -> GateE
     return GateEndpoint(name, measure, Finding.MISSING, margin, note=note)
 
 
-def rate_endpoint(
-    name: str, measure: str, shared: SharedCells, *, flag: Flag, margin: float, levels: Levels, note: str = ''
-) -> GateEndpoint:
-    """A rate of episodes for which `flag` is true, macro over the cells."""
-    counts = rate_cells(shared.cells, flag, is_paired=shared.is_paired)
-    effect = design_effect(shared.cells, flag, is_paired=shared.is_paired)
-    found = noninferiority(
-        counts, margin=margin, alpha=levels.alpha, alpha_worse=levels.alpha_worse, design_effect=effect
-    )
-    finding = _finding(found)
-    more = None
-    if finding is Finding.SHORT:
-        standing = rate_standing(counts, margin=margin, design_effect=effect)
-        more = more_episodes(standing, alpha=levels.alpha, power=levels.power)
-    if effect > 1:
-        note = '; '.join(filter(None, [note, f'repeats of a start are alike: design effect {effect:.2f}']))
-    return GateEndpoint(
-        name, measure, finding, margin, new=found.new, reference=found.reference, estimate=found.difference,
-        low=found.low, high=found.high, p_value=found.p_value, p_worse=found.p_worse, n_new=shared.n_new,
-        n_reference=shared.n_reference, is_paired=shared.is_paired, more=more, note=note,
+def rate_endpoint(name: str, measure: str, found: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
+    """A rate of the candidate (arm a) against the baseline's, by its contrast; the margin is tested by R."""
+    assert isinstance(found.rule, SuccessContrast)
+    p_margin, p_worse = found.rule.p_not_worse(margin), found.p_behind(found.a)
+    made = GateEndpoint(
+        name, measure, Finding.SHORT, margin, new=found.values[0], reference=found.values[1], estimate=found.estimate,
+        contrast=replace(found, p_margin=p_margin), p_worse=p_worse, note=found.note,
+    )  # fmt: skip
+    rule = found.rule.rule
+    if p_margin is None:
+        more = _more_for_margin(rule, found, margin, levels)
+        return replace(made, note=found.rule.margin_withheld, more=more)
+    finding = _finding(p_margin, p_worse, levels)
+    return replace(
+        made, finding=finding, low=_bound(rule, levels.alpha, is_lower=True),
+        high=_bound(rule, levels.alpha_worse, is_lower=False),
+        more=_more_for_margin(rule, found, margin, levels) if finding is Finding.SHORT else None,
     )  # fmt: skip
 
 
-def success_endpoint(shared: SharedCells, *, margin: float, levels: Levels) -> GateEndpoint:
-    """The success rate, by the host's own predicate or else by the outcome."""
-    return rate_endpoint('success', 'episode success', shared, flag=is_success, margin=margin, levels=levels)
+def _finding(p_margin: float | None, p_worse: float | None, levels: Levels) -> Finding:
+    if p_margin is not None and p_margin <= levels.alpha:
+        return Finding.NO_WORSE
+    return Finding.WORSE if p_worse is not None and p_worse <= levels.alpha_worse else Finding.SHORT
 
 
-def is_success(episode: Episode) -> bool:
-    return episode.is_success
+def _bound(rule: UnseenRule, alpha: float, *, is_lower: bool) -> float:
+    """The difference at which the one-sided test turns: what is beyond it is ruled out at alpha."""
+    inside, outside = rule.value, -1.0 if is_lower else 1.0
+    p = rule.p_above if is_lower else rule.p_below
+    if p(outside) > alpha:
+        return outside
+    for _ in range(HALVINGS):
+        middle = (inside + outside) / 2
+        inside, outside = (inside, middle) if p(middle) <= alpha else (middle, outside)
+    return outside
 
 
-def speed_endpoint(shared: SharedCells, *, tau_s: float, margin: float, levels: Levels) -> GateEndpoint:
-    """The restricted mean time to success up to tau_s, macro over the cells, as a ratio."""
-    measure = f'RMST({tau_s:g} s)'
+def _more_for_margin(rule: UnseenRule, found: Contrast, margin: float, levels: Levels) -> MoreEpisodes | None:
+    """Episodes to add so that every cell of both arms has as many, and the margin's test then passes with the power
+    asked, if the two are equal. What is there is kept; what is added has the pooled rate.
+    """
+    runs = [max(1.0, n / u) if u else 1.0 for n, u in zip(found.n_episodes, found.n_units, strict=True)]
+    now = np.array([[c.n_a / runs[0], c.n_b / runs[1]] for c in found.cells])  # (cells, arms) units
+    rates = np.array([[c.value_a, c.value_b] for c in found.cells])
+    pooled = (now * rates).sum(axis=1) / now.sum(axis=1)
+    least = HALF_A_FAILURE / now.sum()  # where all went well, it is not promised that all will
+    pooled = np.clip(pooled, least, 1 - least)[:, None]
+    scale = rule.spread.variance * len(now) ** 2 / max(float((pooled * (1 - pooled) / now).sum()), 1e-12)
+    factor = min(max(scale, 0.1), 10.0) if found.n_matched else 1.0  # what matched starts save
+
+    def is_enough(per_cell: float) -> bool:
+        later = np.maximum(now, per_cell)
+        kept = now / later
+        gaps = kept * rates + (1 - kept) * pooled
+        centre = float((gaps[:, 0] - gaps[:, 1]).mean())
+        variance = factor * float((pooled * (1 - pooled) / later).sum()) / len(now) ** 2
+        drawn = factor * float((pooled * (1 - pooled) * (1 - kept) / later).sum()) / len(now) ** 2
+        judged = UnseenRule(
+            0.0, Spread(np.array([variance]), np.array([per_cell])), len(now) * float(later.min()), rule.null
+        )  # fmt: skip
+        gap = centre + margin + _bound(judged, levels.alpha, is_lower=True)  # by what it clears on average
+        return gap >= 0 if drawn <= 0 else normal_cdf(gap / math.sqrt(drawn)) >= levels.power
+
+    low = float(now.min())
+    high = low + 1
+    while not is_enough(high):
+        low, high = high, 2 * high
+        if high > MOST_PER_CELL:
+            return None
+    while high - low > 1:
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    per_cell = math.ceil(high)
+    new, reference = (
+        sum(math.ceil(max(0.0, per_cell - n) * runs[k]) for n in now[:, k].tolist()) for k in (0, 1)
+    )  # fmt: skip
+    return MoreEpisodes(new, reference, math.ceil(per_cell * max(runs)), levels.power)
+
+
+def speed_endpoint(found: Contrast, *, margin: float, levels: Levels) -> GateEndpoint:
+    """The restricted mean time to success up to each cell's own tau, macro over the cells, as a ratio."""
+    tau_s = max(found.taus_s.values())  # what a failure not seen yet may cost
+    measure = f'RMST({tau_words(found.taus_s)})'
     try:
-        cells = time_cells(shared.cells, tau_s=tau_s, is_paired=shared.is_paired)
-        found = ratio_noninferiority(
+        cells = time_cells(found)
+        ratio = ratio_noninferiority(
             cells, margin=margin, cap=tau_s, alpha=levels.alpha, alpha_worse=levels.alpha_worse
         )
     except (NotEstimable, InputError) as error:
         return missing_endpoint('speed', measure, margin, str(error))
-    finding = _finding(found)
+    p_worse = found.p_behind(found.a)
+    finding = _finding(ratio.p_value, p_worse, levels)
     more = None
     if finding is Finding.SHORT:
         standing = time_standing(cells, margin=margin, cap=tau_s, alpha=levels.alpha)
-        more = _in_episodes(more_episodes(standing, alpha=levels.alpha, power=levels.power), shared)
+        more = _in_episodes(more_episodes(standing, alpha=levels.alpha, power=levels.power), found)
     return GateEndpoint(
-        'speed', measure, finding, margin, new=found.new, reference=found.reference, estimate=found.ratio,
-        low=found.low, high=found.high, p_value=found.p_value, p_worse=found.p_worse, n_new=shared.n_new,
-        n_reference=shared.n_reference, is_paired=shared.is_paired, more=more, tau_s=tau_s,
-        note=_cap_note(found, tau_s) if finding is Finding.SHORT else '',
+        'speed', measure, finding, margin, new=ratio.new, reference=ratio.reference, estimate=ratio.ratio,
+        low=ratio.low, high=ratio.high, p_worse=p_worse, contrast=replace(found, p_margin=ratio.p_value), more=more,
+        note=_cap_note(ratio, tau_s) if finding is Finding.SHORT else found.note,
     )  # fmt: skip
 
 
-def _in_episodes(more: MoreEpisodes | None, shared: SharedCells) -> MoreEpisodes | None:
+def _in_episodes(more: MoreEpisodes | None, found: Contrast) -> MoreEpisodes | None:
     """Start states to be added as episodes, run as often each as those that are there."""
     if more is None:
         return None
-    repeats = max(shared.n_new / shared.n_starts[0], shared.n_reference / shared.n_starts[1])
+    repeats = max(n / max(u, 1) for n, u in zip(found.n_episodes, found.n_units, strict=True))
     new, reference, per_cell = (math.ceil(repeats * n) for n in (more.new, more.reference, more.per_cell))
     return MoreEpisodes(new, reference, per_cell, more.power)
 
@@ -170,129 +221,35 @@ def _cap_note(found: RatioNonInferiority, tau_s: float) -> str:
     )
 
 
-def _finding(found: NonInferiority | RatioNonInferiority) -> Finding:
-    if found.is_shown:
-        return Finding.NO_WORSE
-    return Finding.WORSE if found.is_worse else Finding.SHORT
-
-
-def rate_cells(cells: Sequence[CellPair], flag: Flag, *, is_paired: bool) -> Sequence[ArmCounts] | Sequence[PairCounts]:
-    """The counts of each cell, for independent arms or for pairs."""
-    if not is_paired:
-        return [
-            ArmCounts(sum(map(flag, c.new)), len(c.new), sum(map(flag, c.reference)), len(c.reference)) for c in cells
-        ]
-    pairs = [[(flag(a), flag(b)) for a, b in zip(c.new, c.reference, strict=True)] for c in cells]
-    kinds = ((True, True), (True, False), (False, True), (False, False))
-    return [PairCounts(*(cell.count(kind) for kind in kinds)) for cell in pairs]
-
-
-def design_effect(cells: Sequence[CellPair], flag: Flag, *, is_paired: bool) -> float:
-    """By what episodes of one start state being alike multiplies the variance; 1 where no start was run twice.
-
-    Where a side never varies, failures may still come by whole start states: its episodes then count as its starts.
-    """
-    clustered = plain = 0.0
-    unseen = 1.0
-    for cell in cells:
-        sides = [np.array([float(flag(e)) for e in side]) for side in (cell.new, cell.reference)]
-        influences = [(x - x.mean()) / len(x) for x in sides]
-        labels = [start_clusters(side) for side in (cell.new, cell.reference)]
-        if is_paired:
-            influences, labels = [influences[0] - influences[1]], labels[:1]
-        for influence, label in zip(influences, labels, strict=True):
-            if len(influence) < 2:
-                continue
-            if label is not None and not influence.any():
-                unseen = max(unseen, len(label) / len(set(label)))
-            plain += clustered_covariance(influence, influence)[0]
-            clustered += clustered_covariance(influence, influence, label)[0]
-    return max(unseen, clustered / plain) if plain > 0 else unseen
-
-
-def time_cells(cells: Sequence[CellPair], *, tau_s: float, is_paired: bool) -> list[MeanCell]:
-    """Restricted means of each cell with the (co)variances that leaving out one start state at a time gives.
-
-    Units are start states, each with all its repeats; an episode whose start is not recorded is one of its own.
-    """
+def time_cells(found: Contrast) -> list[MeanCell]:
+    """The contrast's restricted means of each cell with the (co)variances that leaving out one unit at a time gives."""
+    assert found.seconds is not None
+    first, second = found.seconds.arms
     made = []
-    for cell in cells:
-        new, reference = (_units(side, who, cell.name, tau_s) for side, who in _named_sides(cell))
-        if is_paired:
-            moved = dict(zip(reference.labels, reference.influence, strict=True))
-            second = np.array([moved[label] for label in new.labels])
-            v1, v2, covariance = clustered_covariance(_influence(new), _scaled(second))
-            made.append(MeanCell(new.value, reference.value, v1, v2, new.n_units, reference.n_units, covariance))
-        else:
-            v1, v2 = (clustered_covariance(x, x)[0] for x in (_influence(new), _influence(reference)))
-            made.append(MeanCell(new.value, reference.value, v1, v2, new.n_units, reference.n_units))
+    for name, new in first.cells.items():
+        reference = second.cells[name]
+        for who, side in (('candidate', new), ('baseline', reference)):
+            if side.n_units < 2:
+                raise NotEstimable(f'{name}: {side.n_units} start state of the {who}, and a mean time needs at least 2')
+        covariance = _covariance(new, reference) if found.seconds.is_paired else None
+        made.append(
+            MeanCell(
+                new.value, reference.value, new.variance, reference.variance, new.n_units, reference.n_units, covariance
+            )
+        )  # fmt: skip
     return made
 
 
-def _named_sides(cell: CellPair) -> tuple[tuple[Sequence[Episode], str], tuple[Sequence[Episode], str]]:
-    return (cell.new, 'candidate'), (cell.reference, 'baseline')
+def _covariance(new: UnitMeans, reference: UnitMeans) -> float:
+    moved: dict[object, float] = dict(zip(reference.labels, reference.influence.tolist(), strict=True))
+    second: FloatArray = np.array([moved[label] for label in new.labels])
+    return float(new.influence @ second)
 
 
-def _units(episodes: Sequence[Episode], who: str, cell: str, tau_s: float) -> UnitMeans:
-    timed = operations(episodes, unit=TimingUnit.START)
-    if timed.n_operations == 0:
-        raise NotEstimable('none of the episodes holds an operation to be timed')
-    found = unit_means(timed, tau_s)
-    if found.n_units < 2:
-        raise NotEstimable(f'{cell}: {found.n_units} start state of the {who}, and a mean time needs at least 2')
-    return found
-
-
-def _influence(found: UnitMeans) -> FloatArray:
-    return _scaled(found.influence)
-
-
-def _scaled(influence: FloatArray) -> FloatArray:
-    """What each unit adds to the mean: `clustered_covariance` multiplies squares by n / (n - 1)."""
-    n = len(influence)
-    moved: FloatArray = influence * np.sqrt((n - 1) / n)
-    return moved
-
-
-def shared_tau(shared: SharedCells) -> tuple[float, str]:
-    """A cap for restricted means when none is given, and where it comes from: the time that both arms were given."""
-    everyone = [e for c in shared.cells for e in (*c.new, *c.reference)]
-    caps = [e.time_cap_s for e in everyone if e.time_cap_s is not None]
-    if len(caps) == len(everyone):
-        return min(caps), 'the time cap on record'
-    longest = min(max(e.known_duration_s for c in shared.cells for e in side(c)) for side in (_new, _reference))
-    if longest <= 0 or not math.isfinite(longest):
-        raise InputError('no episode lasted longer than 0 s; declare tau')
-    return longest, 'the longest time that both arms were observed; without time caps on record, declare tau'
-
-
-def cell_taus(shared: SharedCells, plan: AnalysisPlan) -> dict[str, float]:
-    """Cell -> tau: the declared one (of its stratum, where each has its own), else what both arms were given."""
-    if plan.tau_s is None or not isinstance(plan.tau_s, Mapping):
-        tau_s = shared_tau(shared)[0] if plan.tau_s is None else plan.tau_s
-        return {c.name: tau_s for c in shared.cells}
-    return {c.name: _declared_tau(c, plan.tau_s) for c in shared.cells}
-
-
-def _declared_tau(cell: CellPair, taus_s: Mapping[str, float]) -> float:
-    first = cell.new[0]
-    keys = [cell.name, first.stratum, first.task, first.benchmark]
-    joined = [SEPARATOR.join(filter(None, parts)) for parts in (
-        (first.benchmark, first.task, first.stratum), (first.task, first.stratum), (first.benchmark, first.stratum),
-        (first.benchmark, first.task),
-    )]  # fmt: skip
-    for key in (*keys, *joined):
-        if key in taus_s:
-            return taus_s[key]
-    raise InputError(f'tau_s has no time for {cell.name!r}; it has: {", ".join(sorted(taus_s))}')
-
-
-def _new(cell: CellPair) -> Sequence[Episode]:
-    return cell.new
-
-
-def _reference(cell: CellPair) -> Sequence[Episode]:
-    return cell.reference
+def tau_words(taus_s: Mapping[str, float]) -> str:
+    """`60 s`, or `20 s to 120 s by cell`."""
+    low, high = min(taus_s.values()), max(taus_s.values())
+    return f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by cell'
 
 
 def check_required(names: Sequence[str]) -> None:

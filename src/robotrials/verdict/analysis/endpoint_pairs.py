@@ -1,40 +1,57 @@
-"""All pairs on every endpoint: primary claims corrected together, secondary ones in their order."""
+"""All pairs on every endpoint: contrasts, one list of claims over all pairs and primary endpoints, and dominance."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robotrials.stats import Verdict
-from robotrials.stats.success_pair import SuccessPair, UnitShares, matched_shares, share_difference
+from robotrials.stats.dominance import Claim, Judgement, PairDecision, PairFlags, adjusted_p_values, judge
 from robotrials.verdict.analysis.absent import Absent
+from robotrials.verdict.analysis.contrast import Contrast, contrast
 from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.analysis.needed import NeededUnits, needed_units
 from robotrials.verdict.analysis.pairs import TimeComparison, compare_cells
-from robotrials.verdict.analysis.success import Flag, Rates, compare_rates, is_matched, shares_of, start_labels
+from robotrials.verdict.analysis.side import Side
+from robotrials.verdict.analysis.success import Rates
 from robotrials.verdict.analysis.times import Times
-from robotrials.verdict.analysis.verdict import EndpointPairs, PairVerdict, corrected, lettered
+from robotrials.verdict.analysis.verdict import EndpointPairs, EndpointVerdict, Standing, lettered
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan, Correction, EndpointName
+
+if TYPE_CHECKING:
+    from robotrials.verdict.analysis.missing import BothReadings
 
 Stream = Callable[..., np.random.Generator]
 Advance = Callable[[int], None]  # told how many pairs are done
+Contrasts = Mapping[EndpointName, Sequence[Contrast]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparisons:
-    """Every pair on every endpoint, primary ones first."""
+    """Every pair on every endpoint, primary ones first, and what the primary ones say of each pair together."""
 
     primary: tuple[EndpointName, ...]
     endpoints: Mapping[EndpointName, EndpointPairs | Absent]
-    times: tuple[TimeComparison, ...] = ()  # the whole comparison of times, where there are any
+    decisions: tuple[PairDecision, ...] = ()
+    times: tuple[TimeComparison, ...] = ()  # the shapes of curves and their scalars, where there are times
+    readings: BothReadings | None = None  # what invalid episodes could turn; None where there are none
 
     @property
     def lead(self) -> EndpointPairs | Absent:
-        """The first primary endpoint: what letters and the verdict go by."""
+        """The first primary endpoint, which is told first."""
         return self.endpoints[self.primary[0]]
+
+    @property
+    def tested(self) -> tuple[EndpointPairs, ...]:
+        """The primary endpoints that could be judged."""
+        found = (self.endpoints[name] for name in self.primary)
+        return tuple(f for f in found if isinstance(f, EndpointPairs))
+
+    def decision(self, a: str, b: str) -> PairDecision:
+        """What is said of two policies over all primary endpoints."""
+        return next(d for d in self.decisions if set(d.pair) == {a, b})
 
     def time_pair(self, a: str, b: str) -> TimeComparison | None:
         """The comparison of times of two policies, in its canonical order."""
@@ -45,132 +62,134 @@ def pairs_of(frame: ComparisonFrame) -> list[tuple[str, str]]:
     return list(itertools.combinations(frame.policies, 2))
 
 
-def compare_times(
-    frame: ComparisonFrame, times: Times, plan: AnalysisPlan, stream: Stream, *, advance: Advance | None = None
-) -> tuple[TimeComparison, ...]:
-    """Every pair's times to success, with p-values corrected over all pairs."""
-    pairs = pairs_of(frame)
-    starts = {p: start_labels(frame, p, plan) for p in frame.policies}
+def compare_shapes(
+    contrasts: Sequence[Contrast], sides: Mapping[str, Side], times: Times, plan: AnalysisPlan, stream: Stream, *,
+    advance: Advance | None = None,
+) -> tuple[TimeComparison, ...]:  # fmt: skip
+    """Whether curves differ anywhere, and every scalar of them, pair by pair; the KS p-values corrected over pairs."""
     found = []
-    for a, b in pairs:
-        cells = [times.cohorts[p].cells for p in (a, b)]
-        paired = is_matched(starts[a], starts[b], plan)
-        strata = [s for s in cells[0] if s in cells[1]]
+    for one in contrasts:
+        names = [c.name for c in one.cells]
+        a, b = ({c: sides[p].operations(c) for c in names} for p in (one.a, one.b))
+        assert one.seconds is not None
         found.append(
             compare_cells(
-                *cells, names=(a, b), taus_s={s: times.taus_s[s] for s in strata}, stream=stream, paired=paired,
-                thresholds_s=times.scale(strata).thresholds_s, alpha=plan.alpha, n_pairs=len(pairs),
-                n_resamples=plan.resamples, margin=plan.margins.get(EndpointName.TIME),
+                a, b, names=(one.a, one.b), primary=one.seconds, stream=stream, n_resamples=plan.resamples,
+                thresholds_s=times.scale_of(one.taus_s).thresholds_s,
             )
         )  # fmt: skip
         if advance is not None:
             advance(len(found))
-    return _corrected_times(found, plan)
-
-
-def _corrected_times(found: Sequence[TimeComparison], plan: AnalysisPlan) -> tuple[TimeComparison, ...]:
-    n = len(found)
-    better = corrected([f.better.p_value for f in found], plan.correction, n_tests=n)
     ks = [None if isinstance(f.ks, Absent) else f.ks.p_value for f in found]
-    different = corrected(ks, plan.correction, n_tests=n)
-    same = corrected([f.p_same for f in found], plan.correction, n_tests=n)
-    return tuple(replace(f, p_better=better[k], p_different=different[k], p_same=same[k]) for k, f in enumerate(found))
+    adjusted = adjusted_p_values(ks, plan.correction.value)
+    return tuple(replace(f, p_different=p, n_pairs=len(found)) for f, p in zip(found, adjusted, strict=True))
 
 
-def time_verdict(found: TimeComparison) -> PairVerdict:
-    """The comparison of times as a pair on the endpoint `time`."""
-    return PairVerdict(
-        endpoint=EndpointName.TIME, policy_a=found.policy_a, policy_b=found.policy_b,
-        difference=found.better.difference, interval=found.better.interval, p_value=found.better.p_value,
-        test='paired jackknife-t with allowance' if found.better.is_paired else 'jackknife-t with allowance',
-        is_paired=found.better.is_paired, n_units=found.better.n_units, unit=str(found.better.unit),
-        verdict=found.verdict, better=found.winner, p_corrected=found.p_better, reversed=found.reversal.reversed,
-        p_reversal=found.p_reversal, needed=found.needed, withheld=_by_name(found), n_left_out=found.better.n_left_out,
-    )  # fmt: skip
+def pair_contrasts(
+    sides: Mapping[str, Side], pairs: Sequence[tuple[str, str]], plan: AnalysisPlan, *, endpoint: EndpointName,
+    value: Callable[..., float] | None = None,
+) -> list[Contrast]:  # fmt: skip
+    """The contrast of every pair on one endpoint."""
+    return [contrast(sides[a], sides[b], endpoint=endpoint, plan=plan, value=value) for a, b in pairs]
 
 
-def _by_name(found: TimeComparison) -> str:
-    """Why no winner can be named, with the policies' own names."""
-    text = found.better.withheld
-    for letter, name in (('a', found.policy_a), ('b', found.policy_b)):
-        if text.startswith(f'policy {letter}: '):
-            return f'{name}: {text.removeprefix(f"policy {letter}: ")}'
-    return text
+def judged(
+    contrasts: Contrasts, plan: AnalysisPlan, primary: Sequence[EndpointName], *,
+    chances: Mapping[str, int] | None = None,
+) -> Judgement:  # fmt: skip
+    """One list over all pairs and primary endpoints, and the decision of each pair.
+
+    chances: how many tries of its account a policy is the best of; a claim in its favour is tested at alpha over them.
+    """
+    listed = [c for name in primary if name in contrasts for c in contrasts[name]]
+    claims = [
+        Claim((c.a, c.b), c.endpoint.value, _p_value(c, chances or {}), _favours(c), c.p_behind(c.a), c.p_behind(c.b))
+        for c in listed
+    ]
+    by_pair: dict[tuple[str, str], list[Contrast]] = {}
+    for c in listed:
+        by_pair.setdefault((c.a, c.b), []).append(c)
+    same = {name: _corrected_same(contrasts[name], plan) for name in primary if name in contrasts}
+    flags = {}
+    for pair, own in by_pair.items():
+        reversals = [p for c in own if (p := reversal_p(c, len(by_pair))) is not None]
+        flags[pair] = PairFlags(
+            reverses=any(p <= plan.alpha for p in reversals), contradicts=_contradicts(own),
+            is_same=all(_shown(same[c.endpoint].get(pair), plan) for c in own),
+        )  # fmt: skip
+    return judge(claims, alpha=plan.alpha, correction=plan.correction.value, flags=flags)
 
 
-def rate_pairs(
-    frame: ComparisonFrame, plan: AnalysisPlan, stream: Stream, *, endpoint: EndpointName, flag: Flag
-) -> list[PairVerdict]:
-    """Every pair's difference of a rate, not yet corrected."""
-    pairs = pairs_of(frame)
-    arms = {p: _rate_arm(frame, p, plan, flag) for p in frame.policies}
+def _p_value(found: Contrast, chances: Mapping[str, int]) -> float | None:
+    return None if found.p_value is None else min(1.0, found.p_value * chances.get(found.ahead or '', 1))
+
+
+def _favours(found: Contrast) -> str | None:
+    return None if found.ahead is None else 'a' if found.ahead == found.a else 'b'
+
+
+def _shown(p: float | None, plan: AnalysisPlan) -> bool:
+    return p is not None and p <= plan.alpha
+
+
+def reversal_p(found: Contrast, n_pairs: int) -> float | None:
+    p = found.p_reversal
+    return None if p is None else min(1.0, p * n_pairs)
+
+
+def _corrected_same(found: Sequence[Contrast], plan: AnalysisPlan) -> dict[tuple[str, str], float | None]:
+    adjusted = adjusted_p_values([c.p_same for c in found], plan.correction.value)
+    return {(c.a, c.b): p for c, p in zip(found, adjusted, strict=True)}
+
+
+def _contradicts(own: Sequence[Contrast]) -> bool:
+    """Whether who is faster and who took less time point apart, and success does not explain it.
+
+    It does where the one who is faster fails more often: then seconds pay for failures, and success tells of them.
+    """
+    timed = next((c for c in own if c.seconds_ahead is not None), None)
+    if timed is None or not timed.advantage:
+        return False
+    seconds = (timed.seconds_ahead.value if timed.seconds_ahead else None) or 0.0
+    if seconds * timed.advantage >= 0:
+        return False
+    rate = next((c for c in own if c.endpoint is EndpointName.SUCCESS), None)
+    return rate is None or rate.advantage * timed.advantage >= 0
+
+
+def endpoint_verdicts(
+    found: Sequence[Contrast], plan: AnalysisPlan, *, is_primary: bool, judgement: Judgement | None, n_tests: int
+) -> list[EndpointVerdict]:
+    """Every pair on one endpoint: primary ones by the one list, others corrected over their own pairs, exploratory."""
+    if judgement is not None and is_primary:
+        own = {j.claim.pair: j.p_adjusted for j in judgement.claims if j.claim.endpoint == found[0].endpoint.value}
+        adjusted = [own[c.a, c.b] for c in found]
+    else:
+        adjusted = adjusted_p_values([c.p_value for c in found], plan.correction.value)
+    same = _corrected_same(found, plan)
     return [
-        _rate_pair(a, b, arms, plan, stream(f'{endpoint.value} pair', a, b), endpoint=endpoint, n_pairs=len(pairs))
-        for a, b in pairs
+        _verdict(replace(c, p_adjusted=p), plan, same[c.a, c.b], len(found), is_primary=is_primary, n_tests=n_tests)
+        for c, p in zip(found, adjusted, strict=True)
     ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RateArm:
-    shares: Mapping[str, UnitShares]
-    n_episodes: int
-
-    @property
-    def starts(self) -> dict[str, tuple[Hashable, ...]]:
-        return {stratum: part.labels for stratum, part in self.shares.items()}
-
-
-def _rate_arm(frame: ComparisonFrame, policy: str, plan: AnalysisPlan, flag: Flag) -> _RateArm:
-    cells = frame.ranked_cells(policy)
-    return _RateArm(shares_of(frame, cells, plan, flag), sum(map(len, cells.values())))
-
-
-def _rate_pair(
-    a: str, b: str, arms: Mapping[str, _RateArm], plan: AnalysisPlan, rng: np.random.Generator, *,
-    endpoint: EndpointName, n_pairs: int,
-) -> PairVerdict:  # fmt: skip
-    first, second = arms[a], arms[b]
-    paired = is_matched(first.starts, second.starts, plan)
-    n_episodes = [first.n_episodes, second.n_episodes]
-    found = compare_rates(first.shares, second.shares, n_episodes=sum(n_episodes), plan=plan, rng=rng, paired=paired)
-    repeats = found.n_units != tuple(n_episodes) and not paired
-    left_out = (n_episodes[0] - found.n_units[0], n_episodes[1] - found.n_units[1]) if paired else (0, 0)
-    return PairVerdict(
-        endpoint=endpoint, policy_a=a, policy_b=b, difference=found.difference, interval=found.interval,
-        p_value=found.p_value, test=found.test.value, is_paired=paired, n_units=found.n_units,
-        unit='start state' if paired or repeats else 'episode', withheld=found.withheld, unit_text='points',
-        n_left_out=left_out, needed=_rate_needed(first.shares, second.shares, found, plan, n_pairs=n_pairs),
+def _verdict(
+    found: Contrast, plan: AnalysisPlan, p_same: float | None, n_pairs: int, *, is_primary: bool, n_tests: int
+) -> EndpointVerdict:
+    p_reversal = reversal_p(found, n_pairs)
+    is_claim = found.p_adjusted is not None and found.p_adjusted <= plan.alpha and found.ahead is not None
+    standing, ahead = Standing.UNRESOLVED, None
+    if _shown(p_reversal, plan):
+        standing = Standing.DEPENDS
+    elif is_claim:
+        standing, ahead = Standing.AHEAD, found.ahead
+    elif _shown(p_same, plan):
+        standing = Standing.SAME
+    return EndpointVerdict(
+        contrast=found, standing=standing, ahead=ahead, is_confirmatory=is_primary, p_same=p_same,
+        p_reversal=p_reversal, needed=found.needed(n_tests=n_tests),
+        reversed=found.reversed_cells(plan.alpha) if is_claim or standing is Standing.DEPENDS else (),
     )  # fmt: skip
-
-
-def _rate_needed(
-    ours: Mapping[str, UnitShares], theirs: Mapping[str, UnitShares], found: SuccessPair, plan: AnalysisPlan, *,
-    n_pairs: int,
-) -> NeededUnits | None:  # fmt: skip
-    if found.is_paired:
-        ours, theirs = matched_shares(ours, theirs)
-    rule = share_difference(list(ours.values()), [theirs[s] for s in ours], paired=found.is_paired)
-    moved = rule.moved_low if found.difference > 0 else rule.moved_high
-    return needed_units(
-        difference=found.difference, interval=found.interval, variance=rule.variance, moved=moved,
-        per_cell=sum(found.n_units) / (2 * len(ours)), alpha=plan.alpha / n_pairs,
-    )  # fmt: skip
-
-
-def judged_rates(
-    pairs: Sequence[PairVerdict], plan: AnalysisPlan, *, n_tests: int, correction: Correction
-) -> list[PairVerdict]:
-    """One claim: better, or unresolved; where strata significantly disagree, it depends on the stratum."""
-    adjusted = corrected([p.p_value for p in pairs], correction, n_tests=n_tests)
-    judged = []
-    for pair, p in zip(pairs, adjusted, strict=True):
-        winner = None
-        is_mixed = pair.p_reversal is not None and pair.p_reversal <= plan.alpha
-        if p is not None and p <= plan.alpha and pair.difference != 0 and not is_mixed:
-            winner = pair.policy_a if pair.difference > 0 else pair.policy_b
-        verdict = Verdict.DEPENDS if is_mixed else Verdict.BETTER if winner else Verdict.UNRESOLVED
-        judged.append(replace(pair, p_corrected=p, verdict=verdict, better=winner))
-    return judged
 
 
 def ordered_by_rate(frame: ComparisonFrame, rates: Rates) -> tuple[str, ...]:
@@ -179,20 +198,10 @@ def ordered_by_rate(frame: ComparisonFrame, rates: Rates) -> tuple[str, ...]:
 
 
 def gather(
-    endpoint: EndpointName, policies: Sequence[str], pairs: Sequence[PairVerdict], plan: AnalysisPlan, *,
+    endpoint: EndpointName, policies: Sequence[str], pairs: Sequence[EndpointVerdict], plan: AnalysisPlan, *,
     is_primary: bool, n_tests: int, correction: Correction,
 ) -> EndpointPairs:  # fmt: skip
     return EndpointPairs(
         endpoint=endpoint, is_primary=is_primary, policies=tuple(policies), pairs=tuple(pairs),
-        letters=lettered(policies, pairs, plan.alpha), alpha=plan.alpha, correction=correction, n_tests=n_tests,
+        letters=lettered(policies, pairs), alpha=plan.alpha, correction=correction, n_tests=n_tests,
     )  # fmt: skip
-
-
-def gated(pairs: Sequence[PairVerdict], before: Sequence[EndpointPairs]) -> list[PairVerdict]:
-    """A secondary claim is confirmatory for a pair only where every endpoint before it was resolved."""
-    found = []
-    for pair in pairs:
-        earlier = [e.pair(pair.policy_a, pair.policy_b) for e in before]
-        is_open = all(p.verdict is Verdict.BETTER for p in earlier)
-        found.append(replace(pair, is_confirmatory=is_open))
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -62,7 +63,7 @@ def build_frame(
     `by_cameras` is the success of the episodes that cameras could score, where the plan takes theirs.
     """
     taken, condition, n_conditions = ranked_episodes(selection.episodes, plan.baseline)
-    projected = _projected(taken, plan, by_cameras)
+    projected = projected_episodes(taken, plan, by_cameras)
     names = stratum_names(projected, plan.stratify_by)
     cells: dict[str, dict[str, array[int]]] = {}
     invalid: dict[str, array[int]] = {}
@@ -101,12 +102,32 @@ def ranked_episodes(episodes: Sequence[Episode], baseline: str) -> tuple[Sequenc
     return episodes, '', len(conditions)
 
 
-def _projected(
-    episodes: Sequence[Episode], plan: AnalysisPlan, by_cameras: Mapping[tuple[str, int], bool] | None
+def projected_episodes(
+    episodes: Sequence[Episode], plan: AnalysisPlan, by_cameras: Mapping[tuple[str, int], bool] | None = None
 ) -> Sequence[Episode]:
+    """The episodes as the plan reads them; a constant seed column is no start state."""
+    startless = _constant_starts(episodes)
+
+    def change(episode: Episode) -> Episode:
+        shown = project(episode, plan, by_cameras)
+        return shown.replace(seed=None, instance=None) if episode.policy in startless else shown
+
     if isinstance(episodes, EpisodeRows):
-        return episodes.changed(lambda episode: project(episode, plan, by_cameras))
-    return [project(episode, plan, by_cameras) for episode in episodes]
+        return episodes.changed(change)
+    return [change(episode) for episode in episodes]
+
+
+def _constant_starts(episodes: Sequence[Episode]) -> frozenset[str]:
+    """Policies with several valid episodes that all carry one seed and instance, and no numbered repeats."""
+    found: dict[str, set[tuple[object, ...]]] = {}
+    for policy, outcome, *start in distinct(episodes, 'policy', 'outcome', 'seed', 'instance', 'repeat'):
+        if outcome != Outcome.INVALID:
+            found.setdefault(policy, set()).add(tuple(start))
+    constant = {p for p, starts in found.items() if len(starts) == 1 and next(iter(starts))[:2] != (None, None)}
+    if not constant:
+        return frozenset()
+    n = Counter(e.policy for e in episodes if e.is_valid)
+    return frozenset(p for p in constant if n[p] > 1)
 
 
 def project(episode: Episode, plan: AnalysisPlan, by_cameras: Mapping[tuple[str, int], bool] | None = None) -> Episode:

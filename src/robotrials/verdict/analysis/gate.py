@@ -13,32 +13,36 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from robotrials.errors import InputError, UnknownName
+from robotrials.errors import InputError, NotEstimable, UnknownName
 from robotrials.measure.safety import Scoring, load_registry
-from robotrials.record import Episode, Store
+from robotrials.record import Store
 from robotrials.record.select import Where
 from robotrials.stats.argument import check_open_unit
 from robotrials.verdict.analysis.arm import Arm, check_distinct, choose_arm, declared_for, read_arms
-from robotrials.verdict.analysis.arm_safety import Scores, arm_caveats, arm_safety, scored_cells, tell_apart
-from robotrials.verdict.analysis.camera_extreme import Extremes, camera_extremes
+from robotrials.verdict.analysis.arm_safety import Scores, arm_caveats, arm_safety, scored_sides, tell_apart
+from robotrials.verdict.analysis.camera_extreme import Silence, success_extremes, told_by_cameras
+from robotrials.verdict.analysis.contrast import LeftOut, contrast, design_word
 from robotrials.verdict.analysis.endpoint import (
     ENDPOINTS,
     Finding,
     GateEndpoint,
     Levels,
-    cell_taus,
     check_margins,
     check_required,
-    is_success,
     missing_endpoint,
     rate_endpoint,
-    shared_tau,
     speed_endpoint,
-    success_endpoint,
+    tau_words,
 )
-from robotrials.verdict.analysis.shared_cell import SharedCells, share_cells
+from robotrials.verdict.analysis.side import Side, n_identical, two_sides
 from robotrials.verdict.planning import MoreEpisodes
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, DeclaredAnalysis, Pairing
+from robotrials.verdict.planning.analysis_plan import (
+    AnalysisPlan,
+    DeclaredAnalysis,
+    EndpointName,
+    Pairing,
+    SuccessSource,
+)
 
 MARGINS: Mapping[str, float] = {'success': 0.05, 'speed': 0.10, 'safety': 0.05}
 SAFE = 'safe episodes'
@@ -75,10 +79,9 @@ class GateResult:
     candidate: GateArm
     baseline: GateArm
     cells: tuple[str, ...]
-    only_candidate: tuple[str, ...]
-    only_baseline: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
     is_paired: bool
-    n_unpaired: tuple[int, int]
+    n_matched: int  # start states that both ran
     alpha: float
     alpha_worse: float
     power: float
@@ -150,47 +153,51 @@ def gate_stores(
     like = _twin(candidate, baseline, new) or plan.reference or None
     reference = choose_arm(read_arms(baseline, where=where), baseline_policy, what='baseline', like=like)
     check_distinct(new, reference)
-    shared = share_cells(new.episodes, reference.episodes, pairing=plan.pairing.value)
+    told = [told_by_cameras(arm, plan) for arm in (new, reference)]
+    sides = two_sides(told[0][0], told[1][0], plan, names=_names(new, reference))
     asked = _asked(chosen)
     scores: list[Scores | str] = ['', '']
     caveats: tuple[str, ...] = ()
     if 'safety' in asked:
         rule = Scoring(load_registry(*map(Path, plan.safety_registry)))
-        sides = ((new, _new(shared)), (reference, _old(shared)))
-        scores = [arm_safety(arm, side, scoring=rule) for arm, side in sides]
+        scores = [arm_safety(arm, side.every, scoring=rule) for arm, side in zip((new, reference), sides, strict=True)]
         caveats = arm_caveats(rule.registry, *scores)
     required = chosen.require or _default_required(scores)
     levels = Levels(chosen.alpha, chosen.alpha / len(required), chosen.power)
-    extremes = camera_extremes(new, reference, plan) if 'success' in asked else None
-    endpoints = _endpoints(
-        shared, scores, plan, rules=chosen, levels=levels, asked=asked, required=required, extremes=extremes
-    )
+    ends = told[0][1], told[1][1]
+    endpoints = _endpoints(sides, scores, plan, rules=chosen, levels=levels, asked=asked, required=required, ends=ends)
+    found = next((e.contrast for e in endpoints if e.contrast is not None), None)
+    compared = [c for c in sides[0].cells if c in sides[1].cells]
     return GateResult(
         verdict=_verdict([e for e in endpoints if e.is_required]),
         endpoints=endpoints,
-        candidate=_gate_arm(new, shared.n_new),
-        baseline=_gate_arm(reference, shared.n_reference),
-        cells=tuple(c.name for c in shared.cells),
-        only_candidate=shared.only_new,
-        only_baseline=shared.only_reference,
-        is_paired=shared.is_paired,
-        n_unpaired=shared.n_unpaired,
+        candidate=_gate_arm(new, sides[0].only(*compared)),
+        baseline=_gate_arm(reference, sides[1].only(*compared)),
+        cells=tuple(compared),
+        left_out=() if found is None else found.left_out,
+        is_paired=found is not None and found.is_matched,
+        n_matched=0 if found is None else found.n_matched,
         alpha=chosen.alpha,
         alpha_worse=levels.alpha_worse,
         power=chosen.power,
-        notes=(*_notes(new, reference, shared, chosen, plan), *caveats),
-        n_starts=shared.n_starts,
-        statement=_statement(declared, shared, endpoints, chosen),
+        notes=(*_notes(new, reference, sides, chosen, plan), *caveats),
+        n_starts=(0, 0) if found is None else found.n_units,
+        statement=_statement(declared, endpoints, chosen),
     )
 
 
-def _statement(
-    declared: DeclaredAnalysis, shared: SharedCells, endpoints: Sequence[GateEndpoint], rules: GateRules
-) -> str:
-    taus = [e.tau_s for e in endpoints if e.tau_s is not None]
-    tau = f'tau {taus[0]:g} s; ' if taus else ''
-    arms = 'paired by start state' if shared.is_paired else 'independent arms'
-    return f'Analysis: {declared.standing}. Used: {tau}{arms}; one-sided alpha {rules.alpha:g} per endpoint.'
+def _names(new: Arm, reference: Arm) -> tuple[str, str]:
+    if new.policy != reference.policy:
+        return new.policy, reference.policy
+    return f'{new.policy} (candidate)', f'{reference.policy} (baseline)'
+
+
+def _statement(declared: DeclaredAnalysis, endpoints: Sequence[GateEndpoint], rules: GateRules) -> str:
+    taus = [e.taus_s for e in endpoints if e.taus_s]
+    tau = f'tau {tau_words(taus[0])}; ' if taus else ''
+    designs = [e.contrast for e in endpoints if e.contrast is not None]
+    arms = f'{design_word(designs[0])}; ' if designs else ''
+    return f'Analysis: {declared.standing}. Used: {tau}{arms}one-sided alpha {rules.alpha:g} per endpoint.'
 
 
 def _twin(candidate: Store, baseline: Store, new: Arm) -> str | None:
@@ -208,47 +215,48 @@ def _default_required(scores: Sequence[Scores | str]) -> tuple[str, ...]:
 
 
 def _endpoints(
-    shared: SharedCells, scores: Sequence[Scores | str], plan: AnalysisPlan, *, rules: GateRules, levels: Levels,
-    asked: Sequence[str], required: Sequence[str], extremes: Extremes | None,
+    sides: tuple[Side, Side], scores: Sequence[Scores | str], plan: AnalysisPlan, *, rules: GateRules, levels: Levels,
+    asked: Sequence[str], required: Sequence[str], ends: Silence,
 ) -> tuple[GateEndpoint, ...]:  # fmt: skip
     made = []
     if 'success' in asked:
-        margin = rules.margins['success']
-        made.append(
-            success_endpoint(shared, margin=margin, levels=levels)
-            if extremes is None
-            else _success_by_cameras(extremes, margin=margin, levels=levels)
-        )
+        made.append(_success_endpoint(sides, plan, margin=rules.margins['success'], levels=levels, ends=ends))
     if 'speed' in asked:
-        made.append(_speed_endpoint(shared, plan, margin=rules.margins['speed'], levels=levels))
+        made.append(_speed_endpoint(sides, plan, margin=rules.margins['speed'], levels=levels))
     if 'safety' in asked:
-        made.append(_safety_endpoint(shared, scores, margin=rules.margins['safety'], levels=levels))
+        made.append(_safety_endpoint(sides, scores, plan, margin=rules.margins['safety'], levels=levels))
     return tuple(replace(e, is_required=e.name in required) for e in made)
 
 
-def _success_by_cameras(extremes: Extremes, *, margin: float, levels: Levels) -> GateEndpoint:
-    """No worse where that holds with every unscored end against the candidate; worse where it holds with all for it."""
-    n_new, n_old = extremes.n_unscored
-    silence = f'{n_new} unscored ends of the candidate and {n_old} of the baseline'
-    against, favour = (
-        success_endpoint(shared, margin=margin, levels=levels) for shared in (extremes.against_new, extremes.for_new)
-    )
-    if favour.finding is Finding.WORSE:
-        return replace(favour, note=f'success by cameras, {silence} counted for the candidate')
-    if against.finding is Finding.WORSE:
-        return missing_endpoint('success', against.measure, margin, f'success by cameras: {silence} decide')
-    return replace(against, note=f'success by cameras, {silence} counted against the candidate')
+def _success_endpoint(
+    sides: tuple[Side, Side], plan: AnalysisPlan, *, margin: float, levels: Levels,
+    ends: Silence,
+) -> GateEndpoint:  # fmt: skip
+    """Success by the host; by cameras, no worse where every unscored end counts against, worse where all count for."""
+    measure = 'episode success'
+    try:
+        if plan.success is not SuccessSource.RECONSTRUCTION:
+            found = contrast(*sides, endpoint=EndpointName.SUCCESS, plan=plan)
+            return rate_endpoint('success', measure, found, margin=margin, levels=levels)
+        favour, against = success_extremes(*sides, plan, unscored=ends)
+    except NotEstimable as error:
+        return missing_endpoint('success', measure, margin, str(error))
+    silence = f'{len(ends[0])} unscored ends of the candidate and {len(ends[1])} of the baseline'
+    best, worst = (rate_endpoint('success', measure, f, margin=margin, levels=levels) for f in (favour, against))
+    if best.finding is Finding.WORSE:
+        return replace(best, note=f'success by cameras, {silence} counted for the candidate')
+    if worst.finding is Finding.WORSE:
+        return missing_endpoint('success', measure, margin, f'success by cameras: {silence} decide')
+    return replace(worst, note=f'success by cameras, {silence} counted against the candidate')
 
 
-def _speed_endpoint(shared: SharedCells, plan: AnalysisPlan, *, margin: float, levels: Levels) -> GateEndpoint:
-    """One tau for all cells; where they have their own, or no durations, speed is missing with the reason."""
-    untimed = sum(e.duration_s is None for e in (*_new(shared), *_old(shared)))
-    if untimed:
-        return missing_endpoint('speed', 'RMST', margin, f'{untimed} episodes have no duration')
-    taus = set(cell_taus(shared, plan).values())
-    if len(taus) > 1:
-        return missing_endpoint('speed', 'RMST', margin, 'the strata have taus of their own, and the gate judges one')
-    return speed_endpoint(shared, tau_s=taus.pop(), margin=margin, levels=levels)
+def _speed_endpoint(sides: tuple[Side, Side], plan: AnalysisPlan, *, margin: float, levels: Levels) -> GateEndpoint:
+    """Each cell up to its own tau; where durations are missing, so is speed, with the reason."""
+    try:
+        found = contrast(*sides, endpoint=EndpointName.TIME, plan=plan)
+    except (NotEstimable, InputError) as error:
+        return missing_endpoint('speed', 'RMST', margin, str(error))
+    return speed_endpoint(found, margin=margin, levels=levels)
 
 
 def _verdict(required: Sequence[GateEndpoint]) -> GateVerdict:
@@ -259,48 +267,44 @@ def _verdict(required: Sequence[GateEndpoint]) -> GateVerdict:
 
 
 def _safety_endpoint(
-    shared: SharedCells, scores: Sequence[Scores | str], *, margin: float, levels: Levels
+    sides: tuple[Side, Side], scores: Sequence[Scores | str], plan: AnalysisPlan, *, margin: float, levels: Levels
 ) -> GateEndpoint:
-    new, reference = scores
-    if isinstance(new, str) or isinstance(reference, str):
-        return missing_endpoint('safety', SAFE, margin, tell_apart(('candidate', new), ('baseline', reference)))
-    scored, scores_of = scored_cells(shared, new, reference)
-    if not scored.cells:
+    first, second = scores
+    if isinstance(first, str) or isinstance(second, str):
+        return missing_endpoint('safety', SAFE, margin, tell_apart(('candidate', first), ('baseline', second)))
+    new, old = scored_sides(*sides, first, second)
+    if not set(new.cells) & set(old.cells):
         return missing_endpoint('safety', SAFE, margin, 'no cell has scored episodes of both')
-    left = shared.n_new + shared.n_reference - scored.n_new - scored.n_reference
+    flags = (lambda e: float(bool(first[e.key].safe)), lambda e: float(bool(second[e.key].safe)))
+    found = contrast(new, old, endpoint=EndpointName.SAFETY, plan=plan, value=flags)
+    left = sum(side.n_episodes for side in sides) - new.n_episodes - old.n_episodes
     note = f'{left} episodes left out: their safety cannot be scored' if left else ''
-    return rate_endpoint(
-        'safety', SAFE, scored, flag=lambda e: bool(scores_of[id(e)].safe), margin=margin, levels=levels, note=note
-    )
+    return replace(rate_endpoint('safety', SAFE, found, margin=margin, levels=levels), note=note)
 
 
-def _new(shared: SharedCells) -> list[Episode]:
-    return [e for c in shared.cells for e in c.new]
-
-
-def _old(shared: SharedCells) -> list[Episode]:
-    return [e for c in shared.cells for e in c.reference]
-
-
-def _gate_arm(arm: Arm, n_compared: int) -> GateArm:
+def _gate_arm(arm: Arm, compared: Side) -> GateArm:
     trial = arm.store.trial
     return GateArm(
-        str(arm.store.path), arm.policy, trial.store_id, trial.plan_hash, len(arm.valid), n_compared, arm.n_invalid
-    )
+        str(arm.store.path), arm.policy, trial.store_id, trial.plan_hash, len(arm.valid), compared.n_episodes,
+        arm.n_invalid,
+    )  # fmt: skip
 
 
-def _notes(new: Arm, reference: Arm, shared: SharedCells, rules: GateRules, plan: AnalysisPlan) -> list[str]:
+def _notes(
+    new: Arm, reference: Arm, sides: tuple[Side, Side], rules: GateRules, plan: AnalysisPlan
+) -> list[str]:  # fmt: skip
     notes = []
-    everyone = (*_new(shared), *_old(shared))
-    if plan.tau_s is None and 'speed' in _asked(rules) and all(e.duration_s is not None for e in everyone):
-        tau_s, source = shared_tau(shared)
-        notes.append(f'Times are capped at {tau_s:g} s, {source}.')
-    if shared.n_scenes and shared.n_identical == shared.n_scenes == min(shared.n_new, shared.n_reference):
+    everyone = [e for side in sides for e in side.every]
+    is_timed = all(e.duration_s is not None for e in everyone)
+    if plan.tau_s is None and 'speed' in _asked(rules) and is_timed and any(e.time_cap_s is None for e in everyone):
+        notes.append('Times are judged as far as both arms were observed; without time caps on record, declare tau.')
+    n_same, n_matched = n_identical(*sides)
+    if n_matched and n_same == n_matched == min(side.n_episodes for side in sides):
         notes.append(
-            f'All {shared.n_identical} scenes came out the same to the last digit: the policy did not change, or one '
-            'record stands for both.'
+            f'All {n_same} scenes came out the same to the last digit: the policy did not change, or one record stands '
+            'for both.'
         )
-    if not any(map(is_success, everyone)):
+    if not any(e.is_success for e in everyone):
         notes.append('Neither of the two succeeded once: no worse than that is little to pass with.')
     if new.n_invalid or reference.n_invalid:
         notes.append(

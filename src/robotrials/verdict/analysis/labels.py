@@ -35,6 +35,7 @@ class StreamRanking:
     n_episodes: int
     order: tuple[str, ...] = ()
     means_s: Mapping[str, Estimate] = dataclasses.field(default_factory=dict)  # macro RMST
+    relative: Mapping[str, Estimate] = dataclasses.field(default_factory=dict)  # HRT, where there is a reference
     why_absent: str = ''
     is_same: bool | None = None  # as on all episodes, over the policies that both rank
 
@@ -109,7 +110,8 @@ def _rank(name: str, episodes: Sequence[Episode], declared: DeclaredAnalysis) ->
     if isinstance(ranking, Absent):
         return StreamRanking(stream=name, n_episodes=n, why_absent=ranking.reason)
     means = {p: ranking.scores[p].macro['rmst_s'] for p in ranking.policies if p in ranking.scores}
-    return StreamRanking(stream=name, n_episodes=n, order=ranking.order, means_s=means)
+    relative = {p: r.macro for p, r in ranking.relative.items()}
+    return StreamRanking(stream=name, n_episodes=n, order=ranking.order, means_s=means, relative=relative)
 
 
 def _compared(part: StreamRanking, whole: StreamRanking) -> StreamRanking:

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 
 from robotrials.stats import Interval
-from robotrials.stats.allowance import allowance_z
+from robotrials.stats.allowance import ENDLESS
 from robotrials.stats.normal import STANDARD
+from robotrials.stats.unseen import unseen_reach
 
 POWER = 0.8
 MOST_TIMES = 10_000.0
@@ -18,8 +19,8 @@ HALVINGS = 60
 class NeededUnits:
     """Units per cell for the power asked; infinite when the data show no difference.
 
-    `low` is what the far end of the difference's interval would need, `high` what the near end would (infinite where
-    the interval includes no difference).
+    `low` is what the far end of the estimate's interval would need, `high` what the near end would (infinite where the
+    interval includes no difference).
     """
 
     n: float
@@ -30,23 +31,23 @@ class NeededUnits:
 
 
 def needed_units(
-    *, difference: float, interval: Interval | None, variance: float, moved: float, per_cell: float, alpha: float,
+    *, gap: float, interval: Interval | None, variance: float, n_star: float, n_cells: int, alpha: float,
     power: float = POWER,
 ) -> NeededUnits:  # fmt: skip
-    """Solve for the multiple of today's units at which the rule would call the difference with this power.
+    """Solve for the multiple of today's units at which R would call the gap with this power.
 
-    `variance` is that of the difference today and `moved` the squared move by one unseen unit; both shrink as units
-    are added (by the multiple, and by its square). `alpha` is that of the first step of the correction over pairs.
+    `gap` is how far the estimate is from "level" and `interval` that of the signed gap; the variance shrinks by the
+    multiple, N* grows by it. `alpha` is that of the first step of the correction.
     """
 
-    def solve(gap: float) -> float:
-        if gap <= 0 or not math.isfinite(gap):
+    def solve(size: float) -> float:
+        if size <= 0 or not math.isfinite(size):
             return math.inf
-        z, z_u, z_power = STANDARD.inv_cdf(1 - alpha / 2), allowance_z(alpha), STANDARD.inv_cdf(power)
+        z_power = STANDARD.inv_cdf(power)
 
         def reaches(times: float) -> bool:
-            v, u = variance / times, z_u**2 * moved / times**2
-            return gap >= z * math.sqrt(v + u) + z_power * math.sqrt(v)
+            v = variance / times
+            return size >= float(unseen_reach(v, ENDLESS, n_star * times, alpha)) + z_power * math.sqrt(v)
 
         if not reaches(MOST_TIMES):
             return math.inf
@@ -54,11 +55,11 @@ def needed_units(
         for _ in range(HALVINGS):
             middle = math.sqrt(low * high)
             low, high = (low, middle) if reaches(middle) else (middle, high)
-        return float(math.ceil(high * per_cell - 1e-9))
+        return float(math.ceil(high * n_star / n_cells - 1e-9))
 
-    size = abs(difference)
     if interval is None:
-        return NeededUnits(solve(size), 0.0, math.inf, power, alpha)
-    ends = (interval.low, interval.high) if difference >= 0 else (-interval.high, -interval.low)
-    far, near = max(abs(ends[0]), abs(ends[1])), ends[0]
-    return NeededUnits(solve(size), solve(far), solve(near), power, alpha)
+        return NeededUnits(solve(gap), 0.0, math.inf, power, alpha)
+    low, high = interval.low, interval.high
+    if abs(low) > abs(high):
+        low, high = -high, -low
+    return NeededUnits(solve(gap), solve(high), solve(low), power, alpha)

@@ -11,8 +11,8 @@ import numpy as np
 from robotrials.errors import InputError, UnknownName
 from robotrials.measure.timing import Cohort, NullMethod, Operations
 from robotrials.measure.timing.follow_up import cut
-from robotrials.measure.timing.operation import Unit
-from robotrials.record import Episode
+from robotrials.measure.timing.operation import Unit, stratum_of
+from robotrials.record import Episode, Outcome
 from robotrials.verdict.analysis.absent import present
 from robotrials.verdict.analysis.frame import ComparisonFrame
 from robotrials.verdict.analysis.stream import stream
@@ -142,17 +142,19 @@ class Planning:
         )  # fmt: skip
 
     def watched(
-        self, *, score: WatchedScore | str = WatchedScore.SUCCESS, tau_s: float | None = None, paired: bool = False,
-        strata: Sequence[str] | None = None, horizon: int | None = None, smallest_difference: float | None = None,
+        self, *, score: WatchedScore | str = WatchedScore.SUCCESS, tau_s: float | Mapping[str, float] | None = None,
+        paired: bool = False, strata: Sequence[str] | None = None, horizon: int | None = None,
+        smallest_difference: float | None = None,
     ) -> WatchedTrial:  # fmt: skip
         """What an anytime-valid test may say of every pair now: all policies but the reference, at the plan's alpha."""
         frame = present(self._analysis.frame)
         policies = [p for p in frame.everyone if p != frame.reference]
         if len(policies) < 2:
             policies = list(frame.everyone)
-        episodes = [e.replace(stratum=s) for p in policies for s, group in frame.cells[p].items() for e in group]
+        cut = within_common_caps({p: frame.cells[p] for p in policies})
+        episodes = [e.replace(stratum=s) for own in cut.values() for s, group in own.items() for e in group]
         if WatchedScore(score) is WatchedScore.PROMPTNESS and tau_s is None:
-            tau_s = shortest_cap_s(episodes)
+            tau_s = shortest_caps_s(episodes)
         return watch_trial(
             [*episodes, *(e for p in policies for e in frame.invalid.get(p, ()))], score=score, tau_s=tau_s,
             paired=paired, strata=strata, alpha=self._analysis.plan.alpha, horizon=horizon,
@@ -250,12 +252,31 @@ def fitted_design(
     )  # fmt: skip
 
 
-def shortest_cap_s(episodes: Sequence[Episode]) -> float:
-    """The tau that every episode was, or could have been, followed to."""
-    caps = [e.time_cap_s for e in episodes if e.time_cap_s is not None]
-    if not caps or len(caps) < len(episodes):
-        raise InputError('some episodes do not say their time cap; give the tau up to which promptness counts')
-    return min(caps)
+def within_common_caps(cells: Mapping[str, Mapping[str, Sequence[Episode]]]) -> dict[str, dict[str, list[Episode]]]:
+    """Policy -> stratum -> episodes whose success counts within the time cap that all policies of the stratum had."""
+    caps: dict[str, set[frozenset[float | None]]] = {}
+    for own in cells.values():
+        for stratum, group in own.items():
+            caps.setdefault(stratum, set()).add(frozenset(e.time_cap_s for e in group))
+    least = {s: min(c for own in sets for c in own if c is not None) for s, sets in caps.items()
+             if len(sets) > 1 and not any(None in own for own in sets)}  # fmt: skip
+
+    def cut(episode: Episode, stratum: str) -> Episode:
+        is_late = stratum in least and episode.is_success and (episode.duration_s or 0.0) > least[stratum] * (1 + 1e-9)
+        return episode.replace(success=False, outcome=Outcome.TIMEOUT) if is_late else episode
+
+    return {p: {s: [cut(e, s) for e in group] for s, group in own.items()} for p, own in cells.items()}
+
+
+def shortest_caps_s(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Stratum -> the tau that each of its episodes was, or could have been, followed to."""
+    shortest: dict[str, float] = {}
+    for episode in episodes:
+        if episode.time_cap_s is None:
+            raise InputError('some episodes do not say their time cap; give the tau up to which promptness counts')
+        stratum = stratum_of(episode)
+        shortest[stratum] = min(shortest.get(stratum, episode.time_cap_s), episode.time_cap_s)
+    return shortest
 
 
 def _named_strata(cohort: Cohort, frame: ComparisonFrame, times: Times) -> Cohort:

@@ -11,6 +11,7 @@ import numpy as np
 from robotrials.errors import InputError, NotEstimable
 from robotrials.record import Episode
 from robotrials.verdict.analysis.absent import Absent
+from robotrials.verdict.analysis.condition_drop import condition_drops
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import (
     CompoundEffect,
@@ -26,7 +27,6 @@ from robotrials.verdict.robustness import (
     condition_rows,
     condition_trials,
     dose_responses,
-    drops_from_baseline,
     spatial_sensitivities,
     swap_tests,
 )
@@ -79,7 +79,7 @@ def robustness_part(
             condition_rows(by_severity(trials), n_resamples=n, rng=stream('conditions'), level=level) if trials else ()
         ),
         drops=one or _or_absent(
-            lambda: drops_from_baseline(trials, baseline=baseline, n_resamples=n, rng=stream('drops'), level=level)
+            lambda: condition_drops(episodes, plan, rng=stream('drops'))
         ),
         doses=one or _or_absent(
             lambda: dose_responses(trials, baseline=baseline, level=level),

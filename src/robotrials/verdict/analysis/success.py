@@ -1,10 +1,10 @@
-"""Episode success: rates of every policy, and every pair tested as the data's design allows."""
+"""Episode success: rates of every policy, by stratum, by task, and the mean over strata."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,23 +13,12 @@ from robotrials.measure.timing.operation import Unit
 from robotrials.record import Episode
 from robotrials.stats import Estimate, Rate
 from robotrials.stats.allowance import FEWEST_PER_CELL, MacroArm, Spread, macro_interval
-from robotrials.stats.noninferiority import PairCounts
-from robotrials.stats.success_pair import (
-    SuccessPair,
-    UnitShares,
-    clustered_success,
-    independent_success,
-    paired_success,
-    unit_shares,
-)
+from robotrials.stats.success_pair import UnitShares, unit_shares
 from robotrials.verdict.analysis.frame import ComparisonFrame
-from robotrials.verdict.planning.analysis_plan import AnalysisPlan, Pairing
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 ALL_STRATA = ''
-MATCHED_SHARE = 0.5  # of the start states: below that, pairing would throw too much away
 Flag = Callable[[Episode], bool]
-Starts = Mapping[str, Sequence[Hashable]]  # stratum -> start states that were run, in any order, repeated or not
-Stream = Callable[..., np.random.Generator]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,65 +98,3 @@ def macro_rate(shares: Mapping[str, UnitShares], level: float) -> Estimate:
     terms = np.array([np.var(p.shares, ddof=1) / len(p.shares) for p in parts]) / len(parts) ** 2
     spread = Spread(terms, np.array([len(p.shares) - 1.0 for p in parts]))
     return Estimate(value, macro_interval(arm, spread, level=level), n=n)
-
-
-def start_labels(frame: ComparisonFrame, policy: str, plan: AnalysisPlan) -> dict[str, tuple[Hashable, ...]]:
-    """Stratum -> the start states that the policy was run on where it is ranked, one an episode."""
-    unit = Unit(plan.unit)
-    return {s: tuple(frame.unit_label(e, unit) for e in group) for s, group in frame.ranked_cells(policy).items()}
-
-
-def is_matched(a: Starts, b: Starts, plan: AnalysisPlan) -> bool:
-    """Whether start states decide the test: all recorded, and mostly the same for both policies.
-
-    In every stratum at least half of the smaller arm's starts are the other's too, and over all strata at least half of
-    the larger arm's: a few starts that one policy lost to a broken rig do not make arms independent.
-    """
-    if plan.pairing is not Pairing.AUTO:
-        return plan.pairing is Pairing.PAIRED
-    if Unit(plan.unit) is not Unit.START or a.keys() != b.keys():
-        return False
-    n_common, n_larger = 0, 0
-    for stratum in a:
-        labels = frozenset(a[stratum]), frozenset(b[stratum])
-        if None in labels[0] | labels[1]:
-            return False
-        common = len(labels[0] & labels[1])
-        if common < MATCHED_SHARE * min(map(len, labels)):
-            return False
-        n_common, n_larger = n_common + common, n_larger + max(map(len, labels))
-    return n_common > 0 and n_common >= MATCHED_SHARE * n_larger
-
-
-def compare_rates(
-    ours: Mapping[str, UnitShares], theirs: Mapping[str, UnitShares], *, n_episodes: int, plan: AnalysisPlan,
-    rng: np.random.Generator, paired: bool,
-) -> SuccessPair:  # fmt: skip
-    """The difference of macro rates, by the test that the design of the data calls for."""
-    n_units = sum(len(p.shares) for arm in (ours, theirs) for p in arm.values())
-    if n_units != n_episodes:
-        return clustered_success(
-            ours, theirs, paired=paired, level=plan.level, n_resamples=max(plan.resamples, 9_999), rng=rng
-        )
-    if paired:
-        return paired_success(_pair_counts(ours, theirs), level=plan.level)
-    tables = [
-        (int(ours[s].shares.sum()), len(ours[s].shares), int(theirs[s].shares.sum()), len(theirs[s].shares))
-        for s in ours
-    ]
-    return independent_success(tables, level=plan.level)
-
-
-def _pair_counts(a: Mapping[str, UnitShares], b: Mapping[str, UnitShares]) -> list[PairCounts]:
-    found = []
-    for stratum in a:
-        own, other = (_by_label(arm[stratum]) for arm in (a, b))
-        both = [(own[x], other[x]) for x in own if x in other]
-        tally = [sum(pair == wanted for pair in both) for wanted in ((1, 1), (1, 0), (0, 1), (0, 0))]
-        if both:
-            found.append(PairCounts(*tally))
-    return found
-
-
-def _by_label(part: UnitShares) -> dict[Hashable, int]:
-    return {x: round(v) for x, v in zip(part.labels, part.shares.tolist(), strict=True) if x is not None}

@@ -12,9 +12,10 @@ from robotrials.errors import InputError, NotEstimable
 from robotrials.measure.timing import Cohort, Operations, Scale, operations
 from robotrials.measure.timing.operation import Unit
 from robotrials.measure.timing.unit import followed_to
+from robotrials.record import Episode
 from robotrials.record.rows import join
 from robotrials.verdict.analysis.absent import Absent
-from robotrials.verdict.analysis.frame import ComparisonFrame
+from robotrials.verdict.analysis.frame import SEPARATOR, ComparisonFrame
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 
 THRESHOLDS_S = (30.0, 60.0)
@@ -43,7 +44,11 @@ class Times:
 
     def scale(self, strata: Sequence[str]) -> Scale:
         """The times that scores of these strata are asked at."""
-        taus = {s: self.taus_s[s] for s in strata}
+        return self.scale_of({s: self.taus_s[s] for s in strata})
+
+    @staticmethod
+    def scale_of(taus: Mapping[str, float]) -> Scale:
+        """The times that scores of cells with these taus are asked at."""
         least = min(taus.values())
         inside = tuple(t for t in THRESHOLDS_S if t < least)
         if len(set(taus.values())) == 1:
@@ -87,44 +92,62 @@ def _cohort(policy: str, frame: ComparisonFrame, plan: AnalysisPlan) -> Cohort:
 def choose_taus(
     cohorts: Mapping[str, Cohort], frame: ComparisonFrame, plan: AnalysisPlan
 ) -> tuple[dict[str, float], str, dict[str, str]]:
-    """Stratum -> tau, why, and where follow-up was shorter than declared.
-
-    Undeclared: each stratum's smallest time cap; without caps, the largest time at which every arm is still observed.
-    """
+    """Stratum -> tau, why, and where follow-up was shorter than declared, for scores of all policies side by side."""
     strata = sorted({s for c in cohorts.values() for s in c.cells})
-    if isinstance(plan.tau_s, Mapping):
-        missing = [s for s in strata if s not in plan.tau_s]
-        if missing:
-            raise InputError(f'tau_s has no time for stratum {missing[0]!r}; it has: {", ".join(sorted(plan.tau_s))}')
-    taus, short, reasons = {}, {}, set()
-    for stratum in strata:
-        arms = [c.cells[stratum] for c in cohorts.values() if stratum in c.cells]
-        followed = min(followed_to(cell) for cell in arms)
-        if plan.tau_s is not None:
-            wanted = plan.tau_s[stratum] if isinstance(plan.tau_s, Mapping) else plan.tau_s
-            reasons.add('as given')
-        else:
-            wanted, why = _default_tau(stratum, frame, arms, followed)
-            reasons.add(why)
-        taus[stratum] = wanted if followed >= wanted * (1 - 1e-9) or followed <= 0 else followed
-        if taus[stratum] < wanted:
-            short[stratum] = f'followed to {followed:g} s, not to {wanted:g} s'
-    return taus, '; '.join(sorted(reasons)), short
+    found = {
+        s: cell_tau(s, [(c.cells[s], frame.cells[p][s]) for p, c in cohorts.items() if s in c.cells], plan)
+        for s in strata
+    }
+    short = {s: t.short for s, t in found.items() if t.short}
+    return {s: t.tau_s for s, t in found.items()}, '; '.join(sorted({t.reason for t in found.values()})), short
 
 
-def _default_tau(
-    stratum: str, frame: ComparisonFrame, arms: Sequence[Operations], followed: float
-) -> tuple[float, str]:
-    groups = [cells[stratum] for cells in frame.cells.values() if stratum in cells]
-    cap_s = min((e.time_cap_s for group in groups for e in group if e.time_cap_s is not None), default=None)
+@dataclass(frozen=True, slots=True)
+class CellTau:
+    """Up to when the arms of a cell are judged, and why."""
+
+    tau_s: float
+    reason: str
+    short: str = ''  # where the arms were not followed as far as that
+
+
+def cell_tau(cell: str, arms: Sequence[tuple[Operations, Sequence[Episode]]], plan: AnalysisPlan) -> CellTau:
+    """The declared tau; undeclared the arms' smallest time cap; without caps, as far as every arm is still observed.
+
+    Arms that were not all followed to it are judged as far as they were.
+    """
+    followed = min(followed_to(found) for found, _ in arms)
+    if plan.tau_s is not None:
+        wanted, reason = _declared_tau(cell, arms[0][1][0], plan.tau_s), 'as given'
+    else:
+        wanted, reason = _default_tau(arms, followed)
+    if followed >= wanted * (1 - 1e-9) or followed <= 0:
+        return CellTau(wanted, reason)
+    return CellTau(followed, reason, f'followed to {followed:g} s, not to {wanted:g} s')
+
+
+def _declared_tau(cell: str, first: Episode, taus_s: float | Mapping[str, float]) -> float:
+    """A tau for all, or the one of this cell by any of its names."""
+    if not isinstance(taus_s, Mapping):
+        return taus_s
+    parts = (first.benchmark, first.task, first.stratum)
+    joined = [SEPARATOR.join(filter(None, chosen)) for chosen in (parts, parts[1:], parts[::2], parts[:2])]
+    for key in (cell, cell.rsplit(', ', 1)[0], first.stratum, first.task, first.benchmark, *joined):
+        if key in taus_s:
+            return taus_s[key]
+    raise InputError(f'tau_s has no time for stratum {cell!r}; it has: {", ".join(sorted(taus_s))}')
+
+
+def _default_tau(arms: Sequence[tuple[Operations, Sequence[Episode]]], followed: float) -> tuple[float, str]:
+    cap_s = min((e.time_cap_s for _, group in arms for e in group if e.time_cap_s is not None), default=None)
     if cap_s is not None:
         return cap_s, "each stratum's smallest time cap"
     if math.isfinite(followed) and followed > 0:
         return two_digits_down(followed), 'the largest time at which every arm was still observed, rounded down'
-    longest = max(float(c.durations_s[np.isfinite(c.durations_s)].max(initial=0.0)) for c in arms)
+    longest = max(float(c.durations_s[np.isfinite(c.durations_s)].max(initial=0.0)) for c, _ in arms)
     if longest > 0:
         return longest, 'the longest operation'
-    lasted = max(e.known_duration_s for group in groups for e in group)
+    lasted = max(e.known_duration_s for _, group in arms for e in group)
     return (lasted, 'the longest episode') if lasted > 0 else (1.0, 'no episode lasted longer than 0 s')
 
 

@@ -1,106 +1,151 @@
-"""Every pair of policies on every declared endpoint: tested, corrected, and put into words once."""
+"""Every pair of policies on every endpoint: one contrast each, judged in one list, and put into words once."""
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from robotrials.measure.timing.reversal import StratumAdvantage
-from robotrials.stats import Interval, Verdict, bonferroni, different_matrix, holm, letter_groups
+from robotrials.stats import Estimate, Interval, different_matrix, letter_groups
 from robotrials.verdict.analysis.absent import Absent
+from robotrials.verdict.analysis.contrast import Contrast, ContrastCell
 from robotrials.verdict.analysis.needed import NeededUnits
 from robotrials.verdict.planning.analysis_plan import Correction, EndpointName
 
 
+class Standing(enum.StrEnum):
+    """What may be said of two policies on one endpoint; "better" is never said of one endpoint alone."""
+
+    AHEAD = 'ahead'
+    DEPENDS = 'depends on the stratum'
+    SAME = 'the same within the margin'
+    UNRESOLVED = 'unresolved'
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class PairVerdict:
-    """Two policies on one endpoint; the difference is oriented so that > 0 favours policy a."""
+class EndpointVerdict:
+    """Two policies on one endpoint: their contrast, and what the list of claims makes of it. > 0 favours policy a."""
 
-    endpoint: EndpointName
-    policy_a: str
-    policy_b: str
-    difference: float
-    interval: Interval | None  # of the same null as the test
-    p_value: float | None  # None where the rule was not applied, and `withheld` says why
-    test: str
-    is_paired: bool
-    n_units: tuple[int, int]
-    unit: str
-    verdict: Verdict = Verdict.UNRESOLVED
-    better: str | None = None  # the name of the better policy, only with Verdict.BETTER
-    p_corrected: float | None = None
-    is_confirmatory: bool = True  # False: exploratory, because an endpoint before it was not resolved
-    reversed: tuple[StratumAdvantage, ...] = ()  # strata that point the other way
-    p_reversal: float | None = None  # that single strata point the other way, corrected over pairs
+    contrast: Contrast
+    standing: Standing = Standing.UNRESOLVED
+    ahead: str | None = None  # who the claim is for, only with Standing.AHEAD
+    is_confirmatory: bool = True  # False: exploratory, because the endpoint is not a primary one
+    p_same: float | None = None  # of equivalence within the margin, corrected over pairs
+    p_reversal: float | None = None  # that cells truly point different ways, corrected over pairs
     needed: NeededUnits | None = None
-    withheld: str = ''
-    n_left_out: tuple[int, int] = (0, 0)  # episodes without a matched start, when paired
-    unit_text: str = 's'  # of the difference: seconds, or percentage points
+    reversed: tuple[ContrastCell, ...] = ()  # cells in which the order is shown to be the other one
 
-    def seen_from(self, policy: str) -> PairVerdict:
+    @property
+    def endpoint(self) -> EndpointName:
+        return self.contrast.endpoint
+
+    @property
+    def policy_a(self) -> str:
+        return self.contrast.a
+
+    @property
+    def policy_b(self) -> str:
+        return self.contrast.b
+
+    @property
+    def effect(self) -> Estimate:
+        """The size of the effect: seconds less, or a difference of rates, or items fewer."""
+        seconds = self.contrast.seconds_ahead
+        if seconds is not None:
+            return seconds
+        if self.endpoint is EndpointName.LOST:
+            return Estimate(self.contrast.values[1] - self.contrast.values[0])
+        return Estimate(self.contrast.estimate, self.contrast.interval)
+
+    @property
+    def difference(self) -> float:
+        return self.effect.value or 0.0
+
+    @property
+    def interval(self) -> Interval | None:
+        return self.effect.interval
+
+    @property
+    def p_value(self) -> float | None:
+        return self.contrast.p_value
+
+    @property
+    def p_corrected(self) -> float | None:
+        return self.contrast.p_adjusted
+
+    @property
+    def test(self) -> str:
+        return self.contrast.test
+
+    @property
+    def is_paired(self) -> bool:
+        return self.contrast.is_matched
+
+    @property
+    def n_units(self) -> tuple[int, int]:
+        return self.contrast.n_units
+
+    @property
+    def unit(self) -> str:
+        return self.contrast.unit
+
+    @property
+    def withheld(self) -> str:
+        return self.contrast.withheld
+
+    @property
+    def unit_text(self) -> str:
+        """Of the difference."""
+        if self.endpoint is EndpointName.LOST:
+            return 'items'
+        return 's' if self.contrast.seconds is not None else 'points'
+
+    @property
+    def scale(self) -> float:
+        """What the difference is multiplied by where it is shown."""
+        return 100.0 if self.unit_text == 'points' else 1.0
+
+    def seen_from(self, policy: str) -> EndpointVerdict:
         """The same comparison told from the side of `policy`."""
         if policy == self.policy_a:
             return self
-        turned = None if self.interval is None else self.interval.scaled(-1.0)
-        return replace(
-            self, policy_a=self.policy_b, policy_b=self.policy_a, difference=-self.difference + 0.0, interval=turned,
-            n_units=(self.n_units[1], self.n_units[0]), n_left_out=(self.n_left_out[1], self.n_left_out[0]),
-            reversed=tuple(_turned(s) for s in self.reversed),
-        )  # fmt: skip
+        return replace(self, contrast=self.contrast.seen_from(policy), reversed=tuple(c.turned for c in self.reversed))
 
     @property
     def is_resolved(self) -> bool:
-        return self.verdict is not Verdict.UNRESOLVED
-
-
-def _turned(found: StratumAdvantage) -> StratumAdvantage:
-    interval = None if found.interval is None else found.interval.scaled(-1.0)
-    return replace(
-        found, difference=-found.difference + 0.0, interval=interval, n_units=(found.n_units[1], found.n_units[0])
-    )
+        return self.standing is not Standing.UNRESOLVED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndpointPairs:
-    """All pairs on one endpoint, and letters: policies sharing a letter are not significantly different."""
+    """All pairs on one endpoint, and letters: policies sharing a letter are not significantly different on it."""
 
     endpoint: EndpointName
     is_primary: bool
     policies: tuple[str, ...]  # best first
-    pairs: tuple[PairVerdict, ...]  # canonical: policy_a before policy_b by name
+    pairs: tuple[EndpointVerdict, ...]  # canonical: policy_a before policy_b by name
     letters: Mapping[str, str]
     alpha: float
     correction: Correction
     n_tests: int  # that the correction is over
 
-    def pair(self, a: str, b: str) -> PairVerdict:
+    def pair(self, a: str, b: str) -> EndpointVerdict:
         """The comparison of two policies, told from the side of `a`."""
         found = next(p for p in self.pairs if {p.policy_a, p.policy_b} == {a, b})
         return found.seen_from(a)
 
-    def oriented(self) -> tuple[PairVerdict, ...]:
+    def oriented(self) -> tuple[EndpointVerdict, ...]:
         """Every pair, told from the side of the policy that is ranked higher."""
         return tuple(self.pair(a, b) for a, b in itertools.combinations(self.policies, 2))
 
 
-def corrected(p_values: Sequence[float | None], correction: Correction, *, n_tests: int) -> list[float | None]:
-    """Corrected over `n_tests` tests; a withheld one counts as a test that showed nothing."""
-    filled = [1.0 if p is None else p for p in p_values]
-    padded = [*filled, *([1.0] * (n_tests - len(filled)))]
-    if correction is Correction.NONE:
-        return list(p_values)
-    adjusted = holm(padded) if correction is Correction.HOLM else bonferroni(padded)
-    found = [float(p) for p in adjusted[: len(filled)]]
-    return [None if given is None else p for given, p in zip(p_values, found, strict=True)]
-
-
-def lettered(policies: Sequence[str], pairs: Sequence[PairVerdict], alpha: float) -> dict[str, str]:
-    """Letters by the corrected p-values, best policy first."""
+def lettered(policies: Sequence[str], pairs: Sequence[EndpointVerdict]) -> dict[str, str]:
+    """Letters by the claims that were made, best policy first: the same decisions as the words."""
     place = {name: k for k, name in enumerate(policies)}
     index = [tuple(sorted((place[p.policy_a], place[p.policy_b]))) for p in pairs]
-    p_values = [1.0 if p.p_corrected is None else p.p_corrected for p in pairs]
-    matrix = different_matrix([(i, j) for i, j in index], p_values, k=len(policies), alpha=alpha)
+    told_apart = [0.0 if p.standing in (Standing.AHEAD, Standing.DEPENDS) else 1.0 for p in pairs]
+    matrix = different_matrix([(i, j) for i, j in index], told_apart, k=len(policies), alpha=0.5)
     return dict(zip(policies, letter_groups(matrix), strict=True))
 
 

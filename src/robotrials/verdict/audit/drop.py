@@ -5,7 +5,6 @@ drop = calibration - altered, so that a positive drop means the altered or fresh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robotrials.errors import InputError, NotEstimable
-from robotrials.stats import Interval, cluster_bootstrap, newcombe, paired_wald, two_sample_wald
+from robotrials.stats import Interval, newcombe, paired_wald, two_sample_wald
 from robotrials.verdict.audit.outcome import InstanceOutcome, by_key, read_outcomes
 
 Method = Literal['newcombe', 'paired_wald', 'two_sample_wald']
@@ -34,8 +33,6 @@ class Drop:
     interval: Interval
     method: Method
     level: float
-    cluster_interval: Interval | None = None  # start states drawn whole; absent where none repeats
-    n_starts: tuple[int, int] | None = None
     unmatched: tuple[tuple[str, str], ...] = ()
     label: str = ''
     is_rate: bool = True  # a success rate, printed in percentage points
@@ -46,9 +43,8 @@ class Drop:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the widest interval given excludes zero."""
-        intervals = [i for i in (self.interval, self.cluster_interval) if i is not None]
-        return all(i.excludes(0.0) for i in intervals)
+        """Whether the interval excludes zero."""
+        return self.interval.excludes(0.0)
 
 
 def drop(
@@ -57,28 +53,22 @@ def drop(
     *,
     method: Method | None = None,
     discordant: int | None = None,
-    starts: tuple[ArrayLike, ArrayLike] | None = None,
     level: float = 0.95,
-    n_resamples: int = 4_000,
-    rng: np.random.Generator | None = None,
     label: str = '',
 ) -> Drop:
-    """Calibration minus altered, with the interval that the design asks for.
+    """Calibration minus altered, with the interval of a named method: the paper's computation, from counts or scores.
 
     Two `(successes, n)` tuples: Newcombe-Wilson; with `discordant` (shared sequences on which the two differ) paired
     Wald. Two score arrays: Newcombe for 0/1 scores and two-sample Wald for others, or `method='paired_wald'` where
-    entry i of both is the same sequence. `starts` gives the start state of every entry of both arrays and adds an
-    interval that draws start states whole; it uses `rng`. Two paths (CSVs or stores) are read and matched by
-    `drop_of_outcomes`.
+    entry i of both is the same sequence. Two paths (CSVs or stores) are read and matched by `drop_of_outcomes`. None of
+    these knows of start states that repeat, or of tasks: that is the contrast's, which is the verdict.
     """
     if method is not None and method not in METHODS:
         raise InputError(f'method is {method!r}, wanted one of {", ".join(METHODS)}')
     if isinstance(calibration, str | Path) and isinstance(altered, str | Path):
-        return _from_files((calibration, altered), method, discordant, starts, level, n_resamples, rng, label)
+        return _from_files((calibration, altered), method, discordant, level, label)
     _check_same_form(calibration, altered)
     if _is_counts(calibration) and _is_counts(altered):
-        if starts is not None:
-            raise InputError('counts do not say which start state an outcome came from; give arrays with starts')
         if method == 'two_sample_wald':
             calibration, altered = _expanded(calibration), _expanded(altered)
         else:
@@ -88,7 +78,6 @@ def drop(
     a, b = _scores(calibration, 'calibration'), _scores(altered, 'altered')
     is_rate = bool(max(a.max(), b.max()) <= 1)
     chosen = method or ('newcombe' if is_rate else 'two_sample_wald')
-    clustered = None if starts is None else _clustered(a, b, starts, level, n_resamples, rng)
     return Drop(
         calibration=float(a.mean()),
         altered=float(b.mean()),
@@ -97,8 +86,6 @@ def drop(
         interval=_interval(a, b, chosen, level),
         method=chosen,
         level=level,
-        cluster_interval=None if clustered is None else clustered[0],
-        n_starts=None if clustered is None else clustered[1],
         label=label,
         is_rate=is_rate,
     )
@@ -111,14 +98,11 @@ def drop_of_outcomes(
     paired: bool = False,
     full_score: int | None = None,
     level: float = 0.95,
-    n_resamples: int = 4_000,
-    rng: np.random.Generator | None = None,
     label: str = '',
 ) -> Drop:
     """The drop of two runs read from CSVs or stores. `paired` matches by (task, sample) and names what has no partner.
 
-    With `full_score` (5 for CALVIN) a run is scored by its share of full chains. Start states that repeat add the
-    cluster-aware interval.
+    With `full_score` (5 for CALVIN) a run is scored by its share of full chains.
     """
     a, b = by_key(calibration, 'calibration'), by_key(altered, 'altered')
     unmatched: tuple[tuple[str, str], ...] = ()
@@ -130,17 +114,11 @@ def drop_of_outcomes(
         a, b = {k: a[k] for k in shared}, {k: b[k] for k in shared}
     runs = [list(run.values()) for run in (a, b)]
     scores = [np.array([_scored(o, full_score) for o in run], dtype=np.int64) for run in runs]
-    repeats = any(len({o.start for o in run}) < len(run) for run in runs)
-    has_starts = all(o.start for run in runs for o in run)
-    labels = tuple(np.array([o.start for o in run]) for run in runs)
     found = drop(
         scores[0],
         scores[1],
         method='paired_wald' if paired else None,
-        starts=(labels[0], labels[1]) if repeats and has_starts else None,
         level=level,
-        n_resamples=n_resamples,
-        rng=rng,
         label=label,
     )
     return replace(found, unmatched=unmatched)
@@ -174,20 +152,15 @@ def _from_files(
     paths: tuple[Path | str, Path | str],
     method: Method | None,
     discordant: int | None,
-    starts: object,
     level: float,
-    n_resamples: int,
-    rng: np.random.Generator | None,
     label: str,
 ) -> Drop:
-    if discordant is not None or starts is not None:
-        raise InputError('discordant and starts go with counts and arrays; files hold their own')
+    if discordant is not None:
+        raise InputError('discordant goes with counts; files hold their own pairs')
     if method not in (None, 'paired_wald'):
         raise InputError(f"method is {method!r}; of files it is chosen by their scores, or 'paired_wald'")
     runs = [read_outcomes(path) for path in paths]
-    return drop_of_outcomes(
-        runs[0], runs[1], paired=method == 'paired_wald', level=level, n_resamples=n_resamples, rng=rng, label=label
-    )
+    return drop_of_outcomes(runs[0], runs[1], paired=method == 'paired_wald', level=level, label=label)
 
 
 def _scored(outcome: InstanceOutcome, full_score: int | None) -> int:
@@ -257,56 +230,6 @@ def _interval(a: NDArray[Any], b: NDArray[Any], method: Method, level: float) ->
             raise InputError('Newcombe is for 0/1 scores; use two_sample_wald or paired_wald for others')
         return newcombe(int(a.sum()), a.size, int(b.sum()), b.size, level)
     return two_sample_wald(a, b, level=level).interval
-
-
-def _clustered(
-    a: NDArray[Any],
-    b: NDArray[Any],
-    starts: tuple[ArrayLike, ArrayLike],
-    level: float,
-    n_resamples: int,
-    rng: np.random.Generator | None,
-) -> tuple[Interval, tuple[int, int]]:
-    """The percentile interval when start states are drawn whole; states that both runs share are drawn together."""
-    if rng is None:
-        raise InputError('a cluster-aware interval draws start states: pass rng=numpy.random.default_rng(seed)')
-    labels = [np.asarray(s).astype(str) for s in starts]
-    for name, scores, label in zip(('calibration', 'altered'), (a, b), labels, strict=True):
-        if label.shape != scores.shape:
-            raise InputError(f'starts of {name} have shape {label.shape}, wanted one for each of {scores.size} scores')
-    counts = (len(set(labels[0])), len(set(labels[1])))
-    if min(counts) < 2:
-        raise NotEstimable(f'a cluster-aware interval needs two start states in each run, found {counts}')
-    is_shared = set(labels[0]) == set(labels[1])
-    arm = np.repeat([0, 1], [a.size, b.size])
-    clusters = np.concatenate(labels if is_shared else [np.char.add('c', labels[0]), np.char.add('a', labels[1])])
-    values = np.stack([np.concatenate([a, b]).astype(np.float64), arm.astype(np.float64)], axis=1)
-    drawn = cluster_bootstrap(
-        values,
-        clusters,
-        statistic=_difference_of_means,
-        n_resamples=n_resamples,
-        rng=rng,
-        level=level,
-        strata=None if is_shared else arm,
-    )
-    return _stretched(drawn.interval, drawn.estimate, min(counts)), counts
-
-
-def _stretched(interval: Interval, center: float, clusters: int) -> Interval:
-    """Widen by sqrt(G / (G - 1)): drawing G of G clusters understates their variance by (G - 1) / G."""
-    factor = math.sqrt(clusters / (clusters - 1))
-    return Interval(center + factor * (interval.low - center), center + factor * (interval.high - center))
-
-
-def _difference_of_means(values: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    score, arm = values[:, 0], values[:, 1]
-    means = []
-    for chosen in (arm == 0, arm == 1):
-        w = weights[:, chosen]
-        means.append(np.einsum('bn,n->b', w, score[chosen]) / w.sum(axis=1))
-    difference: NDArray[np.float64] = means[0] - means[1]
-    return difference
 
 
 def drop_rows(rows: Mapping[str, tuple[tuple[int, int], tuple[int, int]]], *, level: float = 0.95) -> tuple[Drop, ...]:

@@ -10,11 +10,9 @@ drop = calibration - altered.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import numpy as np
 
 from robotrials.errors import InputError, NotEstimable
 from robotrials.old_name import OVERFIT_FORMAT
@@ -23,6 +21,8 @@ from robotrials.verdict.audit.drop import Drop, drop_of_outcomes
 from robotrials.verdict.audit.outcome import InstanceOutcome
 from robotrials.verdict.audit.result import read_result, write_result
 
+Compared = tuple[Interval | None, str]  # the drop's interval, and the test
+Compare = Callable[[Sequence[InstanceOutcome], Sequence[InstanceOutcome], float], Compared]
 FORMAT = OVERFIT_FORMAT
 OFFICIAL = 'official'
 LEAST_SHARE = 0.5  # of the official condition's count; the paper argues from 30 against 41
@@ -76,13 +76,16 @@ class Alteration:
     successes: tuple[float, float]  # calibration, altered: sums of scores
     n: tuple[int, int]
     n_starts: tuple[int, int]
-    low: float  # of the row-level interval
+    low: float  # of the paper's row-level interval, which knows no start states
     high: float
-    cluster_low: float | None = None  # start states drawn whole
+    cluster_low: float | None = None  # of results of older versions: start states drawn whole
     cluster_high: float | None = None
-    family_low: float  # the wider of the two, at the level of the family of all rows
+    contrast_low: float | None = None  # of the contrast's interval; None where too few starts were run
+    contrast_high: float | None = None
+    family_low: float  # of the contrast's, at the level of the family of all rows
     family_high: float
-    method: str = 'newcombe'
+    method: str = 'newcombe'  # of the row-level interval
+    test: str = ''  # of the contrast
 
     @property
     def calibration(self) -> float:
@@ -136,16 +139,17 @@ def overfit(
     *,
     host: str,
     task: str,
-    rng: np.random.Generator,
+    compare: Compare,
     training: TrainingCount | None = None,
     level: float = 0.95,
     least_share: float = LEAST_SHARE,
     missing: Mapping[str, str] | None = None,
-    n_resamples: int = 4_000,
 ) -> Overfit:
     """Drops of every policy (keys of `calibration`) under every change, with what each may be called.
 
-    Start states of a fresh sample are its own; those of an alteration are the calibration's, and are drawn together.
+    Start states of a fresh sample are its own; those of an alteration are the calibration's, and are compared with
+    themselves. `compare` gives the drop of two runs with its interval at a level: the contrast that every other verb
+    reads, which lives above this room.
     """
     if not altered:
         raise NotEstimable('no change was run; there is nothing to compare the calibration with')
@@ -156,19 +160,9 @@ def overfit(
             raise InputError(f'{change}: policies {sorted(runs)}, the calibration has {sorted(calibration)}')
         for policy, outcomes in runs.items():
             other = [_fresh(o) for o in outcomes] if kind is ChangeKind.FRESH else list(outcomes)
-            seed = int(rng.integers(2**32))
-            pair = [
-                drop_of_outcomes(
-                    _one_task(calibration[policy]),
-                    _one_task(other),
-                    level=at,
-                    n_resamples=n_resamples,
-                    rng=np.random.default_rng(seed),
-                )
-                for at in (level, 1 - (1 - level) / n_rows)
-            ]
-            scores = tuple(float(sum(o.score for o in run)) for run in (calibration[policy], other))
-            rows.append(_row(policy, change, kind, pair, (scores[0], scores[1]), (calibration[policy], other)))
+            pair = _one_task(calibration[policy]), _one_task(other)
+            compared = compare(*pair, level), compare(*pair, 1 - (1 - level) / n_rows)
+            rows.append(_row(policy, change, kind, compared, drop_of_outcomes(*pair, level=level), pair))
     return Overfit(
         host=host, task=task, level=level, rows=tuple(rows), training=training, least_share=least_share,
         missing=missing or {},
@@ -179,21 +173,27 @@ def _row(
     policy: str,
     change: str,
     kind: ChangeKind,
-    pair: Sequence[Drop],
-    successes: tuple[float, float],
+    compared: tuple[Compared, Compared],
+    paper: Drop,
     runs: tuple[Sequence[InstanceOutcome], Sequence[InstanceOutcome]],
 ) -> Alteration:
-    plain, family = pair
-    widest = [i for i in (family.interval, family.cluster_interval) if i is not None]
-    clustered: Interval | None = plain.cluster_interval
-    starts = tuple(len({o.start for o in run}) for run in runs)
+    (plain, test), (family, _) = compared
+    sums, starts = [_sum(run) for run in runs], [_n_starts(run) for run in runs]
+    widest = (-1.0, 1.0) if family is None else (family.low, family.high)
     return Alteration(
-        policy=policy, change=change, kind=kind, successes=successes, n=(plain.n_calibration, plain.n_altered),
-        n_starts=(starts[0], starts[1]), low=plain.interval.low, high=plain.interval.high,
-        cluster_low=None if clustered is None else clustered.low,
-        cluster_high=None if clustered is None else clustered.high,
-        family_low=min(i.low for i in widest), family_high=max(i.high for i in widest), method=plain.method,
+        policy=policy, change=change, kind=kind, successes=(sums[0], sums[1]), n=(len(runs[0]), len(runs[1])),
+        n_starts=(starts[0], starts[1]), low=paper.interval.low, high=paper.interval.high,
+        contrast_low=None if plain is None else plain.low, contrast_high=None if plain is None else plain.high,
+        family_low=widest[0], family_high=widest[1], method=paper.method, test=test,
     )  # fmt: skip
+
+
+def _sum(run: Sequence[InstanceOutcome]) -> float:
+    return float(sum(o.score for o in run))
+
+
+def _n_starts(run: Sequence[InstanceOutcome]) -> int:
+    return len({o.start or o.sample for o in run})
 
 
 def _fresh(outcome: InstanceOutcome) -> InstanceOutcome:

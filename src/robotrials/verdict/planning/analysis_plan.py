@@ -17,6 +17,7 @@ from robotrials.errors import InputError, near_miss
 
 ANALYSIS_FILE = 'analysis.toml'
 HASH_HEX_DIGITS = 12
+RULE = 2  # 1: restricted means with an allowance, endpoints in a hierarchy; 2: one list of claims, and dominance
 
 
 class EndpointName(enum.StrEnum):
@@ -27,6 +28,7 @@ class EndpointName(enum.StrEnum):
     THROUGHPUT = 'throughput'  # items per hour: the same test as time, shown as a rate
     SCORE = 'score'  # the host's bounded score
     SAFETY = 'safety'  # share of episodes with every active specification kept
+    LOST = 'lost'  # items lost for good, of episodes with several
 
 
 class SuccessSource(enum.StrEnum):
@@ -71,8 +73,9 @@ def _member(kind: type[E], value: str, name: str) -> E:
 class AnalysisPlan:
     """One analysis of one selection of episodes; with the same both, every number is the same."""
 
-    primary: tuple[EndpointName, ...] = ()  # time where every episode is timed, else success
-    secondary: tuple[EndpointName, ...] = ()  # tested in this order
+    rule: int = RULE  # the version of the rule that claims are judged by
+    primary: tuple[EndpointName, ...] = ()  # success, and time where every episode is timed; safety where scored
+    secondary: tuple[EndpointName, ...] = ()  # shown, and exploratory
     tau_s: float | Mapping[str, float] | None = None  # one for all, or one per stratum; None: by the written rule
     policies: tuple[str, ...] = ()  # compared; all of the store when empty
     strata: tuple[str, ...] = ()  # compared on; all that are shared when empty
@@ -100,6 +103,8 @@ class AnalysisPlan:
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         self._read_words()
         self._check_times()
+        if self.rule != RULE:
+            raise InputError(f'rule is {self.rule}; this version judges by rule {RULE}, and declares no other')
         if not 0 < self.alpha < 1:
             raise InputError(f'alpha is {self.alpha}, wanted a number between 0 and 1')
         if self.resamples < 1:
@@ -163,6 +168,7 @@ class DeclaredAnalysis:
     plan: AnalysisPlan
     source: str = ''  # 'trial plan' or a file; empty where none was declared
     changed: tuple[str, ...] = ()  # fields that are not as declared
+    declared_rule: int | None = RULE  # the version of the rule that it was declared under; None: it names none
 
     @property
     def is_declared(self) -> bool:
@@ -174,16 +180,22 @@ class DeclaredAnalysis:
         plan = dataclasses.replace(self.plan, **given)
         names = [f.name for f in dataclasses.fields(plan)]
         differ = {n for n in names if getattr(plan, n) != getattr(self.plan, n)}
-        return DeclaredAnalysis(plan, self.source, tuple(n for n in names if n in differ or n in self.changed))
+        changed = tuple(n for n in names if n in differ or n in self.changed)
+        return DeclaredAnalysis(plan, self.source, changed, self.declared_rule)
 
     @property
     def standing(self) -> str:
         """Whether the analysis is the declared one, in words."""
-        told = f'declared in the {self.source}' if self.source else 'none was declared, so the written defaults hold'
-        if not self.changed:
-            return told
         values = ', '.join(f'{name} = {_worded(getattr(self.plan, name))}' for name in self.changed)
-        return f'{told}; NOT AS DECLARED: {values}'
+        if not self.source:
+            held = 'none was declared, so the written defaults hold'
+            return f'{held}, but for {values}' if values else held
+        told = f'declared in the {self.source}'
+        if self.declared_rule is None:
+            told += f', which names no rule of verdicts and is judged by rule {self.plan.rule}'
+        elif self.declared_rule != self.plan.rule:
+            told += f' under rule {self.declared_rule} of verdicts, and judged by rule {self.plan.rule}'
+        return f'{told}; NOT AS DECLARED: {values}' if values else told
 
 
 def _worded(value: object) -> str:
@@ -195,8 +207,12 @@ def _worded(value: object) -> str:
 
 
 def read_analysis(values: object, *, where: str) -> AnalysisPlan:
-    """The plan of an `[analysis]` table; a single endpoint may stand without its brackets."""
+    """The plan of an `[analysis]` table; a single endpoint may stand without its brackets.
+
+    What was declared under an older rule is read as it stands, and judged by today's.
+    """
     if isinstance(values, Mapping):
+        values = {k: v for k, v in values.items() if k != 'rule' or v not in range(1, RULE)}
         lists = ('primary', 'secondary', 'policies', 'strata', 'stratify_by', 'safety_registry')
         values = {k: [v] if k in lists and isinstance(v, str) else v for k, v in values.items()}
     return read_table(AnalysisPlan, values, where=where)
@@ -206,7 +222,8 @@ def declared_analysis(plan_json: str, folder: Path | None) -> DeclaredAnalysis:
     """The analysis that a trial's plan declares, or `analysis.toml` in the folder of a store; else the defaults."""
     declared = _of_trial(plan_json)
     if declared is not None:
-        return DeclaredAnalysis(declared, 'trial plan')
+        rule = json.loads(plan_json)['analysis'].get('rule', 1)  # plans write it out since there are two
+        return DeclaredAnalysis(declared, 'trial plan', declared_rule=rule)
     file = None if folder is None else folder / ANALYSIS_FILE
     if file is None or not file.exists():
         return DeclaredAnalysis(AnalysisPlan())
@@ -215,7 +232,8 @@ def declared_analysis(plan_json: str, folder: Path | None) -> DeclaredAnalysis:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f'{file}: not TOML ({error})') from error
     table = values.get('analysis', values)
-    return DeclaredAnalysis(read_analysis(table, where=f'{file} [analysis]'), ANALYSIS_FILE)
+    plan = read_analysis(table, where=f'{file} [analysis]')
+    return DeclaredAnalysis(plan, ANALYSIS_FILE, declared_rule=table.get('rule'))
 
 
 def _of_trial(plan_json: str) -> AnalysisPlan | None:

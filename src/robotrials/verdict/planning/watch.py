@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from robotrials.errors import InputError
 from robotrials.measure.timing.curve import check_tau
 from robotrials.measure.timing.operation import Unit, scene_of, stratum_of, unit_of
+from robotrials.measure.timing.unit import tau_of
 from robotrials.record import Episode, EventKind, Outcome
 from robotrials.verdict.planning.arms import SequentialArms, sequential_arms
 from robotrials.verdict.planning.promptness import promptness
@@ -27,7 +28,7 @@ class WatchedTrial:
 
     arms: SequentialArms
     score: WatchedScore
-    tau_s: float | None
+    tau_s: float | Mapping[str, float] | None  # one for all strata, or one each
     n_episodes: Mapping[str, int]  # valid ones, by policy
     n_invalid: int
     n_waiting: int  # valid, and without a partner yet
@@ -62,9 +63,10 @@ def episode_promptness(episode: Episode, *, tau_s: float) -> float:
 
 
 def watch_trial(
-    episodes: Iterable[Episode], *, score: WatchedScore | str = WatchedScore.SUCCESS, tau_s: float | None = None,
-    paired: bool = False, strata: Sequence[str] | None = None, alpha: float = 0.05, horizon: int | None = None,
-    smallest_difference: float | None = None, unit: Unit | str = Unit.START, repeats: int | None = None,
+    episodes: Iterable[Episode], *, score: WatchedScore | str = WatchedScore.SUCCESS,
+    tau_s: float | Mapping[str, float] | None = None, paired: bool = False, strata: Sequence[str] | None = None,
+    alpha: float = 0.05, horizon: int | None = None, smallest_difference: float | None = None,
+    unit: Unit | str = Unit.START, repeats: int | None = None,
 ) -> WatchedTrial:  # fmt: skip
     """Compare all policies on the episodes so far; it may be asked at any time and as often as one likes.
 
@@ -120,10 +122,10 @@ def _unit(episode: Episode, unit: Unit) -> Hashable:
     return None if label is None else (stratum_of(episode), label)
 
 
-def _value(episode: Episode, kind: WatchedScore, tau_s: float | None) -> float:
+def _value(episode: Episode, kind: WatchedScore, tau_s: float | Mapping[str, float] | None) -> float:
     if kind is WatchedScore.SUCCESS or tau_s is None:
         return float(episode.is_success)
-    return episode_promptness(episode, tau_s=tau_s)
+    return episode_promptness(episode, tau_s=tau_of(tau_s, stratum_of(episode)))
 
 
 def _start(episode: Episode) -> dt.datetime:

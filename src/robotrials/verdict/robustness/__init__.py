@@ -12,10 +12,8 @@ from robotrials.verdict.robustness.dose import (
 from robotrials.verdict.robustness.drop import (
     ConditionDrop,
     ConditionRow,
-    DropMethod,
     condition_rows,
-    drops_from_baseline,
-    pairing,
+    iou_drop,
 )
 from robotrials.verdict.robustness.spatial import SpatialSensitivity, StartTrial, spatial_sensitivities, start_trial
 from robotrials.verdict.robustness.swap import (
@@ -46,7 +44,6 @@ __all__ = [
     'ConditionTrial',
     'Dose',
     'DoseResponse',
-    'DropMethod',
     'Habit',
     'HabitShare',
     'SpatialSensitivity',
@@ -60,10 +57,9 @@ __all__ = [
     'condition_trials',
     'conditions_by_severity',
     'dose_responses',
-    'drops_from_baseline',
     'falling_rates',
     'half_severity',
-    'pairing',
+    'iou_drop',
     'recorded_parts',
     'recorded_severity',
     'salient_object',

@@ -1,61 +1,42 @@
-"""Drops from the baseline: how much each condition costs each policy, with intervals and Holm's correction.
+"""What conditions come to: RADAR's rows, and a drop from the baseline as a value.
 
-A drop is baseline minus altered, so a positive number is a loss.
+A drop is baseline minus altered, so a positive number is a loss. It is worked out where contrasts are.
 """
 
 from __future__ import annotations
 
-import enum
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from robotrials.errors import NotEstimable
 from robotrials.measure.geometry import PlacementSummary, summarize_placements
-from robotrials.stats import (
-    Interval,
-    barnard,
-    cluster_bootstrap,
-    exact_mcnemar,
-    holm,
-    newcombe,
-    newcombe_paired,
-    sign_flip,
-)  # fmt: skip
-from robotrials.verdict.robustness.trial import NOMINAL, ConditionTrial, by_severity, policies_of, split_conditions
-
-
-class DropMethod(enum.StrEnum):
-    """How the interval of a success drop was made."""
-
-    PAIRED = 'paired Newcombe, exact McNemar'  # the same scenes once in both
-    INDEPENDENT = 'Newcombe, Barnard'  # other scenes
-    CLUSTERED = 'cluster bootstrap, sign flips'  # the same scenes, some of them several times
+from robotrials.stats import Interval, cluster_bootstrap
+from robotrials.verdict.robustness.trial import ConditionTrial
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionDrop:
-    """What one condition costs one policy."""
+    """What one condition costs one policy: the mean over tasks, so that another mix of tasks is no drop."""
 
     policy: str
     condition: str
-    baseline_successes: int
+    baseline_successes: int  # counts of all episodes, tasks pooled
     baseline_n: int
     successes: int
     n: int
     success_drop: float
-    success_interval: Interval
-    p_value: float
-    p_value_holm: float
-    method: DropMethod
+    success_interval: Interval | None  # None where too few start states were run
+    p_value: float | None
+    p_value_holm: float | None
+    method: str
     iou_drop: float | None  # of the expectation over splits; None where some IoU is not known
     iou_interval: Interval | None
+    note: str = ''
 
     def is_resolved(self, alpha: float = 0.05) -> bool:
         """Whether the success rate changed, over all comparisons of the report."""
-        return self.p_value_holm <= alpha
+        return self.p_value_holm is not None and self.p_value_holm <= alpha
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,74 +61,6 @@ def condition_rows(
     return rows
 
 
-def drops_from_baseline(
-    trials: Sequence[ConditionTrial],
-    *,
-    baseline: str = NOMINAL,
-    n_resamples: int,
-    rng: np.random.Generator,
-    level: float = 0.95,
-) -> list[ConditionDrop]:
-    """The drop of every policy under every condition, p-values adjusted by Holm over all of them.
-
-    Scenes that both conditions share once each are paired; scenes run several times are drawn as clusters; other scenes
-    are independent samples. The rungs of a ladder are conditions of their own.
-    """
-    before, altered = split_conditions(by_severity(trials), baseline=baseline)
-    drops = []
-    for policy in policies_of(trials):
-        first = [t for t in before if t.policy == policy]
-        for condition, rows in altered.items():
-            second = [t for t in rows if t.policy == policy]
-            if not first or not second:
-                continue
-            drops.append(_drop(policy, condition, first, second, n_resamples=n_resamples, rng=rng, level=level))
-    if not drops:
-        raise NotEstimable(f'no policy has both {baseline!r} and another condition; nothing to compare')
-    adjusted = holm([d.p_value for d in drops])
-    return [replace(d, p_value_holm=float(p)) for d, p in zip(drops, adjusted, strict=True)]
-
-
-def _drop(
-    policy: str,
-    condition: str,
-    first: Sequence[ConditionTrial],
-    second: Sequence[ConditionTrial],
-    *,
-    n_resamples: int,
-    rng: np.random.Generator,
-    level: float,
-) -> ConditionDrop:
-    method = pairing(first, second)
-    x1, n1, x2, n2 = sum(t.success for t in first), len(first), sum(t.success for t in second), len(second)
-    if method is DropMethod.PAIRED:
-        after = {t.scene: t.success for t in second}
-        cells = Counter((t.success, after[t.scene]) for t in first)
-        both, lost, gained, neither = (cells[k] for k in ((True, True), (True, False), (False, True), (False, False)))
-        interval = newcombe_paired(both, lost, gained, neither, level)
-        p_value = exact_mcnemar(lost, gained).p_value
-    elif method is DropMethod.INDEPENDENT:
-        interval = newcombe(x1, n1, x2, n2, level)
-        p_value = barnard(x1, n1, x2, n2).p_value
-    else:
-        interval, p_value = _clustered(first, second, n_resamples=n_resamples, rng=rng, level=level)
-    iou, iou_interval = _iou_drop(first, second, n_resamples=n_resamples, rng=rng, level=level)
-    return ConditionDrop(
-        policy, condition, x1, n1, x2, n2, x1 / n1 - x2 / n2, interval, p_value, p_value, method, iou, iou_interval
-    )
-
-
-def pairing(first: Sequence[ConditionTrial], second: Sequence[ConditionTrial]) -> DropMethod:
-    """Whether two sets of trials share their scenes, once each or several times."""
-    a, b = Counter(t.scene for t in first), Counter(t.scene for t in second)
-    if a.keys() == b.keys():
-        is_single = max(a.values()) == 1 == max(b.values())
-        return DropMethod.PAIRED if is_single else DropMethod.CLUSTERED
-    if a.keys() & b.keys() or max(a.values()) > 1 or max(b.values()) > 1:
-        return DropMethod.CLUSTERED
-    return DropMethod.INDEPENDENT
-
-
 def _difference_of_means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Values (n, 2): the outcome and 1 for the baseline, 0 for the altered arm."""
     outcome, is_first = values[:, 0], values[:, 1] > 0
@@ -156,34 +69,7 @@ def _difference_of_means(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.asarray(means[0] - means[1])
 
 
-def _clustered(
-    first: Sequence[ConditionTrial],
-    second: Sequence[ConditionTrial],
-    *,
-    n_resamples: int,
-    rng: np.random.Generator,
-    level: float,
-) -> tuple[Interval, float]:
-    rows = [*first, *second]
-    values = np.array([[float(t.success), float(i < len(first))] for i, t in enumerate(rows)])
-    # A scene that only one arm has is drawn within that arm, so that no resample is without one.
-    shared = {t.scene for t in first} & {t.scene for t in second}
-    strata = ['shared' if t.scene in shared else f'arm {i < len(first)}' for i, t in enumerate(rows)]
-    clusters = [t.scene if t.scene in shared else f'{i < len(first)}/{t.scene}' for i, t in enumerate(rows)]
-    drawn = cluster_bootstrap(
-        values, clusters, statistic=_difference_of_means, n_resamples=n_resamples, rng=rng, level=level, strata=strata
-    )
-    if shared != {t.scene for t in rows}:
-        below = float(np.mean(drawn.draws <= 0) + 1 / n_resamples), float(np.mean(drawn.draws >= 0) + 1 / n_resamples)
-        return drawn.interval, min(1.0, 2 * min(below))
-    differences = [
-        np.mean([t.success for t in first if t.scene == s]) - np.mean([t.success for t in second if t.scene == s])
-        for s in sorted(shared)
-    ]
-    return drawn.interval, sign_flip(np.array(differences, dtype=float), rng=rng).p_value
-
-
-def _iou_drop(
+def iou_drop(
     first: Sequence[ConditionTrial],
     second: Sequence[ConditionTrial],
     *,

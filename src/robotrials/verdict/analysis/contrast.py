@@ -1,0 +1,504 @@
+"""A contrast: two arms, one endpoint, one plan. Whatever sets two arms against each other reads it.
+
+It decides in one place which cells are compared, how long both arms of a cell were watched, what the units are, which
+starts make pairs, and what is left out; the tests themselves are those of `robotrials.stats` (rule 2). The estimand is
+the mean over cells. Whatever has a sign favours arm a when it is positive.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from robotrials.errors import InputError, NotEstimable
+from robotrials.measure.timing.better import Better, better
+from robotrials.measure.timing.operation import Unit
+from robotrials.measure.timing.unit import CENTRES
+from robotrials.record import Episode
+from robotrials.stats import Estimate, Interval
+from robotrials.stats.evidence import SignTest, WorstCase
+from robotrials.stats.normal import STANDARD
+from robotrials.stats.success_rule import SuccessArm, SuccessContrast, success_contrast
+from robotrials.stats.unseen import UnseenRule
+from robotrials.stats.win import WinArm, WinContrast, win_arm, win_contrast
+from robotrials.verdict.analysis.needed import NeededUnits, needed_units
+from robotrials.verdict.analysis.side import Side
+from robotrials.verdict.analysis.times import cell_tau
+from robotrials.verdict.planning.analysis_plan import AnalysisPlan, EndpointName
+
+Value = Callable[[Episode], float]
+Arms = Sequence[Sequence[SuccessArm | WinArm]]
+RATES = (EndpointName.SUCCESS, EndpointName.SAFETY, EndpointName.SCORE)
+TIMED = (EndpointName.TIME, EndpointName.THROUGHPUT)
+HALF = 0.5
+
+
+class Cells(enum.StrEnum):
+    """Which cells a contrast is about."""
+
+    SHARED = 'shared'  # those that both arms have
+    DECLARED = 'declared'  # those of the protocol; runs that were never made count as failures
+
+
+@dataclass(frozen=True, slots=True)
+class ContrastCell:
+    """One cell of a contrast."""
+
+    name: str
+    n_a: int  # episodes
+    n_b: int
+    value_a: float  # rate, or restricted mean in seconds; of lost items the mean count
+    value_b: float
+    advantage: float  # of a: difference of rates, or the win probability less one half
+    until_s: float | None  # the follow-up that both arms share: tau of times, the common cap of rates where caps differ
+    p_value: float | None = None  # two-sided and unadjusted, of this cell alone
+    p_a: float | None = None  # one-sided, of "a is not ahead here"
+    p_b: float | None = None
+
+    @property
+    def turned(self) -> ContrastCell:
+        return replace(
+            self, n_a=self.n_b, n_b=self.n_a, value_a=self.value_b, value_b=self.value_a, advantage=-self.advantage,
+            p_a=self.p_b, p_b=self.p_a,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Episodes or cells that a contrast does not use, and why."""
+
+    name: str  # of the arm
+    why: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contrast:
+    """Two arms on one endpoint: one estimate, one interval at one level, one unadjusted two-sided p-value.
+
+    `estimate` is the difference of rates a - b, or the probability that a is faster (loses less), 1/2 meaning level.
+    The further p-values have names of their own and are set by whoever holds the hypothesis: `p_adjusted` over a list
+    of claims, `p_margin` of a gate, `p_look` of a trial that is watched.
+    """
+
+    endpoint: EndpointName
+    a: str
+    b: str
+    estimate: float
+    interval: Interval | None
+    p_value: float | None
+    level: float
+    test: str
+    unit: str
+    is_matched: bool  # every unit that is compared is compared with itself
+    n_units: tuple[int, int]
+    n_matched: int
+    n_episodes: tuple[int, int]
+    values: tuple[float, float]  # macro: rates, restricted means in seconds, or lost items
+    cells: tuple[ContrastCell, ...]
+    left_out: tuple[LeftOut, ...]
+    rule: WinContrast | SuccessContrast
+    seconds: Better | None = None  # of times: the difference of restricted means, which sizes the effect
+    n_items: int = 1  # of a race
+    withheld: str = ''
+    margin: float | None = None  # within which the two are the same, where the plan declares one
+    p_same: float | None = None
+    p_adjusted: float | None = None
+    p_margin: float | None = None
+    p_look: float | None = None
+    note: str = ''
+    is_turned: bool = False  # told from the other side than the rule was
+
+    @property
+    def null(self) -> float:
+        return 0.0 if isinstance(self.rule, SuccessContrast) else HALF
+
+    @property
+    def advantage(self) -> float:
+        """How far the estimate is from "level", in favour of a."""
+        return self.estimate - self.null
+
+    @property
+    def ahead(self) -> str | None:
+        """Who the estimate favours; not yet a claim."""
+        return None if self.advantage == 0 else self.a if self.advantage > 0 else self.b
+
+    def p_behind(self, name: str) -> float | None:
+        """One-sided and unadjusted, of "this arm is not worse": small is a warning."""
+        is_a = (name == self.a) != self.is_turned
+        return self.rule.p_one_sided('b' if is_a else 'a')
+
+    @property
+    def seconds_ahead(self) -> Estimate | None:
+        """How much less time a took, restricted to each cell's tau; None where no times were compared."""
+        if self.seconds is None:
+            return None
+        interval, value = self.seconds.interval, self.seconds.difference
+        if self.is_turned:
+            interval, value = None if interval is None else interval.scaled(-1.0), -value + 0.0
+        return Estimate(value, interval, self.seconds.withheld, n=sum(self.n_units))
+
+    @property
+    def taus_s(self) -> dict[str, float]:
+        return {c.name: c.until_s for c in self.cells if c.until_s is not None}
+
+    @property
+    def p_reversal(self) -> float | None:
+        """That one arm is truly ahead in some cell and the other in another; valid for any number of cells."""
+        for_a, for_b = (
+            [c.p_a for c in self.cells if c.p_a is not None],
+            [c.p_b for c in self.cells if c.p_b is not None],
+        )
+        if len(self.cells) < 2 or not for_a or not for_b:
+            return None
+        return min(1.0, len(self.cells) * max(min(for_a), min(for_b)))
+
+    def reversed_cells(self, alpha: float) -> tuple[ContrastCell, ...]:
+        """The cells in which the other arm is shown to be ahead, each at alpha over their number."""
+        against = [(c, c.p_b if self.advantage > 0 else c.p_a) for c in self.cells]
+        return tuple(c for c, p in against if p is not None and p * len(self.cells) <= alpha)
+
+    def seen_from(self, name: str) -> Contrast:
+        """The same contrast told from the side of `name`."""
+        if name == self.a:
+            return self
+        span = self.interval
+        turned = None if span is None else Interval(2 * self.null - span.high, 2 * self.null - span.low)
+        return replace(
+            self, a=self.b, b=self.a, estimate=2 * self.null - self.estimate, interval=turned,
+            n_units=self.n_units[::-1], n_episodes=self.n_episodes[::-1], values=self.values[::-1],
+            cells=tuple(c.turned for c in self.cells), is_turned=not self.is_turned,
+        )  # fmt: skip
+
+    def needed(self, *, n_tests: int = 1, power: float = 0.8) -> NeededUnits | None:
+        """Units per cell at which the rule would call what was observed; None where nothing was tested."""
+        if self.withheld:
+            return None
+        variance, n_star = _spread(self.rule)
+        if self.p_value is not None and 0 < self.p_value < 1:  # an exact test may see less than the variance says
+            variance = max(variance, (self.advantage / STANDARD.inv_cdf(self.p_value / 2)) ** 2)
+        return needed_units(
+            gap=abs(self.advantage), interval=None if self.interval is None else _distances(self.interval, self.null),
+            variance=variance, n_star=n_star, n_cells=len(self.cells), alpha=(1 - self.level) / n_tests, power=power,
+        )  # fmt: skip
+
+
+def _spread(rule: WinContrast | SuccessContrast) -> tuple[float, float]:
+    """The variance of the estimate and N*, as R has them; of a sign test those of the wins."""
+    found = rule.rule if isinstance(rule, SuccessContrast) else rule.evidence
+    if isinstance(found, WorstCase):
+        found = found.least
+    if isinstance(found, UnseenRule):
+        return found.spread.variance, found.n_star
+    if isinstance(found, SignTest):
+        n = found.wins + found.losses
+        p = found.wins / n if n else HALF
+        return p * (1 - p) / max(n, 1), float(max(n, 1))
+    return 0.25, 1.0
+
+
+def _distances(interval: Interval, null: float) -> Interval:
+    return Interval(interval.low - null, interval.high - null)
+
+
+def contrast(
+    a: Side, b: Side, *, endpoint: EndpointName, plan: AnalysisPlan, value: Value | tuple[Value, Value] | None = None,
+    cells: Cells = Cells.SHARED,
+) -> Contrast:  # fmt: skip
+    """Two arms on one endpoint.
+
+    `value` is what an episode scores on a rate, between 0 and 1 (one function, or one for each arm): by default
+    success, or the host's score as a share. It depends on the two arms and the plan alone, whoever else is compared.
+    """
+    names = _compared(a, b, cells)
+    if endpoint in TIMED or endpoint is EndpointName.LOST:
+        _check_timed(a, b, names)
+    if endpoint in TIMED:
+        found = _time_contrast(a, b, names, endpoint, plan)
+    elif endpoint is EndpointName.LOST:
+        found = _lost_contrast(a, b, names, plan)
+    else:
+        read = value or rate_value(endpoint)
+        both = read if isinstance(read, tuple) else (read, read)
+        found = _rate_contrast(a, b, names, endpoint, plan, both)
+    return replace(found, left_out=(*_absent_cells(a, b, names), *found.left_out))
+
+
+def rate_value(endpoint: EndpointName) -> Value:
+    """What an episode scores on a rate, where the record itself says it."""
+    if endpoint is EndpointName.SUCCESS:
+        return lambda episode: float(episode.is_success)
+    if endpoint is EndpointName.SCORE:
+        return _score_share
+    raise InputError(f'{endpoint.value} is not in the record of an episode; give its value')
+
+
+def _score_share(episode: Episode) -> float:
+    if episode.score is None or not episode.max_score:
+        raise NotEstimable(f'episode {episode.episode_id} has no score with a max_score; record both')
+    return episode.score / episode.max_score
+
+
+def _compared(a: Side, b: Side, cells: Cells) -> list[str]:
+    every = sorted({*a.cells, *b.cells, *a.missing, *b.missing})
+    has = [{c for c in every if side.cells.get(c) or side.missing.get(c)} for side in (a, b)]
+    names = [c for c in every if c in has[0] and c in has[1]]
+    if not names:
+        told = '; '.join(', '.join(sorted(own)[:6]) or 'nothing valid' for own in has)
+        raise InputError(f'{a.name} and {b.name} have no cell in common (task, stratum, condition): {told}')
+    lacking = [(side.name, c) for side, own in ((a, has[0]), (b, has[1])) for c in every if c not in own]
+    if cells is Cells.DECLARED and lacking:
+        raise InputError(f'{lacking[0][0]} has neither runs nor missing runs of the declared cell {lacking[0][1]!r}')
+    return names
+
+
+def _absent_cells(a: Side, b: Side, names: Sequence[str]) -> list[LeftOut]:
+    found = []
+    for side, other in ((a, b), (b, a)):
+        found += [LeftOut(side.name, why, n) for why, n in side.left_out.items()]
+        lonely = [c for c in side.cells if c not in names]
+        if lonely:
+            told = ', '.join(lonely[:3]) + (', ...' if len(lonely) > 3 else '')
+            n = sum(len(side.cells[c]) for c in lonely)
+            found.append(LeftOut(side.name, f'in cells that {other.name} did not run ({told})', n))
+    return found
+
+
+def _check_timed(a: Side, b: Side, names: Sequence[str]) -> None:
+    untimed = sum(side.n_untimed(c) for side in (a, b) for c in names)
+    if untimed:
+        n = sum(len(side.cells.get(c, ())) for side in (a, b) for c in names)
+        raise NotEstimable(f'{untimed} of {n} valid episodes have no duration')
+
+
+def _units(a: Side, b: Side, cell: str) -> tuple[tuple[object, ...] | None, tuple[object, ...] | None]:
+    """Both arms' units; None where no start is recorded, so that every run is one."""
+    found = [side.starts(cell) for side in (a, b)]
+    first, second = (None if all(x is None for x in own) else own for own in found)
+    return first, second
+
+
+def design_word(found: Contrast) -> str:
+    """How the arms were set against each other, in a few words."""
+    if found.is_matched:
+        return f'paired by {found.unit}'
+    return f'{found.n_matched} shared starts paired, the others independent' if found.n_matched else 'independent arms'
+
+
+def contrast_values(found: Contrast) -> dict[str, object]:
+    """A contrast as plain values, for JSON."""
+    seconds = found.seconds_ahead
+    return {
+        'endpoint': found.endpoint.value, 'a': found.a, 'b': found.b, 'estimate': found.estimate,
+        'interval': None if found.interval is None else list(found.interval), 'level': found.level,
+        'p_value': found.p_value, 'p_adjusted': found.p_adjusted, 'p_margin': found.p_margin, 'p_look': found.p_look,
+        'seconds_ahead': None if seconds is None else seconds.value,
+        'seconds_interval': None if seconds is None or seconds.interval is None else list(seconds.interval),
+        'test': found.test, 'unit': found.unit, 'n_units': list(found.n_units), 'n_matched': found.n_matched,
+        'n_episodes': list(found.n_episodes), 'values': list(found.values),
+        'cells': {c.name: c.advantage for c in found.cells}, 'taus_s': found.taus_s,
+        'left_out': [{'name': out.name, 'why': out.why, 'n': out.n} for out in found.left_out],
+        'withheld': found.withheld, 'note': found.note,
+    }  # fmt: skip
+
+
+# --- rates: success, safety, score
+
+
+def common_cap_s(a: Side, b: Side, cell: str) -> float | None:
+    """The time that both arms were given, where they were not given the same; None where nothing need be cut."""
+    caps = a.caps_s(cell), b.caps_s(cell)
+    return min(caps[0] | caps[1]) if caps[0] and caps[1] and caps[0] != caps[1] else None
+
+
+def _within(value: Value, cap_s: float, cell: str) -> Value:
+    def capped(episode: Episode) -> float:
+        found = value(episode)
+        if not found:
+            return found
+        if episode.duration_s is None:
+            raise NotEstimable(
+                f'{cell}: time caps differ between the arms, and episode {episode.episode_id} does not say how long it '
+                f'took: whether it succeeded within {cap_s:g} s is not known'
+            )
+        return found if episode.duration_s <= cap_s * (1 + 1e-9) else 0.0
+
+    return capped
+
+
+def _rate_contrast(
+    a: Side, b: Side, names: Sequence[str], endpoint: EndpointName, plan: AnalysisPlan,
+    values: tuple[Value, Value],
+) -> Contrast:  # fmt: skip
+    arms: list[list[SuccessArm]] = [[], []]
+    caps: dict[str, float | None] = {}
+    for cell in names:
+        caps[cell] = common_cap_s(a, b, cell) if endpoint is EndpointName.SUCCESS else None
+        cut = caps[cell]
+        for side, starts, value, into in zip((a, b), _units(a, b, cell), values, arms, strict=True):
+            read = value if cut is None else _within(value, cut, cell)
+            into.append(SuccessArm(side.shares(cell, read), starts))
+    found = success_contrast(*arms, pairing=plan.pairing.value, level=plan.level, is_linked=a.unit in CENTRES)
+    alone = [
+        success_contrast([x], [y], pairing=plan.pairing.value, level=plan.level) if len(names) > 1 else found
+        for x, y in zip(*arms, strict=True)
+    ]
+    margin = plan.margins.get(endpoint)
+    rows = tuple(
+        ContrastCell(
+            cell, len(x.successes), len(y.successes), one.rate_a, one.rate_b, one.difference, caps[cell],
+            one.p_value, one.p_one_sided('a'), one.p_one_sided('b'),
+        )
+        for cell, x, y, one in zip(names, *arms, alone, strict=True)
+    )  # fmt: skip
+    made = Contrast(
+        endpoint=endpoint, a=a.name, b=b.name, estimate=found.difference,
+        interval=found.interval, p_value=found.p_value, level=plan.level,
+        test=found.test.value, unit=_unit_word(a, arms, found.n_units), is_matched=_is_matched(found),
+        n_units=found.n_units, n_matched=found.n_matched, n_episodes=_runs(arms), values=(found.rate_a, found.rate_b),
+        cells=rows, left_out=(), rule=found, withheld=found.withheld, margin=margin,
+        p_same=None if margin is None else found.p_within(margin), note=_cap_note(caps, endpoint),
+    )  # fmt: skip
+    return replace(made, left_out=_unused(made, arms))
+
+
+def _cap_note(caps: Mapping[str, float | None], endpoint: EndpointName) -> str:
+    cut = {cell: cap for cell, cap in caps.items() if cap is not None}
+    if not cut:
+        return ''
+    low, high = min(cut.values()), max(cut.values())
+    shown = f'{high:g} s' if low == high else f'{low:g} s to {high:g} s by cell'
+    return f'the arms had different time caps: {endpoint.value} within {shown}, which both had'
+
+
+# --- times: the race, and what was lost
+
+
+def _time_contrast(a: Side, b: Side, names: Sequence[str], endpoint: EndpointName, plan: AnalysisPlan) -> Contrast:
+    taus = {c: cell_tau(c, [(s.operations(c), s.cells[c]) for s in (a, b) if s.cells.get(c)], plan) for c in names}
+    items = min(side.fewest_items(c) for side in (a, b) for c in names)
+    arms: list[list[WinArm]] = [[], []]
+    for cell in names:
+        for side, starts, into in zip((a, b), _units(a, b, cell), arms, strict=True):
+            until_s = taus[cell].tau_s if items == 1 else _budget_s(a, b, cell)
+            times, followed = side.race(cell, items=items, until_s=until_s)
+            into.append(WinArm(times, starts, followed))
+    found = win_contrast(*arms, pairing=plan.pairing.value, level=plan.level, is_linked=a.unit in CENTRES)
+    seconds = better(
+        {c: a.operations(c) for c in names}, {c: b.operations(c) for c in names},
+        tau_s={c: t.tau_s for c, t in taus.items()}, level=plan.level,
+        paired=plan.pairing.value == 'paired' or (plan.pairing.value == 'auto' and _all_matched(arms)),
+    )  # fmt: skip
+    alone = [
+        win_contrast([x], [y], pairing=plan.pairing.value, level=plan.level) if len(names) > 1 else found
+        for x, y in zip(*arms, strict=True)
+    ]
+    means = [arm.cells for arm in seconds.arms]
+    rows = tuple(
+        ContrastCell(
+            cell, len(x.times_s), len(y.times_s), means[0][cell].value if cell in means[0] else math.nan,
+            means[1][cell].value if cell in means[1] else math.nan, one.probability - HALF, taus[cell].tau_s,
+            one.p_value, one.p_one_sided('a'), one.p_one_sided('b'),
+        )
+        for cell, x, y, one in zip(names, *arms, alone, strict=True)
+    )  # fmt: skip
+    margin = plan.margins.get(endpoint)
+    made = Contrast(
+        endpoint=endpoint, a=a.name, b=b.name, estimate=found.probability,
+        interval=found.interval, p_value=found.p_value, level=plan.level,
+        test=found.design.value, unit=_unit_word(a, arms, found.n_units), is_matched=_is_matched(found),
+        n_units=found.n_units, n_matched=found.n_matched, n_episodes=_runs(arms),
+        values=(seconds.mean_a.value, seconds.mean_b.value), cells=rows, left_out=(), rule=found, seconds=seconds,
+        n_items=items, withheld=found.withheld, margin=margin,
+        p_same=None if margin is None else seconds.p_same(margin), note=_loss_note(found),
+    )  # fmt: skip
+    return replace(made, left_out=_unused(made, arms))
+
+
+def _budget_s(a: Side, b: Side, cell: str) -> float:
+    """How long both arms had for all items of an episode: tau is that of one item, and ends no race."""
+    caps = a.caps_s(cell) | b.caps_s(cell) if a.caps_s(cell) and b.caps_s(cell) else frozenset()
+    if caps:
+        return min(caps)
+    return min(max(e.known_duration_s for e in side.cells[cell]) for side in (a, b) if side.cells.get(cell))
+
+
+def _loss_note(found: WinContrast) -> str:
+    """What is assumed of runs that were lost before the end of the follow-up."""
+    if not any(found.n_lost):
+        return ''
+    told = f'{found.n_lost[0]} and {found.n_lost[1]} runs were lost before the end of the follow-up'
+    if found.p_whatever_lost is not None and found.p_whatever_lost <= 1 - found.level:
+        return f'{told}; the claim holds whatever became of them'
+    return f'{told}, taken to say nothing about how they would have ended' if found.assumes_loss_uninformative else told
+
+
+def _lost_contrast(a: Side, b: Side, names: Sequence[str], plan: AnalysisPlan) -> Contrast:
+    counts = [[side.lost_items(c) for c in names] for side in (a, b)]
+    starts = [_units(a, b, c) for c in names]
+    arms = [[win_arm(counts[k][i], starts[i][k]) for i in range(len(names))] for k in (0, 1)]  # fewer is first
+    found = win_contrast(*arms, pairing=plan.pairing.value, level=plan.level, is_linked=a.unit in CENTRES)
+    alone = [win_contrast([x], [y], pairing=plan.pairing.value, level=plan.level) for x, y in zip(*arms, strict=True)]
+    rows = tuple(
+        ContrastCell(
+            cell, len(x), len(y), float(x.mean()), float(y.mean()), one.probability - HALF, None,
+            one.p_value, one.p_one_sided('a'), one.p_one_sided('b'),
+        )
+        for cell, x, y, one in zip(names, *counts, alone, strict=True)
+    )  # fmt: skip
+    values = [math.fsum(float(x.mean()) for x in side) / len(names) for side in counts]
+    return Contrast(
+        endpoint=EndpointName.LOST, a=a.name, b=b.name, estimate=found.probability,
+        interval=found.interval, p_value=found.p_value, level=plan.level,
+        test=found.design.value, unit=_word(a, found.n_units, tuple(sum(map(len, side)) for side in counts)),
+        is_matched=_is_matched(found), n_units=found.n_units, n_matched=found.n_matched,
+        n_episodes=(sum(map(len, counts[0])), sum(map(len, counts[1]))), values=(values[0], values[1]), cells=rows,
+        left_out=(), rule=found, withheld=found.withheld,
+    )  # fmt: skip
+
+
+# --- pieces
+
+
+def _runs(arms: Arms) -> tuple[int, int]:
+    first, second = (sum(len(_rows(arm)) for arm in side) for side in arms)
+    return first, second
+
+
+def _rows(arm: SuccessArm | WinArm) -> Sequence[object]:
+    return arm.successes if isinstance(arm, SuccessArm) else arm.times_s  # type: ignore[return-value]
+
+
+def _all_matched(arms: Sequence[Sequence[WinArm]]) -> bool:
+    """Whether every start of either arm was run by the other."""
+    for x, y in zip(*arms, strict=True):
+        labels = frozenset(x.starts or (None,)), frozenset(y.starts or (None,))
+        if None in labels[0] or labels[0] != labels[1]:
+            return False
+    return True
+
+
+def _is_matched(found: WinContrast | SuccessContrast) -> bool:
+    return found.n_matched > 0 and found.n_units == (found.n_matched, found.n_matched)
+
+
+def _unit_word(a: Side, arms: Arms, n_units: tuple[int, int]) -> str:
+    has_starts = any(arm.starts is not None for side in arms for arm in side)
+    return _word(a, n_units, _runs(arms)) if has_starts else 'episode'
+
+
+def _word(a: Side, n_units: tuple[int, int], n_runs: tuple[int, ...]) -> str:
+    """Start states are named where they decide something: where they are shared, or repeat."""
+    return a.unit.value if a.unit is not Unit.START or n_units != n_runs else 'start state'
+
+
+def _unused(found: Contrast, arms: Arms) -> tuple[LeftOut, ...]:
+    """Starts without a partner that the test has no place for: asked to be paired, or too few to be compared apart."""
+    totals = [sum(arm.units.n for arm in side) for side in arms]
+    return tuple(
+        LeftOut(name, 'without a partner', n - used)
+        for name, n, used in zip((found.a, found.b), totals, found.n_units, strict=True)
+        if n > used
+    )
