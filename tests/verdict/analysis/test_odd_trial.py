@@ -68,16 +68,17 @@ def test_a_single_pair_and_a_single_invalid_episode_are_told_in_the_singular(tmp
     quick = [ended('a', i, 'success', 5.0 + i / 10) for i in range(8)]
     report = report_of(tmp_path, [*quick, *slow, ended('b', 9, 'invalid', 0.0)])
     text = render_markdown(trial_document(report))
-    assert 'The only pair is resolved in time to success, with a winner.' in text
-    assert '1 pair tested, at alpha = 0.05' in text
+    assert 'The only pair is resolved: one is better.' in text
+    assert '1 pair tested, corrected by Holm over 2 tests at alpha = 0.05' in text
     assert '1 further episode was invalid' in methods_text(report)
     assert 'was compared in 1 pair: ' in methods_text(report)
 
 
 def test_equal_policies_share_the_first_place(tmp_path: Path) -> None:
     report = report_of(tmp_path, [ended(p, i, 'success', 10.0) for p in 'ab' for i in range(6)])
-    first = lead_of(report)[0]
-    assert 'a and b have the same, shortest restricted mean time to success, 10.0 s' in first
+    first, second = lead_of(report)[:2]
+    assert 'a and b have the same, highest episode success, 100.0 %' in first
+    assert 'a and b have the same, shortest restricted mean time to success, 10.0 s' in second
     rmst = present(report.ranking).scores['a'].macro['rmst_s']
     assert rmst.interval is None or rmst.interval.width > 0
     assert '[10.0, 10.0]' not in render_markdown(trial_document(report))

@@ -111,8 +111,18 @@ def test_paired_reads_two_csvs_and_names_the_unmatched(tmp_path: Path) -> None:
         extra = ['t9,7,1'] if name == 'new' else []
         (tmp_path / f'{name}.csv').write_text('\n'.join(['task,sample,success', *rows, *extra]))
     said = run(f'audit paired {tmp_path / "old.csv"} {tmp_path / "new.csv"}')
-    for words in ('Does new improve on old?', 'exact McNemar', 'Instances without a', 't9'):
+    for words in ('The verdict', 'does new improve on old?', 'exact McNemar', '1 only in new (t9/7)'):
         assert words in said
+
+
+def test_paired_tells_a_significant_reverse_and_lists_no_thousand_rows(tmp_path: Path) -> None:
+    for name, n, good in (('old', 40, 36), ('new', 1540, 8)):
+        rows = [f't,{i},{int(i < good)}' for i in range(n)]
+        (tmp_path / f'{name}.csv').write_text('\n'.join(['task,sample,success', *rows]))
+    said = ' '.join(run(f'audit paired {tmp_path / "old.csv"} {tmp_path / "new.csv"}').split())
+    assert 'old succeeds more often than new' in said
+    assert '1,500 only in new (t/100, t/1000, ' in said
+    assert ' and 1,495 more)' in said
 
 
 def test_drop_takes_counts_rows_and_files(tmp_path: Path) -> None:
@@ -127,10 +137,11 @@ def test_drop_takes_counts_rows_and_files(tmp_path: Path) -> None:
         lines = [f'{i},{max(0, i % 6 - shift)},s{i % 8}' for i in range(48)]
         (tmp_path / f'{name}.csv').write_text('\n'.join(['sequence,score,start', *lines]))
     both = f'{tmp_path / "cal.csv"} {tmp_path / "alt.csv"}'
-    atc, clusters = documents(run(f'audit drop {both} --paired -f json'))
+    verdict, atc = documents(run(f'audit drop {both} --paired -f json'))
     assert atc['rows'][0]['drop (score)'] == pytest.approx(40 / 48, abs=1e-5)
-    assert clusters['rows'][0]['starts'] == 8
-    chains = documents(run(f'audit drop {both} --full-score 5 -f json'))[0]
+    assert verdict['rows'][0]['units a'] == 8  # starts that repeat are one unit
+    assert verdict['rows'][0]['a - b (points)'] == pytest.approx(100 * 40 / 48 / 5)  # a share of the largest score
+    chains = documents(run(f'audit drop {both} --full-score 5 -f json'))[1]
     assert chains['rows'][0]['calibration'].startswith('8/48')
 
 
