@@ -51,7 +51,12 @@ def is_text(path: Path) -> bool:
 
 def open_contained(path: Path, options: ImportOptions, *, name: str, extra: Sequence[str]) -> Imported:
     """The source, opened in a process of its own; every reading of it is another."""
-    request = {'path': str(path), 'options': dataclasses.asdict(options), 'name': name, 'extra': list(extra)}
+    request: dict[str, Any] = {
+        'path': str(path),
+        'options': dataclasses.asdict(options),
+        'name': name,
+        'extra': list(extra),
+    }
     what = str(path)
     scratch = Path(tempfile.mkdtemp(prefix='robotrials-import-'))
     try:

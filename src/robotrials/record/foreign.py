@@ -197,8 +197,9 @@ class _Helper:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, '-c', HELPER], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                env={**os.environ, **SILENT_ENV, 'PYTHONPATH': self._path}, start_new_session=True,
+                [sys.executable, '-c', HELPER], stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, env={**os.environ, **SILENT_ENV, 'PYTHONPATH': self._path},
+                start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             raise SetupError(f'no process can be started to read foreign files ({error.strerror})') from error
