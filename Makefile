@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUIETLY := -qq --disable-pip-version-check
 
-.PHONY: demo test again test-peers test-hosts test-platform test-scale test-training setup check study grid crash bench generated house lock sbom system peers clean
+.PHONY: demo test again test-peers test-hosts test-platform test-scale test-training setup check study grid crash fuzz bench generated house lock sbom system peers clean
 
 demo: $(STAMP)
 	$(BIN)/robotrials demo
@@ -51,6 +51,11 @@ study: $(STAMP)
 grid: $(STAMP)
 	$(BIN)/python -m robotrials.testing.grid verdicts
 	$(BIN)/python -m robotrials.testing.grid intervals
+
+# Mutants of a valid file of every reader, in processes that may die; MINUTES for each reader.
+MINUTES ?= 2
+fuzz: $(STAMP)
+	$(BIN)/python tools/fuzz.py --minutes $(MINUTES) --keep .fuzz
 
 crash: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m crash

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import signal
 import sys
@@ -11,7 +12,19 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from tests.record.hostile import HOSTILE, SECRET, STORE, TARGET, around, episode, make_box, sound_store
+from tests.record.hostile import (
+    HOSTILE,
+    SECRET,
+    STORE,
+    TARGET,
+    around,
+    episode,
+    file_row,
+    forge,
+    make_box,
+    part_row,
+    sound_store,
+)
 
 from robotrials.cli import main
 from robotrials.errors import StoreError
@@ -125,3 +138,20 @@ def test_a_repaired_hostile_store_can_be_read_and_what_it_reached_for_was_left_a
     assert around(tmp_path) == before
     assert Store.open(root).count() == 12
     assert run(tmp_path, ('store', 'verify', STORE))[0] == 0
+
+
+def test_a_store_whose_bytes_kill_a_parser_is_not_merged(tmp_path: Path) -> None:
+    """Its log vouches for them, so that no digest tells; they are parsed where that ends nothing but a child."""
+    root = tmp_path / STORE
+    sound_store(root)
+    sound_store(tmp_path / TARGET)
+    content = (Path(__file__).parents[1] / 'platform' / 'corpus' / 'trajectory-one-bit-flipped.parquet').read_bytes()
+    name = f'{"0" * 15}1-{hashlib.sha256(content).hexdigest()[:32]}.parquet'
+    (root / 'trajectories' / name).write_bytes(content)
+    row = {**file_row(f'trajectories/{name}', content), 'chunks': [[0, len(content), '0' * 32]]}
+    body = {'parts': [part_row(root, name=f'{"0" * 15}2-{"0" * 32}.parquet', trajectories=[name], replaces=[])]}
+    forge(root, files=[row], body=body)
+    head = Store.open(tmp_path / TARGET).head()
+    code, printed = run(tmp_path, ('store', 'merge', TARGET, STORE))
+    assert (code, 'cannot be read: its parser died (SIGABRT)' in printed) == (2, True), printed
+    assert Store.open(tmp_path / TARGET).head() == head

@@ -95,7 +95,7 @@ def doctor(
     ] = None,
     form: FormatOption = 'text',
 ) -> None:
-    """Try what hosts need here: graphics, drivers, environments, assets, caches and disk space.
+    """Try what hosts need here: graphics, drivers, environments, assets, caches, disk space; and what parsers may do.
 
     Everything that is amiss comes with the command that mends it; the exit code is 1 if something must be mended.
 
@@ -111,9 +111,21 @@ def doctor(
     rows: list[list[str | int | float | None]] = [
         [f.subject, f.item, f.state.value, f.found, f.mend or None] for f in findings
     ]
+    rows.append(_walls())
     print_table(table('doctor', ['subject', 'item', 'state', 'found', 'to mend it'], rows), form)
     if any(f.state is State.PROBLEM for f in findings):
         raise typer.Exit(1)
+
+
+def _walls() -> list[str | int | float | None]:
+    """Whether foreign files are read inside walls here, found out by trying."""
+    from robotrials.record.foreign import held_walls
+
+    walls = held_walls()
+    gone = [name for name, holds in walls.items() if not holds]
+    told = f'no limit on {", ".join(gone)}' if gone else f'bounded: {", ".join(walls)}'
+    mend = 'a kernel with Landlock and seccomp' if gone else None
+    return ['foreign files', 'parsers', 'warning' if gone else 'ok', told, mend]
 
 
 @env_app.command('remove')

@@ -133,7 +133,7 @@ def _reader(path: Path) -> Iterator[Any]:
     try:
         with module.Reader(path) as reader:
             yield reader
-    except (module.ReaderError, sqlite_error, OSError, AssertionError, KeyError, ValueError) as error:
+    except (module.ReaderError, sqlite_error, OSError, AssertionError, KeyError, ValueError, struct.error) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f'{path}: not readable as a ROS bag ({error})') from error

@@ -95,7 +95,7 @@ def opened_video(path: Path) -> Iterator[Any]:
             if not container.streams.video:
                 raise InputError(f'{path}: no video in it')
             yield container
-    except (av.error.FFmpegError, OSError) as error:
+    except (av.error.FFmpegError, OSError, UnicodeDecodeError) as error:  # tags are text, or should be
         raise InputError(f'{path}: not readable as video ({error}); fetch it again') from error
 
 

@@ -97,7 +97,7 @@ def film_times(path: Path | str) -> FloatArray:
             stream = container.streams.video[0]
             base = Fraction(stream.time_base)
             stamps = sorted(packet.pts for packet in container.demux(stream) if packet.pts is not None)
-    except (av.error.FFmpegError, OSError, IndexError) as error:
+    except (av.error.FFmpegError, OSError, IndexError, UnicodeDecodeError) as error:
         raise StoreError(f'{path}: not readable as a film ({error})') from error
     return np.array([float(stamp * base) for stamp in stamps])
 

@@ -14,13 +14,14 @@ from typing import IO
 
 import pyarrow as pa
 
-from robotrials.errors import StoreError
+from robotrials.errors import RobotrialsError, StoreError
 from robotrials.record.adoption import adoption_of
 from robotrials.record.bucket import CachedPath, store_root
 from robotrials.record.commit import Commit, announced, check_logged, commit
 from robotrials.record.entry import EntryKind, LoggedFile, entry_id
 from robotrials.record.episode import Episode
 from robotrials.record.folder import WRITE_LOCK, Folder, disk, held_lock, inside, naming_trouble
+from robotrials.record.foreign import Bounds, parse
 from robotrials.record.ledger import Ledger, read_ledger
 from robotrials.record.log import LOG, add_entry, add_pack, pack_log, read_log
 from robotrials.record.part import (
@@ -41,6 +42,7 @@ from robotrials.record.trajectory import Trajectory
 ROWS_A_PART = 100_000
 TRAJECTORY_BYTES_A_PART = 256 << 20
 STALE_AFTER_S = 3600.0
+VETTING = Bounds(cpu_s=12 * 3600, silence_s=12 * 3600.0)  # of whole stores, however large
 ROOMS = ('episodes', 'events', 'trajectories')
 
 Key = tuple[str, int]
@@ -329,6 +331,7 @@ def merge_stores(target: Path | str, source: Path | str) -> Merge:
             f'{other.path}: its trial is blinded and open, and {into.path} is not a store of it, so that its arms '
             'would show there; nothing was merged. Merge into a store of the same trial, or close the trial first'
         )
+    _vet(other)
     shared, theirs = _shared_episodes(into, other)
     ledger = other.ledger()
     lines = _log_lines(other, ledger)
@@ -340,6 +343,25 @@ def merge_stores(target: Path | str, source: Path | str) -> Merge:
         _copy_files(into.path, other.path, files)
         edits_added = _add_history(into, other, lines)
     return Merge(len(theirs - shared), len(shared), edits_added)
+
+
+def _vet(store: Store) -> None:
+    """Have every byte of a store parsed in a bounded process first: what kills a parser there is not parsed here.
+
+    Not of object storage, which a process without a network cannot reach.
+    """
+    if not isinstance(store.path, CachedPath):
+        for _ in parse(f'{__name__}:read_whole', what=str(store.path), bounds=VETTING, path=str(store.path)):
+            pass
+
+
+def read_whole(*, path: str) -> Iterator[None]:
+    """Read everything of a store; what is wrong with it is told by whoever reads it next."""
+    from robotrials.record.verify import verify_store
+
+    with contextlib.suppress(RobotrialsError):
+        verify_store(path)
+    yield from ()
 
 
 def _log_lines(store: Store, ledger: Ledger) -> dict[str, bytes]:

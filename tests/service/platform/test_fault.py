@@ -347,7 +347,7 @@ def test_a_full_disk_is_told_and_nothing_is_changed(service: Service, monkeypatc
         raise OSError(errno.ENOSPC, 'No space left on device')
 
     with monkeypatch.context() as patched:
-        patched.setattr('robotrials.service.platform.intake._write_durably', full)
+        patched.setattr('robotrials.service.platform.intake.write_durably', full)
         assert worker.upload(lease_id, data).status_code == 507
     with monkeypatch.context() as patched:  # accepted, and then the store could not take it
         patched.setattr(Store, 'append', full)

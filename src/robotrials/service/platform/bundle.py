@@ -214,7 +214,7 @@ def unpacked_trajectory(*, source: IO[bytes], most_bytes: int) -> Iterator[Any]:
         file = pq.ParquetFile(source, page_checksum_verification=True)
         _check_parquet(file.metadata, most_bytes)
         yield file.read(use_threads=False)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f'the trajectory cannot be read ({type(error).__name__}: {error})') from error
 
 
