@@ -46,7 +46,8 @@ def test_the_comment_is_short_markdown_and_says_how_to_repeat_it(folder: Path, t
     assert sum(line.startswith('|') for line in lines) == 2 + 3
     assert len(lines) < 20
     for said in (
-        'independent',
+        'paired by start state',
+        'Left out of pi (baseline): 345 without a partner.',
         'Safety: missing: candidate and baseline: no trajectory',
         'no plan, store',
         'Reproduce: `robotrials gate',

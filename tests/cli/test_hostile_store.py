@@ -145,7 +145,8 @@ def test_a_store_whose_bytes_kill_a_parser_is_not_merged(tmp_path: Path) -> None
     root = tmp_path / STORE
     sound_store(root)
     sound_store(tmp_path / TARGET)
-    content = (Path(__file__).parents[1] / 'platform' / 'corpus' / 'trajectory-one-bit-flipped.parquet').read_bytes()
+    corpus = Path(__file__).parents[1] / 'service' / 'platform' / 'corpus'
+    content = (corpus / 'trajectory-one-bit-flipped.parquet').read_bytes()
     name = f'{"0" * 15}1-{hashlib.sha256(content).hexdigest()[:32]}.parquet'
     (root / 'trajectories' / name).write_bytes(content)
     row = {**file_row(f'trajectories/{name}', content), 'chunks': [[0, len(content), '0' * 32]]}
