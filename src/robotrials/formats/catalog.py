@@ -16,6 +16,7 @@ FORMATS = Catalog(
         'calvin': 'robotrials.formats.calvin:CALVIN',
         'folder': 'robotrials.formats.folder:FOLDER',
         'inspect': 'robotrials.formats.inspect_log:INSPECT_LOG',
+        'inspect-robots': 'robotrials.formats.inspect_robots:INSPECT_ROBOTS',
         'lerobot': 'robotrials.formats.lerobot_format:LEROBOT',
         'lerobot-eval': 'robotrials.formats.lerobot_eval:LEROBOT_EVAL',
         'libero-log': 'robotrials.formats.libero_log:LIBERO_LOG',
