@@ -21,6 +21,7 @@ FORMATS = Catalog(
         'lerobot-eval': 'robotrials.formats.lerobot_eval:LEROBOT_EVAL',
         'libero-log': 'robotrials.formats.libero_log:LIBERO_LOG',
         'libero-plus': 'robotrials.formats.libero_plus:LIBERO_PLUS',
+        'mcap': 'robotrials.formats.mcap_read:MCAP',
         'openpi-droid': 'robotrials.formats.droid_csv:DROID_CSV',
         'positronic': 'robotrials.formats.positronic:POSITRONIC',
         'rlds': 'robotrials.formats.rlds_format:RLDS',
