@@ -129,6 +129,7 @@ class HostSpec:
     tasks: tuple[str, ...] = ()  # the tasks it knows; empty: it does not say
     labels: tuple[str, ...] = ()  # the nuisance labels it can bring about by itself
     transport_latency_s: float | None = None  # from the command to the first motion, if known
+    shows_upside_down: bool = False  # its pictures are, as checkpoints were trained on them; films are turned
 
     def __post_init__(self) -> None:
         if not self.control_rate_hz > 0:

@@ -151,10 +151,10 @@ def read_error(fields: Mapping[str, Any]) -> PeerError:
 
 
 def spec_to_map(spec: HostSpec | PolicySpec) -> dict[str, Any]:
-    """A spec as plain values; what is None is left out, and a camera of any size has none."""
+    """A spec as plain values; what is None or False is left out, and a camera of any size has none."""
     values = dataclasses.asdict(spec)
     values['images'] = {name: [] if size is None else list(size) for name, size in spec.images.items()}
-    return {key: value for key, value in values.items() if value is not None}
+    return {key: value for key, value in values.items() if value is not None and value is not False}
 
 
 def host_spec_from_map(values: object) -> HostSpec:
