@@ -13,6 +13,7 @@ from robotrials.measure.safety import store_pairs
 from robotrials.record import Episode, Store, Trajectory, TrialInfo
 from robotrials.record.rows import ordered_rows
 from robotrials.record.select import Where
+from robotrials.verdict.analysis.task_name import by_any_name, names_in, one_name, with_one_name
 
 # As objects (0.5 kB each) so many episodes are kept; more are columns (0.05 kB), built as they are read.
 MOST_KEPT = 20_000
@@ -53,11 +54,14 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     """The counted episodes of a store that match; none at all is an error that says what was asked.
 
     Placements that were timed only afterwards, by a reviewer or by a detector that agrees with the operator, are in it.
+    A task that stands there under several names has one here.
     """
+    where = by_any_name(store, where)
     annotations = store.annotations()
     stream = store.episodes(where=where or None)
     marked = (with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else stream
-    episodes = _kept(marked)
+    names = one_name(names_in(store, where=where or None))
+    episodes = _kept(with_one_name(marked, names) if names else marked)
     if not episodes:
         raise NotEstimable(f'{store.path}: no episode {asked_for(where)}')
     policies: set[str] = set()
@@ -83,6 +87,8 @@ def select_episodes(
     for number, row in enumerate(rows):
         if not isinstance(row, Episode):
             raise InputError(f'{source}[{number}] is {type(row).__name__}, wanted an Episode')
+    if names := one_name((row.benchmark, row.task) for row in rows):
+        rows = list(with_one_name(rows, names))
     if not rows:
         raise NotEstimable(f'{source}: no episode was given')
     counted = sorted(_counted(rows, source), key=lambda number: _place(rows[number]))

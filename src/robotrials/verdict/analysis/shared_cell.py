@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from robotrials.errors import InputError
 from robotrials.measure.timing.operation import scene_of, stratum_of
 from robotrials.record import Episode
+from robotrials.verdict.analysis.task_name import one_name, with_one_name
 from robotrials.verdict.robustness import recorded_severity
 
 MATCHED_SHARE = 0.9
@@ -66,6 +67,8 @@ def share_cells(new: Iterable[Episode], reference: Iterable[Episode], *, pairing
     if pairing not in PAIRINGS:
         raise InputError(f'pairing is {pairing!r}, wanted {", ".join(PAIRINGS)}')
     first, second = ([e for e in side if e.is_valid] for side in (new, reference))
+    if names := one_name((e.benchmark, e.task) for e in (*first, *second)):  # of two stores
+        first, second = (list(with_one_name(side, names)) for side in (first, second))
     describe = _describer([*first, *second])
     sides = [_by_unit(side, describe) for side in (first, second)]
     units = [u for u in sides[0] if u in sides[1]]
