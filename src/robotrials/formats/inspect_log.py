@@ -96,7 +96,7 @@ def _contents(path: Path, ledger: Ledger) -> tuple[dict[str, Any], list[dict[str
                 parts.sort(key=lambda n: int(''.join(filter(str.isdigit, n)) or 0))
                 samples = [s for name in parts for s in _member(path, archive, name)]
                 ledger.note('the run was not finished (no header.json); what its journal holds is read')
-    except (*broken, OSError, NotImplementedError) as error:
+    except broken as error:
         raise InputError(f'{path}: not a readable .eval log ({error})') from error
     if not isinstance(header, dict) or not isinstance(samples, list):
         raise InputError(f'{path}: its header or summaries are not what Inspect writes')
@@ -113,13 +113,13 @@ def _unpacking(path: Path) -> tuple[Any, tuple[type[Exception], ...]]:
     with zipfile.ZipFile(path) as archive:
         is_zstd = any(info.compress_type == ZSTD for info in archive.infolist())
     if not is_zstd:
-        return zipfile, (zipfile.BadZipFile,)
+        return zipfile, (zipfile.BadZipFile, OSError, NotImplementedError)
     try:
         zstd = importlib.import_module('compression.zstd' if hasattr(zipfile, 'ZIP_ZSTANDARD') else 'backports.zstd')
         module = zipfile if hasattr(zipfile, 'ZIP_ZSTANDARD') else importlib.import_module('backports.zstd.zipfile')
     except ModuleNotFoundError as error:
         raise SetupError(f'{path}: packed with zstd, which needs backports.zstd: {install_hint("inspect")}') from error
-    return module, (module.BadZipFile, zstd.ZstdError)
+    return module, (module.BadZipFile, zstd.ZstdError, OSError, NotImplementedError)
 
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str) -> Any:

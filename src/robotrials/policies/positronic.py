@@ -227,7 +227,8 @@ class PositronicEndpoint(OpenPiEndpoint):
             return np.tile(self._last, (self._steps, 1))
         if self._session is not None and isinstance(result, np.ndarray | list) and not _is_commands(result):
             rows = action_array(self.url, result)  # as the model gives them
-            return self._taken(np.arange(len(rows)) * self._between_s, np.asarray(rows, dtype=np.float64))
+            times_s = np.asarray(np.arange(len(rows)) * self._between_s, dtype=np.float64)
+            return self._taken(times_s, np.asarray(rows, dtype=np.float64))
         if not isinstance(result, list):
             raise AnswerError(f'{self.url}: result is a {type(result).__name__}, wanted a list of actions')
         fields = [map_answer(self.url, action) for action in result]
