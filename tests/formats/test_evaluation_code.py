@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -12,13 +13,15 @@ import numpy as np
 import pytest
 from tests.cli.command import robotrials
 
-from robotrials.errors import InputError
+from robotrials.errors import InputError, SetupError
 from robotrials.formats.calvin import completed_counts
 from robotrials.formats.catalog import open_source
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.formats.lerobot_eval import incomplete_recordings
-from robotrials.record import Episode, Outcome
+from robotrials.record import Episode, Outcome, Store
+
+DATA = Path(__file__).with_name('data')
 
 
 def opened(path: Path, name: str, **options: Any) -> Imported:
@@ -468,6 +471,35 @@ def test_a_cut_log_is_named(tmp_path: Path) -> None:
     path = write_log(tmp_path / 'x.eval', **{'header.json': HEADER, 'summaries.json': SAMPLES})
     path.write_bytes(path.read_bytes()[:100])
     assert 'x.eval' in refused(path, 'inspect', tmp_path)
+
+
+def test_a_log_of_todays_inspect_is_unpacked(tmp_path: Path) -> None:
+    """Written by inspect-ai 0.3.285, which packs with zstd: a solver of its own, `match`, 4 samples, 2 epochs."""
+    log = DATA / 'inspect-zstd.eval'
+    assert {info.compress_type for info in zipfile.ZipFile(log).infolist()} == {93}
+    printed = robotrials('import', log, '--to', tmp_path / 'store')
+    assert '8 episodes added' in printed
+    episodes = list(Store.open(tmp_path / 'store').episodes())
+    won = {(e.instance, e.repeat): e.is_success for e in episodes}
+    assert won == {(i, r): (i + r + 1) % 3 != 0 for i in (1, 2, 3, 4) for r in (0, 1)}
+    assert {(e.task, e.policy, e.duration_s) for e in episodes if e.instance == 2} == {('pick', 'mockllm/model', 3.0)}
+
+
+def test_a_zstd_log_whose_bytes_are_broken_is_named(tmp_path: Path) -> None:
+    content = bytearray((DATA / 'inspect-zstd.eval').read_bytes())
+    info = next(i for i in zipfile.ZipFile(DATA / 'inspect-zstd.eval').infolist() if i.filename == 'summaries.json')
+    at = info.header_offset + 30 + len(info.filename) + 20
+    content[at : at + 60] = bytes(60)
+    (tmp_path / 'x.eval').write_bytes(content)
+    assert 'x.eval: not a readable .eval log' in refused(tmp_path / 'x.eval', 'inspect', tmp_path)
+
+
+def test_a_zstd_log_without_the_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    if hasattr(zipfile, 'ZIP_ZSTANDARD'):
+        monkeypatch.delattr(zipfile, 'ZIP_ZSTANDARD')
+    monkeypatch.setitem(sys.modules, 'backports.zstd', None)
+    with pytest.raises(SetupError, match=r"needs backports.zstd: pip install 'robotrials\[inspect\]'"):
+        opened(DATA / 'inspect-zstd.eval', 'inspect')
 
 
 def test_a_source_can_be_read_twice_and_is_counted_once(simpler: Path) -> None:

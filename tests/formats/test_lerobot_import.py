@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.formats.build import FPS, make_lerobot, rollout
 
-from robotrials.errors import InputError, UnknownName
+from robotrials.errors import InputError, SetupError, UnknownName
 from robotrials.formats.catalog import open_source
 from robotrials.formats.clip import encode_frames
 from robotrials.formats.imported import Imported, ImportOptions
@@ -218,6 +218,54 @@ def test_an_episode_is_cut_out_of_a_shared_video(tmp_path: Path) -> None:
         frames = VideoFrames(store.path / 'media' / camera.video, 0.0, FPS, trajectory.n_steps)
         levels = [float(frames[k].array().mean()) for k in range(trajectory.n_steps)]
         assert levels == pytest.approx([20 * number + 2 * k for k in range(trajectory.n_steps)], abs=3)
+
+
+AV1 = {'crf': '30', 'g': '2', 'preset': '12', 'svtav1-params': 'lp=1'}  # as LeRobot encodes: SVT-AV1, groups of two
+
+
+def as_av1(video: Path) -> None:
+    """Encode a video anew in LeRobot's default codec."""
+    import av
+
+    anew = video.with_suffix('.av1.mp4')
+    with av.open(str(video)) as source, av.open(str(anew), 'w') as sink:
+        stream = sink.add_stream('libsvtav1', rate=FPS, options=AV1)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, 'yuv420p'  # the encoder's smallest
+        for frame in source.decode(video=0):
+            sink.mux(stream.encode(frame.reformat(64, 64, 'yuv420p')))
+        sink.mux(stream.encode())
+    anew.replace(video)
+
+
+def test_an_episode_is_cut_out_of_av1(tmp_path: Path) -> None:
+    """LeRobot's default: an episode that begins with a key frame is copied as it is, another is encoded anew."""
+    import av
+
+    root = make_lerobot(tmp_path / 'toy', 'v3.0', episodes=4)
+    with_shared_video(root)
+    as_av1(next((root / 'films').rglob('*.mp4')))
+    store = imported(root, tmp_path / 'store')
+    codecs = set()
+    for episode, trajectory in store.trajectories():
+        number = int(episode.labels['episode_index'])
+        camera = next(c for c in trajectory.scene.cameras if c.name == 'top')
+        path = store.path / 'media' / camera.video
+        with av.open(str(path)) as container:
+            codecs.add(container.streams.video[0].codec.canonical_name)
+        frames = VideoFrames(path, 0.0, FPS, trajectory.n_steps)
+        levels = [float(frames[k].array().mean()) for k in range(trajectory.n_steps)]
+        assert levels == pytest.approx([20 * number + 2 * k for k in range(trajectory.n_steps)], abs=4)
+    assert codecs == {'av1', 'h264'}
+
+
+def test_a_codec_that_pyav_lacks_is_told_in_words(tmp_path: Path) -> None:
+    root = make_lerobot(tmp_path / 'toy', 'v3.0', episodes=2)
+    with_shared_video(root)
+    video = next((root / 'films').rglob('*.mp4'))
+    as_av1(video)
+    video.write_bytes(video.read_bytes().replace(b'av01', b'xv01'))  # no PyAV knows this one
+    with pytest.raises(SetupError, match=r"file-007\.mp4: its codec is not known .* pip install 'robotrials\[video\]'"):
+        imported(root, tmp_path / 'store')
 
 
 def test_a_truncated_video_is_named_and_nothing_is_imported(tmp_path: Path) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.policies.wires import GOOD, HOST, WIRES, ask, observation, policy_of, positronic_server
 
-from robotrials.errors import AnswerError, InputError, RemoteError
+from robotrials.errors import AnswerError, InputError, RemoteError, SetupError
 from robotrials.policies.positronic import PositronicPolicy
+from robotrials.record import Outcome
 from robotrials.run import ActionConvention, HostSpec, Setup
+from robotrials.run.fault import FaultKind, policy_fault
+from robotrials.run.plan import FaultOptions
 from robotrials.testing.faulty_server import FaultyWebSocket
 from robotrials.wire import pack, unpack
 
@@ -131,3 +137,94 @@ def test_refusals_and_errors_of_the_server_are_its_own() -> None:
 def test_a_chunk_longer_than_the_servers_horizon_is_refused() -> None:
     with positronic_server() as serving, pytest.raises(InputError, match='plans 1 s ahead'):
         policy_of('positronic', serving.url, action={**WIRES['positronic'].options['action'], 'chunk_length': 20})
+
+
+# --- version 3: frames recorded from positronic-model-server 0.3.1 (its WebSocket wire, fps 5, 3 actions)
+
+RECORDED = json.loads((Path(__file__).parent / 'positronic_v3.json').read_text())
+GREETING = tuple(map(base64.b64decode, RECORDED['greeting']))
+ANSWER, REFUSED = (base64.b64decode(RECORDED[name]) for name in ('answer', 'without_session_id'))
+SESSION = unpack(GREETING[-1])['session_id']
+
+
+def v3_server(answer: bytes = ANSWER, questions: list[Any] | None = None, **changes: Any) -> FaultyWebSocket:
+    """What the server does with a question: without the session's id it says what 0.3.1 says."""
+    ready = {**unpack(GREETING[-1]), **changes}
+
+    def answered(question: bytes) -> bytes:
+        asked = unpack(question)
+        if questions is not None:
+            questions.append(asked)
+        return answer if asked.get('session_id') == SESSION else REFUSED
+
+    return FaultyWebSocket(answered, greeting=(*GREETING[:-1], pack({k: v for k, v in ready.items() if v is not None})))
+
+
+def six_steps(url: str, **options: Any) -> PositronicPolicy:
+    action = {**WIRES['positronic'].options['action'], 'chunk_length': 6}
+    policy = policy_of('positronic', url, action=action, **options)
+    assert isinstance(policy, PositronicPolicy)
+    return policy
+
+
+def test_a_version_3_server_is_given_its_session_id_and_its_schedule_is_kept() -> None:
+    """At 10 Hz three actions of a 5 Hz schedule fill six steps."""
+    questions: list[Any] = []
+    with v3_server(questions=questions) as serving:
+        policy = six_steps(serving.url)
+        assert policy.facts['model_server_version'] == '0.3.1'
+        found = ask(policy)
+        policy.close()
+    np.testing.assert_array_equal(found.actions[:, 0], [0.0, 0.0, 1.0, 1.0, 2.0, 2.0])
+    assert set(questions[0]) == {'session_id', 'observation'}
+    assert set(questions[0]['observation']) == {'image.exterior', 'image.wrist', 'robot_state.q', 'grip', 'task'}
+
+
+def test_commands_of_a_version_3_server_follow_its_schedule_too() -> None:
+    rows = [{'robot_command': {'type': 'joint_pos', 'positions': np.full(7, float(k))}} for k in range(3)]
+    with v3_server(pack({'result': [{**row, 'target_grip': 0.5} for row in rows]})) as serving:
+        policy = six_steps(serving.url)
+        np.testing.assert_array_equal(ask(policy).actions[:, 0], [0.0, 0.0, 1.0, 1.0, 2.0, 2.0])
+        policy.close()
+
+
+@pytest.mark.parametrize(
+    ('changes', 'told'),
+    [
+        ({'protocol_version': 4}, 'speaks version 4 of the session protocol, this release 1 and 3'),
+        ({'protocol_version': 2}, 'speaks version 2'),
+        ({'protocol_version': 'x' * 99}, 'speaks version xxx'),
+        ({'session_id': None}, 'gave no session_id'),
+    ],
+)
+def test_a_version_that_is_not_spoken_is_the_set_ups_fault(changes: dict[str, Any], told: str) -> None:
+    with v3_server(**changes) as serving, pytest.raises(SetupError, match=told) as caught:
+        six_steps(serving.url)
+    fault = policy_fault(caught.value, step=0).fault
+    assert fault.kind is FaultKind.POLICY_ENDPOINT
+    strictest = FaultOptions(
+        **dict.fromkeys(('policy_crash', 'policy_hang', 'policy_late', 'policy_answer'), 'failure')
+    )
+    assert fault.outcome(strictest) is Outcome.INVALID, 'no plan may charge it to the policy'
+
+
+def test_a_step_of_the_servers_client_must_be_done_by_the_mapping() -> None:
+    meta = unpack(GREETING[-1])['meta']
+    resize = {'name': 'restrict_image_size', 'version': 2, 'args': {'width': 320, 'height': 180}}
+    stack = {'seq': [*meta['local_stack']['seq'], {'par': [resize]}]}
+    with v3_server(meta={**meta, 'local_stack': stack}) as serving:
+        with pytest.raises(
+            InputError, match=r'a step restrict_image_size .*say client_steps = \["restrict_image_size"\]'
+        ):
+            six_steps(serving.url)
+        policy = six_steps(serving.url, client_steps=['restrict_image_size'])
+        assert ask(policy).actions.shape == (6, 8)
+        policy.close()
+
+
+def test_numbers_are_no_answer_of_a_version_1_server() -> None:
+    with served(np.zeros((3, 8))) as serving:
+        policy = policy_of('positronic', serving.url)
+        with pytest.raises(AnswerError, match='result is a ndarray'):
+            ask(policy)
+        policy.close()

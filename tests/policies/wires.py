@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,7 +146,9 @@ def positronic_server(actions: object = GOOD, **fault: Any) -> FaultyWebSocket:
     return FaultyWebSocket(answer, greeting=greeting, **fault)
 
 
-def groot_answer(question: bytes, actions: object, *, form: str = 'npy', old: bool = False) -> bytes:
+def groot_answer(
+    question: bytes, actions: object, *, form: str = 'npy', old: bool = False, video: Sequence[object] = (0,)
+) -> bytes:
     request = unpack_groot(question)
     endpoint = request.get('endpoint', 'get_action')
     if endpoint == 'ping':
@@ -155,6 +157,7 @@ def groot_answer(question: bytes, actions: object, *, form: str = 'npy', old: bo
         keys = {'video': ['exterior', 'wrist'], 'state': ['arm'], 'action': ['arm', 'gripper']}
         told = {name: {'delta_indices': [0], 'modality_keys': k} for name, k in keys.items()}
         told['action']['delta_indices'] = list(range(16))
+        told['video']['delta_indices'] = list(video)
         if old:
             return pack_groot(
                 {k: {'__ModalityConfig_class__': True, 'as_json': json.dumps(v)} for k, v in told.items()}

@@ -22,6 +22,7 @@ from robotrials.run.component import open_policy
 from robotrials.run.film import SeenFrames, film_obstacle, film_steps, thinned
 from robotrials.run.plan import FilmOptions, RecordingOptions, plan_from_json
 from robotrials.run.seam import Footage, Setup
+from robotrials.testing.policy import SeekPolicy
 from robotrials.verdict.analysis import select_store
 from robotrials.verdict.analysis.media import find_films, leading_films
 from robotrials.worlds import check_host
@@ -225,6 +226,30 @@ def test_a_host_that_only_shows_is_filmed_by_what_it_showed(tmp_path: Path) -> N
     plan = filmed_plan('ShownHost', recording={'film': {'cameras': ['nothing']}})
     with pytest.raises(InputError, match='cannot draw'):
         run_trial(plan, tmp_path / 'refused', workers=0)
+
+
+def test_a_film_of_pictures_that_are_upside_down_is_the_right_way_up() -> None:
+    """As LIBERO gives them to policies; what the policy sees stays as it is."""
+    import io
+
+    import av
+
+    spec = dataclasses.replace(ShownHost().spec, images={'front': (32, 46)}, shows_upside_down=True)
+    picture = np.zeros((32, 46, 3), np.uint8)
+    picture[:16] = 200  # the floor, given first
+    frames = SeenFrames(spec, FilmOptions())
+    for step in range(3):
+        frames.see({'front': picture}, step=step)
+    rollout = run_episode(
+        ShownHost(), SeekPolicy(), Setup(task='reach', seed=0), order=Order(time_cap_s=0.2, policy_seed=0)
+    )
+    assert rollout.trajectory is not None
+    (film,) = frames.film(rollout.trajectory, lambda: None).media.values()
+    with av.open(io.BytesIO(film)) as container:
+        shown = next(container.decode(video=0)).to_ndarray(format='rgb24')
+    assert shown[:14].mean() < 10
+    assert shown[-14:].mean() > 190
+    assert picture[:16].min() == 200
 
 
 def test_a_camera_named_like_a_topic_has_a_film_in_its_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
+from tests.run.plans import FAST, make_plan
 
 from robotrials.errors import InputError, NoAnswer, RemoteError, RigError
-from robotrials.record import Outcome
-from robotrials.run import Host, Order, Setup, run_episode
+from robotrials.record import Outcome, Store
+from robotrials.run import Host, Order, Setup, read_fault, run_episode, run_trial
 from robotrials.run.environment import read_recipe
 from robotrials.run.environment.place import RECORD, link_robotrials
 from robotrials.run.fault import FaultKind
@@ -200,6 +202,34 @@ def test_errors_keep_their_kind(opened: Opened, here: str) -> None:
     host.step(np.zeros(3))
     with pytest.raises(NoAnswer):
         host.step(np.zeros(3))
+
+
+@pytest.mark.parametrize('own', [{}, {'timeout_s': 600.0}])
+def test_the_plans_watchdog_decides_how_long_a_call_may_take(here: str, tmp_path: Path, own: dict[str, float]) -> None:
+    """One limit for hosts here and elsewhere; a longer one of the host's own changes nothing."""
+    plan = make_plan(
+        host={'use': 'robotrials.worlds.isolated:IsolatedHost',
+              'options': {'environment': here, 'host': 'faulty:FaultyHost', **own}},
+        tasks=['hang'], policies={FAST: 'seek'}, reference='', title='', episodes_per_cell=1, items=None,
+        faults={'attempts': 1}, watchdog={'host_s': 2.0},
+    )  # fmt: skip
+    run_trial(plan, tmp_path / 'store', workers=0)
+    (episode,) = Store.open(tmp_path / 'store').episodes(attempts='all')
+    assert (episode.outcome, episode.reason.partition(':')[0]) == (Outcome.INVALID, 'host hang')
+    text = read_fault(Store.open(tmp_path / 'store'), episode, plan=plan)
+    assert 'no answer to step within 1.9 s' in (text or '')
+
+
+def test_without_a_plan_a_call_may_take_its_time_and_a_stricter_limit_is_kept(here: str) -> None:
+    with contextlib.closing(IsolatedHost[Host](environment=here, host=POINT_MASS)) as host:
+        assert host._timeout_s > 3600
+        host.limit_calls(200.0)
+        assert host._timeout_s == 190.0
+        host.limit_calls(400.0)  # of another plan
+        assert host._timeout_s == 380.0
+    with contextlib.closing(IsolatedHost[Host](environment=here, host=POINT_MASS, timeout_s=20.0)) as host:
+        host.limit_calls(200.0)
+        assert host._timeout_s == 20.0
 
 
 def test_values_of_the_seam_survive_the_way() -> None:

@@ -309,6 +309,7 @@ def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help=
     """
     from robotrials.record import read_store
     from robotrials.record.maintain import merge_stores, merge_target
+    from robotrials.verdict.analysis.task_name import names_in, one_name
 
     merge_target(target, [read_store(source) for source in sources])
     for source in sources:
@@ -316,6 +317,9 @@ def merge(target: StorePath, sources: Annotated[list[Path], typer.Argument(help=
         typer.echo(
             f'{source}: {done.added} episodes added, {done.already_there} already there, {done.edits_added} edits added'
         )
+    for (benchmark, task), known in sorted(one_name(names_in(read_store(target))).items()):
+        told = f'note: {benchmark} {task!r} is {" ".join(known)}, which has another name here too'
+        typer.echo(f'{told}; analyses take them as one task, and the record keeps both names')
 
 
 @store_app.command('compact')

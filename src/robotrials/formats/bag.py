@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from robotrials.errors import InputError, SetupError, install_hint
+from robotrials.formats.peek import head_of
+from robotrials.old_name import MCAP_PROFILE
 
 SUFFIXES = ('.mcap', '.db3', '.bag')
 METADATA = 'metadata.yaml'
@@ -90,8 +92,20 @@ def header_stamp_ns(content: Any) -> int:
 
 
 def is_bag(path: Path) -> bool:
-    """Whether a path looks like a bag: a folder with its metadata, or a lone file."""
-    return (path / METADATA).is_file() if path.is_dir() else path.suffix in SUFFIXES and path.is_file()
+    """Whether a path looks like a bag: a folder with its metadata, or a lone file that robotrials did not write."""
+    if path.is_dir():
+        return (path / METADATA).is_file()
+    return path.suffix in SUFFIXES and path.is_file() and not is_own_mcap(path)
+
+
+def is_own_mcap(path: Path) -> bool:
+    """Whether an MCAP file is one that robotrials wrote, by the profile in its header."""
+    if path.suffix != '.mcap' or not path.is_file():
+        return False
+    profile = MCAP_PROFILE.encode()
+    head = head_of(path)
+    start = len(MCAP_MAGIC) + 9  # a record's opcode and length
+    return head.startswith(MCAP_MAGIC) and head[start:].startswith(struct.pack('<I', len(profile)) + profile)
 
 
 def open_bag(path: Path) -> Bag:

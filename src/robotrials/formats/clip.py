@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from robotrials.errors import InputError
 from robotrials.formats.image import EncodedImage
-from robotrials.formats.video import VideoFrame, VideoFrames
+from robotrials.formats.video import VideoFrame, VideoFrames, check_decoder
 from robotrials.record.film import load_av
 
 ENCODER = 'libx264'
@@ -94,6 +94,7 @@ def opened_video(path: Path) -> Iterator[Any]:
         with av.open(str(path)) as container:
             if not container.streams.video:
                 raise InputError(f'{path}: no video in it')
+            check_decoder(path, container.streams.video[0])
             yield container
     except (av.error.FFmpegError, OSError, UnicodeDecodeError) as error:  # tags are text, or should be
         raise InputError(f'{path}: not readable as video ({error}); fetch it again') from error
@@ -109,7 +110,9 @@ def _copy_packets(stream: Any, packets: Sequence[Any], target: Path) -> None:
     av = load_av('writing a video')
     offset = packets[0].pts
     with av.open(str(target), 'w', format='mp4') as sink:
-        copied = sink.add_stream_from_template(stream)
+        # Opaque: packets are copied as they are. Otherwise an encoder of the decoder's name is looked for, and AV1's
+        # decoder, libdav1d, has none.
+        copied = sink.add_stream_from_template(stream, opaque=True)
         for packet in packets:
             packet.pts -= offset
             if packet.dts is not None:

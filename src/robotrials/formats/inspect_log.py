@@ -1,14 +1,18 @@
-"""Inspect's `.eval` logs: a ZIP with a header, and one summary per sample; an unfinished run has its journal."""
+"""Inspect's `.eval` logs: a ZIP with a header, and one summary per sample; an unfinished run has its journal.
+
+Current releases pack members with zstd (ZIP method 93), which the standard library unpacks from Python 3.14 on.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from robotrials.errors import InputError, RecordError, UnknownName
+from robotrials.errors import InputError, RecordError, SetupError, UnknownName, install_hint
 from robotrials.formats.imported import (
     CERTAIN,
     FieldGuess,
@@ -24,6 +28,7 @@ from robotrials.formats.spreadsheet import check_archive
 from robotrials.record.episode import Episode, Outcome
 
 WORDS: Mapping[Any, float] = {'C': 1.0, 'I': 0.0, 'P': 0.5, 'N': 0.0}
+ZSTD = 93  # the ZIP method
 CUTS = ('time', 'working', 'message', 'token', 'custom', 'operator')
 
 
@@ -78,8 +83,9 @@ INSPECT_LOG = InspectLogFormat()
 
 
 def _contents(path: Path, ledger: Ledger) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    module, broken = _unpacking(path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with module.ZipFile(path) as archive:
             names = archive.namelist()
             if 'header.json' in names:
                 header = _member(path, archive, 'header.json')
@@ -90,7 +96,7 @@ def _contents(path: Path, ledger: Ledger) -> tuple[dict[str, Any], list[dict[str
                 parts.sort(key=lambda n: int(''.join(filter(str.isdigit, n)) or 0))
                 samples = [s for name in parts for s in _member(path, archive, name)]
                 ledger.note('the run was not finished (no header.json); what its journal holds is read')
-    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+    except broken as error:
         raise InputError(f'{path}: not a readable .eval log ({error})') from error
     if not isinstance(header, dict) or not isinstance(samples, list):
         raise InputError(f'{path}: its header or summaries are not what Inspect writes')
@@ -100,6 +106,20 @@ def _contents(path: Path, ledger: Ledger) -> tuple[dict[str, Any], list[dict[str
     if header.get('invalidated'):
         ledger.note('the log is marked as invalidated')
     return header, samples
+
+
+def _unpacking(path: Path) -> tuple[Any, tuple[type[Exception], ...]]:
+    """The module that unpacks this log, which is a later version of the standard one for zstd, and what it raises."""
+    with zipfile.ZipFile(path) as archive:
+        is_zstd = any(info.compress_type == ZSTD for info in archive.infolist())
+    if not is_zstd:
+        return zipfile, (zipfile.BadZipFile, OSError, NotImplementedError)
+    try:
+        zstd = importlib.import_module('compression.zstd' if hasattr(zipfile, 'ZIP_ZSTANDARD') else 'backports.zstd')
+        module = zipfile if hasattr(zipfile, 'ZIP_ZSTANDARD') else importlib.import_module('backports.zstd.zipfile')
+    except ModuleNotFoundError as error:
+        raise SetupError(f'{path}: packed with zstd, which needs backports.zstd: {install_hint("inspect")}') from error
+    return module, (module.BadZipFile, zstd.ZstdError, OSError, NotImplementedError)
 
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str) -> Any:

@@ -30,6 +30,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     ),
     MCAP_SIGNAL: _object(value=NUMBER, values={'type': 'array', 'items': NUMBER}),
     MCAP_CONTACTS: _object(
-        contacts={'type': 'array', 'items': _object(body=TEXT, other=TEXT, force_n={'type': 'number'})}
+        contacts={
+            'type': 'array',
+            'items': _object(
+                body=TEXT, other=TEXT, force_n={'type': 'number'}, point_m={'type': 'array', 'items': NUMBER}
+            ),
+        }
     ),
 }

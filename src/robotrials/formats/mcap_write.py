@@ -1,4 +1,4 @@
-"""A store as MCAP for Foxglove: a folder with one .mcap file per episode.
+"""A store as MCAP for Foxglove: a folder with one .mcap file per episode, which `mcap_read` reads back.
 
 Messages are JSON with Foxglove's own schemas where it has one (transforms, poses, videos, log) and plain objects else.
 The small pure-Python mcap library writes them: the compiled SDK would give the same file in fewer bytes, for a hundred
@@ -35,8 +35,9 @@ from robotrials.formats.export import (
 )
 from robotrials.formats.imported import Ledger
 from robotrials.formats.mcap_schema import SCHEMAS
+from robotrials.formats.to_table import episode_row
 from robotrials.old_name import MCAP_CONTACTS, MCAP_EPISODE, MCAP_PROFILE, MCAP_SCENE, MCAP_SIGNAL
-from robotrials.record import Camera, Episode, Store, Trajectory
+from robotrials.record import Camera, Contacts, Episode, Store, Trajectory
 from robotrials.record.column import recorded_signals, scene_to_json
 from robotrials.record.film import load_av
 
@@ -105,8 +106,9 @@ def write_episode(store: Store, episode: Episode, trajectory: Trajectory, *, pat
         writer = module.Writer(stream)
         writer.start(profile=PROFILE)
         file = _File(writer, start_ns)
-        writer.add_metadata(MCAP_EPISODE, episode_facts(episode))
-        writer.add_metadata(MCAP_SCENE, {'scene': json.dumps(scene_to_json(trajectory))})
+        events = episode_row(episode)['events']
+        writer.add_metadata(MCAP_EPISODE, {**episode_facts(episode), 'events': json.dumps(events)})
+        writer.add_metadata(MCAP_SCENE, _scene_facts(trajectory))
         _write_steps(file, trajectory, ledger)
         for event in episode.events:
             message = {'timestamp': file.stamp(event.t_s), 'level': 2, 'name': str(event.source),
@@ -117,22 +119,42 @@ def write_episode(store: Store, episode: Episode, trajectory: Trajectory, *, pat
         writer.finish()
 
 
+def _by_step(trajectory: Trajectory) -> dict[str, Array]:
+    """The signals that have a value a step; contacts have a topic of their own."""
+    signals = recorded_signals(trajectory)
+    signals.pop('joint_torque_limit_nm', None)
+    return {n: np.asarray(v) for n, v in signals.items() if not n.startswith(('contacts/', 'frame_hash/'))}
+
+
+def _scene_facts(trajectory: Trajectory) -> dict[str, str]:
+    """What holds for the whole episode, and the number types of its signals, which JSON does not keep."""
+    limit = trajectory.joint_torque_limit_nm
+    limits = {} if limit is None else {'joint_torque_limit_nm': json.dumps(np.asarray(limit, dtype=float).tolist())}
+    types = {name: str(values.dtype) for name, values in _by_step(trajectory).items()}
+    return {'scene': json.dumps(scene_to_json(trajectory)), 'types': json.dumps(types), **limits}
+
+
 def _write_steps(file: _File, trajectory: Trajectory, ledger: Ledger) -> None:
-    signals = {
-        name: np.asarray(values)
-        for name, values in recorded_signals(trajectory).items()
-        if len(values) == trajectory.n_steps and not name.startswith(('contacts/', 'frame_hash/'))
-    }
+    signals = _by_step(trajectory)
     for name in signals:
         ledger.keep(f'signal {name}', None)
+    if trajectory.frame_hash:
+        ledger.drop('frame hashes', None, why='a message has no whole numbers of 64 bits')
     for step, t_s in enumerate(np.asarray(trajectory.time_s).tolist()):
         for name, values in signals.items():
             file.log(f'/signals/{name}', MCAP_SIGNAL, _value(values[step]), t_s)
         for child, pose in _poses(signals, step):
             file.log('/tf', 'foxglove.FrameTransform', _transform(file, child, pose, t_s), t_s)
         if trajectory.contacts is not None:
-            rows = [{'body': a, 'other': b, 'force_n': f} for a, b, f in trajectory.contacts.at(step)]
-            file.log('/contacts', MCAP_CONTACTS, {'contacts': rows}, t_s)
+            file.log('/contacts', MCAP_CONTACTS, {'contacts': _touching(trajectory.contacts, step)}, t_s)
+
+
+def _touching(contacts: Contacts, step: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [{'body': a, 'other': b, 'force_n': f} for a, b, f in contacts.at(step)]
+    if contacts.point_m is not None:
+        for row, point in zip(rows, contacts.point_m[int(contacts.offsets[step]) :], strict=False):
+            row['point_m'] = [_finite(v) for v in point.tolist()]
+    return rows
 
 
 def _value(values: Array) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import InputError, SetupError
+from robotrials.errors import InputError, SetupError, install_hint
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,16 +73,29 @@ class VideoFrames(Sequence[VideoFrame]):
             av = importlib.import_module('av')
         except ModuleNotFoundError as error:
             raise SetupError(
-                f'{self.path}: this camera is stored as video; decoding it needs PyAV: pip install av. '
+                f'{self.path}: this camera is stored as video; decoding it needs PyAV: {install_hint("video")}. '
                 'Actions and states are readable without it'
             ) from error
         if not self.path.exists():
             raise InputError(f'{self.path}: missing; the metadata name this video')
         half_frame_s = 0.5 / self.fps
-        with av.open(str(self.path)) as container:
-            stream = container.streams.video[0]
-            if self.start_s > 0:
-                container.seek(int(self.start_s / float(stream.time_base)), stream=stream)
-            for frame in container.decode(stream):
-                if frame.time is None or frame.time >= self.start_s - half_frame_s:
-                    yield np.asarray(frame.to_ndarray(format='rgb24'))
+        try:
+            with av.open(str(self.path)) as container:
+                stream = container.streams.video[0]
+                check_decoder(self.path, stream)
+                if self.start_s > 0:
+                    container.seek(int(self.start_s / float(stream.time_base)), stream=stream)
+                for frame in container.decode(stream):
+                    if frame.time is None or frame.time >= self.start_s - half_frame_s:
+                        yield np.asarray(frame.to_ndarray(format='rgb24'))
+        except (av.error.FFmpegError, IndexError, OSError) as error:
+            raise InputError(f'{self.path}: not readable as video ({error}); fetch it again') from error
+
+
+def check_decoder(path: Path, stream: Any) -> None:
+    """SetupError where this PyAV cannot decode the video, such as AV1 (LeRobot's default) without libdav1d."""
+    if stream.codec_context is None:
+        raise SetupError(
+            f'{path}: its codec is not known to this PyAV. LeRobot writes AV1, which the wheels of PyAV 15 and later '
+            f'decode with libdav1d: {install_hint("video")}; or encode it anew: ffmpeg -i IN.mp4 -c:v libx264 OUT.mp4'
+        )

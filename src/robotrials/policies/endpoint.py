@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robotrials.errors import AnswerError, InputError, SetupError
-from robotrials.policies.mapping import ActionEntry
+from robotrials.policies.mapping import ActionEntry, ObservationEntry
 from robotrials.policies.observe import Question
 from robotrials.run import Setup
 
@@ -72,6 +72,14 @@ class BatchedEndpoint(Protocol):
     """An endpoint whose server answers several questions at once."""
 
     def ask_many(self, questions: Sequence[Question]) -> Sequence[Reply]: ...
+
+
+@runtime_checkable
+class HistoryEndpoint(Protocol):
+    """An endpoint whose server says which moments of an observation it wants."""
+
+    def moments(self, entry: ObservationEntry) -> dict[str, tuple[int, ...]]:
+        """Key of the mapping -> control steps up to the present one; InputError where the mapping says otherwise."""
 
 
 def key_from(variable: str, *, what: str) -> str:

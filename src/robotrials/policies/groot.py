@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import AnswerError, NoAnswer, RemoteError, RigError, SetupError
+from robotrials.errors import AnswerError, InputError, NoAnswer, RemoteError, RigError, SetupError
 from robotrials.policies.endpoint import MAX_TOLD, Patience, Reply, decoded, key_from, map_answer
-from robotrials.policies.mapping import ActionEntry, read_mapping
+from robotrials.policies.mapping import ActionEntry, ObservationEntry, check_moments, read_mapping
 from robotrials.policies.observe import Question
 from robotrials.policies.served import ServedPolicy
 from robotrials.run import Setup
@@ -93,6 +93,7 @@ class GrootEndpoint:
         self._link: RequestLink | None = None
         self._modalities: Mapping[str, Mapping[Any, Any]] = {}
         self._is_ready = False
+        self._timed: frozenset[str] = frozenset()  # keys whose values have a time axis of their own
 
     def connect(self) -> None:
         if self._link is None:
@@ -149,9 +150,21 @@ class GrootEndpoint:
             yield f'the server wants {modality}.{name}, which the mapping does not send'
         for name in sorted(given - wanted):
             yield f'the mapping sends {modality}.{name}, the server knows {", ".join(sorted(wanted)) or "none"}'
-        steps = config.get('delta_indices')
-        if isinstance(steps, list) and len(steps) > 1:
-            yield f'the server wants {len(steps)} moments of {modality}; robotrials sends the present one alone'
+
+    def moments(self, entry: ObservationEntry) -> dict[str, tuple[int, ...]]:
+        """As the server's `delta_indices` have them; the present one alone needs none."""
+        found: dict[str, tuple[int, ...]] = {}
+        for key in (*entry.images, *entry.state):
+            modality = key.partition('.')[0]
+            steps = self._modalities.get(modality, {}).get('delta_indices')
+            wanted = tuple(steps) if isinstance(steps, list) and steps else (0,)
+            check_moments(f'{key}, as the server wants them,', wanted)
+            if key in entry.moments and tuple(entry.moments[key]) != wanted:
+                raise InputError(f'moments of {key} are {list(entry.moments[key])}, the server wants {list(wanted)}')
+            if wanted != (0,):
+                found[key] = wanted
+        self._timed = frozenset(found)
+        return found
 
     def begin(self, setup: Setup, *, seed: int) -> None:
         self.connect()
@@ -187,7 +200,8 @@ class GrootEndpoint:
             if isinstance(values[0], str):
                 flat[key] = values if self.form is Form.FLAT else [[text] for text in values]
             else:
-                arrays = np.stack([np.asarray(value)[None] for value in values])
+                has_time = key in self._timed
+                arrays = np.stack([np.asarray(value) if has_time else np.asarray(value)[None] for value in values])
                 flat[key] = arrays[0] if is_old else arrays
         if self.form is Form.FLAT:
             return {key.removeprefix('language.'): value for key, value in flat.items()}

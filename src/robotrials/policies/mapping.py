@@ -76,10 +76,23 @@ class ObservationEntry:
     state: Mapping[str, StateEntry] = field(default_factory=dict)
     prompt: str = ''  # the key of the instruction; empty: the policy gets none
     prompt_template: str = '{instruction}'
+    # Key -> control steps that are sent, stacked in this order, 0 being the present: [-15, 0].
+    moments: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if '{instruction}' not in self.prompt_template:
             raise InputError(f'prompt_template is {self.prompt_template!r}, wanted one with {{instruction}}')
+        for key, steps in self.moments.items():
+            if key not in {**self.images, **self.state}:
+                raise InputError(f'moments of {key!r}, which is neither a picture nor a vector of the mapping')
+            check_moments(key, steps)
+
+
+def check_moments(key: str, steps: Sequence[object]) -> None:
+    """Raise InputError unless these are present and past control steps in their order."""
+    numbers = [s for s in steps if isinstance(s, int) and not isinstance(s, bool)]
+    if not steps or len(numbers) != len(steps) or max(numbers) > 0 or numbers != sorted(set(numbers)):
+        raise InputError(f'moments of {key} are {list(steps)}, wanted control steps up to the present one, as [-15, 0]')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ class Observer:
 
     def __init__(self, entry: ObservationEntry, host: HostSpec) -> None:
         self.entry = entry
+        self.moments = dict(entry.moments)
         problems = list(_problems(entry, host))
         if problems:
             raise InputError(f'the observation mapping does not fit host {host.name}: ' + '; '.join(problems))
@@ -65,17 +66,40 @@ class Observer:
 
     def question(self, observation: Observation, instruction: str) -> Question:
         """The observation under the policy's keys: pictures, then vectors, then the prompt."""
-        asked: Question = {
-            key: prepare_image(observation.images[image.camera], image) for key, image in self.entry.images.items()
-        }
-        for key, (parts, normalizer, dtype) in self._state.items():
-            vector = np.concatenate([part.read(observation.state) for part in parts])
-            if normalizer is not None:
-                vector = normalizer.normalize(vector)
-            asked[key] = vector.astype(dtype)
+        asked: Question = {key: self._read(key, observation) for key in (*self.entry.images, *self._state)}
         if self.entry.prompt:
             asked[self.entry.prompt] = self.entry.prompt_template.replace('{instruction}', instruction)
         return asked
+
+    @property
+    def past(self) -> tuple[int, ...]:
+        """The earlier control steps of which something is sent."""
+        return tuple(sorted({step for steps in self.moments.values() for step in steps if step < 0}))
+
+    def _read(self, key: str, observation: Observation) -> NDArray[Any]:
+        """A picture or a vector; with moments, one after the other along a first axis."""
+        if key not in self.moments:
+            return self._one(key, observation)
+        return np.stack([self._one(key, _at(observation, step, key)) for step in self.moments[key]])
+
+    def _one(self, key: str, observation: Observation) -> NDArray[Any]:
+        if key in self.entry.images:
+            image = self.entry.images[key]
+            return prepare_image(observation.images[image.camera], image)
+        parts, normalizer, dtype = self._state[key]
+        vector = np.concatenate([part.read(observation.state) for part in parts])
+        if normalizer is not None:
+            vector = normalizer.normalize(vector)
+        return np.asarray(vector.astype(dtype))
+
+
+def _at(observation: Observation, step: int, key: str) -> Observation:
+    if step and step not in observation.past:
+        raise InputError(
+            f'{key} is to show control step {step}, and whoever asks here sends the present alone; run the policy in a '
+            'trial of robotrials, which keeps the moments'
+        )
+    return observation.past[step] if step else observation
 
 
 def bind_part(part: StatePart, host: HostSpec) -> BoundPart:

@@ -1,21 +1,35 @@
-"""Positronic's session wire, version 1: a WebSocket with status frames first, and actions that carry their own times.
+"""Positronic's session wire, versions 1 and 3: a WebSocket with status frames first, actions with their own times.
 
 Every action says at which moment of the chunk it is meant (``timestamp``, seconds). It is taken at the first control
 step at or after that moment, and holds until the next, so that a chunk means the same at every control rate.
+
+Version 3 (positronic-model-server) issues a session id, which every question carries beside its observation, gives
+results as the model does (commands, or plain numbers), and describes what its own client would do to either
+(``local_stack``). What of that changes a question or an answer is the mapping's to do, and must be acknowledged.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import AnswerError, RemoteError
-from robotrials.policies.endpoint import MAX_TOLD, Patience, Reply, decoded, key_from, map_answer
+from robotrials.errors import AnswerError, RemoteError, SetupError
+from robotrials.policies.endpoint import (
+    MAX_TOLD,
+    Patience,
+    Reply,
+    action_array,
+    decoded,
+    key_from,
+    map_answer,
+    seconds_told,
+)
 from robotrials.policies.mapping import ActionEntry, read_mapping
 from robotrials.policies.observe import Question
 from robotrials.policies.openpi import OpenPiEndpoint
@@ -26,7 +40,11 @@ from robotrials.wire.link import Deadline
 from robotrials.wire.websocket import WebSocketLink
 
 STATUSES = ('loading', 'waiting', 'ready', 'error')
+VERSIONS = (1, 3)
+SCHEDULE = 'chunked_schedule'  # the step of a version 3 client that says how fast the actions of a chunk follow
+PLAIN_STEPS = (SCHEDULE, 'metadata', 'encode_images')  # what need not be done: pictures may come unpacked
 SLACK_S = 1e-6
+DEEPEST_STACK = 20
 # Type of command -> the field with its numbers and how many there are (None: as many as joints).
 COMMANDS: Mapping[str, tuple[str, int | None]] = {
     'cartesian_pos': ('pose', 12),
@@ -41,7 +59,8 @@ class PositronicPolicy(ServedPolicy):
 
     url: ``ws://HOST:PORT``. model: its id; empty is the server's default. Keys are positronic's flat ones, such as
     ``robot_state.q`` and ``image.wrist``. The convention is that of the commands: poses arrive as a place and a matrix
-    and are given on as ``matrix_6d``; the gripper is ``closed_is_one``.
+    and are given on as ``matrix_6d``; the gripper is ``closed_is_one``. Of a version 3 server only: parameters of the
+    session by name, and client_steps, the steps of its client's pipeline that this mapping does instead.
     """
 
     def __init__(
@@ -57,8 +76,12 @@ class PositronicPolicy(ServedPolicy):
         answer_timeout_s: float = 30.0,
         token_variable: str = '',
         max_message_bytes: int = LIMITS.max_bytes,
+        parameters: Mapping[str, Any] | None = None,
+        client_steps: Sequence[str] = (),
     ) -> None:
         path = '/api/v1/session' + (f'/{quote(model)}' if model else '')
+        if parameters:
+            path += '?' + urlencode({name: json.dumps(value) for name, value in parameters.items()})
         endpoint = PositronicEndpoint(
             url.rstrip('/') + path,
             patience=Patience(connect_s=connect_timeout_s, answer_s=answer_timeout_s),
@@ -66,6 +89,7 @@ class PositronicPolicy(ServedPolicy):
         )
         if token_variable:
             endpoint.authorize(f'Bearer {key_from(token_variable, what=url)}')
+        endpoint.done_here = tuple(client_steps)
         self._positronic = endpoint
         super().__init__(endpoint, read_mapping(preset=preset, observation=observation, action=action), name=name)
 
@@ -84,6 +108,8 @@ class PositronicEndpoint(OpenPiEndpoint):
     _wanted = ControlMode.JOINT_POSITION
     _width = 0
     _last: NDArray[np.float64] | None = None
+    _session: str | None = None  # of version 3
+    done_here: tuple[str, ...] = ()
 
     def authorize(self, value: str) -> None:
         self._headers['Authorization'] = value
@@ -112,7 +138,27 @@ class PositronicEndpoint(OpenPiEndpoint):
             raise
         meta = told.get('meta')
         self._metadata = meta if isinstance(meta, Mapping) else {}
+        try:
+            self._session = self._agreed(told)
+        except BaseException:
+            link.close()
+            raise
         return link
+
+    def _agreed(self, ready: Mapping[Any, Any]) -> str | None:
+        """The session's id, None in version 1; SetupError for what is not spoken here: no policy is to blame for it."""
+        version = ready.get('protocol_version', 1)
+        if version not in VERSIONS or isinstance(version, bool):
+            raise SetupError(
+                f'{self.url}: the server speaks version {str(version)[:40]} of the session protocol, this release '
+                f'{" and ".join(map(str, VERSIONS))}; serve it with a positronic-model-server of that version'
+            )
+        if version == 1:
+            return None
+        session = ready.get('session_id')
+        if not isinstance(session, str) or not session:
+            raise SetupError(f'{self.url}: a server of version {version} that gave no session_id')
+        return session
 
     def problems(self, sample: Question, action: ActionEntry) -> Iterable[str]:
         convention = action.convention
@@ -124,6 +170,33 @@ class PositronicEndpoint(OpenPiEndpoint):
             yield f"chunk_length covers {covered_s:g} s at the host's rate, the server plans {horizon_s:g} s ahead"
         if self._metadata.get('compress_images') is True:
             yield 'the server wants JPEG frames (compress_images), which robotrials does not send'
+        for step in self._steps_of(self._metadata.get('local_stack')):
+            name = str(step.get('name'))
+            if name not in (*PLAIN_STEPS, *self.done_here):
+                yield (
+                    f"its client's pipeline has a step {name} ({step.get('args')}), which robotrials does not run; do "
+                    f'it in the mapping, and say client_steps = ["{name}"]'
+                )
+
+    def _steps_of(self, stack: object, depth: int = 0) -> Iterator[Mapping[Any, Any]]:
+        """The steps of a client's pipeline, those in parallel too."""
+        if not isinstance(stack, Mapping) or depth > DEEPEST_STACK:
+            return
+        for part in [*_listed(stack.get('seq')), *_listed(stack.get('par'))]:
+            yield from self._steps_of(part, depth + 1)
+        if 'name' in stack:
+            yield stack
+
+    @property
+    def _between_s(self) -> float:
+        """Seconds between two actions that carry no times: by the server's schedule, else a control step."""
+        if self._session is not None:
+            for step in self._steps_of(self._metadata.get('local_stack')):
+                args = step.get('args')
+                fps = args.get('fps') if step.get('name') == SCHEDULE and isinstance(args, Mapping) else None
+                if isinstance(fps, int | float) and fps > 0:
+                    return 1.0 / fps
+        return self._dt_s
 
     def begin(self, setup: Setup, *, seed: int) -> None:
         self.close()
@@ -134,12 +207,17 @@ class PositronicEndpoint(OpenPiEndpoint):
         self.close()
 
     def ask(self, question: Question) -> Reply:
-        answer = map_answer(self.url, self._exchange(question))
+        self.connect()
+        session = self._session
+        asked = question if session is None else {'session_id': session, 'observation': question}
+        answer = map_answer(self.url, self._exchange(asked))
         if 'error' in answer:
             raise RemoteError(f'{self.url}: the server failed: {str(answer["error"])[:MAX_TOLD]}')
         if 'result' not in answer:
             raise AnswerError(f"{self.url}: an answer without 'result'; it gave {', '.join(map(str, answer))[:200]}")
-        return Reply(self._on_grid(answer['result']))
+        timing = answer.get('timing')
+        thought_ms = timing.get('infer_ms') if isinstance(timing, Mapping) else None
+        return Reply(self._on_grid(answer['result']), seconds_told(self.url, thought_ms))
 
     def _on_grid(self, result: object) -> NDArray[np.float64]:
         """Actions at the host's control steps, (steps, numbers), from actions with times of their own."""
@@ -147,17 +225,23 @@ class PositronicEndpoint(OpenPiEndpoint):
             if self._last is None:
                 raise AnswerError(f'{self.url}: no action in the first answer of an episode')
             return np.tile(self._last, (self._steps, 1))
+        if self._session is not None and isinstance(result, np.ndarray | list) and not _is_commands(result):
+            rows = action_array(self.url, result)  # as the model gives them
+            times_s = np.asarray(np.arange(len(rows)) * self._between_s, dtype=np.float64)
+            return self._taken(times_s, np.asarray(rows, dtype=np.float64))
         if not isinstance(result, list):
             raise AnswerError(f'{self.url}: result is a {type(result).__name__}, wanted a list of actions')
         fields = [map_answer(self.url, action) for action in result]
-        told = [action.get('timestamp', number * self._dt_s) for number, action in enumerate(fields)]
+        told = [action.get('timestamp', number * self._between_s) for number, action in enumerate(fields)]
         last_s = 0.0
         for time_s in told:
             if not isinstance(time_s, int | float | np.number) or not last_s <= time_s < math.inf:
                 raise AnswerError(f'{self.url}: actions whose timestamps do not rise from 0: {str(told)[:200]}')
             last_s = float(time_s)
-        actions = self._numbers(fields)
-        places = np.searchsorted(told, self._ticks_s, side='right') - 1
+        return self._taken(np.asarray(told, dtype=np.float64), self._numbers(fields))
+
+    def _taken(self, times_s: NDArray[np.float64], actions: NDArray[np.float64]) -> NDArray[np.float64]:
+        places = np.searchsorted(times_s, self._ticks_s, side='right') - 1
         self._last = actions[-1]
         return np.asarray(actions[np.maximum(places, 0)])
 
@@ -194,6 +278,14 @@ class PositronicEndpoint(OpenPiEndpoint):
         if isinstance(frame, str):
             raise AnswerError(f'{self.url}: a text frame: {frame[:500]!r}')
         return decoded(self.url, lambda: unpack(frame, limits=self._limits))
+
+
+def _is_commands(result: object) -> bool:
+    return isinstance(result, list) and all(isinstance(action, Mapping) for action in result)
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _unwrapped(command: object) -> object:

@@ -10,7 +10,7 @@ import numpy as np
 
 from robotrials.errors import InputError
 from robotrials.policies.convert import Converter
-from robotrials.policies.endpoint import BatchedEndpoint, Endpoint, Reply
+from robotrials.policies.endpoint import BatchedEndpoint, Endpoint, HistoryEndpoint, Reply
 from robotrials.policies.ensemble import Ensemble
 from robotrials.policies.mapping import MappingEntry
 from robotrials.policies.observe import Observer, Question
@@ -53,9 +53,13 @@ class ServedPolicy:
         """Bind the mapping to a host and to what the server says of itself; InputError lists what does not fit."""
         observer = Observer(self._mapping.observation, host)
         converter = Converter(self._mapping.action, host)
-        sample = observer.question(blank_observation(host), 'instruction')
         try:
             self._endpoint.connect()
+            if isinstance(self._endpoint, HistoryEndpoint):
+                observer.moments = self._endpoint.moments(self._mapping.observation)
+            blank = blank_observation(host)
+            blank = dataclasses.replace(blank, past=dict.fromkeys(observer.past, blank))
+            sample = observer.question(blank, 'instruction')
             problems = list(self._endpoint.problems(sample, self._mapping.action))
             if problems:
                 told = '; '.join(problems)
@@ -64,7 +68,9 @@ class ServedPolicy:
             self._endpoint.close()
             raise
         self._observer, self._converter = observer, converter
-        self._spec = dataclasses.replace(self._spec, action=host.action, control_rate_hz=host.control_rate_hz)
+        self._spec = dataclasses.replace(
+            self._spec, action=host.action, control_rate_hz=host.control_rate_hz, moments=observer.past
+        )
 
     def start(self, setup: Setup, *, seed: int) -> Session:
         if self._observer is None or self._converter is None:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from robotrials.errors import InputError
 
 E = TypeVar('E', bound=enum.StrEnum)
+LONGEST_HISTORY = 1000  # control steps
 
 
 class ControlMode(enum.StrEnum):
@@ -129,6 +130,7 @@ class HostSpec:
     tasks: tuple[str, ...] = ()  # the tasks it knows; empty: it does not say
     labels: tuple[str, ...] = ()  # the nuisance labels it can bring about by itself
     transport_latency_s: float | None = None  # from the command to the first motion, if known
+    shows_upside_down: bool = False  # its pictures are, as checkpoints were trained on them; films are turned
 
     def __post_init__(self) -> None:
         if not self.control_rate_hz > 0:
@@ -154,10 +156,13 @@ class PolicySpec:
     images: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
     execute: int | None = None  # actions of a chunk that are taken before it is asked again, unless the plan says
     is_remote: bool = False  # behind a wire: what each answer took is recorded, whether or not it is charged
+    moments: tuple[int, ...] = ()  # earlier control steps that it is shown with the present one, such as (-15,)
 
     def __post_init__(self) -> None:
         if self.chunk_length < 1:
             raise InputError(f'policy {self.name}: chunk_length is {self.chunk_length}, wanted >= 1')
+        if any(not -LONGEST_HISTORY <= moment < 0 for moment in self.moments):
+            raise InputError(f'policy {self.name}: moments are {self.moments}, wanted -{LONGEST_HISTORY} to -1')
         if self.execute is not None and not 1 <= self.execute <= self.chunk_length:
             raise InputError(f'policy {self.name}: execute is {self.execute}, wanted 1 to {self.chunk_length}')
 

@@ -7,7 +7,7 @@ import enum
 import traceback
 from dataclasses import dataclass
 
-from robotrials.errors import AnswerError, NoAnswer, RigError
+from robotrials.errors import AnswerError, NoAnswer, RigError, SetupError
 from robotrials.record import Outcome
 from robotrials.run.plan import FaultOptions, FaultOutcome
 
@@ -98,6 +98,7 @@ def policy_fault(error: BaseException, *, step: int) -> EpisodeStop:
         return EpisodeStop(Fault(FaultKind.POLICY_EXIT, summary, ''.join(traceback.format_exception(error))))
     kinds = {
         RigError: FaultKind.POLICY_ENDPOINT,
+        SetupError: FaultKind.POLICY_ENDPOINT,  # such as a wire that the two sides speak in different versions
         NoAnswer: FaultKind.POLICY_SILENT,
         AnswerError: FaultKind.POLICY_ANSWER,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -41,15 +42,10 @@ class Issue:
 
     def shown(self, message: Message) -> Observation:
         """The observation as the policy gets it: its arrays protected, and the commands under way with it."""
-        observation = message.observation
-        return Observation(
-            observation.t_s,
-            _locked(observation.state),
-            {name: _locked(i) for name, i in observation.images.items()},
-            {name: _locked(d) for name, d in observation.depth_m.items()},
-            observation.cameras,
-            self._under_way(message) if self._is_told else None,
-        )
+        shown = _protected(message.observation)
+        if not self._is_told:
+            return shown
+        return dataclasses.replace(shown, under_way=self._under_way(message))
 
     def _under_way(self, message: Message) -> FloatArray:
         """The commands (m, A) that come after what was carried out at the time of an observation.
@@ -98,6 +94,18 @@ class Feedback:
         if self._asked_s > -math.inf:
             return begins_s - self._asked_s >= self._retry_s
         return self._playback.number < 0 or self._playback.played(step) >= self._execute
+
+
+def _protected(observation: Observation) -> Observation:
+    """The observation, and the earlier ones that go with it, in arrays that cannot be written to."""
+    return Observation(
+        observation.t_s,
+        _locked(observation.state),
+        {name: _locked(i) for name, i in observation.images.items()},
+        {name: _locked(d) for name, d in observation.depth_m.items()},
+        observation.cameras,
+        past={step: _protected(earlier) for step, earlier in observation.past.items()},
+    )
 
 
 def _locked(array: NDArray[Any]) -> NDArray[Any]:

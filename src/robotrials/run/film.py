@@ -62,7 +62,10 @@ class SeenFrames:
                 self._every *= 2
 
     def film(self, trajectory: Trajectory, beat: Callable[[], None]) -> Filmed:
-        """A film of each camera, as the policy's side was shown the world before any condition was laid over it."""
+        """A film of each camera, as the policy's side was shown the world before any condition was laid over it.
+
+        Pictures that are upside down, as LIBERO's, are the right way up in the film.
+        """
         frames = {**self._kept, **({self._last[0]: self._last[1]} if self._last else {})}
         steps = tuple(sorted(frames))
         media, cameras = {}, []
@@ -70,7 +73,8 @@ class SeenFrames:
             high, wide = (side - side % 2 for side in self._spec.images[name])  # 4:2:0 wants even sides
             if not (high and wide):
                 raise InputError(f'camera {name} shows {self._spec.images[name]} pixels, too few for a film')
-            own = _beating((frames[step][name][:high, :wide] for step in steps), beat)
+            turn = slice(None, None, -1 if self._spec.shows_upside_down else 1)
+            own = _beating((frames[step][name][turn][:high, :wide] for step in steps), beat)
             file = _film_file(name, place)
             media[file] = encode_film(own, steps, control_rate_hz=self._spec.control_rate_hz)
             cameras.append(Camera(f'{PREFIX}{name}', None, None, wide, high, video=file, video_steps=steps))

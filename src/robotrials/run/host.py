@@ -210,6 +210,9 @@ class Host(abc.ABC):
     def stop(self) -> None:  # noqa: B027 - most hosts have no brake
         """Its own brake, such as a robot's; called at once, from another thread than the episode's."""
 
+    def limit_calls(self, seconds: float) -> None:  # noqa: B027 - the watchdog cuts off what is in our own process
+        """How long one call may take, by the plan's `watchdog.host_s`; for a host that waits for another process."""
+
     def close(self) -> None:  # noqa: B027 - most hosts have nothing to release
         """Release what it holds; nothing is asked of it afterwards."""
 
@@ -315,6 +318,9 @@ class HostWrapper(Host):
 
     def stop(self) -> None:
         self._host.stop()
+
+    def limit_calls(self, seconds: float) -> None:
+        self._host.limit_calls(seconds)
 
     def close(self) -> None:
         self._host.close()

@@ -9,6 +9,7 @@ import dataclasses
 import datetime as dt
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -117,6 +118,8 @@ class ControlLoop:
         chunk_length = policy.spec.chunk_length
         self._execute = min(order.execute or policy.spec.execute or chunk_length, chunk_length)
         self._is_remote = policy.spec.is_remote
+        self._moments = policy.spec.moments
+        self._shown: deque[Observation] = deque(maxlen=1 - min(self._moments, default=0))  # the newest is last
         self._chunk_shape = (chunk_length, self._spec.action.width)
         self._is_wall = order.loop.clock is Clock.WALL
         self._substeps = 1
@@ -367,6 +370,11 @@ class ControlLoop:
         if self._seen_frames is not None:
             self._seen_frames.see(observation.images, step=step)
         self._observation = observation = self._applied.show(observation, step=step)
+        if self._moments:
+            self._shown.append(observation)
+            # Before the episode's first observation there was none: it stands in for those before it.
+            past = {moment: self._shown[max(moment - 1, -len(self._shown))] for moment in self._moments}
+            self._observation = dataclasses.replace(observation, past=past)
         self._seen_state = state.tobytes()
         if self.n_steps == 0:
             self._seen_images = {camera: image.tobytes() for camera, image in observation.images.items()}
@@ -393,12 +401,16 @@ class ControlLoop:
     # --- small things
 
     def _labels(self) -> dict[str, str]:
-        """How latency was brought about: what the arm did meanwhile, who asked when, and how finely time was cut."""
+        """Which moments the policy was shown, and how latency was brought about: what the arm did meanwhile, who asked
+        when, and how finely time was cut.
+        """
+        shown = ', '.join(map(str, (*self._moments, 0)))
+        history = {'history': f'steps {shown}; the first observation stands in before it'} if self._moments else {}
         if not self._is_late:
-            return {}
+            return history
         options = self._order.loop.latency
         told = f'{options.waiting}, {options.asks}, commands under way {options.under_way}'
-        return {'latency': told, 'latency_resolution_s': repr(self._dt_s / self._substeps)}
+        return {**history, 'latency': told, 'latency_resolution_s': repr(self._dt_s / self._substeps)}
 
     def _new_recorder(self) -> Recorder:
         scene = self._call_host(self._host.scene)

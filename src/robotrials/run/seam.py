@@ -34,6 +34,7 @@ class Observation:
     depth_m: Mapping[str, FloatArray] = field(default_factory=dict)  # camera -> (H, W), along the optical axis
     cameras: Mapping[str, Camera] = field(default_factory=dict)  # calibration as it stands at t_s
     under_way: FloatArray | None = None  # (m, A): the policy's commands not carried out at t_s; None: it is not told
+    past: Mapping[int, Observation] = field(default_factory=dict)  # the earlier steps that the policy's spec asks for
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -332,6 +332,7 @@ class TrialStation(Station):
     def _open_host(self) -> Host:
         if self._host is None:
             self._host = open_host(self._context.plan.host)
+            self._host.limit_calls(self._context.plan.watchdog.host_s)
             if (facts := self._host.protocol()) is not None:
                 self._state_protocol(facts)
         return self._host

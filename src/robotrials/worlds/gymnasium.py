@@ -28,7 +28,7 @@ def gymnasium_host(
     *,
     mapping: str = '',
     environment: str | None = None,
-    timeout_s: float = 50.0,
+    timeout_s: float | None = None,
     **changes: Any,
 ) -> Host:
     """A Gymnasium environment as a host, by a mapping (a name of ours, or a file) with keys changed or given here.

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from robotrials.run.protocol import ProtocolFacts
 
 SERVICE = 'robotrials.worlds.inside:HostService'
+UNLIMITED_S = 24 * 3600.0  # sockets want a number
+BEFORE_THE_WATCHDOG = 0.95
 Inner = TypeVar('Inner', bound=Host)  # what a maker of hosts says is inside
 
 
@@ -184,7 +186,8 @@ class IsolatedHost(RemoteHost, Generic[Inner]):
 
     It can do exactly what the one inside can. A worker that dies (RigError) or is silent (NoAnswer) costs the episode
     at hand: the next `prepare` or `reset` starts another. start_timeout_s: for imports and for making the host.
-    timeout_s: for every other call; keep it under the plan's `watchdog.host_s`, which ends the whole worker.
+    Every other call may take as long as the plan's `watchdog.host_s` allows (`limit_calls`), and without a plan as long
+    as it takes; timeout_s: a stricter limit of one's own.
     """
 
     def __init__(
@@ -195,17 +198,22 @@ class IsolatedHost(RemoteHost, Generic[Inner]):
         options: Mapping[str, Any] | None = None,
         variables: Mapping[str, str] | None = None,
         start_timeout_s: float = 300.0,
-        timeout_s: float = 50.0,
+        timeout_s: float | None = None,
     ) -> None:
         super().__init__(host)
         for name, limit_s in (('start_timeout_s', start_timeout_s), ('timeout_s', timeout_s)):
-            if not limit_s > 0:
+            if limit_s is not None and not limit_s > 0:
                 raise InputError(f'{name} is {limit_s}, wanted > 0')
         self._environment, self._options = environment, dict(options or {})
         self._variables = dict(variables or {})
-        self._start_timeout_s, self._timeout_s = start_timeout_s, timeout_s
+        self._start_timeout_s, self._own_limit_s = start_timeout_s, UNLIMITED_S if timeout_s is None else timeout_s
+        self._timeout_s = self._own_limit_s
         self._worker: WorkerProcess | None = None
         self._open()
+
+    def limit_calls(self, seconds: float) -> None:
+        """A little less than the watchdog's, which ends the whole worker: this costs no more than the episode."""
+        self._timeout_s = min(self._own_limit_s, BEFORE_THE_WATCHDOG * seconds)
 
     def close(self) -> None:
         """End the worker."""

@@ -151,10 +151,10 @@ def read_error(fields: Mapping[str, Any]) -> PeerError:
 
 
 def spec_to_map(spec: HostSpec | PolicySpec) -> dict[str, Any]:
-    """A spec as plain values; what is None is left out, and a camera of any size has none."""
+    """A spec as plain values; what is None, False or empty is left out, and a camera of any size has none."""
     values = dataclasses.asdict(spec)
     values['images'] = {name: [] if size is None else list(size) for name, size in spec.images.items()}
-    return {key: value for key, value in values.items() if value is not None}
+    return {key: value for key, value in values.items() if value is not None and value is not False and value != ()}
 
 
 def host_spec_from_map(values: object) -> HostSpec:
@@ -168,6 +168,8 @@ def policy_spec_from_map(values: object) -> PolicySpec:
     sizes = values.get('images', {})
     given = {name: size for name, size in sizes.items() if size != []}
     spec = _read(PolicySpec, {**values, 'images': given}, 'policy')
+    if spec.moments:
+        raise InputError(f'policy: it wants the moments {list(spec.moments)}, and a platform shows the present alone')
     if spec.chunk_length > LONGEST_CHUNK:
         raise InputError(f'policy: chunk_length is {spec.chunk_length}, wanted at most {LONGEST_CHUNK}')
     return dataclasses.replace(spec, images={**dict.fromkeys(map(str, sizes), None), **spec.images})

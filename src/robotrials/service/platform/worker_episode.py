@@ -128,6 +128,7 @@ class CellStation(Station):
             afterwards.callback(setattr, self, 'board', None)
             board.enter(Phase.START)
             host = self._open(plan)
+            host.limit_calls(plan.watchdog.host_s)
             board.enter(Phase.IDLE)  # meeting the policy has limits of its own
             arrivals_s: Mapping[int, float] = {}
             try:
@@ -169,6 +170,7 @@ class CellStation(Station):
         """Open the cell and reset it as for `job`: what is wrong with it, or nothing."""
         try:
             host = self._open(job.read_plan())
+            host.limit_calls(job.read_plan().watchdog.host_s)
             setup = setup_of(job.read_slot())
             host.prepare(dataclasses.replace(setup, condition='nominal', condition_parameters={}))
             host.reset(setup.task, seed=setup.seed)

@@ -15,6 +15,7 @@ from robotrials.record.counted import counted_columns
 from robotrials.record.rows import distinct, ordered_columns, ordered_rows
 from robotrials.record.schema import EPISODE_FIELDS, episodes_from_arrow
 from robotrials.record.select import Where
+from robotrials.verdict.analysis.task_name import by_any_name, names_in, one_name, with_one_name
 
 # As objects (0.5 kB each) so many episodes are kept; more are columns (0.05 kB), built as they are read.
 MOST_KEPT = 20_000
@@ -55,13 +56,18 @@ def select_store(store: Store, *, where: Where | None = None) -> Selection:
     """The counted episodes of a store that match; none at all is an error that says what was asked.
 
     Placements that were timed only afterwards, by a reviewer or by a detector that agrees with the operator, are in it.
+    A task that stands there under several names has one here.
     """
+    where = by_any_name(store, where)
     annotations = store.annotations()
-    if annotations or store.skip_damaged or store.is_blinded or any(part.n_events for part in store.parts()):
-        stream = store.episodes(where=where or None)
-        episodes = _kept(with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else _kept(stream)
-    else:
+    names = one_name(names_in(store, where=where or None))
+    is_plain = not (annotations or names or store.skip_damaged or store.is_blinded)
+    if is_plain and not any(part.n_events for part in store.parts()):
         episodes = _from_columns(store, where)
+    else:
+        stream = store.episodes(where=where or None)
+        marked = (with_marks(e, annotations.get(e.key, ())) for e in stream) if annotations else stream
+        episodes = _kept(with_one_name(marked, names) if names else marked)
     if not episodes:
         raise NotEstimable(f'{store.path}: no episode {asked_for(where)}')
     every = _from_columns(store, None) if where else episodes
@@ -84,6 +90,8 @@ def select_episodes(
     for number, row in enumerate(rows):
         if not isinstance(row, Episode):
             raise InputError(f'{source}[{number}] is {type(row).__name__}, wanted an Episode')
+    if names := one_name((row.benchmark, row.task) for row in rows):
+        rows = list(with_one_name(rows, names))
     if not rows:
         raise NotEstimable(f'{source}: no episode was given')
     counted = sorted(_counted(rows, source), key=lambda number: _place(rows[number]))

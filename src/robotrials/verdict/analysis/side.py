@@ -26,6 +26,7 @@ from robotrials.record import Episode, EventKind, Outcome
 from robotrials.record.rows import distinct
 from robotrials.stats.argument import BoolArray, FloatArray
 from robotrials.verdict.analysis.frame import ComparisonFrame, projected_episodes, ranked_episodes, stratum_names
+from robotrials.verdict.analysis.task_name import one_name, with_one_name
 from robotrials.verdict.planning.analysis_plan import AnalysisPlan
 from robotrials.verdict.robustness import conditions_by_severity
 
@@ -174,6 +175,10 @@ def two_sides(
     its own. With `is_condition_cell` false the condition is what differs between the arms, and names no cell.
     """
     valid: list[Sequence[Episode]] = [[e for e in side if e.is_valid] for side in (a, b)]
+    if tasks := one_name(
+        (e.benchmark, e.task) for side in valid for e in side
+    ):  # two stores may name a task differently
+        valid = [list(with_one_name(side, tasks)) for side in valid]
     left: list[dict[str, int]] = [{}, {}]
     if is_condition_cell:
         conditions = [{c for (c,) in distinct(side, 'condition')} for side in valid]

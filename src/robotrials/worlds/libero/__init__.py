@@ -29,7 +29,7 @@ def libero_host(
     instrumented: bool = True,
     environment: str = 'libero',
     start_timeout_s: float = 300.0,
-    timeout_s: float = 55.0,
+    timeout_s: float | None = None,
 ) -> IsolatedHost[LiberoHost]:
     """One suite of LIBERO; its tasks are ``task_0`` and so on, its start states the benchmark's own, by instance.
 
@@ -37,7 +37,8 @@ def libero_host(
     times as fast. assets: the folder of LIBERO's assets; by default ROBOTRIALS_LIBERO_ASSETS, or where LIBERO
     itself downloads them to. render: the GL back-end. state: ``proprioception`` (8 numbers) or ``privileged``. seed: of
     LIBERO's generator, which places the fixtures; 0 is the published evaluations'. step_cap: the suite's own by
-    default. instrumented: measure safety signals.
+    default. instrumented: measure safety signals. start_timeout_s: for imports and for making the host. A call may take
+    as long as the plan's ``watchdog.host_s`` says; timeout_s is a stricter limit of one's own.
     """
     find_suite(suite)
     for camera in cameras:

@@ -76,6 +76,7 @@ class LiberoHost(Host):
             images=dict.fromkeys(self._cameras, (self._height, self._width)),
             conditions=conditions,
             tasks=self._suite.tasks,
+            shows_upside_down=True,
         )
 
     @property

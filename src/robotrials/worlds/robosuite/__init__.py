@@ -25,7 +25,7 @@ def robosuite_host(
     options: Mapping[str, Any] | None = None,
     environment: str = 'robosuite',
     start_timeout_s: float = 300.0,
-    timeout_s: float = 55.0,
+    timeout_s: float | None = None,
 ) -> IsolatedHost[RobosuiteHost]:
     """The one-armed tasks of robosuite, by their names; start states are drawn from the seed.
 
@@ -67,7 +67,7 @@ def robocasa_host(
     instrumented: bool = True,
     options: Mapping[str, Any] | None = None,
     start_timeout_s: float = 600.0,
-    timeout_s: float = 55.0,
+    timeout_s: float | None = None,
 ) -> IsolatedHost[RobosuiteHost]:
     """RoboCasa-365's atomic tasks, in an environment with RoboCasa and its assets: a recipe file of yours.
 
