@@ -259,7 +259,7 @@ def _open_parquet(path: Path) -> Rows:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             _check_parquet(path, file.metadata)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, IndexError) as error:
         raise InputError(f'{path}: not a readable Parquet file ({error})') from error
     names = tuple(schema.names)
     if len(set(names)) != len(names):
@@ -300,7 +300,7 @@ def _parquet_rows(path: Path, texts: list[str]) -> Iterator[tuple[int, Row]]:
                 for values in zip(*map(column_values, batch.columns), strict=True):
                     number += 1
                     yield number, values
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, IndexError) as error:
         raise InputError(f'{path} after row {number}: damaged Parquet ({error})') from error
 
 
