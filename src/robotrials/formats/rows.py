@@ -268,7 +268,7 @@ def _open_parquet(path: Path) -> Rows:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             _check_parquet(path, file.metadata)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, IndexError) as error:
         raise InputError(f'{path}: not a readable Parquet file ({error})') from error
     names = tuple(schema.names)
     if len(set(names)) != len(names):
@@ -318,7 +318,7 @@ def _parquet_batches(path: Path, texts: list[str], *, n_rows: int) -> Iterator[p
                     raise InputError(f'{path} after row {number}: {size}; wanted a table of episodes, not of images')
                 yield batch
                 number += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, IndexError) as error:
         raise InputError(f'{path} after row {number}: damaged Parquet ({error})') from error
 
 
