@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError
-from robotrials.record import Episode, Store, Trajectory
+from robotrials.record import Episode, Store
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Table, render_all, table_document
 from robotrials.show.table_catalog import find_table
-from robotrials.verdict.analysis import Analysis, analyse, analyse_pairs
+from robotrials.verdict.analysis import Analysis, analyse
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from robotrials.formats.scratch import OpenedSource
     from robotrials.record.select import Where
 
 
@@ -189,10 +191,11 @@ def load_trial(
     if isinstance(source, Store):
         return Trial(analyse(source, where=where))
     if isinstance(source, str | Path):
-        path = Path(source)
-        if (path / 'trial.json').exists():
-            return Trial(analyse(path, where=where))
-        return Trial(analyse_pairs(_file_pairs(path, columns or {}, given), source=str(path)))
+        from robotrials.formats.imported import ImportOptions
+        from robotrials.formats.scratch import open_for_asking
+
+        options = ImportOptions(columns=columns or {}, defaults=given)
+        return Trial(analyse_opened(open_for_asking(source, options), where=where))
     rows = list(_rows(source))
     episodes = [row for row in rows if isinstance(row, Episode)]
     if episodes and len(episodes) == len(rows):
@@ -200,19 +203,16 @@ def load_trial(
     return Trial(analyse(_table_episodes(rows, columns or {}, given), title='table'))
 
 
-def _file_pairs(
-    path: Path, columns: Mapping[str, str], given: Mapping[str, str]
-) -> Iterator[tuple[Episode, Trajectory | None]]:
-    """The episodes of a file; their trajectories only of SafeVLA-Bench records, which are about nothing else.
-
-    Those of a robot's dataset can be larger than memory: a store reads them one at a time.
-    """
-    from robotrials.formats.catalog import open_source
-    from robotrials.formats.imported import ImportOptions
-
-    imported = open_source(path, ImportOptions(columns=columns, defaults=given))
-    with_trajectories = imported.format == 'safevla'
-    return ((r.episode, r.trajectory if with_trajectories else None) for r in imported.recordings())
+def analyse_opened(
+    opened: OpenedSource, *, where: Where | None = None, advance: Callable[[str, int, int], None] | None = None,
+    **changes: Any,
+) -> Analysis:  # fmt: skip
+    """The analysis of what was opened for asking, under the name that the user knows it by."""
+    found = analyse(opened.store, where=where, advance=advance, **changes)
+    if not opened.told:
+        return found
+    selection = dataclasses.replace(found.selection, source=opened.name)
+    return Analysis(selection, found.declared, advance=advance)
 
 
 def _table_episodes(rows: Sequence[Any], columns: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Episode]:

@@ -12,12 +12,13 @@ from robotrials.cli.output import FormatOption, print_tables
 
 if TYPE_CHECKING:
     from robotrials.verdict.audit import Drop
+    from robotrials.verdict.audit.outcome import InstanceOutcome
 
 COUNTS = re.compile(r'^(\d+)/(\d+)$')
 
 
 def paired_command(
-    old: Annotated[Path, typer.Argument(help='Outcomes of the old policy: a CSV or a store.')],
+    old: Annotated[Path, typer.Argument(help='Outcomes of the old policy: a store, or a file or folder.')],
     new: Annotated[Path, typer.Argument(help='Outcomes of the new policy.')],
     old_policy: Annotated[str | None, typer.Option(help='The policy to take from the first store.')] = None,
     new_policy: Annotated[str | None, typer.Option(help='The policy to take from the second store.')] = None,
@@ -33,11 +34,11 @@ def paired_command(
     import numpy as np
 
     from robotrials.show.audit import paired_table, unmatched_table
-    from robotrials.verdict.audit import compare_outcomes, read_outcomes
+    from robotrials.verdict.audit import compare_outcomes
 
     found = compare_outcomes(
-        read_outcomes(old, policy=old_policy, condition=condition),
-        read_outcomes(new, policy=new_policy, condition=condition),
+        _outcomes(old, policy=old_policy, condition=condition),
+        _outcomes(new, policy=new_policy, condition=condition),
         rng=np.random.default_rng(seed),
     )
     names = (old_policy or old.stem, new_policy or new.stem)
@@ -73,7 +74,7 @@ def drop_command(
 
     from robotrials.errors import InputError
     from robotrials.show.audit import cluster_table, drop_table
-    from robotrials.verdict.audit import drop, drop_of_outcomes, read_outcomes
+    from robotrials.verdict.audit import drop, drop_of_outcomes
 
     if rows is not None:
         drops = _drops_of_rows(rows, level)
@@ -84,8 +85,8 @@ def drop_command(
         drops = [drop(first, second, discordant=discordant, level=level, label=label)]
     else:
         found = drop_of_outcomes(
-            read_outcomes(calibration, policy=policy, condition=calibration_condition),
-            read_outcomes(altered, policy=policy, condition=altered_condition),
+            _outcomes(Path(calibration), policy=policy, condition=calibration_condition),
+            _outcomes(Path(altered), policy=policy, condition=altered_condition),
             paired=paired, full_score=full_score, level=level, rng=np.random.default_rng(seed),
             label=label or f'{Path(calibration).stem} - {Path(altered).stem}',
         )  # fmt: skip
@@ -176,6 +177,28 @@ def replay_command(
     found = compare_traces(recorded, pairs, closed_loop=False, name=str(store), contrast='carried out again')
     tables = [trace_table([found]), channel_table(found), grade_table(found)]
     print_tables([*tables, divergence_table(found)] if episodes else tables, form)
+
+
+def _outcomes(path: Path, *, policy: str | None, condition: str | None) -> tuple[InstanceOutcome, ...]:
+    """Outcomes of a list of one run (task, sample, success), or of whatever else holds episodes."""
+    from robotrials.cli.source import open_named
+    from robotrials.formats.scratch import is_store
+    from robotrials.verdict.audit.outcome import outcomes_of, read_outcomes
+
+    if is_store(path) or not path.exists() or _is_list(path):
+        return read_outcomes(path, policy=policy, condition=condition)
+    opened = open_named(path)
+    return outcomes_of(opened.store.episodes(), policy=policy, condition=condition, where=opened.name)
+
+
+def _is_list(path: Path) -> bool:
+    import csv
+
+    if path.suffix.lower() != '.csv' or not path.is_file():
+        return False
+    with path.open(newline='', encoding='utf-8-sig', errors='replace') as stream:
+        header = next(csv.reader(stream), [])
+    return {'task', 'sample'} <= set(header) and 'policy' not in header
 
 
 def _counts(text: str, where: str) -> tuple[int, int]:

@@ -105,25 +105,13 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     if not open_questions:
         return imported
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        _refuse_unanswered(path, imported, options)
+        imported.settle(path, options)
         return imported
     answers = dict(options.answers)
     for question in open_questions:
         shown = f'{question.text} [{"/".join(question.choices)}]'
         answers[question.key] = typer.prompt(shown, default=question.assumed, err=True)
     return open_source(path, dataclasses.replace(options, answers=answers), name=imported.format)
-
-
-def _refuse_unanswered(path: Path, imported: Imported, options: ImportOptions) -> None:
-    from robotrials.errors import InputError
-
-    for question in imported.questions:
-        answer = question.answer(options)
-        flag = f'--answer {question.key}={"|".join(question.choices)}'
-        if answer is None:
-            raise InputError(f'{path}: {question.text} Say which with {flag}')
-        if question.key not in options.answers:
-            imported.ledger.hint(f'{question.text} Assumed: {answer} ({flag})')
 
 
 def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) -> None:

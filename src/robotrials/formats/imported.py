@@ -189,6 +189,16 @@ class Imported:
         """The episodes alone."""
         return (recording.episode for recording in self.recordings())
 
+    def settle(self, path: Path, options: ImportOptions) -> None:
+        """Note what is assumed where nobody answered; a question that must be answered first is an error."""
+        for question in self.questions:
+            answer = question.answer(options)
+            flag = f'--answer {question.key}={"|".join(question.choices)}'
+            if answer is None:
+                raise InputError(f'{path}: {question.text} Say which with {flag}')
+            if question.key not in options.answers:
+                self.ledger.hint(f'{question.text} Assumed: {answer} ({flag})')
+
 
 class Format(Protocol):
     """How to read one kind of file or folder.
