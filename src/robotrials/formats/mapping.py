@@ -9,7 +9,7 @@ from typing import Any
 from robotrials.errors import InputError, UnknownName
 from robotrials.formats.imported import Imported, ImportOptions
 
-KEYS = ('format', 'map', 'set', 'answers', 'group_by', 'rate_hz')
+KEYS = ('format', 'map', 'set', 'answers', 'group_by', 'rate_hz', 'values', 'blank')
 
 
 def write_mapping(path: Path, imported: Imported) -> None:
@@ -24,6 +24,8 @@ def write_mapping(path: Path, imported: Imported) -> None:
         'answers': dict(options.answers),
         'group_by': list(options.group_by),
         'rate_hz': options.rate_hz,
+        'values': dict(options.values),
+        'blank': options.blank,
     }
     path.write_text(json.dumps(values, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
 
@@ -51,6 +53,8 @@ def read_mapping(path: Path, *, kind: str, options: ImportOptions) -> tuple[str,
         group_by=options.group_by or tuple(map(str, values.get('group_by') or ())),
         rate_hz=options.rate_hz if options.rate_hz is not None else rate,
         source=options.source,
+        values={**_texts(path, values, 'values'), **options.values},
+        blank=options.blank or str(values.get('blank') or ''),
     )
     return kind or str(values.get('format', '')), joined
 

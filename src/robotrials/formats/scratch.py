@@ -31,7 +31,7 @@ class OpenedSource:
 
     store: Store
     name: str
-    told: str = ''  # how a file was read, in a line; nothing for a store, which was read as it is
+    told: str = ''  # how a file was read in a line, and a line for each thing assumed; nothing of a store
 
 
 def is_store(path: Path | str) -> bool:
@@ -50,7 +50,8 @@ def open_for_asking(path: Path | str, options: ImportOptions | None = None) -> O
         return OpenedSource(read_store(path), str(path))  # which says what else a path may be
     imported = open_source(source, given)
     imported.settle(source, given)
-    return OpenedSource(_scratch(imported), str(path), told=told_in_a_line(source, imported))
+    told = '\n'.join([told_in_a_line(source, imported), *imported.ledger.hints])
+    return OpenedSource(_scratch(imported), str(path), told=told)
 
 
 def told_in_a_line(path: Path, imported: Imported) -> str:
