@@ -57,6 +57,15 @@ def test_a_figure_shows_itself_once_and_without_magic(trial: Trial) -> None:
     assert plt.get_fignums() == []  # or the end of a cell would show it again
 
 
+def test_a_result_is_shown_by_the_notebook_alone(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[object] = []
+    monkeypatch.setattr('rich.console._is_jupyter', lambda: True)
+    monkeypatch.setattr('rich.jupyter.display', lambda *parts: shown.append(parts))
+    text = str(trial.success())
+    assert 'Episode success' in text
+    assert shown == []
+
+
 def test_a_result_of_a_file_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / 'may.csv'
     pd.DataFrame(ROWS).to_csv(path, index=False)

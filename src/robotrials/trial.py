@@ -248,7 +248,7 @@ def analyse_opened(
 ) -> Analysis:  # fmt: skip
     """The analysis of what was opened for asking, under the name that the user knows it by."""
     found = analyse(opened.store, where=where, advance=advance, **changes)
-    if not opened.told:
+    if opened.name == str(opened.store.path):
         return found
     selection = dataclasses.replace(found.selection, source=opened.name)
     return Analysis(selection, found.declared, advance=advance)

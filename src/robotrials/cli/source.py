@@ -80,10 +80,13 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
 
     Nothing is written but what goes with the process; `given` are fields that the source itself does not name.
     """
+    import sys
+
     from robotrials.formats.imported import ImportOptions
     from robotrials.formats.scratch import open_for_asking
 
-    opened = open_for_asking(source, ImportOptions(defaults=given or {}))
+    command = ' '.join(['robotrials', *sys.argv[1:]])
+    opened = open_for_asking(source, ImportOptions(defaults=given or {}), command=command)
     if opened.told:
         typer.echo(opened.told, err=True)
     return opened

@@ -93,7 +93,9 @@ def _metrics(
         if str(row[metric]) in cells:
             return None  # several of one metric: what makes an episode cannot be told
         cells[str(row[metric])] = row[value]
-    made = [(number, [*key, *(cells.get(kind) for kind in kinds)]) for key, (number, cells) in joined.items()]
+    made: list[tuple[int, Row]] = [
+        (number, [*key, *(cells.get(kind) for kind in kinds)]) for key, (number, cells) in joined.items()
+    ]
     done = f'{len(kinds)} rows of {header[metric]!r} and {header[value]!r} make an episode: {", ".join(kinds)}'
     return (*(header[i] for i in kept), *kinds), made, done
 
@@ -112,7 +114,7 @@ def _outcome_counts(
     if max(map(int, sure), default=0) < 2:
         return None
     kept = [i for i in range(len(header)) if i not in places]
-    made = [
+    made: list[tuple[int, Row]] = [
         (number, [*(row[i] for i in kept), outcome, 'counts'])
         for number, row in table for place, outcome in places.items()
         for _ in range(0 if is_missing(row[place]) else int(row[place]))
@@ -126,7 +128,7 @@ def _prefixed(
 ) -> Table | None:
     """Columns such as `pi0 success`, `pi0 time (s)`, `act success`: a row for each of pi0 and act."""
     lacks = [name for name in ('policy', 'task') if name in _lacks(header, given, columns)]
-    parts = {i: split for i, c in enumerate(header) if (split := _prefix(c)) is not None and i not in columns.values()}
+    parts = {i: split for i, c in enumerate(header) if c not in columns.values() and (split := _prefix(c)) is not None}
     groups = list(dict.fromkeys(prefix for prefix, _ in parts.values()))
     fields = list(dict.fromkeys(field for _, field in parts.values()))
     if not lacks or len(groups) < 2 or not any(normal(field) in RESULTS for field in fields):
@@ -135,7 +137,7 @@ def _prefixed(
         return None
     kept = [i for i in range(len(header)) if i not in parts]
     place = {split: i for i, split in parts.items()}
-    made = [
+    made: list[tuple[int, Row]] = [
         (number, [*(row[i] for i in kept), group,
                   *(row[place[group, f]] if (group, f) in place else None for f in fields)])
         for group in groups for number, row in table
@@ -177,7 +179,7 @@ def _wide(
         return None
     variable = ('seed' if normal(names[0]).startswith('seed') else 'trial') if is_numbered else missing[0]
     kept = [i for i in range(len(header)) if i not in cells]
-    made = [
+    made: list[tuple[int, Row]] = [
         (number, [*(row[i] for i in kept), re.sub(r'^\D+', '', header[i]) if is_numbered else header[i], row[i]])
         for i in places for number, row in table if is_numbered or not is_missing(row[i]) or kind == 'success'
     ]  # fmt: skip

@@ -31,7 +31,7 @@ class OpenedSource:
 
     store: Store
     name: str
-    told: str = ''  # how a file was read in a line, and a line for each thing assumed; nothing of a store
+    told: str = ''  # how a file was read in a line, and a line for each thing assumed; else nothing
 
 
 def is_store(path: Path | str) -> bool:
@@ -40,7 +40,7 @@ def is_store(path: Path | str) -> bool:
     return isinstance(root, CachedPath) or (root / 'trial.json').exists()
 
 
-def open_for_asking(path: Path | str, options: ImportOptions | None = None) -> OpenedSource:
+def open_for_asking(path: Path | str, options: ImportOptions | None = None, *, command: str = '') -> OpenedSource:
     """A store as it is; a file or folder of a known format as a store that is gone when the process ends."""
     given = options or ImportOptions()
     source = Path(path)
@@ -50,8 +50,9 @@ def open_for_asking(path: Path | str, options: ImportOptions | None = None) -> O
         return OpenedSource(read_store(path), str(path))  # which says what else a path may be
     imported = open_source(source, given)
     imported.settle(source, given)
-    told = '\n'.join([told_in_a_line(source, imported), *imported.ledger.hints])
-    return OpenedSource(_scratch(imported), str(path), told=told)
+    guess = [told_in_a_line(source, imported)] if imported.guesses else []
+    told = '\n'.join([*guess, *imported.ledger.hints])
+    return OpenedSource(_scratch(imported, command), str(path), told=told)
 
 
 def told_in_a_line(path: Path, imported: Imported) -> str:
@@ -76,7 +77,7 @@ class _Hasty(Disk):
         pass
 
 
-def _scratch(imported: Imported) -> Store:
+def _scratch(imported: Imported, command: str) -> Store:
     folder = Path(tempfile.mkdtemp(prefix='robotrials-'))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     read = imported.recordings
@@ -85,5 +86,5 @@ def _scratch(imported: Imported) -> Store:
         return (dataclasses.replace(recording, media={}) for recording in read())
 
     with replaced_disk(_Hasty()):
-        import_into(folder / 'store', dataclasses.replace(imported, recordings=without_media))
+        import_into(folder / 'store', dataclasses.replace(imported, recordings=without_media), command=command)
     return read_store(folder / 'store')
