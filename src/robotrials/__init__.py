@@ -36,6 +36,11 @@ def load(
     return load_trial(source, where=where, columns=columns, **given)
 
 
+def __dir__() -> list[str]:
+    """The public door, and nothing of what it is made of."""
+    return list(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name in ('Trial', 'Result'):
         from robotrials import trial

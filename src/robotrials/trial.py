@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError
-from robotrials.record import Episode, Store, Trajectory
+from robotrials.record import Episode, Store
 from robotrials.show.request import ShowRequest
 from robotrials.show.table import Cell, Table, render_all, table_document
 from robotrials.show.table_catalog import find_table
-from robotrials.verdict.analysis import Analysis, analyse, analyse_pairs
+from robotrials.verdict.analysis import Analysis, analyse
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from robotrials.formats.scratch import OpenedSource
     from robotrials.record.select import Where
 
 
@@ -55,11 +58,7 @@ class Result:
 
     def to_frame(self, number: int = 0) -> Any:
         """One of the tables as a pandas frame where pandas is installed, else as an Arrow table."""
-        try:
-            importlib.import_module('pandas')
-        except ImportError:
-            return self.to_arrow(number)
-        return self.to_arrow(number).to_pandas()
+        return _frame(self.to_arrow(number))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The first table through the Arrow C stream interface: polars, DuckDB and others read it as it is."""
@@ -69,6 +68,14 @@ class Result:
         if not 0 <= number < len(self.tables):
             raise InputError(f'table {number} was asked for, and there are {len(self.tables)}, from 0')
         return self.tables[number]
+
+
+def _frame(table: pa.Table) -> Any:
+    try:
+        importlib.import_module('pandas')
+    except ImportError:
+        return table
+    return table.to_pandas()
 
 
 def _of_one_type(values: Sequence[Cell]) -> list[Cell]:
@@ -116,6 +123,30 @@ class Trial:
         policies = ', '.join(self.analysis.every_policy)
         return f'Trial of {len(self.analysis.episodes)} episodes ({policies})\n{self.analysis.statement}'
 
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The names of the policies."""
+        return self.analysis.every_policy
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks, by benchmark where there are several."""
+        found = {(e.benchmark, e.task) for e in self.analysis.episodes}
+        several = len({benchmark for benchmark, _ in found}) > 1
+        return tuple(f'{b}/{task}' if several and b else task for b, task in sorted(found))
+
+    @property
+    def episodes(self) -> Any:
+        """The episodes, a row each: a pandas frame where pandas is installed, else an Arrow table."""
+        import pyarrow as pa
+
+        from robotrials.formats.to_table import episode_row
+
+        rows = [episode_row(episode) for episode in self.analysis.episodes]
+        texts = ('labels', 'condition_parameters', 'events')
+        columns = {name: [str(row[name]) if name in texts else row[name] for row in rows] for name in rows[0]}
+        return _frame(pa.table({name: pa.array(_of_one_type(cells)) for name, cells in columns.items()}))
+
     def with_plan(self, **changes: Any) -> Trial:
         """The same episodes under another plan; what differs from the declared one is marked in every output.
 
@@ -160,6 +191,8 @@ class Trial:
 
         figure = find_figure(name)(ShowRequest(subject=self.analysis, policies=tuple(policies)))
         if ax is None:
+            # A notebook asks what it shows for its picture; a figure outside pyplot answers only under a magic.
+            figure.__dict__['_repr_png_'] = partial(_png, figure)
             return figure
         _draw_into(ax, figure)
         return ax.get_figure(root=True)  # type: ignore[return-value]  # axes in use have a figure
@@ -169,6 +202,14 @@ class Trial:
         from robotrials.show.report_file import write_report
 
         return write_report(self.analysis, Path(path))
+
+
+def _png(figure: Figure) -> bytes:
+    import io
+
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format='png')
+    return drawn.getvalue()
 
 
 def _draw_into(ax: Axes, figure: Figure) -> None:
@@ -189,10 +230,11 @@ def load_trial(
     if isinstance(source, Store):
         return Trial(analyse(source, where=where))
     if isinstance(source, str | Path):
-        path = Path(source)
-        if (path / 'trial.json').exists():
-            return Trial(analyse(path, where=where))
-        return Trial(analyse_pairs(_file_pairs(path, columns or {}, given), source=str(path)))
+        from robotrials.formats.imported import ImportOptions
+        from robotrials.formats.scratch import open_for_asking
+
+        options = ImportOptions(columns=columns or {}, defaults=given)
+        return Trial(analyse_opened(open_for_asking(source, options), where=where))
     rows = list(_rows(source))
     episodes = [row for row in rows if isinstance(row, Episode)]
     if episodes and len(episodes) == len(rows):
@@ -200,19 +242,16 @@ def load_trial(
     return Trial(analyse(_table_episodes(rows, columns or {}, given), title='table'))
 
 
-def _file_pairs(
-    path: Path, columns: Mapping[str, str], given: Mapping[str, str]
-) -> Iterator[tuple[Episode, Trajectory | None]]:
-    """The episodes of a file; their trajectories only of SafeVLA-Bench records, which are about nothing else.
-
-    Those of a robot's dataset can be larger than memory: a store reads them one at a time.
-    """
-    from robotrials.formats.catalog import open_source
-    from robotrials.formats.imported import ImportOptions
-
-    imported = open_source(path, ImportOptions(columns=columns, defaults=given))
-    with_trajectories = imported.format == 'safevla'
-    return ((r.episode, r.trajectory if with_trajectories else None) for r in imported.recordings())
+def analyse_opened(
+    opened: OpenedSource, *, where: Where | None = None, advance: Callable[[str, int, int], None] | None = None,
+    **changes: Any,
+) -> Analysis:  # fmt: skip
+    """The analysis of what was opened for asking, under the name that the user knows it by."""
+    found = analyse(opened.store, where=where, advance=advance, **changes)
+    if opened.name == str(opened.store.path):
+        return found
+    selection = dataclasses.replace(found.selection, source=opened.name)
+    return Analysis(selection, found.declared, advance=advance)
 
 
 def _table_episodes(rows: Sequence[Any], columns: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Episode]:

@@ -193,7 +193,7 @@ def test_the_wrong_kind_of_input_says_which_is_wanted(case: Showcase, tmp_path: 
             ['plot', 'claims', case.trial, '-o', out],
             'claims wants a vla-eval leaderboard file (.json); found the store',
         ),
-        (['plot', 'cdf', case.leaderboard, '-o', out], 'cdf wants the folder of a store'),
+        (['plot', 'cdf', case.leaderboard, '-o', out], f'{case.leaderboard}: no column for task'),
         (['plot', 'divergence', case.trial, '-o', out], 'divergence wants two stores'),
         (['plot', 'cutoffs', 'libero-spatal', '-o', out], "did you mean 'libero-spatial'"),
         (
@@ -202,7 +202,7 @@ def test_the_wrong_kind_of_input_says_which_is_wanted(case: Showcase, tmp_path: 
         ),
         (['tables', 'survey', case.trial], 'survey wants nothing; found'),
         (['tables', 'headline', tmp_path / 'none'], 'no such file or folder'),
-        (['tables', 'headline'], 'headline wants the folder of a store; found nothing'),
+        (['tables', 'headline'], 'headline wants a store, or a file or folder of episodes; found nothing'),
         (['tables', 'claims', case.leaderboard, '-w', 'policy=x'], '--where cannot choose any'),
         (['tables', 'headlines', case.trial], "did you mean 'headline'"),
         (['tables'], 'robotrials tables --list'),

@@ -36,6 +36,7 @@ VERBS: dict[str, tuple[str, str]] = {
     'worker': ('robotrials.cli.worker:worker', 'Run a cell around the clock for a platform.'),
     'submit': ('robotrials.cli.submit:submit', 'Have a policy evaluated by a platform.'),
     'import': ('robotrials.cli.importing:import_source', 'Import rollouts, whoever wrote them.'),
+    'doctor': ('robotrials.cli.doctor:doctor', 'Say what a file or store looks like.'),
     'export': ('robotrials.cli.exporting:export', 'Write a store in another format.'),
     'store': ('robotrials.cli.store:store_app', 'Look at a store, check it, correct it.'),
     'score': ('robotrials.cli.score:score', 'Score every policy by time to success.'),

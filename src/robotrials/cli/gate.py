@@ -14,7 +14,9 @@ FORMS = ('text', 'markdown', 'json')
 
 def gate(
     store: StoreArgument,
-    baseline: Annotated[Path, typer.Option('--baseline', '-b', help='The store of the baseline.', show_default=False)],
+    baseline: Annotated[
+        Path, typer.Option('--baseline', '-b', help='The baseline, in the same form.', show_default=False)
+    ],
     policy: Annotated[str | None, typer.Option('--policy', help='The candidate; default: the only one.')] = None,
     baseline_policy: Annotated[
         str | None, typer.Option('--baseline-policy', help='The baseline; default: of the same name, or the only one.')
@@ -45,10 +47,11 @@ def gate(
 
     Example: `robotrials gate runs/new --baseline runs/main --format markdown -o comment.md`
     """
-    from robotrials.cli.source import named_changes
+    import dataclasses
+
+    from robotrials.cli.source import named_changes, open_named
     from robotrials.cli.store import parse_where
     from robotrials.errors import InputError, UnknownName
-    from robotrials.record import read_store
     from robotrials.show import gate as shown
     from robotrials.show.file import check_target, write_file
     from robotrials.verdict.analysis.arm import AmbiguousArmError
@@ -63,14 +66,21 @@ def gate(
         margins={'success': margin_success, 'speed': margin_time, 'safety': margin_safety}, alpha=alpha, power=power,
         tau_s=tau, require=tuple(filter(None, (name.strip() for name in require.split(',')))), pairing=pairing,
     )  # fmt: skip
+    named, matching = named_changes(registry=registry), parse_where(where) or None
+    new = open_named(store)
+    old = new if baseline == store else open_named(baseline)
     try:
         found = gate_stores(
-            read_store(store), read_store(baseline), policy=policy, baseline_policy=baseline_policy, rules=rules,
-            where=parse_where(where) or None, **named_changes(registry=registry),
-        )  # fmt: skip
+            new.store, old.store, policy=policy, baseline_policy=baseline_policy, rules=rules, where=matching, **named
+        )
     except AmbiguousArmError as error:
         option = '--policy' if error.what == 'candidate' else '--baseline-policy'
         raise InputError(f'{error} with {option}') from error
+    found = dataclasses.replace(
+        found,
+        candidate=dataclasses.replace(found.candidate, store=new.name),
+        baseline=dataclasses.replace(found.baseline, store=old.name),
+    )
     text = writers[form](found, command=_command())
     typer.echo(text, nl=False)
     if output is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,13 @@ def import_source(
     answered: Annotated[
         list[str] | None, typer.Option('--answer', '-a', help='KEY=CHOICE, the answer to a question that was printed.')
     ] = None,
+    value: Annotated[
+        list[str] | None,
+        typer.Option('--value', help="CELL=OUTCOME, what a cell means: '✓=success', 'dropped=failure'; repeat it."),
+    ] = None,
+    blank: Annotated[
+        str, typer.Option('--blank', help='What a row without a result is: invalid, failure, or drop (left out).')
+    ] = '',
     group_by: Annotated[
         str, typer.Option('--group-by', help='Columns (a,b) that make one episode of the rows in which they agree.')
     ] = '',
@@ -75,17 +83,37 @@ def import_source(
         group_by=tuple(name.strip() for name in group_by.split(',') if name.strip()),
         rate_hz=rate_hz,
         source=source,
+        values=parse_pairs(value, '--value'),
+        blank=blank,
     )
     if map_file is not None:
         from robotrials.formats.mapping import read_mapping
 
         kind, options = read_mapping(map_file, kind=kind, options=options)
-    imported = _open(path, options, kind)
+    imported = _read(path, options, kind, lambda found: _bring_in(found, to, dry_run=dry_run, form=form))
     if save_map is not None:
         from robotrials.formats.mapping import write_mapping
 
         write_mapping(save_map, imported)
-    _bring_in(imported, to, dry_run=dry_run, form=form)
+
+
+def _read(path: Path, options: ImportOptions, kind: str, take: Callable[[Imported], None]) -> Imported:
+    """Open and take the source; on a terminal a remedy that is known is offered, and run on "y"."""
+    from robotrials.formats.imported import FixableError
+
+    while True:
+        try:
+            imported = _open(path, options, kind)
+            take(imported)
+        except FixableError as error:
+            if not (sys.stdin.isatty() and sys.stdout.isatty()) or error.options == options:
+                raise
+            typer.echo(str(error), err=True)
+            if not typer.confirm('Run it?', default=False, err=True):
+                raise typer.Exit(2) from error
+            options = error.options
+        else:
+            return imported
 
 
 def _print_formats(form: str) -> None:
@@ -106,25 +134,13 @@ def _open(path: Path, options: ImportOptions, kind: str) -> Imported:
     if not open_questions:
         return imported
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        _refuse_unanswered(path, imported, options)
+        imported.settle(path, options)
         return imported
     answers = dict(options.answers)
     for question in open_questions:
         shown = f'{question.text} [{"/".join(question.choices)}]'
         answers[question.key] = typer.prompt(shown, default=question.assumed, err=True)
     return open_source(path, dataclasses.replace(options, answers=answers), name=imported.format)
-
-
-def _refuse_unanswered(path: Path, imported: Imported, options: ImportOptions) -> None:
-    from robotrials.errors import InputError
-
-    for question in imported.questions:
-        answer = question.answer(options)
-        flag = f'--answer {question.key}={"|".join(question.choices)}'
-        if answer is None:
-            raise InputError(f'{path}: {question.text} Say which with {flag}')
-        if question.key not in options.answers:
-            imported.ledger.hint(f'{question.text} Assumed: {answer} ({flag})')
 
 
 def _bring_in(imported: Imported, to: Path | None, *, dry_run: bool, form: str) -> None:
@@ -168,10 +184,12 @@ def parse_pairs(pairs: list[str] | None, option: str) -> dict[str, str]:
     """`['policy=ckpt']` as a mapping."""
     from robotrials.errors import InputError
 
-    wanted = {'--map': 'FIELD=COLUMN', '--set': 'FIELD=VALUE', '--answer': 'KEY=CHOICE'}.get(option, 'NAME=VALUE')
+    wanted = {'--map': 'FIELD=COLUMN', '--set': 'FIELD=VALUE', '--answer': 'KEY=CHOICE', '--value': 'CELL=OUTCOME'}.get(
+        option, 'NAME=VALUE'
+    )
     parsed = {}
     for pair in pairs or []:
-        name, separator, value = pair.partition('=')
+        name, separator, value = pair.rpartition('=') if option == '--value' else pair.partition('=')
         if not separator or not name or not value:
             raise InputError(f'{option} wants {wanted}, found {pair!r}')
         parsed[name] = value

@@ -54,10 +54,11 @@ def report(
 
     Example: `robotrials report runs/may -o may.html`
     """
-    from robotrials.cli.source import named_changes, open_analysis
+    import dataclasses
+
+    from robotrials.cli.source import named_changes, open_analysis, open_named
     from robotrials.cli.store import parse_where
     from robotrials.errors import InputError
-    from robotrials.record import read_store
     from robotrials.show.file import check_target
     from robotrials.show.page_link import check_explorer
     from robotrials.show.report import trial_document
@@ -83,9 +84,10 @@ def report(
         from robotrials.show.change import change_document
         from robotrials.verdict.analysis import compare_stores
 
-        matching = parse_where(where) or None
-        changed = compare_stores(read_store(before), read_store(store), where=matching, **named_changes(**changes))
-        document = change_document(changed)
+        named, matching = named_changes(**changes), parse_where(where) or None
+        old, new = open_named(before), open_named(store)
+        changed = compare_stores(old.store, new.store, where=matching, **named)
+        document = change_document(dataclasses.replace(changed, before=old.name, after=new.name))
     write_document(document, chosen, output)
 
 

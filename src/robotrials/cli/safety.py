@@ -48,7 +48,9 @@ TABLES = {
 def score_store(
     store: Annotated[
         Path,
-        typer.Argument(help='A store, or SafeVLA-Bench records (.json, .jsonl, .npz, a folder).', show_default=False),
+        typer.Argument(
+            metavar='SOURCE', help='A store; or a file or folder, such as SafeVLA-Bench records.', show_default=False
+        ),
     ],
     per_task: Annotated[bool, typer.Option('--per-task', help='SR and Safety of each task.')] = False,
     per_spec: Annotated[bool, typer.Option('--per-spec', help='Violation rate and severity of each spec.')] = False,
@@ -152,16 +154,11 @@ def explain_task(
 def _analysis(
     path: Path, policy: str, where: list[str] | None, changes: dict[str, Any], *, scoring: dict[str, Any]
 ) -> Analysis:
-    """Of a store, or of SafeVLA-Bench records read as they are."""
-    from robotrials.cli.source import named_changes, open_analysis
+    """Of a store, or of files such as SafeVLA-Bench records, which name no policy."""
+    from robotrials.cli.source import open_analysis
 
     named = {'safety_gate': scoring['gate'], 'safety_severity': scoring['severity'], 'safety_phases': scoring['phases']}
-    if (path / 'trial.json').exists() or not path.exists():
-        return open_analysis(path, where, **changes, **named)
-    from robotrials.measure.safety.safevla import read_safevla
-    from robotrials.verdict.analysis import analyse_pairs
-
-    return analyse_pairs(read_safevla(path, policy=policy), source=str(path), **named_changes(**changes, **named))
+    return open_analysis(path, where, given={'policy': policy} if policy else None, **changes, **named)
 
 
 def _print_metrics(scores: Sequence[EpisodeSafety], registry: Registry) -> None:

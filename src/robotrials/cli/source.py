@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,15 +11,19 @@ import typer
 from robotrials.cli.store import WhereOption, parse_where
 
 if TYPE_CHECKING:
+    from robotrials.formats.scratch import OpenedSource
     from robotrials.verdict.analysis import Analysis
 
 __all__ = [
     'AlphaOption', 'BaselineOption', 'MethodOption', 'PairingOption', 'PrimaryOption', 'ReferenceOption',
     'RegistryOption', 'ResamplesOption', 'SeedOption', 'StoreArgument', 'TauOption', 'WhereOption',
-    'check_method', 'open_analysis', 'tell_analysis',
+    'check_method', 'open_analysis', 'open_named', 'tell_analysis',
 ]  # fmt: skip
 
-StoreArgument = Annotated[Path, typer.Argument(metavar='STORE', help='The folder of the store.')]
+StoreArgument = Annotated[
+    Path,
+    typer.Argument(metavar='SOURCE', help='A store; or a file or folder that `robotrials import` reads, as it is.'),
+]
 SeedOption = Annotated[
     int | None, typer.Option('--seed', min=0, help='Seed of every random draw; default: as declared.')
 ]
@@ -52,17 +57,38 @@ RegistryOption = Annotated[
 ]
 
 
-def open_analysis(store: Path, where: list[str] | None = None, *, is_look: bool = True, **changes: Any) -> Analysis:
-    """The analysis of a store as declared, with what the command line changed marked; progress goes to stderr.
+def open_analysis(
+    store: Path, where: list[str] | None = None, *, is_look: bool = True, given: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> Analysis:  # fmt: skip
+    """The analysis of a source as declared, with what the command line changed marked; progress goes to stderr.
 
     On an open trial this is an interim look: it is said, and written to the trial's log where that can be written.
     """
     from robotrials.cli.progress import analysis_progress
-    from robotrials.verdict.analysis import analyse
+    from robotrials.trial import analyse_opened
 
-    opened = analyse(store, where=parse_where(where) or None, advance=analysis_progress(), **named_changes(**changes))
+    named, matching = named_changes(**changes), parse_where(where) or None  # refused before anything is read
+    opened = analyse_opened(open_named(store, given), where=matching, advance=analysis_progress(), **named)
     if is_look:
         log_look(opened)
+    return opened
+
+
+def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSource:
+    """What a verb was given to ask: a store, or a file or folder whose reading is told in a line on stderr.
+
+    Nothing is written but what goes with the process; `given` are fields that the source itself does not name.
+    """
+    import sys
+
+    from robotrials.formats.imported import ImportOptions
+    from robotrials.formats.scratch import open_for_asking
+
+    command = ' '.join(['robotrials', *sys.argv[1:]])
+    opened = open_for_asking(source, ImportOptions(defaults=given or {}), command=command)
+    if opened.told:
+        typer.echo(opened.told, err=True)
     return opened
 
 

@@ -52,10 +52,13 @@ def watch(
 
     from robotrials.cli.source import log_look, open_analysis
     from robotrials.errors import InputError, NotEstimable, UnknownName
+    from robotrials.formats.scratch import is_store
     from robotrials.verdict.planning import WatchedScore
 
     if score not in set(WatchedScore):
         raise UnknownName('score', score, [s.value for s in WatchedScore])
+    if not once and not is_store(store) and store.exists():
+        raise InputError(f'{store}: no store of a running trial, so nothing will be added to it; wanted --once')
     seen = -1
     while True:
         try:

@@ -25,6 +25,7 @@ FORMATS = Catalog(
         'openpi-droid': 'robotrials.formats.droid_csv:DROID_CSV',
         'positronic': 'robotrials.formats.positronic:POSITRONIC',
         'rlds': 'robotrials.formats.rlds_format:RLDS',
+        'robochallenge': 'robotrials.formats.robochallenge:ROBOCHALLENGE',
         'robomimic': 'robotrials.formats.hdf5_format:ROBOMIMIC_FORMAT',
         'ros': 'robotrials.formats.ros_format:ROS',
         # By name alone: `safety` reads it, and this room may not import that one.

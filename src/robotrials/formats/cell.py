@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from robotrials.errors import RecordError
+from robotrials.record.episode import Outcome
 from robotrials.record.field import FALSE_WORDS, TRUE_WORDS, parse_field
 
 MISSING_WORDS = frozenset({'', 'n/a', 'na', 'n.a.', 'nan', 'null', 'none', '-', '--', '–', '—', '#n/a', '?', 'nil'})
-YES = TRUE_WORDS | {'ja', 'oui', 'si', 'sí', 'ok', '✓', '✔', '✅', 'true.', 'yes.'}
-NO = FALSE_WORDS | {'nein', 'non', 'nope', '✗', '✘', '❌', 'not successful', 'unsuccessful'}
+YES = TRUE_WORDS | {'ja', 'oui', 'si', 'sí', 'ok', '✓', '✔', '✅', '☑', '√', '✔️', '👍', 'true.', 'yes.', 'worked'}
+NO = FALSE_WORDS | {'nein', 'non', 'nope', '✗', '✘', '❌', '☒', '✖', '✖️', '×', '👎', 'not successful', 'unsuccessful'}
 UNITS: Mapping[str, float] = {
     's': 1.0, 'sec': 1.0, 'secs': 1.0, 'seconds': 1.0, 'ms': 1e-3, 'us': 1e-6, 'ns': 1e-9,
     'min': 60.0, 'mins': 60.0, 'minutes': 60.0, 'm': 60.0, 'h': 3600.0,
@@ -33,6 +34,14 @@ class Quantity:
 
     value: float
     unit: str = ''
+
+
+class UnknownWordError(RecordError):
+    """A result in a word that means neither success nor any other outcome."""
+
+    def __init__(self, message: str, word: str) -> None:
+        self.word = word
+        super().__init__(message)
 
 
 def short(value: Any) -> str:
@@ -144,10 +153,22 @@ def parse_truth(name: str, value: Any) -> bool:
         return True
     if word in NO or word in ('0%', '0 %', '0.0%', '0,0%'):
         return False
-    raise RecordError(
+    message = (
         f'{name} is {short(value)}, wanted true or false (or yes/no, 1/0, success/failure); a degree of success is a '
         'score (--map score=COLUMN), successes out of trials are counts (--map successes=COLUMN trials=COLUMN)'
     )
+    raise RecordError(message) if word[:1].isdigit() else UnknownWordError(message, str(value).strip())
+
+
+def parse_outcome(value: Any) -> Any:
+    """An outcome by its name, or in the words for yes and no."""
+    word = str(value).strip().lower()
+    if word in YES or word in NO:
+        return Outcome.SUCCESS if word in YES else Outcome.FAILURE
+    try:
+        return parse_other('outcome', value)
+    except RecordError as error:
+        raise UnknownWordError(str(error), str(value).strip()) from error
 
 
 def parse_other(name: str, value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -11,6 +11,7 @@ from robotrials.formats.cell import parse_share, short
 from robotrials.record.episode import Outcome
 
 MOST_TRIALS = 1_000_000
+MOST_GUESSED = 1_000
 TIMED = ('duration_s', 'steps', 'seed', 'instance', 'time_cap_s', 'step_cap', 'success', 'outcome', 'events')
 LABEL = {'from': 'counts'}
 
@@ -44,13 +45,16 @@ def _successes(values: dict[str, Any], trials: int) -> int:
     return successes
 
 
-def count_of_rate(cell: Any, scale: float, comma: bool, *, trials: int) -> int:
-    """The one count out of `trials` that a printed rate can stand for; RecordError where none or several fit."""
+def count_of_rate(cell: Any, scale: float, comma: bool, half: float = 0.5, *, trials: int) -> int:
+    """The one count out of `trials` that a printed rate can stand for; RecordError where none or several fit.
+
+    `half` is half a digit of the finest cell of its column: programs write 0.60 as 0.6.
+    """
     share = parse_share('success_rate', cell, scale=scale, decimal_comma=comma)
     is_percent = scale != 1.0 or (isinstance(cell, str) and '%' in cell)
     if not is_percent and share > 1:
         raise RecordError(f'success_rate is {short(cell)}, wanted a share from 0 to 1, or a percentage such as 85%')
-    half = _half_digit(cell) * (0.01 if is_percent else 1.0)
+    half = min(half, half_digit(cell)) * (0.01 if is_percent else 1.0)
     fitting = [k for k in range(trials + 1) if abs(k / trials - share) <= half + 1e-12] if trials else [0]
     if len(fitting) != 1:
         many = f'{len(fitting)} counts fit' if fitting else 'no count fits'
@@ -58,7 +62,7 @@ def count_of_rate(cell: Any, scale: float, comma: bool, *, trials: int) -> int:
     return fitting[0]
 
 
-def _half_digit(cell: Any) -> float:
+def half_digit(cell: Any) -> float:
     """Half a unit of the last printed digit."""
     text = str(cell).strip().rstrip('% ').replace(',', '.')
     try:
@@ -66,3 +70,24 @@ def _half_digit(cell: Any) -> float:
     except InvalidOperation:
         return 0.5
     return 0.5 * 10.0 ** min(int(exponent), 0)
+
+
+def fewest_trials(cells: Sequence[Any], *, is_percent: bool) -> int | None:
+    """The smallest number of trials of which every printed rate is a count; None where none up to 1000 is."""
+    try:
+        shares = [parse_share('success_rate', c, scale=0.01 if is_percent else 1.0, decimal_comma=True) for c in cells]
+    except RecordError:
+        return None
+    signs = [is_percent or (isinstance(c, str) and '%' in c) for c in cells]
+    if not shares or not all(0 <= share <= 1 for share in shares):
+        return None
+    finest = min(map(half_digit, cells))
+    halves = [finest * (0.01 if sign else 1.0) for sign in signs]
+
+    def is_one(share: float, half: float, trials: int) -> bool:
+        return sum(abs(k / trials - share) <= half + 1e-12 for k in range(trials + 1)) == 1
+
+    printed = list(dict.fromkeys(zip(shares, halves, strict=True)))[:200]
+    fitting = [n for n in range(2, MOST_GUESSED + 1) if all(is_one(s, h, n) for s, h in printed)]
+    exact = (n for n in fitting if all(abs(s * n - round(s * n)) < 1e-9 for s, _ in printed))
+    return next(exact, fitting[0] if fitting else None)

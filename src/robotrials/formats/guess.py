@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,11 +14,13 @@ from robotrials.record.field import PARSERS, parse_field
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     'policy': ('policy', 'model', 'method', 'arm', 'agent', 'checkpoint', 'policy_name', 'model_name', 'algorithm',
-               'ckpt', 'modell', 'policy_id', 'model_id'),
-    'task': ('task', 'task_name', 'env', 'environment', 'env_name', 'task_id', 'task_suite', 'skill', 'aufgabe'),
+               'ckpt', 'modell', 'policy_id', 'model_id', 'robot_policy', 'policy_type', 'policy_checkpoint',
+               'policy_path', 'checkpoint_name', 'vla'),
+    'task': ('task', 'task_name', 'env', 'environment', 'env_name', 'task_id', 'task_suite', 'skill', 'aufgabe',
+             'arena_env', 'environment_name', 'scenario'),
     'outcome': ('outcome', 'status', 'result', 'verdict', 'eval_outcome'),
     'success': ('success', 'is_success', 'succeeded', 'success_flag', 'task_success', 'successful', 'done_success',
-                'erfolg', 'solved'),
+                'erfolg', 'solved', 'worked', 'did_it_work', 'ok', 'passed', 'task_completed', 'completed'),
     'duration_s': (
         'duration_s', 'duration', 'time_s', 'time', 'elapsed', 'elapsed_s', 'seconds', 'episode_time', 'wall_time',
         'completion_time', 'time_to_success', 'duration_sec', 'duration_seconds', 'episode_duration', 'rollout_time',
@@ -66,7 +68,8 @@ DURATIONS = ('duration_s', 'time_cap_s')
 FIELDS = (*PARSERS, *TIME_LISTS, 'step_cap', *COUNTS)
 # Columns that number rollouts: an initial state only if someone says so.
 NUMBERINGS = ('episode', 'episode_index', 'episode_idx', 'trial', 'trial_index', 'trial_id', 'sample', 'sample_id',
-              'rollout', 'rollout_id', 'run', 'ep', 'episode_ix', 'episode_number', 'index', 'idx')  # fmt: skip
+              'rollout', 'rollout_id', 'run', 'ep', 'attempt', 'episode_ix', 'episode_number', 'index',
+              'idx')  # fmt: skip
 # Fields whose usual column names also mean other things: a guess whose values do not parse is taken back.
 LOOSE_FIELDS = (
     'seed',
@@ -125,16 +128,22 @@ def split_unit(name: str) -> tuple[str, float]:
     return (stem, UNITS[unit]) if stem and unit in UNITS and unit not in ('m', 'h') else (normal(name), 1.0)
 
 
-def guess_columns(header: Sequence[str], *, columns: Mapping[str, str] | None = None) -> ColumnMap:
-    """A column for each field by its usual names and units (`duration_ms`); what `columns` says goes first."""
+def guess_columns(
+    header: Sequence[str], *, columns: Mapping[str, str] | None = None, given: Collection[str] = ()
+) -> ColumnMap:
+    """A column for each field by its usual names and units (`duration_ms`); what `columns` says goes first.
+
+    `given` are fields with one value for all rows: where that is the number of trials, rows hold counts.
+    """
     asked = {check_field(name): column for name, column in (columns or {}).items()}
     chosen = {name: column for name, column in asked.items() if column != NO_COLUMN}
     for name, column in chosen.items():
         if column not in header:
             raise UnknownName(f'column (for {name})', column, header)
     refused = {name for name, column in asked.items() if column == NO_COLUMN}
-    skip = {*asked, *(() if _has_counts(header, chosen) else COUNTS), *refused}
-    if _has_counts(header, chosen):
+    has_counts = _has_counts(header, chosen, given)
+    skip = {*asked, *(() if has_counts else COUNTS), *refused}
+    if has_counts:
         skip |= {'success', 'items_placed', 'outcome'} - set(chosen)
         order = [*COUNTS, *(name for name in FIELDS if name not in COUNTS)]
     else:
@@ -148,14 +157,14 @@ def guess_columns(header: Sequence[str], *, columns: Mapping[str, str] | None = 
     return ColumnMap(chosen, {n: s for n, s in scale.items() if s != 1.0}, labels)
 
 
-def _has_counts(header: Sequence[str], chosen: Mapping[str, str]) -> bool:
+def _has_counts(header: Sequence[str], chosen: Mapping[str, str], given: Collection[str]) -> bool:
     """Whether the table has one row per cell: successes, or their rate, out of trials."""
     trials = chosen.get('trials') or _first_fit(header, 'trials', taken=set())
-    if trials is None:
+    if trials is None and 'trials' not in given:
         return False
     if 'successes' in chosen or 'success_rate' in chosen:
         return True
-    return any(_first_fit(header, name, taken={trials}) is not None for name in ('successes', 'success_rate'))
+    return any(_first_fit(header, name, taken={trials or ''}) is not None for name in ('successes', 'success_rate'))
 
 
 def _first_fit(header: Sequence[str], name: str, *, taken: set[str]) -> str | None:
@@ -170,8 +179,8 @@ def _first_fit(header: Sequence[str], name: str, *, taken: set[str]) -> str | No
 
 
 def _tails(column: str) -> list[str]:
-    """The last two parts of a dotted path joined, and the last alone."""
-    parts = column.split('.')
+    """The last two parts of a path (`run.seed`, `eval/success_rate`) joined, and the last alone."""
+    parts = re.split(r'[./]', column)
     return [normal('_'.join(parts[-2:])), normal(parts[-1])] if len(parts) > 1 else []
 
 
@@ -198,6 +207,8 @@ def fit_to_cells(guessed: ColumnMap, cells: Mapping[str, Sequence[Any]], *, sure
         name for name in doubtful
         if name in guessed.columns and name not in sure and not _all_parse(name, cells[guessed.columns[name]])
     ]  # fmt: skip
+    if 'attempt' in guessed.columns and not {*sure, *guessed.columns} & {'seed', 'instance', 'episode_id'}:
+        misfits += ['attempt'] if 'attempt' not in sure and 'attempt' not in misfits else []  # it numbers rollouts
     fitted = guessed.without(misfits)
     if 'success' in fitted.columns and 'success' not in sure:
         fitted = _success_as_score(fitted, cells[fitted.columns['success']])

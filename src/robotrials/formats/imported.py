@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from robotrials.errors import InputError, UnknownName
-from robotrials.record import Episode, Provenance, Trajectory
+from robotrials.errors import InputError, RecordError, UnknownName
+from robotrials.record import Episode, Outcome, Provenance, Trajectory
 from robotrials.record.identity import digest
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 CERTAIN = 1.0  # names or tables that nobody else writes
 LIKELY = 0.6  # the right fields, which others might have too
 POSSIBLE = 0.2  # readable, and nothing speaks against it
+
+
+OUTCOME_NAMES = tuple(outcome.value for outcome in Outcome)
+BLANKS = ('invalid', 'failure', 'drop')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +35,43 @@ class ImportOptions:
     group_by: tuple[str, ...] = ()  # columns whose equal values make one episode of several rows
     rate_hz: float | None = None  # control steps per second
     source: str | None = None  # part of the ids; default: the name of the file or folder
+    values: Mapping[str, str] = field(default_factory=dict)  # a cell as it is written -> the outcome it means: --value
+    blank: str = ''  # what a row without a result is: an outcome, or 'drop'; nothing: an error
 
     def __post_init__(self) -> None:
+        for word, outcome in self.values.items():
+            if outcome not in OUTCOME_NAMES:
+                raise UnknownName(f'outcome (for --value {word!r})', outcome, OUTCOME_NAMES)
+        if self.blank and self.blank not in BLANKS:
+            raise UnknownName('meaning of a blank result (--blank)', self.blank, BLANKS)
         if self.rate_hz is not None and not 0 < self.rate_hz < 1e6:
             raise InputError(f'--rate-hz is {self.rate_hz}, wanted control steps per second, such as 20')
 
     def source_name(self, path: Path) -> str:
         """The name that ids are made from."""
         return self.source if self.source is not None else path.resolve().name
+
+
+class FixableError(RecordError):
+    """A source that can be read with `options`; the message ends with the command that does so."""
+
+    def __init__(self, problem: str, path: Path, options: ImportOptions) -> None:
+        self.options = options
+        super().__init__(f'{problem}\nTry: {import_command(path, options)}')
+
+
+def import_command(path: Path, options: ImportOptions) -> str:
+    """The command that imports `path` with these options, ready for a shell."""
+    words = ['robotrials', 'import', str(path), '--to', f'{path.stem}-store']
+    words += [word for name, column in options.columns.items() for word in ('--map', f'{name}={column}')]
+    words += [word for name, value in options.defaults.items() for word in ('--set', f'{name}={value}')]
+    words += [word for text, outcome in options.values.items() for word in ('--value', f'{text}={outcome}')]
+    words += [word for key, answer in options.answers.items() for word in ('--answer', f'{key}={answer}')]
+    words += ['--blank', options.blank] if options.blank else []
+    words += ['--group-by', ','.join(options.group_by)] if options.group_by else []
+    words += ['--rate-hz', f'{options.rate_hz:g}'] if options.rate_hz is not None else []
+    words += ['--source', options.source] if options.source is not None else []
+    return shlex.join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +223,17 @@ class Imported:
         """The episodes alone."""
         return (recording.episode for recording in self.recordings())
 
+    def settle(self, path: Path, options: ImportOptions) -> None:
+        """Note what is assumed where nobody answered; a question that must be answered first is an error."""
+        for question in self.questions:
+            answer = question.answer(options)
+            flag = f'--answer {question.key}={"|".join(question.choices)}'
+            if answer is None:
+                raise InputError(f'{path}: {question.text} Say which with {flag}')
+            if question.key not in options.answers:
+                others = '|'.join(choice for choice in question.choices if choice != answer)
+                self.ledger.hint(f'{question.text} Assumed: {answer} (--answer {question.key}={others})')
+
 
 class Format(Protocol):
     """How to read one kind of file or folder.
@@ -218,7 +263,10 @@ def source_hash(paths: Iterable[Path]) -> str:
 
 def refuse_unused(options: ImportOptions, *, name: str, takes: tuple[str, ...]) -> None:
     """Raise InputError for an option that this format has no use for: silence would look like obedience."""
-    flags = {'columns': '--map', 'group_by': '--group-by', 'rate_hz': '--rate-hz', 'answers': '--answer'}
+    flags = {
+        'columns': '--map', 'group_by': '--group-by', 'rate_hz': '--rate-hz', 'answers': '--answer',
+        'values': '--value', 'blank': '--blank',
+    }  # fmt: skip
     for attribute, flag in flags.items():
         if attribute not in takes and getattr(options, attribute):
             raise InputError(f'{flag} means nothing for {name}; leave it out')

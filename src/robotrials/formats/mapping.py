@@ -10,7 +10,7 @@ from robotrials.errors import InputError, UnknownName
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.record.folder import write_durably
 
-KEYS = ('format', 'map', 'set', 'answers', 'group_by', 'rate_hz')
+KEYS = ('format', 'map', 'set', 'answers', 'group_by', 'rate_hz', 'values', 'blank')
 
 
 def write_mapping(path: Path, imported: Imported) -> None:
@@ -25,6 +25,8 @@ def write_mapping(path: Path, imported: Imported) -> None:
         'answers': dict(options.answers),
         'group_by': list(options.group_by),
         'rate_hz': options.rate_hz,
+        'values': dict(options.values),
+        'blank': options.blank,
     }
     write_durably(path, json.dumps(values, indent=1, ensure_ascii=False) + '\n')
 
@@ -52,6 +54,8 @@ def read_mapping(path: Path, *, kind: str, options: ImportOptions) -> tuple[str,
         group_by=options.group_by or tuple(map(str, values.get('group_by') or ())),
         rate_hz=options.rate_hz if options.rate_hz is not None else rate,
         source=options.source,
+        values={**_texts(path, values, 'values'), **options.values},
+        blank=options.blank or str(values.get('blank') or ''),
     )
     return kind or str(values.get('format', '')), joined
 

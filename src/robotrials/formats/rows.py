@@ -25,7 +25,7 @@ LARGEST_BATCH_BYTES = 256 << 20  # of a Parquet file, decompressed at a time
 HEADER_ROWS = 12  # a header is looked for in the first rows
 KEPT_WHOLE = frozenset({'labels', 'condition_parameters'})  # objects that are one field each
 TEXT_SUFFIXES = ('.csv', '.tsv', '.txt')
-SUFFIXES = ('.csv', '.tsv', '.xlsx', '.jsonl', '.ndjson', '.json', '.parquet')
+SUFFIXES = ('.csv', '.tsv', '.xlsx', '.jsonl', '.ndjson', '.json', '.parquet', '.md', '.yaml', '.yml')
 Row = Sequence[Any]
 
 
@@ -60,7 +60,9 @@ def open_rows(path: Path, options: ImportOptions | None = None, *, known: Callab
         return open_spreadsheet(path, options or ImportOptions(), usual)
     if suffix in ('.csv', '.tsv'):
         return _open_separated(path, usual)
-    return _open_json(path, lines=suffix != '.json')
+    if suffix == '.md':
+        return _open_markdown(path, usual)
+    return _open_objects(path, lines=suffix in ('.jsonl', '.ndjson'))
 
 
 def _encoding(path: Path) -> str:
@@ -160,15 +162,32 @@ def find_header(path: Path, top: Sequence[Sequence[Any]], usual: Callable[[str],
 def _joined(above: Sequence[str], names: Sequence[str]) -> list[str]:
     group, joined = '', []
     for place, name in enumerate(names):
-        group = above[place] if place < len(above) and above[place] else group
-        joined.append(f'{group} {name}'.strip() if names.count(name) > 1 else name)
+        over = above[place] if place < len(above) else ''
+        group = over or group
+        joined.append(f'{group} {name}'.strip() if name and names.count(name) > 1 else name or over)
     return joined
+
+
+def _open_markdown(path: Path, usual: Callable[[str], bool]) -> Rows:
+    from robotrials.formats.document import markdown_tables
+
+    try:
+        tables = markdown_tables(path, path.read_text(encoding=_encoding(path)))
+    except UnicodeDecodeError as error:
+        raise InputError(f'{path}: not UTF-8 text (byte {error.start}); save it as UTF-8') from error
+    best = max(tables, key=lambda table: sum(map(usual, table[0])))
+    _, header = find_header(path, best[:1], usual)
+    for number, cells in enumerate(best[1:], start=1):
+        if len(cells) != len(header):
+            raise InputError(f'{path} row {number}: {len(cells)} cells, wanted {len(header)} as in the header')
+    notes = (f'table {tables.index(best) + 1} of {len(tables)} in the text',) if len(tables) > 1 else ()
+    return Rows(path, header, lambda: iter(enumerate(best[1:], start=1)), ';', notes=notes)
 
 
 # --- JSON
 
 
-def _open_json(path: Path, *, lines: bool) -> Rows:
+def _open_objects(path: Path, *, lines: bool) -> Rows:
     objects: Callable[[], Iterator[dict[str, Any]]]
     if lines:
         objects = lambda: _json_lines(path)  # noqa: E731 - the two ways to the same iterator
@@ -220,10 +239,16 @@ def load_json(path: Path) -> Any:
 
 
 def _json_rows(path: Path) -> list[dict[str, Any]]:
-    value = load_json(path)
-    rows = exploded(value, path)
+    from robotrials.formats.document import load_yaml, nested_rows
+
+    is_json = path.suffix.lower() == '.json'
+    value = load_json(path) if is_json else load_yaml(path)
+    rows = exploded(value, path) or nested_rows(value)
     if not rows:
-        raise InputError(f'{path}: wanted a JSON list of objects, or an object that holds one')
+        raise InputError(
+            f'{path}: wanted a {"JSON" if is_json else "YAML"} list of objects, or an object that holds one, or '
+            'results by policy and task'
+        )
     return rows
 
 

@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robotrials.errors import InputError, RecordError, UnknownName
+from robotrials.formats.alike import ALIKE, alike_names
 from robotrials.formats.bulk import TAKEN, BulkReader
 from robotrials.formats.cell import (
     has_decimal_comma,
     is_missing,
     parse_other,
+    parse_outcome,
     parse_plain,
     parse_seconds,
     parse_share,
@@ -26,7 +29,7 @@ from robotrials.formats.cell import (
     short,
 )
 from robotrials.formats.control_rate import known_rate_hz
-from robotrials.formats.counts import expand_counts
+from robotrials.formats.counts import expand_counts, fewest_trials, half_digit
 from robotrials.formats.guess import (
     COUNTS,
     FIELDS,
@@ -42,18 +45,24 @@ from robotrials.formats.guess import (
     sample_cells,
 )
 from robotrials.formats.imported import (
+    BLANKS,
     POSSIBLE,
     FieldGuess,
+    FixableError,
     Imported,
     ImportOptions,
     Ledger,
+    Question,
     Recording,
     refuse_unused,
 )
 from robotrials.formats.items import group_rows, timed_events
 from robotrials.formats.outcome import Caps, derive_outcome
+from robotrials.formats.peek import head_of
+from robotrials.formats.problem import BlankError, Problems
+from robotrials.formats.reshape import reshaped
 from robotrials.formats.rows import SUFFIXES, Rows, open_rows
-from robotrials.record.episode import Episode
+from robotrials.record.episode import Episode, Outcome
 from robotrials.record.field import TEXT_FIELDS
 from robotrials.record.identity import ID_HEX_DIGITS, digest, episode_id_of
 
@@ -64,8 +73,10 @@ SAMPLE_ROWS = 5_000
 BULK_BYTES = 1 << 18  # smaller tables are read row by row in less time than it takes to look twice
 WHOLE_FIELDS = ('attempt', 'seed', 'instance', 'repeat', 'steps', 'step_cap', 'items', 'trials', 'successes')
 NAMES = ('policy', 'task', 'trial_id', 'episode_id', 'benchmark', 'stratum', 'condition', 'provenance_id')
-MOST_PROBLEMS = 10
+TELLING = ('outcome', 'success', 'score', 'items_placed', 'items', 'events', *TIME_LISTS)
 MEMO = 50_000
+_RESULT = re.compile(rb'success|outcome|result|trials|score', re.IGNORECASE)
+PROSE = {'.md': re.compile(rb'\|\s*:?-{2,}'), '.yaml': _RESULT, '.yml': _RESULT}
 CELL = (
     ('trial_id', ''), ('policy', ''), ('benchmark', ''), ('task', ''), ('stratum', ''), ('condition', 'nominal'),
 )  # fmt: skip
@@ -77,30 +88,41 @@ class TableFormat:
     """A table whose columns are guessed by name and content."""
 
     name = 'table'
-    summary = 'CSV, TSV, XLSX, JSON, JSONL or Parquet: a row per episode, per item, or per (policy, task) with counts'
+    summary = 'CSV, TSV, XLSX, JSON, YAML, Markdown or Parquet: a row per episode, item or (policy, task), or wide'
 
     def recognise(self, path: Path) -> float | None:
-        return POSSIBLE if path.is_file() and path.suffix.lower() in SUFFIXES else None
+        suffix = path.suffix.lower()
+        if not path.is_file() or suffix not in SUFFIXES:
+            return None
+        if suffix in PROSE:  # notes and settings lie beside tables, and end alike
+            return POSSIBLE if PROSE[suffix].search(head_of(path)) else None
+        return POSSIBLE
 
     def read(self, path: Path, options: ImportOptions) -> Imported:
-        refuse_unused(options, name='a table', takes=('columns', 'group_by', 'rate_hz', 'answers'))
-        rows = open_rows(path, options, known=is_usual)
-        plan = plan_table(rows, options)
-        ledger = Ledger()
-        for note in (*rows.notes, *plan.chosen.notes, *plan.notes):
-            ledger.note(note)
-        return Imported(
-            format=self.name,
-            sources=(path,),
-            recordings=lambda: (Recording(e) for e in table_episodes(rows, plan, ledger)),
-            ledger=ledger,
-            guesses=tuple(_guesses(plan)),
-            tables=(lambda: _bulk_tables(rows, plan, ledger)) if can_be_bulk(rows, plan) else None,
-            resolved=replace(options, columns=dict(plan.chosen.columns)),
-        )
+        refuse_unused(options, name='a table', takes=('columns', 'group_by', 'rate_hz', 'answers', 'values', 'blank'))
+        rows = reshaped(open_rows(path, options, known=is_usual), options)
+        return read_rows(rows, options, name=self.name, sources=(path,))
 
 
 TABLE = TableFormat()
+
+
+def read_rows(rows: Rows, options: ImportOptions, *, name: str, sources: tuple[Path, ...]) -> Imported:
+    """Rows whose columns are guessed, as a source."""
+    plan = plan_table(rows, options)
+    ledger = Ledger()
+    for note in (*rows.notes, *plan.chosen.notes, *plan.notes):
+        ledger.note(note)
+    return Imported(
+        format=name,
+        sources=sources,
+        recordings=lambda: (Recording(e) for e in table_episodes(rows, plan, ledger)),
+        ledger=ledger,
+        guesses=tuple(_guesses(plan)),
+        questions=() if plan.alike is None else (plan.alike,),
+        tables=(lambda: _bulk_tables(rows, plan, ledger)) if can_be_bulk(rows, plan) else None,
+        resolved=replace(options, columns=dict(plan.chosen.columns)),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -120,6 +142,8 @@ class TablePlan:
     max_score: float | None = None
     examples: Mapping[str, Any] = field(default_factory=dict)  # field -> a cell of its column
     notes: tuple[str, ...] = field(default=())
+    options: ImportOptions = field(default_factory=ImportOptions)
+    alike: Question | None = None  # names that may be one
 
 
 def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
@@ -127,9 +151,9 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
     first = [row for _, row in itertools.islice(rows.read(), SAMPLE_ROWS)]
     if not first:
         raise InputError(f'{rows.path}: no rows; wanted one row an episode')
-    guessed = guess_columns(rows.header, columns=options.columns)
+    guessed = guess_columns(rows.header, columns=options.columns, given=options.defaults)
     cells = sample_cells(rows.header, first)
-    chosen = fit_to_cells(guessed, cells, sure=options.columns)
+    chosen = _with_task(fit_to_cells(guessed, cells, sure=options.columns), options)
     told = dict(options.defaults)
     given = {name: _parse_default(name, value) for name, value in told.items()}
     has = {*chosen.columns, *given}
@@ -138,6 +162,8 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
     is_own = {'trial_id', 'episode_id'} <= chosen.columns.keys() or 'episode_id' in options.columns
     commas = {name: _decimal_comma(cells[column], rows.separator) for name, column in chosen.columns.items()}
     is_clock = _is_clock(chosen, cells)
+    same = alike_names({name: cells[column] for name, column in chosen.columns.items() if name in ALIKE})
+    is_joined = same is not None and options.answers.get(same.question.key) == 'join'
     plan = TablePlan(
         chosen=chosen,
         given=given,
@@ -149,6 +175,8 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
                 commas[name] if name in WHOLE_FIELDS else commas[name] is not False,
                 clock=1 / 60 if is_clock and options.answers.get('clock') != 'h:mm' else 1.0,
                 strict=is_own,
+                half=min(map(half_digit, cells[chosen.columns[name]]), default=0.5) if name == 'success_rate' else 0.5,
+                same=same.spelling if same is not None and is_joined else None,
             )
             for name in chosen.columns
         },
@@ -161,9 +189,18 @@ def plan_table(rows: Rows, options: ImportOptions) -> TablePlan:
         max_score=1.0 if chosen.is_share else None,
         examples={name: cells[column][0] for name, column in chosen.columns.items() if cells[column]},
         notes=(*_comma_notes(chosen, commas), *_clock_notes(is_clock, options)),
+        options=options,
+        alike=None if same is None else same.question,
     )
-    _check_enough(rows, plan)
+    _check_enough(rows, plan, cells)
     return plan
+
+
+def _with_task(chosen: ColumnMap, options: ImportOptions) -> ColumnMap:
+    """Where nothing else names the task, the instruction does."""
+    if {'task'} & {*chosen.columns, *options.defaults, *options.columns} or 'instruction' not in chosen.columns:
+        return chosen
+    return replace(chosen, columns={**chosen.columns, 'task': chosen.columns['instruction']})
 
 
 def _parse_default(name: str, value: str) -> Any:
@@ -202,11 +239,14 @@ def _clock_notes(is_clock: bool, options: ImportOptions) -> Iterator[str]:
 
 
 def converter(
-    name: str, chosen: ColumnMap, decimal_comma: bool | None, *, clock: float = 1.0, strict: bool = False
-) -> Convert:
-    """What turns a cell into the value of a field; None where the cell says nothing."""
+    name: str, chosen: ColumnMap, decimal_comma: bool | None, *, clock: float = 1.0, strict: bool = False,
+    same: Callable[[str], str] | None = None, half: float = 0.5,
+) -> Convert:  # fmt: skip
+    """What turns a cell into the value of a field; None where the cell says nothing. `same` joins names alike."""
     scale, comma = chosen.scale.get(name, 1.0), bool(decimal_comma)
     parse: Convert
+    if same is not None and name in ALIKE:
+        return _memo(lambda value: None if (text := _text(value)) is None else same(text))
     if name in TIME_LISTS:
         return lambda value: value
     if name in TEXT_FIELDS:
@@ -224,7 +264,9 @@ def converter(
     elif name in ('success', 'is_reference', 'is_unrecoverable'):
         parse = lambda v: parse_truth(name, v)  # noqa: E731
     elif name == 'success_rate':
-        return lambda v: None if is_missing(v) else (v, scale, comma)
+        return lambda v: None if is_missing(v) else (v, scale, comma, half)
+    elif name == 'outcome' and not strict:
+        parse = parse_outcome
     else:
         parse = lambda v: parse_other(name, v)  # noqa: E731
     return _memo(lambda v: None if is_missing(v) else parse(v))
@@ -264,33 +306,79 @@ def _count_or_truth(name: str, value: Any, comma: bool) -> int:
     return parse_whole(name, value, decimal_comma=comma)
 
 
-def _check_enough(rows: Rows, plan: TablePlan) -> None:
-    has = {*plan.chosen.columns, *plan.given}
+def _check_enough(rows: Rows, plan: TablePlan, cells: Mapping[str, Sequence[Any]]) -> None:
+    has, options = {*plan.chosen.columns, *plan.given}, plan.options
     for name in ('policy', 'task'):
         if name not in has:
             seen = ', '.join([*plan.chosen.columns.values(), *plan.chosen.labels][:50])
-            raise InputError(
+            raise FixableError(
                 f'{rows.path}: no column for {name} among: {seen}. '
-                f'Name it with --map {name}=COLUMN, or give one value for all rows with --set {name}=VALUE'
-            )
+                f'Name it with --map {name}=COLUMN, or give one value for all rows with --set {name}=VALUE',
+                rows.path, _naming(name, rows, plan, cells),
+            )  # fmt: skip
     if has & {'outcome', 'success', 'successes', 'score'} or {'success_rate', 'trials'} <= has:
         return
-    if 'success_rate' in has or any(normal(c) in SYNONYMS['success_rate'] for c in plan.chosen.labels):
-        raise InputError(
+    rates = next((c for c in plan.chosen.labels if normal(c) in SYNONYMS['success_rate']), None)
+    if 'success_rate' in has or rates is not None:
+        column = plan.chosen.columns.get('success_rate', rates or '')
+        fewest = fewest_trials(cells[column], is_percent='%' in column)
+        problem = (
             f'{rows.path}: a rate without its number of trials; name the column with --map trials=COLUMN, or give '
             'one number with --set trials=N'
         )
+        if fewest is None:
+            raise InputError(problem)
+        raise FixableError(
+            f'{problem} ({fewest} would give these rates)',
+            rows.path, replace(options, defaults={**options.defaults, 'trials': str(fewest)}),
+        )  # fmt: skip
     placed = bool(has & {'items_placed', 'placement_times_s'})
     if placed and ('items' in has or plan.shape == 'items'):
         return
     if placed:
         groups = [c for n in ('policy', 'task', 'seed', 'instance', 'condition') if (c := plan.chosen.columns.get(n))]
         groups += [c for c in plan.chosen.labels if normal(c) in NUMBERINGS]
-        raise InputError(
+        raise FixableError(
             f'{rows.path}: items are placed, and nothing says out of how many. One row per item? '
-            f'--group-by {",".join(groups)}. One row per episode? --set items=N'
-        )
-    raise InputError(f'{rows.path}: no column for outcome or success; name one with --map success=COLUMN')
+            f'--group-by {",".join(groups)}. One row per episode? --set items=N',
+            rows.path, replace(options, group_by=tuple(groups)),
+        )  # fmt: skip
+    if options.blank:
+        return
+    problem = f'{rows.path}: no column for outcome or success; name one with --map success=COLUMN'
+    column = next((c for c in plan.chosen.labels if cells[c] and _is_truth(cells[c])), '')
+    if column:
+        raise FixableError(problem, rows.path, replace(options, columns={**options.columns, 'success': column}))
+    raise FixableError(
+        f'{problem}; without results episodes can only be kept as INVALID', rows.path, replace(options, blank='invalid')
+    )
+
+
+def _naming(name: str, rows: Rows, plan: TablePlan, cells: Mapping[str, Sequence[Any]]) -> ImportOptions:
+    """The options with the likeliest column for a name, or with the file's own name for all rows."""
+    options, free = plan.options, [c for c in plan.chosen.labels if normal(c) not in NUMBERINGS]
+    texts = [c for c in free if cells[c] and not any(_is_number(cell) for cell in cells[c])]
+    fitting = [c for c in texts if name in normal(c)]
+    if name == 'policy':
+        fitting += [c for c in texts if normal(c) in ('name', 'run', 'run_name', 'experiment', 'job_name', 'group')]
+    if fitting:
+        return replace(options, columns={**options.columns, name: fitting[0]})
+    return replace(options, defaults={**options.defaults, name: rows.path.stem})
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        parse_plain('cell', cell, decimal_comma=True)
+    except RecordError:
+        return False
+    return True
+
+
+def _is_truth(cells: Sequence[Any]) -> bool:
+    try:
+        return len({parse_truth('success', cell) for cell in cells}) == 2
+    except RecordError:
+        return False
 
 
 def _guesses(plan: TablePlan) -> Iterator[FieldGuess]:
@@ -331,6 +419,7 @@ def can_be_bulk(rows: Rows, plan: TablePlan) -> bool:
         and plan.trial_id is not None
         and fields <= TAKEN
         and bool(fields & {'success', 'outcome'})
+        and not (plan.options.values or plan.options.blank or plan.options.answers)
         and rows.path.stat().st_size > BULK_BYTES
     )
 
@@ -352,8 +441,7 @@ def _bulk_tables(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[pa.Tab
 
 def table_episodes(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[Episode]:
     """The episodes of a table in order; bad rows are collected, and raised together at the end."""
-    caps, numbers, n_bad = Caps(), _Numbers(plan), 0
-    problems: list[str] = []
+    caps, numbers, problems = Caps(), _Numbers(plan), Problems(rows.path, plan.options)
     source = _grouped(rows, plan) if plan.shape == 'items' else _single(rows, plan)
     outcomes: Counter[str] = Counter()
     labelled: set[str] = set()
@@ -367,12 +455,8 @@ def table_episodes(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[Epis
                 labelled.update(episode.labels)
                 yield episode
         except RecordError as problem:
-            n_bad += 1
-            if len(problems) < MOST_PROBLEMS:
-                problems.append(f'{rows.path} row {number}: {problem}')
-    if problems:
-        more = f'\n... and {n_bad - len(problems)} more' if n_bad > len(problems) else ''
-        raise RecordError('\n'.join(problems) + f'{more}\nnothing was imported')
+            problems.add(number, problem)
+    problems.refuse()
     _account(rows, plan, ledger, outcomes, caps)
     _account_labels(plan, ledger, labelled)
 
@@ -380,9 +464,18 @@ def table_episodes(rows: Rows, plan: TablePlan, ledger: Ledger) -> Iterator[Epis
 def _single(rows: Rows, plan: TablePlan) -> Iterator[tuple[int, Values, RecordError | None]]:
     fields = [(name, plan.places[column], plan.convert[name]) for name, column in plan.chosen.columns.items()]
     labels = [(column, plan.places[column]) for column in plan.chosen.labels]
+    words = {word.strip().lower(): Outcome(outcome) for word, outcome in plan.options.values.items()}
+    result = plan.chosen.columns.get('outcome', plan.chosen.columns.get('success'))
+    told = plan.places[result] if words and result is not None else None
     for number, row in rows.read():
         try:
-            values = {name: v for name, place, convert in fields if (v := convert(row[place])) is not None}
+            meant = None if told is None else words.get(str(row[told]).strip().lower())
+            values = {
+                name: v for name, place, convert in fields
+                if not (meant and place == told) and (v := convert(row[place])) is not None
+            }  # fmt: skip
+            if meant:
+                values['outcome'] = meant
         except RecordError as error:
             yield number, {}, error
             continue
@@ -402,6 +495,18 @@ def _grouped(rows: Rows, plan: TablePlan) -> Iterator[tuple[int, Values, RecordE
 
 def _episodes_of(values: Values, plan: TablePlan, caps: Caps, ledger: Ledger) -> Iterator[Values]:
     values = {**plan.given, **values}
+    blank = plan.options.blank
+    tells = ('successes', 'success_rate') if plan.shape == 'counts' else TELLING
+    is_blank = not any(name in values for name in tells)
+    if is_blank and blank == 'drop':
+        ledger.drop('rows', why='no result in them (--blank drop)')
+        return
+    if is_blank and plan.shape == 'counts':
+        raise BlankError('successes is empty, wanted how many of the trials succeeded', ('drop',))
+    if is_blank and blank:
+        values['outcome'] = Outcome(blank)
+    if is_blank and not blank:
+        raise BlankError('neither outcome nor success is given', BLANKS)
     if plan.shape == 'counts':
         yield from expand_counts(values)
         return

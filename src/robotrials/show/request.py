@@ -19,7 +19,7 @@ COUNTS = {
     Input.REGISTRY: (0, None), Input.NOTHING: (0, 0),
 }  # fmt: skip
 WANTED = {
-    Input.STORE: 'the folder of a store', Input.TWO_STORES: 'two stores, recorded runs of one plan',
+    Input.STORE: 'a store, or a file or folder of episodes', Input.TWO_STORES: 'two stores, recorded runs of one plan',
     Input.PREDICTIONS: "a store of predicted actions (robotrials actions run), or the word 'published'",
     Input.LEADERBOARD: 'a vla-eval leaderboard file (.json)',
     Input.CANDIDATES: 'tables of papers (.csv or .jsonl), or a leaderboard file (.json)',
@@ -142,6 +142,6 @@ def _check_source(said: str, wanted: Input, source: str) -> None:
             raise InputError(
                 f'{said}; found {"the store" if is_store else "the folder" if path.is_dir() else "the file"} {source}'
             )
-    elif not is_store:
+    elif wanted is not Input.STORE and not is_store:  # what episodes are in is said by whoever opens it
         kind = 'a folder that is no store' if path.is_dir() else 'a file'
         raise InputError(f'{said}; {source} is {kind}')

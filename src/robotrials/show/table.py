@@ -170,7 +170,7 @@ def _natural_width(drawn: RichTable) -> int:
     from rich.console import Console
     from rich.measure import Measurement
 
-    console = Console(file=io.StringIO(), width=10 * WIDEST_COLUMNS)
+    console = Console(file=io.StringIO(), width=10 * WIDEST_COLUMNS, force_jupyter=False)
     return Measurement.get(console, console.options, drawn).maximum
 
 
@@ -188,7 +188,8 @@ def _text(shown: Table, width: int | None) -> str:
     for row in table_cells(shown):
         drawn.add_row(*(Text(cell) for cell in row))
     buffer = io.StringIO()
-    console = Console(file=buffer, width=width, highlight=False)
+    # In a notebook rich would show the text by itself, beside whoever asked for it.
+    console = Console(file=buffer, width=width, highlight=False, force_jupyter=False)
     if width is None:
         # Wider than the terminal is better than digits cut off; long text still folds.
         console.width = max(console.width, min(_natural_width(drawn), WIDEST_COLUMNS))

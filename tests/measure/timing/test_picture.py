@@ -244,7 +244,7 @@ def test_plot_writes_a_file_and_lists_names(store: Path, tmp_path: Path) -> None
         (['calibrate', 'STORE', '--method', 'permute'], "no method named 'permute'"),
         (['compare', 'STORE', 'openpi', 'human'], 'human is the reference'),
         (['plot', 'cdff', 'STORE'], "did you mean 'cdf'"),
-        (['plot', 'cdf'], 'cdf wants the folder of a store; found nothing'),
+        (['plot', 'cdf'], 'cdf wants a store, or a file or folder of episodes; found nothing'),
         (['plot', 'cdf', 'STORE', '-o', 'fig.bmp'], 'wanted a figure file'),
         (['calibrate', 'STORE', '--setup', 'same'], 'no null setup'),
         (['tables', 'labels', 'STORE', '--label', 'camera'], 'camera_side'),

@@ -1,0 +1,89 @@
+"""`robotrials doctor`: what a file or store looks like from here, before anything is asked of it."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from robotrials.cli.output import FormatOption
+from robotrials.cli.source import StoreArgument
+
+if TYPE_CHECKING:
+    from robotrials.formats.checkup import Checkup
+    from robotrials.formats.imported import Imported
+
+WIDTH = 80
+LABEL = 13
+LINES_EACH = 2  # twelve findings of two lines are a screen of 24
+
+
+def doctor(source: StoreArgument, form: FormatOption = 'text') -> None:
+    """Say what a file or store holds: columns, names alike, caps, shared starts, and what cannot be.
+
+    Example: `robotrials doctor rollouts.csv`
+    """
+    from robotrials.cli.output import print_table
+    from robotrials.errors import RecordError
+    from robotrials.formats.catalog import open_source
+    from robotrials.formats.checkup import checkup
+    from robotrials.formats.imported import ImportOptions
+    from robotrials.formats.scratch import is_store
+    from robotrials.record import read_store
+    from robotrials.show.table import table
+
+    if is_store(source) or not source.exists():
+        rows = _findings(source, checkup(read_store(source).episodes()))
+    else:
+        imported = open_source(source, ImportOptions())
+        try:
+            rows = _findings(source, checkup(imported.episodes()), imported)
+        except RecordError:
+            _print(_seen(source, imported))
+            raise
+    if form == 'text':
+        _print(rows)
+    else:
+        print_table(table(f'{source}', ['what', 'found'], [list(row) for row in rows]), form)
+
+
+def _seen(source: Path, imported: Imported) -> list[tuple[str, str]]:
+    """Which columns became what."""
+    from robotrials.formats.scratch import told_in_a_line
+
+    line = told_in_a_line(source, imported).removeprefix(str(source)).strip()
+    beside = [g.source.removeprefix('column ').strip("'") for g in imported.guesses if g.field == 'labels']
+    return [('columns', line), ('labels', ', '.join(beside) or 'none: every column is a field')]
+
+
+def _findings(source: Path, found: Checkup, imported: Imported | None = None) -> list[tuple[str, str]]:
+    from robotrials.formats.checkup import counted_names
+
+    wrong = [f'{count:,} episodes {what}' for what, count in found.impossible.most_common()]
+    outcomes = ', '.join(f'{count:,} {name}' for name, count in found.outcomes.most_common())
+    notes = [] if imported is None else list(imported.ledger.notes)
+    return [
+        ('source', f'{source}: {found.n:,} episodes'),
+        *([] if imported is None else _seen(source, imported)),
+        ('policies', counted_names(found.policies)),
+        ('tasks', counted_names(found.tasks)),
+        ('outcomes', outcomes or 'none'),
+        ('alike', '; '.join(found.alike()) or 'no two names look alike'),
+        ('caps', found.capped()),
+        ('pairing', found.pairing()),
+        ('first step', f'{found.at_once:,} successes at the first step: was success true at the reset?'
+         if found.at_once else 'no success at the first step'),
+        ('cannot be', '; '.join(wrong) or 'nothing'),
+        *([('note', '; '.join(notes))] if notes else
+          [('next', f'robotrials compare {shlex.quote(str(source))}')] if len(found.policies) > 1 else []),
+    ]  # fmt: skip
+
+
+def _print(rows: list[tuple[str, str]]) -> None:
+    for label, text in rows:
+        lines = textwrap.wrap(text, WIDTH - LABEL, max_lines=LINES_EACH, placeholder=' ...') or ['']
+        for number, line in enumerate(lines):
+            typer.echo(f'{label if number == 0 else "":<{LABEL}}{line}')

@@ -1,0 +1,245 @@
+"""Tables as people lay them out, with one row an episode or a cell: wide ones, `17/20`, a row per metric, counts.
+
+A table that names its policies, tasks and results in columns is left as it is; this is for the others, and what was
+made of them is a note. Whole tables are held in memory here, so that only those of a readable size are looked at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from robotrials.errors import RecordError
+from robotrials.formats.cell import is_missing, parse_quantity, parse_truth
+from robotrials.formats.guess import SYNONYMS, guess_columns, normal, split_unit
+from robotrials.formats.imported import ImportOptions
+from robotrials.formats.rows import Row, Rows
+from robotrials.record.field import OUTCOME_WORDS
+
+MOST_ROWS = 20_000
+FRACTION = re.compile(r'^\s*(\d{1,6})\s*(?:/|of|out of)\s*(\d{1,6})\s*$')
+NUMBERED = re.compile(r'^(seed|run|trial|episode|ep|rollout|attempt|try|rep|repeat)_?\d+$')
+MEANS = ('avg', 'average', 'mean', 'overall', 'total', 'sum', 'avg_success', 'mean_success', 'average_success')
+METRICS = ('metric', 'metric_name', 'measure', 'variable', 'measurement')
+VALUES = ('value', 'metric_value', 'val')
+SPOKEN = ('success', 'outcome', 'successes', 'success_rate', 'trials', 'duration_s', 'steps', 'score')
+NAMED = {word for name in SPOKEN for word in (*SYNONYMS[name], name)}
+RESULTS = {word for name in ('success', 'outcome', 'successes', 'success_rate', 'score') for word in SYNONYMS[name]}
+OUTCOMES: Mapping[str, str] = {
+    'success': 'success', 'successes': 'success', 'wins': 'success', 'failure': 'failure', 'failures': 'failure',
+    'fails': 'failure', 'losses': 'failure', 'timeout': 'timeout', 'timeouts': 'timeout', 'time_outs': 'timeout',
+    'crashes': 'invalid', 'invalid': 'invalid', 'aborts': 'invalid', 'safety_stops': 'safety_stop', **OUTCOME_WORDS,
+}  # fmt: skip
+Table = tuple[tuple[str, ...], list[tuple[int, Row]], str]  # header, numbered rows, what was done
+
+
+def reshaped(rows: Rows, options: ImportOptions) -> Rows:
+    """The table with a row an episode or a cell, where it is laid out otherwise."""
+    first = list(itertools.islice(rows.read(), 50))
+    by_outcome = sum(normal(c) in OUTCOMES for c in rows.header) > 1
+    is_usual = not _lacks(rows.header, {*options.defaults}, options.columns) and not by_outcome
+    if is_usual and not any(isinstance(cell, str) and FRACTION.match(cell) for _, row in first for cell in row):
+        return rows  # which costs a large table nothing
+    head = list(itertools.islice(rows.read(), MOST_ROWS + 1))
+    if not head or len(head) > MOST_ROWS:
+        return rows
+    done: Table = (rows.header, head, '')
+    notes: list[str] = []
+    for change in (_metrics, _outcome_counts, _prefixed, _wide, _fractions):
+        found = change(done[0], done[1], {*options.defaults}, options.columns)
+        if found is not None:
+            done = found
+            notes.append(found[2])
+    if not notes:
+        return rows
+    header, table, _ = done
+    return replace(rows, header=header, read=lambda: iter(table), notes=(*rows.notes, *notes), batches=None)
+
+
+def _lacks(header: Sequence[str], given: set[str], columns: Mapping[str, str]) -> set[str]:
+    """Which of policy, task and a result no column is named for."""
+    known = {column: name for name, column in columns.items()}
+    asked = {name: column for name, column in columns.items() if column in header}
+    has = {*guess_columns([c for c in header if c not in known], columns={}).columns, *asked, *given}
+    named = {normal(column) for column in header}
+    has_result = bool(has & {'outcome', 'success', 'score', 'items_placed', 'placement_times_s'} or named & RESULTS)
+    return {name for name in ('policy', 'task') if name not in has} | (set() if has_result else {'result'})
+
+
+def _column(table: Sequence[tuple[int, Row]], place: int) -> list[Any]:
+    return [row[place] for _, row in table if not is_missing(row[place])]
+
+
+def _metrics(
+    header: tuple[str, ...], table: list[tuple[int, Row]], given: set[str], columns: Mapping[str, str]
+) -> Table | None:
+    """A row per metric (`metric`, `value`): the rows that agree in all else are one."""
+    names = [normal(c) for c in header]
+    metric = next((i for i, name in enumerate(names) if name in METRICS), None)
+    value = next((i for i, name in enumerate(names) if name in VALUES), None)
+    if metric is None or value is None or 'result' not in _lacks(header, given, columns):
+        return None
+    kinds = list(dict.fromkeys(str(row[metric]) for _, row in table))
+    if not any(normal(kind) in RESULTS for kind in kinds):
+        return None
+    kept = [i for i in range(len(header)) if i not in (metric, value)]
+    joined: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
+    for number, row in table:
+        key = tuple(row[i] for i in kept)
+        cells = joined.setdefault(key, (number, {}))[1]
+        if str(row[metric]) in cells:
+            return None  # several of one metric: what makes an episode cannot be told
+        cells[str(row[metric])] = row[value]
+    made: list[tuple[int, Row]] = [
+        (number, [*key, *(cells.get(kind) for kind in kinds)]) for key, (number, cells) in joined.items()
+    ]
+    done = f'{len(kinds)} rows of {header[metric]!r} and {header[value]!r} make an episode: {", ".join(kinds)}'
+    return (*(header[i] for i in kept), *kinds), made, done
+
+
+def _outcome_counts(
+    header: tuple[str, ...], table: list[tuple[int, Row]], given: set[str], columns: Mapping[str, str]
+) -> Table | None:
+    """How often each outcome occurred, in a column each: so many episodes of it."""
+    places = {i: OUTCOMES[normal(c)] for i, c in enumerate(header) if normal(c) in OUTCOMES}
+    if {'success', 'failure'} - set(places.values()) or columns:
+        return None  # a column `timeout` beside `success` is a time cap
+    cells = [cell for place in places for cell in _column(table, place)]
+    sure = [cell for place, kind in places.items() if kind in ('success', 'failure') for cell in _column(table, place)]
+    if not all(str(cell).strip().isdigit() and len(str(cell)) < 6 for cell in cells):
+        return None
+    if max(map(int, sure), default=0) < 2:
+        return None
+    kept = [i for i in range(len(header)) if i not in places]
+    made: list[tuple[int, Row]] = [
+        (number, [*(row[i] for i in kept), outcome, 'counts'])
+        for number, row in table for place, outcome in places.items()
+        for _ in range(0 if is_missing(row[place]) else int(row[place]))
+    ]  # fmt: skip
+    told = ', '.join(f'{header[place]} is {outcome}' for place, outcome in places.items())
+    return (*(header[i] for i in kept), 'outcome', 'from'), made, f'columns count episodes by outcome: {told}'
+
+
+def _prefixed(
+    header: tuple[str, ...], table: list[tuple[int, Row]], given: set[str], columns: Mapping[str, str]
+) -> Table | None:
+    """Columns such as `pi0 success`, `pi0 time (s)`, `act success`: a row for each of pi0 and act."""
+    lacks = [name for name in ('policy', 'task') if name in _lacks(header, given, columns)]
+    parts = {i: split for i, c in enumerate(header) if c not in columns.values() and (split := _prefix(c)) is not None}
+    groups = list(dict.fromkeys(prefix for prefix, _ in parts.values()))
+    fields = list(dict.fromkeys(field for _, field in parts.values()))
+    if not lacks or len(groups) < 2 or not any(normal(field) in RESULTS for field in fields):
+        return None
+    if any((group, field) not in parts.values() for group in groups for field in fields if normal(field) in RESULTS):
+        return None
+    kept = [i for i in range(len(header)) if i not in parts]
+    place = {split: i for i, split in parts.items()}
+    made: list[tuple[int, Row]] = [
+        (number, [*(row[i] for i in kept), group,
+                  *(row[place[group, f]] if (group, f) in place else None for f in fields)])
+        for group in groups for number, row in table
+    ]  # fmt: skip
+    done = f'columns are read as the {", ".join(fields)} of each {lacks[0]}: {", ".join(groups)}'
+    return (*(header[i] for i in kept), lacks[0], *fields), made, done
+
+
+def _prefix(column: str) -> tuple[str, str] | None:
+    for mark in re.finditer(r'[ _/.:-]+', column):
+        prefix, field = column[: mark.start()], column[mark.end() :]
+        if prefix and (normal(field) in NAMED or split_unit(field)[0] in NAMED) and normal(column) not in NAMED:
+            # `mean_success` and `episode_length` are names of their own, and `n_success` counts.
+            return None if normal(prefix) in ('n', 'num', 'is', 'task', 'mean', 'max', 'total') else (prefix, field)
+    return None
+
+
+def _wide(
+    header: tuple[str, ...], table: list[tuple[int, Row]], given: set[str], columns: Mapping[str, str]
+) -> Table | None:
+    """A column per policy, task or seed, whose cells are results."""
+    lacks = _lacks(header, given, columns)
+    if not lacks:
+        return None
+    chosen = set(guess_columns(header, columns={}).columns.values()) | set(columns.values())
+    cells = {
+        i: found for i, c in enumerate(header)
+        if c not in chosen and (found := _column(table, i)) and _kind(found) and not _is_numbering(found)
+    }  # fmt: skip
+    means = [i for i in cells if normal(header[i]) in MEANS]
+    places = [i for i in cells if i not in means]
+    missing = [name for name in ('policy', 'task') if name in lacks]
+    names = [header[i] for i in places]
+    is_numbered = len(places) > 1 and all(NUMBERED.match(normal(name)) for name in names)
+    if len(places) < 2 or (not is_numbered and len(missing) != 1) or (is_numbered and 'result' not in lacks):
+        return None
+    kind = _kind([cell for i in places for cell in cells[i]])
+    if kind is None:
+        return None
+    variable = ('seed' if normal(names[0]).startswith('seed') else 'trial') if is_numbered else missing[0]
+    kept = [i for i in range(len(header)) if i not in cells]
+    made: list[tuple[int, Row]] = [
+        (number, [*(row[i] for i in kept), re.sub(r'^\D+', '', header[i]) if is_numbered else header[i], row[i]])
+        for i in places for number, row in table if is_numbered or not is_missing(row[i]) or kind == 'success'
+    ]  # fmt: skip
+    left = f'; left out: {", ".join(header[i] for i in means)}' if means else ''
+    done = f'a column per {variable}: {", ".join(names[:6])}{", ..." if len(names) > 6 else ""}{left}'
+    return (*(header[i] for i in kept), variable, kind), made, done
+
+
+def _kind(cells: Sequence[Any]) -> str | None:
+    """What the cells of a result are called: 'success', 'success_rate', or counts; None where they are no results."""
+    if all(FRACTION.match(str(cell)) for cell in cells):
+        return 'counts'
+    if _all(cells, lambda cell: parse_truth('success', cell)):
+        return 'success'
+    if not _all(cells, lambda cell: parse_quantity(cell, decimal_comma=True)):
+        return None
+    numbers = [parse_quantity(cell, decimal_comma=True) for cell in cells]
+    if not all(n.unit in ('', '%') and 0 <= n.value <= 100 for n in numbers):
+        return None
+    has_sign = any(n.unit == '%' for n in numbers)
+    if not has_sign and max(n.value for n in numbers) > 1 and all(n.value.is_integer() for n in numbers):
+        return 'success_rate (%)' if all(n.value % 5 == 0 for n in numbers) else None  # 14 may be anything
+    return 'success_rate' if has_sign or max(n.value for n in numbers) <= 1 else 'success_rate (%)'
+
+
+def _all(cells: Sequence[Any], parse: Callable[[Any], object]) -> bool:
+    try:
+        for cell in cells:
+            parse(cell)
+    except (RecordError, ValueError):
+        return False
+    return True
+
+
+def _is_numbering(cells: Sequence[Any]) -> bool:
+    """Whether cells count up from 0 or 1, again and again."""
+    if not all(str(cell).strip().isdigit() for cell in cells):
+        return False
+    numbers = [int(cell) for cell in cells]
+    return max(numbers) > 1 and set(numbers) == set(range(min(numbers), max(numbers) + 1)) and min(numbers) < 2
+
+
+def _fractions(
+    header: tuple[str, ...], table: list[tuple[int, Row]], given: set[str], columns: Mapping[str, str]
+) -> Table | None:
+    """A column of `17/20`: successes out of trials."""
+    named = {normal(c) for c in header}
+    if named & set(SYNONYMS['trials']) or 'trials' in given:
+        return None
+    filled = [(i, _column(table, i)) for i in range(len(header))]
+    found = [i for i, cells in filled if cells and all(FRACTION.match(str(c)) for c in cells)]
+    if len(found) != 1:
+        return None
+    place = found[0]
+    kept = [i for i in range(len(header)) if i != place]
+
+    def read() -> Iterator[tuple[int, Row]]:
+        for number, row in table:
+            matched = FRACTION.match(str(row[place]))
+            yield number, [*(row[i] for i in kept), *((matched[1], matched[2]) if matched else (None, None))]
+
+    done = f'cells such as {_column(table, place)[0]} are successes out of trials'
+    return (*(header[i] for i in kept), 'successes', 'trials'), list(read()), done

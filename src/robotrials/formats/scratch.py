@@ -1,0 +1,90 @@
+"""A file or folder of a known format, opened for asking: read as `robotrials import` would, and kept nowhere.
+
+It becomes a store in a folder of its own among the system's temporary files, which goes when the process ends. So every
+question has the same numbers on a file as on the store that it would be imported into, filters and trajectories
+included, and a dataset larger than memory can be asked.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from robotrials.errors import InputError
+from robotrials.formats.catalog import candidates, open_source
+from robotrials.formats.imported import Imported, ImportOptions, Recording
+from robotrials.formats.intake import import_into
+from robotrials.record import Store, read_store
+from robotrials.record.bucket import CachedPath, store_root
+from robotrials.record.folder import Disk, replaced_disk
+
+MOST_FIELDS = 8  # in the line that tells the guess
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class OpenedSource:
+    """Episodes to ask, and where they came from in the user's own words."""
+
+    store: Store
+    name: str
+    told: str = ''  # how a file was read in a line, and a line for each thing assumed; else nothing
+
+
+def is_store(path: Path | str) -> bool:
+    """Whether a path is a store, or an address of one."""
+    root = store_root(path)
+    return isinstance(root, CachedPath) or (root / 'trial.json').exists()
+
+
+def open_for_asking(path: Path | str, options: ImportOptions | None = None, *, command: str = '') -> OpenedSource:
+    """A store as it is; a file or folder of a known format as a store that is gone when the process ends."""
+    given = options or ImportOptions()
+    source = Path(path)
+    if is_store(path) or not source.exists() or (source.is_dir() and not candidates(source)):
+        if given != ImportOptions() and is_store(path):
+            raise InputError(f'{path}: a store, whose columns are named already; leave out what maps columns')
+        return OpenedSource(read_store(path), str(path))  # which says what else a path may be
+    imported = open_source(source, given)
+    imported.settle(source, given)
+    guess = [told_in_a_line(source, imported)] if imported.guesses else []
+    told = '\n'.join([*guess, *imported.ledger.hints])
+    return OpenedSource(_scratch(imported, command), str(path), told=told)
+
+
+def told_in_a_line(path: Path, imported: Imported) -> str:
+    """What was guessed: `my.csv read as table: policy from model, task from task, success from ok`."""
+    known = [(g.field, g.source.removeprefix('column ').strip("'")) for g in imported.guesses if g.field != 'labels']
+    fields = [
+        f'rows are {source}' if name == '(rows)' else name if name == source else f'{name} from {source}'
+        for name, source in known
+    ]
+    more = len(fields) - MOST_FIELDS
+    shown = fields[:MOST_FIELDS] + ([f'and {more} more'] if more > 0 else [])
+    return f'{path} read as {imported.format}' + (f': {", ".join(shown)}' if shown else '')
+
+
+class _Hasty(Disk):
+    """A disk for what need not outlive the process."""
+
+    def sync(self, handle: int) -> None:
+        pass
+
+    def sync_folder(self, path: Path) -> None:
+        pass
+
+
+def _scratch(imported: Imported, command: str) -> Store:
+    folder = Path(tempfile.mkdtemp(prefix='robotrials-'))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    read = imported.recordings
+
+    def without_media() -> Iterator[Recording]:
+        return (dataclasses.replace(recording, media={}) for recording in read())
+
+    with replaced_disk(_Hasty()):
+        import_into(folder / 'store', dataclasses.replace(imported, recordings=without_media), command=command)
+    return read_store(folder / 'store')

@@ -1,0 +1,124 @@
+"""Verbs that ask take a file as they take a store: the same numbers, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.command import robotrials as here
+
+ROWS = [
+    f'{policy},{task},{seed},{int((seed * 7 + len(task)) % 10 < share)},{5 + (seed * 3 + share) % 17}.5,{condition}'
+    for policy, share in (('pi0', 8), ('act', 4)) for task in ('pick', 'place') for seed in range(12)
+    for condition in ('nominal', 'dark')
+]  # fmt: skip
+CSV = '\n'.join(['model,task,seed,success,duration_s,condition', *ROWS]) + '\n'
+
+
+def ask(folder: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    scratch = folder / 'tmp'
+    scratch.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, '-m', 'robotrials', *words],
+        cwd=folder, env={**os.environ, 'TMPDIR': str(scratch)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert not list(scratch.glob('robotrials-*')), 'what was read stays behind'
+    return done
+
+
+@pytest.fixture(scope='module')
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp('lab')
+    (folder / 'may.csv').write_text(CSV)
+    (folder / 'more').mkdir()
+    (folder / 'more' / 'may.csv').write_text(CSV)
+    here('import', folder / 'may.csv', '--to', folder / 'may')
+    return folder
+
+
+def test_in_a_new_process_too(lab: Path) -> None:
+    by_store, by_file = ask(lab, 'compare', 'may'), ask(lab, 'compare', 'may.csv')
+    assert by_file.stdout == by_store.stdout
+    assert 'may.csv read as table: policy from model' in by_file.stderr
+
+
+@pytest.mark.parametrize(
+    'words',
+    [
+        ('compare', '{}', 'pi0', 'act', '--where', 'task=pick', '-f', 'json'),
+        ('score', '{}'),
+        ('robustness', '{}', '--resamples', '50', '--show', 'drops'),
+        ('tables', 'success', '{}'),
+        ('watch', '{}', '--once'),
+        ('report', '{}', '--format', 'md', '--resamples', '50'),
+        ('audit', 'paired', '{}', '{}', '--old-policy', 'act', '--new-policy', 'pi0', '--condition', 'nominal'),
+        ('audit', 'drop', '{}', '{}', '--policy', 'act', '--calibration-condition', 'nominal',
+         '--altered-condition', 'dark'),
+    ],
+    ids=lambda words: '-'.join(words[:2]),
+)  # fmt: skip
+def test_a_file_answers_as_the_store_it_would_become(
+    lab: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(lab)
+    before = sorted(p.name for p in lab.rglob('*'))
+    by_store = here(*(word.format('may') for word in words))
+    by_file = here(*(word.format('may.csv') for word in words))
+    told = 'may.csv read as table: policy from model, task, condition, '
+    assert by_file.startswith(told)
+    assert strip(by_file) == strip(by_store)
+    assert sorted(p.name for p in lab.rglob('*')) == before
+
+
+def strip(text: str) -> list[str]:
+    """Without the name of the source, its random id, and the line that says how it was read."""
+    lines = [
+        line
+        for line in text.replace('may.csv', 'may').splitlines()
+        if 'read as table' not in line and '| command |' not in line
+    ]
+    return [re.sub(r'[0-9a-f]{8,64}|\d{4}-\d\d-\d\dT[0-9:+]+', 'ID', line) for line in lines]
+
+
+def test_the_gate_takes_files_and_keeps_its_exit_code(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ['--baseline-policy', 'pi0', '--policy', 'act', '--where', 'condition=nominal', '--require', 'success']
+    monkeypatch.chdir(lab)
+    by_store = here('gate', 'may', '--baseline', 'may', *words, code=1)
+    by_file = here('gate', 'may.csv', '--baseline', 'may.csv', *words, code=1)
+    assert strip(by_file) == strip(by_store)
+
+
+def test_a_plot_of_a_file(lab: Path, tmp_path: Path) -> None:
+    here('plot', 'cdf', lab / 'may.csv', '-o', str(tmp_path / 'cdf.svg'))
+    assert (tmp_path / 'cdf.svg').read_text().startswith('<?xml')
+
+
+def test_a_folder_of_tables(lab: Path) -> None:
+    assert 'pi0' in here('score', lab / 'more')
+
+
+def test_wrong_words_are_refused_before_the_file_is_read(lab: Path) -> None:
+    (lab / 'bad.csv').write_text('this is no table of episodes\n1\n')
+    try:
+        for words in (('--primary', 'sucess'), ('--pairing', 'both'), ('--where', 'polcy=a')):
+            refused = here('compare', lab / 'bad.csv', *words, code=2)
+            assert words[1].partition('=')[0] in refused
+            assert 'bad.csv' not in refused
+        assert "no policy named 'pi1'" in here('compare', lab / 'may.csv', 'pi1', 'act', code=2)
+        assert 'wanted --once' in here('watch', lab / 'may.csv', code=2)
+    finally:
+        (lab / 'bad.csv').unlink()
+
+
+def test_the_notebook_selects_from_a_file(lab: Path) -> None:
+    import robotrials
+
+    every = robotrials.load(lab / 'may.csv').analysis
+    some = robotrials.load(lab / 'may.csv', where={'task': 'pick'}).analysis
+    assert (len(every.episodes), len(some.episodes)) == (96, 48)
+    assert every.source == str(lab / 'may.csv')
