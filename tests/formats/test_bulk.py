@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from robotrials.errors import InputError
 from robotrials.formats import table as table_format
 from robotrials.formats.bulk import NotPlainError, has_quotes, text_batches
-from robotrials.formats.catalog import open_source
+from robotrials.formats.catalog import open_here, open_source
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.record import Episode, Store
@@ -121,11 +121,11 @@ def test_quoted_text_and_parquet_are_read_by_column_and_agree(tmp_path: Path, ki
             )
     else:
         pq.write_table(pa.table(_typed(cells) if form.startswith('typed') else cells), path)
-    bulk, plain = open_source(path, ImportOptions()), open_source(path, ImportOptions())
+    bulk, plain = open_here(path, ImportOptions()), open_here(path, ImportOptions())
     assert bulk.tables is not None
     if kind not in ('some seeds', 'repeats'):
         assert sum(t.num_rows for t in bulk.tables()) == ROWS
-        bulk = open_source(path, ImportOptions())
+        bulk = open_here(path, ImportOptions())
     plain = dataclasses.replace(plain, tables=None)
     assert brought_in(tmp_path / 'a', bulk) == brought_in(tmp_path / 'b', plain)
     assert set(bulk.ledger.kept) == set(plain.ledger.kept)

@@ -54,7 +54,7 @@ def mixed(n: int, rng: np.random.Generator) -> list[Episode]:
 def test_columns_give_back_the_episodes_in_the_canonical_order(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('robotrials.record.rows.BATCH', 7)
     episodes = mixed(n, np.random.default_rng(n))
-    rows, expected = ordered_rows(episodes), selection._ordered(episodes)
+    rows, expected = ordered_rows(episodes), selection.ordered_episodes(episodes)
     assert tuple(rows) == expected
     assert [hash(e.key) for e in rows] == [hash(e.key) for e in expected]
     assert rows[n - 1] == rows[-1] == expected[-1]

@@ -56,7 +56,7 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
     media = selection.store.path / 'media'
     for episode, trajectory in selection.store.trajectories(where=selection.where, signals=()):
         for camera in trajectory.scene.cameras if episode.is_valid else ():
-            if selection.store.has_file(f'media/{camera.video}'):
+            if selection.store.has_film(camera.video):
                 film = _film(episode, trajectory, camera, path=media / camera.video)
                 found.setdefault(episode.key, []).append(film)
     return tuple(film for e in selection.episodes for film in found.get(e.key, ())) if found else ()
@@ -65,7 +65,7 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
 def films_of(store: Store, episode: Episode, trajectory: Trajectory) -> tuple[tuple[Film, Camera], ...]:
     """The films of one episode that are there, with their cameras."""
     media = store.path / 'media'
-    there = [c for c in trajectory.scene.cameras if store.has_file(f'media/{c.video}')]
+    there = [c for c in trajectory.scene.cameras if store.has_film(c.video)]
     return tuple((_film(episode, trajectory, c, path=media / c.video), c) for c in there)
 
 
