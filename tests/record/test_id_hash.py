@@ -83,12 +83,15 @@ def random_store(folder: Path, rng: np.random.Generator, monkeypatch: pytest.Mon
                 patched.setattr(store_module, 'encode_hashes', lambda hashes: '')  # as older versions wrote parts
             attempt, seeds = int(rng.integers(3)), rng.choice(12, size=rng.integers(1, 8), replace=False)
             made = [episode(int(seed)) for seed in seeds]
-            store.append(
+            there = {e.key for e in store.episodes(attempts='all', dropped=True)}
+            batch = [
                 one.replace(
                     attempt=attempt, outcome=Outcome.INVALID if (seed + attempt) % 3 else Outcome.SUCCESS
                 )
-                for seed, one in zip(seeds.tolist(), made, strict=True)
-            )  # fmt: skip
+                for seed, one in zip(seeds.tolist(), made, strict=True) if (one.episode_id, attempt) not in there
+            ]  # fmt: skip
+            if batch:
+                store.append(batch)
         chosen = made[0].episode_id
         if rng.random() < 0.4:
             store.edit(chosen, 'set', by='kim', why='x', attempt=attempt, field='reason', value='r')
