@@ -182,6 +182,8 @@ class TrialPlan:
             del values['watchdog']['thinking_s']
         if values['analysis'] is None:
             del values['analysis']  # plans without one keep the hash they had
+        elif values['analysis']['rule'] is None:
+            del values['analysis']['rule']  # and so do those that were declared when there was one rule
         if values['recording']['film'] is None:
             del values['recording']['film']
         for name in ('commitment', 'arms', 'public_key'):

@@ -73,7 +73,7 @@ def _member(kind: type[E], value: str, name: str) -> E:
 class AnalysisPlan:
     """One analysis of one selection of episodes; with the same both, every number is the same."""
 
-    rule: int = RULE  # the version of the rule that claims are judged by
+    rule: int | None = None  # the version of the rule that it was declared under; None: it names none
     primary: tuple[EndpointName, ...] = ()  # success, and time where every episode is timed; safety where scored
     secondary: tuple[EndpointName, ...] = ()  # shown, and exploratory
     tau_s: float | Mapping[str, float] | None = None  # one for all, or one per stratum; None: by the written rule
@@ -103,7 +103,7 @@ class AnalysisPlan:
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         self._read_words()
         self._check_times()
-        if self.rule != RULE:
+        if self.rule not in (None, RULE):
             raise InputError(f'rule is {self.rule}; this version judges by rule {RULE}, and declares no other')
         if not 0 < self.alpha < 1:
             raise InputError(f'alpha is {self.alpha}, wanted a number between 0 and 1')
@@ -154,7 +154,8 @@ class AnalysisPlan:
 
     def as_json(self) -> str:
         """The plan with its defaults filled in, as canonical JSON."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(',', ':'), allow_nan=False)
+        values = dataclasses.asdict(self) | {'rule': RULE}  # by which it is judged, whatever was declared
+        return json.dumps(values, sort_keys=True, separators=(',', ':'), allow_nan=False)
 
     @property
     def hash(self) -> str:
@@ -192,9 +193,9 @@ class DeclaredAnalysis:
             return f'{held}, but for {values}' if values else held
         told = f'declared in the {self.source}'
         if self.declared_rule is None:
-            told += f', which names no rule of verdicts and is judged by rule {self.plan.rule}'
-        elif self.declared_rule != self.plan.rule:
-            told += f' under rule {self.declared_rule} of verdicts, and judged by rule {self.plan.rule}'
+            told += f', which names no rule of verdicts and is judged by rule {RULE}'
+        elif self.declared_rule != RULE:
+            told += f' under rule {self.declared_rule} of verdicts, and judged by rule {RULE}'
         return f'{told}; NOT AS DECLARED: {values}' if values else told
 
 
@@ -222,8 +223,7 @@ def declared_analysis(plan_json: str, folder: Path | None) -> DeclaredAnalysis:
     """The analysis that a trial's plan declares, or `analysis.toml` in the folder of a store; else the defaults."""
     declared = _of_trial(plan_json)
     if declared is not None:
-        rule = json.loads(plan_json)['analysis'].get('rule', 1)  # plans write it out since there are two
-        return DeclaredAnalysis(declared, 'trial plan', declared_rule=rule)
+        return DeclaredAnalysis(declared, 'trial plan', declared_rule=json.loads(plan_json)['analysis'].get('rule'))
     file = None if folder is None else folder / ANALYSIS_FILE
     if file is None or not file.exists():
         return DeclaredAnalysis(AnalysisPlan())
