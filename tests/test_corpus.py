@@ -5,6 +5,7 @@ The corpus was made by `tools/corpus.py`, and is not made again: see tests/corpu
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from mcap.reader import make_reader
 from tests.corpus import ledger
 from tests.service.platform.service import make_service
 
@@ -202,10 +204,25 @@ def test_an_export_is_what_it_was(corpus: Path, form: str, source: str, policy: 
     assert told['code'] == 0, told
     before, now = _files(Path('exports') / form), _files(Path('exported'))
     assert list(before) == list(now)
-    if form == 'rerun':  # times of the recording are in it
+    if form == 'mcap':  # its metadata grew: every message, and all that was said of the episode, is there
+        for name in now:
+            messages, facts = _mcap(now[name])
+            messages_before, facts_before = _mcap(before[name])
+            assert messages == messages_before
+            assert all(facts[record].items() >= held.items() for record, held in facts_before.items())
+    elif form == 'rerun':  # times of the recording are in it
         assert all(ledger.OLD.encode() in content for content in now.values())
     else:
         assert [name for name in now if now[name] != before[name]] == []
+
+
+def _mcap(content: bytes) -> tuple[list[tuple[str, str, int, bytes]], dict[str, dict[str, str]]]:
+    reader = make_reader(io.BytesIO(content))
+    messages = [
+        (schema.name if schema else '', channel.topic, message.log_time, message.data)
+        for schema, channel, message in reader.iter_messages()
+    ]
+    return messages, {m.name: m.metadata for m in reader.iter_metadata()}
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from tests.cli.command import robotrials
 
 from robotrials.errors import InputError, SetupError
 from robotrials.formats.calvin import completed_counts
-from robotrials.formats.catalog import open_source
+from robotrials.formats.catalog import open_here, open_source
 from robotrials.formats.imported import Imported, ImportOptions
 from robotrials.formats.intake import import_into
 from robotrials.formats.lerobot_eval import incomplete_recordings
@@ -499,7 +499,7 @@ def test_a_zstd_log_without_the_package_says_what_to_install(monkeypatch: pytest
         monkeypatch.delattr(zipfile, 'ZIP_ZSTANDARD')
     monkeypatch.setitem(sys.modules, 'backports.zstd', None)
     with pytest.raises(SetupError, match=r"needs backports.zstd: pip install 'robotrials\[inspect\]'"):
-        opened(DATA / 'inspect-zstd.eval', 'inspect')
+        list(open_here(DATA / 'inspect-zstd.eval', ImportOptions()).episodes())  # another process has it installed
 
 
 def test_a_source_can_be_read_twice_and_is_counted_once(simpler: Path) -> None:
