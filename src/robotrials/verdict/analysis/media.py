@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robotrials.errors import NotEstimable
+from robotrials.errors import NotEstimable, StoreError
 from robotrials.measure.geometry import Box, PlacementScore, recorded_placement, score_recorded_pose
 from robotrials.record import Camera, Episode, Store, Trajectory
 from robotrials.verdict.analysis.absent import Absent
@@ -56,7 +56,7 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
     media = selection.store.path / 'media'
     for episode, trajectory in selection.store.trajectories(where=selection.where, signals=()):
         for camera in trajectory.scene.cameras if episode.is_valid else ():
-            if selection.store.has_file(f'media/{camera.video}'):
+            if _is_there(selection.store, camera.video):
                 film = _film(episode, trajectory, camera, path=media / camera.video)
                 found.setdefault(episode.key, []).append(film)
     return tuple(film for e in selection.episodes for film in found.get(e.key, ())) if found else ()
@@ -65,8 +65,20 @@ def find_films(selection: Selection) -> tuple[Film, ...]:
 def films_of(store: Store, episode: Episode, trajectory: Trajectory) -> tuple[tuple[Film, Camera], ...]:
     """The films of one episode that are there, with their cameras."""
     media = store.path / 'media'
-    there = [c for c in trajectory.scene.cameras if store.has_file(f'media/{c.video}')]
+    there = [c for c in trajectory.scene.cameras if _is_there(store, c.video)]
     return tuple((_film(episode, trajectory, c, path=media / c.video), c) for c in there)
+
+
+def _is_there(store: Store, video: str) -> bool:
+    """A film is a file of the store, or a folder of images that are: a link among them would lead elsewhere."""
+    name = f'media/{video}'
+    if not video or store.has_file(name):
+        return bool(video)
+    try:
+        images = [f'{name}/{path.name}' for path in store.file(name).iterdir()]
+    except (StoreError, OSError):  # a name or a link that leads out of the store, or nothing there
+        return False
+    return bool(images) and all(map(store.has_file, images))
 
 
 def _film(episode: Episode, trajectory: Trajectory, camera: Camera, *, path: Path) -> Film:
