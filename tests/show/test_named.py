@@ -193,7 +193,10 @@ def test_the_wrong_kind_of_input_says_which_is_wanted(case: Showcase, tmp_path: 
             ['plot', 'claims', case.trial, '-o', out],
             'claims wants a vla-eval leaderboard file (.json); found the store',
         ),
-        (['plot', 'cdf', case.leaderboard, '-o', out], f'{case.leaderboard}: no column for task'),
+        (
+            ['plot', 'cdf', case.leaderboard, '-o', out],
+            f'{case.leaderboard}: a rate without its number of trials; name the column with --map trials=COLUMN',
+        ),
         (['plot', 'divergence', case.trial, '-o', out], 'divergence wants two stores'),
         (['plot', 'cutoffs', 'libero-spatal', '-o', out], "did you mean 'libero-spatial'"),
         (

@@ -192,10 +192,10 @@ def test_repeats_of_a_start_state_are_watched_once() -> None:
 def arm(policy: str, times: dict[str, list[float]], cap_s: float = 100.0) -> list[Episode]:
     return [
         Episode(
-            policy=policy, task='t', stratum=s, duration_s=min(x, cap_s), time_cap_s=cap_s,
-            outcome=Outcome.SUCCESS if x <= cap_s else Outcome.TIMEOUT,
+            policy=policy, task='t', stratum=s, episode_id=f'{policy}-{s}-{k}', duration_s=min(x, cap_s),
+            time_cap_s=cap_s, outcome=Outcome.SUCCESS if x <= cap_s else Outcome.TIMEOUT,
         )
-        for s, values in times.items() for x in values
+        for s, values in times.items() for k, x in enumerate(values)
     ]  # fmt: skip
 
 
