@@ -32,6 +32,7 @@ pytestmark = pytest.mark.platform
 def serving(folder: Path, database: str, *, dies_at: str = '') -> Iterator[tuple[httpx.Client, subprocess.Popen[str]]]:
     """A server of its own, and a client on it."""
     command = [sys.executable, '-m', 'robotrials.cli', 'serve', str(folder), '--port', '0']
+    command += ['--allow-private', '127.0.0.0/8']  # where the worker of these tests is
     command += ['--database', database] if database else []
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ | {VARIABLE: dies_at}
