@@ -18,7 +18,7 @@ COUNTS = re.compile(r'^(\d+)/(\d+)$')
 
 
 def paired_command(
-    old: Annotated[Path, typer.Argument(help='Outcomes of the old policy: a CSV or a store.')],
+    old: Annotated[Path, typer.Argument(help='Outcomes of the old policy: a store, or a file or folder.')],
     new: Annotated[Path, typer.Argument(help='Outcomes of the new policy.')],
     old_policy: Annotated[str | None, typer.Option(help='The policy to take from the first store.')] = None,
     new_policy: Annotated[str | None, typer.Option(help='The policy to take from the second store.')] = None,
@@ -39,6 +39,7 @@ def paired_command(
     from robotrials.verdict.audit import compare_outcomes, read_outcomes
 
     names = (old_policy or old.stem, new_policy or new.stem)
+    old, new = _run_path(old), _run_path(new)
     verdict = run_contrast(
         new, old, names=names[::-1], policies=(new_policy, old_policy), conditions=(condition, condition),
         level=1 - alpha,
@@ -92,15 +93,16 @@ def drop_command(
         first, second = _counts(calibration, 'calibration'), _counts(altered, 'altered')
         drops = [drop(first, second, discordant=discordant, level=level, label=label)]
     else:
+        paths = _run_path(Path(calibration)), _run_path(Path(altered))
         shown = run_contrast(
-            Path(calibration), Path(altered), names=_run_names(calibration, altered), policies=(policy, policy),
+            *paths, names=_run_names(calibration, altered), policies=(policy, policy),
             conditions=(calibration_condition, altered_condition), level=level, full_score=full_score,
             pairing=Pairing.PAIRED if paired else Pairing.AUTO,
         )  # fmt: skip
         verdict = [contrast_table(shown)]
         drops = _paper_drop(
-            calibration, altered, policy=policy, conditions=(calibration_condition, altered_condition), paired=paired,
-            full_score=full_score, level=level, label=label,
+            paths, policy=policy, conditions=(calibration_condition, altered_condition), paired=paired,
+            full_score=full_score, level=level, label=label or f'{Path(calibration).stem} - {Path(altered).stem}',
         )  # fmt: skip
     print_tables([*verdict, *([drop_table(drops)] if drops else [])], form)
     if figure is not None and drops:
@@ -184,21 +186,36 @@ def replay_command(
     print_tables([*tables, divergence_table(found)] if episodes else tables, form)
 
 
+def _run_path(path: Path) -> Path:
+    """Where the run can be read: a store, a list of one run (task, sample, success), or what holds episodes, opened."""
+    from robotrials.cli.source import open_named
+    from robotrials.formats.scratch import is_store
+
+    return path if is_store(path) or not path.exists() or _is_list(path) else open_named(path).store.path
+
+
+def _is_list(path: Path) -> bool:
+    import csv
+
+    if path.suffix.lower() != '.csv' or not path.is_file():
+        return False
+    with path.open(newline='', encoding='utf-8-sig', errors='replace') as stream:
+        header = next(csv.reader(stream), [])
+    return {'task', 'sample'} <= set(header) and 'policy' not in header
+
+
 def _paper_drop(
-    calibration: str, altered: str, *, policy: str | None, conditions: tuple[str | None, str | None], paired: bool,
+    paths: tuple[Path, Path], *, policy: str | None, conditions: tuple[str | None, str | None], paired: bool,
     full_score: int | None, level: float, label: str,
 ) -> list[Drop]:  # fmt: skip
     """The paper's own interval of two runs, by its named method; none where runs cannot be told apart by sample."""
     from robotrials.errors import InputError
     from robotrials.verdict.audit import drop_of_outcomes, read_outcomes
 
-    runs = [
-        read_outcomes(p, policy=policy, condition=c) for p, c in zip((calibration, altered), conditions, strict=True)
-    ]
+    runs = [read_outcomes(p, policy=policy, condition=c) for p, c in zip(paths, conditions, strict=True)]
     try:
         found = drop_of_outcomes(
-            runs[0], runs[1], paired=paired, full_score=full_score, level=level,
-            label=label or f'{Path(calibration).stem} - {Path(altered).stem}',
+            runs[0], runs[1], paired=paired, full_score=full_score, level=level, label=label,
         )  # fmt: skip
     except InputError as error:
         typer.echo(f'No interval by the named method: {error}', err=True)
