@@ -197,11 +197,15 @@ def _run_path(path: Path) -> Path:
 def _is_list(path: Path) -> bool:
     import csv
 
+    from robotrials.formats.guess import SYNONYMS
+    from robotrials.verdict.audit.outcome import SAMPLE_COLUMNS, SCORE_COLUMNS
+
     if path.suffix.lower() != '.csv' or not path.is_file():
         return False
     with path.open(newline='', encoding='utf-8-sig', errors='replace') as stream:
-        header = next(csv.reader(stream), [])
-    return {'task', 'sample'} <= set(header) and 'policy' not in header
+        header = {name.strip().lower() for name in next(csv.reader(stream), [])}
+    is_of_one_run = header.isdisjoint(SYNONYMS['policy'])
+    return is_of_one_run and not header.isdisjoint(SAMPLE_COLUMNS) and not header.isdisjoint(SCORE_COLUMNS)
 
 
 def _paper_drop(
