@@ -185,14 +185,6 @@ def is_file_inside(root: Path, name: str) -> bool:
         return False
 
 
-def is_folder_inside(root: Path, name: str) -> bool:
-    """Whether a store's folder has a folder of this name, inside itself."""
-    try:
-        return inside(root, name).is_dir()
-    except (StoreError, OSError):
-        return False
-
-
 def check_folders(root: Path) -> None:
     """Refuse a store one of whose own folders, or whose description, is a link."""
     for name in OWN_NAMES:

@@ -52,7 +52,7 @@ from robotrials.record.entry import Entry, EntryKind, LoggedFile, is_inside
 from robotrials.record.episode import Episode
 from robotrials.record.event import enum_member
 from robotrials.record.finding import Finding, FindingKind
-from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside, is_folder_inside
+from robotrials.record.folder import LEASES, PENDING, Folder, inside, is_file_inside
 from robotrials.record.id_hash import encode_hashes, id_codes, id_hashes
 from robotrials.record.late_edit import check_approved, late_places
 from robotrials.record.ledger import Ledger, Look, read_ledger
@@ -338,10 +338,16 @@ class Store:
         """Whether there is a file of this name, inside the store."""
         return is_file_inside(self.path, name)
 
-    def has_film(self, name: str) -> bool:
-        """Whether there is a film of this name in media/: a file, or a folder of frames."""
-        place = f'media/{name}'
-        return bool(name) and (self.has_file(place) or is_folder_inside(self.path, place))
+    def has_film(self, video: str) -> bool:
+        """Whether media/ has this film: a file, or a folder of images; a link among them would lead elsewhere."""
+        name = f'media/{video}'
+        if not video or self.has_file(name):
+            return bool(video)
+        try:
+            images = [f'{name}/{path.name}' for path in self.file(name).iterdir()]
+        except (StoreError, OSError):  # a name or a link that leads out of the store, or nothing there
+            return False
+        return bool(images) and all(map(self.has_file, images))
 
     def ledger(self) -> Ledger:
         """What the commit log says is in the store."""
