@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from robotrials.formats.scratch import OpenedSource
+    from robotrials.record.opened import OpenedSource
     from robotrials.record.select import Where
 
 

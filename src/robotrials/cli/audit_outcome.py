@@ -189,7 +189,7 @@ def replay_command(
 def _run_path(path: Path) -> Path:
     """Where the run can be read: a store, a list of one run (task, sample, success), or what holds episodes, opened."""
     from robotrials.cli.source import open_named
-    from robotrials.formats.scratch import is_store
+    from robotrials.record.opened import is_store
 
     return path if is_store(path) or not path.exists() or _is_list(path) else open_named(path).store.path
 

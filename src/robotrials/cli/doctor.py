@@ -31,8 +31,8 @@ def doctor(source: StoreArgument, form: FormatOption = 'text') -> None:
     from robotrials.formats.catalog import open_source
     from robotrials.formats.checkup import checkup
     from robotrials.formats.imported import ImportOptions
-    from robotrials.formats.scratch import is_store
     from robotrials.record import read_store
+    from robotrials.record.opened import is_store
     from robotrials.show.table import table
 
     if is_store(source) or not source.exists():

@@ -11,7 +11,7 @@ import typer
 from robotrials.cli.store import WhereOption, parse_where
 
 if TYPE_CHECKING:
-    from robotrials.formats.scratch import OpenedSource
+    from robotrials.record.opened import OpenedSource
     from robotrials.verdict.analysis import Analysis
 
 __all__ = [
@@ -82,6 +82,11 @@ def open_named(source: Path, given: Mapping[str, str] | None = None) -> OpenedSo
     """
     import sys
 
+    from robotrials.record import read_store
+    from robotrials.record.opened import OpenedSource, is_store
+
+    if not given and is_store(source):  # who asks a store needs no reader of files
+        return OpenedSource(read_store(source), str(source))
     from robotrials.formats.imported import ImportOptions
     from robotrials.formats.scratch import open_for_asking
 

@@ -52,7 +52,7 @@ def watch(
 
     from robotrials.cli.source import log_look, open_analysis
     from robotrials.errors import InputError, NotEstimable, UnknownName
-    from robotrials.formats.scratch import is_store
+    from robotrials.record.opened import is_store
     from robotrials.verdict.planning import WatchedScore
 
     if score not in set(WatchedScore):

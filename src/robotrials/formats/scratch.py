@@ -19,25 +19,10 @@ from robotrials.formats.catalog import candidates, open_source
 from robotrials.formats.imported import Imported, ImportOptions, Recording
 from robotrials.formats.intake import import_into
 from robotrials.record import Store, read_store
-from robotrials.record.bucket import CachedPath, store_root
 from robotrials.record.folder import Disk, replaced_disk
+from robotrials.record.opened import OpenedSource, is_store
 
 MOST_FIELDS = 8  # in the line that tells the guess
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class OpenedSource:
-    """Episodes to ask, and where they came from in the user's own words."""
-
-    store: Store
-    name: str
-    told: str = ''  # how a file was read in a line, and a line for each thing assumed; else nothing
-
-
-def is_store(path: Path | str) -> bool:
-    """Whether a path is a store, or an address of one."""
-    root = store_root(path)
-    return isinstance(root, CachedPath) or (root / 'trial.json').exists()
 
 
 def open_for_asking(path: Path | str, options: ImportOptions | None = None, *, command: str = '') -> OpenedSource:
