@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from robotrials.errors import InputError, RecordError, StoreError, UnknownName
 from robotrials.formats.from_table import from_table, guess_columns
 from robotrials.formats.to_table import to_table
-from robotrials.record import Episode, EventKind, Outcome, Store
+from robotrials.record import Episode, Event, EventKind, EventSource, Outcome, Store
 from robotrials.record.maintain import add_episodes
 from robotrials.testing import strategies
 
@@ -168,6 +168,15 @@ def test_what_goes_out_comes_back(tmp_path_factory: pytest.TempPathFactory, suff
     path = tmp_path_factory.mktemp('table') / f't.{suffix}'
     assert to_table(batch, path) == len(batch)
     assert from_table(path) == batch
+
+
+@pytest.mark.parametrize('suffix', ['csv', 'jsonl', 'parquet'])
+def test_a_repeated_id_keeps_each_rows_own_events(tmp_path: Path, suffix: str) -> None:
+    late = Event(t_s=9.0, kind=EventKind.PLACEMENT, source=EventSource.HOST)
+    slow = Episode(policy='a', task='t', outcome=Outcome.SUCCESS, duration_s=10.0, episode_id='1', events=(late,))
+    rows = [slow, Episode(policy='a', task='t', outcome=Outcome.FAILURE, duration_s=1.0, episode_id='1')]
+    to_table(rows, tmp_path / f't.{suffix}')
+    assert from_table(tmp_path / f't.{suffix}') == rows
 
 
 def test_jsonl_of_another_tool_is_read_with_nested_events(tmp_path: Path) -> None:

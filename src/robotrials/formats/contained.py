@@ -209,16 +209,19 @@ def recordings(*, scratch: Path, **request: Any) -> Iterator[Any]:
     """The recordings in batches of tables, media as files, and the account."""
     imported = _open(**request)
     root = Path(request['path'])
-    batch: list[Recording] = []
+    batch: dict[tuple[str, int], Recording] = {}
     n_steps = 0
     for recording in imported.recordings():
-        batch.append(recording)
+        if recording.episode.key in batch:  # events and steps travel by key, which a batch must not repeat
+            yield from _packed(list(batch.values()), root, scratch)
+            batch, n_steps = {}, 0
+        batch[recording.episode.key] = recording
         n_steps += 0 if recording.trajectory is None else len(recording.trajectory.time_s)
         if len(batch) >= BATCH or n_steps >= STEPS_PER_BATCH or recording.media:
-            yield from _packed(batch, root, scratch)
-            batch, n_steps = [], 0
+            yield from _packed(list(batch.values()), root, scratch)
+            batch, n_steps = {}, 0
     if batch:
-        yield from _packed(batch, root, scratch)
+        yield from _packed(list(batch.values()), root, scratch)
     yield {'ledger': _account(imported.ledger)}
 
 
