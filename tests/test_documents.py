@@ -101,6 +101,18 @@ def every_command() -> Any:
     return typer.main.get_command(full_app())
 
 
+def accepted_flags(command: Any) -> set[str]:
+    """Every option of a verb, as flags, settings, tables and earlier spellings."""
+    from typer import Context
+
+    from robotrials.cli.option import SPELLINGS
+
+    if not hasattr(command, 'flags'):
+        return {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+    flags = command.flags(Context(command))
+    return flags | {old for old, new in SPELLINGS.items() if new in flags} | {'--set', '--show'}
+
+
 def command_problem(shown: str) -> str:
     """What the command line does not have of a command: a verb, a subcommand or an option; '' where it has all."""
     command = every_command()
@@ -113,7 +125,7 @@ def command_problem(shown: str) -> str:
             if not verb:
                 return f'{name} has no {word!r}'
             command, name = command.commands[verb], f'{name} {verb}'
-            options |= {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+            options |= accepted_flags(command)
         elif re.match(r'--?[a-zA-Z]', word) and word.partition('=')[0] not in options:
             return f'{name} has no option {word}'
     return ''
@@ -138,6 +150,7 @@ def test_a_command_that_is_not_there_is_noticed() -> None:
     assert command_problem('robotrials change runs/may') == "robotrials has no 'change'"
     assert command_problem('robotrials store film runs/may --sise 1x1') == 'robotrials store film has no option --sise'
     assert command_problem('robotrials safety runs/may --per-spec --format csv > x.csv') == ''
+    assert command_problem('robotrials compare runs/may --set alpha=0.1') == ''
 
 
 def test_plans_that_a_how_to_runs_can_be_run() -> None:
@@ -161,6 +174,7 @@ def test_plans_that_a_how_to_runs_can_be_run() -> None:
 def test_verbs_are_summarised_in_few_words_and_load() -> None:
     from robotrials.cli.app import VERBS
 
+    assert len(VERBS) <= 30
     for name, (_, summary) in VERBS.items():
         assert len(summary) <= 60, f'{name}: the help would cut its summary'
 

@@ -32,22 +32,31 @@ def sections(command: Any, path: str) -> Iterator[str]:
 def section(command: Any, path: str) -> str:
     """One command: what it does, and its arguments and options."""
     lines = [f'## `{path}`', '', inspect.cleandoc(command.help or '').replace('\f', '').strip(), '']
-    rows = [row for parameter in command.params if (row := parameter_row(parameter)) is not None]
+    parameters = [*command.params, *getattr(command, 'common', ())]
+    rows = [row for parameter in parameters if (row := parameter_row(parameter)) is not None]
     if rows:
         lines += ['| argument or option | meaning | default |', '|---|---|---|', *rows, '']
+    for title, named in (
+        ('setting (`--set NAME=VALUE`)', getattr(command, 'settings', {})),
+        ('table (`--show NAME`)', getattr(command, 'tables', {})),
+    ):
+        if named:
+            rows = [str(parameter_row(p, name)) for name, p in named.items()]
+            lines += [f'| {title} | meaning | default |', '|---|---|---|', *rows, '']
     return '\n'.join(lines)
 
 
-def parameter_row(parameter: Any) -> str | None:
-    """One line of the table."""
+def parameter_row(parameter: Any, name: str = '') -> str | None:
+    """One line of the table; a setting goes by its name."""
     if parameter.name == 'help' or getattr(parameter, 'hidden', False):
         return None
     is_option = parameter.param_type_name == 'option'
-    name = (
-        ', '.join(f'`{o}`' for o in parameter.opts)
-        if is_option
-        else f'`{(parameter.metavar or parameter.name).upper()}`'
-    )
+    if name:
+        name = f'`{name}`'
+    elif is_option:
+        name = ', '.join(f'`{o}`' for o in parameter.opts)
+    else:
+        name = f'`{(parameter.metavar or parameter.name).upper()}`'
     meaning = ' '.join((getattr(parameter, 'help', '') or '').split()).replace('|', r'\|')
     default = parameter.default
     absent = default is None or default is False or callable(default) or default in ('', [], ())

@@ -50,7 +50,7 @@ def datasets(form: FormatOption = 'text') -> None:
 @actions_app.command('fetch')
 def fetch(
     name: Annotated[str, typer.Argument(help='The registered name, such as jaco_play.')],
-    to: Annotated[Path, typer.Option('--to', '-t', help='The folder to download into.')],
+    to: Annotated[Path, typer.Option('--output', '-o', help='The folder to download into.')],
     version: Annotated[str | None, typer.Option(help='The version; the newest if left out.')] = None,
     split: Annotated[str | None, typer.Option(help='Only the shards of this split.')] = None,
     host: Annotated[str | None, typer.Option(help='Another server with the same layout.')] = None,
@@ -84,7 +84,7 @@ def fetch(
 @actions_app.command('split')
 def split_dataset(
     dataset: DatasetOption,
-    out: Annotated[Path, typer.Option('--out', '-o', help='The split file to write (JSON).')],
+    out: Annotated[Path, typer.Option('--output', '-o', help='The split file to write (JSON).')],
     seed: Annotated[int, typer.Option(help='For datasets without an evaluation split of their own.')] = 0,
     share: Annotated[float, typer.Option(help='The share of episodes to evaluate, for the same.')] = 0.1,
     test_split: Annotated[str | None, typer.Option(help='Evaluate this split of the dataset.')] = None,
@@ -132,7 +132,7 @@ def run(
             help='mean, nearest, clone, vlm,url=...,model=..., policy,plan=...,policy=..., or module:function,key=...',
         ),
     ],
-    out: Annotated[Path, typer.Option('--out', '-o', help='The store to add to; made if it is not there.')],
+    out: Annotated[Path, typer.Option('--output', '-o', help='The store to add to; made if it is not there.')],
     split: SplitOption = None,
     seed: Annotated[int, typer.Option(help='Of the split, if none is given, and of the model.')] = 0,
     space: Annotated[Path | None, typer.Option(help='A JSON file that describes the action space.')] = None,

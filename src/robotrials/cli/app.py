@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from robotrials import __version__
+from robotrials.cli.option import Stages, verb_class
 from robotrials.errors import RobotrialsError
 
 if TYPE_CHECKING:
@@ -21,40 +22,51 @@ if TYPE_CHECKING:
 
 MOST_TOLD = 5
 
-# Verb -> where it lives, and what it is for; in the order of a trial.
-VERBS: dict[str, tuple[str, str]] = {
-    'demo': ('robotrials.cli.demo:demo', 'Run a blinded trial in the embedded cell, and score it.'),
-    'plan': ('robotrials.cli.plan:plan', 'Say what a declared trial amounts to.'),
-    'seal': ('robotrials.cli.seal:seal', 'Blind a trial: one file for each role.'),
-    'run': ('robotrials.cli.run:run', 'Run a trial, or resume it.'),
-    'console': ('robotrials.cli.console:console', 'Run a real robot: assignments, clock, counts, stop.'),
-    'watch': ('robotrials.cli.watch:watch', 'Say when a running trial may stop.'),
-    'close': ('robotrials.cli.close:close', 'Unblind a trial, once.'),
-    'policies': ('robotrials.cli.policies:policies_app', 'Look at policies, check them, serve them.'),
-    'env': ('robotrials.cli.env:env_app', 'Make and check isolated environments.'),
-    'serve': ('robotrials.cli.serve:serve_app', 'Run a benchmark as a service.'),
-    'worker': ('robotrials.cli.worker:worker', 'Run a cell around the clock for a platform.'),
-    'submit': ('robotrials.cli.submit:submit', 'Have a policy evaluated by a platform.'),
-    'import': ('robotrials.cli.importing:import_source', 'Import rollouts, whoever wrote them.'),
-    'doctor': ('robotrials.cli.doctor:doctor', 'Say what a file or store looks like.'),
-    'export': ('robotrials.cli.exporting:export', 'Write a store in another format.'),
-    'store': ('robotrials.cli.store:store_app', 'Look at a store, check it, correct it.'),
-    'score': ('robotrials.cli.score:score', 'Score every policy by time to success.'),
-    'compare': ('robotrials.cli.compare:compare', 'Compare two policies, or all pairs.'),
-    'calibrate': ('robotrials.cli.calibrate:calibrate', 'Check the test on your own data.'),
-    'power': ('robotrials.cli.power:power_app', 'How many rollouts, and what they can tell.'),
-    'annotate': ('robotrials.cli.annotate:annotate_app', 'Time what happened, afterwards.'),
-    'safety': ('robotrials.cli.safety:safety_app', 'Was it safe while it succeeded?'),
-    'geometry': ('robotrials.cli.geometry:geometry_app', 'Did the object really get there, by the cameras?'),
-    'robustness': ('robotrials.cli.robustness:robustness', 'What a changed world costs each policy.'),
-    'gate': ('robotrials.cli.gate:gate', 'No worse than the baseline? An exit code says so.'),
-    'audit': ('robotrials.cli.audit:audit_app', 'Does the benchmark score mean anything?'),
-    'actions': ('robotrials.cli.actions:actions_app', 'Score models on recorded actions.'),
-    'explore': ('robotrials.cli.explore:explore', 'Look at episodes in a browser, to the frame.'),
-    'report': ('robotrials.cli.report:report', 'Write one page with all that is known of a trial.'),
-    'plot': ('robotrials.cli.plot:plot', 'Draw a named figure from a store.'),
-    'tables': ('robotrials.cli.tables:tables', 'Print a named table from a store.'),
-}
+# By the stage of a trial: verb -> where it lives, and what it is for.
+STAGES: dict[str, dict[str, tuple[str, str]]] = {
+    'Bring results': {
+        'import': ('robotrials.cli.importing:import_source', 'Import rollouts, whoever wrote them.'),
+        'doctor': ('robotrials.cli.doctor:doctor', 'Say what a file or store looks like.'),
+        'annotate': ('robotrials.cli.annotate:annotate_app', 'Detect and review event times in recordings.'),
+        'store': ('robotrials.cli.store:store_app', 'Look at a store, check it, correct it.'),
+        'export': ('robotrials.cli.exporting:export', 'Write a store in another format.'),
+    },
+    'Run a trial': {
+        'demo': ('robotrials.cli.demo:demo', 'Run a blinded trial in the embedded cell, and score it.'),
+        'power': ('robotrials.cli.power:power_app', 'How many rollouts, and what they can resolve.'),
+        'plan': ('robotrials.cli.plan:plan', 'Check a declared trial: size, time, cost.'),
+        'seal': ('robotrials.cli.seal:seal', 'Blind a trial: one file for each role.'),
+        'run': ('robotrials.cli.run:run', 'Run a trial, or resume it.'),
+        'console': ('robotrials.cli.console:console', 'Run a real robot: assignments, clock, counts, stop.'),
+        'watch': ('robotrials.cli.watch:watch', 'Say when a running trial may stop.'),
+        'close': ('robotrials.cli.close:close', 'Unblind a trial, once.'),
+        'policies': ('robotrials.cli.policies:policies_app', 'List policies, check them, serve them.'),
+        'env': ('robotrials.cli.env:env_app', 'Make and check isolated environments.'),
+    },
+    'Ask': {
+        'compare': ('robotrials.cli.compare:compare', 'Compare two policies, or all pairs.'),
+        'score': ('robotrials.cli.score:score', 'Score every policy by time to success.'),
+        'safety': ('robotrials.cli.safety:safety_app', 'Was it safe while it succeeded?'),
+        'robustness': ('robotrials.cli.robustness:robustness', 'What a changed world costs each policy.'),
+        'gate': ('robotrials.cli.gate:gate', 'No worse than the baseline? An exit code says so.'),
+        'geometry': ('robotrials.cli.geometry:geometry_app', 'Did the object really get there, by the cameras?'),
+        'audit': ('robotrials.cli.audit:audit_app', 'Does the benchmark score mean anything?'),
+        'actions': ('robotrials.cli.actions:actions_app', 'Score models on recorded actions.'),
+    },
+    'Show': {
+        'report': ('robotrials.cli.report:report', 'Write one page with everything known about a trial.'),
+        'tables': ('robotrials.cli.tables:tables', 'Print a named table from a store.'),
+        'plot': ('robotrials.cli.plot:plot', 'Draw a named figure from a store.'),
+        'explore': ('robotrials.cli.explore:explore', 'Look at episodes in a browser, frame by frame.'),
+    },
+    'Serve': {
+        'serve': ('robotrials.cli.serve:serve_app', 'Run a benchmark as a service.'),
+        'worker': ('robotrials.cli.worker:worker', 'Run a cell around the clock for a platform.'),
+        'submit': ('robotrials.cli.submit:submit', 'Have a policy evaluated by a platform.'),
+    },
+}  # fmt: skip
+VERBS = {name: verb for stage in STAGES.values() for name, verb in stage.items()}
+MOVED = {'calibrate': ('power', 'calibrate')}  # a verb of earlier releases -> where it is now
 
 
 def _print_version(wanted: bool) -> None:
@@ -83,10 +95,13 @@ def build_app(load: Callable[[str], bool]) -> typer.Typer:
         name='robotrials',
         help='Two-arm trials for robot arms: declare, run, score and report robot-policy evaluations.',
         no_args_is_help=True,
-        add_completion=False,
+        cls=Stages,
+        add_completion=True,
         rich_markup_mode=None,  # the rich help costs more than everything else that --help imports
         pretty_exceptions_enable=False,
     )
+    Stages.moved = MOVED
+    Stages.stages = {stage: tuple(verbs) for stage, verbs in STAGES.items()}
     app.callback()(root)
     for name, (target, summary) in VERBS.items():
         if not load(name):
@@ -95,9 +110,11 @@ def build_app(load: Callable[[str], bool]) -> typer.Typer:
         module, _, attribute = target.partition(':')
         verb: Any = getattr(importlib.import_module(module), attribute)
         if isinstance(verb, typer.Typer):
+            for command in verb.registered_commands:
+                command.cls = verb_class(f'{name} {command.name}')
             app.add_typer(verb, name=name, short_help=summary)
         else:
-            app.command(name, short_help=summary)(verb)
+            app.command(name, short_help=summary, cls=verb_class(name))(verb)
     return app
 
 
@@ -151,9 +168,17 @@ def plain(text: str) -> str:
     return ''.join(c if c.isprintable() or c in '\n\t' else ascii(c)[1:-1] for c in text)
 
 
+def _asked_verb() -> str:
+    """The verb on the command line, or on the line that a shell wants completed."""
+    import os
+
+    words = os.environ.get('COMP_WORDS', '').split() if '_ROBOTRIALS_COMPLETE' in os.environ else sys.argv
+    return next((MOVED[word][0] if word in MOVED else word for word in words[1:] if word in VERBS or word in MOVED), '')
+
+
 def main() -> None:
     """Run the command line; our own errors are one clear line and exit code 2, anything else is a traceback."""
-    asked = next((word for word in sys.argv[1:] if word in VERBS), '')
+    asked = _asked_verb()
     try:
         try:
             build_app(lambda name: name == asked)()

@@ -18,7 +18,7 @@ STEPS = 4000
 def shortcut_command(
     subject: Annotated[str, typer.Argument(metavar='PLAN_OR_HOST', help='A TOML plan, or the name of a host.')] = '',
     out: Annotated[
-        Path | None, typer.Option('--out', '-o', help='The work folder.', show_default='shortcut-NAME')
+        Path | None, typer.Option('--output', '-o', help='The work folder.', show_default='shortcut-NAME')
     ] = None,
     task: Annotated[list[str] | None, typer.Option('--task', '-t', help='For a host: a task; repeat.')] = None,
     suite: Annotated[str, typer.Option(help='For LIBERO: the suite, such as libero-goal.')] = '',

@@ -1,4 +1,4 @@
-"""robotrials calibrate: does the test keep its level on your own data?"""
+"""robotrials power calibrate: does the test keep its level on your own data?"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def calibrate(
 ) -> None:
     """Reject rates of the macro-KS test on null data made from the store's own episodes.
 
-    Example: `robotrials calibrate runs/may --label tote_side`
+    Example: `robotrials power calibrate runs/may --label tote_side`
     """
     from robotrials.cli.output import print_analysis_table
     from robotrials.cli.source import check_method, open_analysis

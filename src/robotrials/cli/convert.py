@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def convert(
     actions: Annotated[Path, typer.Argument(help='Actions, one row per timestep: .npy or .csv.', show_default=False)],
-    out: Annotated[Path, typer.Option('--out', '-o', help='Where to write them: .npy or .csv.', show_default=False)],
+    out: Annotated[Path, typer.Option('--output', '-o', help='Where to write them: .npy or .csv.', show_default=False)],
     step: Annotated[
         list[str],
         typer.Option('--step', '-s', help='A conversion, such as ternary-gripper:6; repeat it for more.'),

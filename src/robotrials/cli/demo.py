@@ -19,7 +19,9 @@ FAST, SLOW = 'hasty', 'careful'
 
 
 def demo(
-    to: Annotated[Path, typer.Option('--to', help='Where to put plan, store and figures; made new.')] = Path('demo'),
+    to: Annotated[Path, typer.Option('--output', '-o', help='Where to put plan, store and figures; made new.')] = Path(
+        'demo'
+    ),
     episodes: Annotated[int, typer.Option(help='Episodes of each policy with each of the four object types.')] = 6,
     workers: Annotated[int, typer.Option(help='Processes.')] = 2,
     seed: Annotated[int, typer.Option(help='Another seed draws other scenes and another order.')] = 2026,

@@ -15,7 +15,7 @@ def export(
     store: Annotated[Path | None, typer.Argument(metavar='STORE', help='The folder of the store.')] = None,
     to: Annotated[str, typer.Option('--to', '-t', help='The format; `--list` says which there are.')] = '',
     out: Annotated[
-        Path | None, typer.Option('--out', '-o', help='Where to write; default: the store and the format, joined.')
+        Path | None, typer.Option('--output', '-o', help='Where to write; default: the store and the format, joined.')
     ] = None,
     where: WhereOption = None,
     rate_hz: Annotated[

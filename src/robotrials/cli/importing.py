@@ -23,7 +23,9 @@ def import_source(
     path: Annotated[
         Path | None, typer.Argument(metavar='FILE_OR_FOLDER', help='What to import; `--list` says what can be read.')
     ] = None,
-    to: Annotated[Path | None, typer.Option('--to', '-t', help='The store to add to; made if it is not there.')] = None,
+    to: Annotated[
+        Path | None, typer.Option('--output', '-o', help='The store to add to; made if it is not there.')
+    ] = None,
     mapped: Annotated[
         list[str] | None, typer.Option('--map', '-m', help='FIELD=COLUMN where the guess is wrong; repeat it for more.')
     ] = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robotrials.cli.calibrate import calibrate
 from robotrials.cli.engine import AddressOption, EngineOption, resampled_on
 from robotrials.cli.output import FormatOption, print_table, print_tables, progress_bar
 from robotrials.cli.source import AlphaOption, MethodOption, SeedOption, WhereOption
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 BARNARD_MOST = 130  # larger tables take minutes to enumerate, and the z-test is accurate there
 
 power_app = typer.Typer(no_args_is_help=True, help='How many rollouts a claim needs.')
+power_app.command('calibrate')(calibrate)
 
 PowerOption = Annotated[float, typer.Option('--power', help='The chance to find what is there.')]
 AlphaLevel = Annotated[float, typer.Option('--alpha', help='The chance to find what is not there.')]
@@ -220,7 +222,9 @@ def detect(
     seed: SeedOption = None,
     threads: Annotated[int | None, typer.Option('--threads', min=1, help='Default: every core.')] = None,
     where: WhereOption = None,
-    csv: Annotated[Path | None, typer.Option('--csv', help='Write every (pair, metric, N, rate) here.')] = None,
+    csv: Annotated[
+        Path | None, typer.Option('--output', '-o', help='Write every (pair, metric, N, rate) here.')
+    ] = None,
     figure: Annotated[Path | None, typer.Option('--figure', help='Also draw: .svg, .pdf or .png.')] = None,
     engine: EngineOption = 'local',
     address: AddressOption = None,

@@ -65,10 +65,12 @@ def open_analysis(
 
     On an open trial this is an interim look: it is said, and written to the trial's log where that can be written.
     """
+    from robotrials.cli.option import analysis_settings
     from robotrials.cli.progress import analysis_progress
     from robotrials.trial import analyse_opened
 
     named, matching = named_changes(**changes), parse_where(where) or None  # refused before anything is read
+    named |= {name: value for name, value in analysis_settings().items() if name not in named}
     opened = analyse_opened(open_named(store, given), where=matching, advance=analysis_progress(), **named)
     if is_look:
         log_look(opened)

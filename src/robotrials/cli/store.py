@@ -360,7 +360,9 @@ def film(
     episodes: Annotated[
         list[str] | None, typer.Argument(help='Ids, or their starts; all that --where leaves if none is given.')
     ] = None,
-    to: Annotated[Path, typer.Option('--to', '-o', help='A folder for the films; made if need be.')] = Path('films'),
+    to: Annotated[Path, typer.Option('--output', '-o', help='A folder for the films; made if need be.')] = Path(
+        'films'
+    ),
     size: Annotated[str, typer.Option(help='Width and height in pixels.')] = '640x480',
     rate_hz: Annotated[
         float, typer.Option('--rate-hz', help='Frames per second, up to the rate at which states were kept.')

@@ -26,7 +26,7 @@ from robotrials.cli.source import (
 def tables(
     name: Annotated[str | None, typer.Argument(metavar='NAME', help='The table; see --list.')] = None,
     sources: SourcesArgument = None,
-    out: Annotated[Path | None, typer.Option('--out', '-o', help='Write it here instead of printing it.')] = None,
+    out: Annotated[Path | None, typer.Option('--output', '-o', help='Write it here instead of printing it.')] = None,
     listed: ListOption = False,
     policy: PolicyOption = None,
     stratum: StratumOption = None,
