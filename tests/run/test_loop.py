@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import time
 from typing import Any
 
@@ -290,3 +292,66 @@ def test_a_mismatch_of_conventions_names_both_sides() -> None:
         'say state = "privileged" among the options of the host',
     ):
         assert part in str(caught.value)
+
+
+class Sketching(PointMassHost):
+    """Draws where somebody will look, and counts."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(camera_px=4, **options)
+        self.n_drawn, self._is_looked_at = 0, True
+
+    def reset(self, task: str, *, seed: int) -> Observation:
+        self._is_looked_at = True
+        return super().reset(task, seed=seed)
+
+    def expect_look(self, is_looked_at: bool) -> None:
+        self._is_looked_at = is_looked_at
+
+    def look(self) -> Observation:
+        self._is_looked_at = True
+        return self._observe()
+
+    def _observe(self) -> Observation:
+        whole = super()._observe()
+        if not self._is_looked_at:
+            return dataclasses.replace(whole, images={})
+        self.n_drawn += 1
+        return whole
+
+
+class Forgetful(Sketching):
+    """Leaves pictures out that it was told are wanted."""
+
+    def expect_look(self, is_looked_at: bool) -> None:
+        self._is_looked_at = False
+
+    def look(self) -> Observation:
+        return dataclasses.replace(super().look(), images={})
+
+
+@pytest.mark.parametrize('length', [1, 3, 5])
+def test_pictures_are_drawn_only_for_those_who_look(length: int) -> None:
+    sparing, lavish = Sketching(), PointMassHost(camera_px=4)
+    actions = np.tile([0.004, 0.002, 0.0], (length, 1))
+    policies = Script(actions), Script(actions)
+    rollouts = [rolled(host, policy, cap_s=1.0) for host, policy in zip((sparing, lavish), policies, strict=True)]
+    assert sparing.n_drawn == len(policies[0].seen) == math.ceil(20 / length)
+    assert rollouts[0].trajectory is not None
+    assert rollouts[1].trajectory is not None
+    assert trajectories_equal(rollouts[0].trajectory, rollouts[1].trajectory)
+    for a, b in zip(policies[0].seen, policies[1].seen, strict=True):
+        assert np.array_equal(a.images['top'], b.images['top'])
+
+
+def test_hashes_of_frames_want_every_picture() -> None:
+    host = Sketching()
+    rolled(host, Script(np.zeros((5, 3))), cap_s=1.0, recording=RecordingOptions(film=False, frame_hashes=True))
+    assert host.n_drawn == 21
+
+
+def test_a_picture_that_is_wanted_and_missing_is_the_hosts_fault() -> None:
+    rollout = rolled(Forgetful(), Script(np.zeros((5, 3))), cap_s=1.0)
+    assert rollout.fault is not None
+    assert rollout.fault.kind is FaultKind.HOST_ANSWER
+    assert 'camera top showed' in rollout.fault.summary

@@ -76,6 +76,8 @@ def test_images_are_fresh_and_stale_ones_are_refused(libero: RunInside) -> None:
     found = result_of(libero('images'))
     assert found['shape'] == [96, 128, 3]
     assert found['again'], 'another task in between changed the pictures'
+    assert found['late'], 'a picture drawn afterwards is not that of its step'
+    assert found['again_after_late']
     assert found['other']
     assert found['moves']
     assert found['dull'] > 5.0, 'the pictures show next to nothing'

@@ -89,6 +89,10 @@ class Feedback:
             self._asked_s = -math.inf
         return playback.step(step, arrivals, begins_s=begins_s)
 
+    def asks(self, step: int, begins_s: float) -> bool:
+        """Whether the observation at the start of this control step is sent, and may be taken by the policy."""
+        return self._line.may_take(step) and (self._is_stream or self._is_due(step, begins_s))
+
     def _is_due(self, step: int, begins_s: float) -> bool:
         """Whether the next request is to be put: the last one is answered and played, or was lost."""
         if self._asked_s > -math.inf:

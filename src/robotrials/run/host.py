@@ -156,6 +156,15 @@ class Host(abc.ABC):
             raise InputError(f'host {self.spec.name} has no substeps, and was given {len(parts)} parts of a step')
         return self.step(parts[0].action)
 
+    def expect_look(self, is_looked_at: bool) -> None:  # noqa: B027 - most hosts show what they have
+        """Whether anybody will look at the pictures of the next step. A host that has to draw them may then leave them
+        out of its observation, and draws them in `look` if it is asked after all.
+        """
+
+    def look(self) -> Observation:
+        """The last observation with the pictures that were left out of it, the same as if they had been drawn then."""
+        raise InputError(f'host {self.spec.name} leaves no pictures out')
+
     def report(self) -> HostReport:
         """The host's own account of the episode so far."""
         return HostReport()
@@ -283,6 +292,12 @@ class HostWrapper(Host):
 
     def step_through(self, parts: Sequence[Part]) -> Observation:
         return self._host.step_through(parts)
+
+    def expect_look(self, is_looked_at: bool) -> None:
+        self._host.expect_look(is_looked_at)
+
+    def look(self) -> Observation:
+        return self._host.look()
 
     def report(self) -> HostReport:
         return self._host.report()

@@ -82,6 +82,10 @@ class Line:
             arrives_s = self._last_in_s = max(arrives_s, self._last_in_s)
         self._inbox.append(Message(step, sent_s, arrives_s, observation, in_effect, played, fate))
 
+    def may_take(self, step: int) -> bool:
+        """Whether the policy could still take this step's observation; once it is not, it never will be."""
+        return step >= self._last_step + self._reading.gap_steps
+
     def arrivals(self, *, until_s: float) -> list[Arrival]:
         """The answers that arrive up to then and are not overtaken, first come first; each once."""
         while (at := self._next(until_s)) is not None:
@@ -92,8 +96,7 @@ class Line:
 
     def _next(self, until_s: float) -> tuple[Message, float] | None:
         """The next observation that the policy takes before then, and when."""
-        least = self._last_step + self._reading.gap_steps
-        eligible = [m for m in self._inbox if m.step >= least]
+        eligible = [m for m in self._inbox if self.may_take(m.step)]
         if not eligible:
             return None
         taken_s = max(self._free_s, min(m.arrives_s for m in eligible))

@@ -141,6 +141,13 @@ class ControlLoop:
         self.n_steps = 0
         self.is_open = False
 
+        # Films and hashes of what was seen, earlier moments and disturbed frames want the pictures of every step.
+        self._looks_always = bool(
+            self._seen_frames is not None or self._moments or self._applied.application.by_frames
+            or order.recording.frame_hashes
+        )  # fmt: skip
+        self._is_look_expected = True
+
     # --- the three stages
 
     def begin(self) -> None:
@@ -181,6 +188,8 @@ class ControlLoop:
     def run_step(self) -> None:
         """One control step: the observation is sent, what arrives takes effect, and the host moves on."""
         begins_s = self._begins_s()
+        if self._spec.images and not self._observation.images and self._feedback.asks(self.n_steps, begins_s):
+            self._look()
         self._advance(self._feedback.step(self._observation, step=self.n_steps, begins_s=begins_s))
 
     def finish(self, fault: Fault | None) -> Rollout:
@@ -293,11 +302,19 @@ class ControlLoop:
         begins_s, self._next_tick_s = self._next_tick_s, self._next_tick_s + self._dt_s
         return begins_s
 
+    def _asks_after_this_step(self) -> bool:
+        step = self.n_steps + 1
+        begins_s = self._next_tick_s if self._is_wall else step * self._dt_s
+        return step < self._most_steps and self._feedback.asks(step, begins_s)
+
     def _advance(self, played: Sequence[Played]) -> None:
         """One control step: limit the actions, step the host, look at the verdict, record."""
         parts = self._limited(played)
         self._board.enter(Phase.HOST, self._elapsed_s)
         try:
+            if self._spec.images:
+                self._is_look_expected = self._looks_always or self._asks_after_this_step()
+                self._host.expect_look(self._is_look_expected)
             if len(parts) == 1 and parts[0].ends == self._substeps:
                 observation = self._host.step(parts[0].action)
             else:
@@ -362,7 +379,9 @@ class ControlLoop:
             raise self._bad_answer(f'{found}, declared ({self._spec.state_width},)')
         if not np.isfinite(state).all():
             raise self._bad_answer('the state is not finite')
-        for camera, size in self._spec.images.items():
+        is_over = self.n_steps > 0 and self._host.outcome() is not None  # nobody will look any more
+        is_left_out = not observation.images and (not self._is_look_expected or is_over)
+        for camera, size in self._spec.images.items() if not is_left_out else ():
             image: Any = observation.images.get(camera)
             if not isinstance(image, np.ndarray) or image.shape != (*size, 3) or image.dtype != np.uint8:
                 found = f'{np.shape(image)} of {getattr(image, "dtype", type(image).__name__)}'
@@ -378,6 +397,14 @@ class ControlLoop:
         self._seen_state = state.tobytes()
         if self.n_steps == 0:
             self._seen_images = {camera: image.tobytes() for camera, image in observation.images.items()}
+
+    def _look(self) -> None:
+        """Have the pictures drawn that a step left out."""
+        observation = self._call_host(self._host.look)
+        if observation.state.tobytes() != self._seen_state:
+            raise self._changed('state')
+        self._is_look_expected = True
+        self._take(observation, step=self.n_steps)
 
     def _check_images_kept(self) -> None:
         # A host that reuses its image buffers does so from the first step on; later steps are not worth the copies.

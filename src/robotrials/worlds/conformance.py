@@ -80,6 +80,11 @@ def _check(own: Host, setup: Setup, steps: int, watch: _Watch, *, deterministic:
                 )
         if len(first) != len(again):
             raise InputError(f'host {own.spec.name}: two runs of seed {seed} ended after different numbers of steps')
+        if own.spec.images and _Drive(own, setup, watch).run(steps, look=False, draws_late=True) != first:
+            raise InputError(
+                f'host {own.spec.name}: pictures that expect_look() left out and look() drew are not those of every '
+                'step, or the episode went another way without them'
+            )
     if Ability.FILM in own.abilities:
         watch.call(f'host {own.spec.name}: film()', lambda: _check_film(own))
     bare = _repeated(own, setup, watch)
@@ -188,7 +193,7 @@ class _Drive:
         self._host, self._setup, self._watch = host, setup, watch
         self._rng = np.random.default_rng(0)
 
-    def run(self, steps: int, *, look: bool) -> list[bytes]:
+    def run(self, steps: int, *, look: bool, draws_late: bool = False) -> list[bytes]:
         host = self._host
         self._call('prepare', lambda: host.prepare(self._setup))
         seen: list[tuple[Observation, bytes]] = []
@@ -199,7 +204,11 @@ class _Drive:
                 break
             action = self._action()
             before = action.copy()
-            self._keep(seen, self._call('step', lambda action=action: host.step(action)))  # type: ignore[misc]
+            host.expect_look(not draws_late)
+            observation = self._call('step', lambda action=action: host.step(action))  # type: ignore[misc]
+            if draws_late and not observation.images:
+                observation = self._call('look', host.look)
+            self._keep(seen, observation)
             if not np.array_equal(action, before):
                 raise InputError(f'host {host.spec.name}: step() wrote into the action it was given')
             last_t_s = self._check_time(seen, last_t_s, step)
@@ -237,10 +246,13 @@ class _Drive:
             if self._outcome() is not None:
                 break
             parts = self._parts(in_two=step % 2 == 1)
+            host.expect_look(step % 3 != 2)
             if len(parts) == 1:
                 ask(f'step() {step}', lambda parts=parts: host.step(parts[0].action))  # type: ignore[misc]
             else:
                 ask(f'step_through() {step}', lambda parts=parts: host.step_through(parts))  # type: ignore[misc]
+            if step % 3 == 2:
+                ask(f'look() {step}', host.look)
             ask(f'outcome() {step}', host.outcome)
             ask(f'signals() {step}', host.signals)
         for after in (host.report, host.scene, host.instruction, host.things, host.known_scene):

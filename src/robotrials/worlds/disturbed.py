@@ -58,12 +58,15 @@ class DisturbedHost(HostWrapper):
         self._step += 1
         return self._disturbed(self._host.step_through(parts))
 
+    def look(self) -> Observation:
+        return self._disturbed(self._host.look())
+
     def said(self, canonical: str) -> str:
         """The instruction as the policy hears it under the condition at hand."""
         return self._application.instruction(canonical)
 
     def _disturbed(self, observation: Observation) -> Observation:
-        if not self._application.by_frames:
+        if not self._application.by_frames or not observation.images:
             return observation
         return show_frames(self._application, observation, step=self._step)
 

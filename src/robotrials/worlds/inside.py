@@ -20,7 +20,7 @@ from robotrials.worlds.message import from_message, to_message
 # What is asked of the host by name; the others have calls of their own, or the process ends (close, stop).
 ASKED = (
     'prepare', 'check_cell', 'instruction', 'things', 'hold', 'report', 'signals', 'scene', 'protocol', 'views',
-    'known_scene',
+    'known_scene', 'look',
 )  # fmt: skip
 ERRORS: dict[str, type[RobotrialsError]] = {'input': InputError, 'setup': SetupError, 'rig': RigError}
 STOP_SIGNAL = signal.SIGUSR2
@@ -63,10 +63,10 @@ class HostService:
 
     def step(self, value: dict[str, Any]) -> dict[str, Any]:
         """One control step; the outcome, and the signals where they are wanted, come with the observation."""
-        return _told(lambda: self._seen(self._host.step(np.array(value['action'])), value))
+        return _told(lambda: self._seen(self._expecting(value).step(np.array(value['action'])), value))
 
     def step_through(self, value: dict[str, Any]) -> dict[str, Any]:
-        return _told(lambda: self._seen(self._host.step_through(from_message(value['parts'])), value))
+        return _told(lambda: self._seen(self._expecting(value).step_through(from_message(value['parts'])), value))
 
     def ask(self, value: dict[str, Any]) -> dict[str, Any]:
         """One of the methods that take and give plain values."""
@@ -96,6 +96,10 @@ class HostService:
     def frame(self, number: int) -> dict[str, Any]:
         """The next frame of a shot; None after the last."""
         return _told(lambda: next(self._shots[number], None))
+
+    def _expecting(self, value: dict[str, Any]) -> Host:
+        self._host.expect_look(value.get('looks', True))
+        return self._host
 
     def _seen(self, observation: Any, value: dict[str, Any]) -> dict[str, Any]:
         signals = self._host.signals() if value['signals'] else None

@@ -46,6 +46,7 @@ class RemoteHost(Host):
         self._outcome: Outcome | None = None
         self._signals: Mapping[str, Any] | None = None
         self._wants_signals = False
+        self._is_looked_at = True
 
     @abstractmethod
     def _send(self, name: str, value: object, *, may_open: bool) -> Any:
@@ -75,7 +76,7 @@ class RemoteHost(Host):
         return self._seen('reset', {'task': task, 'seed': seed, 'signals': False})
 
     def step(self, action: Action) -> Observation:
-        return self._seen('step', {'action': np.asarray(action, dtype=float), 'signals': self._wants_signals})
+        return self._seen('step', {'action': np.asarray(action, dtype=float), **self._wanted()})
 
     def outcome(self) -> Outcome | None:
         return self._outcome
@@ -101,7 +102,14 @@ class RemoteHost(Host):
         return self._substeps
 
     def step_through(self, parts: Sequence[Part]) -> Observation:
-        return self._seen('step_through', {'parts': to_message(list(parts)), 'signals': self._wants_signals})
+        return self._seen('step_through', {'parts': to_message(list(parts)), **self._wanted()})
+
+    def expect_look(self, is_looked_at: bool) -> None:
+        self._is_looked_at = is_looked_at
+
+    def look(self) -> Observation:
+        observation: Observation = self._ask('look')
+        return observation
 
     def report(self) -> HostReport:
         report: HostReport = self._ask('report')
@@ -152,6 +160,9 @@ class RemoteHost(Host):
         return check
 
     # --- inside
+
+    def _wanted(self) -> dict[str, bool]:
+        return {'signals': self._wants_signals, 'looks': self._is_looked_at}
 
     def _ask(self, name: str, *given: object, may_open: bool = False, **options: object) -> Any:
         value = {'name': name, 'given': to_message(given), 'options': to_message(options)}

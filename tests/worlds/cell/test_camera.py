@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from robotrials.errors import InputError, SetupError
+from robotrials.record import trajectories_equal
 from robotrials.record.trajectory import Camera
+from robotrials.run import Chunk, Order, Session, run_episode
 from robotrials.run.environment import gl
-from robotrials.run.seam import Setup
+from robotrials.run.seam import Observation, Setup
 from robotrials.worlds.cell import TabletopHost
 from robotrials.worlds.cell import camera as module
 from robotrials.worlds.cell.camera import intrinsics
+from robotrials.worlds.cell.scripted import ScriptedPolicy
 
 
 def test_depth_and_calibration_put_a_block_where_it_is() -> None:
@@ -116,3 +120,56 @@ def test_no_back_end_is_a_clear_message(monkeypatch: pytest.MonkeyPatch) -> None
 def test_image_size_out_of_bounds_is_refused() -> None:
     with pytest.raises(InputError, match='image_size is 4 x 4'):
         TabletopHost(cameras=['front'], image_size=(4, 4))
+
+
+class Lavish(TabletopHost):
+    """Draws every step, whoever looks."""
+
+    def expect_look(self, is_looked_at: bool) -> None:
+        super().expect_look(True)
+
+
+class Noting:
+    """A session that notes the frames it is shown."""
+
+    def __init__(self, session: Session, seen: list[bytes]) -> None:
+        self._session, self._seen = session, seen
+
+    def act(self, observation: Observation) -> Chunk:
+        self._seen.append(observation.images['front'].tobytes() + observation.depth_m['front'].tobytes())
+        return self._session.act(observation)
+
+
+class NotingPolicy(ScriptedPolicy):
+    def __init__(self) -> None:
+        super().__init__(temper='careful', chunk_length=5)
+        self.seen: list[bytes] = []
+
+    def start(self, setup: Setup, *, seed: int) -> Any:
+        return Noting(super().start(setup, seed=seed), self.seen)
+
+
+def test_a_chunked_policy_sees_the_frames_of_every_step_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the frames that are looked at are drawn; states, frames and outcome stay what they were."""
+    drawn: list[str] = []
+    pictures = TabletopHost.pictures
+
+    def counted(host: TabletopHost) -> Any:
+        drawn.append(type(host).__name__)
+        return pictures(host)
+
+    monkeypatch.setattr(TabletopHost, 'pictures', counted)
+    rollouts, policies = [], []
+    for make in (TabletopHost, Lavish):
+        host, policy = make(state='privileged', cameras=['front'], image_size=(48, 64)), NotingPolicy()
+        setup = Setup(task='single_block', seed=2, instance=0)
+        rollouts.append(run_episode(host, policy, setup, order=Order(time_cap_s=2.0, policy_seed=1)))
+        policies.append(policy)
+        host.close()
+    assert policies[0].seen == policies[1].seen
+    assert drawn.count('TabletopHost') == len(policies[0].seen)
+    assert drawn.count('Lavish') == rollouts[1].n_steps + 1
+    first, second = (rollout.trajectory for rollout in rollouts)
+    assert first is not None
+    assert second is not None
+    assert trajectories_equal(first, second)

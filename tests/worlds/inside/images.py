@@ -22,6 +22,17 @@ def frames(host, task, condition='nominal', **parameters):
     return {name: [s.images[name].copy() for s in shown] for name in ('agentview', 'wrist')}
 
 
+def late_frames(host, task):
+    """Frames that were left out and drawn afterwards, and one drawn in time after many that were not."""
+    host.prepare(Setup(task=task, seed=1))
+    shown = [host.reset(task, seed=1)]
+    for _ in range(2):
+        host.expect_look(False)
+        assert not host.step(DOWN).images
+        shown.append(host.look())
+    return {name: [s.images[name].copy() for s in shown] for name in ('agentview', 'wrist')}
+
+
 def same(a, b):
     return all(np.array_equal(x, y) for name in a for x, y in zip(a[name], b[name], strict=True))
 
@@ -36,6 +47,8 @@ host = opened()
 first, other, again = frames(host, 'task_0'), frames(host, 'task_3'), frames(host, 'task_0')
 report = {
     'shape': first['wrist'][0].shape,
+    'late': same(first, late_frames(host, 'task_0')),
+    'again_after_late': same(first, frames(host, 'task_0')),
     'again': same(first, again),
     'other': not same(first, other),
     'moves': all(not np.array_equal(f[0], f[2]) for f in first.values()),

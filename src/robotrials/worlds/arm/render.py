@@ -40,6 +40,55 @@ def mend_rendering() -> None:
     context.is_mended = True
 
 
+class Shutter:
+    """Draws the pictures of a robosuite environment only where somebody will look.
+
+    robosuite takes its pictures within a control step, at the first of its substeps. Where none is wanted the state of
+    that moment is kept in its place, and `drawn` is the picture that robosuite would have taken then.
+    """
+
+    def __init__(self, env: Any, cameras: dict[str, str]) -> None:
+        import mujoco
+
+        self.is_open = True
+        self._env, self._cameras, self._sensors = env, cameras, {}
+        self._kept = mujoco.MjData(env.sim.model._model)
+        self._blank: dict[str, NDArray[np.uint8]] = {}
+        for camera in cameras.values():
+            observable = env._observables[f'{camera}_image']
+            self._sensors[camera] = sensor = getattr(observable._sensor, 'bare', observable._sensor)
+            observable._sensor = self._shuttered(camera, sensor)
+
+    def drawn(self) -> dict[str, NDArray[np.uint8]]:
+        """The pictures of the last step that was taken with the shutter closed, by the host's names of cameras."""
+        context = self._env.sim._render_context_offscreen
+        present = context.data
+        try:
+            context.data = _Wrapped(self._kept)
+            return {name: np.array(self._sensors[camera]({})) for name, camera in self._cameras.items()}
+        finally:
+            context.data = present
+
+    def _shuttered(self, camera: str, sensor: Any) -> Any:
+        import mujoco
+
+        is_first = camera == next(iter(self._cameras.values()))
+
+        def picture(cache: dict[str, Any]) -> Any:
+            if self.is_open:
+                taken = sensor(cache)
+                self._blank.setdefault(camera, np.zeros_like(taken))
+                return taken
+            if is_first:  # cameras are read one after the other at the same moment
+                sim = self._env.sim
+                mujoco.mj_copyData(self._kept, sim.model._model, sim.data._data)
+            return self._blank[camera]
+
+        picture.bare = sensor  # type: ignore[attr-defined] # robosuite may keep its sensors over a reset
+        picture.__modality__ = sensor.__modality__  # type: ignore[attr-defined]
+        return picture
+
+
 class FrameCheck:
     """Looks for frames that do not show the present, by drawing copies of the state: the simulation is not touched."""
 

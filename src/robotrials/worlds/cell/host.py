@@ -188,6 +188,7 @@ class TabletopHost(Host):
         self._grip_contact = False
         self._processed = self.hold()
         self._read_poses()
+        self._is_looked_at = True
         is_choice = not start.layout.is_order and len(self._poses) > 1
         self._labels = {'salient_object': largest_seen(self._poses, self._types)} if is_choice else {}
         return self._observe()
@@ -197,6 +198,12 @@ class TabletopHost(Host):
         self._processed = self._command(np.asarray(action, dtype=float))
         self._run(self._controller.references(self._opening * panda.FINGER_TRAVEL_M))
         return self._look()
+
+    def expect_look(self, is_looked_at: bool) -> None:
+        self._is_looked_at = is_looked_at
+
+    def look(self) -> Observation:
+        return self._observe()
 
     @property
     def substeps(self) -> int:
@@ -364,7 +371,8 @@ class TabletopHost(Host):
         self._steps += 1
         self._judge()
         self._states.append(self._begun().data.qpos.copy())
-        return self._observe()
+        # A slow camera goes on showing what it saw at its own time, so it has to be drawn then.
+        return self._observe(draws=self._is_looked_at or self._camera_steps > 1)
 
     def _command(self, action: FloatArray, lasting: Stretch = WHOLE, *, left: float = 1.0) -> FloatArray:
         if action.shape != (self._spec.action.width,) or not np.isfinite(action).all():
@@ -431,8 +439,8 @@ class TabletopHost(Host):
         items = {name: 'target' if name in goals else 'bystander' for name in layout.poses}
         return roles | items | dict.fromkeys(layout.distractors, 'distractor')
 
-    def _observe(self) -> Observation:
-        taken = self._shown()
+    def _observe(self, *, draws: bool = True) -> Observation:
+        taken = self._shown() if draws else {}
         return Observation(
             self._time_s,
             self._state(),

@@ -21,7 +21,7 @@ from robotrials.run.protocol import ProtocolFacts, source_hash
 from robotrials.run.seam import Action, HostReport, Observation, Setup
 from robotrials.worlds.arm.cast import Cast
 from robotrials.worlds.arm.monitor import Monitor
-from robotrials.worlds.arm.render import FrameCheck, mend_rendering
+from robotrials.worlds.arm.render import FrameCheck, Shutter, mend_rendering
 from robotrials.worlds.arm.signal import CONVENTION, REST, arm_scene, arm_signals, checked_action
 from robotrials.worlds.arm.state import proprioception
 from robotrials.worlds.libero.assets import assets_hash, assets_note, find_assets
@@ -64,6 +64,7 @@ class LiberoHost(Host):
         self._assets = find_assets(assets)
         self._benchmark = open_benchmark(self._suite.name, self._assets)
         self._env: Any = None
+        self._shutter: Shutter | None = None
         self._number = -1
         self._start: Start | None = None
         conditions = tuple(c for c in CONDITIONS if c != CAMERA or 'agentview' in self._cameras)
@@ -95,6 +96,7 @@ class LiberoHost(Host):
         self._start = None
         self._open(number)
         env = self._env
+        self.expect_look(True)
         env.seed(seed % 2**32 if start.is_fresh else self._seed)
         self._reset_native()
         move_camera(env.env, start)
@@ -104,9 +106,11 @@ class LiberoHost(Host):
         self._monitor = Monitor(env.env, self._cast) if self._is_instrumented else None
         self._privileged = Privileged(env.env, self._cast)
         self._frames = FrameCheck(env.env, self._cameras, height_px=self._height, width_px=self._width)
+        self._shutter = Shutter(env.env, self._cameras) if self._cameras else None
         if self._cameras:
             self._frames.at_reset(self._images(observed))
-        for _ in range(SETTLING_STEPS):
+        for step in range(SETTLING_STEPS):
+            self.expect_look(step == SETTLING_STEPS - 1)
             observed, *_ = env.step(REST)
         self._steps, self._is_done, self._sent = 0, False, REST
         self._was_done_at_reset = bool(env.check_success())
@@ -122,7 +126,17 @@ class LiberoHost(Host):
             self._monitor.end()
         self._sent, self._is_done = sent, bool(done)
         self._steps += 1
+        self._observed = observed
         return self._seen(observed)
+
+    def expect_look(self, is_looked_at: bool) -> None:
+        if self._shutter is not None:
+            self._shutter.is_open = is_looked_at
+
+    def look(self) -> Observation:
+        self._begun()
+        images = self._shutter.drawn() if self._shutter is not None else {}
+        return self._shown(self._observed, images)
 
     def outcome(self) -> Outcome | None:
         """The native predicate after a step; one that a start state meets by itself counts from the first step on."""
@@ -249,7 +263,10 @@ class LiberoHost(Host):
         return {name: np.array(observed[f'{camera}_image']) for name, camera in self._cameras.items()}
 
     def _seen(self, observed: Any) -> Observation:
-        images = self._images(observed)
+        is_drawn = self._shutter is not None and self._shutter.is_open
+        return self._shown(observed, self._images(observed) if is_drawn else {})
+
+    def _shown(self, observed: Any, images: dict[str, NDArray[np.uint8]]) -> Observation:
         own = proprioception(observed)
         if images:
             self._frames.at_step(images, own[:3])

@@ -23,7 +23,7 @@ from robotrials.run.host import Host
 from robotrials.run.protocol import ProtocolFacts, source_hash
 from robotrials.run.seam import Action, HostReport, Observation
 from robotrials.worlds.arm.monitor import Monitor
-from robotrials.worlds.arm.render import FrameCheck, mend_rendering
+from robotrials.worlds.arm.render import FrameCheck, Shutter, mend_rendering
 from robotrials.worlds.arm.signal import CONVENTION, REST, arm_scene, arm_signals, body_pose, checked_action
 from robotrials.worlds.arm.state import PROPRIOCEPTION, proprioception
 from robotrials.worlds.robosuite.cast import read_cast
@@ -73,6 +73,7 @@ class RobosuiteHost(Host):
         if self._robot not in self._suite.ALL_ROBOTS:
             raise UnknownName('robot of robosuite', self._robot, self._suite.ALL_ROBOTS)
         self._env: Any = None
+        self._shutter: Shutter | None = None
         self._task = ''
         self._spec = HostSpec(
             name=self._benchmark,
@@ -97,15 +98,18 @@ class RobosuiteHost(Host):
         entry = self._family.task(task)
         self._open(task)
         self._seed(seed)
+        self.expect_look(True)
         observed = self._reset_native()
         targets = entry.targets or self._family.targets
         self._cast = read_cast(self._env, targets, destination=entry.destination)
         self._monitor = Monitor(self._env, self._cast) if self._is_instrumented else None
         self._frames = FrameCheck(self._env, self._cameras, height_px=self._height, width_px=self._width)
+        self._shutter = Shutter(self._env, self._cameras) if self._cameras else None
         if self._cameras:
             self._frames.at_reset(self._raw_images(observed))
         self._sent = REST
-        for _ in range(self._family.settling_steps):
+        for step in range(self._family.settling_steps):
+            self.expect_look(step == self._family.settling_steps - 1)
             observed, *_ = self._env.step(self._full_action(REST))
         self._steps, self._reward, self._is_done, self._is_begun = 0, 0.0, False, True
         self._was_done_at_reset = bool(self._env._check_success())
@@ -122,7 +126,16 @@ class RobosuiteHost(Host):
         self._sent, self._reward = sent, float(reward)
         self._is_done = bool(env._check_success())
         self._steps += 1
+        self._observed = observed
         return self._seen(observed)
+
+    def expect_look(self, is_looked_at: bool) -> None:
+        if self._shutter is not None:
+            self._shutter.is_open = is_looked_at
+
+    def look(self) -> Observation:
+        self._begun()
+        return self._shown(self._observed, self._shutter.drawn() if self._shutter is not None else {})
 
     def outcome(self) -> Outcome | None:
         """The native predicate after a step; one that a start state meets by itself counts from the first step on."""
@@ -266,8 +279,11 @@ class RobosuiteHost(Host):
         return {name: np.asarray(observed[f'{camera}_image']) for name, camera in self._cameras.items()}
 
     def _seen(self, observed: Any) -> Observation:
+        is_drawn = self._shutter is not None and self._shutter.is_open
+        return self._shown(observed, self._raw_images(observed) if is_drawn else {})
+
+    def _shown(self, observed: Any, images: dict[str, NDArray[np.uint8]]) -> Observation:
         own = proprioception(observed)
-        images = self._raw_images(observed)
         if images:
             self._frames.at_step(images, own[:3])
         state = own if self._kind == 'proprioception' else np.concatenate([own, self._things()])
