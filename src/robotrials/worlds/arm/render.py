@@ -47,13 +47,13 @@ class Shutter:
     that moment is kept in its place, and `drawn` is the picture that robosuite would have taken then.
     """
 
-    def __init__(self, env: Any, cameras: dict[str, str]) -> None:
+    def __init__(self, env: Any, cameras: dict[str, str], *, height_px: int, width_px: int) -> None:
         import mujoco
 
         self.is_open = True
         self._env, self._cameras, self._sensors = env, cameras, {}
         self._kept = mujoco.MjData(env.sim.model._model)
-        self._blank: dict[str, NDArray[np.uint8]] = {}
+        self._blank = np.zeros((height_px, width_px, 3), dtype=np.uint8)  # in the place of what nobody looks at
         for camera in cameras.values():
             observable = env._observables[f'{camera}_image']
             self._sensors[camera] = sensor = getattr(observable._sensor, 'bare', observable._sensor)
@@ -76,13 +76,11 @@ class Shutter:
 
         def picture(cache: dict[str, Any]) -> Any:
             if self.is_open:
-                taken = sensor(cache)
-                self._blank.setdefault(camera, np.zeros_like(taken))
-                return taken
+                return sensor(cache)
             if is_first:  # cameras are read one after the other at the same moment
                 sim = self._env.sim
                 mujoco.mj_copyData(self._kept, sim.model._model, sim.data._data)
-            return self._blank[camera]
+            return self._blank
 
         picture.bare = sensor  # type: ignore[attr-defined] # robosuite may keep its sensors over a reset
         picture.__modality__ = sensor.__modality__  # type: ignore[attr-defined]

@@ -106,7 +106,8 @@ class LiberoHost(Host):
         self._monitor = Monitor(env.env, self._cast) if self._is_instrumented else None
         self._privileged = Privileged(env.env, self._cast)
         self._frames = FrameCheck(env.env, self._cameras, height_px=self._height, width_px=self._width)
-        self._shutter = Shutter(env.env, self._cameras) if self._cameras else None
+        size = {'height_px': self._height, 'width_px': self._width}
+        self._shutter = Shutter(env.env, self._cameras, **size) if self._cameras else None
         if self._cameras:
             self._frames.at_reset(self._images(observed))
         for step in range(SETTLING_STEPS):

@@ -104,7 +104,8 @@ class RobosuiteHost(Host):
         self._cast = read_cast(self._env, targets, destination=entry.destination)
         self._monitor = Monitor(self._env, self._cast) if self._is_instrumented else None
         self._frames = FrameCheck(self._env, self._cameras, height_px=self._height, width_px=self._width)
-        self._shutter = Shutter(self._env, self._cameras) if self._cameras else None
+        size = {'height_px': self._height, 'width_px': self._width}
+        self._shutter = Shutter(self._env, self._cameras, **size) if self._cameras else None
         if self._cameras:
             self._frames.at_reset(self._raw_images(observed))
         self._sent = REST
